@@ -1,0 +1,24 @@
+"""Runs compiled models: loads lib.so and weights, keeps the paged KV cache, tokenizes, samples, generates.
+
+Imports nothing of the compiler: the files in the model folder are the only contract.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+_EXPORTS = {
+    "LLM": "mlc_runtime.llm",
+    "Library": "mlc_runtime.library",
+    "load_library": "mlc_runtime.library",
+    "render_chat_template": "mlc_runtime.chat_template",
+    "render_conversation": "mlc_runtime.chat_template",
+}
+
+__all__ = sorted(_EXPORTS)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_EXPORTS[name]), name)

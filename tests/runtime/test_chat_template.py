@@ -1,0 +1,109 @@
+"""Chat templates: the text of transformers, within limits of time, memory and output."""
+
+from __future__ import annotations
+
+import pytest
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from mlc_errors import MLCError
+from mlc_runtime.chat_template import render_chat_template, render_conversation
+
+MESSAGES = [
+    {"role": "system", "content": "Be <brief> & 'kind'."},
+    {"role": "user", "content": "  héllo\n👋 "},
+    {"role": "assistant", "content": "Hi"},
+    {"role": "user", "content": "ok"},
+]
+TOOLS = [{"type": "function", "function": {"name": "f", "description": "é <b>", "parameters": {"x": 1e20}}}]
+
+TEMPLATES = {
+    "chatml": "{% for message in messages %}\n    {{ '<|im_start|>' + message['role'] + '\\n' + message['content'] }}\n"
+    "{% endfor %}\n{% if add_generation_prompt %}\n<|im_start|>assistant\n{% endif %}",
+    "tokens": "{{ bos_token }}{% for m in messages %}{{ m.content | trim }}{{ eos_token }}{% endfor %}",
+    "tools": "{% if tools is not none %}{{ tools | tojson(indent=2) }}{% endif %}{{ tools[0] | tojson }}",
+    "controls": "{% for m in messages %}{% if loop.index0 == 2 %}{% break %}{% endif %}{% if m.role == 'system' %}"
+    "{% continue %}{% endif %}{{ m.content }}{% endfor %}",
+    "generation": "{% for m in messages %}{% generation %}\n{{ m.content }}{% endgeneration %}{% endfor %}",
+    "namespace": "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + m.content|length %}{% endfor %}"
+    "{{ '%05d %.2f' % (ns.n, 1e20) }} {{ messages[::-1][0].content.startswith('o') }} {{ strftime_now('%Y') }}",
+    "undefined": "{{ documents is none }}{{ missing is defined }}{{ missing }}{{ enable_thinking }}",
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("add_generation_prompt", [True, False])
+def test_same_text_as_transformers(name, add_generation_prompt):
+    variables = {"bos_token": "<s>", "eos_token": "</s>", "enable_thinking": False}
+    expected, _ = render_jinja_template(
+        [MESSAGES],
+        tools=TOOLS,
+        chat_template=TEMPLATES[name],
+        add_generation_prompt=add_generation_prompt,
+        **variables,
+    )
+    got = render_chat_template(
+        TEMPLATES[name], MESSAGES, add_generation_prompt=add_generation_prompt, tools=TOOLS, **variables
+    )
+    assert got == expected[0]
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{% if %}", "Expected an expression"),
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{{ messages[9].content.x }}", "no element 9"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError"),
+        ("{{ ().__class__.__base__ }}", "unsafe"),
+        ("{{ messages.append(1) }}", "append.*unsafe"),
+        ("{{ 'a' * 2000000000 }}", "512 MB"),
+        ("{{ 'a' * 5000000 }}", "4 MB"),
+        ("{% for a in range(9999) %}" * 3 + "{% endfor %}" * 3, "2 s"),
+    ],
+    ids=["syntax", "refusal", "index", "arithmetic", "sandbox", "mutation", "memory", "output", "time"],
+)
+def test_bad_template_is_an_error_and_the_next_one_works(template, message):
+    with pytest.raises(MLCError, match=message):
+        render_chat_template(template, MESSAGES)
+    assert render_chat_template("{{ messages|length }}" + f"{{# {message} #}}", MESSAGES) == "4"
+
+
+def test_line_of_a_syntax_error():
+    with pytest.raises(MLCError) as caught:
+        render_chat_template("a\nb\n{% endfor %}", MESSAGES)
+    assert caught.value.where == ("line 3 of the chat template",)
+
+
+def llama2_conversation() -> dict:
+    return {
+        "name": "llama-2",
+        "system_template": "[INST] <<SYS>>\n{system_message}\n<</SYS>>\n\n",
+        "system_message": "You are helpful.",
+        "add_role_after_system_message": False,
+        "roles": {"user": "<s>[INST]", "assistant": "[/INST]"},
+        "role_templates": {"user": "{user_message}", "assistant": "{assistant_message}"},
+        "seps": [" ", " </s>"],
+        "role_content_sep": " ",
+        "role_empty_sep": " ",
+    }
+
+
+def test_conversation_template():
+    messages = [
+        {"role": "user", "content": "a {assistant_message}"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "c"},
+    ]
+    text = render_conversation(llama2_conversation(), messages)
+    assert text == (
+        "[INST] <<SYS>>\nYou are helpful.\n<</SYS>>\n\na {assistant_message} [/INST] b </s><s>[INST] c [/INST] "
+    )
+    with_system = render_conversation(
+        llama2_conversation(), [{"role": "system", "content": "S"}, *messages[:1]], add_generation_prompt=False
+    )
+    assert with_system == "[INST] <<SYS>>\nS\n<</SYS>>\n\na {assistant_message} "
+
+
+def test_conversation_template_names_the_roles_it_knows():
+    with pytest.raises(MLCError, match="'tool'.*system, user, assistant"):
+        render_conversation(llama2_conversation(), [{"role": "tool", "content": ""}])
