@@ -1,0 +1,389 @@
+"""Scalar expressions: what an index, a loop extent, a symbolic size or the value stored to a buffer is made of.
+
+Nodes are immutable. ``a == b`` builds a comparison node; identity is ``a is b`` and structural equality is
+:func:`mlc_compiler.ir.structural.structural_equal`. Building folds constants; deeper rewriting is ``ir/simplify.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import dtype as dt
+
+INDEX_DTYPE = "int64"
+
+ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+LOGICAL = ("and", "or")
+BITWISE = ("<<", ">>", "&", "|", "^")
+BINARY_OPS = ARITHMETIC + COMPARISONS + LOGICAL + BITWISE
+
+
+class PrimExpr:
+    """Base of all scalar expressions; ``dtype`` names the type of the value."""
+
+    __slots__ = ()
+    dtype: str
+
+    def __add__(self, other: Any) -> PrimExpr:
+        return binary("+", self, other)
+
+    def __radd__(self, other: Any) -> PrimExpr:
+        return binary("+", other, self)
+
+    def __sub__(self, other: Any) -> PrimExpr:
+        return binary("-", self, other)
+
+    def __rsub__(self, other: Any) -> PrimExpr:
+        return binary("-", other, self)
+
+    def __mul__(self, other: Any) -> PrimExpr:
+        return binary("*", self, other)
+
+    def __rmul__(self, other: Any) -> PrimExpr:
+        return binary("*", other, self)
+
+    def __truediv__(self, other: Any) -> PrimExpr:
+        return binary("/", self, other)
+
+    def __rtruediv__(self, other: Any) -> PrimExpr:
+        return binary("/", other, self)
+
+    def __floordiv__(self, other: Any) -> PrimExpr:
+        return binary("//", self, other)
+
+    def __rfloordiv__(self, other: Any) -> PrimExpr:
+        return binary("//", other, self)
+
+    def __mod__(self, other: Any) -> PrimExpr:
+        return binary("%", self, other)
+
+    def __rmod__(self, other: Any) -> PrimExpr:
+        return binary("%", other, self)
+
+    def __neg__(self) -> PrimExpr:
+        return binary("-", const(0, self.dtype), self)
+
+    def __lshift__(self, other: Any) -> PrimExpr:
+        return binary("<<", self, other)
+
+    def __rshift__(self, other: Any) -> PrimExpr:
+        return binary(">>", self, other)
+
+    def __and__(self, other: Any) -> PrimExpr:
+        return binary("&", self, other)
+
+    def __or__(self, other: Any) -> PrimExpr:
+        return binary("|", self, other)
+
+    def __xor__(self, other: Any) -> PrimExpr:
+        return binary("^", self, other)
+
+    def __lt__(self, other: Any) -> PrimExpr:
+        return binary("<", self, other)
+
+    def __le__(self, other: Any) -> PrimExpr:
+        return binary("<=", self, other)
+
+    def __gt__(self, other: Any) -> PrimExpr:
+        return binary(">", self, other)
+
+    def __ge__(self, other: Any) -> PrimExpr:
+        return binary(">=", self, other)
+
+    def __eq__(self, other: Any) -> Any:
+        if other is None or isinstance(other, str):
+            return False
+        return binary("==", self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        if other is None or isinstance(other, str):
+            return True
+        return binary("!=", self, other)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"a symbolic {type(self).__name__} has no truth value while the IR is built; use T.Select or T.if")
+
+    def astype(self, dtype: str) -> PrimExpr:
+        return cast(dtype, self)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Var(PrimExpr):
+    """A named scalar: loop variable, symbolic size or scalar parameter. Two variables are the same only if identical."""
+
+    name: str
+    dtype: str = INDEX_DTYPE
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class IntImm(PrimExpr):
+    value: int
+    dtype: str = INDEX_DTYPE
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __int__(self) -> int:
+        return self.value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FloatImm(PrimExpr):
+    value: float
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StringImm(PrimExpr):
+    value: str
+    dtype: str = "handle"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cast(PrimExpr):
+    """The value in another type: floats round to nearest even, float to int truncates."""
+
+    dtype: str
+    value: PrimExpr
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BinaryOp(PrimExpr):
+    """``a op b``; both operands have the same dtype. ``//`` and ``%`` round towards minus infinity, as in Python."""
+
+    op: str
+    a: PrimExpr
+    b: PrimExpr
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return "bool" if self.op in COMPARISONS or self.op in LOGICAL else self.a.dtype
+
+    def __bool__(self) -> bool:
+        if self.op == "==":
+            return self.a is self.b
+        if self.op == "!=":
+            return self.a is not self.b
+        raise TypeError(f"a symbolic comparison ({self.op}) has no truth value while the IR is built")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Not(PrimExpr):
+    value: PrimExpr
+    dtype: str = "bool"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Select(PrimExpr):
+    """``true_value`` where ``condition`` holds, else ``false_value``; both sides may be evaluated."""
+
+    condition: PrimExpr
+    true_value: PrimExpr
+    false_value: PrimExpr
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self.true_value.dtype
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Let(PrimExpr):
+    """``body`` with ``var`` standing for ``value``, evaluated once."""
+
+    var: Var
+    value: PrimExpr
+    body: PrimExpr
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self.body.dtype
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Call(PrimExpr):
+    """A named scalar function: ``exp``, ``tanh``, ``fma``, ``if_then_else`` (lazy), a hardware intrinsic."""
+
+    op: str
+    args: tuple[PrimExpr, ...]
+    dtype: str
+
+
+ExprLike = PrimExpr | int | float | bool
+
+
+def const(value: int | float | bool, dtype: str) -> PrimExpr:
+    """An immediate of the given type."""
+    if dt.is_float(dtype):
+        return FloatImm(float(value), dtype)
+    return IntImm(int(value), dtype)
+
+
+def as_expr(value: ExprLike, like: str | None = None) -> PrimExpr:
+    """A Python number as an immediate: of type ``like`` when given (a float never becomes an int), else bool, int64 or float32."""
+    if isinstance(value, PrimExpr):
+        return value
+    if isinstance(value, bool):
+        return IntImm(int(value), "bool")
+    if hasattr(value, "__index__"):
+        return const(int(value), like if like not in (None, "bool") else INDEX_DTYPE)  # type: ignore[arg-type]
+    if isinstance(value, float) or hasattr(value, "__float__"):
+        return FloatImm(float(value), like if like and dt.is_float(like) else "float32")
+    raise TypeError(f"expected a scalar expression or number, got {type(value).__name__}: {value!r}")
+
+
+def cast(dtype: str, value: ExprLike) -> PrimExpr:
+    """``value`` in type ``dtype``; immediates are converted on the spot when that loses nothing."""
+    expr = as_expr(value)
+    if expr.dtype == dtype:
+        return expr
+    if isinstance(expr, IntImm) and dtype != "bool":
+        return const(expr.value, dtype)
+    if isinstance(expr, FloatImm) and dtype in ("float32", "float64"):
+        return FloatImm(expr.value, dtype)
+    return Cast(dtype, expr)
+
+
+def _truth(value: bool) -> IntImm:
+    return IntImm(int(value), "bool")
+
+
+_FOLD_INT: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+    "<<": lambda a, b: a << b,
+    ">>": lambda a, b: a >> b,
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+}
+_FOLD_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def _fits(value: int, dtype: str) -> bool:
+    width = dt.bits(dtype)
+    if dt.is_signed(dtype):
+        return -(1 << (width - 1)) <= value < 1 << (width - 1)
+    return 0 <= value < 1 << width
+
+
+def _fold(op: str, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
+    both_int = isinstance(a, IntImm) and isinstance(b, IntImm)
+    if op in _FOLD_COMPARE:
+        if both_int:
+            return _truth(_FOLD_COMPARE[op](a.value, b.value))  # type: ignore[attr-defined]
+        return None
+    if op in LOGICAL:
+        return _fold_logical(op, a, b)
+    if both_int and op in _FOLD_INT and not (op in ("//", "%") and b.value == 0):  # type: ignore[attr-defined]
+        value = _FOLD_INT[op](a.value, b.value)  # type: ignore[attr-defined]
+        return IntImm(value, a.dtype) if _fits(value, a.dtype) else None
+    if dt.is_int(a.dtype):
+        return _fold_identity(op, a, b)
+    return None
+
+
+def _fold_logical(op: str, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
+    for this, other in ((a, b), (b, a)):
+        if isinstance(this, IntImm):
+            absorbs = bool(this.value) == (op == "or")
+            return _truth(op == "or") if absorbs else other
+    return None
+
+
+def _fold_identity(op: str, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
+    a_value = a.value if isinstance(a, IntImm) else None
+    b_value = b.value if isinstance(b, IntImm) else None
+    if b_value == 0 and op in ("+", "-", "<<", ">>", "|", "^"):
+        return a
+    if a_value == 0 and op in ("+", "|", "^"):
+        return b
+    if 0 in (a_value, b_value) and op == "*":
+        return IntImm(0, a.dtype)
+    if b_value == 1 and op in ("*", "//"):
+        return a
+    if a_value == 1 and op == "*":
+        return b
+    if b_value == 1 and op == "%":
+        return IntImm(0, a.dtype)
+    return None
+
+
+def binary(op: str, a: ExprLike, b: ExprLike) -> PrimExpr:
+    """``a op b`` with operands promoted to a common dtype and constants folded."""
+    if not isinstance(a, PrimExpr) and isinstance(b, PrimExpr):
+        a = as_expr(a, like=b.dtype)
+    elif not isinstance(b, PrimExpr) and isinstance(a, PrimExpr):
+        b = as_expr(b, like=a.dtype)
+    a, b = as_expr(a), as_expr(b)
+    if a.dtype != b.dtype:
+        common = dt.promote(a.dtype, b.dtype)
+        a, b = cast(common, a), cast(common, b)
+    folded = _fold(op, a, b)
+    return BinaryOp(op, a, b) if folded is None else folded
+
+
+def minimum(a: ExprLike, b: ExprLike) -> PrimExpr:
+    return binary("min", a, b)
+
+
+def maximum(a: ExprLike, b: ExprLike) -> PrimExpr:
+    return binary("max", a, b)
+
+
+def logical_and(*terms: PrimExpr) -> PrimExpr:
+    """Conjunction; the empty one is true."""
+    result: PrimExpr = _truth(True)
+    for term in terms:
+        result = binary("and", result, term)
+    return result
+
+
+def ceildiv(a: ExprLike, b: ExprLike) -> PrimExpr:
+    """``ceil(a / b)`` of integers, b positive."""
+    return (as_expr(a) + (as_expr(b) - 1)) // as_expr(b)
+
+
+def is_const(expr: Any, value: int | float | None = None) -> bool:
+    """Whether ``expr`` is an immediate (equal to ``value`` when that is given)."""
+    if not isinstance(expr, IntImm | FloatImm):
+        return False
+    return value is None or expr.value == value
+
+
+def min_value(dtype: str) -> PrimExpr:
+    """The least value of a dtype; minus infinity for floats. The identity of ``max``."""
+    if dt.is_float(dtype):
+        return FloatImm(-math.inf, dtype)
+    return IntImm(-(1 << (dt.bits(dtype) - 1)) if dt.is_signed(dtype) else 0, dtype)
+
+
+def max_value(dtype: str) -> PrimExpr:
+    """The greatest value of a dtype; infinity for floats. The identity of ``min``."""
+    if dt.is_float(dtype):
+        return FloatImm(math.inf, dtype)
+    return IntImm((1 << (dt.bits(dtype) - (1 if dt.is_signed(dtype) else 0))) - 1, dtype)

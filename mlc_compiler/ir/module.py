@@ -1,0 +1,72 @@
+"""IRModule: named functions of both levels, the unit that every pass takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class GlobalVar:
+    """A reference to a function of the module, by name."""
+
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GlobalVar) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class IRModule:
+    """Functions by name (``relax.Function`` or ``tir.PrimFunc``), module attributes. Immutable: updates give a new module."""
+
+    functions: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str | GlobalVar) -> Any:
+        key = name.name if isinstance(name, GlobalVar) else name
+        if key not in self.functions:
+            raise KeyError(f"no function {key!r} in the module; it has {', '.join(self.functions) or 'none'}")
+        return self.functions[key]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.functions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.functions)
+
+    def get_global_var(self, name: str) -> GlobalVar:
+        """The reference to an existing function. Raises KeyError for an unknown name."""
+        self[name]
+        return GlobalVar(name)
+
+    def of_type(self, cls: type) -> dict[str, Any]:
+        """The functions of one level, in module order."""
+        return {name: f for name, f in self.functions.items() if isinstance(f, cls)}
+
+    def with_functions(self, functions: Mapping[str, Any]) -> IRModule:
+        """The same module with these functions only."""
+        return replace(self, functions=dict(functions))
+
+    def updated(self, changes: Mapping[str, Any]) -> IRModule:
+        """The module with functions replaced or added."""
+        return replace(self, functions={**self.functions, **changes})
+
+    def update_func(self, name: str | GlobalVar, func: Any) -> IRModule:
+        """The module with one function replaced or added."""
+        return self.updated({name.name if isinstance(name, GlobalVar) else name: func})
+
+    def with_attr(self, key: str, value: Any) -> IRModule:
+        return replace(self, attrs={**self.attrs, key: value})
+
+    def unique_name(self, base: str) -> str:
+        """``base``, or ``base1``, ``base2`` … when taken."""
+        name, i = base, 0
+        while name in self.functions:
+            i += 1
+            name = f"{base}{i}"
+        return name

@@ -1,0 +1,81 @@
+"""Structural equality: same shape of tree, same operators and constants, variables and buffers in one-to-one correspondence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import Any
+
+import numpy as np
+
+from .expr import FloatImm, Var
+from .visitor import field_names
+
+
+class _Matcher:
+    def __init__(self) -> None:
+        self.left: dict[int, Any] = {}
+        self.right: dict[int, Any] = {}
+        self.keep: list[Any] = []
+        self.mismatch = ""
+
+    def fail(self, path: str, why: str) -> bool:
+        self.mismatch = self.mismatch or f"{path or 'root'}: {why}"
+        return False
+
+    def pair(self, a: Any, b: Any) -> bool | None:
+        """True/False when a and b were met before, None when both are new (and are now paired)."""
+        if id(a) in self.left or id(b) in self.right:
+            return self.left.get(id(a)) is b and self.right.get(id(b)) is a
+        self.left[id(a)], self.right[id(b)] = b, a
+        self.keep += [a, b]
+        return None
+
+    def equal(self, a: Any, b: Any, path: str) -> bool:
+        if type(a) is not type(b):
+            return self.fail(path, f"{type(a).__name__} is not {type(b).__name__}")
+        if isinstance(a, np.ndarray):
+            same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+            return same or self.fail(path, "constants differ")
+        if isinstance(a, tuple | list):
+            return self._sequences(a, b, path)
+        if isinstance(a, Mapping):
+            return self._mappings(a, b, path)
+        if not is_dataclass(a):
+            return bool(a == b) or self.fail(path, f"{a!r} is not {b!r}")
+        return self._nodes(a, b, path)
+
+    def _sequences(self, a: Any, b: Any, path: str) -> bool:
+        if len(a) != len(b):
+            return self.fail(path, f"{len(a)} items, not {len(b)}")
+        return all(self.equal(x, y, f"{path}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True)))
+
+    def _mappings(self, a: Any, b: Any, path: str) -> bool:
+        if set(a) != set(b):
+            return self.fail(path, f"keys {sorted(map(str, a))} are not {sorted(map(str, b))}")
+        return all(self.equal(a[k], b[k], f"{path}.{k}") for k in a)
+
+    def _nodes(self, a: Any, b: Any, path: str) -> bool:
+        if isinstance(a, FloatImm):
+            same = a.dtype == b.dtype and (a.value == b.value or (math.isnan(a.value) and math.isnan(b.value)))
+            return same or self.fail(path, f"{a} is not {b}")
+        by_identity = getattr(type(a), "binds_by_identity", False) or isinstance(a, Var)
+        if by_identity:
+            met = self.pair(a, b)
+            if met is not None:
+                return met or self.fail(path, f"{a.name} is not {b.name}")
+        skip = {"name"} if by_identity else set()
+        names = [n for n in field_names(type(a)) if n not in skip and n not in getattr(type(a), "not_compared", ())]
+        return all(self.equal(getattr(a, n), getattr(b, n), f"{path}.{n}" if path else n) for n in names)
+
+
+def structural_equal(a: Any, b: Any) -> bool:
+    """Whether two expressions, statements, functions or modules are the same up to names of variables and buffers."""
+    return _Matcher().equal(a, b, "")
+
+
+def first_difference(a: Any, b: Any) -> str | None:
+    """Where two trees differ first, as a path with both values; None when they are structurally equal."""
+    matcher = _Matcher()
+    return None if matcher.equal(a, b, "") else matcher.mismatch

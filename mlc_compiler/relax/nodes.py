@@ -1,0 +1,204 @@
+"""Nodes of graph functions: variables with structure info, bindings in blocks, calls of operators and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..ir.expr import IntImm, PrimExpr
+from ..ir.module import GlobalVar
+
+
+class StructInfo:
+    """What is known of a value at compile time: type, shape, dtype."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TensorStructInfo(StructInfo):
+    """A tensor of ``shape`` (None: unknown, then ``ndim`` may be known) and ``dtype``."""
+
+    shape: tuple[PrimExpr, ...] | None
+    dtype: str
+    ndim: int = -1
+
+    def __post_init__(self) -> None:
+        if self.shape is not None:
+            object.__setattr__(self, "ndim", len(self.shape))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TupleStructInfo(StructInfo):
+    fields: tuple[StructInfo, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ShapeStructInfo(StructInfo):
+    values: tuple[PrimExpr, ...] | None
+    ndim: int = -1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PrimStructInfo(StructInfo):
+    dtype: str
+    value: PrimExpr | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ObjectStructInfo(StructInfo):
+    """Anything else: an opaque handle."""
+
+
+class Expr:
+    """Base of graph expressions."""
+
+    __slots__ = ()
+    struct_info: StructInfo | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Var(Expr):
+    """A graph variable; ``dataflow`` ones are visible only inside their dataflow block."""
+
+    binds_by_identity: ClassVar[bool] = True
+
+    name: str
+    struct_info: StructInfo | None
+    dataflow: bool = False
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Constant(Expr):
+    """A tensor known at compile time."""
+
+    data: np.ndarray
+    struct_info: StructInfo | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ShapeExpr(Expr):
+    values: tuple[PrimExpr, ...]
+    struct_info: StructInfo | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PrimValue(Expr):
+    """A scalar (symbolic or constant) as a graph value."""
+
+    value: PrimExpr
+    struct_info: StructInfo | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StringImm(Expr):
+    value: str
+    struct_info: StructInfo | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DataTypeImm(Expr):
+    value: str
+    struct_info: StructInfo | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tuple(Expr):
+    fields: tuple[Expr, ...]
+    struct_info: StructInfo | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TupleGetItem(Expr):
+    tuple_value: Expr
+    index: int
+    struct_info: StructInfo | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Op:
+    """A graph operator by its registered name: ``add``, ``nn.rms_norm``, ``call_tir``."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ExternFunc:
+    """A function that the user registered from Python, called with destination passing."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Call(Expr):
+    """``target(args, attrs)``.
+
+    ``call_tir``, ``call_tir_inplace`` and ``call_dps_packed`` are ``Op`` calls whose args are
+    ``(GlobalVar | ExternFunc, Tuple of inputs[, ShapeExpr of scalar arguments])`` and whose ``out_info`` is the
+    structure info of the results.
+    """
+
+    not_compared: ClassVar[tuple[str, ...]] = ("struct_info",)
+
+    target: Op | GlobalVar | ExternFunc
+    args: tuple[Any, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    out_info: StructInfo | None = None
+    struct_info: StructInfo | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Binding:
+    """``var = value``; ``matched`` for ``R.match_cast``: the value's structure info is asserted, not derived."""
+
+    var: Var
+    value: Expr
+    matched: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BindingBlock:
+    """Bindings in order. A dataflow block has no side effects; its ``outputs`` are visible after it."""
+
+    bindings: tuple[Binding, ...]
+    dataflow: bool = False
+
+    @property
+    def outputs(self) -> tuple[Var, ...]:
+        return tuple(b.var for b in self.bindings if not b.var.dataflow) if self.dataflow else ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Function:
+    """A graph function: parameters, blocks of bindings, the value returned.
+
+    ``attrs``: ``num_input`` (the first parameters that are not weights), ``tir_var_upper_bound`` (bounds of symbolic
+    sizes by name), ``Primitive`` (a fused group), ``global_symbol``.
+    """
+
+    params: tuple[Var, ...]
+    blocks: tuple[BindingBlock, ...]
+    ret: Expr
+    ret_info: StructInfo | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    is_pure: bool = True
+
+    def with_attr(self, key: str, value: Any) -> Function:
+        return replace(self, attrs={**self.attrs, key: value})
+
+    @property
+    def bindings(self) -> tuple[Binding, ...]:
+        """All bindings of all blocks, in order."""
+        return tuple(b for block in self.blocks for b in block.bindings)
+
+
+def constant(data: np.ndarray) -> Constant:
+    """A constant tensor with its structure info."""
+    name = "bool" if data.dtype == np.bool_ else str(data.dtype)
+    return Constant(data, TensorStructInfo(tuple(IntImm(int(s)) for s in data.shape), name))

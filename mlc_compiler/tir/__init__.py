@@ -1,0 +1,1 @@
+"""Tensor level: loops, blocks and buffers; tensor expressions; schedules."""

@@ -1,0 +1,206 @@
+"""Statements of tensor functions. The whole loop IR fits on this page.
+
+A ``Block`` is the unit of scheduling: its body reads and writes buffers at indices made of its own iteration variables
+(spatial ``S`` or reduction ``R``), which a ``BlockRealize`` binds to expressions of the surrounding loops.
+Lowering removes blocks; loops, stores, lets, conditionals and allocations remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from ..ir.expr import ExprLike, IntImm, PrimExpr, Var, as_expr
+
+SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD = "serial", "parallel", "vectorized", "unroll", "thread_binding"
+LOOP_KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD)
+SCOPES = ("global", "shared", "local")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Buffer:
+    """A dense row-major array. ``scope``: global memory, memory shared by a GPU block, or registers of one thread."""
+
+    binds_by_identity: ClassVar[bool] = True
+
+    name: str
+    shape: tuple[PrimExpr, ...]
+    dtype: str = "float32"
+    scope: str = "global"
+
+    def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> BufferLoad:
+        items = indices if isinstance(indices, tuple) else (indices,)
+        return BufferLoad(self, tuple(as_expr(i) for i in items))
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}[{len(self.shape)}d]"
+
+
+def buffer(name: str, shape: tuple[ExprLike, ...] | list[ExprLike], dtype: str = "float32", scope: str = "global") -> Buffer:
+    """A buffer with its shape converted to expressions."""
+    return Buffer(name, tuple(as_expr(s) for s in shape), dtype, scope)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BufferLoad(PrimExpr):
+    buffer: Buffer
+    indices: tuple[PrimExpr, ...]
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self.buffer.dtype
+
+
+class Stmt:
+    """Base of all statements."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BufferStore(Stmt):
+    buffer: Buffer
+    value: PrimExpr
+    indices: tuple[PrimExpr, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Evaluate(Stmt):
+    """An expression for its effect: an intrinsic call."""
+
+    value: PrimExpr
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LetStmt(Stmt):
+    var: Var
+    value: PrimExpr
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class IfThenElse(Stmt):
+    condition: PrimExpr
+    then_case: Stmt
+    else_case: Stmt | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class For(Stmt):
+    """``for var in [0, extent)``. ``thread``: the GPU index that a ``thread_binding`` loop is bound to, such as ``blockIdx.x``."""
+
+    var: Var
+    extent: PrimExpr
+    body: Stmt
+    kind: str = SERIAL
+    thread: str | None = None
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class While(Stmt):
+    condition: PrimExpr
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SeqStmt(Stmt):
+    stmts: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Allocate(Stmt):
+    """A buffer that lives while ``body`` runs (lowered functions; blocks carry ``alloc_buffers`` instead)."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Range:
+    """``[min, min + extent)``"""
+
+    min: PrimExpr
+    extent: PrimExpr
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BufferRegion:
+    """A box inside a buffer: what a block reads or writes."""
+
+    buffer: Buffer
+    region: tuple[Range, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class IterVar:
+    """A block's iteration variable over ``[0, extent)``; kind ``S`` spatial, ``R`` reduction."""
+
+    var: Var
+    extent: PrimExpr
+    kind: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Block(Stmt):
+    """A computation with its own iteration space. ``init`` runs first where all reduction variables are zero."""
+
+    name: str
+    iter_vars: tuple[IterVar, ...]
+    reads: tuple[BufferRegion, ...]
+    writes: tuple[BufferRegion, ...]
+    body: Stmt
+    init: Stmt | None = None
+    alloc_buffers: tuple[Buffer, ...] = ()
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BlockRealize(Stmt):
+    """One run of a block: its variables bound to ``iter_values``, skipped where ``predicate`` is false."""
+
+    iter_values: tuple[PrimExpr, ...]
+    predicate: PrimExpr
+    block: Block
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PrimFunc:
+    """A tensor function in destination-passing style: buffers and scalars in, the last buffers written.
+
+    Symbolic sizes are the variables in the buffers' shapes; scalar parameters are ``Var``.
+    ``attrs``: ``global_symbol`` (exported name), ``tir.noalias``, ``op_pattern``, ``num_outputs`` and others.
+    """
+
+    params: tuple[Buffer | Var, ...]
+    body: Stmt
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_attr(self, key: str, value: Any) -> PrimFunc:
+        return replace(self, attrs={**self.attrs, key: value})
+
+    def without_attr(self, key: str) -> PrimFunc:
+        return replace(self, attrs={k: v for k, v in self.attrs.items() if k != key})
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The parameters that are buffers, in order."""
+        return tuple(p for p in self.params if isinstance(p, Buffer))
+
+
+def seq(*stmts: Stmt) -> Stmt:
+    """Statements in order, nested sequences flattened."""
+    flat: list[Stmt] = []
+    for s in stmts:
+        flat.extend(s.stmts if isinstance(s, SeqStmt) else (s,))
+    return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
+
+
+def root_block(body: Stmt, alloc_buffers: tuple[Buffer, ...] = ()) -> BlockRealize:
+    """The outermost block of a schedulable function; it owns the function's intermediate buffers."""
+    return BlockRealize((), IntImm(1, "bool"), Block("root", (), (), (), body, None, alloc_buffers))
+
+
+def is_root(stmt: Stmt) -> bool:
+    return isinstance(stmt, BlockRealize) and not stmt.iter_values and stmt.block.name == "root"

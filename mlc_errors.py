@@ -1,0 +1,45 @@
+"""The one exception type that carries a failure to the user: what failed, where, and a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class MLCError(Exception):
+    """A failure that a user can act on.
+
+    message: ``what failed: got X; expected Y``. where: lines that name the file, tensor or pass. hint: a way out.
+    The command line prints the three and exits with ``exit_code``; a traceback appears only under ``MLC_DEBUG=1``.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, where: Sequence[str] = (), hint: str | None = None):
+        super().__init__(message)
+        self.message = message
+        self.where = tuple(where)
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.message, *(f"  in   {w}" for w in self.where)]
+        if self.hint:
+            lines.append(f"  hint {self.hint}")
+        return "\n".join(lines)
+
+
+class UsageError(MLCError):
+    """A flag, argument or value that cannot be meant."""
+
+    exit_code = 2
+
+
+class UnsupportedError(MLCError):
+    """A model, format or target that is recognised but not supported."""
+
+    exit_code = 3
+
+
+class ResourceError(MLCError):
+    """Memory, disk or a device is missing."""
+
+    exit_code = 4
