@@ -1,0 +1,210 @@
+"""How one parameter is computed from checkpoint tensors: a small expression that is data, printable and checkable."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mlc_errors import MLCError
+
+Shape = tuple[int, ...]
+Read = Callable[[str], np.ndarray]
+
+
+class Expr(ABC):
+    """A node; ``parts`` are its operands."""
+
+    parts: tuple[Expr, ...]
+
+    def sources(self) -> Iterator[str]:
+        """Names of the checkpoint tensors read, in order."""
+        for part in self.parts:
+            yield from part.sources()
+
+    def map_names(self, rename: Callable[[str], str]) -> Expr:
+        """The same expression over renamed checkpoint tensors."""
+        return replace(self, parts=tuple(part.map_names(rename) for part in self.parts))
+
+    @abstractmethod
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        """Shape of the value, given the shapes of the checkpoint tensors. Raises MLCError where they do not fit."""
+
+    @abstractmethod
+    def evaluate(self, read: Read) -> np.ndarray:
+        """The value; ``read`` returns a checkpoint tensor."""
+
+    def row_blocks(self, read: Read) -> Iterator[np.ndarray]:
+        """The value in pieces along axis 0, so that a concatenation never exists as a whole."""
+        yield self.evaluate(read)
+
+
+def as_expr(value: str | Expr) -> Expr:
+    return Source(value) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class Source(Expr):
+    """A checkpoint tensor as it is."""
+
+    name: str
+
+    def sources(self) -> Iterator[str]:
+        yield self.name
+
+    def map_names(self, rename: Callable[[str], str]) -> Expr:
+        return Source(rename(self.name))
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        return shapes[self.name]
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        return read(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Concat(Expr):
+    """Operands joined along an existing axis."""
+
+    parts: tuple[Expr, ...]
+    axis: int = 0
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        all_shapes = [part.shape(shapes) for part in self.parts]
+        first = all_shapes[0]
+        rest = {_without(shape, self.axis) for shape in all_shapes}
+        if len(rest) != 1 or not 0 <= self.axis < len(first):
+            raise MLCError(f"cannot concatenate along axis {self.axis}: got shapes {_list(all_shapes)}")
+        joined = sum(shape[self.axis] for shape in all_shapes)
+        return (*first[: self.axis], joined, *first[self.axis + 1 :])
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        return np.concatenate([part.evaluate(read) for part in self.parts], axis=self.axis)
+
+    def row_blocks(self, read: Read) -> Iterator[np.ndarray]:
+        if self.axis:
+            yield self.evaluate(read)
+            return
+        for part in self.parts:
+            yield from part.row_blocks(read)
+
+    def __str__(self) -> str:
+        return f"concat({', '.join(map(str, self.parts))}, axis={self.axis})"
+
+
+@dataclass(frozen=True)
+class Stack(Expr):
+    """Operands of one shape joined along a new axis 0 (the experts of a layer)."""
+
+    parts: tuple[Expr, ...]
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        all_shapes = [part.shape(shapes) for part in self.parts]
+        if len(set(all_shapes)) != 1:
+            raise MLCError(f"cannot stack tensors of different shapes: got {_list(all_shapes)}")
+        return (len(self.parts), *all_shapes[0])
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        return np.stack([part.evaluate(read) for part in self.parts])
+
+    def row_blocks(self, read: Read) -> Iterator[np.ndarray]:
+        for part in self.parts:
+            yield part.evaluate(read)[None]
+
+    def __str__(self) -> str:
+        return f"stack({', '.join(map(str, self.parts))})"
+
+
+@dataclass(frozen=True)
+class Transpose(Expr):
+    """The last two axes swapped; a vector (a bias) stays as it is."""
+
+    parts: tuple[Expr]
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        shape = self.parts[0].shape(shapes)
+        return shape if len(shape) < 2 else (*shape[:-2], shape[-1], shape[-2])
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        value = self.parts[0].evaluate(read)
+        return value if value.ndim < 2 else np.swapaxes(value, -1, -2)
+
+    def __str__(self) -> str:
+        return f"transpose({self.parts[0]})"
+
+
+@dataclass(frozen=True)
+class Slice(Expr):
+    """Elements ``start`` to ``stop`` along an axis."""
+
+    parts: tuple[Expr]
+    axis: int
+    start: int
+    stop: int
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        shape = self.parts[0].shape(shapes)
+        if not (0 <= self.axis < len(shape) and 0 <= self.start <= self.stop <= shape[self.axis]):
+            raise MLCError(f"cannot take {self.start}:{self.stop} along axis {self.axis} of {list(shape)}")
+        return (*shape[: self.axis], self.stop - self.start, *shape[self.axis + 1 :])
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        index = (slice(None),) * self.axis + (slice(self.start, self.stop),)
+        return self.parts[0].evaluate(read)[index]
+
+    def __str__(self) -> str:
+        return f"slice({self.parts[0]}, axis={self.axis}, {self.start}:{self.stop})"
+
+
+@dataclass(frozen=True)
+class Permute(Expr):
+    """Axis 0 seen as ``view``, its parts reordered by ``order``, and flattened again (rows of attention heads)."""
+
+    parts: tuple[Expr]
+    view: tuple[int, ...]
+    order: tuple[int, ...]
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        shape = self.parts[0].shape(shapes)
+        if not shape or int(np.prod(self.view)) != shape[0]:
+            raise MLCError(f"cannot view axis 0 of {list(shape)} as {list(self.view)}")
+        return shape
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        value = self.parts[0].evaluate(read)
+        rest = value.shape[1:]
+        axes = (*self.order, *range(len(self.view), len(self.view) + len(rest)))
+        return value.reshape(*self.view, *rest).transpose(axes).reshape(value.shape)
+
+    def __str__(self) -> str:
+        return f"permute({self.parts[0]}, {list(self.view)}, {list(self.order)})"
+
+
+@dataclass(frozen=True)
+class Offset(Expr):
+    """A constant added to every element, computed in float32 (norm weights stored as w - 1)."""
+
+    parts: tuple[Expr]
+    value: float
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        return self.parts[0].shape(shapes)
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        return self.parts[0].evaluate(read).astype(np.float32) + np.float32(self.value)
+
+    def __str__(self) -> str:
+        return f"offset({self.parts[0]}, {self.value:g})"
+
+
+def _without(shape: Shape, axis: int) -> Shape:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _list(shapes: list[Shape]) -> str:
+    return ", ".join(str(list(shape)) for shape in shapes)
