@@ -1,0 +1,143 @@
+"""`python -m mlc_cli`: the table of commands, and the one place where failures become messages and exit codes."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+from mlc_errors import MLCError, ResourceError, UsageError
+from mlc_version import __version__
+
+PROGRAM = "mlc_cli"
+EXIT_INTERRUPTED = 130
+DEBUG_HINT = "set MLC_DEBUG=1 to see the traceback"
+
+
+class Row(NamedTuple):
+    """A command: `module:attribute` of its click command, imported only when it runs, and its line in `--help`."""
+
+    target: str
+    summary: str
+
+
+COMMANDS = {
+    "convert_weight": Row("mlc_cli.convert_weight:convert_weight", "Quantize a checkpoint's weights."),
+    "gen_config": Row("mlc_cli.gen_config:gen_config", "Write mlc-chat-config.json and the tokenizer files."),
+    "compile": Row("mlc_cli.compile:compile_command", "Compile a model to one native library."),
+    "generate": Row("mlc_cli.generate:generate", "Continue a prompt with a compiled model."),
+    "chat": Row("mlc_cli.chat:chat", "Talk to a compiled model in the terminal."),
+    "ir_opt": Row("mlc_cli.ir_opt:ir_opt", "Run compiler passes over an IR file, print the result."),
+}
+
+
+class CommandTable(click.Group):
+    """A group whose commands are imported when they run, so that `--help` costs no more than click itself."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        row = COMMANDS.get(cmd_name)
+        if row is None:
+            return None
+        module, attribute = row.target.split(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args[0].startswith("-") else args[0].replace("-", "_")
+        if name not in COMMANDS and not name.startswith("-"):
+            raise _unknown_command(args[0])
+        return super().resolve_command(ctx, [name, *args[1:]])
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row.summary) for name, row in COMMANDS.items()])
+
+
+@click.command(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, prog_name=PROGRAM)
+def cli() -> None:
+    """Compile a language model to one native library and run it.
+
+    \b
+    mlc_cli convert_weight MODEL --quantization q4f16_1 -o DIR
+    mlc_cli gen_config     MODEL --quantization q4f16_1 -o DIR
+    mlc_cli compile        DIR -o DIR/lib.so
+    mlc_cli generate       DIR --prompt "Hello"
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return 0 done, 1 failed, 2 usage, 3 unsupported, 4 resource or 130 interrupted."""
+    try:
+        status = cli.main(args=argv, prog_name=PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return _leave_pipe()
+    except Exception as exc:
+        return _report(exc)
+    return status if isinstance(status, int) else 0
+
+
+def _report(exc: Exception) -> int:
+    if os.environ.get("MLC_DEBUG"):
+        traceback.print_exception(exc)
+    if isinstance(exc, click.exceptions.NoArgsIsHelpError):
+        click.echo(exc.format_message(), err=True)
+        return exc.exit_code
+    failure = _as_failure(exc)
+    click.echo(f"error: {failure}", err=True)
+    return failure.exit_code
+
+
+def _as_failure(exc: Exception) -> MLCError:
+    """The exception as the message, place, way out and exit code that the user gets."""
+    match exc:
+        case MLCError():
+            return exc
+        case click.UsageError():
+            command = exc.ctx.command_path if exc.ctx else PROGRAM
+            return UsageError(exc.format_message().rstrip("."), hint=f"see `{command} --help`")
+        case click.ClickException():
+            return MLCError(exc.format_message())
+        case MemoryError():
+            return ResourceError("out of memory", hint="close other programs, or take a smaller model or context")
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return ResourceError(f"no space left on the disk: {exc.filename or exc}")
+        case OSError(filename=str() as filename):
+            return MLCError(f"{filename}: {exc.strerror}")
+        case _:
+            return MLCError(f"unexpected {type(exc).__name__}: {_first_line(exc)}", hint=DEBUG_HINT)
+
+
+def _first_line(exc: Exception) -> str:
+    return next(iter(str(exc).splitlines()), "no message")
+
+
+def _unknown_command(name: str) -> UsageError:
+    near = difflib.get_close_matches(name.replace("-", "_"), COMMANDS, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"see `{PROGRAM} --help`"
+    return UsageError(f"no command {name!r}; expected one of {', '.join(COMMANDS)}", hint=hint)
+
+
+def _leave_pipe() -> int:
+    """The reader of our output is gone (`| head`): say nothing, also not in the interpreter's last flush."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""`mlc_cli compile`: model and quantization in, one native library out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mlc_cli import console
+from mlc_cli.options import FOLDER, device_option, json_option, model_type_option, output_file_option
+
+_NO_EFFECT = {
+    "enable_subgroups": "--enable-subgroups concerns WebGPU; it has no effect here",
+    "system_lib_prefix": "--system-lib-prefix concerns static libraries; it has no effect here",
+}
+
+
+@click.command("compile")
+@click.argument("model", metavar="MODEL")
+@click.option("--quantization", metavar="NAME", help="Scheme of the weights, when not the config's.")
+@model_type_option
+@device_option
+@click.option("--host", default="auto", show_default=True, metavar="TRIPLE", help="LLVM triple of the host code.")
+@click.option("--opt", default="O2", show_default=True, metavar="LEVEL", help="O0, O1, O2 or O3.")
+@click.option(
+    "--overrides", default="", metavar="K=V;...", help="Sizes to change: context_window_size=2048;max_batch_size=4."
+)
+@click.option("--debug-dump", type=FOLDER, metavar="DIR", help="Write the module after each phase, as text.")
+@click.option("--emit", multiple=True, metavar="KIND", help="Also write what is beneath the library: llvm, asm.")
+@click.option("--enable-subgroups", is_flag=True, help="Accepted for compatibility; concerns WebGPU only.")
+@click.option("--system-lib-prefix", metavar="NAME", help="Accepted for compatibility; concerns static libraries only.")
+@output_file_option
+@json_option
+def compile_command(
+    model: str,
+    quantization: str | None,
+    model_type: str,
+    device: str,
+    host: str,
+    opt: str,
+    overrides: str,
+    debug_dump: Path | None,
+    emit: tuple[str, ...],
+    enable_subgroups: bool,
+    system_lib_prefix: str | None,
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Compile MODEL to one native library.
+
+    MODEL is a folder with mlc-chat-config.json (what gen_config writes), or that file.
+    """
+    from mlc_toolchain.compile import CompileOptions, compile_model
+
+    for name, given in (("enable_subgroups", enable_subgroups), ("system_lib_prefix", system_lib_prefix)):
+        if given and given != "auto":
+            console.note(_NO_EFFECT[name])
+    options = CompileOptions(
+        model=model,
+        device=device,
+        host=host,
+        opt=opt,
+        output=output,
+        overrides=overrides,
+        quantization=quantization,
+        model_type=model_type,
+        debug_dump=debug_dump,
+        emit=emit,
+    )
+    with console.progress(as_json) as progress:
+        report = compile_model(options, progress=progress)
+    console.show(report, as_json)

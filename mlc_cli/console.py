@@ -1,0 +1,198 @@
+"""What commands print: progress on stderr, results on stdout, as text or as JSON.  rich is imported only to draw."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from mlc_toolchain.progress import Progress, Step
+
+SECONDS_BETWEEN_LINES = 10.0
+_LIST_LIMIT = 12
+
+
+@contextlib.contextmanager
+def progress(as_json: bool = False) -> Iterator[Progress]:
+    """The callable to hand to the toolchain: a bar on a terminal, sparse lines elsewhere, nothing with --json."""
+    if as_json:
+        yield lambda step: None
+    elif sys.stderr.isatty():
+        with _Bars() as bars:
+            yield bars
+    else:
+        yield Lines(sys.stderr)
+
+
+def show(report: Any, as_json: bool = False) -> None:
+    """Print a report (a dataclass) as aligned `field  value` lines, or as one JSON object."""
+    if as_json:
+        write_json(report)
+    else:
+        names = [field.name for field in dataclasses.fields(report)]
+        rows = [(name.replace("_", " "), _format(name, getattr(report, name))) for name in names]
+        width = max(len(name) for name, _ in rows)
+        click.echo("\n".join(f"{name:<{width}}  {value}" for name, value in rows if value))
+
+
+def write_json(value: Any) -> None:
+    """Print a dataclass, mapping or sequence as JSON; paths become strings."""
+    click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows under column heads, columns padded to their widest cell, numbers to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells)]
+    numeric = [all(_is_number(cell) for cell in column) for column in zip(*cells)] or [False] * len(widths)
+    for row in [list(columns), *cells]:
+        padded = [c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric)]
+        click.echo("  ".join(padded).rstrip())
+
+
+def note(text: str) -> None:
+    """A remark beside the result: goes to stderr, so that piped output stays clean."""
+    click.echo(text, err=True)
+
+
+def format_bytes(count: float) -> str:
+    """1536 -> '1.5 KB': decimal units, three significant digits."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def format_seconds(seconds: float) -> str:
+    """0.0123 -> '12 ms', 3.21 -> '3.2 s', 125 -> '2 min 05 s'."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+
+
+class Lines:
+    """Progress for logs and pipes: one line at a stage's end, and one every ten seconds until then."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic):
+        self._stream = stream
+        self._clock = clock
+        self._stage: str | None = None
+        self._started = 0.0
+        self._last_line = 0.0
+
+    def __call__(self, step: Step) -> None:
+        now = self._clock()
+        if step.stage != self._stage:
+            self._stage, self._started, self._last_line = step.stage, now, now
+        if step.done >= step.total or now - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            print(_line(step, now - self._started), file=self._stream, flush=True)
+
+
+def _line(step: Step, elapsed: float) -> str:
+    """`convert  120/272 tensors  45.3/98.4 MB  12.1 MB/s  4.4 s left`"""
+    parts = [step.stage, _count(step)]
+    done, total = (step.done_bytes, step.total_bytes) if step.total_bytes else (step.done, step.total)
+    if step.total_bytes:
+        parts.append(f"{format_bytes(step.done_bytes)} of {format_bytes(step.total_bytes)}")
+        parts.append(f"{format_bytes(done / max(elapsed, 1e-3))}/s")
+    if done >= total:
+        parts.append(f"in {format_seconds(elapsed)}")
+    elif done:
+        parts.append(f"{format_seconds(elapsed * (total - done) / done)} left")
+    return "  ".join(parts)
+
+
+def _count(step: Step) -> str:
+    return f"{step.done}/{step.total} {step.unit}".rstrip()
+
+
+class _Bars:
+    """Progress on a terminal: one bar per stage."""
+
+    def __enter__(self) -> _Bars:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        amount = TextColumn("{task.fields[amount]}")
+        columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
+        self._display = Progress(*columns, console=Console(stderr=True))
+        self._tasks: dict[str, TaskID] = {}
+        self._started: dict[str, float] = {}
+        self._display.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._display.stop()
+
+    def __call__(self, step: Step) -> None:
+        if step.stage not in self._tasks:
+            self._started[step.stage] = time.monotonic()
+            self._tasks[step.stage] = self._display.add_task(step.stage, amount="")
+        elapsed = time.monotonic() - self._started[step.stage]
+        done, total = (step.done_bytes, step.total_bytes) if step.total_bytes else (step.done, step.total)
+        self._display.update(self._tasks[step.stage], completed=done, total=total, amount=_amount(step, elapsed))
+
+
+def _amount(step: Step, elapsed: float) -> str:
+    if not step.total_bytes:
+        return " ".join([_count(step), step.detail]).rstrip()
+    rate = format_bytes(step.done_bytes / max(elapsed, 1e-3))
+    return f"{_count(step)}  {format_bytes(step.done_bytes)} of {format_bytes(step.total_bytes)}  {rate}/s"
+
+
+def _format(name: str, value: Any) -> str:
+    """A report's value as text; the field's name says its unit (`..._bytes`, `seconds_...`)."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case int() | float() if name.endswith("bytes"):
+            return format_bytes(value)
+        case int() | float() if name.startswith("seconds") or name.endswith("seconds"):
+            return format_seconds(value)
+        case float():
+            return f"{value:.4g}"
+        case Mapping():
+            return ", ".join(f"{key} {_format(name, item)}" for key, item in value.items())
+        case list() | tuple():
+            return ", ".join(str(item) for item in value[:_LIST_LIMIT]) + _more(len(value))
+        case _:
+            return str(value)
+
+
+def _more(count: int) -> str:
+    return f", and {count - _LIST_LIMIT} more" if count > _LIST_LIMIT else ""
+
+
+def _plain(value: Any) -> Any:
+    """The value in JSON's own types."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    match value:
+        case Mapping():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case Path():
+            return str(value)
+        case _:
+            return value
+
+
+def _is_number(cell: str) -> bool:
+    return cell.replace(".", "", 1).replace("-", "", 1).isdigit()

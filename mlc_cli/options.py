@@ -1,0 +1,44 @@
+"""Arguments and options that several commands share, so that one name means one thing everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+# A Hugging Face folder, its config.json, a .gguf file, or HF://owner/name.
+source_argument = click.argument("source", metavar="MODEL")
+
+# The folder that convert_weight, gen_config and compile have filled.
+model_folder_argument = click.argument("folder", metavar="DIR", type=FOLDER)
+
+quantization_option = click.option(
+    "--quantization", required=True, metavar="NAME", help="Scheme of the weights: q0f32, q0f16, q4f16_1, ..."
+)
+
+model_type_option = click.option(
+    "--model-type",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="Architecture; auto is what the config says.",
+)
+
+device_option = click.option(
+    "--device", default="auto", show_default=True, metavar="NAME", help="Where the model is to run: auto, cpu."
+)
+
+model_lib_option = click.option(
+    "--model-lib", type=FILE, metavar="FILE", help="The compiled library, when it is not DIR/lib.so."
+)
+
+output_folder_option = click.option(
+    "-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder to write to; created when missing."
+)
+
+output_file_option = click.option("-o", "--output", required=True, type=FILE, metavar="FILE", help="File to write.")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")

@@ -1,0 +1,30 @@
+"""How long work tells its caller where it stands: plain values handed to one callable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where one stage of the work stands: told at its start (done 0), as it advances, and at its end (done == total).
+
+    stage: what is being done, e.g. "convert". done/total: items (tensors, functions) named by unit.
+    done_bytes/total_bytes: the same in bytes where bytes are what takes time, else 0. detail: the item at hand.
+    """
+
+    stage: str
+    done: int
+    total: int
+    unit: str = ""
+    done_bytes: int = 0
+    total_bytes: int = 0
+    detail: str = ""
+
+
+Progress = Callable[[Step], None]
+
+
+def silent(step: Step) -> None:
+    """A Progress that says nothing."""
