@@ -128,7 +128,7 @@ def _first_line(exc: Exception) -> str:
 
 
 def _unknown_command(name: str) -> UsageError:
-    near = difflib.get_close_matches(name.replace("-", "_"), COMMANDS, n=2, cutoff=0.5)
+    near = difflib.get_close_matches(name.replace("-", "_"), COMMANDS, n=2)
     hint = f"did you mean {' or '.join(near)}?" if near else f"see `{PROGRAM} --help`"
     return UsageError(f"no command {name!r}; expected one of {', '.join(COMMANDS)}", hint=hint)
 

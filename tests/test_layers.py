@@ -1,0 +1,194 @@
+"""The layers hold: imports point downwards only, never in a circle, never at a package that users need not have."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# package -> the packages of ours that it may import, besides itself
+BASE = frozenset({"mlc_errors", "mlc_version"})
+LAYERS = {
+    "mlc_errors": frozenset(),
+    "mlc_version": frozenset(),
+    "mlc_compiler": BASE,
+    "quantization": BASE | {"mlc_compiler"},
+    "model_zoo": BASE | {"mlc_compiler", "quantization"},
+    "mlc_runtime": BASE,
+    "mlc_toolchain": BASE | {"mlc_compiler", "quantization", "model_zoo", "mlc_runtime"},
+    "mlc_cli": BASE | {"mlc_compiler", "quantization", "model_zoo", "mlc_runtime", "mlc_toolchain"},
+}
+
+# part of mlc_compiler -> the other parts that it may import
+FOUNDATION = frozenset({"ir", "tir", "relax", "script"})
+COMPILER_PARTS = {
+    "ir": frozenset(),
+    "tir": frozenset({"ir"}),
+    "relax": frozenset({"ir", "tir"}),
+    "script": frozenset({"ir", "tir", "relax"}),
+    "nn": FOUNDATION,
+    "passes": FOUNDATION,
+    "schedules": FOUNDATION,
+    "codegen": FOUNDATION,
+    "interp": FOUNDATION,
+    "pipeline": FOUNDATION | {"nn", "passes", "schedules", "codegen", "interp"},
+}
+
+FORBIDDEN = frozenset({"torch", "transformers", "tvm", "gguf", "onnx", "tensorflow", "jax"})
+
+
+@dataclass(frozen=True)
+class Import:
+    """`importer` names `target` at `line`; only for type checkers when `typing_only`, within a function when `late`."""
+
+    importer: str
+    target: str
+    line: int
+    typing_only: bool
+    late: bool
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.target}"
+
+
+def module_files() -> dict[str, Path]:
+    """Every module of ours by its dotted name."""
+    files = [path for name in LAYERS for path in [ROOT / f"{name}.py", *(ROOT / name).rglob("*.py")] if path.exists()]
+    return {_dotted(path): path for path in files}
+
+
+def _dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(name: str, path: Path, modules: frozenset[str]) -> Iterator[Import]:
+    """The imports of one module, `from package import module` resolved to the module."""
+
+    def visit(node: ast.AST, typing_only: bool, late: bool) -> Iterator[Import]:
+        for target in _targets(node, modules, name, path):
+            yield Import(name, target, node.lineno, typing_only, late)
+        late = late or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        typing_only = typing_only or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, typing_only, late)
+
+    yield from visit(ast.parse(path.read_text(), str(path)), False, False)
+
+
+def _targets(node: ast.AST, modules: frozenset[str], importer: str, path: Path) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [alias.name for alias in names]
+        case ast.ImportFrom(module=module, names=names, level=level):
+            base = _base(module, level, importer, path)
+            full = [f"{base}.{alias.name}" for alias in names]
+            return [candidate if candidate in modules else base for candidate in full]
+        case _:
+            return []
+
+
+def _base(module: str | None, level: int, importer: str, path: Path) -> str:
+    """`from ..x import y` as an absolute name."""
+    if level == 0:
+        return module or ""
+    parts = importer.split(".")
+    parts = parts[: len(parts) - level + (path.name == "__init__.py")]
+    return ".".join([*parts, module] if module else parts)
+
+
+@pytest.fixture(scope="module")
+def imports() -> list[Import]:
+    files = module_files()
+    names = frozenset(files)
+    return [found for name, path in files.items() for found in imports_of(name, path, names)]
+
+
+def compiler_part(module: str) -> str:
+    """`mlc_compiler.ir.expr` -> "ir"; the package itself counts as its top, "pipeline"."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "pipeline"
+
+
+def test_packages_import_downwards(imports: list[Import]):
+    wrong = []
+    for found in imports:
+        package, target = found.importer.split(".")[0], found.target.split(".")[0]
+        if target in LAYERS and target != package and target not in LAYERS[package]:
+            wrong.append(str(found))
+    assert wrong == []
+
+
+def test_parts_of_the_compiler_import_downwards(imports: list[Import]):
+    wrong = []
+    for found in imports:
+        if not (found.importer.startswith("mlc_compiler") and found.target.startswith("mlc_compiler")):
+            continue
+        part, target = compiler_part(found.importer), compiler_part(found.target)
+        if target != part and target not in COMPILER_PARTS[part]:
+            wrong.append(str(found))
+    assert wrong == []
+
+
+def test_every_part_of_the_compiler_has_a_place():
+    parts = {compiler_part(name) for name in module_files() if name.startswith("mlc_compiler")}
+    assert parts - set(COMPILER_PARTS) == set(), "give the new part a row in COMPILER_PARTS"
+
+
+def test_no_import_cycles(imports: list[Import]):
+    graph: dict[str, set[str]] = {}
+    for found in imports:
+        if not found.typing_only and found.target != found.importer:
+            graph.setdefault(found.importer, set()).add(found.target)
+    assert _cycle(graph) is None
+
+
+def _cycle(graph: dict[str, set[str]]) -> list[str] | None:
+    """One cycle of the graph, or None."""
+    finished: set[str] = set()
+
+    def search(node: str, path: list[str]) -> list[str] | None:
+        if node in path:
+            return path[path.index(node) :] + [node]
+        if node in finished:
+            return None
+        for target in sorted(graph.get(node, ())):
+            if found := search(target, [*path, node]):
+                return found
+        finished.add(node)
+        return None
+
+    return next((found for node in sorted(graph) if (found := search(node, []))), None)
+
+
+def test_no_forbidden_package(imports: list[Import]):
+    assert [str(found) for found in imports if found.target.split(".")[0] in FORBIDDEN] == []
+
+
+def test_heavy_imports_within_functions_only_in_the_command_line(imports: list[Import]):
+    late = [str(f) for f in imports if f.late and not f.importer.startswith("mlc_cli")]
+    assert late == []
+
+
+def test_the_runtime_loads_no_compiler():
+    listing = "import sys, mlc_runtime; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", listing], cwd=ROOT, check=True, capture_output=True, text=True)
+    kept_out = {"mlc_compiler", "model_zoo", "quantization", "mlc_toolchain", "llvmlite"} | FORBIDDEN
+    assert set(loaded.stdout.split()) & kept_out == set()
+
+
+def test_the_walk_sees_what_it_should():
+    modules = frozenset({"pkg", "pkg.a", "pkg.a.b", "pkg.c"})
+    source = "import x.y\nfrom pkg.a import b, name\nfrom . import c\nfrom ..a.b import thing\n"
+    nodes = ast.parse(source).body
+    seen = [_targets(node, modules, "pkg.a.b", Path("pkg/a/b.py")) for node in nodes]
+    assert seen == [["x.y"], ["pkg.a.b", "pkg.a"], ["pkg.a"], ["pkg.a.b"]]
+    assert _cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert _cycle({"a": {"b", "c"}, "b": {"c"}}) is None
