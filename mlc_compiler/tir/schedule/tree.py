@@ -1,0 +1,223 @@
+"""Finding and replacing parts of a tensor function's statement tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mlc_errors import MLCError
+
+from ...ir.expr import IntImm, PrimExpr, Var
+from ...ir.simplify import Analyzer
+from ...ir.visitor import Rewriter, walk
+from ..nodes import (
+    Allocate,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    For,
+    IfThenElse,
+    LetStmt,
+    PrimFunc,
+    Range,
+    SeqStmt,
+    Stmt,
+    While,
+    seq,
+)
+from ..regions import infer_regions
+
+
+class ScheduleError(MLCError):
+    """A schedule step that would change what the function computes, or that names nothing."""
+
+
+def sub_statements(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements directly inside."""
+    if isinstance(stmt, SeqStmt):
+        return stmt.stmts
+    if isinstance(stmt, For | While | LetStmt | Allocate):
+        return (stmt.body,)
+    if isinstance(stmt, BlockRealize):
+        return (stmt.block.body,)
+    if isinstance(stmt, IfThenElse):
+        return (stmt.then_case,) if stmt.else_case is None else (stmt.then_case, stmt.else_case)
+    return ()
+
+
+def paths(root: Stmt) -> Iterator[tuple[Stmt, ...]]:
+    """Every statement as the chain from the root to it, parents first."""
+    stack: list[tuple[Stmt, ...]] = [(root,)]
+    while stack:
+        path = stack.pop()
+        yield path
+        stack.extend((*path, s) for s in reversed(sub_statements(path[-1])))
+
+
+def path_to(root: Stmt, match: Callable[[Stmt], bool]) -> tuple[Stmt, ...] | None:
+    """The chain from the root to the first statement that matches."""
+    return next((p for p in paths(root) if match(p[-1])), None)
+
+
+def block_path(func: PrimFunc, name: str) -> tuple[Stmt, ...]:
+    path = path_to(func.body, lambda s: isinstance(s, BlockRealize) and s.block.name == name)
+    if path is None:
+        raise ScheduleError(f"no block {name!r}; the function has {', '.join(block_names(func))}")
+    return path
+
+
+def find_block(func: PrimFunc, name: str) -> BlockRealize:
+    return block_path(func, name)[-1]  # type: ignore[return-value]
+
+
+def block_names(func: PrimFunc) -> list[str]:
+    """Names of all blocks but the root, in order of execution."""
+    found = [p[-1] for p in paths(func.body)]
+    return [s.block.name for s in found if isinstance(s, BlockRealize) and s.block.name != "root"]
+
+
+def loops_above(path: tuple[Stmt, ...]) -> list[For]:
+    """The loops between the innermost enclosing block and the end of a path, outermost first."""
+    loops: list[For] = []
+    for stmt in path[:-1]:
+        if isinstance(stmt, BlockRealize):
+            loops = []
+        elif isinstance(stmt, For):
+            loops.append(stmt)
+    return loops
+
+
+def find_loop(func: PrimFunc, var: Var) -> For:
+    return loop_path(func, var)[-1]  # type: ignore[return-value]
+
+
+def loop_path(func: PrimFunc, var: Var) -> tuple[Stmt, ...]:
+    path = path_to(func.body, lambda s: isinstance(s, For) and s.var is var)
+    if path is None:
+        raise ScheduleError(f"loop {var.name!r} is no longer part of the function (it was split, fused or removed)")
+    return path
+
+
+class _Replace(Rewriter):
+    def __init__(self, changes: Mapping[int, Stmt | None]):
+        self.changes = changes
+
+    def __call__(self, node: Any) -> Any:
+        if isinstance(node, PrimExpr):
+            return node
+        if id(node) in self.changes:
+            return self.changes[id(node)]
+        return super().__call__(node)
+
+    def rewrite_SeqStmt(self, node: SeqStmt) -> Stmt | None:
+        stmts = [self(s) for s in node.stmts]
+        if all(a is b for a, b in zip(stmts, node.stmts, strict=True)):
+            return node
+        kept = [s for s in stmts if s is not None]
+        return seq(*kept) if kept else None
+
+    def rewrite_For(self, node: For) -> For | None:
+        body = self(node.body)
+        if body is None:
+            return None
+        return node if body is node.body else replace(node, body=body)
+
+
+def replace_stmts(func: PrimFunc, changes: Mapping[Stmt, Stmt | None]) -> PrimFunc:
+    """The function with statements (by identity) replaced; None removes one, and loops left empty with it."""
+    return replace(func, body=_Replace({id(k): v for k, v in changes.items()})(func.body))
+
+
+def root_of(func: PrimFunc) -> BlockRealize:
+    body = func.body
+    if not (isinstance(body, BlockRealize) and body.block.name == "root"):
+        raise ScheduleError("the function has no root block: it was lowered already, or written without blocks")
+    return body
+
+
+def with_allocs(func: PrimFunc, add: tuple[Buffer, ...] = (), drop: tuple[Buffer, ...] = ()) -> PrimFunc:
+    """The function with intermediate buffers of the root block added and dropped."""
+    root = root_of(func)
+    gone = {id(b) for b in drop}
+    allocs = tuple(b for b in root.block.alloc_buffers if id(b) not in gone) + add
+    return replace(func, body=replace(root, block=replace(root.block, alloc_buffers=allocs)))
+
+
+def unique_block_name(func: PrimFunc, base: str) -> str:
+    taken, name, i = set(block_names(func)), base, 0
+    while name in taken:
+        i += 1
+        name = f"{base}_{i}"
+    return name
+
+
+def with_body(block: Block, body: Stmt, init: Stmt | None = None) -> Block:
+    """A block with another body, and the regions that follow from it."""
+    reads, writes = infer_regions(body, block.iter_vars)
+    return replace(block, body=body, init=init, reads=reads, writes=writes)
+
+
+def reads_buffer(stmt: object, buffer: Buffer) -> bool:
+    return any(isinstance(n, BufferLoad) and n.buffer is buffer for n in walk(stmt))
+
+
+def writes_buffer(stmt: object, buffer: Buffer) -> bool:
+    return any(isinstance(n, BufferStore) and n.buffer is buffer for n in walk(stmt))
+
+
+def producers(func: PrimFunc, buffer: Buffer) -> list[str]:
+    return _blocks_where(func, lambda block: writes_buffer(block.body, buffer))
+
+
+def consumers(func: PrimFunc, buffer: Buffer) -> list[str]:
+    """Blocks that read a buffer other than as their own accumulator."""
+    return _blocks_where(func, lambda b: reads_buffer(b.body, buffer) and not writes_buffer(b.body, buffer))
+
+
+def _blocks_where(func: PrimFunc, test: Callable[[Block], bool]) -> list[str]:
+    return [n for n in block_names(func) if test(find_block(func, n).block)]
+
+
+def analyzer_at(path: tuple[Stmt, ...]) -> Analyzer:
+    """What is known of the variables of the loops and blocks along a path."""
+    analyzer = Analyzer()
+    for stmt in path:
+        if isinstance(stmt, For):
+            analyzer.bind(stmt.var, stmt.extent)
+        elif isinstance(stmt, BlockRealize):
+            for it in stmt.block.iter_vars:
+                analyzer.bind(it.var, it.extent)
+    return analyzer
+
+
+def is_output(func: PrimFunc, buffer: Buffer) -> bool:
+    return any(p is buffer for p in func.params)
+
+
+def single_store(block: Block) -> BufferStore:
+    if not isinstance(block.body, BufferStore):
+        raise ScheduleError(f"block {block.name!r} does not consist of one store")
+    return block.body
+
+
+def union(regions: list[BufferRegion], analyzer: Analyzer) -> tuple[Range, ...] | None:
+    """A box that covers all regions of one buffer: their common minimum with the largest extent; None if minima differ."""
+    first = regions[0].region
+    result = []
+    for axis, r in enumerate(first):
+        extent = r.extent
+        for other in regions[1:]:
+            if not analyzer.prove_equal(other.region[axis].min, r.min):
+                return None
+            if analyzer.prove(extent <= other.region[axis].extent):
+                extent = other.region[axis].extent
+        result.append(Range(r.min, extent))
+    return tuple(result)
+
+
+def true() -> PrimExpr:
+    return IntImm(1, "bool")
