@@ -1,0 +1,118 @@
+"""What this machine can do: bytes read per second and float32 multiply-adds per second, by loops that do only that."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+import numpy as np
+
+BUFFER_BYTES = 1 << 30
+FMA_ROUNDS = 10_000_000
+CHAINS = 16  # independent sums: enough to hide the latency of an add on every unit
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of `threads` threads together. read_bytes_per_s: from memory. flop_per_s: float32, a multiply-add is two."""
+
+    threads: int
+    read_bytes_per_s: float
+    flop_per_s: float
+
+
+def measure_limits(threads: int, repeats: int = 5) -> Limits:
+    """The best of some runs, each with `threads` threads at once, every thread on memory of its own."""
+    width = _vector_width()
+    engine = _compile(_read_source(width) + _fma_source(width))
+    read = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64, ctypes.c_void_p)(engine.get_function_address("read"))
+    fma = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64, ctypes.c_float)(engine.get_function_address("fma"))
+
+    block_bytes = CHAINS * width * 4
+    blocks = BUFFER_BYTES // threads // block_bytes
+    buffer = np.ones(BUFFER_BYTES // 4, np.float32)
+    starts = [buffer.ctypes.data + part * blocks * block_bytes for part in range(threads)]
+    read_s = min(_seconds(lambda part: read(blocks, starts[part]), threads) for _ in range(repeats))
+    fma_s = min(_seconds(lambda part: fma(FMA_ROUNDS, 0.5), threads) for _ in range(repeats))
+    flop = 2 * FMA_ROUNDS * CHAINS * width
+    return Limits(threads, threads * blocks * block_bytes / read_s, threads * flop / fma_s)
+
+
+def _seconds(work: Callable[[int], object], threads: int) -> float:
+    """Wall time of `work(part)` on all threads at once; a call through ctypes lets the others run."""
+    team = [threading.Thread(target=work, args=(part,)) for part in range(threads)]
+    start = time.perf_counter()
+    for member in team:
+        member.start()
+    for member in team:
+        member.join()
+    return time.perf_counter() - start
+
+
+def _vector_width() -> int:
+    """Floats in one vector register of this CPU."""
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 16
+    return 8 if features.get("avx") else 4
+
+
+def _compile(source: str) -> llvm.ExecutionEngine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features().flatten()
+    machine = llvm.Target.from_default_triple().create_target_machine(llvm.get_host_cpu_name(), features, opt=3)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(source), machine)
+    engine.finalize_object()
+    return engine
+
+
+def _read_source(width: int) -> str:
+    """`float read(i64 count, ptr start)`: adds up `count` blocks of CHAINS vectors."""
+    lanes = f"<{width} x float>"
+    updates = [
+        f"""  %at{j} = getelementptr [{CHAINS} x {lanes}], ptr %start, i64 %i, i64 {j}
+  %line{j} = load {lanes}, ptr %at{j}, align 4
+  %new{j} = fadd {lanes} %sum{j}, %line{j}"""
+        for j in range(CHAINS)
+    ]
+    return _loop("read", "ptr %start", lanes, "", updates)
+
+
+def _fma_source(width: int) -> str:
+    """`float fma(i64 count, float x)`: `count` rounds of CHAINS vector multiply-adds, in registers."""
+    lanes = f"<{width} x float>"
+    spread = f"""  %first = insertelement {lanes} poison, float %x, i32 0
+  %xs = shufflevector {lanes} %first, {lanes} poison, <{width} x i32> zeroinitializer"""
+    name = f"@llvm.fma.v{width}f32"
+    updates = [f"  %new{j} = call {lanes} {name}({lanes} %xs, {lanes} %sum{j}, {lanes} %xs)" for j in range(CHAINS)]
+    return _loop("fma", "float %x", lanes, spread, updates) + f"declare {lanes} {name}({lanes}, {lanes}, {lanes})\n"
+
+
+def _loop(name: str, parameter: str, lanes: str, setup: str, updates: list[str]) -> str:
+    """A function that makes each %sum{j} a %new{j}, `count` times, and returns what depends on them all."""
+    phis = [f"  %sum{j} = phi {lanes} [zeroinitializer, %entry], [%new{j}, %loop]" for j in range(CHAINS)]
+    folds = [f"  %fold{j} = fadd {lanes} %{f'fold{j - 1}' if j > 1 else 'new0'}, %new{j}" for j in range(1, CHAINS)]
+    lines = [
+        f"define float @{name}(i64 %count, {parameter}) {{",
+        "entry:",
+        setup,
+        "  br label %loop",
+        "loop:",
+        "  %i = phi i64 [0, %entry], [%next, %loop]",
+        *phis,
+        *updates,
+        "  %next = add i64 %i, 1",
+        "  %more = icmp slt i64 %next, %count",
+        "  br i1 %more, label %loop, label %done",
+        "done:",
+        *folds,
+        f"  %lane = extractelement {lanes} %fold{CHAINS - 1}, i32 0",
+        "  ret float %lane",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
