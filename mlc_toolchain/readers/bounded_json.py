@@ -1,0 +1,48 @@
+"""JSON from untrusted files: bounded in size, no duplicate keys, errors that name the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mlc_toolchain.readers.base import CheckpointError, shown
+
+MAX_CONFIG_BYTES = 16 << 20
+MAX_INDEX_BYTES = 64 << 20
+
+
+def parse_json_object(data: bytes, path: Path) -> dict[str, Any]:
+    """The JSON object in ``data``, which came from ``path``. Raises CheckpointError."""
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_without_duplicates)
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"the JSON is not UTF-8 at byte {error.start}", where=[str(path)]) from None
+    except RecursionError:
+        raise CheckpointError("the JSON is nested too deeply", where=[str(path)]) from None
+    except ValueError as error:
+        raise CheckpointError(f"not valid JSON: {shown(str(error))}", where=[str(path)]) from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"got a JSON {type(value).__name__}; expected an object", where=[str(path)])
+    return value
+
+
+def read_json_object(path: Path, limit: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
+    """The JSON object in a file of at most ``limit`` bytes. Raises CheckpointError."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise CheckpointError(f"cannot read the file: {error.strerror}", where=[str(path)]) from None
+    if len(data) > limit:
+        raise CheckpointError(f"the file is larger than {limit >> 20} MiB", where=[str(path)])
+    return parse_json_object(data, path)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise ValueError(f"key {shown(twice)} appears twice")
+    return found

@@ -1,0 +1,112 @@
+"""A folder of weights as one reader: finds the format, follows the index of a sharded checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path, PureWindowsPath
+
+import numpy as np
+
+from mlc_toolchain.readers.base import MAX_TENSORS, CheckpointError, CheckpointReader, TensorInfo, shown
+from mlc_toolchain.readers.bounded_json import MAX_INDEX_BYTES, read_json_object
+from mlc_toolchain.readers.safetensors import SafetensorsReader
+
+# Format name -> (index file, single file, reader). The first that a folder has is taken.
+FORMATS: dict[str, tuple[str, str, Callable[[Path], CheckpointReader]]] = {
+    "safetensors": ("model.safetensors.index.json", "model.safetensors", SafetensorsReader),
+}
+FORMAT_ALIASES = {"huggingface-safetensor": "safetensors"}
+
+
+class ShardedReader(CheckpointReader):
+    """Several files joined by an index; names grouped by file, files in the index's order."""
+
+    def __init__(self, index: Path, open_file: Callable[[Path], CheckpointReader]):
+        placed = _weight_map(index)
+        by_file: dict[str, list[str]] = {}
+        for name, file in placed.items():
+            by_file.setdefault(file, []).append(name)
+        shards = {file: open_file(contained_path(index.parent, file, index)) for file in by_file}
+        self._readers = {name: shards[file] for file, names in by_file.items() for name in names}
+        self._files = [path for reader in shards.values() for path in reader.files()]
+        _check_index(placed, shards, index)
+
+    def names(self) -> list[str]:
+        return list(self._readers)
+
+    def info(self, name: str) -> TensorInfo:
+        return self._readers[name].info(name)
+
+    def read(self, name: str) -> np.ndarray:
+        return self._readers[name].read(name)
+
+    def file_of(self, name: str) -> Path:
+        return self._readers[name].file_of(name)
+
+    def files(self) -> list[Path]:
+        return self._files
+
+    def release(self, name: str) -> None:
+        self._readers[name].release(name)
+
+
+def open_checkpoint(folder: Path, source_format: str = "auto") -> CheckpointReader:
+    """Open the weights in ``folder``. Raises CheckpointError when there are none or a file is missing or damaged."""
+    wanted = FORMAT_ALIASES.get(source_format, source_format)
+    formats = FORMATS if wanted == "auto" else {wanted: FORMATS[wanted]}
+    for index, single, open_file in formats.values():
+        if (folder / index).is_file():
+            return ShardedReader(folder / index, open_file)
+        if (folder / single).is_file():
+            return open_file(folder / single)
+    looked_for = [file for index, single, _ in formats.values() for file in (index, single)]
+    raise CheckpointError(f"no weights in the folder: looked for {', '.join(looked_for)}", where=[str(folder)])
+
+
+def contained_path(folder: Path, name: str, index: Path) -> Path:
+    """``folder/name`` when ``name`` is a plain relative path that stays inside the folder; links out of the folder
+    are followed only where the folder itself is made of links (the Hugging Face cache keeps its files that way)."""
+    windows = PureWindowsPath(name)
+    outside = not name or windows.drive or windows.root or ".." in windows.parts
+    if outside or "\0" in name or "\\" in name:
+        raise CheckpointError(f"got the file name {shown(name)}; expected one inside the folder", where=[str(index)])
+    path = folder / name
+    if not path.is_file():
+        raise CheckpointError(
+            f"shard {shown(name)} is missing", where=[str(index)], hint="download the remaining files of the checkpoint"
+        )
+    _check_links(path, folder, index)
+    return path
+
+
+def _check_links(path: Path, folder: Path, index: Path) -> None:
+    resolved, home = path.resolve(), folder.resolve()
+    allowed = (home, index.resolve().parent, home.parent.parent / "blobs")
+    if not any(resolved.is_relative_to(root) for root in allowed):
+        raise CheckpointError(f"shard {shown(path.name)} is a link out of its folder", where=[str(index)])
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    placed = read_json_object(index, MAX_INDEX_BYTES).get("weight_map")
+    if not isinstance(placed, dict) or not placed or len(placed) > MAX_TENSORS:
+        raise CheckpointError("the index has no usable weight_map", where=[str(index)])
+    wrong = next((item for item in placed.items() if not isinstance(item[1], str)), None)
+    if wrong:
+        raise CheckpointError(f"the index places {shown(wrong[0])} in {shown(wrong[1])}", where=[str(index)])
+    return placed
+
+
+def _check_index(placed: dict[str, str], shards: dict[str, CheckpointReader], index: Path) -> None:
+    """Index and shards must tell the same: no tensor missing, none left over."""
+    held = {file: set(reader.names()) for file, reader in shards.items()}
+    for name, file in placed.items():
+        if name not in held[file]:
+            raise CheckpointError(
+                f"tensor {shown(name)} is not in {shown(file)}, where the index places it", where=[str(index)]
+            )
+    for file, names in held.items():
+        extra = sorted(name for name in names if placed.get(name) != file)
+        if extra:
+            raise CheckpointError(
+                f"{shown(file)} holds {shown(extra[0])}, which the index does not name", where=[str(index)]
+            )

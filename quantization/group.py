@@ -1,0 +1,163 @@
+"""Group quantization: integer codes packed into uint32 words, one scale per group of ``scheme.group`` inputs.
+
+    scale = max |w| / zero_point        code = clamp(round(w / scale + zero_point), 0, max_code)
+    w'    = (code - zero_point) * scale
+
+Words hold code 0 of their run in the lowest bits. Codes beyond the last input are 0. float16 schemes round to float16
+after every step, bfloat16 ones compute in float32 with a rounded scale (in the KN layout, an unrounded one): the files
+of the MLC format depend on it.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from quantization.schemes import Scheme
+
+BLOCK_ELEMENTS = 1 << 16
+_HALF = np.dtype(np.float16)
+_HALF_TO_FLOAT = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+_SIGNIFICAND_GAP = np.uint32(13)  # bits that float32 has more than float16
+_BELOW_HALF = np.uint32(0x0FFF)
+_KEPT = np.uint32(0xFFFFE000)
+
+
+def model_dtype(scheme: Scheme) -> np.dtype:
+    return np.dtype(ml_dtypes.bfloat16 if scheme.model_dtype == "bfloat16" else scheme.model_dtype)
+
+
+def encode(weight: np.ndarray, scheme: Scheme, layout: str | None = None) -> dict[str, np.ndarray]:
+    """Quantize along the last axis. weight: [..., N, K], any float dtype.
+
+    Returns q_weight uint32 [..., N, words] and q_scale model_dtype [..., N, groups], or both with the last two axes
+    swapped in the KN layout. Memory beyond the result is a few blocks of ``BLOCK_ELEMENTS``.
+    """
+    layout = layout or scheme.layout
+    rows = weight.reshape(-1, weight.shape[-1])
+    words = np.empty((len(rows), scheme.words(rows.shape[1])), np.uint32)
+    scales = np.empty((len(rows), scheme.groups(rows.shape[1])), model_dtype(scheme))
+    for block in _row_blocks(rows):
+        _encode_block(rows[block], scheme, layout, words[block], scales[block])
+    return {
+        "q_weight": _laid_out(words.reshape(*weight.shape[:-1], -1), layout),
+        "q_scale": _laid_out(scales.reshape(*weight.shape[:-1], -1), layout),
+    }
+
+
+def decode(tensors: dict[str, np.ndarray], scheme: Scheme, inputs: int, layout: str | None = None) -> np.ndarray:
+    """The weights that the codes stand for: [..., N, inputs] in model_dtype."""
+    layout = layout or scheme.layout
+    codes = unpack(_laid_out(tensors["q_weight"], layout), scheme)
+    scales = _laid_out(tensors["q_scale"], layout)
+    dtype = model_dtype(scheme)
+    centred = (codes.astype(np.int16) - np.int16(scheme.zero_point)).astype(np.float32)
+    values = centred * np.repeat(scales.astype(np.float32), scheme.group, axis=-1)
+    return values[..., :inputs].astype(dtype)
+
+
+def unpack(words: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """Codes uint8 [..., groups * group] of words uint32 [..., words]."""
+    shifts = np.arange(scheme.codes_per_word, dtype=np.uint32) * np.uint32(scheme.bits)
+    mask = np.uint32((1 << scheme.bits) - 1)
+    codes = ((words[..., None] >> shifts) & mask).astype(np.uint8)
+    return codes.reshape(*words.shape[:-1], -1)
+
+
+def max_error(scales: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """Upper bound of |w - decoded| for a finite weight w (already in model_dtype), per group, as float32.
+
+    Half a step, plus what rounding to the model dtype adds. It does not hold for searched scales, which may clip.
+    """
+    info = ml_dtypes.finfo(model_dtype(scheme))
+    slack = 2 * scheme.zero_point * float(info.eps)
+    tiny = 8 * scheme.zero_point * float(info.smallest_subnormal)
+    return scales.astype(np.float32) * np.float32(0.5 + slack) + np.float32(tiny)
+
+
+def _row_blocks(rows: np.ndarray) -> list[slice]:
+    step = max(1, BLOCK_ELEMENTS // max(1, rows.shape[1]))
+    return [slice(start, start + step) for start in range(0, len(rows), step)]
+
+
+def _laid_out(array: np.ndarray, layout: str) -> np.ndarray:
+    return np.ascontiguousarray(np.swapaxes(array, -1, -2)) if layout == "KN" else array
+
+
+def _encode_block(rows: np.ndarray, scheme: Scheme, layout: str, words: np.ndarray, scales: np.ndarray) -> None:
+    groups = _padded_groups(rows, scheme)
+    with np.errstate(all="ignore"):
+        exact = _largest(groups) / np.float32(scheme.zero_point)
+        scales[:] = exact.reshape(scales.shape)
+        unrounded = scheme.model_dtype == "bfloat16" and layout == "KN"
+        divisor = exact if unrounded else scales.astype(np.float32).reshape(-1)
+        codes = _codes(groups, divisor, scheme)
+    codes = codes.reshape(len(rows), -1)
+    codes[:, rows.shape[1] :] = 0
+    words[:] = pack(codes, scheme)
+
+
+def _padded_groups(rows: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """Weights rounded to the model dtype, as float32 [groups of all rows, group], padded with zeros."""
+    outputs, inputs = rows.shape
+    padded = np.zeros((outputs, scheme.groups(inputs) * scheme.group), np.float32)
+    with np.errstate(over="ignore"):
+        padded[:, :inputs] = _as_float(rows.astype(model_dtype(scheme), copy=False))
+    return padded.reshape(-1, scheme.group)
+
+
+def _as_float(array: np.ndarray) -> np.ndarray:
+    if array.dtype == _HALF:
+        return _HALF_TO_FLOAT[np.ascontiguousarray(array).view(np.uint16)]  # several times faster than astype
+    return array.astype(np.float32, copy=False)
+
+
+def _largest(groups: np.ndarray) -> np.ndarray:
+    """Largest |w| of every group, NaN ignored."""
+    magnitudes = np.abs(groups)
+    largest = np.maximum.reduceat(magnitudes.reshape(-1), np.arange(0, magnitudes.size, groups.shape[1]))
+    if np.isnan(largest).any():
+        magnitudes[np.isnan(magnitudes)] = np.nan  # quiet: fmax lets a signalling NaN win
+        return np.fmax.reduce(magnitudes, axis=-1)
+    return largest
+
+
+def _codes(groups: np.ndarray, divisor: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """Codes uint8, in the shape of ``groups``, whose contents are overwritten. 0/0 becomes code 0."""
+    halves = scheme.model_dtype == "float16" and scheme.rounding == "model"
+    values = np.divide(groups, divisor[:, None], out=groups)
+    if halves:
+        _round_to_half(values)
+    values += np.float32(scheme.zero_point)
+    if halves:
+        _round_to_half(values)
+    np.rint(values, out=values)
+    np.fmax(values, np.float32(0), out=values)
+    np.fmin(values, np.float32(scheme.max_code), out=values)
+    return values.astype(np.uint8)
+
+
+def _round_to_half(values: np.ndarray) -> None:
+    """Round float32 in place to float16's 11 significant bits, ties to even.
+
+    Exponents keep float32's range: what float16 would flush or overflow ends at the same code anyway.
+    """
+    bits = values.view(np.uint32)
+    odd = (bits >> _SIGNIFICAND_GAP) & np.uint32(1)
+    bits += odd
+    bits += _BELOW_HALF
+    bits &= _KEPT
+
+
+def pack(codes: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """Codes uint8 [N, groups * group] as words uint32 [N, words]."""
+    if scheme.bits == 8:
+        return codes.view("<u4")
+    if scheme.bits == 4:
+        pairs = codes.view("<u2")
+        return (pairs | pairs >> np.uint16(4)).astype(np.uint8).view("<u4")
+    runs = codes.reshape(len(codes), -1, scheme.codes_per_word).astype(np.uint32)
+    words = runs[..., 0].copy()
+    for position in range(1, scheme.codes_per_word):
+        words |= runs[..., position] << np.uint32(position * scheme.bits)
+    return words

@@ -1,0 +1,86 @@
+"""The table of quantization schemes: how weights are stored, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from mlc_errors import UsageError
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How the weights of a model are stored.
+
+    kind: "none" (cast only), "group" (integer codes and a scale per group of inputs) or "fp8" (one scale per tensor).
+    model_dtype: of scales, norms, biases and everything that stays unquantized.
+    bits, group: size of a code; number of inputs that share a scale. storage_dtype: what holds the codes.
+    layout: "NK" as the checkpoint has it (outputs first); "KN" stores codes and scales transposed. Embeddings are NK.
+    quantize_embedding, quantize_final_fc: whether the token table and the output head are quantized.
+    zero_point: the code of weight 0. max_code: the largest code used.
+    rounding: "model" rounds every step to model_dtype, "float32" computes in float32.
+    search: scales are chosen to minimise the squared error instead of from the largest weight.
+    """
+
+    name: str
+    kind: str
+    model_dtype: str
+    bits: int = 0
+    group: int = 0
+    storage_dtype: str = "uint32"
+    layout: str = "NK"
+    quantize_embedding: bool = True
+    quantize_final_fc: bool = True
+    rounding: str = "model"
+    search: bool = False
+
+    @property
+    def zero_point(self) -> int:
+        return (1 << (self.bits - 1)) - 1
+
+    @property
+    def max_code(self) -> int:
+        return (1 << self.bits) - 1 if self.search else 2 * self.zero_point
+
+    @property
+    def codes_per_word(self) -> int:
+        return 32 // self.bits
+
+    def groups(self, inputs: int) -> int:
+        return -(-inputs // self.group)
+
+    def words(self, inputs: int) -> int:
+        """uint32 words that hold the codes of ``inputs`` weights; a partial group takes the space of a whole one."""
+        return self.groups(inputs) * (self.group // self.codes_per_word)
+
+
+SCHEMES = {
+    scheme.name: scheme
+    for scheme in (
+        Scheme("q0f16", "none", "float16"),
+        Scheme("q0bf16", "none", "bfloat16"),
+        Scheme("q0f32", "none", "float32"),
+        Scheme("q3f16_0", "group", "float16", 3, 40, layout="KN"),
+        Scheme("q3f16_1", "group", "float16", 3, 40),
+        Scheme("q4f16_0", "group", "float16", 4, 32, layout="KN"),
+        Scheme("q4f16_1", "group", "float16", 4, 32),
+        Scheme("q4f16_2", "group", "float16", 4, 32, quantize_embedding=False, quantize_final_fc=False),
+        Scheme("q4f16_3", "group", "float16", 4, 32, rounding="float32", search=True),
+        Scheme("q4bf16_0", "group", "bfloat16", 4, 32, layout="KN"),
+        Scheme("q4bf16_1", "group", "bfloat16", 4, 32),
+        Scheme("q4f32_1", "group", "float32", 4, 32),
+        Scheme("q8f16_1", "group", "float16", 8, 32, rounding="float32"),
+        Scheme("q8f32_1", "group", "float32", 8, 32),
+    )
+}
+ALIASES = {"q4f16": "q4f16_1", "q4f32": "q4f32_1", "q4bf16": "q4bf16_1", "q3f16": "q3f16_1", "q8f16": "q8f16_1"}
+
+
+def get_scheme(name: str) -> Scheme:
+    """The scheme called ``name`` (or its short form). Raises UsageError with the names that exist."""
+    scheme = SCHEMES.get(ALIASES.get(name, name))
+    if scheme is None:
+        near = get_close_matches(name, SCHEMES, n=2)
+        hint = f"did you mean {' or '.join(near)}?" if near else None
+        raise UsageError(f"unknown quantization: got {name!r}; expected one of {', '.join(SCHEMES)}", hint=hint)
+    return scheme
