@@ -56,9 +56,11 @@ def render_chat_template(
 def render_conversation(conv_template: dict, messages: Sequence[dict], *, add_generation_prompt: bool = True) -> str:
     """The prompt that a conversation template of mlc-chat-config.json makes of `messages`.
 
-    A message with role "system" replaces the template's system message. Raises MLCError for a role that the template
-    does not name.
+    A message with role "system" replaces the template's system message. With strip_reasoning_in_history, answers before
+    the last question lose what they have up to "</think>". Raises MLCError for a role that the template does not name.
     """
+    if conv_template.get("strip_reasoning_in_history"):
+        messages = _without_old_reasoning(messages)
     system = conv_template.get("system_message", "")
     for message in messages:
         if message["role"] == "system":
@@ -73,6 +75,17 @@ def render_conversation(conv_template: dict, messages: Sequence[dict], *, add_ge
     if add_generation_prompt:
         parts.append(_role(conv_template, "assistant") + conv_template.get("role_empty_sep", ""))
     return "".join(parts)
+
+
+def _without_old_reasoning(messages: Sequence[dict]) -> list[dict]:
+    questions = [i for i, message in enumerate(messages) if message["role"] == "user"]
+    past = questions[-1] if questions else 0
+    return [_without_reasoning(m) if i < past and m["role"] == "assistant" else m for i, m in enumerate(messages)]
+
+
+def _without_reasoning(message: dict) -> dict:
+    _, found, answer = message["content"].rpartition("</think>")
+    return {**message, "content": answer.lstrip("\n")} if found else message
 
 
 def _conversation_turn(conv_template: dict, message: dict, *, with_role: bool) -> str:

@@ -104,6 +104,14 @@ def test_conversation_template():
     assert with_system == "[INST] <<SYS>>\nS\n<</SYS>>\n\na {assistant_message} "
 
 
+def test_reasoning_is_stripped_from_past_answers_only():
+    template = {"roles": {"user": "U:", "assistant": "A:"}, "strip_reasoning_in_history": True}
+    answer = {"role": "assistant", "content": "<think>x</think>\n\ny"}
+    messages = [{"role": "user", "content": "1"}, answer, {"role": "user", "content": "2"}, answer]
+    text = render_conversation(template, messages, add_generation_prompt=False)
+    assert text == "U:1A:yU:2A:<think>x</think>\n\ny"
+
+
 def test_conversation_template_names_the_roles_it_knows():
     with pytest.raises(MLCError, match="'tool'.*system, user, assistant"):
         render_conversation(llama2_conversation(), [{"role": "tool", "content": ""}])
