@@ -46,8 +46,13 @@ def show(report: Any, as_json: bool = False) -> None:
 
 
 def write_json(value: Any) -> None:
-    """Print a dataclass, mapping or sequence as JSON; paths become strings."""
-    click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+    """Print a dataclass, mapping or sequence as JSON."""
+    click.echo(to_json(value))
+
+
+def to_json(value: Any) -> str:
+    """A dataclass, mapping or sequence as JSON text; paths become strings."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -41,6 +41,11 @@ COMPILER_PARTS = {
     "pipeline": FOUNDATION | {"nn", "passes", "schedules", "codegen", "interp"},
 }
 
+# What is imported within a function outside of the command line, and why that is right.
+LATE_ON_PURPOSE = {
+    ("mlc_runtime.arrays", "tvm_ffi"),  # it would import torch wherever torch is installed, unless hidden meanwhile
+}
+
 FORBIDDEN = frozenset({"torch", "transformers", "tvm", "gguf", "onnx", "tensorflow", "jax"})
 
 
@@ -173,8 +178,8 @@ def test_no_forbidden_package(imports: list[Import]):
 
 
 def test_heavy_imports_within_functions_only_in_the_command_line(imports: list[Import]):
-    late = [str(f) for f in imports if f.late and not f.importer.startswith("mlc_cli")]
-    assert late == []
+    late = [f for f in imports if f.late and not f.importer.startswith("mlc_cli")]
+    assert [str(f) for f in late if (f.importer, f.target) not in LATE_ON_PURPOSE] == []
 
 
 def test_the_runtime_loads_no_compiler():
