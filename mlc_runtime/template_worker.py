@@ -24,7 +24,7 @@ OUTPUT_BYTES = 4 << 20
 
 
 class GenerationTag(Extension):
-    """``{% generation %}…{% endgeneration %}`` marks the assistant's tokens for training; here it only renders its body."""
+    """``{% generation %}…{% endgeneration %}``: marks the assistant's tokens for training; its body is rendered."""
 
     tags = {"generation"}
 

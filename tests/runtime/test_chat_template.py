@@ -24,7 +24,8 @@ TEMPLATES = {
     "controls": "{% for m in messages %}{% if loop.index0 == 2 %}{% break %}{% endif %}{% if m.role == 'system' %}"
     "{% continue %}{% endif %}{{ m.content }}{% endfor %}",
     "generation": "{% for m in messages %}{% generation %}\n{{ m.content }}{% endgeneration %}{% endfor %}",
-    "namespace": "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + m.content|length %}{% endfor %}"
+    "namespace": "{% set ns = namespace(n=0) %}{% for m in messages %}"
+    "{% set ns.n = ns.n + m.content|length %}{% endfor %}"
     "{{ '%05d %.2f' % (ns.n, 1e20) }} {{ messages[::-1][0].content.startswith('o') }} {{ strftime_now('%Y') }}",
     "undefined": "{{ documents is none }}{{ missing is defined }}{{ missing }}{{ enable_thinking }}",
 }

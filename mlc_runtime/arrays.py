@@ -1,0 +1,88 @@
+"""Arrays as compiled functions take them: aligned memory, data types by name, tensors of the TVM FFI."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from collections.abc import Sequence
+from math import prod
+
+import ml_dtypes
+import numpy as np
+
+from mlc_errors import MLCError, ResourceError
+
+ALIGNMENT = 64
+_MAP_NORESERVE = 0x4000  # Linux; mmap names it from Python 3.13 on
+
+# DLPack type codes of the data types that numpy itself cannot export.
+_DLPACK_CODES = {"bfloat16": 4, "float8_e4m3fn": 10, "float8_e5m2": 12}
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", *_DLPACK_CODES),
+)
+_DLTENSOR_OFFSET, _DTYPE_OFFSET = 32, 20  # of DLTensor in DLManagedTensorVersioned, of the type code in DLTensor
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def _import_tvm_ffi():
+    """tvm_ffi imports torch wherever it is installed (a second of start-up); nothing here needs it."""
+    hide = "torch" not in sys.modules
+    if hide:
+        sys.modules["torch"] = None
+    try:
+        import tvm_ffi
+    finally:
+        if hide:
+            del sys.modules["torch"]
+    return tvm_ffi
+
+
+tvm_ffi = _import_tvm_ffi()
+
+
+def dtype_of(name: str) -> np.dtype:
+    """The numpy data type with the given name; bfloat16 and the 8-bit floats come from ml_dtypes."""
+    if name not in DTYPES:
+        raise MLCError(f"unknown data type {name!r}; expected one of {', '.join(DTYPES)}")
+    return np.dtype(getattr(ml_dtypes, name) if name in _DLPACK_CODES else name)
+
+
+def aligned_empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """An uninitialised array whose memory begins at a multiple of 64 bytes."""
+    nbytes = prod(shape) * dtype.itemsize
+    buffer = np.empty(nbytes + ALIGNMENT, np.uint8)
+    begin = -buffer.ctypes.data % ALIGNMENT
+    return buffer[begin : begin + nbytes].view(dtype).reshape(tuple(shape))
+
+
+def lazy_zeros(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """A zeroed array whose memory the system provides page by page, when it is first written."""
+    nbytes = prod(shape) * dtype.itemsize
+    try:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        memory = mmap.mmap(-1, max(nbytes, 1), flags=flags)
+    except OSError as e:
+        raise ResourceError(f"cannot reserve {nbytes / 1e6:.0f} MB of address space: {e.strerror}") from None
+    return np.frombuffer(memory, np.uint8, nbytes).view(dtype).reshape(tuple(shape))
+
+
+def is_aligned(array: np.ndarray, alignment: int = ALIGNMENT) -> bool:
+    return array.ctypes.data % alignment == 0
+
+
+def to_tensor(array: np.ndarray) -> tvm_ffi.Tensor:
+    """A TVM FFI tensor over the array's memory, which it keeps alive; also of read-only arrays and ml_dtypes' types."""
+    code = _DLPACK_CODES.get(array.dtype.name)
+    if code is None and array.flags.writeable:
+        return tvm_ffi.from_dlpack(array)
+    exportable = array if code is None else array.view(f"u{array.itemsize}")
+    capsule = exportable.__dlpack__(max_version=(1, 0))
+    if code is not None:
+        pointer = _capsule_pointer(capsule, b"dltensor_versioned")
+        ctypes.c_uint8.from_address(pointer + _DLTENSOR_OFFSET + _DTYPE_OFFSET).value = code
+    return tvm_ffi.from_dlpack(capsule)

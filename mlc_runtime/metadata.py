@@ -1,0 +1,164 @@
+"""The description that a compiled library carries: JSON in the symbol ``__mlc_metadata``, and typed views of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from mlc_errors import MLCError, UnsupportedError
+from mlc_runtime.elf import read_data_symbol
+
+METADATA_SYMBOL = "__mlc_metadata"
+FORMAT = "mlc-lib-1"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An argument or result. A size is a number, a symbolic size's name, or an expression such as ``n * 2 + 1``."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype} [{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    workspace_bytes: int
+
+
+@dataclass(frozen=True)
+class PackedLayout:
+    """The layout that the kernels want a weight in, and the library's function that makes it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    function: str
+
+
+@dataclass(frozen=True)
+class ParamSpec:
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    packed: PackedLayout | None
+
+
+@dataclass(frozen=True)
+class KVCacheSpec:
+    num_hidden_layers: int
+    num_key_value_heads: int
+    head_dim: int
+    page_size: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a library that holds a language model says about it."""
+
+    model_type: str
+    quantization: str
+    vocab_size: int
+    context_window_size: int
+    prefill_chunk_size: int
+    max_batch_size: int
+    params: tuple[ParamSpec, ...]
+    kv_cache: KVCacheSpec
+
+
+def read_metadata(path: str | Path) -> dict:
+    """The metadata of the library at `path`, without running it.
+
+    Raises MLCError when the file is not such a library, UnsupportedError when it has another metadata format.
+    """
+    return read_library_header(Path(path))[0]
+
+
+def read_library_header(path: Path) -> tuple[dict, str]:
+    """Metadata and the machine (x86_64, aarch64 …) that the library at `path` is made for."""
+    symbol = read_data_symbol(path, METADATA_SYMBOL)
+    try:
+        metadata = json.loads(symbol.data)
+    except (ValueError, RecursionError) as e:
+        raise MLCError(f"the library's metadata is not JSON: {e}", where=[str(path)]) from None
+    found = metadata.get("format") if isinstance(metadata, dict) else None
+    if found != FORMAT:
+        raise UnsupportedError(
+            f"the library has metadata format {found!r}; this runtime reads {FORMAT!r}",
+            where=[str(path)],
+            hint="compile the model again with this version",
+        )
+    return metadata, symbol.machine
+
+
+def function_specs(metadata: dict) -> dict[str, FunctionSpec]:
+    """The callable functions by name."""
+    return _parsed(lambda: {name: _function(name, f) for name, f in metadata.get("functions", {}).items()})
+
+
+def model_spec(metadata: dict) -> ModelSpec:
+    """The language model's description. Raises MLCError when the library holds no model."""
+    if not metadata.get("kv_cache"):
+        raise MLCError("the library holds no language model: its metadata has no kv_cache")
+    return _parsed(lambda: _model(metadata))
+
+
+def _model(metadata: dict) -> ModelSpec:
+    sizes = ("vocab_size", "context_window_size", "prefill_chunk_size", "max_batch_size")
+    return ModelSpec(
+        str(metadata.get("model_type", "")),
+        str(metadata.get("quantization", "")),
+        **{name: _positive(metadata, name) for name in sizes},
+        params=tuple(_param(p) for p in metadata["params"]),
+        kv_cache=_kv_cache(metadata["kv_cache"]),
+    )
+
+
+def _parsed(parse: Callable[[], T]) -> T:
+    try:
+        return parse()
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        what = f"{e.args[0]!r} is missing" if isinstance(e, KeyError) else str(e)
+        raise MLCError(f"the library's metadata is malformed: {what}", hint="compile the model again") from None
+
+
+def _function(name: str, entry: dict) -> FunctionSpec:
+    inputs, outputs = (tuple(_tensor(t) for t in entry[key]) for key in ("inputs", "outputs"))
+    return FunctionSpec(name, inputs, outputs, int(entry.get("workspace_bytes", 0)))
+
+
+def _tensor(entry: dict) -> TensorSpec:
+    return TensorSpec(entry["name"], tuple(d if isinstance(d, int) else str(d) for d in entry["shape"]), entry["dtype"])
+
+
+def _param(entry: dict) -> ParamSpec:
+    packed = entry.get("packed")
+    layout = packed and PackedLayout(_shape(packed["shape"]), packed["dtype"], packed["function"])
+    return ParamSpec(entry["name"], _shape(entry["shape"]), entry["dtype"], layout)
+
+
+def _kv_cache(entry: dict) -> KVCacheSpec:
+    sizes = ("num_hidden_layers", "num_key_value_heads", "head_dim", "page_size")
+    return KVCacheSpec(**{name: _positive(entry, name) for name in sizes}, dtype=entry["dtype"])
+
+
+def _shape(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(d) for d in shape)
+
+
+def _positive(entry: dict, name: str) -> int:
+    value = entry[name]
+    if not isinstance(value, int) or value <= 0:
+        raise ValueError(f"{name} is {value!r}; expected a positive number")
+    return value

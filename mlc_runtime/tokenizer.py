@@ -1,0 +1,143 @@
+"""Text to token ids and back, whole or token by token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import tokenizers
+
+from mlc_errors import MLCError, UsageError
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+MAX_HELD_TOKENS = 32
+
+
+class Tokenizer:
+    """The tokenizer of a model folder: tokenizer.json, and the special tokens that tokenizer_config.json names.
+
+    Raises MLCError when tokenizer.json is missing or damaged.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        path = self.folder / "tokenizer.json"
+        if not path.is_file():
+            raise MLCError(f"{path} is missing", hint="gen_config copies or converts the tokenizer")
+        self._tokenizer = _load(path)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        added = self._tokenizer.get_added_tokens_decoder()
+        self.special_ids = frozenset(i for i, token in added.items() if token.special)
+
+    @cached_property
+    def config(self) -> dict:
+        """The content of tokenizer_config.json; empty when there is none."""
+        path = self.folder / "tokenizer_config.json"
+        try:
+            config = json.loads(path.read_bytes()) if path.is_file() else {}
+        except (ValueError, RecursionError) as e:
+            raise MLCError(f"tokenizer_config.json is not JSON: {e}", where=[str(path)]) from None
+        return config if isinstance(config, dict) else {}
+
+    def special_token(self, name: str) -> str | None:
+        """The text of "bos_token", "eos_token" …, None when the model has none."""
+        token = self.config.get(name)
+        return token.get("content") if isinstance(token, dict) else token
+
+    @property
+    def vocab_size(self) -> int:
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of `text`. Special tokens that are written out in the text become their ids."""
+        try:
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        except (UnicodeEncodeError, TypeError):
+            raise UsageError("the text is not valid Unicode: it has unpaired surrogates") from None
+
+    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of token ids; ids without a token give nothing."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def token_id(self, token: str) -> int | None:
+        return self._tokenizer.token_to_id(token)
+
+    def stream(self) -> StreamDecoder:
+        """A decoder to be fed one token at a time."""
+        return StreamDecoder(self)
+
+
+class StreamDecoder:
+    """Decodes token by token: the pieces, joined, are the text of all tokens, and no piece ends inside a character.
+
+    Each token costs the decoding of a short window: the tokens of the last piece, because a tokenizer may treat the
+    first token of a text differently, and those whose text is not complete yet.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+        self._window: list[int] = []
+        self._last_piece = 0  # tokens of the window that belong to the last piece
+        self._sent = 0  # characters of the window's text that were given out
+
+    def add(self, token: int) -> str:
+        """The text that has become certain with this token; often empty for parts of a character."""
+        if token in self._tokenizer.special_ids:
+            return ""
+        self._window.append(token)
+        text = self._tokenizer.decode(self._window)
+        overdue = len(self._window) - self._last_piece > MAX_HELD_TOKENS
+        complete = overdue or not text.endswith(REPLACEMENT)
+        certain = text if complete else text.rstrip(REPLACEMENT)
+        piece, self._sent = certain[self._sent :], max(self._sent, len(certain))
+        if overdue or (complete and piece):
+            self._window = self._window[self._last_piece :]
+            self._last_piece = len(self._window)
+            self._sent = len(self._tokenizer.decode(self._window))
+        return piece
+
+    def finish(self) -> str:
+        """What was held back: the replacement character for bytes that never became a character."""
+        piece = self._tokenizer.decode(self._window)[self._sent :]
+        self._window, self._last_piece, self._sent = [], 0, 0
+        return piece
+
+
+class StopMatcher:
+    """Cuts a stream of text at the first stop string; holds back what may be the beginning of one."""
+
+    def __init__(self, stops: Sequence[str]):
+        self._stops = [s for s in stops if s]
+        self._held = ""
+
+    def add(self, piece: str) -> tuple[str, bool]:
+        """The text that can be shown, and whether a stop string was found. The stop string itself is not shown."""
+        text = self._held + piece
+        found = [at for s in self._stops if (at := text.find(s)) >= 0]
+        if found:
+            self._held = ""
+            return text[: min(found)], True
+        held = max((_overlap(text, s) for s in self._stops), default=0)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held], False
+
+    def finish(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that begins `stop`."""
+    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
+
+
+def _load(path: Path) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except BaseException as e:  # a panic of the Rust library is not an Exception
+        if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
+            raise
+        raise MLCError(f"tokenizer.json is not readable: {str(e)[:300]}", where=[str(path)]) from None

@@ -1,0 +1,240 @@
+"""A stand-in for a compiled model that follows the contract of lib.so, in numpy, and a model folder around it.
+
+The model: the next token is (sum of all ids so far + the bias parameter) modulo V. Ids go through the embedding, into
+the pages of keys and values, and back out through the page table, so that a wrong position, page or sequence gives a
+wrong token.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
+from mlc_runtime.arrays import tvm_ffi
+from mlc_runtime.library import Library
+
+HIDDEN, LAYERS, HEADS, HEAD_DIM, PAGE = 8, 2, 1, 4, 16
+BIAS = 7
+EOS, BOS = "<eos>", "<bos>"
+
+
+class FakeLibrary(Library):
+    """Functions in Python behind the same foreign function interface as compiled ones."""
+
+    def __init__(self, metadata: dict):
+        self.path = Path("fake.so")
+        self.num_threads = None
+        self.metadata = metadata
+        self.calls: list[str] = []
+        self.live_contexts: set[int] = set()
+        self._code = {
+            "context_create": self._create,
+            "context_destroy": self.live_contexts.discard,
+            "pack_negate": lambda ctx, source, packed: np.negative(source, out=packed),
+            "embed": self._embed,
+            "prefill": self._prefill,
+            "decode": self._prefill_rows,
+            "batch_decode": self._prefill_rows,
+            "batch_verify": self._verify,
+            "sample": sample,
+        }
+
+    def raw(self, name: str) -> Callable[..., object]:
+        def call(*args: object) -> object:
+            self.calls.append(name)
+            return self._code[name](*(np.from_dlpack(a) if isinstance(a, tvm_ffi.Tensor) else a for a in args))
+
+        return tvm_ffi.convert(call)
+
+    def _create(self, num_threads: int) -> int:
+        self.live_contexts.add(1000 + num_threads)
+        return 1000 + num_threads
+
+    def _embed(self, ctx, input_ids, packed_params, out):
+        assert ctx in self.live_contexts
+        table, negated_bias = params(packed_params, self.metadata)
+        assert negated_bias.item() == -BIAS
+        out[...] = table[input_ids]
+
+    def _attend(self, embed, k_pages, v_pages, page_table, token_seq, token_pos) -> np.ndarray:
+        """Append the tokens to the pages; per token the sum of the ids up to its position."""
+        sums = []
+        for x, seq, pos in zip(embed.reshape(-1, HIDDEN), token_seq, token_pos, strict=True):
+            page, slot = page_table[seq, pos // PAGE], pos % PAGE
+            k_pages[:, page, 0, :, slot] = x[:HEAD_DIM]
+            v_pages[:, page, 0, slot, :] = x[:HEAD_DIM]
+        for seq, pos in zip(token_seq, token_pos, strict=True):
+            pages = page_table[seq, : pos // PAGE + 1]
+            assert len(set(pages.tolist())) == len(pages)
+            keys = k_pages[-1, pages, 0, 0].reshape(-1)[: pos + 1]
+            values = v_pages[0, pages, 0, :, 0].reshape(-1)[: pos + 1]
+            assert np.array_equal(keys, values)
+            sums.append(int(keys.sum()))
+        return np.array(sums)
+
+    def _write(self, sums: np.ndarray, logits: np.ndarray) -> None:
+        vocab = self.metadata["vocab_size"]
+        logits[...] = 0.0
+        logits.reshape(-1, vocab)[np.arange(len(sums)), (sums + BIAS) % vocab] = 10.0
+
+    def _prefill(self, ctx, embed, k, v, table, seq, pos, packed, logits):
+        assert embed.shape[1] <= self.metadata["prefill_chunk_size"]
+        self._write(self._attend(embed, k, v, table, seq, pos)[-1:], logits)
+
+    def _prefill_rows(self, ctx, embed, k, v, table, seq, pos, packed, logits):
+        self._write(self._attend(embed, k, v, table, seq, pos), logits)
+
+    _verify = _prefill_rows
+
+
+def sample(ctx, logits, temperature, top_p, uniform, token):
+    """Inverse of the cumulative probabilities of the most likely tokens that have top_p in sum."""
+    for row in range(len(token)):
+        order = np.argsort(-logits[row], kind="stable")
+        if temperature[row] == 0:
+            token[row] = order[0]
+            continue
+        p = np.exp((logits[row][order] - logits[row].max()) / temperature[row])
+        p /= p.sum()
+        kept = p[: int(np.searchsorted(np.cumsum(p), top_p[row])) + 1]
+        token[row] = order[int(np.searchsorted(np.cumsum(kept) / kept.sum(), uniform[row], side="right"))]
+
+
+def params(table: np.ndarray, metadata: dict) -> tuple[np.ndarray, np.ndarray]:
+    """The embedding and the packed bias that the addresses in `table` point to."""
+    assert all(address % 64 == 0 for address in table)
+    vocab = metadata["vocab_size"]
+    embedding = (ctypes.c_float * (vocab * HIDDEN)).from_address(int(table[0]))
+    bias = ctypes.c_float.from_address(int(table[1]))
+    return np.frombuffer(embedding, np.float32).reshape(vocab, HIDDEN), np.frombuffer(bias, np.float32)
+
+
+def next_token(ids: list[int], vocab: int) -> int:
+    return (sum(ids) + BIAS) % vocab
+
+
+def greedy(ids: list[int], count: int, vocab: int) -> list[int]:
+    """The tokens that the model generates after `ids`."""
+    ids = list(ids)
+    for _ in range(count):
+        ids.append(next_token(ids, vocab))
+    return ids[-count:]
+
+
+def metadata(vocab: int, context: int = 64, chunk: int = 8, batch: int = 4) -> dict:
+    pages = ["num_pages", HEADS]
+    cache = [
+        tensor("k_pages", [LAYERS, *pages, HEAD_DIM, PAGE]),
+        tensor("v_pages", [LAYERS, *pages, PAGE, HEAD_DIM]),
+        tensor("page_table", ["num_seqs", "max_pages"], "int32"),
+    ]
+    packed = tensor("packed_params", [2], "int64")
+
+    def model_function(batch_size, seq_len, logits):
+        tokens = [tensor(name, ["n"], "int32") for name in ("token_seq", "token_pos")]
+        inputs = [tensor("input_embed", [batch_size, seq_len, HIDDEN]), *cache, *tokens, packed]
+        return {"inputs": inputs, "outputs": [tensor("logits", logits)], "workspace_bytes": 0}
+
+    rows = [tensor(name, ["batch_size"]) for name in ("temperature", "top_p", "uniform")]
+    return {
+        "format": "mlc-lib-1",
+        "model_type": "fake",
+        "quantization": "q0f32",
+        "vocab_size": vocab,
+        "context_window_size": context,
+        "prefill_chunk_size": chunk,
+        "max_batch_size": batch,
+        "params": [
+            {"name": "embedding", "shape": [vocab, HIDDEN], "dtype": "float32", "packed": None},
+            {
+                "name": "bias",
+                "shape": [1],
+                "dtype": "float32",
+                "packed": {"shape": [1], "dtype": "float32", "function": "pack_negate"},
+            },
+        ],
+        "kv_cache": {
+            "num_hidden_layers": LAYERS,
+            "num_attention_heads": HEADS,
+            "num_key_value_heads": HEADS,
+            "head_dim": HEAD_DIM,
+            "page_size": PAGE,
+            "dtype": "float32",
+        },
+        "functions": {
+            "embed": {
+                "inputs": [tensor("input_ids", ["seq_len"], "int32"), packed],
+                "outputs": [tensor("embedding", ["seq_len", HIDDEN])],
+            },
+            "prefill": model_function(1, "seq_len", [1, 1, vocab]),
+            "decode": model_function(1, 1, [1, 1, vocab]),
+            "batch_decode": model_function("batch_size", 1, ["batch_size", 1, vocab]),
+            "batch_verify": model_function(1, "seq_len", [1, "seq_len", vocab]),
+            "sample": {
+                "inputs": [tensor("logits", ["batch_size", vocab]), *rows],
+                "outputs": [tensor("token", ["batch_size"], "int32")],
+            },
+        },
+    }
+
+
+def tensor(name: str, shape: list, dtype: str = "float32") -> dict:
+    return {"name": name, "shape": shape, "dtype": dtype}
+
+
+def byte_tokenizer() -> tokenizers.Tokenizer:
+    """One token per byte, in the byte-level form of GPT-2, and two special tokens: 258 ids."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = tokenizers.Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([EOS, BOS])
+    return tokenizer
+
+
+TEMPLATE = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}[a]{% endif %}"
+)
+
+
+def write_folder(folder: Path, vocab: int = 258, **config: object) -> Path:
+    """A model folder for the fake library: weights (the bias as f32-to-bf16), config, tokenizer, chat template."""
+    embedding = np.zeros((vocab, HIDDEN), np.float32)
+    embedding[:, :HEAD_DIM] = np.arange(vocab)[:, None]
+    write_weights(folder, {"embedding": (embedding, "raw"), "bias": (np.array([BIAS], np.float32), "f32-to-bf16")})
+    defaults = {"temperature": 0.0, "top_p": 1.0, "eos_token_id": 256, "conv_template": {}}
+    (folder / "mlc-chat-config.json").write_text(json.dumps(defaults | config))
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": BOS, "eos_token": {"content": EOS}}))
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    return folder
+
+
+def write_weights(folder: Path, tensors: dict[str, tuple[np.ndarray, str]]) -> None:
+    """tensor-cache.json and one shard with the given arrays, each with its storage format."""
+    data, records = b"", []
+    for name, (array, storage) in tensors.items():
+        raw = array.astype(ml_dtypes.bfloat16).tobytes() if storage == "f32-to-bf16" else array.tobytes()
+        records.append(
+            {
+                "name": name,
+                "shape": list(array.shape),
+                "dtype": array.dtype.name,
+                "format": storage,
+                "nbytes": len(raw),
+                "byteOffset": len(data),
+            }
+        )
+        data += raw
+    shard = {"dataPath": "params_shard_0.bin", "format": "raw-shard", "nbytes": len(data), "records": records}
+    shard["md5sum"] = hashlib.md5(data).hexdigest()
+    (folder / "params_shard_0.bin").write_bytes(data)
+    (folder / "tensor-cache.json").write_text(json.dumps({"metadata": {}, "records": [shard]}))

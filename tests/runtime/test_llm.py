@@ -1,0 +1,219 @@
+"""Generation on a model whose next token is known: sum of all ids modulo the vocabulary."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlc_errors import MLCError, ResourceError, UsageError
+from mlc_runtime import LLM
+from tests.runtime.fake_library import FakeLibrary, greedy, metadata, next_token, write_folder
+
+VOCAB = 258
+LONG = list(range(1, 31))  # 30 tokens: four chunks of at most 8, two pages
+
+
+def open_llm(folder, **sizes) -> LLM:
+    """Without an end token: the sums take any value."""
+    return LLM(write_folder(folder, eos_token_id=[]), FakeLibrary(metadata(VOCAB, **sizes)), num_threads=2)
+
+
+@pytest.fixture
+def llm(tmp_path):
+    return open_llm(tmp_path)
+
+
+def test_greedy_tokens_of_a_long_prompt(llm):
+    result = llm.generate(LONG, max_tokens=20)
+    assert list(result.token_ids) == greedy(LONG, 20, VOCAB)
+    assert result.text == llm.tokenizer.decode(result.token_ids)
+    assert (result.finish_reason, result.prompt_tokens, result.prefill_tokens) == ("length", 30, 30)
+    assert result.decode_tokens == 19 and result.decode_rate > 0
+
+
+def test_logits_after_every_token(llm):
+    logits = llm.logits(LONG)
+    assert logits.shape == (30, VOCAB) and logits.dtype == np.float32
+    assert logits.argmax(-1).tolist() == [next_token(LONG[: i + 1], VOCAB) for i in range(30)]
+
+
+def test_session_prefill_decode_truncate(llm):
+    session = llm.new_session()
+    assert session.prefill(LONG[:5]).argmax() == next_token(LONG[:5], VOCAB)
+    assert session.prefill(LONG[5:9]).argmax() == next_token(LONG[:9], VOCAB)
+    assert session.decode_step(3).argmax() == next_token([*LONG[:9], 3], VOCAB)
+    session.truncate(4)
+    assert session.decode_step(9).argmax() == next_token([*LONG[:4], 9], VOCAB)
+    assert session.token_ids == [1, 2, 3, 4, 9]
+
+
+def test_only_what_is_new_is_computed(llm):
+    llm.generate(LONG, max_tokens=4)
+    again = llm.generate(LONG, max_tokens=4)
+    longer = llm.generate([*LONG[:20], 200, 201], max_tokens=4)
+    assert (again.prefill_tokens, longer.prefill_tokens) == (1, 2)
+    assert list(again.token_ids) == greedy(LONG, 4, VOCAB)
+    assert list(longer.token_ids) == greedy([*LONG[:20], 200, 201], 4, VOCAB)
+
+
+def test_three_calls_per_token(llm):
+    stream = iter(llm.stream([1, 2], llm.sampling(max_tokens=5)))
+    next(stream)
+    llm.library.calls.clear()
+    next(stream)
+    assert llm.library.calls == ["embed", "decode", "sample"]
+
+
+def test_batch_gives_the_answers_of_single_prompts(llm):
+    prompts = [[3], LONG, [5, 6, 7], LONG[:17], [9, 9], [250]]  # six prompts, batches of at most 4
+    results = llm.generate(prompts, max_tokens=12)
+    assert [list(r.token_ids) for r in results] == [greedy(p, 12, VOCAB) for p in prompts]
+    assert "batch_decode" in llm.library.calls
+
+
+def test_batch_members_end_at_different_times(tmp_path):
+    first = greedy([8], 4, VOCAB)
+    llm = LLM(write_folder(tmp_path, eos_token_id=first[3]), FakeLibrary(metadata(VOCAB)))
+    prompts = [[8], [2, 2], [4]]
+    expected = [llm.generate(p, max_tokens=20).token_ids for p in prompts]
+    assert [r.token_ids for r in llm.generate(prompts, max_tokens=20)] == expected
+    assert list(expected[0]) == first[:3]
+
+
+def test_end_token_is_not_part_of_the_answer(tmp_path):
+    folder = write_folder(tmp_path, eos_token_id=[256, greedy([8], 3, VOCAB)[2]])
+    result = LLM(folder, FakeLibrary(metadata(VOCAB))).generate([8], max_tokens=50)
+    assert (list(result.token_ids), result.finish_reason) == (greedy([8], 2, VOCAB), "stop")
+
+
+def test_stop_text_ends_the_answer(llm):
+    text = llm.generate("ab", max_tokens=12).text
+    stop = text[4:7]
+    result = llm.generate("ab", max_tokens=12, stop=[stop, "never"])
+    assert (result.text, result.finish_reason) == (text[: text.index(stop)], "stop")
+
+
+def test_pieces_are_the_text_and_never_half_a_character(llm):
+    pieces: list[str] = []
+    result = llm.generate("x", max_tokens=40, on_text=pieces.append)
+    assert "".join(pieces) == result.text == llm.tokenizer.decode(result.token_ids)
+    assert len(pieces) > 5 and "" not in pieces
+
+
+def test_full_context_ends_the_answer(llm):
+    result = llm.generate(LONG)
+    assert len(result.token_ids) == 64 - 30 + 1
+    assert list(result.token_ids) == greedy(LONG, 35, VOCAB)
+    assert (result.finish_reason, result.note) == ("length", "the context is full: 64 tokens")
+    (batched,) = llm.generate([LONG])
+    assert (batched.token_ids, batched.note) == (result.token_ids, result.note)
+
+
+def test_prompt_longer_than_the_context(llm):
+    with pytest.raises(UsageError, match="has 65 tokens; the context holds 64"):
+        llm.generate([1] * 65)
+    with pytest.raises(ResourceError, match="65 tokens; expected at most 64"):
+        llm.logits([1] * 65)
+    assert list(llm.generate([1] * 64).token_ids) == [next_token([1] * 64, VOCAB)]
+
+
+def test_a_cancelled_answer_leaves_a_usable_session(llm):
+    stream = llm.stream(LONG, llm.sampling())
+    for _ in stream:
+        break
+    assert stream.result.finish_reason == "cancelled"
+    assert list(llm.generate(LONG[:10], max_tokens=3).token_ids) == greedy(LONG[:10], 3, VOCAB)
+
+
+def test_seed_decides_the_sampled_tokens(llm):
+    def answer(seed):
+        return llm.generate("q", max_tokens=8, temperature=4.0, seed=seed).token_ids
+
+    assert answer(1) == answer(1)
+    assert len({answer(seed) for seed in range(6)}) == 6
+    batch = llm.generate(["q", "q"], max_tokens=8, temperature=4.0, seed=1)
+    assert batch[0].token_ids == answer(1) != batch[1].token_ids
+    assert llm.generate("q", max_tokens=8, temperature=4.0, top_p=0.001, seed=3).token_ids == answer_greedy(llm)
+
+
+def answer_greedy(llm):
+    return llm.generate("q", max_tokens=8, temperature=0).token_ids
+
+
+def test_chat_uses_the_template_and_keeps_the_common_prefix(llm):
+    messages = [{"role": "user", "content": "hey"}]
+    first = llm.chat(messages, max_tokens=3)
+    prompt = llm.tokenizer.encode("[user]hey\n[a]")
+    assert list(first.token_ids) == greedy(prompt, 3, VOCAB)
+    second = llm.chat([*messages, {"role": "assistant", "content": "ok"}], max_tokens=3)
+    assert second.prefill_tokens == len(llm.tokenizer.encode("assistant]ok\n[a]")) - 1  # "[a" was there
+
+
+def test_chat_falls_back_to_the_conversation_template(tmp_path):
+    conversation = {
+        "name": "t",
+        "roles": {"user": "U", "assistant": "A"},
+        "role_templates": {"user": "{user_message}", "assistant": "{assistant_message}"},
+        "seps": ["\n"],
+        "role_content_sep": ":",
+        "role_empty_sep": ":",
+        "system_prefix_token_ids": [257],
+        "stop_str": ["\n"],
+    }
+    folder = write_folder(tmp_path, conv_template=conversation)
+    (folder / "chat_template.jinja").unlink()
+    llm = LLM(folder, FakeLibrary(metadata(VOCAB)))
+    assert llm.has_chat_template
+    assert llm.chat_prompt([{"role": "user", "content": "x"}]) == [257, *llm.tokenizer.encode("U:x\nA:")]
+    assert llm.with_chat_stops(llm.sampling(stop="z")).stop == ("z", "\n")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        ([1, 258], {}, "token id 258 is outside of the vocabulary; expected 0 to 257"),
+        ([-1], {}, "token id -1"),
+        ([], {}, "at least one integer"),
+        ("x", {"temperature": -1.0}, "temperature is -1.0"),
+        ("x", {"temperature": float("nan")}, "temperature is nan"),
+        ("x", {"top_p": 0.0}, "top_p is 0.0"),
+        ("x", {"max_tokens": 0}, "max_tokens is 0"),
+        ("x", {"seed": -3}, "seed is -3"),
+        ("\ud800", {}, "not valid Unicode"),
+    ],
+)
+def test_wrong_settings(llm, prompt, options, message):
+    with pytest.raises(UsageError, match=message):
+        llm.generate(prompt, **options)
+
+
+def test_empty_text_begins_with_the_first_special_token(llm):
+    assert llm.encode("") == [257]
+
+
+def test_missing_parts_are_named(tmp_path):
+    with pytest.raises(MLCError, match="does not exist"):
+        LLM(tmp_path / "no")
+    write_folder(tmp_path)
+    with pytest.raises(MLCError, match=r"lib.so does not exist"):
+        LLM(tmp_path)
+    llm = LLM(tmp_path, FakeLibrary(metadata(VOCAB)))
+    (tmp_path / "mlc-chat-config.json").write_text('{"temperature": null}')
+    with pytest.raises(MLCError, match="malformed"):
+        llm.generate("x")
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(MLCError, match=r"tokenizer.json is missing"):
+        _ = llm.tokenizer
+
+
+def test_weights_of_another_model_are_refused(tmp_path):
+    write_folder(tmp_path)
+    with pytest.raises(MLCError, match="1 of 2 parameters") as caught:
+        LLM(tmp_path, FakeLibrary(metadata(VOCAB + 1)))
+    assert caught.value.where[0] == "embedding is float32 [258, 8]; the library expects float32 [259, 8]"
+
+
+def test_close_ends_the_context(llm):
+    assert llm.library.live_contexts == {1002}
+    llm.close()
+    assert llm.library.live_contexts == set()
