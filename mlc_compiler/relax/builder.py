@@ -1,0 +1,229 @@
+"""BlockBuilder: graph functions one binding at a time, and the tensor functions that they call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from ..ir.expr import ExprLike
+from ..ir.module import GlobalVar, IRModule
+from ..ir.structural import structural_equal
+from ..tir.nodes import PrimFunc
+from .info import get_item, info_of, make_tuple, shape_expr
+from .nodes import (
+    Binding,
+    BindingBlock,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    Op,
+    PrimValue,
+    ShapeExpr,
+    StructInfo,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from .tensor_call import TensorExpression, lower_te
+
+LEAVES = (Var, Constant, ShapeExpr, PrimValue)
+
+
+def call_tir(func: GlobalVar, inputs: Sequence[Expr], out_info: StructInfo, scalars: Sequence[ExprLike] = ()) -> Call:
+    """``R.call_tir(func, inputs, out_info)``: ``func(inputs, fresh results, scalars)`` in destination-passing style."""
+    return Call(Op("call_tir"), _callee_args(func, inputs, scalars), {}, out_info, out_info)
+
+
+def call_tir_inplace(
+    func: GlobalVar,
+    inputs: Sequence[Expr],
+    inplace_indices: Sequence[int],
+    out_info: StructInfo,
+    scalars: Sequence[ExprLike] = (),
+) -> Call:
+    """As ``call_tir``, but result ``i`` is written over input ``inplace_indices[i]``; -1 stands for a fresh one.
+
+    The tensor function takes the inputs, then the fresh results, then the scalars.
+    """
+    attrs = {"inplace_indices": tuple(inplace_indices)}
+    return Call(Op("call_tir_inplace"), _callee_args(func, inputs, scalars), attrs, out_info, out_info)
+
+
+def _callee_args(func: GlobalVar, inputs: Sequence[Expr], scalars: Sequence[ExprLike]) -> tuple[Any, ...]:
+    args = (func, make_tuple(inputs))
+    return (*args, shape_expr(scalars)) if scalars else args
+
+
+@dataclass
+class _FunctionFrame:
+    name: str
+    params: tuple[Var, ...]
+    attrs: Mapping[str, Any]
+    is_pure: bool
+    blocks: list[BindingBlock] = field(default_factory=list)
+    bindings: list[Binding] = field(default_factory=list)
+    in_dataflow: bool = False
+    ret: Expr | None = None
+    taken: dict[str, int] = field(default_factory=dict)
+
+    def unique(self, base: str) -> str:
+        """``base``, ``base1``, ``base2`` …"""
+        count = self.taken.get(base)
+        name = base if count is None else f"{base}{count}"
+        self.taken[base] = 1 if count is None else count + 1
+        return name if count is None or name not in self.taken else self.unique(base)
+
+    def close_block(self) -> None:
+        if self.bindings:
+            self.blocks.append(BindingBlock(tuple(self.bindings), self.in_dataflow))
+        self.bindings = []
+
+
+class BlockBuilder:
+    """Builds an IRModule.
+
+        bb = BlockBuilder()
+        with bb.function("main", [x]):
+            with bb.dataflow():
+                out = bb.emit_output(ops.add(bb.emit(ops.exp(x)), x))
+            bb.emit_func_output(out)
+        mod = bb.get()
+
+    Inside ``function`` the builder is ``BlockBuilder.current()``.
+    """
+
+    _active: ClassVar[list[BlockBuilder]] = []
+
+    def __init__(self, mod: IRModule | None = None):
+        self._mod = mod or IRModule()
+        self._frame: _FunctionFrame | None = None
+        self._by_hint: dict[str, list[str]] = {}
+
+    @staticmethod
+    def current() -> BlockBuilder:
+        """The builder whose function is being built. Raises RuntimeError outside of one."""
+        if not BlockBuilder._active:
+            raise RuntimeError("no function is being built: call this inside `with builder.function(...)`")
+        return BlockBuilder._active[-1]
+
+    @property
+    def frame(self) -> _FunctionFrame:
+        if self._frame is None:
+            raise RuntimeError("no function is being built: use `with builder.function(...)`")
+        return self._frame
+
+    @contextmanager
+    def function(
+        self, name: str, params: Sequence[Var] = (), attrs: Mapping[str, Any] | None = None, is_pure: bool = True
+    ) -> Iterator[None]:
+        """A graph function; leaves it in the module. It must emit its output."""
+        self._frame = _FunctionFrame(name, tuple(params), {"global_symbol": name, **(attrs or {})}, is_pure)
+        for param in params:
+            self._frame.unique(param.name)
+        BlockBuilder._active.append(self)
+        try:
+            yield
+            self._mod = self._mod.update_func(name, self._finished())
+        finally:
+            BlockBuilder._active.pop()
+            self._frame = None
+
+    def _finished(self) -> Function:
+        frame = self.frame
+        frame.close_block()
+        if frame.ret is None:
+            raise RuntimeError(f"function {frame.name}: no output; call emit_func_output")
+        return Function(frame.params, tuple(frame.blocks), frame.ret, info_of(frame.ret), frame.attrs, frame.is_pure)
+
+    @contextmanager
+    def dataflow(self) -> Iterator[None]:
+        """A block of bindings without side effects; only ``emit_output`` values are visible after it."""
+        frame = self.frame
+        frame.close_block()
+        frame.in_dataflow = True
+        yield
+        frame.close_block()
+        frame.in_dataflow = False
+
+    # -- bindings -----------------------------------------------------------------------------------------------
+
+    def emit(self, expr: Expr, name_hint: str | None = None) -> Var:
+        """Bind a value to a new variable; nested calls are bound first."""
+        return self._bind(expr, name_hint, dataflow=self.frame.in_dataflow)
+
+    def emit_output(self, expr: Expr, name_hint: str = "gv") -> Var:
+        """Bind a value that is visible after the dataflow block."""
+        return self._bind(expr, name_hint, dataflow=False)
+
+    def emit_func_output(self, output: Expr) -> None:
+        """The value that the function returns."""
+        self.frame.ret = output
+
+    def match_cast(self, expr: Expr, info: StructInfo, name_hint: str = "match") -> Var:
+        """Bind a value and state its structure info, which is checked when the function runs."""
+        var = Var(self.frame.unique(name_hint), info, self.frame.in_dataflow)
+        self.frame.bindings.append(Binding(var, self._flat(expr), matched=True))
+        return var
+
+    def emit_te(self, f: TensorExpression, *args: Any, name_hint: str | None = None, **attrs: Any) -> Var:
+        """Bind ``f(*args, **attrs)``, a tensor expression over graph values, as a call of a new tensor function.
+
+        The function has symbolic sizes of its own; scalars that are not the size of one of its buffers are passed.
+        """
+        hint = name_hint or getattr(f, "__name__", "te").strip("_<>")
+        names = _parameter_names(f, len(args))
+        call = lower_te(f, names, [self._flat(a) if isinstance(a, Expr) else a for a in args], attrs)
+        func = self.add_func(call.func, hint)
+        return self.emit(call_tir(func, call.inputs, call.out_info, call.scalars), hint)
+
+    def split_tuple(self, value: Var, name_hint: str | None = None) -> tuple[Var, ...]:
+        """A variable for each field of a tuple."""
+        count = len(info_of(value).fields)  # type: ignore[attr-defined]
+        return tuple(self.emit(get_item(value, i), name_hint or value.name) for i in range(count))
+
+    def _bind(self, expr: Expr, name_hint: str | None, dataflow: bool) -> Var:
+        value = self._flat_inside(expr)
+        var = Var(self.frame.unique(name_hint or "lv"), info_of(value), dataflow)
+        self.frame.bindings.append(Binding(var, value))
+        return var
+
+    def _flat(self, expr: Any) -> Any:
+        """A leaf or a tuple of leaves; anything else is bound first."""
+        if isinstance(expr, Tuple):
+            return make_tuple([self._flat(f) for f in expr.fields])
+        return expr if isinstance(expr, LEAVES) or not isinstance(expr, Expr) else self.emit(expr)
+
+    def _flat_inside(self, expr: Expr) -> Expr:
+        if isinstance(expr, Call):
+            args = tuple(self._flat(a) for a in expr.args)
+            return expr if all(a is b for a, b in zip(args, expr.args, strict=True)) else replace(expr, args=args)
+        if isinstance(expr, TupleGetItem):
+            return replace(expr, tuple_value=self._flat(expr.tuple_value))
+        return self._flat(expr) if isinstance(expr, Tuple) else expr
+
+    # -- functions of the module --------------------------------------------------------------------------------
+
+    def add_func(self, func: PrimFunc | Function, name_hint: str) -> GlobalVar:
+        """Put a function into the module; a structurally equal one of the same hint is used again."""
+        for name in self._by_hint.setdefault(name_hint, []):
+            if structural_equal(self._mod[name], func):
+                return GlobalVar(name)
+        name = self._mod.unique_name(name_hint)
+        self._mod = self._mod.update_func(name, func)
+        self._by_hint[name_hint].append(name)
+        return GlobalVar(name)
+
+    def get(self) -> IRModule:
+        """The module as built so far."""
+        return self._mod
+
+
+def _parameter_names(f: Callable[..., Any], count: int) -> list[str]:
+    code = getattr(f, "__code__", None)
+    names = list(code.co_varnames[: code.co_argcount]) if code else []
+    return names[:count]
+
+

@@ -1,0 +1,93 @@
+"""Building and reading structure info, and graph values made from plain Python ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir import dtype as dt
+from ..ir.expr import ExprLike, IntImm, PrimExpr, as_expr
+from .nodes import (
+    Constant,
+    Expr,
+    PrimStructInfo,
+    PrimValue,
+    ShapeExpr,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    Tuple,
+    TupleGetItem,
+    TupleStructInfo,
+)
+
+
+def tensor_info(shape: Sequence[ExprLike], dtype: str) -> TensorStructInfo:
+    """A tensor of known shape; sizes may be numbers or symbolic."""
+    return TensorStructInfo(tuple(as_expr(s) for s in shape), dtype)
+
+
+def info_of(expr: Expr) -> StructInfo:
+    """The structure info of a graph value. Raises ValueError where it was never derived."""
+    if expr.struct_info is None:
+        raise ValueError(f"{type(expr).__name__} {getattr(expr, 'name', '')} has no structure info")
+    return expr.struct_info
+
+
+def tensor_info_of(expr: Expr) -> TensorStructInfo:
+    """The structure info of a tensor with known shape. Raises ValueError for anything else."""
+    info = info_of(expr)
+    if not isinstance(info, TensorStructInfo) or info.shape is None:
+        raise ValueError(f"expected a tensor of known shape, got {type(expr).__name__} with {type(info).__name__}")
+    return info
+
+
+def shape_of(expr: Expr) -> tuple[PrimExpr, ...]:
+    """The shape of a tensor; every size is an integer or symbolic."""
+    shape = tensor_info_of(expr).shape
+    assert shape is not None
+    return shape
+
+
+def shape_expr(values: Sequence[ExprLike]) -> ShapeExpr:
+    """``R.shape([...])``"""
+    exprs = tuple(as_expr(v) for v in values)
+    return ShapeExpr(exprs, ShapeStructInfo(exprs, len(exprs)))
+
+
+def prim_value(value: ExprLike) -> PrimValue:
+    """``R.prim_value(...)``"""
+    expr = as_expr(value)
+    return PrimValue(expr, PrimStructInfo(expr.dtype, expr))
+
+
+def make_tuple(fields: Sequence[Expr]) -> Tuple:
+    """A tuple with its structure info."""
+    return Tuple(tuple(fields), TupleStructInfo(tuple(info_of(f) for f in fields)))
+
+
+def get_item(value: Expr, index: int) -> Expr:
+    """Field ``index`` of a tuple-valued expression; of a literal tuple, the field itself."""
+    if isinstance(value, Tuple):
+        return value.fields[index]
+    info = info_of(value)
+    if not isinstance(info, TupleStructInfo):
+        raise ValueError(f"expected a tuple to take item {index} of, got {type(info).__name__}")
+    return TupleGetItem(value, index, info.fields[index])
+
+
+def scalar_constant(value: float | int | bool, dtype: str) -> Constant:
+    """``R.const(value, dtype)``: a tensor without axes."""
+    return Constant(np.array(value, dt.to_numpy(dtype)), TensorStructInfo((), dtype))
+
+
+def static_size(size: Any) -> int | None:
+    """The integer that a size is, or None when it is symbolic."""
+    return size.value if isinstance(size, IntImm) else None
+
+
+def show_shape(shape: Sequence[Any]) -> str:
+    """A shape for messages: ``(1, seq_len, 64)``."""
+    return "(" + ", ".join(str(s.value) if isinstance(s, IntImm) else getattr(s, "name", "?") for s in shape) + ")"

@@ -1,0 +1,103 @@
+"""Element-by-element operators, with numpy's broadcasting. Functions of narrow floats are computed in float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ...ir import dtype as dt
+from ...ir import expr as ir
+from ...ir.expr import PrimExpr
+from ...tir import te
+from .registry import Operator, operator
+
+
+def wide(value: PrimExpr) -> PrimExpr:
+    """The value in the type that inner computations use: float32 for narrower floats, else its own."""
+    return te.f32(value) if dt.is_float(value.dtype) and dt.bits(value.dtype) < 32 else value
+
+
+_GELU_SCALE = math.sqrt(2.0 / math.pi)
+
+
+def _unary(name: str, f: Callable[[PrimExpr], PrimExpr]) -> Operator:
+    def element(value: PrimExpr) -> PrimExpr:
+        return te.cast(f(wide(value)), value.dtype)
+
+    @operator(name)
+    def definition(x: te.Tensor) -> te.Tensor:
+        return te.elementwise(name.split(".")[-1], element, x)
+
+    return definition
+
+
+def _binary(name: str, f: Callable[[Any, Any], PrimExpr]) -> Operator:
+    @operator(name)
+    def definition(x: te.Tensor, y: te.Tensor) -> te.Tensor:
+        return te.elementwise(name, f, x, y)
+
+    return definition
+
+
+add = _binary("add", lambda x, y: x + y)
+subtract = _binary("subtract", lambda x, y: x - y)
+multiply = _binary("multiply", lambda x, y: x * y)
+divide = _binary("divide", lambda x, y: x / y)
+floor_divide = _binary("floor_divide", lambda x, y: x // y)
+power = _binary("power", lambda x, y: te.cast(te.call("pow", *_both_wide(x, y)), x.dtype))
+maximum = _binary("maximum", ir.maximum)
+minimum = _binary("minimum", ir.minimum)
+equal = _binary("equal", lambda x, y: ir.binary("==", x, y))
+not_equal = _binary("not_equal", lambda x, y: ir.binary("!=", x, y))
+less = _binary("less", lambda x, y: x < y)
+less_equal = _binary("less_equal", lambda x, y: x <= y)
+greater = _binary("greater", lambda x, y: x > y)
+greater_equal = _binary("greater_equal", lambda x, y: x >= y)
+logical_and = _binary("logical_and", lambda x, y: ir.binary("and", x, y))
+logical_or = _binary("logical_or", lambda x, y: ir.binary("or", x, y))
+
+exp = _unary("exp", te.exp)
+log = _unary("log", te.log)
+sqrt = _unary("sqrt", te.sqrt)
+rsqrt = _unary("rsqrt", te.rsqrt)
+tanh = _unary("tanh", te.tanh)
+sigmoid = _unary("sigmoid", te.sigmoid)
+erf = _unary("erf", te.erf)
+sin = _unary("sin", te.sin)
+cos = _unary("cos", te.cos)
+negative = _unary("negative", lambda x: -x)
+abs = _unary("abs", lambda x: ir.maximum(x, -x))
+floor = _unary("floor", lambda x: te.call("floor", x))
+ceil = _unary("ceil", lambda x: te.call("ceil", x))
+round = _unary("round", lambda x: te.call("round", x))
+logical_not = _unary("logical_not", ir.Not)
+
+relu = _unary("nn.relu", lambda x: ir.maximum(x, ir.const(0, x.dtype)))
+silu = _unary("nn.silu", lambda x: x * te.sigmoid(x))
+gelu = _unary("nn.gelu", lambda x: x * 0.5 * (1.0 + te.erf(x * math.sqrt(0.5))))
+gelu_tanh = _unary("nn.gelu_tanh", lambda x: x * 0.5 * (1.0 + te.tanh(_GELU_SCALE * (x + 0.044715 * x * x * x))))
+
+
+def _both_wide(x: Any, y: Any) -> tuple[PrimExpr, PrimExpr]:
+    x, y = wide(ir.as_expr(x)), wide(ir.as_expr(y))
+    common = dt.promote(x.dtype, y.dtype)
+    return te.cast(x, common), te.cast(y, common)
+
+
+@operator("astype")
+def astype(x: te.Tensor, *, dtype: str) -> te.Tensor:
+    """The elements in another type: floats round to nearest even, float to integer truncates."""
+    return te.elementwise("cast", lambda value: te.cast(value, dtype), x)
+
+
+@operator("where")
+def where(condition: te.Tensor, x: te.Tensor, y: te.Tensor) -> te.Tensor:
+    """``x`` where ``condition`` (bool) holds, else ``y``."""
+    return te.elementwise("where", te.select, condition, x, y)
+
+
+@operator("clip")
+def clip(x: te.Tensor, *, min: float, max: float) -> te.Tensor:
+    """The elements limited to ``[min, max]``."""
+    return te.elementwise("clip", lambda value: ir.minimum(ir.maximum(value, min), max), x)

@@ -1,0 +1,100 @@
+"""Matrix products. Sums are float32 for every floating type."""
+
+from __future__ import annotations
+
+from ...ir import dtype as dt
+from ...ir.expr import IntImm, PrimExpr, is_const
+from ...tir import te
+from ..info import show_shape
+from .registry import operator
+
+
+def require_equal(a: PrimExpr, b: PrimExpr, what: str) -> None:
+    """Raises ValueError when two sizes are known and differ."""
+    if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value != b.value:
+        raise ValueError(f"{what} differ: got {a.value} and {b.value}")
+
+
+def _sum_type(dtype: str) -> str:
+    return "float32" if dt.is_float(dtype) and dt.bits(dtype) < 32 else dtype
+
+
+def _narrowed(total: te.Tensor, dtype: str) -> te.Tensor:
+    return total if total.dtype == dtype else te.elementwise("cast", lambda value: te.cast(value, dtype), total)
+
+
+@operator("linear")
+def linear(x: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None) -> te.Tensor:
+    """``x @ weight.T + bias``.
+
+    x: [..., K]; weight: [N, K] and bias: [N] of any floating type, converted element by element. Returns [..., N] in
+    x's type; sums in float32.
+    """
+    require_equal(x.shape[-1], weight.shape[1], f"inner sizes of {show_shape(x.shape)} and {show_shape(weight.shape)}")
+    k = te.reduce_axis(x.shape[-1], "k")
+    acc = _sum_type(x.dtype)
+
+    def dot(*i: PrimExpr) -> PrimExpr:
+        return te.sum(te.cast(x[(*i[:-1], k)], acc) * te.cast(weight[i[-1], k], acc), axis=k)
+
+    total = te.compute((*x.shape[:-1], weight.shape[0]), dot, name="matmul")
+    if bias is not None:
+        total = te.elementwise("add_bias", lambda t, b: t + te.cast(b, acc), total, bias)
+    return _narrowed(total, x.dtype)
+
+
+@operator("matmul")
+def matmul(x1: te.Tensor, x2: te.Tensor, *, out_dtype: str = "void") -> te.Tensor:
+    """``x1 @ x2`` as in numpy: [..., M, K] x [..., K, N], leading axes broadcast, vectors allowed on either side.
+
+    ``out_dtype`` "void" stands for the common type of the operands; sums are at least float32.
+    """
+    result = dt.promote(x1.dtype, x2.dtype) if out_dtype in ("void", "") else out_dtype
+    acc = _sum_type(result)
+    vector1, vector2 = x1.ndim == 1, x2.ndim == 1
+    inner = x2.shape[0] if vector2 else x2.shape[-2]
+    require_equal(x1.shape[-1], inner, f"inner sizes of {show_shape(x1.shape)} and {show_shape(x2.shape)}")
+    k = te.reduce_axis(x1.shape[-1], "k")
+    batch1, batch2 = x1.shape[:-2], x2.shape[:-2]
+    batch = te.broadcast_shape([batch1, batch2])
+    rows = () if vector1 else (x1.shape[-2],)
+    columns = () if vector2 else (x2.shape[-1],)
+
+    def dot(*i: PrimExpr) -> PrimExpr:
+        lead, row, column = i[: len(batch)], i[len(batch) : len(i) - len(columns)], i[len(i) - len(columns) :]
+        a = x1[(*te.broadcast_index(batch1, lead), *row, k)]
+        b = x2[(*te.broadcast_index(batch2, lead), k, *column)]
+        return te.sum(te.cast(a, acc) * te.cast(b, acc), axis=k)
+
+    return _narrowed(te.compute((*batch, *rows, *columns), dot, name="matmul"), result)
+
+
+@operator("dequantize")
+def dequantize(
+    q: te.Tensor, scale: te.Tensor, *, bits: int, group: int, k: int, layout: str = "NK", dtype: str = "float16"
+) -> te.Tensor:
+    """Symmetric group quantization undone: ``(code - zero_point) * scale``, zero point ``2**(bits-1) - 1``.
+
+    q: uint32 [..., N, words] with ``32 // bits`` codes a word, the first in the lowest bits; scale: [..., N, groups],
+    one for ``group`` codes. Layout "KN" has both transposed ([words, N] and [groups, N]). Returns [..., N, k] in
+    ``dtype``, computed in that type.
+    """
+    if layout not in ("NK", "KN"):
+        raise ValueError(f"layout: got {layout!r}; expected 'NK' or 'KN'")
+    per_word, zero_point = 32 // bits, (1 << (bits - 1)) - 1
+    if group % per_word:
+        raise ValueError(f"group: got {group}; expected a multiple of the {per_word} codes in a word")
+    lead = q.shape[:-1] if layout == "NK" else (*q.shape[:-2], q.shape[-1])
+    groups = scale.shape[-1] if layout == "NK" else scale.shape[-2]
+    if not is_const(groups, -(-k // group)):
+        raise ValueError(f"scale: got {show_shape((groups,))} groups; expected {-(-k // group)} ({k=}, {group=})")
+
+    def at(tensor: te.Tensor, row: tuple[PrimExpr, ...], column: PrimExpr) -> PrimExpr:
+        return tensor[(*row, column)] if layout == "NK" else tensor[(*row[:-1], column, row[-1])]
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        row, j = i[:-1], i[-1]
+        code = (at(q, row, j // per_word) >> te.cast(j % per_word * bits, "uint32")) & ((1 << bits) - 1)
+        return (te.cast(te.cast(code, "int32") - zero_point, dtype)) * te.cast(at(scale, row, j // group), dtype)
+
+    return te.compute((*lead, k), element, name="dequantize")

@@ -1,0 +1,106 @@
+"""Norms and softmax over trailing axes. Sums are float32."""
+
+from __future__ import annotations
+
+from ...ir.expr import PrimExpr
+from ...tir import te
+from .linear import require_equal
+from .registry import operator
+
+
+def _trailing(axes: int | tuple[int, ...], ndim: int) -> int:
+    """How many trailing axes are normalized. Raises ValueError unless ``axes`` are the last ones."""
+    listed = sorted(a % ndim for a in ((axes,) if isinstance(axes, int) else axes))
+    if listed != list(range(ndim - len(listed), ndim)):
+        raise ValueError(f"axes: got {list(listed)}; expected the last {len(listed)} of {ndim} axes")
+    return len(listed)
+
+
+def _count(sizes: tuple[PrimExpr, ...]) -> PrimExpr:
+    total: PrimExpr = te.f32(sizes[0])
+    for size in sizes[1:]:
+        total = total * te.f32(size)
+    return total
+
+
+def _reduce_axes(sizes: tuple[PrimExpr, ...]) -> tuple[te.ReduceAxis, ...]:
+    return tuple(te.reduce_axis(s, "k" if len(sizes) == 1 else f"k{i}") for i, s in enumerate(sizes))
+
+
+@operator("nn.rms_norm")
+def rms_norm(
+    data: te.Tensor, weight: te.Tensor, *, axes: tuple[int, ...] = (-1,), epsilon: float = 1e-5
+) -> te.Tensor:
+    """``data * weight / sqrt(mean(data^2) + epsilon)`` over the trailing ``axes`` (Zhang & Sennrich 2019).
+
+    data: [..., D] floating; weight: [D], any floating type. Returns data's shape and type; computed in float32.
+    """
+    n = _trailing(axes, data.ndim)
+    lead, inner = data.shape[:-n], data.shape[-n:]
+    require_equal(weight.shape[-1], inner[-1], "sizes of the weight and of the normalized axis")
+    k = _reduce_axes(inner)
+
+    def square(*i: PrimExpr) -> PrimExpr:
+        value = te.f32(data[(*i, *k)])
+        return te.sum(value * value, axis=k)
+
+    square_sum = te.compute(lead, square, name="square_sum")
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        scale = te.rsqrt(square_sum[i[:-n]] / _count(inner) + te.f32(epsilon))
+        return te.cast(te.f32(data[i]) * scale * te.f32(weight[i[-n:]]), data.dtype)
+
+    return te.compute(data.shape, element, name="rms_norm")
+
+
+@operator("nn.layer_norm")
+def layer_norm(
+    data: te.Tensor,
+    gamma: te.Tensor,
+    beta: te.Tensor | None = None,
+    *,
+    axes: tuple[int, ...] = (-1,),
+    epsilon: float = 1e-5,
+) -> te.Tensor:
+    """``(data - mean) / sqrt(variance + epsilon) * gamma + beta`` over the trailing ``axes`` (Ba et al. 2016).
+
+    data: [..., D] floating; gamma, beta: [D], any floating type. Returns data's shape and type; computed in float32.
+    """
+    n = _trailing(axes, data.ndim)
+    lead, inner = data.shape[:-n], data.shape[-n:]
+    require_equal(gamma.shape[-1], inner[-1], "sizes of gamma and of the normalized axis")
+    k, count = _reduce_axes(inner), _count(inner)
+    total = te.compute(lead, lambda *i: te.sum(te.f32(data[(*i, *k)]), axis=k), name="sum")
+
+    def square(*i: PrimExpr) -> PrimExpr:
+        centered = te.f32(data[(*i, *k)]) - total[i] / count
+        return te.sum(centered * centered, axis=k)
+
+    square_sum = te.compute(lead, square, name="square_sum")
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        row = i[:-n]
+        centered = te.f32(data[i]) - total[row] / count
+        scaled = centered * te.rsqrt(square_sum[row] / count + te.f32(epsilon)) * te.f32(gamma[i[-n:]])
+        return te.cast(scaled if beta is None else scaled + te.f32(beta[i[-n:]]), data.dtype)
+
+    return te.compute(data.shape, element, name="layer_norm")
+
+
+@operator("nn.softmax")
+def softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
+    """``exp(data - max) / sum(exp(data - max))`` along ``axis``. Returns data's shape and type; computed in float32."""
+    axis %= data.ndim
+    lead = data.shape[:axis] + data.shape[axis + 1 :]
+    k = te.reduce_axis(data.shape[axis], "k")
+
+    def along(i: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        return (*i[:axis], k, *i[axis:])
+
+    def row(i: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        return i[:axis] + i[axis + 1 :]
+
+    greatest = te.compute(lead, lambda *i: te.max(te.f32(data[along(i)]), axis=k), name="softmax_max")
+    power = te.compute(data.shape, lambda *i: te.exp(te.f32(data[i]) - greatest[row(i)]), name="softmax_exp")
+    total = te.compute(lead, lambda *i: te.sum(power[along(i)], axis=k), name="softmax_sum")
+    return te.compute(data.shape, lambda *i: te.cast(power[i] / total[row(i)], data.dtype), name="softmax")

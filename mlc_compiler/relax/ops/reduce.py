@@ -1,0 +1,114 @@
+"""Reductions over axes. Sums of narrow floats are float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Select, binary, const, max_value
+from ...tir import te
+from .elementwise import wide
+from .registry import Operator, operator
+
+Axis = int | tuple[int, ...] | None
+
+
+class _Axes:
+    """Which axes of a tensor are reduced, and how indices of the result lead to those of the operand."""
+
+    def __init__(self, x: te.Tensor, axis: Axis, keepdims: bool):
+        listed = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+        self.reduced = sorted(a % x.ndim for a in listed)
+        self.keepdims = keepdims
+        names = ["k"] if len(self.reduced) == 1 else [f"k{n}" for n in range(len(self.reduced))]
+        self.k = [te.reduce_axis(x.shape[a], name) for a, name in zip(self.reduced, names, strict=True)]
+        self.shape = [
+            IntImm(1) if a in self.reduced else s for a, s in enumerate(x.shape) if keepdims or a not in self.reduced
+        ]
+        self.ndim = x.ndim
+
+    def index(self, i: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        if self.keepdims:
+            return tuple(self.k[self.reduced.index(a)] if a in self.reduced else i[a] for a in range(self.ndim))
+        kept = iter(i)
+        return tuple(self.k[self.reduced.index(a)] if a in self.reduced else next(kept) for a in range(self.ndim))
+
+    def count(self) -> PrimExpr:
+        total: PrimExpr = IntImm(1)
+        for axis in self.k:
+            total = total * axis.extent
+        return total
+
+
+def _reduction(name: str, combine: Callable[..., Any]) -> Operator:
+    @operator(name)
+    def definition(x: te.Tensor, *, axis: Axis = None, keepdims: bool = False) -> te.Tensor:
+        axes = _Axes(x, axis, keepdims)
+        total = te.compute(axes.shape, lambda *i: combine(wide(x[axes.index(i)]), axis=axes.k), name=name)
+        return total if total.dtype == x.dtype else te.elementwise("cast", lambda v: te.cast(v, x.dtype), total)
+
+    return definition
+
+
+sum = _reduction("sum", te.sum)
+max = _reduction("max", te.max)
+min = _reduction("min", te.min)
+
+
+@operator("mean")
+def mean(x: te.Tensor, *, axis: Axis = None, keepdims: bool = False) -> te.Tensor:
+    """The arithmetic mean over ``axis`` (None: all axes), summed in float32."""
+    axes = _Axes(x, axis, keepdims)
+    total = te.compute(axes.shape, lambda *i: te.sum(te.f32(x[axes.index(i)]), axis=axes.k), name="sum")
+    return te.elementwise("mean", lambda v: te.cast(v / te.f32(axes.count()), x.dtype), total)
+
+
+@operator("variance")
+def variance(x: te.Tensor, *, axis: Axis = None, keepdims: bool = False) -> te.Tensor:
+    """The mean squared distance from the mean over ``axis``, summed in float32."""
+    axes = _Axes(x, axis, keepdims)
+    count = te.f32(axes.count())
+    total = te.compute(axes.shape, lambda *i: te.sum(te.f32(x[axes.index(i)]), axis=axes.k), name="sum")
+
+    def square(*i: PrimExpr) -> PrimExpr:
+        centered = te.f32(x[axes.index(i)]) - total[i] / count
+        return te.sum(centered * centered, axis=axes.k)
+
+    squares = te.compute(axes.shape, square, name="square_sum")
+    return te.elementwise("variance", lambda v: te.cast(v / count, x.dtype), squares)
+
+
+def _position(name: str, best: Callable[..., Any]) -> Operator:
+    @operator(name)
+    def definition(x: te.Tensor, *, axis: int = -1, keepdims: bool = False) -> te.Tensor:
+        axes = _Axes(x, axis, keepdims)
+        extreme = te.compute(axes.shape, lambda *i: best(x[axes.index(i)], axis=axes.k), name="extreme")
+        again = _Axes(x, axis, keepdims)
+
+        def first(*i: PrimExpr) -> PrimExpr:
+            found = binary("==", x[again.index(i)], extreme[i])
+            return te.min(Select(found, again.k[0], max_value(INDEX_DTYPE)), axis=again.k)
+
+        return te.compute(axes.shape, first, name=name)
+
+    return definition
+
+
+argmax = _position("argmax", te.max)
+argmin = _position("argmin", te.min)
+
+
+@operator("cumsum")
+def cumsum(x: te.Tensor, *, axis: int = -1, dtype: str | None = None, exclusive: bool = False) -> te.Tensor:
+    """Running sums along ``axis``, of the elements before as well as (unless ``exclusive``) at each place."""
+    axis %= x.ndim
+    result = dtype or x.dtype
+    k = te.reduce_axis(x.shape[axis], "k")
+
+    def partial(*i: PrimExpr) -> PrimExpr:
+        value = wide(te.cast(x[(*i[:axis], k, *i[axis + 1 :])], result))
+        counted = k < i[axis] if exclusive else k <= i[axis]
+        return te.sum(Select(counted, value, const(0, value.dtype)), axis=k)
+
+    total = te.compute(x.shape, partial, name="cumsum")
+    return total if total.dtype == result else te.elementwise("cast", lambda v: te.cast(v, result), total)

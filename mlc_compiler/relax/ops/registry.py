@@ -1,0 +1,145 @@
+"""What an operator is: a name, and a tensor expression from which everything else follows."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlc_errors import MLCError
+
+from ...ir.expr import IntImm, PrimExpr, Var
+from ...tir import te
+from ..info import make_tuple, prim_value, scalar_constant, shape_expr, show_shape
+from ..nodes import Call, Expr, Op, StructInfo, TensorStructInfo, TupleStructInfo
+from ..tensor_call import TensorExpression, infer_te, signature
+
+Shape = tuple[PrimExpr, ...]
+Tensors = tuple[te.Tensor, ...]
+CACHED_RESULTS = 4096
+
+
+class OperatorError(MLCError):
+    """An operator called with arguments that do not fit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """A graph operator.
+
+    ``te`` computes it from te tensors (positional) and static attributes (keyword-only); shape and dtype rules are
+    whatever that expression gives. Calling the operator with graph values builds the ``Call``.
+    """
+
+    name: str
+    te: TensorExpression
+    kinds: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    results: dict[Any, tuple[Any, StructInfo]] = field(default_factory=dict, repr=False)
+
+    @property
+    def arg_names(self) -> tuple[str, ...]:
+        return tuple(self.kinds)
+
+    @property
+    def attr_names(self) -> tuple[str, ...]:
+        return tuple(self.defaults)
+
+    def __call__(self, *args: Any, **attrs: Any) -> Call:
+        """``Call(Op(name), args, attrs)``: every attribute present, structure info derived."""
+        call = Call(Op(self.name), self._arguments(args), self._attributes(attrs))
+        return Call(call.target, call.args, call.attrs, None, self.infer(call))
+
+    def infer(self, call: Call) -> StructInfo:
+        """The structure info of a call. Raises OperatorError when the arguments do not fit."""
+        identity = (signature(call.args), tuple((k, _frozen(v)) for k, v in call.attrs.items()))
+        if identity not in self.results:
+            if len(self.results) >= CACHED_RESULTS:
+                self.results.clear()
+            self.results[identity] = (call, self._derive(call))
+        return self.results[identity][1]
+
+    def _derive(self, call: Call) -> StructInfo:
+        try:
+            return infer_te(self.te, self.arg_names, call.args, call.attrs)
+        except (ValueError, TypeError) as error:
+            got = ", ".join(_show(a) for a in call.args)
+            raise OperatorError(f"{self.name}({got}): {error}") from error
+
+    def _arguments(self, args: Sequence[Any]) -> tuple[Expr, ...]:
+        required = [n for n, optional in self._optional().items() if not optional]
+        if not len(required) <= len(args) <= len(self.kinds):
+            raise OperatorError(f"{self.name}: got {len(args)} arguments; expected ({', '.join(self.kinds)})")
+        dtype = next((_dtype(a) for a in args if _dtype(a)), None)
+        given = [(kind, a) for kind, a in zip(self.kinds.values(), args, strict=False) if a is not None]
+        return tuple(_as_graph_value(kind, a, dtype) for kind, a in given)
+
+    def _optional(self) -> dict[str, bool]:
+        return {name: kind == te.Tensor | None for name, kind in self.kinds.items()}
+
+    def _attributes(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        unknown = sorted(set(attrs) - set(self.defaults))
+        missing = [n for n, d in self.defaults.items() if d is inspect.Parameter.empty and n not in attrs]
+        if unknown or missing:
+            wrong = f"unknown attribute {', '.join(unknown)}" if unknown else f"missing attribute {', '.join(missing)}"
+            raise OperatorError(f"{self.name}: {wrong}; its attributes are {', '.join(self.defaults) or 'none'}")
+        return {n: _plain(attrs.get(n, d)) for n, d in self.defaults.items()}
+
+
+def operator(name: str) -> Callable[[TensorExpression], Operator]:
+    """Makes a tensor expression an operator; keyword-only parameters are its attributes.
+
+    Positional ones are annotated with ``te.Tensor``, ``te.Tensor | None``, ``Tensors``, ``Shape`` or ``PrimExpr``.
+    """
+
+    def define(f: TensorExpression) -> Operator:
+        parameters = inspect.signature(f, eval_str=True).parameters.values()
+        positional = {p.name: p.annotation for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
+        attributes = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        return Operator(name, f, positional, attributes)
+
+    return define
+
+
+def _as_graph_value(kind: Any, value: Any, dtype: str | None) -> Expr:
+    """A Python value as the graph value that a parameter of this kind takes."""
+    if isinstance(value, Expr):
+        return value
+    if kind is Shape:
+        return shape_expr(value)
+    if kind is Tensors:
+        return make_tuple(value)
+    if kind is PrimExpr or isinstance(value, PrimExpr):
+        return prim_value(value)
+    if isinstance(value, bool | int | float):
+        return scalar_constant(value, dtype or ("float32" if isinstance(value, float) else "int64"))
+    raise TypeError(f"expected a graph value, shape or number, got {type(value).__name__}")
+
+
+def _dtype(value: Any) -> str | None:
+    info = value.struct_info if isinstance(value, Expr) else None
+    return info.dtype if isinstance(info, TensorStructInfo) else None
+
+
+def _plain(value: Any) -> Any:
+    """Attributes hold numbers, strings, None and tuples of these."""
+    if isinstance(value, list | tuple):
+        return tuple(_plain(v) for v in value)
+    return value.value if isinstance(value, IntImm) else value
+
+
+def _frozen(value: Any) -> Any:
+    return (type(value).__name__, value)
+
+
+def _show(value: Any) -> str:
+    info = getattr(value, "struct_info", None)
+    if isinstance(info, TensorStructInfo) and info.shape is not None:
+        return f"{info.dtype}{show_shape(info.shape)}"
+    if isinstance(info, TupleStructInfo):
+        return f"{len(info.fields)} values"
+    values = getattr(value, "values", None)
+    if isinstance(values, tuple):
+        return show_shape(values)
+    return value.name if isinstance(value, Var) else type(value).__name__
