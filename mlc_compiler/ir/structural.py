@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -79,3 +80,66 @@ def first_difference(a: Any, b: Any) -> str | None:
     """Where two trees differ first, as a path with both values; None when they are structurally equal."""
     matcher = _Matcher()
     return None if matcher.equal(a, b, "") else matcher.mismatch
+
+
+class _Key:
+    """Writes a tree as a flat sequence of tokens; every node says how many follow: other trees, other tokens."""
+
+    def __init__(self, by_identity: bool):
+        self.by_identity = by_identity
+        self.numbers: dict[int, int] = {}
+        self.tokens: list[Any] = []
+
+    def add(self, node: Any) -> None:
+        if isinstance(node, str | type(None)):
+            self.tokens.append(node)
+        elif isinstance(node, bool | int | float):
+            self.tokens += [type(node), "nan" if node != node else node]
+        elif isinstance(node, tuple | list):
+            self.tokens += (type(node), len(node))
+            for item in node:
+                self.add(item)
+        elif isinstance(node, Mapping):
+            self._mapping(node)
+        elif isinstance(node, np.ndarray):
+            self.tokens += ("array", str(node.dtype), node.shape, hashlib.sha256(node.tobytes()).digest())
+        else:
+            self._node(node)
+
+    def _mapping(self, node: Mapping[Any, Any]) -> None:
+        self.tokens += (dict, len(node))
+        for name in sorted(node, key=str):
+            self.tokens.append(name)
+            self.add(node[name])
+
+    def _node(self, node: Any) -> None:
+        cls = type(node)
+        if not is_dataclass(cls):
+            self.tokens.append(node)
+            return
+        self.tokens.append(cls)
+        skip: tuple[str, ...] = getattr(cls, "not_compared", ())
+        if isinstance(node, Var) or getattr(cls, "binds_by_identity", False):
+            if self.by_identity:
+                self.tokens.append(id(node))
+                return
+            known = len(self.numbers)
+            number = self.numbers.setdefault(id(node), known)
+            self.tokens.append(number)
+            if number < known:
+                return
+            skip = (*skip, "name")
+        for name in field_names(cls):
+            if name not in skip:
+                self.add(getattr(node, name))
+
+
+def structural_key(node: Any, by_identity: bool = False) -> Hashable:
+    """A hashable value that is the same for two trees just when they are structurally equal.
+
+    ``by_identity``: variables and buffers stand for themselves instead of for their place of first occurrence; this is
+    the key to compare two expressions of the same function, valid while that function is alive.
+    """
+    key = _Key(by_identity)
+    key.add(node)
+    return tuple(key.tokens)

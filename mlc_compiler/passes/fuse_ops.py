@@ -1,0 +1,202 @@
+"""Decide which ``call_tir`` become one; each group moves to a private graph function marked ``Primitive``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..ir.expr import PrimExpr
+from ..ir.module import IRModule
+from ..ir.simplify import Analyzer
+from ..relax import nodes as rx
+from .annotate_patterns import BROADCAST, ELEMENTWISE, INJECTIVE_PATTERNS, MATMUL, REDUCTION
+from .base import Pass
+from .dataflow import Mutations, TirCall, tir_call, used_vars
+from .primitive import PrimitiveFunctions
+
+EPILOGUE_PATTERNS = (ELEMENTWISE, BROADCAST)
+ANCHOR_PATTERNS = (MATMUL, REDUCTION)
+
+
+@dataclass(frozen=True)
+class FuseOps(Pass):
+    """Group the operator calls of every dataflow block; needs ``op_pattern`` on the tensor functions.
+
+    - An element-wise, broadcast or injective call joins the injective calls that are its only readers.
+    - A matmul or reduction takes the element-wise and broadcast calls that follow it, each the only reader of the one
+      before, as long as the shape stays the same.
+    - A call that depends on weights and constants only (dequantize, cast) joins every matmul, reduction or injective
+      call that reads it, with one copy in each, so that it is never stored.
+
+    A group runs where its last call stood; a call stays where it is when a tensor that it reads is written in place
+    before that. Equal groups share one function.
+    """
+
+    name = "fuse-ops"
+
+    def run(self, mod: IRModule) -> IRModule:
+        made = PrimitiveFunctions(mod)
+        changes = {}
+        for name, func in mod.of_type(rx.Function).items():
+            if "Primitive" not in func.attrs:
+                changes[name] = _fuse_function(func, mod, made)
+        return mod.updated({**changes, **made.functions})
+
+
+def _fuse_function(func: rx.Function, mod: IRModule, made: PrimitiveFunctions) -> rx.Function:
+    weights = _weight_vars(func)
+    blocks = []
+    for block in func.blocks:
+        if block.dataflow:
+            groups = _Groups(block, mod, weights).find()
+            block = rx.BindingBlock(made.rewrite(block.bindings, groups), dataflow=True)
+        blocks.append(block)
+    return replace(func, blocks=tuple(blocks))
+
+
+def _weight_vars(func: rx.Function) -> set[int]:
+    """The parameters from ``num_input`` on, and what is taken from tuples among them."""
+    known = {id(p) for p in func.params[int(func.attrs.get("num_input", len(func.params))) :]}
+    for binding in func.bindings:
+        if isinstance(binding.value, rx.TupleGetItem) and all(id(v) in known for v in used_vars(binding.value)):
+            known.add(id(binding.var))
+    return known
+
+
+@dataclass
+class _Node:
+    """A binding of the block: the call of a function with a known pattern, or something that stays as it is."""
+
+    binding: rx.Binding
+    call: TirCall | None
+    pattern: str | None
+    readers: list[int]
+    escapes: bool
+
+    @property
+    def shape(self) -> tuple[PrimExpr, ...] | None:
+        outputs = self.call.outputs if self.call else ()
+        info = outputs[0] if len(outputs) == 1 else None
+        return info.shape if isinstance(info, rx.TensorStructInfo) else None
+
+
+class _Groups:
+    """The groups of one dataflow block. A group is named by the position of its last call, where it will run."""
+
+    def __init__(self, block: rx.BindingBlock, mod: IRModule, weights: set[int]):
+        self.nodes = [_node(binding, mod) for binding in block.bindings]
+        self.position = {id(b.var): i for i, b in enumerate(block.bindings)}
+        self.mutations = Mutations(block.bindings, mod.functions)
+        self._connect()
+        self.weight_only = self._find_weight_only(weights)
+        self.members: dict[int, set[int]] = {i: {i} for i in range(len(self.nodes))}
+        self.groups_of: list[set[int]] = [{i} for i in range(len(self.nodes))]
+        self.anchored: dict[int, int] = {}
+
+    def _connect(self) -> None:
+        """Fill in the readers; an item taken from a tuple passes its readers on to the tuple."""
+        for i in reversed(range(len(self.nodes))):
+            node = self.nodes[i]
+            takes_item = isinstance(node.binding.value, rx.TupleGetItem)
+            for var in used_vars(node.binding.value):
+                source = self.position.get(id(var))
+                if source is None:
+                    continue
+                self.nodes[source].readers += node.readers if takes_item else [i]
+                self.nodes[source].escapes |= takes_item and node.escapes
+
+    def _find_weight_only(self, weights: set[int]) -> list[bool]:
+        known = set(weights)
+        flags = []
+        for node in self.nodes:
+            value = node.binding.value
+            plain = node.pattern in INJECTIVE_PATTERNS or isinstance(value, rx.TupleGetItem | rx.Tuple)
+            depends_on_weights_only = plain and all(id(v) in known for v in used_vars(value))
+            if depends_on_weights_only:
+                known.add(id(node.binding.var))
+            flags.append(depends_on_weights_only)
+        return flags
+
+    def find(self) -> dict[int, list[int]]:
+        """Position -> positions of the bindings to compute there, in order; a position that is missing has moved."""
+        for i, node in enumerate(self.nodes):
+            if node.pattern in ANCHOR_PATTERNS:
+                self._add_epilogue(i)
+        for i in reversed(range(len(self.nodes))):
+            if self.nodes[i].pattern in INJECTIVE_PATTERNS and i not in self.anchored:
+                self._join_readers(i)
+        return {end: sorted(group) for end, group in self.members.items() if not self._is_item_of_moved(end)}
+
+    def _is_item_of_moved(self, i: int) -> bool:
+        value = self.nodes[i].binding.value
+        if not isinstance(value, rx.TupleGetItem) or not isinstance(value.tuple_value, rx.Var):
+            return False
+        source = self.position.get(id(value.tuple_value))
+        return source is not None and (source not in self.members or self._is_item_of_moved(source))
+
+    # -- what follows a matmul or reduction ----------------------------------------------------------------------
+
+    def _add_epilogue(self, anchor: int) -> None:
+        chain = [anchor]
+        while (following := self._next_in_epilogue(chain)) is not None:
+            chain.append(following)
+        end = chain[-1]
+        for i in chain:
+            del self.members[i]
+            self.groups_of[i] = {end}
+            self.anchored[i] = anchor
+        self.members[end] = set(chain)
+
+    def _next_in_epilogue(self, chain: list[int]) -> int | None:
+        last = self.nodes[chain[-1]]
+        readers = set(last.readers)
+        if last.escapes or len(readers) != 1:
+            return None
+        (reader,) = readers
+        node = self.nodes[reader]
+        fits = node.pattern in EPILOGUE_PATTERNS and reader not in self.anchored and _same_shape(last, node)
+        return reader if fits and all(self._may_delay(i, reader) for i in chain) else None
+
+    # -- what stands before its readers --------------------------------------------------------------------------
+
+    def _join_readers(self, i: int) -> None:
+        node = self.nodes[i]
+        targets = [(reader, group) for reader in node.readers for group in self.groups_of[reader]]
+        accepted = {group for reader, group in targets if self._accepts(reader, group, i)}
+        refused = node.escapes or not targets or any(group not in accepted for _, group in targets)
+        alone = refused or (len(accepted) > 1 and not self.weight_only[i])
+        if alone and not self.weight_only[i]:
+            return
+        for group in accepted:
+            self.members[group].add(i)
+        self.groups_of[i] = accepted | ({i} if alone else set())
+        if not alone:
+            del self.members[i]
+
+    def _accepts(self, reader: int, group: int, i: int) -> bool:
+        """Whether call ``i`` may be computed inside ``group``, where ``reader`` reads it."""
+        if self.nodes[reader].call is None or not self._may_delay(i, group):
+            return False
+        anchor = self.anchored.get(reader)
+        if anchor is None:
+            return self.nodes[reader].pattern in INJECTIVE_PATTERNS
+        return self.weight_only[i] or (reader != anchor and _same_shape(self.nodes[i], self.nodes[anchor]))
+
+    def _may_delay(self, i: int, end: int) -> bool:
+        return self.mutations.may_delay(self.nodes[i].binding.value, i, end)
+
+
+def _node(binding: rx.Binding, mod: IRModule) -> _Node:
+    call = tir_call(binding.value)
+    pattern = mod[call.callee].attrs.get("op_pattern") if call and _has_known_shapes(call) else None
+    return _Node(binding, call, pattern, [], not binding.var.dataflow)
+
+
+def _has_known_shapes(call: TirCall) -> bool:
+    infos = [*(e.struct_info for e in call.inputs), *call.outputs]
+    return all(isinstance(info, rx.TensorStructInfo) and info.shape is not None for info in infos)
+
+
+def _same_shape(a: _Node, b: _Node) -> bool:
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return False
+    return all(x is y or Analyzer().prove_equal(x, y) for x, y in zip(a.shape, b.shape, strict=True))
