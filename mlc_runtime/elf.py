@@ -56,7 +56,7 @@ def read_data_symbol(path: Path, name: str) -> DataSymbol:
         raise MLCError(f"cannot read the library: {e.strerror}", where=[str(path)]) from None
     except ValueError:
         raise MLCError("the library is an empty file", where=[str(path)]) from None
-    except struct.error:
+    except (struct.error, OverflowError):
         raise _truncated(path, "ends inside a table") from None
 
 
@@ -73,6 +73,8 @@ class _Reader:
             raise MLCError(
                 f"not a shared library: the file begins with {image[:4]!r}; expected an ELF file", where=[str(path)]
             )
+        if len(image) < _HEADER.size:
+            raise _truncated(path, f"has {len(image)} bytes")
         if image[4:6] != b"\x02\x01":
             raise UnsupportedError("the library is not a 64-bit little-endian ELF file", where=[str(path)])
         header = _HEADER.unpack_from(image)

@@ -219,10 +219,14 @@ def write_folder(folder: Path, vocab: int = 258, **config: object) -> Path:
 
 
 def write_weights(folder: Path, tensors: dict[str, tuple[np.ndarray, str]]) -> None:
-    """tensor-cache.json and one shard with the given arrays, each with its storage format."""
+    """tensor-cache.json and one shard with the given arrays, each with its storage format.
+
+    f32-to-bf16 changes float32 only: the public tool writes that word on every record.
+    """
     data, records = b"", []
     for name, (array, storage) in tensors.items():
-        raw = array.astype(ml_dtypes.bfloat16).tobytes() if storage == "f32-to-bf16" else array.tobytes()
+        narrow = storage == "f32-to-bf16" and array.dtype == np.float32
+        raw = array.astype(ml_dtypes.bfloat16 if narrow else array.dtype).tobytes()
         records.append(
             {
                 "name": name,
