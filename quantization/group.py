@@ -10,6 +10,9 @@ of the MLC format depend on it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from math import prod
+
 import ml_dtypes
 import numpy as np
 
@@ -33,27 +36,50 @@ def encode(weight: np.ndarray, scheme: Scheme, layout: str | None = None) -> dic
     Returns q_weight uint32 [..., N, words] and q_scale model_dtype [..., N, groups], or both with the last two axes
     swapped in the KN layout. Memory beyond the result is a few blocks of ``BLOCK_ELEMENTS``.
     """
+    return encode_rows([weight], weight.shape, scheme, layout)
+
+
+def encode_rows(
+    blocks: Iterable[np.ndarray], shape: tuple[int, ...], scheme: Scheme, layout: str | None = None
+) -> dict[str, np.ndarray]:
+    """As ``encode`` for a weight of ``shape`` that comes in blocks, each some of its rows [..., K] in order."""
     layout = layout or scheme.layout
-    rows = weight.reshape(-1, weight.shape[-1])
-    words = np.empty((len(rows), scheme.words(rows.shape[1])), np.uint32)
-    scales = np.empty((len(rows), scheme.groups(rows.shape[1])), model_dtype(scheme))
-    for block in _row_blocks(rows):
-        _encode_block(rows[block], scheme, layout, words[block], scales[block])
+    outputs, inputs = prod(shape[:-1]), shape[-1]
+    words = np.empty((outputs, scheme.words(inputs)), np.uint32)
+    scales = np.empty((outputs, scheme.groups(inputs)), model_dtype(scheme))
+    start = 0
+    for block in blocks:
+        for rows in row_slices(block.reshape(prod(block.shape[:-1]), inputs)):
+            stop = start + len(rows)
+            _encode_block(rows, scheme, layout, words[start:stop], scales[start:stop])
+            start = stop
     return {
-        "q_weight": _laid_out(words.reshape(*weight.shape[:-1], -1), layout),
-        "q_scale": _laid_out(scales.reshape(*weight.shape[:-1], -1), layout),
+        "q_weight": _laid_out(words.reshape(*shape[:-1], -1), layout),
+        "q_scale": _laid_out(scales.reshape(*shape[:-1], -1), layout),
     }
 
 
 def decode(tensors: dict[str, np.ndarray], scheme: Scheme, inputs: int, layout: str | None = None) -> np.ndarray:
     """The weights that the codes stand for: [..., N, inputs] in model_dtype."""
+    words = _laid_out(tensors["q_weight"], layout or scheme.layout)
+    blocks = list(decode_rows(tensors, scheme, (*words.shape[:-1], inputs), layout))
+    return np.concatenate(blocks).reshape(*words.shape[:-1], inputs)
+
+
+def decode_rows(
+    tensors: dict[str, np.ndarray], scheme: Scheme, shape: tuple[int, ...], layout: str | None = None
+) -> Iterator[np.ndarray]:
+    """The weights that the codes of a weight of ``shape`` stand for, as blocks of rows [n, K] in model_dtype."""
     layout = layout or scheme.layout
-    codes = unpack(_laid_out(tensors["q_weight"], layout), scheme)
-    scales = _laid_out(tensors["q_scale"], layout)
-    dtype = model_dtype(scheme)
-    centred = (codes.astype(np.int16) - np.int16(scheme.zero_point)).astype(np.float32)
-    values = centred * np.repeat(scales.astype(np.float32), scheme.group, axis=-1)
-    return values[..., :inputs].astype(dtype)
+    outputs, inputs = prod(shape[:-1]), shape[-1]
+    words = _laid_out(tensors["q_weight"], layout).reshape(outputs, -1)
+    scales = _laid_out(tensors["q_scale"], layout).reshape(outputs, -1)
+    step = max(1, BLOCK_ELEMENTS // max(1, inputs))
+    for start in range(0, outputs, step):
+        rows = slice(start, start + step)
+        centred = unpack(words[rows], scheme).astype(np.float32) - np.float32(scheme.zero_point)
+        values = centred * np.repeat(scales[rows].astype(np.float32), scheme.group, axis=-1)
+        yield values[:, :inputs].astype(model_dtype(scheme))
 
 
 def unpack(words: np.ndarray, scheme: Scheme) -> np.ndarray:
@@ -75,9 +101,10 @@ def max_error(scales: np.ndarray, scheme: Scheme) -> np.ndarray:
     return scales.astype(np.float32) * np.float32(0.5 + slack) + np.float32(tiny)
 
 
-def _row_blocks(rows: np.ndarray) -> list[slice]:
+def row_slices(rows: np.ndarray) -> Iterator[np.ndarray]:
+    """A matrix in pieces of whole rows, of about BLOCK_ELEMENTS."""
     step = max(1, BLOCK_ELEMENTS // max(1, rows.shape[1]))
-    return [slice(start, start + step) for start in range(0, len(rows), step)]
+    return (rows[start : start + step] for start in range(0, len(rows), step))
 
 
 def _laid_out(array: np.ndarray, layout: str) -> np.ndarray:

@@ -1,0 +1,285 @@
+"""A checkpoint to quantized weights: plan everything from headers, then stream."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import MLCError, UsageError
+from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, safetensors_format
+from mlc_toolchain.progress import Progress, Step, silent
+from mlc_toolchain.readers.base import CheckpointReader, shown
+from mlc_toolchain.source import Source, resolve_source
+from mlc_toolchain.weight_stream import ParameterTask, WeightStream
+from mlc_toolchain.writer import open_output
+from model_zoo.weight_map import Production, Shape, WeightMap, WeightPlan
+from quantization.schemes import Scheme, get_scheme
+
+JOB_VERSION = 1
+OUTPUT_FORMATS = ("mlc", "safetensors")
+F32_STORAGES = ("raw", "bf16")
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """What to convert. source: as for ``resolve_source``; weights: another place of the weights, or "auto".
+
+    f32_storage: "raw" stores float32 tensors exactly; "bf16" as the public MLC tools do, rounded to bfloat16.
+    """
+
+    source: str
+    quantization: str
+    output: Path
+    model_type: str = "auto"
+    weights: str = "auto"
+    source_format: str = "auto"
+    output_format: str = "mlc"
+    f32_storage: str = "raw"
+    measure_error: bool = False
+
+
+@dataclass(frozen=True)
+class ModelWeights:
+    """What conversion needs to know of a model. quantized: parameter name -> layout of its codes ("NK" or "KN")."""
+
+    model_type: str
+    parameters: Mapping[str, Shape]
+    weight_map: WeightMap
+    quantized: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A conversion that has been checked and can run; nothing of the tensors' data has been read yet."""
+
+    model: ModelWeights
+    scheme: Scheme
+    reader: CheckpointReader
+    plan: WeightPlan
+    tasks: tuple[ParameterTask, ...]
+    output: OutputFormat
+
+    @property
+    def peak_bytes(self) -> int:
+        """Memory that the largest parameter takes with its sources."""
+        return max((_task_bytes(task, self.reader) for task in self.tasks), default=0)
+
+    def job(self) -> str:
+        """Equal for conversions that write the same bytes from the same, unchanged files."""
+        files = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in self.reader.files()]
+        tensors = [asdict(output) for task in self.tasks for output in task.outputs]
+        told = [JOB_VERSION, asdict(self.scheme), str(self.plan), files, tensors]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ConvertReport:
+    """What a conversion wrote, or with dry_run would write. peak_bytes: memory for its largest parameter."""
+
+    output: str
+    model_type: str
+    quantization: str
+    parameters: int
+    tensors: int
+    files: int
+    output_bytes: int
+    bits_per_parameter: float
+    peak_bytes: int
+    resumed_tensors: int = 0
+    seconds: float = 0.0
+    relative_errors: Mapping[str, float] | None = None
+
+
+def convert_weight(options: ConvertOptions, progress: Progress = silent) -> ConvertReport:
+    """Convert a checkpoint and write it to ``options.output``, whole or not at all.
+
+    A run that was interrupted continues where it stopped. Raises MLCError before anything is written when the
+    checkpoint is damaged or does not fit the model.
+    """
+    started = time.monotonic()
+    conversion = plan_conversion(options)
+    resumed, errors = run_conversion(conversion, options.output, options.measure_error, progress)
+    seconds = time.monotonic() - started
+    return report_of(conversion, options.output, resumed, seconds, errors if options.measure_error else None)
+
+
+def plan_conversion(options: ConvertOptions) -> Conversion:
+    """Decide everything from config and headers alone. Raises MLCError when it cannot be done."""
+    scheme = get_scheme(options.quantization)
+    source = resolve_source(options.source)
+    model = describe_model(source.config(), options.model_type, scheme)
+    reader = _weights_source(source, options).weights(options.source_format)
+    _check_apart(reader, options.output)
+    return plan_weights(model, scheme, reader, options.output_format, options.f32_storage)
+
+
+def plan_weights(
+    model: ModelWeights, scheme: Scheme, reader: CheckpointReader, output_format: str = "mlc", f32_storage: str = "raw"
+) -> Conversion:
+    """Match a model with an opened checkpoint and lay out the files."""
+    _check_choice("output format", output_format, OUTPUT_FORMATS)
+    _check_choice("f32 storage", f32_storage, F32_STORAGES)
+    shapes = {name: reader.info(name).shape for name in reader.names()}
+    plan = model.weight_map.resolve(model.parameters, shapes)
+    narrow = f32_storage == "bf16" and output_format == "mlc"
+    tasks = tuple(parameter_task(p, scheme, model.quantized.get(p.name), narrow) for p in plan.productions)
+    tensors = [output for task in tasks for output in task.outputs]
+    elements = sum(reader.info(name).elements for name in reader.names() if name not in plan.unused)
+    if output_format == "safetensors":
+        metadata = {"format": "mlc", "quantization": scheme.name, "model_type": model.model_type}
+        output = safetensors_format(tensors, elements, metadata)
+    else:
+        output = mlc_format(tensors, elements)
+    return Conversion(model, scheme, reader, plan, tasks, output)
+
+
+def parameter_task(production: Production, scheme: Scheme, layout: str | None, narrow_f32: bool) -> ParameterTask:
+    """The output tensors of a parameter; layout is None for one that is stored unquantized."""
+
+    def output(name: str, shape: Sequence[int], dtype: str) -> OutputTensor:
+        return OutputTensor(name, tuple(shape), dtype, "bfloat16" if narrow_f32 and dtype == "float32" else dtype)
+
+    if layout is None:
+        return ParameterTask(production, (output(production.name, production.shape, scheme.model_dtype),), None)
+    stem = production.name.removesuffix(".weight")
+    *rows, inputs = production.shape
+    words, groups = [*rows, scheme.words(inputs)], [*rows, scheme.groups(inputs)]
+    if layout == "KN":
+        words[-2:], groups[-2:] = words[:-3:-1], groups[:-3:-1]
+    codes = output(f"{stem}.q_weight", words, scheme.storage_dtype)
+    return ParameterTask(production, (codes, output(f"{stem}.q_scale", groups, scheme.model_dtype)), layout)
+
+
+def run_conversion(
+    conversion: Conversion, folder: Path, measure_error: bool = False, progress: Progress = silent
+) -> tuple[int, dict[str, float]]:
+    """Stream the tensors into ``folder``. Returns how many were there already, and relative errors by parameter."""
+    stream = WeightStream(conversion.reader, conversion.scheme, measure_error)
+    with open_output(folder, conversion.output, conversion.job()) as writer:
+        _check_copies(conversion)
+        done = writer.done
+        tasks = [task for task in conversion.tasks if not done.issuperset(o.name for o in task.outputs)]
+        report = _Counter(conversion, tasks, progress)
+        for task, converted in stream.run(tasks):
+            note = {"relative_error": converted.relative_error} if measure_error else None
+            for output, array in zip(task.outputs, converted.arrays):
+                if output.name not in done:
+                    writer.write(output.name, array, note)
+            report.advance(task)
+        errors = {task.production.name: writer.notes.get(task.outputs[0].name, {}) for task in conversion.tasks}
+        writer.finish()
+    measured = {name: note["relative_error"] for name, note in errors.items() if "relative_error" in note}
+    return len(done), measured
+
+
+def report_of(
+    conversion: Conversion,
+    folder: Path,
+    resumed: int = 0,
+    seconds: float = 0.0,
+    errors: Mapping[str, float] | None = None,
+) -> ConvertReport:
+    output = conversion.output
+    return ConvertReport(
+        output=str(folder),
+        model_type=conversion.model.model_type,
+        quantization=conversion.scheme.name,
+        parameters=output.source_elements,
+        tensors=len(output.tensors),
+        files=len(output.files) + len(output.index_names),
+        output_bytes=output.nbytes,
+        bits_per_parameter=output.bits_per_parameter,
+        peak_bytes=conversion.peak_bytes,
+        resumed_tensors=resumed,
+        seconds=seconds,
+        relative_errors=errors,
+    )
+
+
+def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -> ModelWeights:
+    """Parameters, weight map and quantized parameters of the model that a Hugging Face config describes."""
+    from model_zoo import registry
+    from quantization.rewrite import quantize_model
+
+    name = _model_type(config) if model_type == "auto" else model_type
+    architecture = registry.get(name)
+    model_config = architecture.config.from_hf(config)
+    model = architecture.model(model_config)
+    parameters = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    quantized = quantize_model(model, scheme)
+    layouts = {name: quantized.layout(name) for name in parameters if name in quantized}
+    return ModelWeights(architecture.name, parameters, architecture.weights(model_config), layouts)
+
+
+class _Counter:
+    """Progress in tensors and in bytes of output."""
+
+    def __init__(self, conversion: Conversion, tasks: Sequence[ParameterTask], progress: Progress):
+        self._progress = progress
+        self._total = len(conversion.tasks)
+        self._total_bytes = sum(task.nbytes for task in conversion.tasks)
+        self._done = self._total - len(tasks)
+        self._done_bytes = self._total_bytes - sum(task.nbytes for task in tasks)
+        self._tell("")
+
+    def advance(self, task: ParameterTask) -> None:
+        self._done += 1
+        self._done_bytes += task.nbytes
+        self._tell(task.production.name)
+
+    def _tell(self, detail: str) -> None:
+        self._progress(
+            Step("convert", self._done, self._total, "parameters", self._done_bytes, self._total_bytes, detail)
+        )
+
+
+def _weights_source(source: Source, options: ConvertOptions) -> Source:
+    return source if options.weights == "auto" else resolve_source(options.weights)
+
+
+def _check_apart(reader: CheckpointReader, output: Path) -> None:
+    """The source folder is never written to."""
+    inside = next((path for path in reader.files() if path.parent.resolve() == output.resolve()), None)
+    if inside is not None:
+        raise UsageError(
+            f"the output folder holds the checkpoint's {inside.name}; expected another folder", where=[str(output)]
+        )
+
+
+def _check_choice(what: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise UsageError(f"unknown {what}: got {value!r}; expected one of {', '.join(choices)}")
+
+
+def _check_copies(conversion: Conversion) -> None:
+    """Tied tensors that are stored twice must say the same twice."""
+    for copy, original in conversion.plan.copies:
+        first, second = conversion.reader.read(copy), conversion.reader.read(original)
+        if first.dtype != second.dtype or not np.array_equal(first, second):
+            raise MLCError(
+                f"{copy} differs from {original}, but the config ties them",
+                where=[str(conversion.reader.file_of(copy))],
+                hint='set "tie_word_embeddings": false in config.json if the checkpoint has a head of its own',
+            )
+
+
+def _task_bytes(task: ParameterTask, reader: CheckpointReader) -> int:
+    sources = [reader.info(name) for name in task.production.value.sources()]
+    return task.nbytes + sum(info.nbytes for info in sources)
+
+
+def _model_type(config: Mapping[str, Any]) -> str:
+    nested = config.get("model_config")
+    found = config.get("model_type") or (nested.get("model_type") if isinstance(nested, dict) else None)
+    if not isinstance(found, str):
+        raise MLCError(
+            f"config.json has the model_type {shown(found)}; expected a name", hint="say it with --model-type NAME"
+        )
+    return found

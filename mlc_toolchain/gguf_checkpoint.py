@@ -1,0 +1,232 @@
+"""A GGUF file as a Hugging Face checkpoint: its config, and its tensors under Hugging Face names and layouts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import UnsupportedError
+from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, TensorInfo, shown
+from mlc_toolchain.readers.gguf import GGUFReader
+from mlc_toolchain.rope_factors import ROPE_FACTORS, llama3_scaling
+
+
+@dataclass(frozen=True)
+class GGUFArchitecture:
+    """How llama.cpp's converter renamed a model.
+
+    config: Hugging Face key -> metadata key under the architecture's prefix. optional: likewise, the first key that is
+    there. fixed: config values that the architecture implies. layer: the Hugging Face layer prefix. names: tensor name
+    without layer prefix -> Hugging Face name. heads: tensors whose rows were reordered per attention head, with the
+    metadata key of the number of heads. transposed: stored [out, in] where the checkpoint has [in, out].
+    """
+
+    model_type: str
+    config: Mapping[str, str]
+    optional: Mapping[str, tuple[str, ...]]
+    fixed: Mapping[str, Any]
+    layer: str
+    names: Mapping[str, str]
+    embedding: str
+    head: str
+    heads: Mapping[str, str]
+    transposed: frozenset[str] = frozenset()
+
+
+LLAMA = GGUFArchitecture(
+    model_type="llama",
+    config={
+        "hidden_size": "embedding_length",
+        "intermediate_size": "feed_forward_length",
+        "num_hidden_layers": "block_count",
+        "num_attention_heads": "attention.head_count",
+        "max_position_embeddings": "context_length",
+        "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    },
+    optional={
+        "num_key_value_heads": ("attention.head_count_kv",),
+        "rope_theta": ("rope.freq_base",),
+        "head_dim": ("attention.key_length", "rope.dimension_count"),
+    },
+    fixed={"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rope_theta": 10000.0},
+    layer="model.layers",
+    names={
+        "token_embd": "model.embed_tokens",
+        "output_norm": "model.norm",
+        "output": "lm_head",
+        "attn_norm": "input_layernorm",
+        "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj",
+        "attn_output": "self_attn.o_proj",
+        "ffn_norm": "post_attention_layernorm",
+        "ffn_gate": "mlp.gate_proj",
+        "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj",
+    },
+    embedding="token_embd.weight",
+    head="output.weight",
+    heads={"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"},
+)
+GPT2 = GGUFArchitecture(
+    model_type="gpt2",
+    config={
+        "n_embd": "embedding_length",
+        "n_inner": "feed_forward_length",
+        "n_layer": "block_count",
+        "n_head": "attention.head_count",
+        "n_positions": "context_length",
+        "layer_norm_epsilon": "attention.layer_norm_epsilon",
+    },
+    optional={},
+    fixed={"architectures": ["GPT2LMHeadModel"], "activation_function": "gelu_new"},
+    layer="transformer.h",
+    names={
+        "token_embd": "transformer.wte",
+        "position_embd": "transformer.wpe",
+        "output_norm": "transformer.ln_f",
+        "output": "lm_head",
+        "attn_norm": "ln_1",
+        "attn_qkv": "attn.c_attn",
+        "attn_output": "attn.c_proj",
+        "ffn_norm": "ln_2",
+        "ffn_up": "mlp.c_fc",
+        "ffn_down": "mlp.c_proj",
+    },
+    embedding="token_embd.weight",
+    head="output.weight",
+    heads={},
+    transposed=frozenset({"attn_qkv", "attn_output", "ffn_up", "ffn_down"}),
+)
+ARCHITECTURES = {"llama": LLAMA, "gpt2": GPT2}
+BLOCK_NAME = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+GLOBAL_NAME = re.compile(r"(\w+)\.(weight|bias)")
+
+
+class GGUFCheckpoint(CheckpointReader):
+    """The tensors of a GGUF file under Hugging Face names, with llama.cpp's reordering undone."""
+
+    def __init__(self, path: Path):
+        self._reader = GGUFReader(path)
+        self.metadata = self._reader.metadata
+        self._architecture = self._find_architecture()
+        self._names = {self._hf_name(name): name for name in self._reader.names() if name != ROPE_FACTORS}
+
+    def config(self) -> dict[str, Any]:
+        """The config.json that the file stands for, in Hugging Face's spelling."""
+        arch = self._architecture
+        config = {"model_type": arch.model_type, **arch.fixed, "vocab_size": self._vocab_size()}
+        config |= {key: self._number(gguf_key) for key, gguf_key in arch.config.items()}
+        for key, gguf_keys in arch.optional.items():
+            present = [gguf_key for gguf_key in gguf_keys if self._key(gguf_key) in self.metadata]
+            if present:
+                config[key] = self._number(present[0])
+        config["tie_word_embeddings"] = arch.head not in self._reader.names()
+        config |= self._biases() | self._rope_scaling(config) | self._token_ids()
+        return config
+
+    def names(self) -> list[str]:
+        return list(self._names)
+
+    def info(self, name: str) -> TensorInfo:
+        info = self._reader.info(self._names[name])
+        if self._stem(name) in self._architecture.transposed and len(info.shape) == 2:
+            return TensorInfo(info.shape[::-1], info.dtype, info.nbytes)
+        return info
+
+    def read(self, name: str) -> np.ndarray:
+        value = self._reader.read(self._names[name])
+        stem = self._stem(name)
+        if stem in self._architecture.heads:
+            return self._rotate_half_order(value, self._heads(stem))
+        return value.T if stem in self._architecture.transposed else value
+
+    def file_of(self, name: str) -> Path:
+        return self._reader.path
+
+    def files(self) -> list[Path]:
+        return [self._reader.path]
+
+    def release(self, name: str) -> None:
+        self._reader.release(self._names[name])
+
+    def _find_architecture(self) -> GGUFArchitecture:
+        name = self.metadata.get("general.architecture")
+        found = ARCHITECTURES.get(name) if isinstance(name, str) else None
+        if found is None:
+            expected = ", ".join(ARCHITECTURES)
+            raise self._unsupported(f"GGUF architecture {shown(name)}; expected one of {expected}")
+        if self.metadata.get(f"{name}.expert_count", 0):
+            raise self._unsupported("a mixture of experts in GGUF form is not supported")
+        return found
+
+    def _hf_name(self, name: str) -> str:
+        arch = self._architecture
+        if (block := BLOCK_NAME.fullmatch(name)) and block[2] in arch.names:
+            return f"{arch.layer}.{int(block[1])}.{arch.names[block[2]]}.{block[3]}"
+        if (whole := GLOBAL_NAME.fullmatch(name)) and whole[1] in arch.names:
+            return f"{arch.names[whole[1]]}.{whole[2]}"
+        raise self._unsupported(f"tensor {shown(name)} has no place in a {arch.model_type} model")
+
+    def _stem(self, name: str) -> str:
+        """attn_q for blk.3.attn_q.weight."""
+        return self._names[name].split(".")[-2]
+
+    def _heads(self, stem: str) -> int:
+        key = self._architecture.heads[stem]
+        return int(self._number(key if self._key(key) in self.metadata else "attention.head_count"))
+
+    def _rotate_half_order(self, rows: np.ndarray, heads: int) -> np.ndarray:
+        """Rows from llama.cpp's order (rotary pairs adjacent) to Hugging Face's (first halves, then second halves)."""
+        if rows.shape[0] % (2 * heads):
+            raise CheckpointError(
+                f"{rows.shape[0]} rows do not divide into {heads} heads", where=[str(self._reader.path)]
+            )
+        return rows.reshape(heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+    def _key(self, key: str) -> str:
+        return f"{self.metadata['general.architecture']}.{key}"
+
+    def _number(self, key: str) -> int | float:
+        value = self.metadata.get(self._key(key))
+        if type(value) is int and 0 < value < 2**31:
+            return value
+        if type(value) is float and value > 0:
+            return float(str(np.float32(value)))  # the shortest decimal, as a config.json would say it
+        raise CheckpointError(
+            f"metadata {self._key(key)} is {shown(value)}; expected one positive number", where=[str(self._reader.path)]
+        )
+
+    def _vocab_size(self) -> int:
+        if self._architecture.embedding not in self._reader.names():
+            raise CheckpointError(f"no tensor {self._architecture.embedding}", where=[str(self._reader.path)])
+        return self._reader.info(self._architecture.embedding).shape[0]
+
+    def _biases(self) -> dict[str, bool]:
+        if self._architecture is not LLAMA:
+            return {}
+        names = set(self._names.values())
+        return {"attention_bias": "blk.0.attn_q.bias" in names, "mlp_bias": "blk.0.ffn_up.bias" in names}
+
+    def _rope_scaling(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        kind = self.metadata.get(self._key("rope.scaling.type"), "none")
+        if ROPE_FACTORS in self._reader.names():
+            factors = self._reader.read(ROPE_FACTORS).astype(np.float32)
+            return {"rope_scaling": llama3_scaling(factors, config["rope_theta"], str(self._reader.path))}
+        if kind == "none":
+            return {}
+        if kind == "linear":
+            return {"rope_scaling": {"rope_type": "linear", "factor": float(self._number("rope.scaling.factor"))}}
+        raise self._unsupported(f"rope scaling of type {shown(kind)} in GGUF form is not supported")
+
+    def _token_ids(self) -> dict[str, int]:
+        ids = {name: self.metadata.get(f"tokenizer.ggml.{name}") for name in ("bos_token_id", "eos_token_id")}
+        return {name: value for name, value in ids.items() if type(value) is int}
+
+    def _unsupported(self, message: str) -> UnsupportedError:
+        return UnsupportedError(message, where=[str(self._reader.path)])

@@ -1,0 +1,41 @@
+"""Llama 3's rotary scaling, found back from the frequency factors that a GGUF file stores in its place."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import UnsupportedError
+
+ROPE_FACTORS = "rope_freqs.weight"
+FACTORS = (8.0, 16.0, 32.0)
+LOW_FREQUENCY, HIGH_FREQUENCY = 1.0, 4.0
+ORIGINAL_CONTEXT = 8192
+
+
+def llama3_scaling(factors: np.ndarray, theta: float, where: str) -> dict[str, Any]:
+    """The rope_scaling entry whose factors float32 [head_dim / 2] equal the given ones. Raises UnsupportedError."""
+    for factor, original in product(FACTORS, (ORIGINAL_CONTEXT,)):
+        if np.allclose(_llama3_factors(len(factors), theta, factor, original), factors, rtol=1e-4, atol=0):
+            return {
+                "rope_type": "llama3",
+                "factor": factor,
+                "low_freq_factor": LOW_FREQUENCY,
+                "high_freq_factor": HIGH_FREQUENCY,
+                "original_max_position_embeddings": original,
+            }
+    raise UnsupportedError(
+        f"{ROPE_FACTORS} does not belong to a known rotary scaling (tried llama3 with factors {list(FACTORS)})",
+        where=[where],
+        hint="convert from the original Hugging Face checkpoint, whose config.json names the scaling",
+    )
+
+
+def _llama3_factors(half: int, theta: float, factor: float, original: int) -> np.ndarray:
+    """By how much each frequency is divided: 1 for short wavelengths, ``factor`` for long ones, smooth between."""
+    wavelength = 2 * np.pi * theta ** (np.arange(half) / half)
+    smooth = (original / wavelength - LOW_FREQUENCY) / (HIGH_FREQUENCY - LOW_FREQUENCY)
+    smooth = np.clip(smooth, 0, 1)
+    return 1 / ((1 - smooth) / factor + smooth)

@@ -1,0 +1,143 @@
+"""What a user may name as a model: a folder, a config.json, a GGUF file, a preset, or a repository on the Hub."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mlc_errors import UsageError
+from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
+from mlc_toolchain.readers.base import CheckpointReader
+from mlc_toolchain.readers.bounded_json import read_json_object
+from mlc_toolchain.readers.checkpoint import open_checkpoint
+
+CONFIG = "config.json"
+HUB_PREFIX = "HF://"
+PRESETS = Path(__file__).resolve().parent.parent / "configs" / "presets"
+
+
+class Source(ABC):
+    """A model to convert. kind: "folder", "gguf", "preset" or "hub". path: the folder or file."""
+
+    kind: str
+    path: Path
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """The model's config in Hugging Face's spelling."""
+
+    @abstractmethod
+    def file(self, name: str) -> Path | None:
+        """A file that lies beside the config (``tokenizer.json``), or None."""
+
+    @abstractmethod
+    def weights(self, source_format: str = "auto") -> CheckpointReader:
+        """The checkpoint, opened: every header is checked, no tensor is read."""
+
+
+@dataclass(frozen=True)
+class FolderSource(Source):
+    """A folder with config.json and weights, as Hugging Face tools save it."""
+
+    path: Path
+    kind = "folder"
+
+    def config(self) -> dict[str, Any]:
+        return read_json_object(self.path / CONFIG)
+
+    def file(self, name: str) -> Path | None:
+        path = self.path / name
+        return path if path.is_file() else None
+
+    def weights(self, source_format: str = "auto") -> CheckpointReader:
+        return open_checkpoint(self.path, source_format)
+
+
+@dataclass(frozen=True)
+class PresetSource(Source):
+    """A config that comes with the toolchain; its weights are elsewhere."""
+
+    path: Path
+    kind = "preset"
+
+    def config(self) -> dict[str, Any]:
+        return read_json_object(self.path)
+
+    def file(self, name: str) -> Path | None:
+        return None
+
+    def weights(self, source_format: str = "auto") -> CheckpointReader:
+        raise UsageError(
+            f"the preset {self.path.stem} has a config and no weights", hint="name their folder with --source DIR"
+        )
+
+
+@dataclass(frozen=True)
+class GGUFSource(Source):
+    """A ``.gguf`` file; its config is made from its metadata."""
+
+    path: Path
+    kind = "gguf"
+
+    @cached_property
+    def checkpoint(self) -> GGUFCheckpoint:
+        return GGUFCheckpoint(self.path)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The file's key-value pairs, tokenizer included."""
+        return self.checkpoint.metadata
+
+    def config(self) -> dict[str, Any]:
+        return self.checkpoint.config()
+
+    def file(self, name: str) -> Path | None:
+        return None
+
+    def weights(self, source_format: str = "auto") -> CheckpointReader:
+        return self.checkpoint
+
+
+def resolve_source(text: str) -> Source:
+    """Find what ``text`` names. Raises UsageError when it names nothing that can be converted."""
+    if text.startswith(HUB_PREFIX):
+        from mlc_toolchain.hub import HubSource  # a heavy import that local sources do not need
+
+        return HubSource.parse(text)
+    path = Path(text).expanduser()
+    if path.is_file():
+        return _file_source(path)
+    if path.is_dir():
+        return _folder_source(path)
+    preset = PRESETS / f"{text}.json"
+    if "/" not in text and preset.is_file():
+        return PresetSource(preset)
+    raise UsageError(f"cannot find the model: {text!r} is no folder, file or preset", hint=_hint(text))
+
+
+def _file_source(path: Path) -> Source:
+    if path.suffix == ".gguf":
+        return GGUFSource(path)
+    if path.name == CONFIG:
+        return FolderSource(path.parent)
+    raise UsageError(f"cannot convert {path.name}; expected a folder, a {CONFIG} or a .gguf file", where=[str(path)])
+
+
+def _folder_source(path: Path) -> Source:
+    if (path / CONFIG).is_file():
+        return FolderSource(path)
+    single = list(path.glob("*.gguf"))
+    if len(single) == 1:
+        return GGUFSource(single[0])
+    problem = f"{len(single)} .gguf files" if single else f"no {CONFIG} and no .gguf file"
+    raise UsageError(f"the folder has {problem}; expected a {CONFIG} or one .gguf file", where=[str(path)])
+
+
+def _hint(text: str) -> str:
+    if text.count("/") == 1 and not text.startswith((".", "/", "~")):
+        return f"for a repository on Hugging Face write {HUB_PREFIX}{text}"
+    presets = sorted(path.stem for path in PRESETS.glob("*.json"))
+    return f"presets are {', '.join(presets)}" if presets else f"name a folder with a {CONFIG}, or a .gguf file"

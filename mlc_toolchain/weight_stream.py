@@ -1,0 +1,164 @@
+"""From checkpoint tensors to output tensors, one parameter after another, on all cores, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from math import prod
+
+import ml_dtypes
+import numpy as np
+
+from mlc_errors import MLCError
+from mlc_toolchain.output_layout import OutputTensor
+from mlc_toolchain.readers.base import DTYPES, CheckpointReader
+from model_zoo.weight_map import Production
+from quantization.group import decode_rows, encode_rows
+from quantization.schemes import Scheme
+
+IN_FLIGHT_BYTES = 256 << 20
+CAST_BLOCK = 1 << 20
+BF16_LIMIT = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
+
+
+@dataclass(frozen=True)
+class ParameterTask:
+    """A model parameter and the output tensors that it becomes. layout: of a quantized one, else None."""
+
+    production: Production
+    outputs: tuple[OutputTensor, ...]
+    layout: str | None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(output.memory_bytes for output in self.outputs)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The data of a task's outputs, as stored. relative_error: |w - w'| / |w| when it was asked for."""
+
+    arrays: tuple[np.ndarray, ...]
+    relative_error: float | None
+
+
+@dataclass(frozen=True)
+class WeightStream:
+    """Converts tasks of one checkpoint under one scheme."""
+
+    reader: CheckpointReader
+    scheme: Scheme
+    measure_error: bool = False
+
+    def convert(self, task: ParameterTask) -> Converted:
+        """Read, transform, quantize. Raises MLCError when values do not fit the scheme's dtype."""
+        convert = self._cast if task.layout is None else self._quantize
+        converted = convert(task)
+        for source in task.production.value.sources():
+            self.reader.release(source)
+        return converted
+
+    def run(
+        self, tasks: Sequence[ParameterTask], workers: int | None = None
+    ) -> Iterator[tuple[ParameterTask, Converted]]:
+        """Every task with its result, in order; later ones are being worked on meanwhile."""
+        yield from ordered_map(self.convert, tasks, workers or usable_cores())
+
+    def _quantize(self, task: ParameterTask) -> Converted:
+        shape = task.production.shape
+        made = encode_rows(self._blocks(task), shape, self.scheme, task.layout)
+        self._check_finite(task, made["q_scale"])
+        error = None
+        if self.measure_error:
+            rows = decode_rows(made, self.scheme, shape, task.layout)
+            error = relative_error(self._blocks(task), rows)
+        return Converted(tuple(_stored(made[_kind(output)], output) for output in task.outputs), error)
+
+    def _cast(self, task: ParameterTask) -> Converted:
+        output = task.outputs[0]
+        value = task.production.value.evaluate(self.reader.read)
+        dtype = DTYPES[output.dtype]
+        if value.dtype != dtype:
+            with np.errstate(over="ignore"):
+                value = value.astype(dtype)
+            self._check_finite(task, value)
+        return Converted((_stored(value, output),), 0.0 if self.measure_error else None)
+
+    def _blocks(self, task: ParameterTask) -> Iterator[np.ndarray]:
+        return task.production.value.row_blocks(self.reader.read)
+
+    def _check_finite(self, task: ParameterTask, values: np.ndarray) -> None:
+        if np.isfinite(values).all():
+            return
+        name = task.production.name
+        file = self.reader.file_of(next(task.production.value.sources()))
+        raise MLCError(
+            f"{name} has values that {self.scheme.model_dtype} cannot hold (too large, infinite or NaN)",
+            where=[str(file)],
+            hint="a bf16 or f32 scheme holds larger values; NaN means that the checkpoint is damaged",
+        )
+
+
+def ordered_map(work: Callable, tasks: Iterable, workers: int) -> Iterator[tuple]:
+    """(task, work(task)) in the order of ``tasks``, with bounded work ahead. Tasks have nbytes."""
+    waiting: deque[tuple[object, Future]] = deque()
+    ahead = 0
+    with ThreadPoolExecutor(workers, thread_name_prefix="convert") as pool:
+        try:
+            for task in tasks:
+                while waiting and (len(waiting) > workers or ahead + task.nbytes > IN_FLIGHT_BYTES):
+                    ahead -= waiting[0][0].nbytes
+                    yield _result(waiting.popleft())
+                ahead += task.nbytes
+                waiting.append((task, pool.submit(work, task)))
+            while waiting:
+                yield _result(waiting.popleft())
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def relative_error(original: Iterable[np.ndarray], decoded: Iterable[np.ndarray]) -> float:
+    """|w - w'| / |w| in the Euclidean norm, over blocks of rows that need not have the same sizes."""
+    lost = total = 0.0
+    rows = _rows(original)
+    for block in decoded:
+        exact = np.concatenate([next(rows) for _ in range(len(block))]).reshape(block.shape).astype(np.float32)
+        lost += float(np.square(exact - block, dtype=np.float64).sum())
+        total += float(np.square(exact, dtype=np.float64).sum())
+    return (lost / total) ** 0.5 if total else 0.0
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _rows(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    for block in blocks:
+        yield from block.reshape(prod(block.shape[:-1]), block.shape[-1])
+
+
+def _result(waiting: tuple[object, Future]) -> tuple:
+    return waiting[0], waiting[1].result()
+
+
+def _kind(output: OutputTensor) -> str:
+    return output.name.rpartition(".")[2]
+
+
+def _stored(value: np.ndarray, output: OutputTensor) -> np.ndarray:
+    """The array in the dtype that the file has, contiguous."""
+    value = np.ascontiguousarray(value)
+    return value if output.stored == output.dtype else float32_to_bfloat16(value)
+
+
+def float32_to_bfloat16(value: np.ndarray) -> np.ndarray:
+    """Round to nearest even; what lies beyond the largest bfloat16 is cut to it, as MLC's tools do."""
+    rounded = value.astype(ml_dtypes.bfloat16)
+    beyond = np.abs(value) >= BF16_LIMIT
+    if beyond.any():
+        bits = value.view(np.uint32) >> np.uint32(16)
+        rounded[beyond] = bits.astype(np.uint16)[beyond].view(ml_dtypes.bfloat16)
+    return rounded

@@ -1,0 +1,59 @@
+import gguf
+import numpy as np
+import pytest
+
+from mlc_toolchain.readers.gguf import GGUFReader
+from mlc_toolchain.readers.gguf_blocks import BLOCK_TYPES, dequantize
+
+QUANTIZED = {number: kind for number, kind in BLOCK_TYPES.items() if kind.decode}
+
+
+@pytest.mark.parametrize("number", QUANTIZED, ids=[kind.name for kind in QUANTIZED.values()])
+def test_blocks_dequantize_as_the_gguf_package_does(number):
+    kind = QUANTIZED[number]
+    blocks = np.random.default_rng(number).integers(0, 256, (300, kind.nbytes), np.uint8)
+    with np.errstate(all="ignore"):
+        expected = gguf.quants.dequantize(blocks.reshape(-1), gguf.GGMLQuantizationType(number))
+        made = dequantize(blocks, kind)
+    finite = np.isfinite(expected)
+    assert finite.mean() > 0.8
+    assert np.array_equal(finite, np.isfinite(made))
+    np.testing.assert_allclose(made[finite], expected[finite], rtol=2e-6, atol=np.abs(expected[finite]).max() * 1e-7)
+
+
+def test_sizes_of_blocks_are_those_of_the_gguf_package():
+    sizes = {number: (kind.elements, kind.nbytes) for number, kind in BLOCK_TYPES.items()}
+    expected = {number: gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(number)] for number in BLOCK_TYPES}
+    assert sizes == expected
+
+
+@pytest.fixture
+def small_gguf(tmp_path):
+    path = tmp_path / "small.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_uint32("llama.block_count", 2)
+    writer.add_float32("llama.rope.freq_base", 1e5)
+    writer.add_array("tokenizer.ggml.tokens", ["a", "é", ""])
+    writer.add_array("sizes", [1, 2, 3])
+    writer.add_bool("flag", True)
+    writer.add_tensor("half", np.arange(12, dtype=np.float16).reshape(3, 4))
+    blocks = gguf.quants.quantize(np.full((2, 64), 127, np.float32), gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor("eight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_metadata_and_tensors(small_gguf):
+    reader = GGUFReader(small_gguf)
+    assert reader.metadata["llama.block_count"] == 2
+    assert reader.metadata["tokenizer.ggml.tokens"] == ["a", "é", ""]
+    assert reader.metadata["sizes"] == [1, 2, 3]
+    assert reader.metadata["flag"] is True
+    assert reader.names() == ["half", "eight"]
+    assert reader.read("half").tolist() == np.arange(12).reshape(3, 4).tolist()
+    assert reader.info("eight").shape == (2, 64)
+    assert reader.info("eight").nbytes == 2 * 2 * 34
+    assert np.array_equal(reader.read("eight"), np.full((2, 64), 127, np.float32))
