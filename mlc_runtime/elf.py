@@ -98,10 +98,11 @@ class _Reader:
 
     def _find(self, name: bytes) -> tuple[int, int]:
         table = next((s for s in self.sections if s.kind == _DYNSYM and s.link < len(self.sections)), None)
-        count = min(table.size // _SYMBOL.size, MAX_SYMBOLS) if table else 0
-        symbols = self._bytes(table.offset, count * _SYMBOL.size) if table else b""
+        table = table or _Section(_DYNSYM, 0, 0, 0)
+        names = self.sections[table.link].offset if table.size else 0
+        symbols = self._bytes(table.offset, min(table.size // _SYMBOL.size, MAX_SYMBOLS) * _SYMBOL.size)
         for at, _, _, section, address, size in _SYMBOL.iter_unpack(symbols):
-            begin = self.sections[table.link].offset + at
+            begin = names + at
             if section and self.image[begin : begin + len(name) + 1] == name + b"\0":
                 return address, size
         raise MLCError(

@@ -84,8 +84,8 @@ class Answer:
         self._decoder = tokenizer.stream()
         self._stops = StopMatcher(sampling.stop)
 
-    def uniform(self) -> np.float32:
-        """The next random number in [0, 1)."""
+    def uniform(self) -> float:
+        """The next random number in [0, 1), exact in float32."""
         return self._rng.random(dtype=np.float32)
 
     def accept(self, token: int) -> str:

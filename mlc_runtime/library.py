@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from mlc_runtime.metadata import FunctionSpec, TensorSpec, function_specs, read_
 from mlc_runtime.shapes import evaluate, matches, solve
 from mlc_runtime.threads import default_num_threads
 
-RawFunction = Callable[..., object]
+RawFunction = Callable[..., Any]
 
 
 class ArgumentError(MLCError, ValueError):

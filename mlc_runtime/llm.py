@@ -17,7 +17,7 @@ from mlc_runtime.library import Library
 from mlc_runtime.model import CompiledModel
 from mlc_runtime.session import Session
 from mlc_runtime.tokenizer import Tokenizer
-from mlc_runtime.weights import TensorCache
+from mlc_runtime.weights import LoadProgress, TensorCache
 
 CONFIG_NAME, LIBRARY_NAME, TEMPLATE_NAME = "mlc-chat-config.json", "lib.so", "chat_template.jinja"
 
@@ -40,8 +40,9 @@ class LLM:
     """A compiled model with its weights and tokenizer.
 
     folder: what convert_weight, gen_config and compile have filled. model_lib: the library, when it is not
-    folder/lib.so. num_threads: default all physical cores that this process may use. progress(done, total) counts the
-    bytes of weights while loading. Raises MLCError when a part is missing or the parts do not belong together.
+    folder/lib.so. num_threads: default all physical cores that this process may use. progress is told what is loaded:
+    parameters done, all parameters, bytes done, all bytes. Raises MLCError when a part is missing or the parts do not
+    belong together.
 
     One generation at a time; for several conversations take one ``new_session`` each.
     """
@@ -52,7 +53,7 @@ class LLM:
         model_lib: str | Path | Library | None = None,
         num_threads: int | None = None,
         *,
-        progress: Callable[[int, int], None] | None = None,
+        progress: LoadProgress | None = None,
     ):
         self.folder = Path(folder)
         if not self.folder.is_dir():
@@ -159,10 +160,10 @@ class LLM:
         if not isinstance(prompt, str):
             return self.model.check_ids(prompt).tolist()
         ids = self.tokenizer.encode(prompt)
-        bos = self.tokenizer.special_token("bos_token")
-        if not ids and (bos is None or self.tokenizer.token_id(bos) is None):
+        bos = self.tokenizer.token_id(self.tokenizer.special_token("bos_token") or "")
+        if not ids and bos is None:
             raise UsageError("the prompt is empty, and the model has no token that begins a text")
-        return ids or [self.tokenizer.token_id(bos)]
+        return ids if bos is None else ids or [bos]
 
     def chat_prompt(self, messages: Sequence[dict], *, add_generation_prompt: bool = True) -> list[int]:
         """Token ids of `messages` in the model's chat format."""

@@ -15,7 +15,7 @@ from mlc_runtime.arrays import aligned_empty, dtype_of, to_tensor, tvm_ffi
 from mlc_runtime.kv_cache import PagedKVCache
 from mlc_runtime.library import Context, Library, check_arguments
 from mlc_runtime.metadata import model_spec
-from mlc_runtime.weights import Params, TensorCache, load_params
+from mlc_runtime.weights import LoadProgress, Params, TensorCache, load_params
 
 Call = Callable[[], object]
 
@@ -31,7 +31,7 @@ class CompiledModel:
         library: Library,
         weights: TensorCache,
         num_threads: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: LoadProgress | None = None,
     ):
         self.library = library
         self.spec = model_spec(library.metadata)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mlc_errors import MLCError
 
@@ -17,7 +17,12 @@ _BINARY = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_CALLS = {"min": min, "max": max, "floordiv": operator.floordiv, "floormod": operator.mod}
+_CALLS: dict[str, Callable[..., int]] = {
+    "min": min,
+    "max": max,
+    "floordiv": operator.floordiv,
+    "floormod": operator.mod,
+}
 
 
 def evaluate(size: int | str, values: Mapping[str, int]) -> int:

@@ -20,6 +20,8 @@ INDEX_NAME = "tensor-cache.json"
 MAX_INDEX_BYTES = 256 << 20
 FORMATS = ("raw", "f32-to-bf16")
 
+LoadProgress = Callable[[int, int, int, int], None]  # parameters done, all parameters, bytes done, all bytes
+
 
 @dataclass(frozen=True)
 class TensorRecord:
@@ -137,12 +139,12 @@ def load_params(
     specs: Sequence[ParamSpec],
     cache: TensorCache,
     pack: Callable[[str, object, object], None],
-    progress: Callable[[int, int], None] | None = None,
+    progress: LoadProgress | None = None,
 ) -> Params:
     """Map or pack every parameter that `specs` names; pack(function, source, destination) calls the library.
 
-    Memory beyond the result is one tensor. progress(done, total) counts bytes read. Raises MLCError that lists the
-    parameters that the folder lacks or has in another shape or type.
+    Memory beyond the result is one tensor. Raises MLCError that lists the parameters that the folder lacks or has in
+    another shape or type.
     """
     check_params(specs, cache)
     total, done, arrays = sum(cache.records[s.name].nbytes for s in specs), 0, []
@@ -150,7 +152,7 @@ def load_params(
         arrays.append(_load(spec, cache, pack))
         done += cache.records[spec.name].nbytes
         if progress:
-            progress(done, total)
+            progress(len(arrays), len(specs), done, total)
     return Params(arrays)
 
 

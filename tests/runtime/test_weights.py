@@ -51,11 +51,11 @@ def test_values(folder):
 def test_table_holds_aligned_addresses_in_order(folder):
     specs = [spec("q", [2, 4], "uint32"), spec("exact", [1, 3], "float32"), spec("odd", [3], "uint8")]
     seen = []
-    params = load_params(specs, TensorCache(folder), no_packing, lambda done, total: seen.append((done, total)))
+    params = load_params(specs, TensorCache(folder), no_packing, lambda *counts: seen.append(counts))
     assert params.table.tolist() == [a.ctypes.data for a in params.arrays]
     assert all(address % 64 == 0 for address in params.table)
     assert [a.tobytes() for a in params.arrays] == [np.arange(8, dtype="<u4").tobytes(), F32.tobytes(), b"\0\1\2"]
-    assert seen == [(32, 47), (44, 47), (47, 47)]
+    assert seen == [(1, 3, 32, 47), (2, 3, 44, 47), (3, 3, 47, 47)]
 
 
 def test_packing_goes_through_the_library(folder):

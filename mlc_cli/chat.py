@@ -1,0 +1,174 @@
+"""`mlc_cli chat`: a conversation in the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mlc_cli import console, running
+from mlc_cli.options import model_folder_argument, model_lib_option
+from mlc_errors import MLCError
+
+if TYPE_CHECKING:
+    from mlc_runtime.generation import GenerationResult
+    from mlc_runtime.llm import LLM
+
+HELP = """\
+/help            this text
+/system [TEXT]   set the system message and start over; without TEXT: remove it
+/reset           forget the conversation
+/stats           speed of the last answer, and how full the context is
+/exit            leave; so does Ctrl-D
+A line that ends with \\ goes on in the next. Lines between two \"\"\" are one message. Ctrl-C stops an answer."""
+
+BLOCK = '"""'
+
+
+@click.command("chat")
+@model_folder_argument
+@model_lib_option
+@click.option("--system", metavar="TEXT", help="System message of the conversation.")
+@click.option("--max-tokens", type=int, metavar="N", help="Longest answer. Default: until the context is full.")
+@running.temperature_option
+@running.top_p_option
+@running.seed_option
+@running.greedy_option
+@running.threads_option
+def chat(
+    folder: Path,
+    model_lib: Path | None,
+    system: str | None,
+    max_tokens: int | None,
+    temperature: float | None,
+    top_p: float | None,
+    seed: int | None,
+    greedy: bool,
+    threads: int | None,
+) -> None:
+    """Talk to the compiled model in DIR.
+
+    The conversation stays in the model's cache: a turn computes only what is new. /help lists the commands.
+    """
+    choice = running.Choice(max_tokens, temperature, top_p, seed, greedy)
+    with running.load(folder, model_lib, threads) as llm:
+        if not llm.has_chat_template:
+            raise MLCError("the model has no chat template", where=[str(folder)], hint="use generate --raw")
+        _enable_line_editing()
+        Conversation(llm, choice, system).run()
+
+
+class Conversation:
+    """The messages so far and the loop of reading and answering."""
+
+    def __init__(self, llm: LLM, choice: running.Choice, system: str | None):
+        self.llm = llm
+        self.sampling = llm.with_chat_stops(choice.sampling(llm))
+        self.last: GenerationResult | None = None
+        self.messages: list[dict[str, str]] = []
+        self.set_system(system)
+
+    def run(self) -> None:
+        console.note("/help lists the commands, /exit leaves")
+        while (line := _read_message()) is not None:
+            if line.startswith("/"):
+                if not self.command(*line.split(maxsplit=1)):
+                    return
+            elif line.strip():
+                self.turn(line)
+
+    def command(self, name: str, argument: str = "") -> bool:
+        """Obey a line that begins with a slash; False ends the conversation."""
+        match name:
+            case "/exit" | "/quit":
+                return False
+            case "/help":
+                console.note(HELP)
+            case "/reset":
+                self.set_system(self.messages[0]["content"] if self._has_system() else None)
+                console.note("the conversation is forgotten")
+            case "/system":
+                self.set_system(argument or None)
+                console.note("the system message is set" if argument else "there is no system message")
+            case "/stats":
+                console.note(self.stats())
+            case _:
+                console.note(f"no command {name}; /help lists them")
+        return True
+
+    def turn(self, text: str) -> None:
+        """Answer a message of the user. A message that cannot be answered is taken back."""
+        self.messages.append({"role": "user", "content": text})
+        try:
+            answer = self.answer()
+        except MLCError as error:
+            self.messages.pop()
+            console.note(f"error: {error}")
+        else:
+            self.messages.append({"role": "assistant", "content": answer})
+
+    def answer(self) -> str:
+        """Show the model's answer as it comes; Ctrl-C keeps what there is."""
+        stream = self.llm.stream(self.llm.chat_prompt(self.messages), self.sampling)
+        with contextlib.suppress(KeyboardInterrupt):
+            for piece in stream:
+                click.echo(piece, nl=False)
+        click.echo()
+        self.last = stream.result
+        if self.last.note:
+            console.note(f"{self.last.note}; /reset starts over")
+        return self.last.text
+
+    def set_system(self, text: str | None) -> None:
+        """Start over with this system message."""
+        self.messages = [{"role": "system", "content": text}] if text else []
+
+    def stats(self) -> str:
+        context = f"context {len(self.llm.session.token_ids)} of {self.llm.session.max_tokens} tokens"
+        return f"{running.speed(self.last)}\n{context}" if self.last else context
+
+    def _has_system(self) -> bool:
+        return bool(self.messages) and self.messages[0]["role"] == "system"
+
+
+def _read_message() -> str | None:
+    """The next message, None at the end of the input."""
+    line = _read_line("> ")
+    if line is None or line.startswith("/"):
+        return line
+    if line.strip().startswith(BLOCK):
+        return _read_block(line.strip().removeprefix(BLOCK))
+    lines = [line]
+    while lines[-1].endswith("\\"):
+        lines[-1] = lines[-1][:-1]
+        lines.append(_read_line(". ") or "")
+    return "\n".join(lines)
+
+
+def _read_block(first: str) -> str:
+    lines = [first] if first else []
+    while (line := _read_line(". ")) is not None:
+        if line.strip().endswith(BLOCK):
+            lines += [rest] if (rest := line.strip().removesuffix(BLOCK)) else []
+            break
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _read_line(prompt: str) -> str | None:
+    while True:
+        try:
+            return input(prompt if sys.stdin.isatty() else "")
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            console.note("\nCtrl-D or /exit leaves")
+
+
+def _enable_line_editing() -> None:
+    """Arrow keys and history for input(), where Python has readline."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401

@@ -1,0 +1,87 @@
+"""`mlc_cli generate`: one prompt in, the model's text out as it is made."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mlc_cli import console, running
+from mlc_cli.options import json_option, model_folder_argument, model_lib_option
+from mlc_errors import UsageError
+
+if TYPE_CHECKING:
+    from mlc_runtime.generation import GenerationResult
+
+
+@click.command("generate")
+@model_folder_argument
+@click.option("-p", "--prompt", metavar="TEXT", help="The text to continue or to answer. Default: standard input.")
+@model_lib_option
+@click.option("--max-tokens", type=int, default=512, show_default=True, metavar="N", help="Longest answer.")
+@running.temperature_option
+@running.top_p_option
+@running.seed_option
+@running.greedy_option
+@click.option(
+    "--chat/--raw",
+    "as_chat",
+    default=None,
+    help="Wrap the prompt in the model's chat template, or continue it as it is. Default: chat if there is a template.",
+)
+@running.threads_option
+@json_option
+def generate(
+    folder: Path,
+    prompt: str | None,
+    model_lib: Path | None,
+    max_tokens: int,
+    temperature: float | None,
+    top_p: float | None,
+    seed: int | None,
+    greedy: bool,
+    as_chat: bool | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Answer or continue a prompt with the compiled model in DIR.
+
+    The text goes to standard output as it is made, speed to standard error.
+    """
+    text = prompt if prompt is not None else _standard_input()
+    choice = running.Choice(max_tokens, temperature, top_p, seed, greedy)
+    with running.load(folder, model_lib, threads) as llm:
+        sampling = choice.sampling(llm)
+        if llm.has_chat_template if as_chat is None else as_chat:
+            ids, sampling = llm.chat_prompt([{"role": "user", "content": text}]), llm.with_chat_stops(sampling)
+        else:
+            ids = llm.encode(text)
+        stream = llm.stream(ids, sampling)
+        for piece in stream:
+            if not as_json:
+                click.echo(piece, nl=False)
+    if as_json:
+        console.write_json(_as_dict(stream.result))
+    else:
+        click.echo()
+        console.note(running.speed(stream.result))
+
+
+def _standard_input() -> str:
+    if sys.stdin.isatty():
+        raise UsageError("no prompt", hint='give --prompt "…", or pipe text to standard input')
+    return sys.stdin.read()
+
+
+def _as_dict(result: GenerationResult) -> dict[str, object]:
+    return {
+        "text": result.text,
+        "token_ids": result.token_ids,
+        "finish_reason": result.finish_reason,
+        "note": result.note,
+        "prompt_tokens": result.prompt_tokens,
+        "prefill_tokens_per_second": round(result.prefill_rate, 2),
+        "decode_tokens_per_second": round(result.decode_rate, 2),
+    }

@@ -1,0 +1,136 @@
+"""generate and chat on the stand-in model: what goes to which stream, and the conversation's commands."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from click.testing import CliRunner
+
+import mlc_runtime.llm
+from mlc_cli import __main__ as command_line
+from mlc_cli.chat import chat
+from mlc_cli.generate import generate
+from mlc_errors import MLCError
+from tests.runtime.fake_library import FakeLibrary, greedy, metadata, write_folder
+
+VOCAB = 258
+RealLLM = mlc_runtime.llm.LLM
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A model folder; commands open it with the stand-in library."""
+
+    def open_fake(folder, model_lib, num_threads, progress):
+        return RealLLM(folder, FakeLibrary(metadata(VOCAB, context=256)), num_threads, progress=progress)
+
+    monkeypatch.setattr(mlc_runtime.llm, "LLM", open_fake)
+    return write_folder(tmp_path, eos_token_id=[])
+
+
+def run(command, *args: object, text: str | None = None):
+    result = CliRunner().invoke(command, list(map(str, args)), input=text, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result
+
+
+@pytest.fixture
+def llm(folder):
+    return RealLLM(folder, FakeLibrary(metadata(VOCAB, context=256)))
+
+
+def answer_to(llm, prompt: str, count: int) -> str:
+    return llm.tokenizer.decode(greedy(llm.tokenizer.encode(prompt), count, VOCAB))
+
+
+def test_generate_wraps_the_prompt_in_the_chat_template(folder, llm):
+    result = run(generate, folder, "--prompt", "hey", "--max-tokens", 9)
+    assert result.stdout == answer_to(llm, "[user]hey\n[a]", 9) + "\n"
+    assert result.stderr.startswith("prompt 13 tokens, ") and result.stderr.endswith(" tok/s; length\n")
+
+
+def test_generate_raw_from_standard_input_as_json(folder, llm):
+    shown = json.loads(run(generate, folder, "--raw", "--json", "--max-tokens", 5, text="hey").stdout)
+    expected = greedy(llm.tokenizer.encode("hey"), 5, VOCAB)
+    assert (shown["token_ids"], shown["text"]) == (expected, llm.tokenizer.decode(expected))
+    assert (shown["finish_reason"], shown["prompt_tokens"]) == ("length", 3)
+
+
+def test_a_folder_without_template_is_continued(folder, llm):
+    (folder / "chat_template.jinja").unlink()
+    assert run(generate, folder, "-p", "hey", "--max-tokens", 4).stdout == answer_to(llm, "hey", 4) + "\n"
+    with pytest.raises(MLCError, match="no chat template"):
+        run(chat, folder)
+
+
+def test_seed_and_temperature_reach_the_sampler(folder):
+    def shown(*options: object):
+        return run(generate, folder, "-p", "x", "--max-tokens", 12, "--raw", "--json", *options).stdout
+
+    hot = [json.loads(shown("--temperature", 5, "--seed", seed))["token_ids"] for seed in (1, 1, 2)]
+    assert hot[0] == hot[1] != hot[2]
+    cold = [json.loads(shown(*o))["token_ids"] for o in (["--greedy"], ["--temperature", 0], ["--top-p", 0.001])]
+    assert cold[0] == cold[1] == cold[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--greedy", "--temperature", "1"], "--greedy and --temperature 1.0 exclude each other"),
+        (["--top-p", "2"], "top_p is 2.0; expected more than 0 and at most 1"),
+        (["--max-tokens", "0"], "max_tokens is 0"),
+        (["--threads", "0"], "number of threads is 0"),
+    ],
+)
+def test_wrong_options_are_one_message(folder, capsys, options, message):
+    status = command_line.main(["generate", str(folder), "--prompt", "x", *options])
+    assert status in (1, 2) and f"error: {message}" in capsys.readouterr().err
+
+
+def conversation(folder, *lines: str, options: tuple[object, ...] = ()):
+    return run(chat, folder, "--max-tokens", 6, *options, text="\n".join(lines))
+
+
+def test_chat_answers_with_the_history(folder, llm):
+    shown = conversation(folder, "a", "b", "/exit", "never read").stdout
+    first = answer_to(llm, "[user]a\n[a]", 6)
+    second = answer_to(llm, f"[user]a\n[assistant]{first}\n[user]b\n[a]", 6)
+    assert shown == f"{first}\n{second}\n"
+
+
+def test_chat_commands(folder, llm):
+    lines = ["/system S", "a", "/stats", "/reset", "a", "/system", "a", "/what", "/help"]
+    result = conversation(folder, *lines)
+    with_system, without = answer_to(llm, "[system]S\n[user]a\n[a]", 6), answer_to(llm, "[user]a\n[a]", 6)
+    assert result.stdout == f"{with_system}\n{with_system}\n{without}\n"
+    assert "context 26 of 256 tokens" in result.stderr
+    assert "no command /what" in result.stderr and "/reset           forget" in result.stderr
+
+
+def test_chat_messages_of_several_lines(folder, llm):
+    shown = conversation(folder, "one\\", "two", '"""', "x", " y", '"""', options=("--system", "S")).stdout
+    first = answer_to(llm, "[system]S\n[user]one\ntwo\n[a]", 6)
+    second = answer_to(llm, f"[system]S\n[user]one\ntwo\n[assistant]{first}\n[user]x\n y\n[a]", 6)
+    assert shown == f"{first}\n{second}\n"
+
+
+def test_a_message_that_does_not_fit_is_taken_back(folder, llm):
+    result = conversation(folder, "x" * 300, "a")
+    assert "the prompt has 310 tokens; the context holds 256" in result.stderr
+    assert result.stdout == answer_to(llm, "[user]a\n[a]", 6) + "\n"
+
+
+def test_interrupt_stops_the_answer_only(folder, monkeypatch):
+    shown = []
+
+    def echo(text="", nl=True, err=False):
+        shown.append(text)
+        if len(shown) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("mlc_cli.chat.click.echo", echo)
+    conversation(folder, "a", "/stats", "b")
+    stats = next(text for text in shown if "cancelled" in text)
+    assert "answer" in stats and len(shown) > 6
