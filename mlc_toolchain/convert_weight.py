@@ -17,8 +17,8 @@ from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, 
 from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.readers.base import CheckpointReader, shown
 from mlc_toolchain.source import Source, resolve_source
-from mlc_toolchain.weight_stream import ParameterTask, WeightStream
-from mlc_toolchain.writer import open_output
+from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, WeightStream, relative
+from mlc_toolchain.writer import open_output, write_synced
 from model_zoo.weight_map import Production, Shape, WeightMap, WeightPlan
 from quantization.schemes import Scheme, get_scheme
 
@@ -32,6 +32,7 @@ class ConvertOptions:
     """What to convert. source: as for ``resolve_source``; weights: another place of the weights, or "auto".
 
     f32_storage: "raw" stores float32 tensors exactly; "bf16" as the public MLC tools do, rounded to bfloat16.
+    report: a file for the report with the quantization error of every parameter, which costs a second pass.
     """
 
     source: str
@@ -42,7 +43,7 @@ class ConvertOptions:
     source_format: str = "auto"
     output_format: str = "mlc"
     f32_storage: str = "raw"
-    measure_error: bool = False
+    report: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,10 @@ class Conversion:
 
 @dataclass(frozen=True)
 class ConvertReport:
-    """What a conversion wrote, or with dry_run would write. peak_bytes: memory for its largest parameter."""
+    """What a conversion wrote, or with dry_run would write. peak_bytes: memory for its largest parameter.
+
+    relative_error: |w - w'| / |w| over the quantized parameters, when it was measured.
+    """
 
     output: str
     model_type: str
@@ -94,7 +98,7 @@ class ConvertReport:
     peak_bytes: int
     resumed_tensors: int = 0
     seconds: float = 0.0
-    relative_errors: Mapping[str, float] | None = None
+    relative_error: float | None = None
 
 
 def convert_weight(options: ConvertOptions, progress: Progress = silent) -> ConvertReport:
@@ -105,9 +109,11 @@ def convert_weight(options: ConvertOptions, progress: Progress = silent) -> Conv
     """
     started = time.monotonic()
     conversion = plan_conversion(options)
-    resumed, errors = run_conversion(conversion, options.output, options.measure_error, progress)
-    seconds = time.monotonic() - started
-    return report_of(conversion, options.output, resumed, seconds, errors if options.measure_error else None)
+    resumed, errors = run_conversion(conversion, options.output, options.report is not None, progress)
+    report = report_of(conversion, options.output, resumed, time.monotonic() - started, errors)
+    if options.report:
+        _write_report(options.report, report, conversion, errors)
+    return report
 
 
 def plan_conversion(options: ConvertOptions) -> Conversion:
@@ -159,8 +165,8 @@ def parameter_task(production: Production, scheme: Scheme, layout: str | None, n
 
 def run_conversion(
     conversion: Conversion, folder: Path, measure_error: bool = False, progress: Progress = silent
-) -> tuple[int, dict[str, float]]:
-    """Stream the tensors into ``folder``. Returns how many were there already, and relative errors by parameter."""
+) -> tuple[int, dict[str, ErrorNorm]]:
+    """Stream the tensors into ``folder``. Returns how many were there already, and errors by quantized parameter."""
     stream = WeightStream(conversion.reader, conversion.scheme, measure_error)
     with open_output(folder, conversion.output, conversion.job()) as writer:
         _check_copies(conversion)
@@ -168,15 +174,14 @@ def run_conversion(
         tasks = [task for task in conversion.tasks if not done.issuperset(o.name for o in task.outputs)]
         report = _Counter(conversion, tasks, progress)
         for task, converted in stream.run(tasks):
-            note = {"relative_error": converted.relative_error} if measure_error else None
+            note = {"error": converted.error} if converted.error else None
             for output, array in zip(task.outputs, converted.arrays):
                 if output.name not in done:
                     writer.write(output.name, array, note)
             report.advance(task)
-        errors = {task.production.name: writer.notes.get(task.outputs[0].name, {}) for task in conversion.tasks}
         writer.finish()
-    measured = {name: note["relative_error"] for name, note in errors.items() if "relative_error" in note}
-    return len(done), measured
+    notes = {task.production.name: writer.notes.get(task.outputs[0].name) for task in conversion.tasks}
+    return len(done), {name: ErrorNorm(*note["error"]) for name, note in notes.items() if note}
 
 
 def report_of(
@@ -184,8 +189,9 @@ def report_of(
     folder: Path,
     resumed: int = 0,
     seconds: float = 0.0,
-    errors: Mapping[str, float] | None = None,
+    errors: Mapping[str, ErrorNorm] | None = None,
 ) -> ConvertReport:
+    """Sums of a conversion; errors: of its quantized parameters, where measured."""
     output = conversion.output
     return ConvertReport(
         output=str(folder),
@@ -199,8 +205,22 @@ def report_of(
         peak_bytes=conversion.peak_bytes,
         resumed_tensors=resumed,
         seconds=seconds,
-        relative_errors=errors,
+        relative_error=relative(errors.values()) if errors else None,
     )
+
+
+def _write_report(path: Path, report: ConvertReport, conversion: Conversion, errors: Mapping[str, ErrorNorm]) -> None:
+    """The report with a line for every parameter, as JSON."""
+    parameters = [
+        {
+            "name": task.production.name,
+            "shape": list(task.production.shape),
+            "bytes": task.nbytes,
+            "relative_error": relative([errors[task.production.name]]) if task.production.name in errors else 0.0,
+        }
+        for task in conversion.tasks
+    ]
+    write_synced(path, json.dumps({**asdict(report), "parameters_detail": parameters}, indent=2).encode())
 
 
 def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -> ModelWeights:

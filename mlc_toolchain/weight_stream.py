@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -37,12 +38,19 @@ class ParameterTask:
         return sum(output.memory_bytes for output in self.outputs)
 
 
+class ErrorNorm(NamedTuple):
+    """Squared norms of what quantization lost and of the weights."""
+
+    lost: float
+    total: float
+
+
 @dataclass(frozen=True)
 class Converted:
-    """The data of a task's outputs, as stored. relative_error: |w - w'| / |w| when it was asked for."""
+    """The data of a task's outputs, as stored. error: of a quantized parameter, when it was asked for."""
 
     arrays: tuple[np.ndarray, ...]
-    relative_error: float | None
+    error: ErrorNorm | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,7 @@ class WeightStream:
         error = None
         if self.measure_error:
             rows = decode_rows(made, self.scheme, shape, task.layout)
-            error = relative_error(self._blocks(task), rows)
+            error = measured_error(self._blocks(task), rows)
         return Converted(tuple(_stored(made[_kind(output)], output) for output in task.outputs), error)
 
     def _cast(self, task: ParameterTask) -> Converted:
@@ -85,7 +93,7 @@ class WeightStream:
             with np.errstate(over="ignore"):
                 value = value.astype(dtype)
             self._check_finite(task, value)
-        return Converted((_stored(value, output),), 0.0 if self.measure_error else None)
+        return Converted((_stored(value, output),))
 
     def _blocks(self, task: ParameterTask) -> Iterator[np.ndarray]:
         return task.production.value.row_blocks(self.reader.read)
@@ -120,14 +128,20 @@ def ordered_map(work: Callable, tasks: Iterable, workers: int) -> Iterator[tuple
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def relative_error(original: Iterable[np.ndarray], decoded: Iterable[np.ndarray]) -> float:
-    """|w - w'| / |w| in the Euclidean norm, over blocks of rows that need not have the same sizes."""
+def measured_error(original: Iterable[np.ndarray], decoded: Iterable[np.ndarray]) -> ErrorNorm:
+    """How far decoded rows are from the original ones; the blocks of both need not have the same sizes."""
     lost = total = 0.0
     rows = _rows(original)
     for block in decoded:
         exact = np.concatenate([next(rows) for _ in range(len(block))]).reshape(block.shape).astype(np.float32)
         lost += float(np.square(exact - block, dtype=np.float64).sum())
         total += float(np.square(exact, dtype=np.float64).sum())
+    return ErrorNorm(lost, total)
+
+
+def relative(errors: Iterable[ErrorNorm]) -> float:
+    """|w - w'| / |w| in the Euclidean norm over all of ``errors``."""
+    lost, total = (sum(column) for column in zip(*errors))
     return (lost / total) ** 0.5 if total else 0.0
 
 

@@ -139,7 +139,7 @@ class OutputWriter:
 
     def _remove(self, paths: list[Path]) -> None:
         for path in paths:
-            path.unlink()
+            os.unlink(path)
         sync_folder(self.folder)
 
 

@@ -1,0 +1,81 @@
+"""`mlc_cli convert_weight`: a checkpoint in, quantized weights out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mlc_cli import console
+from mlc_cli.options import (
+    FILE,
+    FOLDER,
+    json_option,
+    model_type_option,
+    output_folder_option,
+    quantization_option,
+    source_argument,
+)
+
+
+@click.command("convert_weight")
+@source_argument
+@quantization_option
+@model_type_option
+@click.option("--device", default="auto", show_default=True, metavar="NAME", help="Accepted; conversion uses the CPU.")
+@click.option(
+    "--source", "weights", default="auto", show_default=True, metavar="DIR", help="Weights, when not beside the config."
+)
+@click.option(
+    "--source-format", default="auto", show_default=True, metavar="NAME", help="auto, safetensors, pytorch, awq, gptq."
+)
+@click.option("--output-format", default="mlc", show_default=True, metavar="NAME", help="mlc or safetensors.")
+@click.option("--f32-storage", default="raw", show_default=True, metavar="NAME", help="float32 as raw or rounded bf16.")
+@click.option("--lora-adapter", type=FOLDER, metavar="DIR", help="PEFT adapter to merge into the weights.")
+@click.option("--report", type=FILE, metavar="FILE", help="Write sizes and quantization errors as JSON.")
+@click.option("--dry-run", is_flag=True, help="Say what would be written, from the headers alone.")
+@click.option("--show-mapping", is_flag=True, help="Say which tensors make which parameter, and stop.")
+@output_folder_option
+@json_option
+def convert_weight(
+    source: str,
+    quantization: str,
+    model_type: str,
+    device: str,
+    weights: str,
+    source_format: str,
+    output_format: str,
+    f32_storage: str,
+    lora_adapter: Path | None,
+    report: Path | None,
+    dry_run: bool,
+    show_mapping: bool,
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Quantize MODEL's weights and write them to DIR.
+
+    MODEL is a Hugging Face folder, its config.json, a .gguf file or HF://owner/name[@revision]. A run that was
+    interrupted continues where it stopped.
+    """
+    from mlc_toolchain import convert_weight as toolchain
+
+    options = toolchain.ConvertOptions(
+        source=source,
+        quantization=quantization,
+        output=output,
+        model_type=model_type,
+        weights=weights,
+        source_format=source_format,
+        output_format=output_format,
+        f32_storage=f32_storage,
+        report=report,
+    )
+    if show_mapping:
+        click.echo(toolchain.plan_conversion(options).plan)
+    elif dry_run:
+        console.show(toolchain.report_of(toolchain.plan_conversion(options), output), as_json)
+    else:
+        with console.progress(as_json) as progress:
+            result = toolchain.convert_weight(options, progress)
+        console.show(result, as_json)
