@@ -1,0 +1,135 @@
+"""The frame of the command line: start-up, unknown commands, and failures as messages and exit codes."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from mlc_cli import __main__ as command_line
+from mlc_errors import MLCError, ResourceError, UnsupportedError
+from mlc_version import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("numpy", "llvmlite", "tokenizers", "ml_dtypes", "safetensors", "huggingface_hub", "jinja2", "rich", "tvm_ffi")
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch):
+    """Make `mlc_cli compile` raise what the test says."""
+
+    def install(exception: BaseException) -> None:
+        @click.command("compile")
+        def fail() -> None:
+            raise exception
+
+        monkeypatch.setattr(command_line.CommandTable, "get_command", lambda self, ctx, name: fail)
+
+    return install
+
+
+def test_help_lists_the_commands_and_imports_nothing_heavy():
+    code = (
+        "import sys; from mlc_cli.__main__ import main; status = main(['--help'])\n"
+        f"print('loaded:', *sorted(set(sys.modules) & set({HEAVY!r})), status)"
+    )
+    *text, loaded = run_python(code).stdout.splitlines()
+    listed = [line.split()[0] for line in text[text.index("Commands:") + 1 :]]
+    assert listed == ["convert_weight", "gen_config", "compile", "generate", "chat", "ir_opt"]
+    assert loaded == "loaded: 0"
+
+
+def test_the_help_of_every_command_imports_nothing_heavy():
+    code = (
+        "import sys; from mlc_cli.__main__ import COMMANDS, main\n"
+        "statuses = [main([name, '--help']) for name in COMMANDS]\n"
+        f"print('loaded:', *sorted(set(sys.modules) & set({HEAVY!r})), statuses)"
+    )
+    assert run_python(code).stdout.splitlines()[-1] == "loaded: [0, 0, 0, 0, 0, 0]"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]):
+    assert command_line.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"mlc_cli, version {__version__}\n"
+
+
+def test_no_arguments_print_the_help_and_fail_as_usage(capsys: pytest.CaptureFixture[str]):
+    assert command_line.main([]) == 2
+    assert "convert_weight" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("complie", "did you mean compile?"),
+        ("convert", "did you mean convert_weight?"),
+        ("qqqq", "see `mlc_cli --help`"),
+    ],
+)
+def test_unknown_command_suggests(name: str, hint: str, capsys: pytest.CaptureFixture[str]):
+    assert command_line.main([name, "x"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: no command '{name}'; expected one of convert_weight, gen_config, compile,")
+    assert second == f"  hint {hint}"
+
+
+def test_dashes_in_command_names_are_underscores(capsys: pytest.CaptureFixture[str]):
+    assert command_line.main(["ir-opt", "--help"]) == 0
+    assert "mlc_cli ir_opt" in capsys.readouterr().out
+
+
+def test_bad_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]):
+    assert command_line.main(["compile", "--ouptut", "x"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: No such option")
+    assert error.endswith("  hint see `mlc_cli compile --help`\n")
+
+
+@pytest.mark.parametrize(
+    ("exception", "status", "text"),
+    [
+        (
+            MLCError("w has shape [2]; expected [3]", where=["a.safetensors"], hint="check config.json"),
+            1,
+            "error: w has shape [2]; expected [3]\n  in   a.safetensors\n  hint check config.json\n",
+        ),
+        (UnsupportedError("no such architecture"), 3, "error: no such architecture\n"),
+        (ResourceError("no device"), 4, "error: no device\n"),
+        (MemoryError(), 4, "error: out of memory\n  hint close other programs, or take a smaller model or context\n"),
+        (OSError(errno.ENOSPC, "No space left", "/x/y"), 4, "error: no space left on the disk: /x/y\n"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "a.json"), 1, "error: a.json: No such file\n"),
+        (KeyError("q"), 1, "error: unexpected KeyError: 'q'\n  hint set MLC_DEBUG=1 to see the traceback\n"),
+        (KeyboardInterrupt(), 130, "\ninterrupted\n"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)  # fmt: skip
+def test_failures(exception: BaseException, status: int, text: str, failing, capsys: pytest.CaptureFixture[str]):
+    failing(exception)
+    assert command_line.main(["compile"]) == status
+    assert capsys.readouterr().err == text
+
+
+def test_debug_shows_the_traceback(failing, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("MLC_DEBUG", "1")
+    failing(MLCError("broken"))
+    assert command_line.main(["compile"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("Traceback") and error.endswith("\nerror: broken\n")
+
+
+def test_a_closed_pipe_is_quiet():
+    code = (
+        "import os, sys; from mlc_cli.__main__ import main\n"
+        "reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 1)\n"
+        "sys.exit(main(['--help']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
