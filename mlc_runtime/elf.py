@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import platform
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,12 +57,6 @@ def read_data_symbol(path: Path, name: str) -> DataSymbol:
         raise MLCError("the library is an empty file", where=[str(path)]) from None
     except (struct.error, OverflowError):
         raise _truncated(path, "ends inside a table") from None
-
-
-def host_machine() -> str:
-    """This machine's name as ELF files are classified: x86_64, aarch64 …"""
-    name = platform.machine().lower()
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 class _Reader:

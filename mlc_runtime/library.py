@@ -16,10 +16,9 @@ import numpy as np
 
 from mlc_errors import MLCError, UnsupportedError
 from mlc_runtime.arrays import aligned_empty, dtype_of, to_tensor, tvm_ffi
-from mlc_runtime.elf import host_machine
+from mlc_runtime.host import default_num_threads, host_machine, missing_cpu_flags
 from mlc_runtime.metadata import FunctionSpec, TensorSpec, function_specs, read_library_header
 from mlc_runtime.shapes import evaluate, matches, solve
-from mlc_runtime.threads import default_num_threads
 
 RawFunction = Callable[..., Any]
 
@@ -79,16 +78,21 @@ class Library:
 
     @cached_property
     def _module(self) -> tvm_ffi.Module:
-        if self._machine != host_machine():
-            raise UnsupportedError(
-                f"the library is made for {self._machine}; this machine is {host_machine()}",
-                where=[str(self.path)],
-                hint="compile the model for this machine",
-            )
+        self._check_machine()
         try:
             return tvm_ffi.load_module(os.path.abspath(self.path))
         except (RuntimeError, OSError) as e:
             raise MLCError(f"the library does not load: {str(e).splitlines()[0]}", where=[str(self.path)]) from None
+
+    def _check_machine(self) -> None:
+        target = self.metadata.get("target") or {}
+        if self._machine != host_machine():
+            problem = f"the library is made for {self._machine}; this machine is {host_machine()}"
+        elif missing := missing_cpu_flags(target.get("vector_bits", 0)):
+            problem = f"the library is made for the CPU {target.get('cpu')}; this one lacks {', '.join(missing)}"
+        else:
+            return
+        raise UnsupportedError(problem, where=[str(self.path)], hint="compile the model on or for this machine")
 
 
 def load_library(path: str | Path, num_threads: int | None = None) -> Library:
@@ -103,8 +107,15 @@ class Context:
         self.num_threads = default_num_threads() if num_threads is None else num_threads
         if not 1 <= self.num_threads <= 1024:
             raise ArgumentError(f"number of threads is {self.num_threads}; expected 1 to 1024")
-        self.handle: int = library.raw("context_create")(self.num_threads)
-        self._finalizer = weakref.finalize(self, library.raw("context_destroy"), self.handle)
+        self._handle: int = library.raw("context_create")(self.num_threads)
+        self._finalizer = weakref.finalize(self, library.raw("context_destroy"), self._handle)
+
+    @property
+    def handle(self) -> int:
+        """What the library's functions take as their first argument. Raises MLCError when the context is closed."""
+        if not self._finalizer.alive:
+            raise MLCError("the model or library is closed")
+        return self._handle
 
     def close(self) -> None:
         self._finalizer()

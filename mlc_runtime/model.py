@@ -119,6 +119,7 @@ class DecodeStep:
         self.temperature, self.top_p, self.uniform = (np.zeros(batch, np.float32) for _ in range(3))
         self.top_p[:] = 1.0
         self.logits = aligned_empty((batch, vocab), np.dtype(np.float32))
+        self._context = model.context
         embedding = model.embedding_buffer(batch)
         inputs = {"input_embed": _unit_axis(embedding), **cache_inputs(cache, token_seq, self.token_pos)}
         self._embed = model.bind("embed", {"input_ids": self.input_ids}, [embedding])
@@ -128,11 +129,13 @@ class DecodeStep:
 
     def forward(self) -> None:
         """Append `input_ids` at `token_pos`, for which the cache has room, and compute `logits`."""
+        _ = self._context.handle  # the calls hold the raw handle, which is dead once the model is closed
         self._embed()
         self._decode()
 
     def sample(self) -> None:
         """Choose `token` from `logits`; temperature 0 takes the most likely one."""
+        _ = self._context.handle
         self._sample()
 
 

@@ -215,5 +215,10 @@ def test_weights_of_another_model_are_refused(tmp_path):
 
 def test_close_ends_the_context(llm):
     assert llm.library.live_contexts == {1002}
+    session = llm.new_session()
+    session.prefill(LONG)
     llm.close()
     assert llm.library.live_contexts == set()
+    for call in (session.sample, lambda: session.decode_step(1), lambda: llm.generate("x")):
+        with pytest.raises(MLCError, match="is closed"):
+            call()
