@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ir.expr import BinaryOp, Cast, IntImm, PrimExpr, Var, is_const
+from ..ir.expr import BinaryOp, Cast, PrimExpr, Var, is_const
 from ..ir.module import IRModule
 from ..ir.visitor import walk
 from ..relax import nodes as rx
@@ -91,8 +91,8 @@ def _block_pattern(block: tir.Block) -> str:
     store = block.body
     if not isinstance(store, tir.BufferStore) or block.alloc_buffers:
         return OPAQUE
-    spatial = [it.var for it in block.iter_vars if it.kind == "S"]
-    if len(store.indices) != len(spatial) or any(i is not v for i, v in zip(store.indices, spatial, strict=True)):
+    spatial = [it for it in block.iter_vars if it.kind == "S"]
+    if len(store.indices) != len(spatial) or any(i is not s.var for i, s in zip(store.indices, spatial, strict=True)):
         return OPAQUE
     if len(spatial) < len(block.iter_vars):
         return MATMUL if _is_matmul(block, store) else REDUCTION
@@ -102,17 +102,21 @@ def _block_pattern(block: tir.Block) -> str:
     return max((_access(load, spatial) for load in loads), key=INJECTIVE_PATTERNS.index, default=ELEMENTWISE)
 
 
-def _access(load: tir.BufferLoad, spatial: Sequence[Var]) -> str:
+def _access(load: tir.BufferLoad, spatial: Sequence[tir.IterVar]) -> str:
     """How a load's index relates to the index of the element computed."""
-    if len(load.indices) == len(spatial) and all(i is v for i, v in zip(load.indices, spatial, strict=True)):
+    if len(load.indices) == len(spatial) and all(map(_same_place, load.indices, spatial)):
         return ELEMENTWISE
     remaining = iter(spatial)
     for index, size in zip(load.indices, load.buffer.shape, strict=True):
         if is_const(index, 0) and is_const(size, 1):
             continue
-        if not isinstance(index, Var) or not any(v is index for v in remaining):
+        if not isinstance(index, Var) or not any(axis.var is index for axis in remaining):
             return INJECTIVE
     return BROADCAST
+
+
+def _same_place(index: PrimExpr, axis: tir.IterVar) -> bool:
+    return index is axis.var or (is_const(index, 0) and is_const(axis.extent, 1))
 
 
 def _is_matmul(block: tir.Block, store: tir.BufferStore) -> bool:
@@ -138,9 +142,5 @@ def _without_casts(expr: PrimExpr) -> PrimExpr:
 
 
 def _axes_read(block: tir.Block, load: tir.BufferLoad) -> set[int]:
-    spatial = {id(it.var) for it in block.iter_vars if it.kind == "S" and not _is_single(it.extent)}
+    spatial = {id(it.var) for it in block.iter_vars if it.kind == "S" and not is_const(it.extent, 1)}
     return {id(n) for n in walk(load.indices) if id(n) in spatial}
-
-
-def _is_single(extent: PrimExpr) -> bool:
-    return isinstance(extent, IntImm) and extent.value == 1

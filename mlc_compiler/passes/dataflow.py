@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir.expr import PrimExpr
@@ -13,6 +13,9 @@ from ..relax import nodes as rx
 
 # Operators that are kept although nothing reads their result.
 IMPURE_OPS = frozenset({"call_tir_inplace", "call_inplace_packed", "call_packed", "print", "assert_op"})
+
+# Operators whose result may be the same memory as their argument.
+VIEW_OPS = ("reshape", "expand_dims", "squeeze", "flatten")
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,19 @@ def used_vars(expr: Any) -> Iterator[rx.Var]:
             yield from used_vars(arg)
 
 
+def replace_vars(expr: Any, mapping: Mapping[int, rx.Expr]) -> Any:
+    """The expression with variables replaced, given by ``id``; the same object when none occurs."""
+    if isinstance(expr, rx.Var):
+        return mapping.get(id(expr), expr)
+    if not any(id(v) in mapping for v in used_vars(expr)):
+        return expr
+    if isinstance(expr, rx.Tuple):
+        return replace(expr, fields=tuple(replace_vars(f, mapping) for f in expr.fields))
+    if isinstance(expr, rx.TupleGetItem):
+        return replace(expr, tuple_value=replace_vars(expr.tuple_value, mapping))
+    return replace(expr, args=tuple(replace_vars(a, mapping) for a in expr.args))
+
+
 def called_functions(value: Any) -> Iterator[str]:
     """The functions of the module that an expression names."""
     if isinstance(value, GlobalVar):
@@ -91,7 +107,7 @@ def is_pure(value: rx.Expr, functions: Any) -> bool:
 class Mutations:
     """Where tensors are written in place, by position in a list of bindings.
 
-    The result of an in-place call is the tensor that it wrote, a tuple is its fields: such names share one *root*. An
+    The result of an in-place call is the tensor that it wrote, a tuple is its fields, a reshape its argument: such names share one *root*. An
     impure call that is not understood writes all of its arguments.
     """
 
@@ -99,7 +115,7 @@ class Mutations:
         self.parents: dict[int, int] = {}
         writes: list[tuple[rx.Var, int]] = []
         for position, binding in enumerate(bindings):
-            if isinstance(binding.value, rx.Var | rx.Tuple | rx.TupleGetItem):
+            if isinstance(binding.value, rx.Var | rx.Tuple | rx.TupleGetItem) or is_op(binding.value, *VIEW_OPS):
                 self._alias(binding.var, used_vars(binding.value))
             elif not is_pure(binding.value, functions):
                 written = _written(binding.value)
@@ -124,6 +140,10 @@ class Mutations:
     def version(self, var: rx.Var, position: int) -> int:
         """How often the tensor was written before the binding at ``position``."""
         return bisect_left(self.positions.get(self._root(var), ()), position)
+
+    def is_written(self, var: rx.Var) -> bool:
+        """Whether the tensor is ever written in place."""
+        return bool(self.positions) and self._root(var) in self.positions
 
     def may_delay(self, value: rx.Expr, start: int, end: int) -> bool:
         """Whether ``value``, computed at ``start``, reads the same when computed at ``end``."""

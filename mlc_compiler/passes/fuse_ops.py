@@ -111,6 +111,7 @@ class _Groups:
             value = node.binding.value
             plain = node.pattern in INJECTIVE_PATTERNS or isinstance(value, rx.TupleGetItem | rx.Tuple)
             depends_on_weights_only = plain and all(id(v) in known for v in used_vars(value))
+            depends_on_weights_only &= not self.mutations.is_written(node.binding.var)
             if depends_on_weights_only:
                 known.add(id(node.binding.var))
             flags.append(depends_on_weights_only)
