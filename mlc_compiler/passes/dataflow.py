@@ -107,8 +107,8 @@ def is_pure(value: rx.Expr, functions: Any) -> bool:
 class Mutations:
     """Where tensors are written in place, by position in a list of bindings.
 
-    The result of an in-place call is the tensor that it wrote, a tuple is its fields, a reshape its argument: such names share one *root*. An
-    impure call that is not understood writes all of its arguments.
+    The result of an in-place call is the tensor that it wrote, a tuple is its fields, a reshape its argument: such
+    names share one *root*. An impure call that is not understood writes all of its arguments.
     """
 
     def __init__(self, bindings: Iterable[rx.Binding], functions: Any):
