@@ -1,0 +1,41 @@
+"""`mlc_cli ir_opt`: a module as text in, named passes, a module as text out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mlc_cli import console
+from mlc_cli.options import FILE, device_option
+from mlc_errors import UsageError
+
+
+@click.command("ir_opt")
+@click.argument("file", required=False, metavar="FILE", type=FILE)
+@click.option("-p", "--pass", "passes", multiple=True, metavar="NAME[:K=V,...]", help="A pass to run; may be repeated.")
+@device_option
+@click.option("-o", "--output", type=FILE, metavar="FILE", help="File to write, instead of standard output.")
+@click.option("--list", "list_passes", is_flag=True, help="List the passes and leave.")
+def ir_opt(file: Path | None, passes: tuple[str, ...], device: str, output: Path | None, list_passes: bool) -> None:
+    """Run passes over the module in FILE and print the result.
+
+    FILE holds TVMScript, for instance what `compile --debug-dump` wrote. Without passes the module is only parsed and
+    printed.
+    """
+    from mlc_toolchain.ir_opt import known_passes, run_passes
+
+    if list_passes:
+        console.table(["pass", "does"], [[name, _summary(kind)] for name, kind in known_passes().items()])
+        return
+    if file is None:
+        raise UsageError("no file given", hint="see `mlc_cli ir_opt --help`")
+    text = run_passes(file, passes, device)
+    if output is None:
+        click.echo(text)
+    else:
+        output.write_text(text + "\n", encoding="utf-8")
+
+
+def _summary(kind: type) -> str:
+    return (kind.__doc__ or "").strip().splitlines()[0].replace("``", "")
