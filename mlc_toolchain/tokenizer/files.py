@@ -1,0 +1,124 @@
+"""The tokenizer files of a model folder, collected from a checkpoint: copied where they exist, else converted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from mlc_errors import MLCError
+from mlc_toolchain.chat_config import TokenizerInfo
+from mlc_toolchain.readers.bounded_json import parse_json_object, read_json_object
+from mlc_toolchain.tokenizer import chat_template as templates
+from mlc_toolchain.tokenizer import tokenizer_json as tj
+from mlc_toolchain.tokenizer.byte_bpe import from_vocab_and_merges
+from mlc_toolchain.tokenizer.gguf import from_gguf
+from mlc_toolchain.tokenizer.info import active_vocab_size, check_added_tokens, tokenizer_info
+from mlc_toolchain.tokenizer.sentencepiece import from_sentencepiece
+from mlc_toolchain.tokenizer.tiktoken import from_tiktoken, is_tiktoken
+
+COPIED = (
+    "tokenizer.model",
+    "tokenizer.json",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "tokenizer_config.json",
+)
+TIKTOKEN = ("qwen.tiktoken", "tokenizer.tiktoken", "cl100k_base.tiktoken", "o200k_base.tiktoken", "tiktoken.model")
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """files: contents by name, in the order of "tokenizer_files". config: tokenizer_config.json.
+
+    active_vocab_size: the largest token id + 1. notes: remarks for the user.
+    """
+
+    files: Mapping[str, bytes]
+    tokenizer: Tokenizer
+    info: TokenizerInfo
+    active_vocab_size: int
+    config: Mapping[str, Any]
+    chat_template: str | None
+    notes: tuple[str, ...] = ()
+
+    def token(self, key: str) -> str | None:
+        """The text of bos_token, eos_token, pad_token or unk_token."""
+        return templates.token_text(self.config, key)
+
+
+def from_folder(file: Callable[[str], Path | None], *, where: str) -> TokenizerFiles:
+    """Collect from a checkpoint folder; file(name) is the path of a file in it, or None."""
+    found = {name: path for name in COPIED if (path := file(name)) is not None}
+    files = {name: path.read_bytes() for name, path in found.items()}
+    config = _object(found, "tokenizer_config.json")
+    notes = []
+    if "tokenizer.json" not in files:
+        origin, converted = _convert(file, files, config, _object(found, "added_tokens.json"), where)
+        files["tokenizer.json"] = tj.to_text(converted).encode()
+        notes.append(f"tokenizer.json is converted from {origin}")
+    template = templates.find_chat_template(file, config)
+    return _collected(files, config, template, where, tuple(notes))
+
+
+def from_gguf_metadata(metadata: Mapping[str, Any], *, where: str) -> TokenizerFiles:
+    """Collect from the metadata of a GGUF file."""
+    embedded = from_gguf(metadata, where=where)
+    files = {
+        "tokenizer.json": tj.to_text(embedded.tokenizer).encode(),
+        "tokenizer_config.json": _json(embedded.config),
+    }
+    return _collected(files, embedded.config, embedded.chat_template, where, ())
+
+
+def _collected(
+    files: dict[str, bytes], config: dict[str, Any], template: str | None, where: str, notes: tuple[str, ...]
+) -> TokenizerFiles:
+    text = files["tokenizer.json"]
+    data = parse_json_object(text, Path(where) / "tokenizer.json")
+    check_added_tokens(data, where=f"{where}, tokenizer.json")
+    tokenizer = tj.load(text.decode(), where=f"{where}, tokenizer.json")
+    info = tokenizer_info(data, where=f"{where}, tokenizer.json")
+    if template is not None:
+        files[templates.FILE_NAME] = template.encode()
+    return TokenizerFiles(files, tokenizer, info, active_vocab_size(tokenizer), config, template, notes)
+
+
+def _convert(
+    file: Callable[[str], Path | None],
+    files: Mapping[str, bytes],
+    config: Mapping[str, Any],
+    added_json: Mapping[str, Any],
+    where: str,
+) -> tuple[str, dict[str, Any]]:
+    """The name of the file that holds the tokenizer, and tokenizer.json made of it."""
+    model = files.get("tokenizer.model")
+    if model is not None and is_tiktoken(model):
+        return "tokenizer.model", from_tiktoken(model, config, added_json, where=f"{where}, tokenizer.model")
+    if model is not None:
+        return "tokenizer.model", from_sentencepiece(model, config, added_json, where=f"{where}, tokenizer.model")
+    if "vocab.json" in files and "merges.txt" in files:
+        vocab, merges = files["vocab.json"], files["merges.txt"]
+        return "vocab.json and merges.txt", from_vocab_and_merges(vocab, merges, config, added_json, where=where)
+    for name in TIKTOKEN:
+        path = file(name)
+        if path is not None:
+            return name, from_tiktoken(path.read_bytes(), config, added_json, where=str(path))
+    raise MLCError(
+        "the checkpoint has no tokenizer that can be read",
+        where=[where],
+        hint=f"expected tokenizer.json, tokenizer.model, vocab.json with merges.txt, or one of {', '.join(TIKTOKEN)}",
+    )
+
+
+def _object(found: Mapping[str, Path], name: str) -> dict[str, Any]:
+    return read_json_object(found[name]) if name in found else {}
+
+
+def _json(data: Mapping[str, Any]) -> bytes:
+    return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
