@@ -97,27 +97,36 @@ class _Merge:
         self.buffers: dict[int, tuple[tir.Buffer, ...]] = {}
         self.sizes: list[Any] = []
         self.intermediates: list[tir.Buffer] = []
+        self.stmts: list[tir.Stmt] = []
+        self.patterns: list[str] = []
 
     def run(self) -> tuple[tir.PrimFunc, tuple[int, ...]]:
         """The function, and which of the group's ``sizes`` are its scalar parameters."""
         inputs = self._inputs()
-        stmts, patterns = [], []
         for binding in self.group.bindings:
-            call = tir_call(binding.value)
-            assert call is not None
-            callee = self.mod[call.callee]
-            outputs = self._outputs(callee, call)
-            self.buffers[id(binding.var)] = outputs
-            if binding.var is not self.group.ret:
-                self.intermediates += outputs
-            stmts.append(self._body(callee, call, outputs))
-            patterns.append(callee.attrs.get("op_pattern", OPAQUE))
+            self._add(binding)
+        outputs = self.buffers[id(self.group.ret)]
         shown = {s for b in (*inputs, *outputs) for s in b.shape if isinstance(s, ir.Var)}
         scalars = tuple(i for i, v in enumerate(self.sizes) if v not in shown)
         params: tuple[tir.Buffer | ir.Var, ...] = (*inputs, *outputs, *(self.sizes[i] for i in scalars))
-        attrs = {"tir.noalias": True, "op_pattern": max(patterns, key=_RANK.index), "num_outputs": len(outputs)}
-        body = _UniqueBlockNames()(tir.seq(*stmts))
+        pattern = max(self.patterns, key=_RANK.index)
+        attrs = {"tir.noalias": True, "op_pattern": pattern, "num_outputs": len(outputs)}
+        body = _UniqueBlockNames()(tir.seq(*self.stmts))
         return tir.PrimFunc(params, tir.root_block(body, tuple(self.intermediates)), attrs), scalars
+
+    def _add(self, binding: rx.Binding) -> None:
+        if isinstance(binding.value, rx.TupleGetItem):
+            self.buffers[id(binding.var)] = (self._argument(binding.value),)
+            return
+        call = tir_call(binding.value)
+        assert call is not None, "a Primitive function consists of call_tir and items of their results"
+        callee = self.mod[call.callee]
+        outputs = self._outputs(callee, call)
+        self.buffers[id(binding.var)] = outputs
+        if binding.var is not self.group.ret:
+            self.intermediates += outputs
+        self.stmts.append(self._body(callee, call, outputs))
+        self.patterns.append(callee.attrs.get("op_pattern", OPAQUE))
 
     def _inputs(self) -> list[tir.Buffer]:
         inputs = []
