@@ -1,0 +1,35 @@
+"""A real GGUF against the same weights as a Hugging Face checkpoint."""
+
+import hashlib
+import json
+
+from mlc_toolchain.convert_weight import plan_weights, run_conversion
+from mlc_toolchain.source import resolve_source
+from quantization.schemes import get_scheme
+from tests.toolchain.hf_from_gguf import write_hf_checkpoint
+from tests.toolchain.llama_weights import llama_weights
+
+
+def converted_hashes(source, folder):
+    scheme = get_scheme("q4f16_1")
+    conversion = plan_weights(llama_weights(source.config(), scheme), scheme, source.weights())
+    run_conversion(conversion, folder)
+    hashes = {}
+    for shard in json.loads((folder / "tensor-cache.json").read_text())["records"]:
+        data = (folder / shard["dataPath"]).read_bytes()
+        for record in shard["records"]:
+            part = data[record["byteOffset"] : record["byteOffset"] + record["nbytes"]]
+            hashes[record["name"]] = (record["shape"], hashlib.sha256(part).hexdigest())
+    return hashes
+
+
+def test_smollm2_as_gguf_and_as_safetensors_convert_to_the_same_weights(smollm2_gguf, tmp_path):
+    for folder in ("hf", "from_hf", "from_gguf"):
+        (tmp_path / folder).mkdir()
+    write_hf_checkpoint(smollm2_gguf, tmp_path / "hf")
+    from_gguf = resolve_source(str(smollm2_gguf))
+    from_hf = resolve_source(str(tmp_path / "hf"))
+    assert from_gguf.config() == from_hf.config()
+    expected = converted_hashes(from_hf, tmp_path / "from_hf")
+    assert len(expected) == 303
+    assert converted_hashes(from_gguf, tmp_path / "from_gguf") == expected
