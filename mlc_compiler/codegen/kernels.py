@@ -14,7 +14,8 @@ from llvmlite import ir as ll
 from ..ir import dtype as dt
 from ..ir.expr import BinaryOp, IntImm, PrimExpr, Var
 from ..ir.simplify import key
-from ..ir.visitor import free_vars, walk
+from ..ir.visitor import walk
+from ..tir.calling import scalar_parameters
 from ..tir.nodes import (
     PARALLEL,
     VECTORIZED,
@@ -36,20 +37,6 @@ from .values import I32, I64, PTR
 
 BARRIER = "mlc_team_barrier"
 MAX_STACK_BYTES = 1 << 20
-
-
-def scalar_parameters(func: PrimFunc) -> list[Var]:
-    """The integers a kernel takes besides its buffers: scalar parameters, then symbolic sizes in order of appearance."""
-    explicit = [p for p in func.params if isinstance(p, Var)]
-    seen = {id(p) for p in explicit}
-    sizes = []
-    for buffer in func.buffers:
-        for size in buffer.shape:
-            for var in free_vars(size):
-                if id(var) not in seen:
-                    seen.add(id(var))
-                    sizes.append(var)
-    return explicit + sizes
 
 
 def declare_kernel(module: ll.Module, func: PrimFunc, symbol: str) -> ll.Function:

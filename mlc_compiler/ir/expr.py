@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from . import dtype as dt
 
@@ -202,6 +202,8 @@ class Select(PrimExpr):
 @dataclass(frozen=True, eq=False, slots=True)
 class Let(PrimExpr):
     """``body`` with ``var`` standing for ``value``, evaluated once."""
+
+    defines: ClassVar[tuple[str, ...]] = ("var",)
 
     var: Var
     value: PrimExpr

@@ -99,6 +99,8 @@ class Analyzer:
                 numerator = self.linear(expr.a)
                 quotient = self._floordiv(numerator, expr.b.value, expr.dtype)
                 return quotient if expr.op == "//" else numerator.add(quotient, -expr.b.value)
+            if expr.op in ("//", "%") and not isinstance(expr.b, IntImm):
+                return self._symbolic_division(expr)
             if expr.op in ("min", "max"):
                 return self._min_max(expr)
         return self._atom(self._inner(expr))
@@ -135,12 +137,32 @@ class Analyzer:
             return whole
         if self._within(rest, divisor):
             return whole
+        coarse = self._without_small_terms(rest, divisor)
+        if coarse is not None:
+            return whole.add(self._floordiv(coarse, divisor, dtype))
         common = gcd(divisor, *(c for _, c in rest.terms.values()))
         if common > 1:
             divisor //= common
             terms = {k: (atom, c // common) for k, (atom, c) in rest.terms.items()}
             return whole.add(self._floordiv(Linear(rest.const // common, terms), divisor, dtype))
         return whole.add(self._atom(self._nested(rest, divisor, dtype)))
+
+    def _without_small_terms(self, rest: Linear, divisor: int) -> Linear | None:
+        """``(16 * o + i) // 1536`` is ``(16 * o) // 1536`` while ``0 <= i < 16``: drop what stays below a common step."""
+        for step in sorted({abs(c) for _, c in rest.terms.values()}, reverse=True):
+            if step <= 1 or divisor % step:
+                continue
+            large = {k: t for k, t in rest.terms.items() if t[1] % step == 0}
+            small = Linear(rest.const % step, {k: t for k, t in rest.terms.items() if k not in large})
+            if (small.terms or small.const) and self._within(small, step):
+                return Linear(rest.const - rest.const % step, large)
+        return None
+
+    def _symbolic_division(self, expr: BinaryOp) -> Linear:
+        numerator, divisor = self.linear(expr.a), self.linear(expr.b)
+        if self.nonnegative(numerator) and self.nonnegative(divisor.add(numerator, -1).add(Linear(-1))):
+            return Linear() if expr.op == "//" else numerator
+        return self._atom(BinaryOp(expr.op, self.build(numerator, expr.dtype), self.build(divisor, expr.dtype)))
 
     def _nested(self, rest: Linear, divisor: int, dtype: str) -> PrimExpr:
         if rest.const == 0 and len(rest.terms) == 1:

@@ -1,4 +1,8 @@
-"""Structural equality: same shape of tree, same operators and constants, variables and buffers in one-to-one correspondence."""
+"""Structural equality: same shape of tree, operators and constants, variables and buffers in one-to-one correspondence.
+
+Two class variables of a node steer it: ``defines`` names the fields whose variables begin a new life at the node (a
+loop variable may be used by two loops), ``is_closed`` marks functions, which share no variable with what is outside.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,15 @@ import numpy as np
 
 from .expr import FloatImm, Var
 from .visitor import field_names
+
+
+def _defined(node: Any) -> list[Any]:
+    """The variables and buffers that ``node`` defines."""
+    found: list[Any] = []
+    for name in getattr(type(node), "defines", ()):
+        value = getattr(node, name)
+        found += value if isinstance(value, tuple) else [value]
+    return found
 
 
 class _Matcher:
@@ -66,6 +79,17 @@ class _Matcher:
             met = self.pair(a, b)
             if met is not None:
                 return met or self.fail(path, f"{a.name} is not {b.name}")
+        for x, y in zip(_defined(a), _defined(b)):
+            self.left.pop(id(x), None)
+            self.right.pop(id(y), None)
+        outer = self.left, self.right
+        if getattr(type(a), "is_closed", False):
+            self.left, self.right = {}, {}
+        same = self._fields(a, b, path, by_identity)
+        self.left, self.right = outer
+        return same
+
+    def _fields(self, a: Any, b: Any, path: str, by_identity: bool) -> bool:
         skip = {"name"} if by_identity else set()
         names = [n for n in field_names(type(a)) if n not in skip and n not in getattr(type(a), "not_compared", ())]
         return all(self.equal(getattr(a, n), getattr(b, n), f"{path}.{n}" if path else n) for n in names)
@@ -88,6 +112,7 @@ class _Key:
     def __init__(self, by_identity: bool):
         self.by_identity = by_identity
         self.numbers: dict[int, int] = {}
+        self.count = 0
         self.tokens: list[Any] = []
 
     def add(self, node: Any) -> None:
@@ -123,15 +148,23 @@ class _Key:
             if self.by_identity:
                 self.tokens.append(id(node))
                 return
-            known = len(self.numbers)
-            number = self.numbers.setdefault(id(node), known)
-            self.tokens.append(number)
-            if number < known:
+            known = id(node) in self.numbers
+            if not known:
+                self.count += 1
+                self.numbers[id(node)] = self.count
+            self.tokens.append(self.numbers[id(node)])
+            if known:
                 return
             skip = (*skip, "name")
+        for var in _defined(node):
+            self.numbers.pop(id(var), None)
+        outer = self.numbers
+        if getattr(cls, "is_closed", False):
+            self.numbers = {}
         for name in field_names(cls):
             if name not in skip:
                 self.add(getattr(node, name))
+        self.numbers = outer
 
 
 def structural_key(node: Any, by_identity: bool = False) -> Hashable:

@@ -13,6 +13,9 @@ from ..relax.ops.registry import Operator
 from ..relax.tensor_call import TensorCall, lower_te, signature, tensor_inputs
 from .base import Pass
 
+# Operators that only give a tensor another shape: they stay, and memory planning makes them views.
+VIEW_OPERATORS = frozenset({"reshape", "expand_dims", "squeeze"})
+
 
 @dataclass(frozen=True)
 class Legalize(Pass):
@@ -47,6 +50,8 @@ class _Legalizer:
     def binding(self, binding: Binding) -> list[Binding]:
         value = binding.value
         if not (isinstance(value, Call) and isinstance(value.target, Op) and value.target.name in OPERATORS):
+            return [binding]
+        if value.target.name in VIEW_OPERATORS:
             return [binding]
         func, lowered = self.lower(OPERATORS[value.target.name], value)
         items, inputs = _bound(tensor_inputs(value.args), binding.var)

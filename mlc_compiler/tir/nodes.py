@@ -74,6 +74,8 @@ class Evaluate(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LetStmt(Stmt):
+    defines: ClassVar[tuple[str, ...]] = ("var",)
+
     var: Var
     value: PrimExpr
     body: Stmt
@@ -89,6 +91,8 @@ class IfThenElse(Stmt):
 @dataclass(frozen=True, eq=False, slots=True)
 class For(Stmt):
     """``for var in [0, extent)``. ``thread``: the GPU index that a ``thread_binding`` loop is bound to, such as ``blockIdx.x``."""
+
+    defines: ClassVar[tuple[str, ...]] = ("var",)
 
     var: Var
     extent: PrimExpr
@@ -106,12 +110,21 @@ class While(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SeqStmt(Stmt):
+    """Statements in order; a sequence inside a sequence is spliced into it."""
+
     stmts: tuple[Stmt, ...]
+
+    def __post_init__(self) -> None:
+        if any(isinstance(s, SeqStmt) for s in self.stmts):
+            flat = (t for s in self.stmts for t in (s.stmts if isinstance(s, SeqStmt) else (s,)))
+            object.__setattr__(self, "stmts", tuple(flat))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Allocate(Stmt):
     """A buffer that lives while ``body`` runs (lowered functions; blocks carry ``alloc_buffers`` instead)."""
+
+    defines: ClassVar[tuple[str, ...]] = ("buffer",)
 
     buffer: Buffer
     body: Stmt
@@ -137,6 +150,8 @@ class BufferRegion:
 class IterVar:
     """A block's iteration variable over ``[0, extent)``; kind ``S`` spatial, ``R`` reduction."""
 
+    defines: ClassVar[tuple[str, ...]] = ("var",)
+
     var: Var
     extent: PrimExpr
     kind: str
@@ -145,6 +160,8 @@ class IterVar:
 @dataclass(frozen=True, eq=False, slots=True)
 class Block(Stmt):
     """A computation with its own iteration space. ``init`` runs first where all reduction variables are zero."""
+
+    defines: ClassVar[tuple[str, ...]] = ("alloc_buffers",)
 
     name: str
     iter_vars: tuple[IterVar, ...]
@@ -172,6 +189,8 @@ class PrimFunc:
     Symbolic sizes are the variables in the buffers' shapes; scalar parameters are ``Var``.
     ``attrs``: ``global_symbol`` (exported name), ``tir.noalias``, ``op_pattern``, ``num_outputs`` and others.
     """
+
+    is_closed: ClassVar[bool] = True
 
     params: tuple[Buffer | Var, ...]
     body: Stmt

@@ -6,8 +6,21 @@ from collections.abc import Iterable, Sequence
 
 from ..ir.expr import IntImm, PrimExpr, Var
 from ..ir.simplify import Analyzer, key
-from ..ir.visitor import substitute, walk
-from .nodes import Allocate, Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, For, IterVar, Range, Stmt
+from ..ir.visitor import Rewriter, substitute, walk
+from .nodes import (
+    Allocate,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    For,
+    IterVar,
+    Range,
+    Stmt,
+    seq,
+)
 
 
 def accesses(stmt: object) -> tuple[list[BufferLoad], list[BufferStore]]:
@@ -41,28 +54,38 @@ def span(index: PrimExpr, inner: dict[Var, PrimExpr], analyzer: Analyzer) -> Ran
     inner_ids = {id(v): extent for v, extent in inner.items()}
     low, extent = index, IntImm(1)
     widened: PrimExpr = extent
-    zero = {}
+    least: dict[PrimExpr, PrimExpr] = {}
     for atom, coefficient in form.terms.values():
         if isinstance(atom, Var) and id(atom) in inner_ids:
-            if coefficient < 0:
-                return None
-            zero[atom] = IntImm(0)
-            widened = widened + (inner_ids[id(atom)] - 1) * coefficient
+            last = inner_ids[id(atom)] - 1
+            least[atom] = IntImm(0) if coefficient > 0 else last
+            widened = widened + last * abs(coefficient)
         elif any(isinstance(n, Var) and id(n) in inner_ids for n in walk(atom)):
             return None
-    return Range(analyzer.simplify(substitute(low, zero)), analyzer.simplify(widened))
+    return Range(analyzer.simplify(substitute(low, least)), analyzer.simplify(widened))
+
+
+class _OpenBlocks(Rewriter):
+    """Replaces each block by its statements, its variables by the values bound to them."""
+
+    def rewrite_BlockRealize(self, node: BlockRealize) -> Stmt:
+        block = node.block
+        parts = [self(part) for part in (block.init, block.body) if part is not None]
+        values = {it.var: value for it, value in zip(block.iter_vars, node.iter_values, strict=True)}
+        return substitute(seq(*parts), values)
 
 
 def infer_regions(
-    body: Stmt, iter_vars: Iterable[IterVar] = ()
+    body: Stmt, iter_vars: Iterable[IterVar] = (), reads_back: bool = False
 ) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """Reads and writes of a block's body. A buffer read at several places gets one region for each distinct place;
 
     indices that depend on inner loops are widened to the range that they cover, or to the whole axis.
-    A read of the very element that is written (the accumulator of a reduction) is not listed as a read.
+    A read of the very element that is written (the accumulator of a reduction) is listed only with ``reads_back``.
     """
-    loads, stores = accesses(body)
-    inner = inner_extents(body)
+    flat = _OpenBlocks()(body)
+    loads, stores = accesses(flat)
+    inner = inner_extents(flat)
     analyzer = Analyzer({v: e for v, e in inner.items()})
     for it in iter_vars:
         analyzer.bind(it.var, it.extent)
@@ -70,7 +93,8 @@ def infer_regions(
     local |= {id(n.buffer) for n in walk(body) if isinstance(n, Allocate)}
     writes = _regions([(s.buffer, s.indices) for s in stores], inner, analyzer, local)
     written = {(id(s.buffer), key(s.indices)) for s in stores}
-    reads = [(ld.buffer, ld.indices) for ld in loads if (id(ld.buffer), key(ld.indices)) not in written]
+    kept = [ld for ld in loads if reads_back or (id(ld.buffer), key(ld.indices)) not in written]
+    reads = [(ld.buffer, ld.indices) for ld in kept]
     return _regions(reads, inner, analyzer, local), writes
 
 

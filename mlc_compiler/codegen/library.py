@@ -1,0 +1,99 @@
+"""A lowered module as one shared library: kernels, graph functions, worker team, FFI entries and metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir as ll
+
+from ..ir.expr import IntImm, PrimExpr
+from ..ir.module import IRModule
+from ..relax.nodes import Function
+from ..script.printer import script
+from ..target import Target
+from ..tir.nodes import PrimFunc
+from .ffi import FfiRuntime
+from .host import emit_job, frame_of, tensor_infos
+from .kernels import declare_kernel, emit_kernel
+from .native import machine
+from .team import TeamRuntime
+from .values import I8
+
+METADATA_SYMBOL = "__mlc_metadata"
+FORMAT = "mlc-lib-1"
+
+
+def emit_llvm(mod: IRModule, target: Target, metadata: Mapping[str, Any] | None = None) -> str:
+    """The LLVM module of a lowered and planned IRModule, as text."""
+    module = ll.Module("mlc")
+    module.triple = target.triple
+    module.data_layout = str(machine(target).target_data)
+    team = TeamRuntime(module, target)
+    ffi = FfiRuntime(module, team)
+    kernels = {}
+    for name, func in mod.of_type(PrimFunc).items():
+        kernels[name] = declare_kernel(module, func, f"kernel.{name}")
+        emit_kernel(kernels[name], func)
+    for name, func in exported(mod).items():
+        ffi.emit_entry(name, func, emit_job(module, name, func, kernels))
+    _metadata_symbol(module, {**(metadata or {}), **describe(mod, target)})
+    return str(module)
+
+
+def exported(mod: IRModule) -> dict[str, Function]:
+    """The graph functions that the library exports."""
+    return {n: f for n, f in mod.of_type(Function).items() if not f.attrs.get("Primitive")}
+
+
+def describe(mod: IRModule, target: Target) -> dict[str, Any]:
+    """The part of the metadata that follows from the code: functions with their tensors, target, versions."""
+    return {
+        "format": FORMAT,
+        "compiler_version": _version(),
+        "llvm_version": ".".join(map(str, llvm.llvm_version_info)),
+        "target": target.describe(),
+        "functions": {name: _signature(f) for name, f in exported(mod).items()},
+    }
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("mlc-cli")
+    except PackageNotFoundError:
+        return "0"
+
+
+def _signature(func: Function) -> dict[str, Any]:
+    tensors = []
+    for slot in frame_of(func).slots:
+        infos = tensor_infos(slot.var)
+        if slot.is_table:
+            tensors.append({"name": slot.var.name, "shape": [len(infos)], "dtype": "int64"})
+        else:
+            shape = [_size(s) for s in infos[0].shape or ()]
+            tensors.append({"name": slot.var.name, "shape": shape, "dtype": infos[0].dtype})
+    outputs = int(func.attrs.get("num_outputs", 0))
+    split = len(tensors) - outputs
+    return {
+        "inputs": tensors[:split],
+        "outputs": tensors[split:],
+        "workspace_bytes": int(func.attrs.get("workspace_bytes", 0)),
+    }
+
+
+def _size(size: PrimExpr) -> int | str:
+    """A number, a symbol, or arithmetic on symbols as text."""
+    return size.value if isinstance(size, IntImm) else script(size)
+
+
+def _metadata_symbol(module: ll.Module, metadata: Mapping[str, Any]) -> None:
+    raw = bytearray(json.dumps(metadata, ensure_ascii=True).encode() + b"\0")
+    array = ll.ArrayType(I8, len(raw))
+    symbol = ll.GlobalVariable(module, array, METADATA_SYMBOL)
+    symbol.initializer = ll.Constant(array, raw)
+    symbol.global_constant = True

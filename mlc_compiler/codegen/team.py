@@ -1,0 +1,309 @@
+"""The worker team that every library carries: a context handle with threads, a spinning barrier and one workspace.
+
+A context is a block of memory (layout below). The calling thread is thread 0; workers spin for a job for a short while
+and then sleep. A job is ``void job(ptr team, i32 thread, i32 threads, ptr frame)``, run by all threads of the team.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir as ll
+
+from ..target import Target
+from . import values as v
+from .values import I8, I32, I64, PTR, VOID
+
+# Byte offsets of the context's fields; what different threads write lies on different cache lines.
+THREADS, STOP, JOB, FRAME, MAGIC = 0, 4, 8, 16, 24
+BUSY = 64
+EPOCH = 128
+ARRIVED = 192
+GENERATION = 256
+SLEEPERS = 320
+WORKSPACE, WORKSPACE_BYTES = 384, 392
+MUTEX, CONDITION = 448, 576
+HANDLES = 704
+MAX_THREADS = 256
+START = HANDLES + 8 * MAX_THREADS  # one {team, thread} pair for each worker
+CONTEXT_BYTES = START + 16 * MAX_THREADS
+
+CONTEXT_MAGIC = 0x4D4C435445414D31  # "MLCTEAM1"
+SPINS_BEFORE_SLEEP = 20_000
+SPINS_BEFORE_YIELD = 4_000
+
+JOB_TYPE = ll.FunctionType(VOID, [PTR, I32, I32, PTR])
+
+
+def _i32(value: int) -> ll.Constant:
+    return ll.Constant(I32, value)
+
+
+def _i64(value: int) -> ll.Constant:
+    return ll.Constant(I64, value)
+
+
+def field(b: ll.IRBuilder, context: ll.Value, offset: int | ll.Value) -> ll.Value:
+    """The address of a field of the context."""
+    index = _i64(offset) if isinstance(offset, int) else offset
+    return b.gep(context, [index], source_etype=I8)
+
+
+def external(module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type], variadic: bool = False) -> ll.Function:
+    """A C library function, declared once."""
+    found = module.globals.get(name)
+    return found or ll.Function(module, ll.FunctionType(result, list(args), var_arg=variadic), name)
+
+
+def _function(module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type]) -> tuple[ll.Function, ll.IRBuilder]:
+    fn = module.globals.get(name) or ll.Function(module, ll.FunctionType(result, list(args)), name)
+    fn.linkage = "internal"
+    return fn, ll.IRBuilder(fn.append_basic_block("entry"))
+
+
+class TeamRuntime:
+    """Defines the team's functions in a module."""
+
+    def __init__(self, module: ll.Module, target: Target):
+        self.module = module
+        self.target = target
+        self.barrier = self._define_barrier()
+        self.worker = self._define_worker()
+        self.create = self._define_create()
+        self.destroy = self._define_destroy()
+        self.run = self._define_run()
+
+    def _pause(self, b: ll.IRBuilder) -> None:
+        if self.target.triple.startswith("x86_64"):
+            v.intrinsic(b, "llvm.x86.sse2.pause", [], VOID)
+        elif self.target.triple.startswith("aarch64"):
+            v.intrinsic(b, "llvm.aarch64.hint", [_i32(1)], VOID)
+
+    def _yield(self, b: ll.IRBuilder) -> None:
+        b.call(external(self.module, "sched_yield", I32, []), [])
+
+    def _spin_while_equal(self, b: ll.IRBuilder, address: ll.Value, value: ll.Value, limit: int) -> ll.Value:
+        """Spin until ``*address != value`` or ``limit`` rounds; gives whether the value changed."""
+        before = b.block
+        head, pause, done = (b.append_basic_block(n) for n in ("spin", "spin.pause", "spin.done"))
+        b.branch(head)
+        b.position_at_end(head)
+        rounds = b.phi(I32)
+        rounds.add_incoming(_i32(0), before)
+        changed = b.icmp_unsigned("!=", b.load_atomic(address, "acquire", 4, typ=I32), value)
+        b.cbranch(b.or_(changed, b.icmp_unsigned(">=", rounds, _i32(limit))), done, pause)
+        b.position_at_end(pause)
+        self._pause(b)
+        rounds.add_incoming(b.add(rounds, _i32(1)), pause)
+        b.branch(head)
+        b.position_at_end(done)
+        return changed
+
+    def _define_barrier(self) -> ll.Function:
+        """``void barrier(ptr team, i32 threads)``: the last thread to arrive opens the next generation."""
+        fn, b = _function(self.module, "mlc_team_barrier", VOID, [PTR, I32])
+        team, threads = fn.args
+        with b.if_then(b.icmp_unsigned("<=", threads, _i32(1))):
+            b.ret_void()
+        generation_at = field(b, team, GENERATION)
+        generation = b.load_atomic(generation_at, "acquire", 4, typ=I32)
+        arrived = b.atomic_rmw("add", field(b, team, ARRIVED), _i32(1), "acq_rel")
+        with b.if_then(b.icmp_unsigned("==", b.add(arrived, _i32(1)), threads)):
+            _store_atomic(b, _i32(0), field(b, team, ARRIVED), "monotonic")
+            _store_atomic(b, b.add(generation, _i32(1)), generation_at, "acq_rel")
+            b.ret_void()
+        wait, yielding, done = (b.append_basic_block(n) for n in ("wait", "yield", "open"))
+        b.branch(wait)
+        b.position_at_end(wait)
+        b.cbranch(self._spin_while_equal(b, generation_at, generation, SPINS_BEFORE_YIELD), done, yielding)
+        b.position_at_end(yielding)
+        self._yield(b)
+        b.branch(wait)
+        b.position_at_end(done)
+        b.ret_void()
+        return fn
+
+    def _define_worker(self) -> ll.Function:
+        """``ptr worker(ptr {team, thread})``: wait for an epoch, run its job, meet the others at the barrier."""
+        fn, b = _function(self.module, "mlc_team_worker", PTR, [PTR])
+        team = b.load(fn.args[0], typ=PTR)
+        thread = b.load(field(b, fn.args[0], 8), typ=I32)
+        threads = b.load(field(b, team, THREADS), typ=I32)
+        entry = b.block
+        loop, sleep, work, stop, run = (b.append_basic_block(n) for n in ("loop", "sleep", "work", "stop", "run"))
+        b.branch(loop)
+        b.position_at_end(loop)
+        last = b.phi(I32, "epoch")
+        last.add_incoming(_i32(0), entry)
+        epoch_at = field(b, team, EPOCH)
+        b.cbranch(self._spin_while_equal(b, epoch_at, last, SPINS_BEFORE_SLEEP), work, sleep)
+        b.position_at_end(sleep)
+        self._sleep_until_changed(b, team, last)
+        b.branch(work)
+        b.position_at_end(work)
+        stopped = b.load_atomic(field(b, team, STOP), "acquire", 4, typ=I32)
+        b.cbranch(b.icmp_unsigned("!=", stopped, _i32(0)), stop, run)
+        b.position_at_end(stop)
+        b.ret(ll.Constant(PTR, None))
+        b.position_at_end(run)
+        job = b.load(field(b, team, JOB), typ=PTR)
+        frame = b.load(field(b, team, FRAME), typ=PTR)
+        _call_job(b, job, [team, thread, threads, frame])
+        b.call(self.barrier, [team, threads])
+        last.add_incoming(b.add(last, _i32(1)), b.block)
+        b.branch(loop)
+        return fn
+
+    def _sleep_until_changed(self, b: ll.IRBuilder, team: ll.Value, last: ll.Value) -> None:
+        mutex, condition = field(b, team, MUTEX), field(b, team, CONDITION)
+        self._pthread(b, "pthread_mutex_lock", mutex)
+        b.atomic_rmw("add", field(b, team, SLEEPERS), _i32(1), "seq_cst")
+        check, wait, awake = (b.append_basic_block(n) for n in ("check", "cond_wait", "awake"))
+        b.branch(check)
+        b.position_at_end(check)
+        now = b.load_atomic(field(b, team, EPOCH), "seq_cst", 4, typ=I32)
+        b.cbranch(b.icmp_unsigned("==", now, last), wait, awake)
+        b.position_at_end(wait)
+        b.call(external(self.module, "pthread_cond_wait", I32, [PTR, PTR]), [condition, mutex])
+        b.branch(check)
+        b.position_at_end(awake)
+        b.atomic_rmw("sub", field(b, team, SLEEPERS), _i32(1), "seq_cst")
+        self._pthread(b, "pthread_mutex_unlock", mutex)
+
+    def _pthread(self, b: ll.IRBuilder, name: str, argument: ll.Value) -> None:
+        b.call(external(self.module, name, I32, [PTR]), [argument])
+
+    def _wake(self, b: ll.IRBuilder, team: ll.Value) -> None:
+        """Open the next epoch and wake the workers that sleep."""
+        b.atomic_rmw("add", field(b, team, EPOCH), _i32(1), "seq_cst")
+        sleepers = b.load_atomic(field(b, team, SLEEPERS), "seq_cst", 4, typ=I32)
+        with b.if_then(b.icmp_unsigned("!=", sleepers, _i32(0))):
+            self._pthread(b, "pthread_mutex_lock", field(b, team, MUTEX))
+            self._pthread(b, "pthread_cond_broadcast", field(b, team, CONDITION))
+            self._pthread(b, "pthread_mutex_unlock", field(b, team, MUTEX))
+
+    def _define_create(self) -> ll.Function:
+        """``ptr create(i32 threads)``: a context with its workers started; null when memory or threads are refused."""
+        fn, b = _function(self.module, "mlc_team_create", PTR, [I32])
+        threads = fn.args[0]
+        allocate = external(self.module, "aligned_alloc", PTR, [I64, I64])
+        size = (CONTEXT_BYTES + 63) // 64 * 64
+        team = b.call(allocate, [_i64(64), _i64(size)])
+        with b.if_then(b.icmp_unsigned("==", b.ptrtoint(team, I64), _i64(0))):
+            b.ret(ll.Constant(PTR, None))
+        b.call(external(self.module, "memset", PTR, [PTR, I32, I64]), [team, _i32(0), _i64(size)])
+        b.store(_i64(CONTEXT_MAGIC), field(b, team, MAGIC))
+        init = [PTR, PTR]
+        for name, offset in (("pthread_mutex_init", MUTEX), ("pthread_cond_init", CONDITION)):
+            b.call(external(self.module, name, I32, init), [field(b, team, offset), ll.Constant(PTR, None)])
+        b.store(threads, field(b, team, THREADS))
+        self._start_workers(b, team, threads)
+        b.ret(team)
+        return fn
+
+    def _start_workers(self, b: ll.IRBuilder, team: ll.Value, threads: ll.Value) -> None:
+        start = external(self.module, "pthread_create", I32, [PTR, PTR, PTR, PTR])
+        before = b.block
+        head, body, done = (b.append_basic_block(n) for n in ("start", "start.one", "started"))
+        b.branch(head)
+        b.position_at_end(head)
+        i = b.phi(I32)
+        i.add_incoming(_i32(1), before)
+        b.cbranch(b.icmp_signed("<", i, threads), body, done)
+        b.position_at_end(body)
+        wide = b.zext(i, I64)
+        pair = field(b, team, b.add(b.mul(wide, _i64(16)), _i64(START)))
+        b.store(team, pair)
+        b.store(i, field(b, pair, 8))
+        handle = field(b, team, b.add(b.mul(wide, _i64(8)), _i64(HANDLES)))
+        failed = b.icmp_signed("!=", b.call(start, [handle, ll.Constant(PTR, None), self.worker, pair]), _i32(0))
+        with b.if_then(failed):
+            b.store(i, field(b, team, THREADS))
+            self._call_destroy(b, team)
+            b.ret(ll.Constant(PTR, None))
+        i.add_incoming(b.add(i, _i32(1)), b.block)
+        b.branch(head)
+        b.position_at_end(done)
+
+    def _call_destroy(self, b: ll.IRBuilder, team: ll.Value) -> None:
+        b.call(external(self.module, "mlc_team_destroy", VOID, [PTR]), [team])
+
+    def _define_destroy(self) -> ll.Function:
+        """``void destroy(ptr team)``: stop and join the workers, free the workspace and the context."""
+        fn, b = _function(self.module, "mlc_team_destroy", VOID, [PTR])
+        team = fn.args[0]
+        _store_atomic(b, _i32(1), field(b, team, STOP), "acq_rel")
+        self._wake(b, team)
+        threads = b.load(field(b, team, THREADS), typ=I32)
+        before = b.block
+        head, body, done = (b.append_basic_block(n) for n in ("join", "join.one", "joined"))
+        b.branch(head)
+        b.position_at_end(head)
+        i = b.phi(I32)
+        i.add_incoming(_i32(1), before)
+        b.cbranch(b.icmp_signed("<", i, threads), body, done)
+        b.position_at_end(body)
+        handle = b.load(field(b, team, b.add(b.mul(b.zext(i, I64), _i64(8)), _i64(HANDLES))), typ=I64)
+        b.call(external(self.module, "pthread_join", I32, [I64, PTR]), [handle, ll.Constant(PTR, None)])
+        i.add_incoming(b.add(i, _i32(1)), body)
+        b.branch(head)
+        b.position_at_end(done)
+        release = external(self.module, "free", VOID, [PTR])
+        b.call(release, [b.load(field(b, team, WORKSPACE), typ=PTR)])
+        b.store(_i64(0), field(b, team, MAGIC))
+        b.call(release, [team])
+        b.ret_void()
+        return fn
+
+    def _define_run(self) -> ll.Function:
+        """``i32 run(ptr team, ptr job, ptr frame, i64 workspace bytes)``: 0, -1 when busy, -2 when memory is refused."""
+        fn, b = _function(self.module, "mlc_team_run", I32, [PTR, PTR, PTR, I64])
+        team, job, frame, needed = fn.args
+        busy = b.atomic_rmw("xchg", field(b, team, BUSY), _i32(1), "acquire")
+        with b.if_then(b.icmp_unsigned("!=", busy, _i32(0))):
+            b.ret(_i32(-1))
+        self._grow_workspace(b, team, needed)
+        threads = b.load(field(b, team, THREADS), typ=I32)
+        b.store(job, field(b, team, JOB))
+        b.store(frame, field(b, team, FRAME))
+        with b.if_then(b.icmp_unsigned(">", threads, _i32(1))):
+            self._wake(b, team)
+        _call_job(b, job, [team, _i32(0), threads, frame])
+        b.call(self.barrier, [team, threads])
+        _store_atomic(b, _i32(0), field(b, team, BUSY), "acq_rel")
+        b.ret(_i32(0))
+        return fn
+
+    def _grow_workspace(self, b: ll.IRBuilder, team: ll.Value, needed: ll.Value) -> None:
+        size_at, memory_at = field(b, team, WORKSPACE_BYTES), field(b, team, WORKSPACE)
+        with b.if_then(b.icmp_unsigned(">", needed, b.load(size_at, typ=I64)), likely=False):
+            b.call(external(self.module, "free", VOID, [PTR]), [b.load(memory_at, typ=PTR)])
+            rounded = b.and_(b.add(needed, _i64(63)), _i64(-64))
+            memory = b.call(external(self.module, "aligned_alloc", PTR, [I64, I64]), [_i64(64), rounded])
+            b.store(memory, memory_at)
+            b.store(rounded, size_at)
+            with b.if_then(b.icmp_unsigned("==", b.ptrtoint(memory, I64), _i64(0))):
+                b.store(_i64(0), size_at)
+                _store_atomic(b, _i32(0), field(b, team, BUSY), "acq_rel")
+                b.ret(_i32(-2))
+
+
+def _store_atomic(b: ll.IRBuilder, value: ll.Value, address: ll.Value, ordering: str) -> None:
+    b.atomic_rmw("xchg", address, value, ordering)
+
+
+class _JobPointer(ll.values.NamedValue):
+    """A loaded pointer that llvmlite accepts as the callee of a job."""
+
+    function_type = JOB_TYPE
+
+    def __init__(self, pointer: ll.Value):
+        self.type = PTR
+        self.pointer = pointer
+
+    def get_reference(self) -> str:
+        return str(self.pointer.get_reference())
+
+
+def _call_job(b: ll.IRBuilder, job: ll.Value, args: list[ll.Value]) -> None:
+    b.call(_JobPointer(job), args)

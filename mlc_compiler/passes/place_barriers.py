@@ -1,0 +1,79 @@
+"""Barriers between dependent tensor functions of a planned graph function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..ir.module import GlobalVar, IRModule
+from ..ir.visitor import walk
+from ..relax.nodes import Binding, BindingBlock, Call, Expr, Function, Op, Var
+from ..tir.nodes import BufferStore, PrimFunc
+from .base import Pass
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes that a call touches: a whole parameter or a range of the workspace."""
+
+    base: object
+    begin: int
+    end: int
+    writes: bool
+
+    def conflicts(self, other: Access) -> bool:
+        if not (self.writes or other.writes) or self.base is not other.base:
+            return False
+        return self.begin < other.end and other.begin < self.end
+
+
+@dataclass(frozen=True)
+class PlaceBarriers(Pass):
+    """Insert ``R.builtin.barrier()`` before a call that depends on one made since the last barrier.
+
+    Needs: planned functions. A call depends on another when one of them writes memory that the other touches.
+    """
+
+    name = "place-barriers"
+
+    def run(self, mod: IRModule) -> IRModule:
+        written = {name: _written(f) for name, f in mod.of_type(PrimFunc).items()}
+        return mod.updated({name: _place(f, written) for name, f in mod.of_type(Function).items()})
+
+
+def _written(func: PrimFunc) -> list[bool]:
+    stored = {id(n.buffer) for n in walk(func.body) if isinstance(n, BufferStore)}
+    return [id(b) in stored for b in func.buffers]
+
+
+def _place(func: Function, written: dict[str, list[bool]]) -> Function:
+    ranges: dict[int, tuple[object, int, int]] = {}
+    pending: list[Access] = []
+    result: list[Binding] = []
+    workspace = object()
+    for binding in func.bindings:
+        call = binding.value
+        if isinstance(call, Call) and isinstance(call.target, Op) and call.target.name == "builtin.alloc_tensor":
+            begin = int(call.attrs["offset"])
+            ranges[id(binding.var)] = (workspace, begin, begin + int(call.attrs["nbytes"]))
+        if isinstance(call, Call) and isinstance(call.target, GlobalVar):
+            accesses = _accesses(call, written[call.target.name], ranges)
+            if any(a.conflicts(p) for a in accesses for p in pending):
+                result.append(Binding(Var("_", None), Call(Op("builtin.barrier"), ())))
+                pending = []
+            pending += accesses
+        result.append(binding)
+    return replace(func, blocks=(BindingBlock(tuple(result)),))
+
+
+def _accesses(call: Call, written: list[bool], ranges: dict[int, tuple[object, int, int]]) -> list[Access]:
+    result = []
+    for arg, writes in zip(call.args, written, strict=False):
+        if isinstance(arg, Expr):
+            base, begin, end = ranges.get(id(arg), (_identity(arg), 0, 1))
+            result.append(Access(base, begin, end, writes))
+    return result
+
+
+def _identity(arg: Expr) -> object:
+    """Parameters and constants are told apart as objects; fields of one packed parameter are never written."""
+    return arg

@@ -1,0 +1,38 @@
+"""The pass that schedules tensor functions, and the one that carries weight layouts to where weights come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..ir.module import IRModule
+from ..passes.base import Pass
+from ..target import Target
+from ..tir.nodes import PrimFunc
+from .rule import Rule
+
+
+@dataclass(frozen=True)
+class ApplySchedules(Pass):
+    """Give each tensor function the schedule of the first rule that recognises it.
+
+    Functions that carry ``tir.is_scheduled`` are left alone. The name of the rule is kept in the attribute ``schedule``.
+    """
+
+    name = "apply-schedules"
+    rules: Sequence[Rule]
+    target: Target
+
+    def run(self, mod: IRModule) -> IRModule:
+        return mod.updated({name: self.schedule(f) for name, f in mod.of_type(PrimFunc).items()})
+
+    def schedule(self, func: PrimFunc) -> PrimFunc:
+        """One function, scheduled."""
+        if func.attrs.get("tir.is_scheduled"):
+            return func
+        for rule in self.rules:
+            result = rule.apply(func, self.target)
+            if result is not None:
+                attrs = {**func.attrs, "tir.is_scheduled": True, "schedule": type(rule).__name__}
+                return replace(result.func, attrs=attrs)
+        return func

@@ -1,0 +1,123 @@
+"""Matrix products with a weight: tiles of rows and columns accumulated in registers over a tiled weight layout."""
+
+from __future__ import annotations
+
+from ...ir.expr import Var
+from ...ir.visitor import walk
+from ...target import Target
+from ...tir.nodes import Buffer, BufferLoad, PrimFunc
+from ...tir.schedule import Schedule
+from ..rule import Blocks, MatmulBlock, Rule, analyse, constant_extent, largest_divisor, match_matmul
+
+UNROLLED_REDUCTION = 8
+ROW_TILES_WIDE = (12, 4, 1)  # 32 registers: 12 rows x 2 vectors of accumulators
+ROW_TILES_NARROW = (4, 1)  # 16 registers: 4 rows x 2 vectors
+
+
+class Matmul(Rule):
+    """``x[m, k] * w[n, k]`` with element-wise blocks around it.
+
+    Weights, and what they are dequantized from, are stored in tiles of ``2 x SIMD width`` columns. A symbolic number of
+    rows is cut into tiles of decreasing height, so that no tile is guarded. The worker team divides the column tiles.
+    """
+
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        blocks = analyse(func)
+        matched = _single_matmul(blocks) if blocks else None
+        if blocks is None or matched is None:
+            return None
+        s = Schedule(func)
+        columns = 2 * target.lanes(32)
+        epilogue = _inline_around(s, blocks, matched)
+        for weight in _weight_parameters(s, matched):
+            s.tile_layout(weight, 0, columns)
+        last = _accumulate_locally(s, matched.block.name, epilogue)
+        heights = ROW_TILES_WIDE if target.vector_registers >= 32 else ROW_TILES_NARROW
+        _tile(s, matched, last, heights, columns)
+        return s
+
+
+def _single_matmul(blocks: Blocks) -> MatmulBlock | None:
+    if len(blocks.reductions) != 1:
+        return None
+    return match_matmul(blocks.reductions[0])
+
+
+def _inline_around(s: Schedule, blocks: Blocks, matched: MatmulBlock) -> list[str]:
+    """Inline what produces the operands; gives the names of the blocks after the product."""
+    names = [b.name for b in blocks.in_order]
+    at = names.index(matched.block.name)
+    for name in names[:at]:
+        s.compute_inline(name)
+    return names[at + 1 :]
+
+
+def _weight_parameters(s: Schedule, matched: MatmulBlock) -> list[Buffer]:
+    """The two-dimensional parameters that the product reads by column: weights, codes, scales."""
+    parameters = {id(p) for p in s.func.buffers}
+    found: dict[int, Buffer] = {}
+    for load in walk(s.block(matched.block.name).body):
+        by_column = isinstance(load, BufferLoad) and len(load.indices) == 2 and load.indices[0] is matched.column
+        if by_column and id(load.buffer) in parameters:
+            found[id(load.buffer)] = load.buffer
+    return list(found.values())
+
+
+def _accumulate_locally(s: Schedule, product: str, epilogue: list[str]) -> str:
+    """Accumulate in registers; gives the block that writes the result, with everything between inlined."""
+    copy = s.cache_write(product, "local")
+    after = [copy, *epilogue]
+    for name in after[:-1]:
+        s.compute_inline(name)
+    return after[-1]
+
+
+def _tile(s: Schedule, matched: MatmulBlock, last: str, heights: tuple[int, ...], columns: int) -> None:
+    product = matched.block.name
+    rows = s.fuse(*s.get_loops(product)[:-2])
+    last_rows = s.fuse(*s.get_loops(last)[:-1])
+    extent = s.extent(rows)
+    if isinstance(extent, int):
+        heights, points = _static_heights(extent, heights)
+    else:
+        points = [extent // h * h for h in heights[:-1]]
+    parts, suffixes = s.partition([rows, last_rows], points) if len(heights) > 1 else ([[rows, last_rows]], [""])
+    outer = [
+        _tile_part(s, product + suffix, last + suffix, row, height, columns)
+        for (row, _), suffix, height in zip(parts, suffixes, heights, strict=True)
+    ]
+    if len(outer) > 1:
+        s.merge(*outer)
+
+
+def _static_heights(extent: int, heights: tuple[int, ...]) -> tuple[tuple[int, ...], list[int]]:
+    """The tile heights that a constant number of rows needs, and where each hands over to the next."""
+    used, points, done = [], [], 0
+    for height in heights:
+        if extent - done >= height:
+            done += (extent - done) // height * height
+            used.append(height)
+            points.append(done)
+    return tuple(used), points[:-1]
+
+
+def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, columns: int) -> Var:
+    _, column, reduction = s.get_loops(product)
+    depth = largest_divisor(constant_extent(s.block(product).iter_vars[-1].extent) or 1, UNROLLED_REDUCTION)
+    row_tile, row_in = s.split(row, [None, height])
+    column_tile, lane = s.split(column, [None, columns])
+    step, k = s.split(reduction, [None, depth])
+    s.reorder(column_tile, row_tile, step, k, row_in, lane)
+    s.reverse_compute_at(last, row_tile)
+    init = s.decompose_reduction(product, step)
+    s.unroll(k)
+    s.unroll(row_in)
+    s.vectorize(lane)
+    for block in (init, last):
+        *unrolled, vector = s.get_loops(block)[2:]
+        for loop in unrolled:
+            s.unroll(loop)
+        s.vectorize(vector)
+    s.parallel(column_tile)
+    return column_tile
+

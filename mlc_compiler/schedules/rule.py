@@ -1,0 +1,96 @@
+"""What a schedule rule is, and the analysis that rules share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from ..ir.expr import BinaryOp, Cast, IntImm, PrimExpr, Var
+from ..ir.visitor import walk
+from ..target import Target
+from ..tir.nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, PrimFunc, is_root
+from ..tir.schedule import Schedule
+
+
+class Rule(ABC):
+    """Recognises a shape of loops and says how to run it on a target; None when the function is of another shape."""
+
+    @abstractmethod
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        """The schedule of ``func``, or None."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of a function, in order, by what they do."""
+
+    in_order: tuple[Block, ...]
+
+    @property
+    def reductions(self) -> tuple[Block, ...]:
+        return tuple(b for b in self.in_order if is_reduction(b))
+
+    @property
+    def last(self) -> Block:
+        return self.in_order[-1]
+
+
+def analyse(func: PrimFunc) -> Blocks | None:
+    """The blocks of a schedulable function; None when it was written with loops only."""
+    if not is_root(func.body):
+        return None
+    found = [n.block for n in walk(func.body) if isinstance(n, BlockRealize) and n.block.name != "root"]
+    return Blocks(tuple(found)) if found else None
+
+
+def is_reduction(block: Block) -> bool:
+    return any(it.kind == "R" for it in block.iter_vars)
+
+
+@dataclass(frozen=True)
+class MatmulBlock:
+    """``out[m…, n] += x[m…, k] * w[n, k]``: which variables of the block are rows, columns and the reduction."""
+
+    block: Block
+    rows: tuple[Var, ...]
+    column: Var
+    reduction: Var
+    activation: Buffer
+    weight: Buffer
+
+
+def match_matmul(block: Block) -> MatmulBlock | None:
+    """The parts of a matrix product with a two-dimensional transposed right side; None when the block is something else."""
+    spatial = [it.var for it in block.iter_vars if it.kind == "S"]
+    reduction = [it.var for it in block.iter_vars if it.kind == "R"]
+    if len(reduction) != 1 or not isinstance(block.body, BufferStore) or not isinstance(block.body.value, BinaryOp):
+        return None
+    product = block.body.value.b
+    product = product.value if isinstance(product, Cast) else product
+    if block.body.value.op != "+" or not (isinstance(product, BinaryOp) and product.op == "*"):
+        return None
+    x, w = _load(product.a), _load(product.b)
+    if x is None or w is None or len(w.indices) != 2 or w.indices[1] is not reduction[0]:
+        return None
+    column = w.indices[0]
+    rows = tuple(v for v in spatial if v is not column)
+    used = {id(n) for n in walk(x.indices) if isinstance(n, Var)}
+    if not isinstance(column, Var) or id(column) in used or x.indices[-1] is not reduction[0]:
+        return None
+    return MatmulBlock(block, rows, column, reduction[0], x.buffer, w.buffer)
+
+
+def _load(expr: PrimExpr) -> BufferLoad | None:
+    while isinstance(expr, Cast):
+        expr = expr.value
+    return expr if isinstance(expr, BufferLoad) else None
+
+
+def constant_extent(expr: PrimExpr) -> int | None:
+    return expr.value if isinstance(expr, IntImm) else None
+
+
+def largest_divisor(extent: int, limit: int) -> int:
+    """The greatest divisor of ``extent`` that is not above ``limit``."""
+    return next(d for d in range(min(extent, limit), 0, -1) if extent % d == 0)
+

@@ -1,0 +1,37 @@
+"""How tensor functions are called: buffers in order, then the integers that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir.expr import PrimExpr, Var
+from ..ir.visitor import free_vars
+from .nodes import Buffer, PrimFunc
+
+
+def size_parameters(func: PrimFunc) -> list[Var]:
+    """The symbolic sizes of a tensor function's buffers, in order of appearance, less its scalar parameters."""
+    seen = {id(p) for p in func.params if isinstance(p, Var)}
+    sizes = []
+    for buffer in func.buffers:
+        for size in buffer.shape:
+            for var in free_vars(size):
+                if id(var) not in seen:
+                    seen.add(id(var))
+                    sizes.append(var)
+    return sizes
+
+
+def scalar_parameters(func: PrimFunc) -> list[Var]:
+    """The integers that a kernel takes after its buffers: scalar parameters, then symbolic sizes."""
+    return [p for p in func.params if isinstance(p, Var)] + size_parameters(func)
+
+
+def match_sizes(buffers: Sequence[Buffer], shapes: Sequence[Sequence[PrimExpr]]) -> dict[Var, PrimExpr]:
+    """What symbolic sizes are for the caller: the buffers' shapes matched with the shapes of the arguments."""
+    sizes: dict[Var, PrimExpr] = {}
+    for buffer, shape in zip(buffers, shapes, strict=False):
+        for formal, actual in zip(buffer.shape, shape, strict=False):
+            if isinstance(formal, Var):
+                sizes.setdefault(formal, actual)
+    return sizes
