@@ -1,0 +1,52 @@
+"""Every ``<pass>/<case>.py`` beside this file: a module, the line ``# ----``, and what the pass makes of it."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+import pytest
+
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.ir.structural import first_difference
+from mlc_compiler.passes.annotate_patterns import AnnotatePatterns
+from mlc_compiler.passes.base import Pass
+from mlc_compiler.passes.common_subexpressions import CommonSubexpressions
+from mlc_compiler.passes.eliminate_dead import EliminateDead
+from mlc_compiler.passes.fuse_ops import FuseOps
+from mlc_compiler.passes.fuse_tensor_functions import FuseTensorFunctions
+from mlc_compiler.script import parse, script
+
+HERE = Path(__file__).parent
+SEPARATOR = "\n# ----\n"
+PASSES: dict[str, Pass] = {
+    "annotate_patterns": AnnotatePatterns(),
+    "common_subexpressions": CommonSubexpressions(),
+    "eliminate_dead": EliminateDead(),
+    "fuse_ops": FuseOps(),
+    "fuse_tensor_functions": FuseTensorFunctions(),
+}
+CASES = sorted(HERE.glob("*/*.py"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{c.parent.name}/{c.stem}" for c in CASES])
+def test_pass_gives_the_expected_module(case: Path, update_golden: bool) -> None:
+    source, _, expected = case.read_text().partition(SEPARATOR)
+    result = PASSES[case.parent.name].run(parse(source))
+    if update_golden:
+        expected = script(result)
+        case.write_text(source + SEPARATOR + expected)
+    wanted = parse(expected)
+    assert first_difference(result, wanted) is None, _explain(result, wanted)
+    reread = parse(script(result))
+    assert first_difference(result, reread) is None, _explain(result, reread)
+
+
+def test_every_folder_belongs_to_a_pass() -> None:
+    assert {case.parent.name for case in CASES} == set(PASSES)
+
+
+def _explain(result: IRModule, expected: IRModule) -> str:
+    texts = (script(expected).splitlines(), script(result).splitlines())
+    lines = difflib.unified_diff(*texts, "expected", "result", lineterm="")
+    return "\n".join([f"first difference at {first_difference(result, expected)}", *lines])
