@@ -22,11 +22,13 @@ _CALLS: dict[str, Callable[..., int]] = {
     "max": max,
     "floordiv": operator.floordiv,
     "floormod": operator.mod,
+    "int64": int,
+    "int32": int,
 }
 
 
 def evaluate(size: int | str, values: Mapping[str, int]) -> int:
-    """The value of a size: integers, names in `values`, ``+ - * // %``, ``min`` and ``max``.
+    """The value of a size: integers, names in `values`, ``+ - * // %``, ``min``, ``max``, ``T.int64(…)``.
 
     Raises KeyError for a name that has no value yet, MLCError for anything else that is not such an expression.
     """

@@ -127,7 +127,7 @@ def test_size_expressions(n, m):
     values = {"n": n, "m": m}
     assert evaluate("n * 2 + 1", values) == n * 2 + 1
     assert evaluate("(n + 15) // 16 % m - -3", values) == (n + 15) // 16 % m + 3
-    assert evaluate("T.min(n, max(m, 4))", values) == min(n, max(m, 4))
+    assert evaluate("T.min(n, max(m, T.int64(4)))", values) == min(n, max(m, 4))
 
 
 @pytest.mark.parametrize("text", ["n ** 9", "n.real", "print(n)", "n if n else 1", "n //", "n / 2", "(" * 500, "n % 0"])
