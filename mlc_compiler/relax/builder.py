@@ -182,7 +182,7 @@ class BlockBuilder:
     def split_tuple(self, value: Var, name_hint: str | None = None) -> tuple[Var, ...]:
         """A variable for each field of a tuple."""
         count = len(info_of(value).fields)  # type: ignore[attr-defined]
-        return tuple(self.emit(get_item(value, i), name_hint or value.name) for i in range(count))
+        return tuple(self.emit(get_item(value, i), f"{name_hint or value.name}_{i}") for i in range(count))
 
     def _bind(self, expr: Expr, name_hint: str | None, dataflow: bool) -> Var:
         value = self._flat_inside(expr)

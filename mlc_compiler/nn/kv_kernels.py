@@ -1,0 +1,226 @@
+"""Tensor functions of the paged KV cache, scheduled by hand: threads over (token, head), SIMD over slots or elements.
+
+Shapes: n tokens; H query heads and G key/value heads of D elements; L layers; pages of 16 slots.
+k_pages [L, pages, G, D, 16] and v_pages [L, pages, G, 16, D]: scores of a page's 16 tokens, and the D elements of the
+result, are then contiguous. page_table int32 [sequences, pages of a sequence] gives page numbers; token_seq and
+token_pos int32 [n] give a token's row there and its position.
+"""
+
+# mypy: ignore-errors  (the bodies are TVMScript, which is read as text)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..script import T
+from ..tir.nodes import PrimFunc
+
+PAGE_SIZE = 16
+MASKED = -1e30
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """What the kernels depend on: the static sizes and types above, the rotated part of a head, the score scale."""
+
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rotary_dim: int
+    dtype: str
+    kv_dtype: str
+    scale: float
+    sliding_window: int = 0
+
+
+def append_raw(shape: AttentionShape) -> PrimFunc:
+    """Stores keys and values of n tokens as they are; q is the query part of qkv [n, H + 2 G, D]."""
+    layers, heads, kv_heads, dim = shape.layers, shape.heads, shape.kv_heads, shape.head_dim
+    dtype, kv_dtype, page_size = shape.dtype, shape.kv_dtype, PAGE_SIZE
+
+    @T.prim_func(private=True)
+    def kv_append(
+        var_qkv: T.handle,
+        var_table: T.handle,
+        var_seq: T.handle,
+        var_pos: T.handle,
+        var_k: T.handle,
+        var_v: T.handle,
+        var_q: T.handle,
+        layer: T.int64,
+    ):
+        T.func_attr({"tir.noalias": True, "tir.is_scheduled": True, "num_outputs": 1})
+        n = T.int64()
+        num_seqs = T.int64()
+        max_pages = T.int64()
+        num_pages = T.int64()
+        qkv = T.match_buffer(var_qkv, (n, heads + 2 * kv_heads, dim), dtype)
+        page_table = T.match_buffer(var_table, (num_seqs, max_pages), "int32")
+        token_seq = T.match_buffer(var_seq, (n,), "int32")
+        token_pos = T.match_buffer(var_pos, (n,), "int32")
+        k_pages = T.match_buffer(var_k, (layers, num_pages, kv_heads, dim, page_size), kv_dtype)
+        v_pages = T.match_buffer(var_v, (layers, num_pages, kv_heads, page_size, dim), kv_dtype)
+        q = T.match_buffer(var_q, (n, heads, dim), dtype)
+        for token_head in T.parallel(n * (heads + kv_heads)):
+            token = token_head // (heads + kv_heads)
+            head = token_head % (heads + kv_heads)
+            if head < heads:
+                for d in T.vectorized(dim):
+                    q[token, head, d] = qkv[token, head, d]
+            else:
+                position = T.Cast("int64", token_pos[token])
+                page = T.Cast("int64", page_table[T.Cast("int64", token_seq[token]), position // page_size])
+                slot = position % page_size
+                for d in range(dim):
+                    k_pages[layer, page, head - heads, d, slot] = T.Cast(kv_dtype, qkv[token, head, d])
+                for d in T.vectorized(dim):
+                    v_pages[layer, page, head - heads, slot, d] = T.Cast(kv_dtype, qkv[token, head + kv_heads, d])
+
+    return kv_append
+
+
+def append_rotated(shape: AttentionShape) -> PrimFunc:
+    """Rotates queries and keys by their position, then stores keys and values; q receives the rotated queries.
+
+    cos, sin: float32 [n, R/2]. Elements d and d + R/2 of a head are one pair; the D - R last ones are not rotated.
+    """
+    layers, heads, kv_heads, dim = shape.layers, shape.heads, shape.kv_heads, shape.head_dim
+    dtype, kv_dtype, page_size = shape.dtype, shape.kv_dtype, PAGE_SIZE
+    rotary, half = shape.rotary_dim, shape.rotary_dim // 2
+
+    @T.prim_func(private=True)
+    def kv_append(
+        var_qkv: T.handle,
+        var_cos: T.handle,
+        var_sin: T.handle,
+        var_table: T.handle,
+        var_seq: T.handle,
+        var_pos: T.handle,
+        var_k: T.handle,
+        var_v: T.handle,
+        var_q: T.handle,
+        layer: T.int64,
+    ):
+        T.func_attr({"tir.noalias": True, "tir.is_scheduled": True, "num_outputs": 1})
+        n = T.int64()
+        num_seqs = T.int64()
+        max_pages = T.int64()
+        num_pages = T.int64()
+        qkv = T.match_buffer(var_qkv, (n, heads + 2 * kv_heads, dim), dtype)
+        cos = T.match_buffer(var_cos, (n, half), "float32")
+        sin = T.match_buffer(var_sin, (n, half), "float32")
+        page_table = T.match_buffer(var_table, (num_seqs, max_pages), "int32")
+        token_seq = T.match_buffer(var_seq, (n,), "int32")
+        token_pos = T.match_buffer(var_pos, (n,), "int32")
+        k_pages = T.match_buffer(var_k, (layers, num_pages, kv_heads, dim, page_size), kv_dtype)
+        v_pages = T.match_buffer(var_v, (layers, num_pages, kv_heads, page_size, dim), kv_dtype)
+        q = T.match_buffer(var_q, (n, heads, dim), dtype)
+        for token_head in T.parallel(n * (heads + kv_heads)):
+            token = token_head // (heads + kv_heads)
+            head = token_head % (heads + kv_heads)
+            rotated = T.decl_buffer((dim,), "float32", scope="local")
+            for d in T.vectorized(dim):
+                rotated[d] = T.Cast("float32", qkv[token, head, d])
+            for d in T.vectorized(half):
+                rotated[d] = rotated[d] * cos[token, d] - T.Cast("float32", qkv[token, head, half + d]) * sin[token, d]
+            for d in T.vectorized(half):
+                rotated[half + d] = (
+                    rotated[half + d] * cos[token, d] + T.Cast("float32", qkv[token, head, d]) * sin[token, d]
+                )
+            if head < heads:
+                for d in T.vectorized(dim):
+                    q[token, head, d] = T.Cast(dtype, rotated[d])
+            else:
+                position = T.Cast("int64", token_pos[token])
+                page = T.Cast("int64", page_table[T.Cast("int64", token_seq[token]), position // page_size])
+                slot = position % page_size
+                for d in range(dim):
+                    k_pages[layer, page, head - heads, d, slot] = T.Cast(kv_dtype, rotated[d])
+                for d in T.vectorized(dim):
+                    v_pages[layer, page, head - heads, slot, d] = T.Cast(kv_dtype, qkv[token, head + kv_heads, d])
+
+    assert rotary <= dim
+    return kv_append
+
+
+def paged_attention(shape: AttentionShape) -> PrimFunc:
+    """out [n, H, D]: a token attends to the positions of its sequence up to its own, or the last ``sliding_window`` ones.
+
+    Page by page with a running maximum and sum (Dao et al. 2022), so memory does not grow with the context; float32.
+    """
+    layers, heads, kv_heads, dim = shape.layers, shape.heads, shape.kv_heads, shape.head_dim
+    dtype, kv_dtype, page_size = shape.dtype, shape.kv_dtype, PAGE_SIZE
+    group, scale, window, masked = heads // kv_heads, shape.scale, shape.sliding_window, MASKED
+
+    @T.prim_func(private=True)
+    def paged_attention(
+        var_q: T.handle,
+        var_k: T.handle,
+        var_v: T.handle,
+        var_table: T.handle,
+        var_seq: T.handle,
+        var_pos: T.handle,
+        var_out: T.handle,
+        layer: T.int64,
+    ):
+        T.func_attr({"tir.noalias": True, "tir.is_scheduled": True, "num_outputs": 1})
+        n = T.int64()
+        num_seqs = T.int64()
+        max_pages = T.int64()
+        num_pages = T.int64()
+        q = T.match_buffer(var_q, (n, heads, dim), dtype)
+        k_pages = T.match_buffer(var_k, (layers, num_pages, kv_heads, dim, page_size), kv_dtype)
+        v_pages = T.match_buffer(var_v, (layers, num_pages, kv_heads, page_size, dim), kv_dtype)
+        page_table = T.match_buffer(var_table, (num_seqs, max_pages), "int32")
+        token_seq = T.match_buffer(var_seq, (n,), "int32")
+        token_pos = T.match_buffer(var_pos, (n,), "int32")
+        out = T.match_buffer(var_out, (n, heads, dim), dtype)
+        for token_head in T.parallel(n * heads):
+            token = token_head // heads
+            head = token_head % heads
+            sequence = T.Cast("int64", token_seq[token])
+            position = T.Cast("int64", token_pos[token])
+            first = T.max(position - (window - 1), 0) // page_size if window else T.int64(0)
+            scores = T.decl_buffer((page_size,), "float32", scope="local")
+            greatest = T.decl_buffer((1,), "float32", scope="local")
+            total = T.decl_buffer((1,), "float32", scope="local")
+            acc = T.decl_buffer((dim,), "float32", scope="local")
+            greatest[0] = T.float32(masked)
+            total[0] = T.float32(0)
+            for d in T.vectorized(dim):
+                acc[d] = T.float32(0)
+            for i in range(position // page_size - first + 1):
+                page = T.Cast("int64", page_table[sequence, first + i])
+                last = position - (first + i) * page_size
+                for t in T.vectorized(page_size):
+                    scores[t] = T.float32(0)
+                for d in range(dim):
+                    for t in T.vectorized(page_size):
+                        scores[t] = scores[t] + T.Cast("float32", q[token, head, d]) * T.Cast(
+                            "float32", k_pages[layer, page, head // group, d, t]
+                        )
+                for t in T.vectorized(page_size):
+                    scores[t] = T.Select(
+                        (t <= last and t > last - window) if window else t <= last,
+                        scores[t] * T.float32(scale),
+                        T.float32(masked),
+                    )
+                before = greatest[0]
+                for t in range(page_size):
+                    greatest[0] = T.max(greatest[0], scores[t])
+                shrink = T.exp(before - greatest[0])
+                for t in T.vectorized(page_size):
+                    scores[t] = T.exp(scores[t] - greatest[0])
+                total[0] = total[0] * shrink
+                for t in range(page_size):
+                    total[0] = total[0] + scores[t]
+                for d in T.vectorized(dim):
+                    acc[d] = acc[d] * shrink
+                for t in range(T.min(page_size, last + 1)):
+                    for d in T.vectorized(dim):
+                        acc[d] = acc[d] + scores[t] * T.Cast("float32", v_pages[layer, page, head // group, t, d])
+            for d in T.vectorized(dim):
+                out[token, head, d] = T.Cast(dtype, acc[d] / total[0])
+
+    return paged_attention

@@ -1,0 +1,59 @@
+"""Layers. Weights have a storage type; where used they are converted to the type of the input, which the result has."""
+
+from __future__ import annotations
+
+from . import op
+from .module import Module
+from .tensor import Parameter, Tensor
+
+
+class Linear(Module):
+    """``x @ weight.T + bias``; weight [out_features, in_features], bias [out_features]."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: str = "float32"):
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = Parameter((out_features, in_features), dtype)
+        self.bias = Parameter((out_features,), dtype) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return op.linear(x, self.weight, self.bias)
+
+
+class Embedding(Module):
+    """Rows of ``weight`` [num, dim] by integer index; the result has the weight's type."""
+
+    def __init__(self, num: int, dim: int, dtype: str = "float32"):
+        self.num = num
+        self.dim = dim
+        self.weight = Parameter((num, dim), dtype)
+
+    def forward(self, indices: Tensor) -> Tensor:
+        return op.take(self.weight, indices, axis=0)
+
+    def lm_head_forward(self, x: Tensor) -> Tensor:
+        """The table as output head: ``x @ weight.T``."""
+        return op.linear(x, self.weight)
+
+
+class RMSNorm(Module):
+    """``x * weight / sqrt(mean(x^2) + epsilon)`` over the last axis."""
+
+    def __init__(self, hidden_size: int, epsilon: float = 1e-5, dtype: str = "float32"):
+        self.epsilon = epsilon
+        self.weight = Parameter((hidden_size,), dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return op.rms_norm(x, self.weight, epsilon=self.epsilon)
+
+
+class LayerNorm(Module):
+    """``(x - mean) / sqrt(variance + epsilon) * weight + bias`` over the last axis."""
+
+    def __init__(self, hidden_size: int, epsilon: float = 1e-5, bias: bool = True, dtype: str = "float32"):
+        self.epsilon = epsilon
+        self.weight = Parameter((hidden_size,), dtype)
+        self.bias = Parameter((hidden_size,), dtype) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return op.layer_norm(x, self.weight, self.bias, epsilon=self.epsilon)

@@ -1,0 +1,180 @@
+"""What every decoder model's configuration has in common, read from Hugging Face's config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+from mlc_errors import MLCError, UnsupportedError
+from model_zoo.rope import RopeParameters
+
+MAX_PREFILL_CHUNK = 2048
+MAX_BATCH = 128
+SIZE_LIMIT = 1 << 31
+
+# Keys that change what is computed, with the values that do not. A model that knows a key has a field of that name.
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "attention_multiplier": (None,),
+    "attn_logit_softcapping": (None,),
+    "clip_qkv": (None,),
+    "embedding_multiplier": (None, 1.0),
+    "final_logit_softcapping": (None,),
+    "hidden_act": ("silu", "swish"),
+    "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
+    "attention_bias": (None, False),
+    "mlp_bias": (None, False),
+    "add_cross_attention": (None, False),
+    "is_decoder_only": (None, True),
+    "kv_lora_rank": (None,),
+    "logit_scale": (None, 1.0),
+    "logits_scaling": (None, 1.0),
+    "no_rope_layers": (None, []),
+    "num_experts": (None, 0),
+    "num_local_experts": (None, 0),
+    "partial_rotary_factor": (None, 1.0),
+    "quantization_config": (None,),
+    "residual_multiplier": (None, 1.0),
+    "scale_attn_by_inverse_layer_idx": (None, False),
+    "scale_attn_weights": (None, True),
+    "tensor_parallel_shards": (None, 1),
+    "pipeline_parallel_stages": (None, 1),
+    "use_qk_norm": (None, False),
+}
+PARALLEL = {"tensor_parallel_shards": 1, "pipeline_parallel_stages": 1, "disaggregation": False}
+COMMON_KEYS = {"position_embedding_base": "rope_theta", "sliding_window_size": "sliding_window"}
+COMMON_NAMES = {
+    "context_window_size": ("max_sequence_length", "max_position_embeddings"),
+    "sliding_window": ("sliding_window_size",),
+    "rope_theta": ("position_embedding_base",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig:
+    """Sizes of a decoder-only model. Field names are Hugging Face's keys.
+
+    context_window_size: the longest sequence. prefill_chunk_size: the most tokens of one call; max_batch_size: the most
+    sequences of one call. sliding_window: positions that a token sees, None for all of them.
+
+    Of a subclass: ``names`` lists other keys for a field, the first found wins; ``chat_keys`` are the keys of
+    mlc-chat-config.json's model_config, in its order.
+    """
+
+    model_type: ClassVar[str] = ""
+    names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    chat_keys: ClassVar[tuple[str, ...]] = ()
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int = 0
+    head_dim: int = 0
+    tie_word_embeddings: bool = False
+    rope_theta: float = 10000.0
+    rope_scaling: Mapping[str, Any] | None = None
+    sliding_window: int | None = None
+    context_window_size: int = 2048
+    prefill_chunk_size: int = 0
+    max_batch_size: int = MAX_BATCH
+
+    def __post_init__(self) -> None:
+        heads = self.num_attention_heads
+        self._fill("num_key_value_heads", heads)
+        self._fill("head_dim", self.hidden_size // heads if heads else 0)
+        self._fill("prefill_chunk_size", min(self.context_window_size, MAX_PREFILL_CHUNK))
+        self._check_sizes()
+        _ = self.rope
+
+    def _fill(self, name: str, value: Any) -> None:
+        if not getattr(self, name):
+            object.__setattr__(self, name, value)
+
+    def _check_sizes(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.type == "int" and not (isinstance(value, int) and 0 < value < SIZE_LIMIT):
+                raise MLCError(f"{f.name}: got {value!r}; expected a positive integer", where=["config.json"])
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise MLCError(
+                f"num_key_value_heads: got {self.num_key_value_heads}; expected a divisor of num_attention_heads, "
+                f"{self.num_attention_heads}",
+                where=["config.json"],
+            )
+
+    @cached_property
+    def rope(self) -> RopeParameters | None:
+        """The rotary positions; None for a model without them."""
+        return RopeParameters.from_hf(self.head_dim, self.rope_theta, self.rope_scaling, self.context_window_size)
+
+    @classmethod
+    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
+        """From config.json, of transformers 4 or 5, or from the model_config of an mlc-chat-config.json.
+
+        Keys without meaning here are ignored. Raises UnsupportedError for a key that changes the computation in a way
+        that this model does not have, and MLCError for a missing or impossible size.
+        """
+        values = _with_rope_keys(raw)
+        known = {f.name: f for f in fields(cls) if f.init}
+        given = {name: value for name in known if (value := _find(cls, values, name)) is not None}
+        _refuse_unsupported(cls, values, known)
+        required = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
+        missing = [n for n in required if n not in given]
+        if missing:
+            raise MLCError(f"missing key {', '.join(missing)}", where=["config.json"])
+        if given.get("sliding_window", 0) in (-1, 0) or values.get("use_sliding_window") is False:
+            given.pop("sliding_window", None)
+        return cls(**given)
+
+    def chat_model_config(self) -> dict[str, Any]:
+        """The model_config of mlc-chat-config.json, from which ``from_hf`` makes an equal configuration.
+
+        Keys beyond the public ones appear only where they differ from the default.
+        """
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        public = {**values, **PARALLEL, "position_embedding_base": self.rope_theta}
+        public |= {key: values[name] for name, keys in self.names.items() for key in keys}
+        result = {key: public[key] for key in self.chat_keys}
+        told = {COMMON_KEYS.get(key, key) for key in self.chat_keys}
+        told |= {name for name, keys in self.names.items() if set(keys) & set(self.chat_keys)}
+        changed = {f.name for f in fields(self) if values[f.name] != f.default}
+        return result | {f.name: values[f.name] for f in fields(self) if f.name in changed - told}
+
+
+def _find(cls: type[DecoderConfig], values: Mapping[str, Any], name: str) -> Any:
+    for key in (name, *cls.names.get(name, ()), *COMMON_NAMES.get(name, ())):
+        if values.get(key) is not None:
+            return values[key]
+    return None
+
+
+def _with_rope_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """transformers 5 keeps theta, scaling and the rotated share under ``rope_parameters``."""
+    values = dict(raw)
+    rope = raw.get("rope_parameters")
+    if rope is None:
+        return values
+    if not isinstance(rope, Mapping) or any(isinstance(v, Mapping) for v in rope.values()):
+        raise UnsupportedError("rope_parameters: rotary positions differ from layer to layer", where=["config.json"])
+    values["rope_scaling"] = {k: v for k, v in rope.items() if k not in ("rope_theta", "partial_rotary_factor")}
+    for key in ("rope_theta", "partial_rotary_factor"):
+        if key in rope:
+            values[key] = rope[key]
+    return values
+
+
+def _refuse_unsupported(cls: type[DecoderConfig], values: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    renamed = {key for names in cls.names.values() for key in names}
+    for key, neutral in NEUTRAL.items():
+        if key in values and key not in known and key not in renamed and values[key] not in neutral:
+            raise UnsupportedError(
+                f"{key}: got {values[key]!r}; {cls.model_type} models are supported with {neutral[-1]!r} only",
+                where=["config.json"],
+            )
+    layers = values.get("layer_types")
+    if layers and set(layers) not in ({"full_attention"}, {"sliding_attention"}):
+        kinds = ", ".join(sorted(set(layers)))
+        raise UnsupportedError(f"layer_types: got {kinds}; expected the same in all layers", where=["config.json"])

@@ -1,0 +1,101 @@
+"""The functions of every decoder model, declared once: embed, prefill, decode, their batched forms, and sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mlc_compiler.nn import Tensor, op, spec
+from mlc_compiler.nn.kv_cache import KVCacheConfig, PagedKVCache, RopeMode
+from mlc_compiler.tir import te
+from model_zoo.config import DecoderConfig
+
+
+class DecoderModel(Protocol):
+    """What a decoder model offers. B batch, S sequence, D hidden, V vocabulary."""
+
+    def embed(self, input_ids: Tensor) -> Tensor:
+        """int32 [S] -> [S, D]"""
+
+    def forward(self, input_embed: Tensor, cache: PagedKVCache) -> Tensor:
+        """[B, S, D] -> the last hidden states [B, S, D]"""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[B, S, D] -> [B, S, V]"""
+
+
+def kv_cache_config(config: DecoderConfig, dtype: str) -> KVCacheConfig:
+    """The cache of a model, keys and values stored as ``dtype``."""
+    rope = config.rope
+    return KVCacheConfig(
+        num_hidden_layers=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        num_key_value_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        dtype=dtype,
+        rope_mode=RopeMode.NORMAL if rope else RopeMode.NONE,
+        inv_freq=rope.inv_freq if rope else None,
+        attention_factor=rope.attention_factor if rope else 1.0,
+        sliding_window=config.sliding_window,
+    )
+
+
+@dataclass(frozen=True)
+class EntryPoints:
+    """The exported functions of one model. ``dtype``: of embeddings and hidden states; logits are float32."""
+
+    model: Any
+    config: DecoderConfig
+    cache: KVCacheConfig
+    dtype: str
+
+    def embed(self, input_ids: Tensor) -> Tensor:
+        return self.model.embed(input_ids).astype(self.dtype)
+
+    def prefill(self, input_embed: Tensor, cache: PagedKVCache) -> Tensor:
+        hidden = self.model.forward(input_embed, cache)
+        return self._logits(op.tensor_expr_op(_last_token, "last_token", [hidden]))
+
+    def decode(self, input_embed: Tensor, cache: PagedKVCache) -> Tensor:
+        return self._logits(self.model.forward(input_embed, cache))
+
+    def batch_prefill(self, input_embed: Tensor, logit_positions: Tensor, cache: PagedKVCache) -> Tensor:
+        hidden = self.model.forward(input_embed, cache)
+        return self._logits(op.take(hidden, logit_positions, axis=1))
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return self.model.logits(hidden).astype("float32")
+
+    def spec(self) -> spec.ModuleSpec:
+        """All of them, with the greatest values of their symbolic sizes."""
+        bounds = {"seq_len": self.config.prefill_chunk_size, "batch_size": self.config.max_batch_size}
+        positions = {"logit_positions": spec.Tensor(["batch_size"], "int32")}
+
+        def function(call: Any, inputs: Mapping[str, spec.Input]) -> spec.Function:
+            return spec.Function(call, inputs, "packed", bounds)
+
+        return spec.ModuleSpec(
+            {
+                "embed": function(self.embed, {"input_ids": spec.Tensor(["seq_len"], "int32")}),
+                "prefill": function(self.prefill, self._inputs(1, "seq_len")),
+                "decode": function(self.decode, self._inputs(1, 1)),
+                "batch_prefill": function(self.batch_prefill, self._inputs(1, "seq_len", positions)),
+                "batch_decode": function(self.decode, self._inputs("batch_size", 1)),
+                "batch_verify": function(self.decode, self._inputs(1, "seq_len")),
+            }
+        )
+
+    def _inputs(
+        self, batch: int | str, length: int | str, more: Mapping[str, spec.Input] | None = None
+    ) -> dict[str, spec.Input]:
+        tokens = length if batch == 1 else batch
+        embed = spec.Tensor([batch, length, self.config.hidden_size], self.dtype)
+        return {"input_embed": embed, **(more or {}), "cache": self.cache.spec(tokens)}
+
+
+def _last_token(hidden: te.Tensor) -> te.Tensor:
+    b, s, d = hidden.shape
+    return te.compute((b, 1, d), lambda i, _, k: hidden[i, s - 1, k], name="last_token")
+
+

@@ -1,0 +1,103 @@
+"""Rotary positions: the angle per position of every pair of elements, as Hugging Face's configurations define it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import MLCError, UnsupportedError
+
+KINDS = ("default", "linear", "llama3", "yarn")
+
+
+@dataclass(frozen=True, eq=False)
+class RopeParameters:
+    """inv_freq: float32 [R/2], radians per position of pair i. attention_factor: multiplies cosines and sines."""
+
+    inv_freq: np.ndarray
+    attention_factor: float = 1.0
+
+    @staticmethod
+    def from_hf(
+        rotary_dim: int, theta: float, scaling: Mapping[str, Any] | None, max_position_embeddings: int
+    ) -> RopeParameters:
+        """From ``rope_theta`` and ``rope_scaling`` (``type`` or ``rope_type``: default, linear, llama3, yarn).
+
+        Raises UnsupportedError for another kind, MLCError for a missing number.
+        """
+        scaling = dict(scaling or {})
+        kind = scaling.get("rope_type") or scaling.get("type") or "default"
+        if kind not in KINDS:
+            raise UnsupportedError(
+                f"rope_scaling: got type {kind!r}; expected one of {', '.join(KINDS)}", where=["config.json"]
+            )
+        base = _frequencies(rotary_dim, theta)
+        if kind == "linear":
+            return RopeParameters(base / np.float32(_number(scaling, "factor")))
+        if kind == "llama3":
+            return RopeParameters(_llama3(base, scaling))
+        if kind == "yarn":
+            return _yarn(rotary_dim, theta, scaling, max_position_embeddings)
+        return RopeParameters(base)
+
+
+def _number(scaling: Mapping[str, Any], key: str, default: float | None = None) -> float:
+    value = scaling.get(key, default)
+    if value is None:
+        value = default
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise MLCError(f"rope_scaling.{key}: got {value!r}; expected a number", where=["config.json"])
+    return float(value)
+
+
+def _powers(rotary_dim: int, theta: float) -> np.ndarray:
+    exponents = np.arange(0, rotary_dim, 2, dtype=np.float32) / np.float32(rotary_dim)
+    return np.power(np.float32(theta), exponents)
+
+
+def _frequencies(rotary_dim: int, theta: float) -> np.ndarray:
+    """``theta ** (-2 i / R)`` in float32 (Su et al. 2021)."""
+    return np.float32(1) / _powers(rotary_dim, theta)
+
+
+def _llama3(base: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:
+    """Long wavelengths are stretched by ``factor``, short ones kept, those between interpolated (Llama 3.1)."""
+    factor, context = _number(scaling, "factor"), _number(scaling, "original_max_position_embeddings")
+    low, high = _number(scaling, "low_freq_factor"), _number(scaling, "high_freq_factor")
+    wavelength = np.float32(2 * math.pi) / base
+    smooth = np.clip((np.float32(context) / wavelength - np.float32(low)) / np.float32(high - low), 0, 1)
+    return (np.float32(1) - smooth) * base / np.float32(factor) + smooth * base
+
+
+def _yarn(rotary_dim: int, theta: float, scaling: Mapping[str, Any], max_positions: int) -> RopeParameters:
+    """Pairs that turn often keep their angle, slow ones are stretched, a ramp between (Peng et al. 2023)."""
+    original = _number(scaling, "original_max_position_embeddings", max_positions)
+    factor = _number(scaling, "factor", max_positions / original)
+    bounds = [
+        rotary_dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+        for turns in (_number(scaling, "beta_fast", 32), _number(scaling, "beta_slow", 1))
+    ]
+    if scaling.get("truncate", True):
+        bounds = [math.floor(bounds[0]), math.ceil(bounds[1])]
+    low, high = max(bounds[0], 0), min(bounds[1], rotary_dim - 1)
+    high += 0.001 if low == high else 0
+    ramp = np.clip((np.arange(rotary_dim // 2, dtype=np.float32) - np.float32(low)) / np.float32(high - low), 0, 1)
+    powers = _powers(rotary_dim, theta)
+    keep = np.float32(1) - ramp
+    stretched, kept = np.float32(1) / (np.float32(factor) * powers), np.float32(1) / powers
+    return RopeParameters(stretched * (np.float32(1) - keep) + kept * keep, _yarn_attention_factor(scaling, factor))
+
+
+def _yarn_attention_factor(scaling: Mapping[str, Any], factor: float) -> float:
+    def magnitude(weight: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+    if scaling.get("attention_factor") is not None:
+        return _number(scaling, "attention_factor")
+    if scaling.get("mscale") and scaling.get("mscale_all_dim"):
+        return magnitude(_number(scaling, "mscale")) / magnitude(_number(scaling, "mscale_all_dim"))
+    return magnitude(1.0)
