@@ -10,12 +10,10 @@ from typing import Any
 from ..ir.expr import PrimExpr
 from ..ir.module import GlobalVar
 from ..relax import nodes as rx
+from .legalize import VIEW_OPERATORS
 
 # Operators that are kept although nothing reads their result.
 IMPURE_OPS = frozenset({"call_tir_inplace", "call_inplace_packed", "call_packed", "print", "assert_op"})
-
-# Operators whose result may be the same memory as their argument.
-VIEW_OPS = ("reshape", "expand_dims", "squeeze", "flatten")
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class Mutations:
         self.parents: dict[int, int] = {}
         writes: list[tuple[rx.Var, int]] = []
         for position, binding in enumerate(bindings):
-            if isinstance(binding.value, rx.Var | rx.Tuple | rx.TupleGetItem) or is_op(binding.value, *VIEW_OPS):
+            if isinstance(binding.value, rx.Var | rx.Tuple | rx.TupleGetItem) or is_op(binding.value, *VIEW_OPERATORS):
                 self._alias(binding.var, used_vars(binding.value))
             elif not is_pure(binding.value, functions):
                 written = _written(binding.value)
