@@ -49,6 +49,17 @@ class Match:
     conversation: Conversation
     differs: tuple[str, ...] = ()
 
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know of it."""
+        if self.conversation.name == "LM":
+            return ["the checkpoint has no chat template: prompts are continued as they are"]
+        if not self.differs:
+            return []
+        name = self.conversation.name or "derived"
+        probes = ", ".join(self.differs)
+        return [f"engines that read conv_template ({name}) instead of chat_template.jinja render otherwise: {probes}"]
+
 
 def match_conversation(checkpoint: Checkpoint) -> Match:
     """The template to record. MLCError when the checkpoint's template fails on a plain question."""

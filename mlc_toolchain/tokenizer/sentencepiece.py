@@ -118,6 +118,7 @@ def _model(m: SentencePieceModel, vocab: Mapping[str, int], where: str) -> dict[
 
 
 def _text_cleaning(m: SentencePieceModel) -> list[dict[str, Any]]:
+    """Character normalization and removal of extra spaces."""
     steps = []
     if m.charsmap:
         encoded = base64.b64encode(m.charsmap).decode()

@@ -1,0 +1,88 @@
+"""`mlc_cli gen_config`: a checkpoint's configuration, conversation format and tokenizer into a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mlc_cli import console
+from mlc_cli.options import (
+    json_option,
+    model_type_option,
+    output_folder_option,
+    quantization_option,
+    source_argument,
+)
+
+_SIZES = {
+    "context_window_size": "Longest sequence, in tokens.",
+    "sliding_window_size": "Tokens that attention looks back, in models with a sliding window.",
+    "prefill_chunk_size": "Tokens of a prompt that are processed at once.",
+    "attention_sink_size": "First tokens that a sliding window keeps.",
+    "tensor_parallel_shards": "Devices that share every layer.",
+    "pipeline_parallel_stages": "Devices that share the layers among them.",
+}
+
+
+def _size_options(command: click.Command) -> click.Command:
+    """One integer option for every size."""
+    for name, summary in reversed(_SIZES.items()):
+        command = click.option("--" + name.replace("_", "-"), type=int, metavar="N", help=summary)(command)
+    return command
+
+
+@click.command("gen_config")
+@source_argument
+@quantization_option
+@model_type_option
+@click.option(
+    "--conv-template",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="Conversation format; auto takes the checkpoint's own.",
+)
+@_size_options
+@click.option(
+    "--max-batch-size", type=int, default=128, show_default=True, metavar="N", help="Sequences decoded together."
+)
+@click.option("--memory", metavar="SIZE", help="Report the largest batch that fits this memory, such as 8GiB.")
+@click.option(
+    "--skip-template-check", is_flag=True, help="Record a named template although the tokenizer lacks its tokens."
+)
+@output_folder_option
+@json_option
+def gen_config(
+    source: str,
+    quantization: str,
+    model_type: str,
+    conv_template: str,
+    max_batch_size: int,
+    memory: str | None,
+    skip_template_check: bool,
+    output: Path,
+    as_json: bool,
+    **sizes: int | None,
+) -> None:
+    """Write mlc-chat-config.json and the tokenizer files of MODEL to DIR.
+
+    MODEL is a Hugging Face folder, its config.json, a .gguf file, a preset, or HF://owner/name.
+    """
+    from mlc_toolchain.gen_config import GenConfigOptions
+    from mlc_toolchain.gen_config import gen_config as run
+    from mlc_toolchain.model_sizes import SizeOverrides
+
+    report = run(
+        GenConfigOptions(
+            source=source,
+            quantization=quantization,
+            output=output,
+            model_type=model_type,
+            conv_template=conv_template,
+            sizes=SizeOverrides(max_batch_size=max_batch_size, **sizes),
+            memory=memory,
+            check_template=not skip_template_check,
+        )
+    )
+    console.show(report, as_json)

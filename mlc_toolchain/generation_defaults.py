@@ -1,0 +1,96 @@
+"""Sampling defaults and special ids, from generation_config.json, config.json and the tokenizer, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlc_errors import MLCError
+from mlc_toolchain.chat_config import is_id, is_number
+from mlc_toolchain.tokenizer.files import TokenizerFiles
+
+# name -> (default, what is allowed, check)
+_SAMPLING: dict[str, tuple[float, str, Callable[[float], bool]]] = {
+    "temperature": (1.0, "a number of at least 0", lambda v: v >= 0),
+    "presence_penalty": (0.0, "a number from -2 to 2", lambda v: -2 <= v <= 2),
+    "frequency_penalty": (0.0, "a number from -2 to 2", lambda v: -2 <= v <= 2),
+    "repetition_penalty": (1.0, "a number above 0", lambda v: v > 0),
+    "top_p": (1.0, "a number above 0, up to 1", lambda v: 0 < v <= 1),
+}
+_IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+@dataclass(frozen=True)
+class GenerationDefaults:
+    """sampling: temperature, penalties, top_p. eos_token_ids: every id that ends an answer. notes: for the user."""
+
+    sampling: Mapping[str, float]
+    pad_token_id: int
+    bos_token_id: int
+    eos_token_ids: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def eos_token_id(self) -> int | tuple[int, ...]:
+        """As mlc-chat-config.json has it: one id, or a list."""
+        return self.eos_token_ids[0] if len(self.eos_token_ids) == 1 else self.eos_token_ids
+
+
+def generation_defaults(
+    generation_config: Mapping[str, Any], config: Mapping[str, Any], tokenizer: TokenizerFiles
+) -> GenerationDefaults:
+    """Look everything up; config is config.json. MLCError for a value that no model can have."""
+    files = {"generation_config.json": generation_config, "config.json": config}
+    sampling = {name: _sampling(name, files) for name in _SAMPLING}
+    found = {name: _ids(name, files) for name in _IDS}
+    ids = {name: [i for i in given if i < tokenizer.active_vocab_size] for name, given in found.items()}
+    eos = tokenizer.token("eos_token")
+    eos_id = None if eos is None else tokenizer.tokenizer.token_to_id(eos)
+    all_eos = list(dict.fromkeys([*ids["eos_token_id"], *([] if eos_id is None else [eos_id])]))
+    return GenerationDefaults(
+        sampling,
+        pad_token_id=_first(ids["pad_token_id"], tokenizer, "pad_token"),
+        bos_token_id=_first(ids["bos_token_id"], tokenizer, "bos_token"),
+        eos_token_ids=tuple(all_eos or [_IDS["eos_token_id"]]),
+        notes=tuple(
+            f"{name} {i} is left out: the tokenizer has the ids 0 to {tokenizer.active_vocab_size - 1}"
+            for name, given in found.items()
+            for i in given
+            if i not in ids[name]
+        ),
+    )
+
+
+def _sampling(name: str, files: Mapping[str, Mapping[str, Any]]) -> float:
+    default, allowed, valid = _SAMPLING[name]
+    for file, values in files.items():
+        value = values.get(name)
+        if value is None:
+            continue
+        if not is_number(value) or not valid(value):
+            raise MLCError(f"{name} is {str(value)[:80]}; expected {allowed}", where=[file])
+        return float(value)
+    return default
+
+
+def _ids(name: str, files: Mapping[str, Mapping[str, Any]]) -> Sequence[int]:
+    """The ids of the first file that has some; a negative one stands for none."""
+    for file, values in files.items():
+        value = values.get(name)
+        given = [v for v in (value if isinstance(value, list) else [value]) if v is not None]
+        ids = [v for v in given if not (type(v) is int and v < 0)]
+        wrong = [v for v in ids if not is_id(v)]
+        if wrong:
+            raise MLCError(f"{name} is {str(value)[:80]}; expected a token id or a list of them", where=[file])
+        if ids:
+            return ids
+    return []
+
+
+def _first(ids: Sequence[int], tokenizer: TokenizerFiles, key: str) -> int:
+    if ids:
+        return ids[0]
+    text = tokenizer.token(key)
+    token_id = None if text is None else tokenizer.tokenizer.token_to_id(text)
+    return _IDS[f"{key}_id"] if token_id is None else token_id

@@ -1,0 +1,40 @@
+"""What a model takes at run time: weights, KV cache, and how many full contexts fit into a given memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from mlc_errors import UsageError
+from mlc_toolchain.model_sizes import ModelSizes
+
+_UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes. kv_full_context_bytes: of one sequence. largest_batch: sequences of full context beside the weights."""
+
+    weight_bytes: int
+    kv_bytes_per_token: int
+    kv_full_context_bytes: int
+    largest_batch: int | None
+
+
+def estimate_memory(sizes: ModelSizes, memory: int | None = None) -> MemoryEstimate:
+    """Estimate; largest_batch only when `memory` (bytes) is given, at most the model's max_batch_size."""
+    full = sizes.kv_bytes_per_token * sizes.kv_tokens
+    batch = None
+    if memory is not None:
+        free = max(memory - sizes.weight_bytes, 0)
+        batch = min(free // full, sizes.get("max_batch_size", 1)) if full else sizes.get("max_batch_size", 1)
+    return MemoryEstimate(sizes.weight_bytes, sizes.kv_bytes_per_token, full, batch)
+
+
+def parse_bytes(text: str) -> int:
+    """ "8GiB" -> 8589934592, "500 MB" -> 500000000, "1024" -> 1024. UsageError otherwise."""
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
+    if found is None or (found[3] and not found[2]):
+        raise UsageError(f"not an amount of memory: got {text[:40]!r}; expected a number with a unit, such as 8GiB")
+    base = 1024 if found[3] else 1000
+    return int(float(found[1]) * base ** _UNITS[found[2].lower()])

@@ -1,0 +1,126 @@
+"""A model's sizes as mlc-chat-config.json records them, with the user's overrides, and the bytes that they imply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+from mlc_errors import UsageError
+from mlc_toolchain.convert_weight import ModelWeights, describe_model
+from mlc_toolchain.readers.base import DTYPES
+from model_zoo import registry
+from quantization.schemes import Scheme
+
+
+@dataclass(frozen=True)
+class SizeOverrides:
+    """Sizes that replace the model's own; None leaves one as it is. In tokens, sequences and devices."""
+
+    context_window_size: int | None = None
+    sliding_window_size: int | None = None
+    prefill_chunk_size: int | None = None
+    attention_sink_size: int | None = None
+    tensor_parallel_shards: int | None = None
+    pipeline_parallel_stages: int | None = None
+    max_batch_size: int | None = 128
+
+
+@dataclass(frozen=True)
+class ModelSizes:
+    """model_config: the architecture's part of mlc-chat-config.json, its keys in the public order. notes: for the user.
+
+    kv_tokens: how many tokens of one sequence the KV cache keeps.
+    """
+
+    model_type: str
+    model_config: Mapping[str, Any]
+    vocab_size: int
+    weight_bytes: int
+    kv_bytes_per_token: int
+    notes: tuple[str, ...] = ()
+
+    def get(self, key: str, default: int) -> int:
+        """A size of model_config, `default` when the architecture has none or leaves it open."""
+        value = self.model_config.get(key)
+        return default if value is None else value
+
+    @property
+    def kv_tokens(self) -> int:
+        window = self.get("sliding_window_size", -1)
+        context = self.get("context_window_size", -1)
+        return min(window, context) if window > 0 and context > 0 else max(window, context, 0)
+
+
+def model_sizes(config: Mapping[str, Any], model_type: str, scheme: Scheme, overrides: SizeOverrides) -> ModelSizes:
+    """Sizes of the model that a Hugging Face config describes. UsageError for an override that it cannot take."""
+    weights = describe_model(config, model_type, scheme)
+    architecture = registry.get(weights.model_type)
+    model = architecture.config.from_hf(config)
+    own = architecture.chat_model_config(model)
+    sizes, notes = _override(weights.model_type, own, overrides)
+    kv_values = 2 * model.num_hidden_layers * model.num_key_value_heads * model.head_dim
+    return ModelSizes(
+        weights.model_type,
+        sizes,
+        model.vocab_size,
+        _weight_bytes(weights, scheme),
+        kv_values * (2 if scheme.model_dtype == "float16" else 4),
+        notes,
+    )
+
+
+def _override(
+    model_type: str, own: Mapping[str, Any], overrides: SizeOverrides
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    given = {key: value for key, value in asdict(overrides).items() if value is not None}
+    for key, value in given.items():
+        _check_override(model_type, own, key, value)
+    sizes = dict(own) | given
+    notes = []
+    context, chunk = sizes.get("context_window_size", -1), sizes.get("prefill_chunk_size", -1)
+    if 0 < context < chunk:
+        if overrides.prefill_chunk_size is not None:
+            raise _refused("prefill_chunk_size", chunk, f"at most the context window of {context} tokens")
+        sizes["prefill_chunk_size"] = context
+    if context > own.get("context_window_size", context):
+        trained = own["context_window_size"]
+        notes.append(f"a context of {context} tokens is beyond the {trained} that the model is configured for")
+    return sizes, tuple(notes)
+
+
+def _check_override(model_type: str, own: Mapping[str, Any], key: str, value: int) -> None:
+    if key not in own:
+        known = [_flag(name) for name in asdict(SizeOverrides()) if name in own]
+        raise UsageError(f"{_flag(key)} cannot be set: {model_type} has no {key}; it takes {', '.join(known)}")
+    lowest = 0 if key == "attention_sink_size" else 1
+    if not lowest <= value < 2**31:
+        raise _refused(key, value, f"at least {lowest}")
+    if key == "tensor_parallel_shards":
+        for heads in ("num_attention_heads", "num_key_value_heads"):
+            if own.get(heads, value) % value:
+                raise _refused(key, value, f"a divisor of {heads}, {own[heads]}")
+    if key == "pipeline_parallel_stages" and value > own.get("num_hidden_layers", value):
+        raise _refused(key, value, f"at most the {own['num_hidden_layers']} layers")
+
+
+def _refused(key: str, value: int, expected: str) -> UsageError:
+    return UsageError(f"{_flag(key)} is {value}; expected {expected}")
+
+
+def _flag(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def _weight_bytes(weights: ModelWeights, scheme: Scheme) -> int:
+    plain = DTYPES[scheme.model_dtype].itemsize
+    total = 0
+    for name, shape in weights.parameters.items():
+        if name not in weights.quantized:
+            total += prod(shape) * plain
+            continue
+        *rows, inputs = shape
+        words, groups = scheme.words(inputs), scheme.groups(inputs)
+        total += prod(rows) * (words * DTYPES[scheme.storage_dtype].itemsize + groups * plain)
+    return total
