@@ -7,15 +7,18 @@ from pathlib import Path, PureWindowsPath
 
 import numpy as np
 
+from mlc_errors import UsageError
 from mlc_toolchain.readers.base import MAX_TENSORS, CheckpointError, CheckpointReader, TensorInfo, shown
 from mlc_toolchain.readers.bounded_json import MAX_INDEX_BYTES, read_json_object
 from mlc_toolchain.readers.safetensors import SafetensorsReader
+from mlc_toolchain.readers.torch_bin import TorchReader
 
 # Format name -> (index file, single file, reader). The first that a folder has is taken.
 FORMATS: dict[str, tuple[str, str, Callable[[Path], CheckpointReader]]] = {
     "safetensors": ("model.safetensors.index.json", "model.safetensors", SafetensorsReader),
+    "pytorch": ("pytorch_model.bin.index.json", "pytorch_model.bin", TorchReader),
 }
-FORMAT_ALIASES = {"huggingface-safetensor": "safetensors"}
+FORMAT_ALIASES = {"huggingface-safetensor": "safetensors", "huggingface-torch": "pytorch"}
 
 
 class ShardedReader(CheckpointReader):
@@ -53,6 +56,9 @@ class ShardedReader(CheckpointReader):
 def open_checkpoint(folder: Path, source_format: str = "auto") -> CheckpointReader:
     """Open the weights in ``folder``. Raises CheckpointError when there are none or a file is missing or damaged."""
     wanted = FORMAT_ALIASES.get(source_format, source_format)
+    if wanted not in ("auto", *FORMATS):
+        names = ", ".join(["auto", *FORMATS, *FORMAT_ALIASES])
+        raise UsageError(f"unknown source format: got {source_format!r}; expected one of {names}")
     formats = FORMATS if wanted == "auto" else {wanted: FORMATS[wanted]}
     for index, single, open_file in formats.values():
         if (folder / index).is_file():
