@@ -41,6 +41,10 @@ class ShapeStructInfo(StructInfo):
     values: tuple[PrimExpr, ...] | None
     ndim: int = -1
 
+    def __post_init__(self) -> None:
+        if self.values is not None:
+            object.__setattr__(self, "ndim", len(self.values))
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PrimStructInfo(StructInfo):
@@ -78,12 +82,16 @@ class Var(Expr):
 class Constant(Expr):
     """A tensor known at compile time."""
 
+    not_compared: ClassVar[tuple[str, ...]] = ("struct_info",)
+
     data: np.ndarray
     struct_info: StructInfo | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ShapeExpr(Expr):
+    not_compared: ClassVar[tuple[str, ...]] = ("struct_info",)
+
     values: tuple[PrimExpr, ...]
     struct_info: StructInfo | None = None
 
@@ -92,30 +100,40 @@ class ShapeExpr(Expr):
 class PrimValue(Expr):
     """A scalar (symbolic or constant) as a graph value."""
 
+    not_compared: ClassVar[tuple[str, ...]] = ("struct_info",)
+
     value: PrimExpr
     struct_info: StructInfo | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StringImm(Expr):
+    not_compared: ClassVar[tuple[str, ...]] = ("struct_info",)
+
     value: str
     struct_info: StructInfo | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DataTypeImm(Expr):
+    not_compared: ClassVar[tuple[str, ...]] = ("struct_info",)
+
     value: str
     struct_info: StructInfo | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tuple(Expr):
+    not_compared: ClassVar[tuple[str, ...]] = ("struct_info",)
+
     fields: tuple[Expr, ...]
     struct_info: StructInfo | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TupleGetItem(Expr):
+    not_compared: ClassVar[tuple[str, ...]] = ("struct_info",)
+
     tuple_value: Expr
     index: int
     struct_info: StructInfo | None = None
@@ -174,6 +192,17 @@ class BindingBlock:
         return tuple(b.var for b in self.bindings if not b.var.dataflow) if self.dataflow else ()
 
 
+def _joined(blocks: tuple[BindingBlock, ...]) -> tuple[BindingBlock, ...]:
+    """Blocks in normal form: a plain block is not empty, and no other plain block is beside it."""
+    result: list[BindingBlock] = []
+    for block in blocks:
+        if not block.dataflow and result and not result[-1].dataflow:
+            result[-1] = BindingBlock(result[-1].bindings + block.bindings)
+        elif block.dataflow or block.bindings:
+            result.append(block)
+    return tuple(result)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Function:
     """A graph function: parameters, blocks of bindings, the value returned.
@@ -182,12 +211,17 @@ class Function:
     sizes by name), ``Primitive`` (a fused group), ``global_symbol``.
     """
 
+    is_closed: ClassVar[bool] = True
+
     params: tuple[Var, ...]
     blocks: tuple[BindingBlock, ...]
     ret: Expr
     ret_info: StructInfo | None = None
     attrs: Mapping[str, Any] = field(default_factory=dict)
     is_pure: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", _joined(self.blocks))
 
     def with_attr(self, key: str, value: Any) -> Function:
         return replace(self, attrs={**self.attrs, key: value})

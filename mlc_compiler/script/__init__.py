@@ -1,1 +1,10 @@
 """Text form of the IR: printer, parser, verifier; the names ``I``, ``T``, ``R`` for decorated Python source."""
+
+from __future__ import annotations
+
+from .namespace import I, R, T
+from .parser import parse
+from .printer import ScriptText, script, to_text
+from .source import ScriptError
+
+__all__ = ["I", "R", "ScriptError", "ScriptText", "T", "parse", "script", "to_text"]

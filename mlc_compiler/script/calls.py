@@ -6,7 +6,7 @@ UNARY = frozenset(
     """abs acos acosh asin asinh atan atanh ceil cos cosh erf exp exp10 exp2 fabs floor log log10 log1p log2 nearbyint
     popcount clz round rsqrt sigmoid sin sinh sqrt tan tanh trunc likely""".split()
 )
-BINARY = frozenset({"atan2", "copysign", "fmod", "hypot", "ldexp", "nextafter", "pow", "truncmod"})
+BINARY = frozenset({"atan2", "copysign", "fmod", "hypot", "ldexp", "nextafter", "pow"})
 PREDICATES = frozenset({"isfinite", "isinf", "isnan"})
 FMA = "fma"
 IF_THEN_ELSE = "if_then_else"

@@ -1,0 +1,147 @@
+"""The names that TVMScript written as Python source imports: ``I``, ``T``, ``R``.
+
+    @T.prim_func
+    def double(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi] = A[vi] * scale          # scale: a Python number of the surrounding code
+
+``T.prim_func``, ``R.function`` and ``I.ir_module`` read the source of what they decorate and return the PrimFunc,
+Function or IRModule. Every other name exists only so that Python can evaluate annotations; it computes nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import FrameType, FunctionType
+from typing import Any
+
+from mlc_errors import MLCError
+
+from ..ir.module import IRModule
+from ..relax.nodes import Function
+from ..tir.nodes import PrimFunc
+from .parser import ScriptParser, surroundings
+from .scope import Namespace, Surroundings
+from .source import Source
+
+
+class Placeholder:
+    """Stands for any name of the language in code that Python evaluates; calls and indexing give it back."""
+
+    def __init__(self, path: str):
+        self._path = path
+
+    def __getattr__(self, name: str) -> Placeholder:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Placeholder(f"{self._path}.{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Placeholder:
+        return self
+
+    def __getitem__(self, index: Any) -> Placeholder:
+        return self
+
+    def __repr__(self) -> str:
+        return self._path
+
+
+class _TensorNamespace(Placeholder):
+    def prim_func(
+        self,
+        func: FunctionType | None = None,
+        *,
+        private: bool = False,
+        root: bool = True,
+        s_tir: bool = True,
+        check_well_formed: bool = True,
+    ) -> Any:
+        """Decorator: the tensor function of a Python definition. ``private``: without ``global_symbol``.
+
+        ``root=False``: blocks get no root block around them. The other options are accepted and mean nothing.
+        """
+        return _decorate(func, sys._getframe(1))
+
+
+class _GraphNamespace(Placeholder):
+    def function(
+        self,
+        func: FunctionType | None = None,
+        *,
+        private: bool = False,
+        pure: bool = True,
+        check_well_formed: bool = True,
+    ) -> Any:
+        """Decorator: the graph function of a Python definition. ``pure=False``: it may have side effects."""
+        return _decorate(func, sys._getframe(1))
+
+
+class _ModuleNamespace(Placeholder):
+    def ir_module(self, cls: type | None = None, *, check_well_formed: bool = True) -> Any:
+        """Decorator: the IRModule of a class whose methods are tensor and graph functions."""
+        frame = sys._getframe(1)
+        return _module(cls, frame) if cls is not None else lambda c: _module(c, frame)
+
+
+def _decorate(func: FunctionType | None, frame: FrameType) -> Any:
+    read: Callable[[FunctionType], Any] = lambda f: f if _is_in_class(f) else _function(f, frame)  # noqa: E731
+    return read(func) if func is not None else read
+
+
+def _is_in_class(func: FunctionType) -> bool:
+    """Functions in the body of a class are left for ``I.ir_module`` to read."""
+    outer = func.__qualname__.rpartition(".")[0]
+    return bool(outer) and not outer.endswith("<locals>")
+
+
+def _source(obj: Any) -> Source:
+    try:
+        lines, first = inspect.getsourcelines(obj)
+        name = inspect.getsourcefile(obj) or "<script>"
+    except (OSError, TypeError) as error:
+        raise MLCError(
+            f"cannot read the source of {obj.__name__!r}: {error}",
+            hint="put it in a file, or give the text to mlc_compiler.parse",
+        ) from error
+    return Source.dedented("".join(lines), name, first)
+
+
+def _values(frame: FrameType, *functions: FunctionType) -> Mapping[str, Any]:
+    """The Python variables that the source can see."""
+    values: dict[str, Any] = {**frame.f_globals, **frame.f_locals}
+    for function in functions:
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+            values.setdefault(name, cell.cell_contents)
+    return values
+
+
+def _around(values: Mapping[str, Any]) -> Surroundings:
+    around = surroundings([], values)
+    aliases = {name: Namespace(v._path) for name, v in values.items() if isinstance(v, Placeholder)}
+    return replace(around, namespaces={**around.namespaces, **aliases})
+
+
+def _function(func: FunctionType, frame: FrameType) -> PrimFunc | Function:
+    source = _source(func)
+    node = source.parse().body[0]
+    assert isinstance(node, ast.FunctionDef)
+    return ScriptParser(source).function(node, _around(_values(frame, func)))
+
+
+def _module(cls: type, frame: FrameType) -> IRModule:
+    source = _source(cls)
+    node = source.parse().body[0]
+    assert isinstance(node, ast.ClassDef)
+    functions = [f for f in vars(cls).values() if isinstance(f, FunctionType)]
+    return ScriptParser(source).module(node, _around(_values(frame, *functions)))
+
+
+I = _ModuleNamespace("I")  # noqa: E741
+T = _TensorNamespace("T")
+R = _GraphNamespace("R")

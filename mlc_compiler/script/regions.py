@@ -1,0 +1,38 @@
+"""Slices of buffers, as ``T.reads`` and ``T.writes`` spell regions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir.expr import BinaryOp, IntImm, PrimExpr, binary, const, is_const
+from ..ir.simplify import key
+from ..tir.nodes import Buffer, BufferLoad, BufferRegion, Range
+
+
+def _extent(low: PrimExpr, high: PrimExpr) -> PrimExpr:
+    """The length of ``low:high``, taken from the text where it is written ``low:low + extent``."""
+    if is_const(low, 0):
+        return high
+    if isinstance(high, BinaryOp) and high.op == "+" and key(high.a) == key(low):
+        return high.b
+    return binary("-", high, low)
+
+
+def index_or_range(low: PrimExpr | None, high: PrimExpr | None, size: PrimExpr | None) -> Range:
+    """The range of a slice; a missing bound is the buffer's."""
+    if high is None:
+        if size is None:
+            raise ValueError("more indices than the buffer has axes")
+        high = size
+    low = low if low is not None else const(0, high.dtype)
+    return Range(low, _extent(low, high))
+
+
+def region_from_indices(buffer: Buffer, items: Sequence[PrimExpr | Range]) -> BufferRegion:
+    """Indices and ranges as a region; an index is a range of length one."""
+    return BufferRegion(buffer, tuple(i if isinstance(i, Range) else Range(i, IntImm(1, i.dtype)) for i in items))
+
+
+def as_region(access: BufferLoad | BufferRegion) -> BufferRegion:
+    """A region as it is, an element as the region of that element."""
+    return region_from_indices(access.buffer, access.indices) if isinstance(access, BufferLoad) else access

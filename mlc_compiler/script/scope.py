@@ -1,0 +1,129 @@
+"""What a name stands for at some point of the text."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..ir.expr import Var
+from ..ir.module import GlobalVar
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """A dotted name below ``T``, ``R`` or ``I``, such as ``T.axis.remap``."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class ModuleName:
+    """The module that is being defined: ``cls`` or its class name; its attributes are the functions."""
+
+
+PYTHON_VALUES = (bool, int, float, str, tuple, list, dict, type(None), np.generic, np.ndarray)
+
+NAMESPACES: Mapping[str, Namespace] = {
+    "T": Namespace("T"),
+    "R": Namespace("R"),
+    "I": Namespace("I"),
+    "relax": Namespace("R"),
+    "range": Namespace("T.range"),
+    "Tensor": Namespace("R.Tensor"),
+    "Object": Namespace("R.Object"),
+    "meta": Namespace("metadata"),
+    "metadata": Namespace("metadata"),
+    "float": Namespace("float"),
+    "int": Namespace("int"),
+    "len": Namespace("len"),
+    "min": Namespace("T.min"),
+    "max": Namespace("T.max"),
+}
+_IMPORTED = {"tir": "T", "tirx": "T", "T": "T", "relax": "R", "R": "R", "ir": "I", "I": "I"}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What encloses the functions: import aliases, free symbolic sizes, functions of the module, Python variables."""
+
+    namespaces: Mapping[str, Namespace]
+    type_vars: frozenset[str] = frozenset()
+    functions: frozenset[str] = frozenset()
+    module_names: frozenset[str] = frozenset()
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def lookup(self, name: str) -> Any:
+        """The value of a name that no function defines; None when there is none."""
+        if name in self.functions:
+            return GlobalVar(name)
+        if name in self.module_names:
+            return ModuleName()
+        if name in self.values and isinstance(self.values[name], PYTHON_VALUES):
+            return self.values[name]
+        return self.namespaces.get(name)
+
+
+def import_aliases(node: ast.stmt) -> dict[str, Namespace]:
+    """The namespaces that an import statement names: ``from tvm.script import tir as T`` and its kin."""
+    if not isinstance(node, ast.ImportFrom):
+        return {}
+    return {a.asname or a.name: Namespace(_IMPORTED[a.name]) for a in node.names if a.name in _IMPORTED}
+
+
+class Scope:
+    """Names defined inside a function, suite by suite; ``symbols`` hold for the whole function."""
+
+    def __init__(self, around: Surroundings):
+        self.around = around
+        self.symbols: dict[str, Var] = {}
+        self.notes: dict[str, str] = {}
+        """Why a name that one might expect is unknown."""
+        self._frames: list[dict[str, Any]] = [{}]
+        self._loops: list[int] = []
+
+    def define(self, name: str, value: Any) -> None:
+        self._frames[-1][name] = value
+
+    def symbol(self, name: str, dtype: str = "int64") -> Var:
+        """The symbolic size called ``name``, made at its first mention."""
+        return self.symbols.setdefault(name, Var(name, dtype))
+
+    def find(self, name: str) -> tuple[bool, Any]:
+        """Whether ``name`` means something here, and what."""
+        for frame in reversed(self._frames):
+            if name in frame:
+                return True, frame[name]
+        if name in self.symbols:
+            return True, self.symbols[name]
+        if name in self.around.type_vars:
+            return True, self.symbol(name)
+        value = self.around.lookup(name)
+        known = value is not None or name in self.around.values
+        return known, value
+
+    def is_loop_carried(self, name: str) -> bool:
+        """Whether ``name`` was defined outside the innermost loop, so that assigning it inside cannot update it."""
+        inside = self._frames[self._loops[-1] :] if self._loops else self._frames
+        return any(name in f for f in self._frames) and not any(name in f for f in inside)
+
+    def similar(self, name: str) -> str | None:
+        names = [n for f in self._frames for n in f] + [*self.symbols, *self.around.functions]
+        close = difflib.get_close_matches(name, names, 1)
+        return f"did you mean {close[0]!r}?" if close else None
+
+    @contextmanager
+    def nested(self, loop: bool = False) -> Iterator[None]:
+        """A suite whose definitions end with it. ``loop``: its statements run more than once."""
+        if loop:
+            self._loops.append(len(self._frames))
+        self._frames.append({})
+        yield
+        self._frames.pop()
+        if loop:
+            self._loops.pop()

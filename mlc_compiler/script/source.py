@@ -1,0 +1,66 @@
+"""The text being parsed, and errors that point into it."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from dataclasses import dataclass
+
+from mlc_errors import MLCError
+
+from ..ir.expr import PrimExpr
+
+
+class ScriptError(MLCError):
+    """TVMScript that cannot be read; ``where`` holds file, line and column, the line itself and a caret below it."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Script text with the place that it came from. ``first_line`` and ``indent`` locate it inside its file."""
+
+    text: str
+    name: str = "<script>"
+    first_line: int = 1
+    indent: int = 0
+
+    @staticmethod
+    def dedented(text: str, name: str, first_line: int) -> Source:
+        """The source of a definition that may be nested in another one."""
+        clean = textwrap.dedent(text)
+        return Source(clean, name, first_line, len(text.splitlines()[0]) - len(clean.splitlines()[0]))
+
+    def parse(self) -> ast.Module:
+        """Python's syntax tree. Raises ScriptError with the place of a syntax error."""
+        try:
+            return ast.parse(self.text)
+        except SyntaxError as error:
+            line, column = error.lineno or 1, (error.offset or 1) - 1
+            raise self._error_at(line, column, column + 1, f"not valid Python syntax: {error.msg}", None) from error
+
+    def error(self, node: ast.AST, message: str, hint: str | None = None) -> ScriptError:
+        """A ScriptError that points at ``node``."""
+        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+        last = getattr(node, "end_lineno", line) == line
+        end = getattr(node, "end_col_offset", column + 1) if last else len(self._line(line))
+        return self._error_at(line, column, end, message, hint)
+
+    def _line(self, line: int) -> str:
+        lines = self.text.splitlines()
+        return lines[line - 1] if 0 < line <= len(lines) else ""
+
+    def _error_at(self, line: int, column: int, end: int, message: str, hint: str | None) -> ScriptError:
+        text = self._line(line)
+        before = text.encode()[:column].decode(errors="ignore")
+        marked = text.encode()[column:end].decode(errors="ignore")
+        caret = " " * len(before) + "^" * max(1, len(marked))
+        place = f"{self.name}, line {self.first_line + line - 1}, column {self.indent + len(before) + 1}"
+        strip = len(text) - len(text.lstrip())
+        return ScriptError(message, where=(place, "  " + text[strip:], "  " + caret[strip:]), hint=hint)
+
+
+def describe(value: object) -> str:
+    """What a value is, for messages: ``an int64 expression``, ``a str``."""
+    if isinstance(value, PrimExpr):
+        return f"a {value.dtype} expression"
+    return f"{value!r}" if isinstance(value, str | int | float | bool | type(None)) else f"a {type(value).__name__}"

@@ -1,0 +1,173 @@
+"""Blocks: axes, predicate, regions, annotations, buffers and init of ``with T.block(…)``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..ir.expr import IntImm, PrimExpr, Var, is_const
+from ..tir.nodes import Block, BlockRealize, Buffer, BufferLoad, BufferRegion, IterVar, Stmt, buffer
+from ..tir.regions import infer_regions
+from .evaluate import Evaluator
+from .regions import as_region
+from .scope import Namespace, Scope
+from .source import Source, describe
+
+_TRUE = IntImm(1, "bool")
+AXIS_KINDS = {"spatial": "S", "reduce": "R", "S": "S", "R": "R"}
+_IGNORED_BUFFER_ARGUMENTS = frozenset({"align", "offset_factor", "buffer_type", "axis_separators", "logical_scope"})
+
+
+@dataclass
+class BlockFrame:
+    """A block while its body is read; the function itself is the outermost one."""
+
+    name: str = "root"
+    iter_vars: list[IterVar] = field(default_factory=list)
+    values: list[PrimExpr] = field(default_factory=list)
+    predicate: PrimExpr = _TRUE
+    reads: tuple[BufferRegion, ...] | None = None
+    writes: tuple[BufferRegion, ...] | None = None
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+    alloc_buffers: list[Buffer] = field(default_factory=list)
+    init: Stmt | None = None
+
+    def realize(self, body: Stmt) -> BlockRealize:
+        """The finished block; regions that the text leaves out are inferred."""
+        iters, local = tuple(self.iter_vars), {id(b) for b in self.alloc_buffers}
+        reads, writes = self.reads, self.writes
+        if reads is None or writes is None:
+            found = infer_regions(body, iters, reads_back=self.init is None)
+            inferred = [tuple(r for r in regions if id(r.buffer) not in local) for regions in found]
+            reads = inferred[0] if reads is None else reads
+            writes = inferred[1] if writes is None else writes
+        block = Block(self.name, iters, reads, writes, body, self.init, tuple(self.alloc_buffers), self.annotations)
+        return BlockRealize(tuple(self.values), self.predicate, block)
+
+
+class BlockParser(Evaluator):
+    """Reads what stands inside a block besides its statements."""
+
+    def __init__(self, source: Source, scope: Scope):
+        super().__init__(source, scope)
+        self.blocks: list[BlockFrame] = [BlockFrame()]
+        self.extents: dict[int, PrimExpr] = {}
+        self.keep: list[Var] = []
+
+    @property
+    def block(self) -> BlockFrame:
+        return self.blocks[-1]
+
+    # -- buffers
+
+    def buffer_from(self, node: ast.AST, name: str, args: list[Any], kwargs: dict[str, Any]) -> Buffer:
+        """A buffer from the arguments of ``T.Buffer``, ``T.match_buffer``, ``T.alloc_buffer`` …"""
+        given = dict(zip(("shape", "dtype"), args)) | kwargs
+        unknown = set(given) - {"shape", "dtype", "scope"} - _IGNORED_BUFFER_ARGUMENTS
+        for extra in sorted(unknown):
+            if given[extra] not in (None, [], ()) and not is_const(given[extra], 0):
+                raise self.error(node, f"buffer {name!r}: buffers are dense and row-major; got {extra}=")
+        if "shape" not in given:
+            raise self.error(node, f"buffer {name!r} has no shape")
+        shape, dtype = given["shape"], given.get("dtype", "float32")
+        if not isinstance(dtype, str):
+            raise self.error(node, f"buffer {name!r}: expected a dtype string, got {describe(dtype)}")
+        items = shape if isinstance(shape, tuple | list) else (shape,)
+        sizes = tuple(self.scope.symbol(s) if isinstance(s, str) else s for s in items)
+        return self.attempt(node, buffer, name, sizes, dtype, given.get("scope") or "global")
+
+    def alloc_buffer(self, node: ast.Call, name: str) -> None:
+        """``X = T.alloc_buffer(…)``: a buffer of the enclosing block."""
+        made = self.buffer_from(node, name, *self.arguments(node))
+        self.block.alloc_buffers.append(made)
+        self.scope.define(name, made)
+
+    def subscript_of_name(self, node: ast.Subscript, base: Namespace) -> Any:
+        if base.path == "T.Buffer":
+            value = self.value(node.slice)
+            old = isinstance(value, tuple) and len(value) > 1 and isinstance(value[1], str)
+            return self.buffer_from(node, "buffer", list(value) if old else [value], {})
+        return super().subscript_of_name(node, base)
+
+    # -- axes
+
+    def axis(self, node: ast.Call, path: str, targets: list[ast.Name]) -> None:
+        """``vi = T.axis.spatial(extent, value)`` and ``vi, vj = T.axis.remap("SR", [i, j])``."""
+        kind = path.removeprefix("T.axis.")
+        if kind == "remap":
+            self._remap(node, targets)
+        elif kind in AXIS_KINDS and len(targets) == 1 and len(node.args) == 2:
+            domain = self.value(node.args[0])
+            value = self.expr(node.args[1])
+            self._add_axis(targets[0].id, self._extent(node, domain, value), AXIS_KINDS[kind], value)
+        else:
+            raise self.error(node, f"expected T.axis.spatial, T.axis.reduce or T.axis.remap; got {ast.unparse(node)}")
+
+    def _extent(self, node: ast.Call, domain: Any, value: PrimExpr) -> PrimExpr:
+        if isinstance(domain, tuple | list):
+            if len(domain) != 2 or not (domain[0] == 0 or is_const(domain[0], 0)):
+                raise self.error(node.args[0], "a block axis must start at 0")
+            domain = domain[1]
+        return self.attempt(node.args[0], _sized, domain, value.dtype)
+
+    def _remap(self, node: ast.Call, targets: list[ast.Name]) -> None:
+        kinds = self.string(node.args[0])
+        values = self.exprs(node.args[1])
+        if not len(kinds) == len(values) == len(targets):
+            counts = f"{len(targets)} names, {len(kinds)} kinds, {len(values)} loops"
+            raise self.error(node, f"T.axis.remap: got {counts}; expected as many of each")
+        for target, kind, value in zip(targets, kinds, values):
+            extent = self.extents.get(id(value))
+            if extent is None or kind not in "SR":
+                raise self.error(node, "T.axis.remap takes kinds S and R and variables of enclosing loops")
+            self._add_axis(target.id, extent, kind, value)
+
+    def _add_axis(self, name: str, extent: PrimExpr, kind: str, value: PrimExpr) -> None:
+        var = Var(name, value.dtype)
+        self.block.iter_vars.append(IterVar(var, extent, kind))
+        self.block.values.append(value)
+        self.scope.define(name, var)
+
+    # -- declarations
+
+    def declaration(self, path: str) -> Callable[[ast.Call], None] | None:
+        """The reader of a block-level declaration such as ``T.reads(…)``."""
+        if path in ("T.block_attr", "T.sblock_attr"):
+            return self._annotate
+        return {"T.where": self._where, "T.reads": self._reads, "T.writes": self._writes}.get(path)
+
+    def _where(self, node: ast.Call) -> None:
+        self.block.predicate = self.expr(node.args[0])
+
+    def _reads(self, node: ast.Call) -> None:
+        self.block.reads = self._regions(node)
+
+    def _writes(self, node: ast.Call) -> None:
+        self.block.writes = self._regions(node)
+
+    def _annotate(self, node: ast.Call) -> None:
+        attrs = self.value(node.args[0])
+        if not isinstance(attrs, dict):
+            raise self.error(node, f"expected a dict of annotations, got {describe(attrs)}")
+        self.block.annotations = {**self.block.annotations, **plain_attrs(attrs)}
+
+    def _regions(self, node: ast.Call) -> tuple[BufferRegion, ...]:
+        values = self.arguments(node)[0]
+        flat = [v for item in values for v in (item if isinstance(item, list | tuple) else [item])]
+        for v in flat:
+            if not isinstance(v, BufferLoad | BufferRegion):
+                raise self.error(node, f"expected regions such as A[0:4, vi], got {describe(v)}")
+        return tuple(map(as_region, flat))
+
+
+def _sized(domain: Any, dtype: str) -> PrimExpr:
+    """A block axis' extent in the dtype of the value bound to it."""
+    return domain if isinstance(domain, PrimExpr) else IntImm(int(domain), dtype)
+
+
+def plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as Python values: ``T.bool(True)`` is ``True``, and the prefix ``tirx.`` is ``tir.``."""
+    renamed = {k.replace("tirx.", "tir.", 1) if k.startswith("tirx.") else k: v for k, v in attrs.items()}
+    return {k: bool(v.value) if isinstance(v, IntImm) and v.dtype == "bool" else v for k, v in renamed.items()}
