@@ -38,6 +38,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "residual_multiplier": (None, 1.0),
     "scale_attn_by_inverse_layer_idx": (None, False),
     "scale_attn_weights": (None, True),
+    "sliding_window": (None, -1, 0),
     "tensor_parallel_shards": (None, 1),
     "pipeline_parallel_stages": (None, 1),
     "use_qk_norm": (None, False),
@@ -56,15 +57,17 @@ class DecoderConfig:
     """Sizes of a decoder-only model. Field names are Hugging Face's keys.
 
     context_window_size: the longest sequence. prefill_chunk_size: the most tokens of one call; max_batch_size: the most
-    sequences of one call. sliding_window: positions that a token sees, None for all of them.
+    sequences of one call.
 
     Of a subclass: ``names`` lists other keys for a field, the first found wins; ``chat_keys`` are the keys of
-    mlc-chat-config.json's model_config, in its order.
+    mlc-chat-config.json's model_config, in its order. ``sliding_window`` is a field where tokens see only that many
+    positions.
     """
 
     model_type: ClassVar[str] = ""
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     chat_keys: ClassVar[tuple[str, ...]] = ()
+    sliding_window: ClassVar[int | None] = None
 
     vocab_size: int
     hidden_size: int
@@ -76,7 +79,6 @@ class DecoderConfig:
     tie_word_embeddings: bool = False
     rope_theta: float = 10000.0
     rope_scaling: Mapping[str, Any] | None = None
-    sliding_window: int | None = None
     context_window_size: int = 2048
     prefill_chunk_size: int = 0
     max_batch_size: int = MAX_BATCH
@@ -117,7 +119,7 @@ class DecoderConfig:
         Keys without meaning here are ignored. Raises UnsupportedError for a key that changes the computation in a way
         that this model does not have, and MLCError for a missing or impossible size.
         """
-        values = _with_rope_keys(raw)
+        values = _without_window(_with_rope_keys(raw))
         known = {f.name: f for f in fields(cls) if f.init}
         given = {name: value for name in known if (value := _find(cls, values, name)) is not None}
         _refuse_unsupported(cls, values, known)
@@ -125,8 +127,6 @@ class DecoderConfig:
         missing = [n for n in required if n not in given]
         if missing:
             raise MLCError(f"missing key {', '.join(missing)}", where=["config.json"])
-        if given.get("sliding_window", 0) in (-1, 0) or values.get("use_sliding_window") is False:
-            given.pop("sliding_window", None)
         return cls(**given)
 
     def chat_model_config(self) -> dict[str, Any]:
@@ -135,7 +135,8 @@ class DecoderConfig:
         Keys beyond the public ones appear only where they differ from the default.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        public = {**values, **PARALLEL, "position_embedding_base": self.rope_theta}
+        window = self.sliding_window or -1
+        public = {**values, **PARALLEL, "position_embedding_base": self.rope_theta, "sliding_window_size": window}
         public |= {key: values[name] for name, keys in self.names.items() for key in keys}
         result = {key: public[key] for key in self.chat_keys}
         told = {COMMON_KEYS.get(key, key) for key in self.chat_keys}
@@ -164,6 +165,13 @@ def _with_rope_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
         if key in rope:
             values[key] = rope[key]
     return values
+
+
+def _without_window(values: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a window that is not used are dropped."""
+    unused = values.get("use_sliding_window") is False
+    windows = ("sliding_window", "sliding_window_size")
+    return {k: v for k, v in values.items() if k not in windows or not (unused or v in (None, -1, 0))}
 
 
 def _refuse_unsupported(cls: type[DecoderConfig], values: Mapping[str, Any], known: Mapping[str, Any]) -> None:

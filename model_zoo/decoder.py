@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mlc_compiler.nn import Tensor, op, spec
+from mlc_compiler.nn import Tensor, op, sampling, spec
 from mlc_compiler.nn.kv_cache import KVCacheConfig, PagedKVCache, RopeMode
 from mlc_compiler.tir import te
 from model_zoo.config import DecoderConfig
@@ -64,6 +64,9 @@ class EntryPoints:
         hidden = self.model.forward(input_embed, cache)
         return self._logits(op.take(hidden, logit_positions, axis=1))
 
+    def sample(self, logits: Tensor, temperature: Tensor, top_p: Tensor, uniform: Tensor) -> Tensor:
+        return sampling.sample(logits, temperature, top_p, uniform)
+
     def _logits(self, hidden: Tensor) -> Tensor:
         return self.model.logits(hidden).astype("float32")
 
@@ -75,6 +78,9 @@ class EntryPoints:
         def function(call: Any, inputs: Mapping[str, spec.Input]) -> spec.Function:
             return spec.Function(call, inputs, "packed", bounds)
 
+        row = spec.Tensor(["batch_size"], "float32")
+        logits = spec.Tensor(["batch_size", self.config.vocab_size], "float32")
+        drawn = {"logits": logits, "temperature": row, "top_p": row, "uniform": row}
         return spec.ModuleSpec(
             {
                 "embed": function(self.embed, {"input_ids": spec.Tensor(["seq_len"], "int32")}),
@@ -83,6 +89,7 @@ class EntryPoints:
                 "batch_prefill": function(self.batch_prefill, self._inputs(1, "seq_len", positions)),
                 "batch_decode": function(self.decode, self._inputs("batch_size", 1)),
                 "batch_verify": function(self.decode, self._inputs(1, "seq_len")),
+                "sample": spec.Function(self.sample, drawn, "none", bounds),
             }
         )
 

@@ -10,14 +10,16 @@ from typing import Any
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.nn.kv_kernels import PAGE_SIZE
 from mlc_errors import UnsupportedError
-from model_zoo import llama
+from model_zoo import gpt2, llama, mistral
 from model_zoo.architecture import Architecture
 from model_zoo.config import DecoderConfig
 from model_zoo.decoder import EntryPoints, kv_cache_config
 from quantization.rewrite import quantize_model
 from quantization.schemes import Scheme
 
-ARCHITECTURES: dict[str, Architecture] = {a.name: a for a in (llama.ARCHITECTURE,)}
+ARCHITECTURES: dict[str, Architecture] = {
+    a.name: a for a in (llama.ARCHITECTURE, mistral.ARCHITECTURE, gpt2.ARCHITECTURE)
+}
 
 
 def get(model_type: str) -> Architecture:

@@ -6,7 +6,8 @@ result, are then contiguous. page_table int32 [sequences, pages of a sequence] g
 token_pos int32 [n] give a token's row there and its position.
 """
 
-# mypy: ignore-errors  (the bodies are TVMScript, which is read as text)
+# The bodies are TVMScript, which is read as text; to a type checker they make no sense.
+# mypy: ignore-errors
 
 from __future__ import annotations
 
@@ -145,7 +146,7 @@ def append_rotated(shape: AttentionShape) -> PrimFunc:
 
 
 def paged_attention(shape: AttentionShape) -> PrimFunc:
-    """out [n, H, D]: a token attends to the positions of its sequence up to its own, or the last ``sliding_window`` ones.
+    """out [n, H, D]: a token attends to its sequence up to its own position, or the last ``sliding_window`` of these.
 
     Page by page with a running maximum and sum (Dao et al. 2022), so memory does not grow with the context; float32.
     """
