@@ -19,7 +19,9 @@ from mlc_toolchain.readers.base import CheckpointReader, shown
 from mlc_toolchain.source import Source, resolve_source
 from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, WeightStream, relative
 from mlc_toolchain.writer import open_output, write_synced
+from model_zoo import registry
 from model_zoo.weight_map import Production, Shape, WeightMap, WeightPlan
+from quantization.rewrite import quantize_model
 from quantization.schemes import Scheme, get_scheme
 
 JOB_VERSION = 1
@@ -225,17 +227,12 @@ def _write_report(path: Path, report: ConvertReport, conversion: Conversion, err
 
 def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -> ModelWeights:
     """Parameters, weight map and quantized parameters of the model that a Hugging Face config describes."""
-    from model_zoo import registry
-    from quantization.rewrite import quantize_model
-
-    name = _model_type(config) if model_type == "auto" else model_type
-    architecture = registry.get(name)
+    architecture = registry.get(_model_type(config) if model_type == "auto" else model_type)
     model_config = architecture.config.from_hf(config)
     model = architecture.model(model_config)
     parameters = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    quantized = quantize_model(model, scheme)
-    layouts = {name: quantized.layout(name) for name in parameters if name in quantized}
-    return ModelWeights(architecture.name, parameters, architecture.weights(model_config), layouts)
+    quantized = quantize_model(model, scheme, architecture.quantization)
+    return ModelWeights(architecture.name, parameters, architecture.weights(model_config), quantized.layouts)
 
 
 class _Counter:

@@ -14,10 +14,9 @@ import pytest
 import mlc_toolchain.writer
 from mlc_errors import MLCError, ResourceError
 from mlc_toolchain import output_layout
-from mlc_toolchain.convert_weight import plan_weights, run_conversion
+from mlc_toolchain.convert_weight import describe_model, plan_weights, run_conversion
 from mlc_toolchain.source import resolve_source
 from quantization.schemes import get_scheme
-from tests.toolchain.llama_weights import llama_weights
 
 SOURCE = Path(__file__).parent.parent / "data" / "reference" / "source"
 BOUNDARIES = ("open", "write", "fsync", "replace", "unlink")
@@ -32,7 +31,7 @@ def small_shards(monkeypatch):
 def convert(folder, scheme="q4f16_1"):
     source = resolve_source(str(SOURCE))
     scheme = get_scheme(scheme)
-    conversion = plan_weights(llama_weights(source.config(), scheme), scheme, source.weights())
+    conversion = plan_weights(describe_model(source.config(), "auto", scheme), scheme, source.weights())
     return run_conversion(conversion, folder)
 
 

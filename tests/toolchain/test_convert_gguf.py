@@ -3,16 +3,15 @@
 import hashlib
 import json
 
-from mlc_toolchain.convert_weight import plan_weights, run_conversion
+from mlc_toolchain.convert_weight import describe_model, plan_weights, run_conversion
 from mlc_toolchain.source import resolve_source
 from quantization.schemes import get_scheme
 from tests.toolchain.hf_from_gguf import write_hf_checkpoint
-from tests.toolchain.llama_weights import llama_weights
 
 
 def converted_hashes(source, folder):
     scheme = get_scheme("q4f16_1")
-    conversion = plan_weights(llama_weights(source.config(), scheme), scheme, source.weights())
+    conversion = plan_weights(describe_model(source.config(), "auto", scheme), scheme, source.weights())
     run_conversion(conversion, folder)
     hashes = {}
     for shard in json.loads((folder / "tensor-cache.json").read_text())["records"]:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mlc_toolchain.convert_weight import plan_weights, run_conversion
+from mlc_toolchain.convert_weight import describe_model, plan_weights, run_conversion
 from mlc_toolchain.source import resolve_source
 from quantization.schemes import get_scheme
-from tests.toolchain.llama_weights import llama_weights
 
 REFERENCE = Path(__file__).parent.parent / "data" / "reference"
 SCHEMES = "q0f16 q0bf16 q0f32 q3f16_0 q3f16_1 q4f16_0 q4f16_1 q4bf16_1 q4f32_1".split()
@@ -19,7 +18,7 @@ SCHEMES = "q0f16 q0bf16 q0f32 q3f16_0 q3f16_1 q4f16_0 q4f16_1 q4bf16_1 q4f32_1".
 def test_output_equals_the_reference_byte_for_byte(name, tmp_path):
     source = resolve_source(str(REFERENCE / "source"))
     scheme = get_scheme(name)
-    model = llama_weights(source.config(), scheme)
+    model = describe_model(source.config(), "auto", scheme)
     run_conversion(plan_weights(model, scheme, source.weights(), f32_storage="bf16"), tmp_path)
     expected = REFERENCE / name
     indexes = sorted(path.name for path in expected.glob("tensor-cache*.json"))
