@@ -48,23 +48,14 @@ class Match:
 
     conversation: Conversation
     differs: tuple[str, ...] = ()
-
-    @property
-    def notes(self) -> list[str]:
-        """What the user should know of it."""
-        if self.conversation.name == "LM":
-            return ["the checkpoint has no chat template: prompts are continued as they are"]
-        if not self.differs:
-            return []
-        name = self.conversation.name or "derived"
-        probes = ", ".join(self.differs)
-        return [f"engines that read conv_template ({name}) instead of chat_template.jinja render otherwise: {probes}"]
+    notes: tuple[str, ...] = ()
 
 
 def match_conversation(checkpoint: Checkpoint) -> Match:
     """The template to record. MLCError when the checkpoint's template fails on a plain question."""
     if checkpoint.chat_template is None:
-        return Match(_completion(checkpoint))
+        note = "the checkpoint has no chat template: prompts are continued as they are"
+        return Match(_completion(checkpoint), notes=(note,))
     rendered = _render_probes(checkpoint)
     registered = [load_template(name) for name in template_names()]
     ranked = [(_rank(c, checkpoint, rendered), c) for base in registered for c in _adapted(base, checkpoint, rendered)]
@@ -73,7 +64,15 @@ def match_conversation(checkpoint: Checkpoint) -> Match:
         derived = _derived(checkpoint, rendered)
         if derived is not None and _rank(derived, checkpoint, rendered)[0] < rank[0]:
             best = derived
-    return Match(_with_stops(best, checkpoint), tuple(_differences(best, checkpoint, rendered)))
+    differs = tuple(_differences(best, checkpoint, rendered))
+    return Match(_with_stops(best, checkpoint), differs, _notes(best, differs))
+
+
+def _notes(c: Conversation, differs: tuple[str, ...]) -> tuple[str, ...]:
+    if not differs:
+        return ()
+    name = c.name or "derived"
+    return (f"engines that read conv_template ({name}) instead of chat_template.jinja differ in: {', '.join(differs)}",)
 
 
 def starts_with_bos(tokenizer: Tokenizer, bos_id: int | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +52,8 @@ class _Metadata:
         return self._get(key, bool, "true or false", default)
 
     def items(self, key: str, kind: type | tuple[type, ...], *default: list) -> list:
-        found = self._get(key, Sequence, "an array", *default)
-        if found is not default and not all(isinstance(v, kind) for v in found):
+        found = self._get(key, (list, tuple), "an array", *default)
+        if not all(isinstance(v, kind) for v in found):
             raise MLCError(f"{key} has items of a wrong type", where=[self.where])
         return list(found)
 
@@ -64,14 +64,14 @@ class _Metadata:
             raise MLCError(f"{key} is {value}; the file has {count} tokens", where=[self.where])
         return value
 
-    def _get(self, key: str, kind: type, expected: str, *default: Any) -> Any:
+    def _get(self, key: str, kind: type | tuple[type, ...], expected: str, *default: Any) -> Any:
         value = self._values.get(key)
         if value is None:
             if default:
                 return default[0]
             raise MLCError(f"{key} is missing", where=[self.where], hint="the GGUF file carries no tokenizer")
-        if not isinstance(value, kind):
-            raise MLCError(f"{key} is a {type(value).__name__}; expected {expected}", where=[self.where])
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise MLCError(f"{key} has the type {type(value).__name__}; expected {expected}", where=[self.where])
         return value
 
 
@@ -127,6 +127,8 @@ def _merge(line: str, where: str) -> tuple[str, str]:
 
 def _sentencepiece(m: _Metadata, tokens: _Tokens) -> dict[str, Any]:
     scores = m.items("tokenizer.ggml.scores", (int, float))
+    if len(scores) < len(tokens.texts):
+        raise MLCError(f"the tokenizer has {len(scores)} scores; expected {len(tokens.texts)}", where=[m.where])
     vocab = {text: i for i, text in enumerate(tokens.texts)}
     mergeable = {text: -scores[i] for i, text in tokens.of_type(1)}
     unknown = m.token_id("unknown", len(tokens.texts))
