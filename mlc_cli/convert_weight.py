@@ -70,6 +70,7 @@ def convert_weight(
         output_format=output_format,
         f32_storage=f32_storage,
         report=report,
+        lora_adapter=lora_adapter,
     )
     if show_mapping:
         click.echo(toolchain.plan_conversion(options).plan)

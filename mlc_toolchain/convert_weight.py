@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mlc_errors import MLCError, UsageError
+from mlc_toolchain.lora import LoraCheckpoint
 from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, safetensors_format
 from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.readers.base import CheckpointReader, shown
@@ -35,6 +36,7 @@ class ConvertOptions:
 
     f32_storage: "raw" stores float32 tensors exactly; "bf16" as the public MLC tools do, rounded to bfloat16.
     report: a file for the report with the quantization error of every parameter, which costs a second pass.
+    lora_adapter: folder of a PEFT adapter that is merged into the weights.
     """
 
     source: str
@@ -46,6 +48,7 @@ class ConvertOptions:
     output_format: str = "mlc"
     f32_storage: str = "raw"
     report: Path | None = None
+    lora_adapter: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ def plan_conversion(options: ConvertOptions) -> Conversion:
     source = resolve_source(options.source)
     model = describe_model(source.config(), options.model_type, scheme)
     reader = _weights_source(source, options).weights(options.source_format)
+    if options.lora_adapter:
+        reader = LoraCheckpoint(reader, options.lora_adapter)
     _check_apart(reader, options.output)
     return plan_weights(model, scheme, reader, options.output_format, options.f32_storage)
 
