@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -11,6 +13,7 @@ from tokenizers import Tokenizer
 from mlc_errors import MLCError
 
 SPACE = "▁"  # how SentencePiece writes a space
+PROBE = "a é 漢字 1\n"  # encoded once when a tokenizer is loaded: some damage shows only then
 
 
 def bpe(
@@ -137,7 +140,10 @@ def to_text(data: dict[str, Any]) -> str:
 def load(text: str, *, where: str) -> Tokenizer:
     """The tokenizer in the text of a tokenizer.json; MLCError when the library refuses it, or panics over it."""
     try:
-        return Tokenizer.from_str(text)
+        with _silent_stderr():
+            tokenizer = Tokenizer.from_str(text)
+            tokenizer.encode(PROBE)
+        return tokenizer
     except BaseException as e:  # a panic of the Rust library derives from BaseException
         if isinstance(e, KeyboardInterrupt | SystemExit | GeneratorExit):
             raise
@@ -147,3 +153,16 @@ def load(text: str, *, where: str) -> Tokenizer:
         where=[where],
         hint="save it again with the tokenizers library it was made with, or report the file",
     )
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Keeps what a panic prints away from the terminal; the error that follows says it."""
+    saved = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
