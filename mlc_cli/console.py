@@ -108,7 +108,7 @@ class Lines:
 
 
 def _line(step: Step, elapsed: float) -> str:
-    """`convert  120/272 tensors  45.3/98.4 MB  12.1 MB/s  4.4 s left`"""
+    """`convert  120/272 tensors  45.3 MB of 98.4 MB  12.1 MB/s  4.4 s left`"""
     parts = [step.stage, _count(step)]
     done, total = (step.done_bytes, step.total_bytes) if step.total_bytes else (step.done, step.total)
     if step.total_bytes:
@@ -118,11 +118,12 @@ def _line(step: Step, elapsed: float) -> str:
         parts.append(f"in {format_seconds(elapsed)}")
     elif done:
         parts.append(f"{format_seconds(elapsed * (total - done) / done)} left")
-    return "  ".join(parts)
+    return "  ".join(filter(None, parts))
 
 
 def _count(step: Step) -> str:
-    return f"{step.done}/{step.total} {step.unit}".rstrip()
+    """`120/272 tensors`; a stage that counts nothing says what it is at."""
+    return f"{step.done}/{step.total} {step.unit}".rstrip() if step.unit else step.detail
 
 
 class _Bars:
@@ -154,7 +155,7 @@ class _Bars:
 
 def _amount(step: Step, elapsed: float) -> str:
     if not step.total_bytes:
-        return " ".join([_count(step), step.detail]).rstrip()
+        return _count(step)
     rate = format_bytes(step.done_bytes / max(elapsed, 1e-3))
     return f"{_count(step)}  {format_bytes(step.done_bytes)} of {format_bytes(step.total_bytes)}  {rate}/s"
 
@@ -166,9 +167,9 @@ def _format(name: str, value: Any) -> str:
             return ""
         case bool():
             return "yes" if value else "no"
-        case int() | float() if name.endswith("bytes"):
+        case int() | float() if "bytes" in name.split("_"):
             return format_bytes(value)
-        case int() | float() if name.startswith("seconds") or name.endswith("seconds"):
+        case int() | float() if "seconds" in name.split("_"):
             return format_seconds(value)
         case float():
             return f"{value:.4g}"

@@ -44,6 +44,21 @@ def test_report_as_text(capsys: pytest.CaptureFixture[str]):
     ]
 
 
+def test_units_come_from_the_name(capsys: pytest.CaptureFixture[str]):
+    @dataclass(frozen=True)
+    class Sizes:
+        kv_bytes_per_token: int = 23040
+        seconds: float = 2.34
+        tokens: int = 8192
+
+    console.show(Sizes())
+    assert capsys.readouterr().out.split("\n")[:3] == [
+        "kv bytes per token  23 KB",
+        "seconds             2.3 s",
+        "tokens              8192",
+    ]
+
+
 def test_report_as_json(capsys: pytest.CaptureFixture[str]):
     console.show(Report(), as_json=True)
     assert json.loads(capsys.readouterr().out) == {
@@ -76,17 +91,18 @@ def test_format_bytes(count: float, text: str):
 
 
 def test_lines_are_ten_seconds_apart_and_close_each_stage():
-    times = iter([0.0, 4.0, 10.0, 12.0, 20.0, 20.0, 21.0])
+    times = iter([0.0, 4.0, 10.0, 12.0, 20.0, 20.0, 31.0, 32.0])
     stream = io.StringIO()
     lines = console.Lines(stream, clock=lambda: next(times))
     for done in (0, 40, 100, 120, 272):
         lines(Step("convert", done, 272, "tensors", done * 1_000_000, 272_000_000))
-    lines(Step("link", 0, 1))
-    lines(Step("link", 1, 1))
+    for done, detail in ((0, "passes"), (0, "linking"), (1, "")):
+        lines(Step("compile", done, 1, detail=detail))
     assert stream.getvalue().splitlines() == [
         "convert  100/272 tensors  100 MB of 272 MB  10 MB/s  17.2 s left",
         "convert  272/272 tensors  272 MB of 272 MB  13.6 MB/s  in 20.0 s",
-        "link  1/1  in 1.0 s",
+        "compile  linking",
+        "compile  in 12.0 s",
     ]
 
 

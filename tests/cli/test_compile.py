@@ -1,0 +1,96 @@
+"""`compile`: flags to options, report to text or JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mlc_cli.__main__ import main
+from mlc_toolchain import compile as toolchain
+from mlc_toolchain.progress import Step
+
+
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> list[toolchain.CompileOptions]:
+    """The options of each compilation, which is not done."""
+    options: list[toolchain.CompileOptions] = []
+
+    def compile_model(given: toolchain.CompileOptions, progress=None) -> toolchain.CompileReport:
+        options.append(given)
+        progress(Step("compile", 1, 1))
+        sizes = {"workspace_bytes": 4096, "params_bytes": 75_700_000, "kv_bytes_per_token": 23040}
+        return toolchain.CompileReport(given.output, ["decode"], 30, {"llvm": 24.7}, **sizes, target={"kind": "cpu"})
+
+    monkeypatch.setattr(toolchain, "compile_model", compile_model)
+    return options
+
+
+def test_defaults(received: list[toolchain.CompileOptions], capsys: pytest.CaptureFixture[str]):
+    assert main(["compile", "dist", "-o", "dist/lib.so"]) == 0
+    assert received == [toolchain.CompileOptions("dist", Path("dist/lib.so"))]
+    assert "params bytes        75.7 MB" in capsys.readouterr().out.splitlines()
+
+
+def test_every_flag_reaches_the_options(received: list[toolchain.CompileOptions]):
+    flags = {
+        "--quantization": "q0f32",
+        "--model-type": "llama",
+        "--device": "cpu:znver4",
+        "--host": "x86_64-linux-gnu",
+        "--opt": "O3",
+        "--overrides": "max_batch_size=4",
+        "--debug-dump": "dump",
+        "--emit": "llvm",
+        "--output": "lib.so",
+    }
+    assert main(["compile", "dist", "--emit", "asm", *(word for pair in flags.items() for word in pair)]) == 0
+    assert received == [
+        toolchain.CompileOptions(
+            model="dist",
+            output=Path("lib.so"),
+            device="cpu:znver4",
+            host="x86_64-linux-gnu",
+            opt="O3",
+            overrides="max_batch_size=4",
+            quantization="q0f32",
+            model_type="llama",
+            debug_dump=Path("dump"),
+            emit=("asm", "llvm"),
+        )
+    ]
+
+
+def test_json_is_the_only_output(received: list[toolchain.CompileOptions], capsys: pytest.CaptureFixture[str]):
+    assert main(["compile", "dist", "-o", "lib.so", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["seconds_per_phase"] == {"llvm": 24.7}
+    assert captured.err == ""
+
+
+def test_flags_without_effect_say_so(received: list[toolchain.CompileOptions], capsys: pytest.CaptureFixture[str]):
+    assert main(["compile", "dist", "-o", "lib.so", "--enable-subgroups", "--system-lib-prefix", "auto"]) == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("--")]
+    assert notes == ["--enable-subgroups concerns WebGPU; it has no effect here"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["nowhere", "-o", "lib.so"], "error: nowhere does not exist"),
+        (["nowhere", "-o", "lib.so", "--opt", "O9"], "error: --opt: got 'O9'; expected one of O0, O1, O2, O3"),
+        (["nowhere", "-o", "missing/lib.so"], "error: --output: the folder missing does not exist"),
+        (["nowhere", "-o", "lib.so", "--emit", "ptx"], "error: --emit: got 'ptx'; expected one of llvm, asm"),
+    ],
+)
+def test_wrong_values_are_usage_errors(
+    arguments: list[str],
+    error: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["compile", *arguments]) == 2
+    assert capsys.readouterr().err.splitlines()[0] == error
