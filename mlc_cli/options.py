@@ -28,7 +28,7 @@ model_type_option = click.option(
 )
 
 device_option = click.option(
-    "--device", default="auto", show_default=True, metavar="NAME", help="Where the model is to run: auto, cpu, cpu:NAME."
+    "--device", default="auto", show_default=True, metavar="NAME", help="Where to run: auto, cpu, cpu:NAME."
 )
 
 model_lib_option = click.option(
