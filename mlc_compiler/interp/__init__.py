@@ -1,0 +1,10 @@
+"""An interpreter for both levels of the IR: the definition of what a module computes, checked at every access."""
+
+from __future__ import annotations
+
+from .errors import InterpreterError
+from .graph import run_function
+from .intrinsics import register_intrinsic
+from .tensor import run_prim_func
+
+__all__ = ["InterpreterError", "register_intrinsic", "run_function", "run_prim_func"]

@@ -1,0 +1,178 @@
+"""Graph functions, binding by binding, on numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..ir import dtype as dt
+from ..ir.expr import PrimExpr
+from ..ir.module import GlobalVar, IRModule
+from ..relax.nodes import (
+    Binding,
+    Call,
+    Constant,
+    DataTypeImm,
+    ExternFunc,
+    Function,
+    Op,
+    PrimStructInfo,
+    PrimValue,
+    ShapeExpr,
+    ShapeStructInfo,
+    StringImm,
+    StructInfo,
+    TensorStructInfo,
+    Tuple,
+    TupleGetItem,
+    TupleStructInfo,
+    Var,
+)
+from ..relax.ops import get_operator
+from ..relax.tensor_call import lower_te
+from ..tir.nodes import PrimFunc
+from .errors import InterpreterError
+from .evaluate import evaluate, match_shape
+from .tensor import run_prim_func
+
+Externs = Mapping[str, Callable[..., Any]]
+
+
+def run_function(mod: IRModule, name: str, *args: Any, externs: Externs | None = None) -> Any:
+    """Runs a function of a module.
+
+    args: a numpy array for each tensor parameter, a tuple for a tuple, ints for sizes and shapes. ``externs``: the
+    functions that ``call_dps_packed`` and ``call_packed`` name, taking arrays. Returns an array or a tuple of these;
+    ``call_tir_inplace`` overwrites the arrays that it is given. A tensor function runs in place and returns None.
+    Raises InterpreterError where an argument, a size or an access does not fit.
+    """
+    func = mod[name]
+    if isinstance(func, PrimFunc):
+        return run_prim_func(func, *args)
+    return _Frame(mod, externs or {}, name).call(func, args)
+
+
+class _Frame:
+    """One run of a graph function: values of variables and of symbolic sizes, by identity."""
+
+    def __init__(self, mod: IRModule, externs: Externs, name: str):
+        self.mod, self.externs, self.name = mod, externs, name
+        self.values: dict[int, Any] = {}
+        self.sizes: dict[int, Any] = {}
+
+    def call(self, func: Function, args: tuple[Any, ...]) -> Any:
+        if len(args) != len(func.params):
+            raise InterpreterError(f"{self.name}: got {len(args)} arguments; expected {len(func.params)}")
+        for param, arg in zip(func.params, args):
+            self.match(param.struct_info, arg, f"{self.name}: argument {param.name!r}")
+            self.values[id(param)] = arg
+        for binding in func.bindings:
+            self.bind(binding)
+        return self.value(func.ret)
+
+    def bind(self, binding: Binding) -> None:
+        try:
+            value = self.value(binding.value)
+        except InterpreterError as error:
+            where = [*error.where, f"{self.name}: {binding.var.name}"]
+            raise InterpreterError(error.message, where=where) from error
+        self.match(binding.var.struct_info, value, f"{self.name}: {binding.var.name!r}")
+        self.values[id(binding.var)] = value
+
+    def match(self, info: StructInfo | None, value: Any, what: str) -> None:
+        """Checks a value against its structure info and binds the sizes that occur for the first time."""
+        if isinstance(info, TensorStructInfo):
+            self._match_tensor(info, value, what)
+        elif isinstance(info, TupleStructInfo):
+            if not isinstance(value, tuple) or len(value) != len(info.fields):
+                raise InterpreterError(f"{what}: expected a tuple of {len(info.fields)}")
+            for i, (field, item) in enumerate(zip(info.fields, value)):
+                self.match(field, item, f"{what}[{i}]")
+        elif isinstance(info, ShapeStructInfo) and info.values is not None:
+            match_shape(info.values, value, self.sizes, what)
+        elif isinstance(info, PrimStructInfo) and info.value is not None:
+            match_shape((info.value,), (value,), self.sizes, what)
+
+    def _match_tensor(self, info: TensorStructInfo, value: Any, what: str) -> None:
+        if not isinstance(value, np.ndarray) or value.dtype != dt.to_numpy(info.dtype):
+            got = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+            raise InterpreterError(f"{what}: got {got}; expected an array of {info.dtype}")
+        if info.shape is not None:
+            match_shape(info.shape, value.shape, self.sizes, what)
+
+    # -- expressions
+
+    def value(self, e: Any) -> Any:
+        if isinstance(e, Var):
+            if id(e) not in self.values:
+                raise InterpreterError(f"variable {e.name!r} is used before it is bound")
+            return self.values[id(e)]
+        if isinstance(e, Call):
+            return self._call(e)
+        if isinstance(e, Tuple):
+            return tuple(map(self.value, e.fields))
+        if isinstance(e, TupleGetItem):
+            return self.value(e.tuple_value)[e.index]
+        if isinstance(e, Constant):
+            return e.data
+        if isinstance(e, ShapeExpr):
+            return tuple(map(self.size, e.values))
+        if isinstance(e, PrimValue):
+            return self.size(e.value)
+        if isinstance(e, StringImm | DataTypeImm):
+            return e.value
+        raise InterpreterError(f"a graph expression of type {type(e).__name__} has no meaning here")
+
+    def size(self, expr: PrimExpr) -> Any:
+        return evaluate(expr, self.sizes)
+
+    def _call(self, call: Call) -> Any:
+        target = call.target
+        if isinstance(target, GlobalVar):
+            return run_function(self.mod, target.name, *map(self.value, call.args), externs=self.externs)
+        if isinstance(target, ExternFunc):
+            return self._extern(target)(*map(self.value, call.args))
+        if target.name == "call_tir_inplace":
+            return self._call_tir(call, list(call.attrs["inplace_indices"]))
+        if target.name in ("call_tir", "call_dps_packed"):
+            return self._call_tir(call, [])
+        return self._operator(call, target)
+
+    def _extern(self, target: ExternFunc) -> Callable[..., Any]:
+        if target.name not in self.externs:
+            raise InterpreterError(
+                f"the function {target.name!r} is not given; got {', '.join(self.externs) or 'none'}"
+            )
+        return self.externs[target.name]
+
+    def _call_tir(self, call: Call, inplace: list[int]) -> Any:
+        """Destination passing: outputs are allocated, or are the inputs that ``inplace`` names (-1: none)."""
+        target, inputs, *scalars = call.args
+        arrays = list(self.value(inputs))
+        infos = call.out_info.fields if isinstance(call.out_info, TupleStructInfo) else (call.out_info,)
+        places = inplace or [-1] * len(infos)
+        outputs = [arrays[k] if k >= 0 else self.allocate(info) for k, info in zip(places, infos, strict=True)]
+        fresh = [out for out, k in zip(outputs, places) if k < 0]
+        numbers = [n for s in scalars for n in self.value(s)]
+        if isinstance(target, ExternFunc):
+            self._extern(target)(*arrays, *fresh, *numbers)
+        else:
+            run_prim_func(self.mod[target], *arrays, *fresh, *numbers)
+        return tuple(outputs) if isinstance(call.out_info, TupleStructInfo) else outputs[0]
+
+    def allocate(self, info: StructInfo | None) -> np.ndarray:
+        if not isinstance(info, TensorStructInfo) or info.shape is None:
+            raise InterpreterError("the result of call_tir needs a tensor of known shape as out_sinfo")
+        return np.zeros(tuple(map(self.size, info.shape)), dt.to_numpy(info.dtype))
+
+    def _operator(self, call: Call, op: Op) -> Any:
+        """A graph operator: the tensor function that its tensor expression gives."""
+        operator = get_operator(op.name)
+        lowered = lower_te(operator.te, operator.arg_names, call.args, call.attrs)
+        arrays = [self.value(e) for e in lowered.inputs]
+        infos = lowered.out_info.fields if isinstance(lowered.out_info, TupleStructInfo) else (lowered.out_info,)
+        outputs = [self.allocate(info) for info in infos]
+        run_prim_func(lowered.func, *arrays, *outputs, *map(self.size, lowered.scalars))
+        return tuple(outputs) if isinstance(lowered.out_info, TupleStructInfo) else outputs[0]

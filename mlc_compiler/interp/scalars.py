@@ -1,0 +1,105 @@
+"""Scalar arithmetic, one rounding for each operation.
+
+Integers are Python ints kept inside the range of their dtype (they wrap around), truth values are bools, and floats are
+numpy or ml_dtypes scalars of their dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..ir import dtype as dt
+
+
+@cache
+def wrapper(dtype: str) -> Callable[[int], int]:
+    """Brings an integer into the range of ``dtype``, modulo 2 to the number of its bits."""
+    width = dt.bits(dtype)
+    low = -(1 << (width - 1)) if dt.is_signed(dtype) else 0
+    high, size = low + (1 << width), 1 << width
+
+    def wrap(value: int) -> int:
+        return value if low <= value < high else (value - low) % size + low
+
+    return wrap
+
+
+@cache
+def float_type(dtype: str) -> Callable[[Any], Any]:
+    """Rounds a Python float to the dtype."""
+    return dt.to_numpy(dtype).type
+
+
+@cache
+def converter(source: str, target: str) -> Callable[[Any], Any]:
+    """The conversion that ``Cast`` stands for.
+
+    Float to float rounds to nearest even; float to integer truncates and then saturates, NaN gives 0; integer to
+    integer wraps; to bool tests for non-zero.
+    """
+    if target == "bool":
+        return lambda value: bool(value != 0)
+    if dt.is_float(target):
+        return _to_float(source, target)
+    if not dt.is_float(source):
+        wrap = wrapper(target)
+        return lambda value: wrap(int(value))
+    return _float_to_int(target)
+
+
+def _to_float(source: str, target: str) -> Callable[[Any], Any]:
+    make = float_type(target)
+    if dt.is_float(source) or source == "bool":
+        return lambda value: make(float(value))
+    wide = np.int64 if dt.is_signed(source) else np.uint64
+    to = dt.to_numpy(target)
+    return lambda value: wide(value).astype(to)
+
+
+def _float_to_int(target: str) -> Callable[[Any], int]:
+    width, signed = dt.bits(target), dt.is_signed(target)
+    low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signed else (0, (1 << width) - 1)
+
+    def convert(value: Any) -> int:
+        number = float(value)
+        if math.isnan(number):
+            return 0
+        return min(max(math.trunc(number), low), high) if math.isfinite(number) else (low if number < 0 else high)
+
+    return convert
+
+
+def lesser(a: Any, b: Any) -> Any:
+    """``min``: the second operand where the two are equal or unordered."""
+    return a if a < b else b
+
+
+def greater(a: Any, b: Any) -> Any:
+    """``max``: the second operand where the two are equal or unordered."""
+    return a if a > b else b
+
+
+def select(condition: Any, true_value: Any, false_value: Any) -> Any:
+    """``T.Select``: both values are computed."""
+    return true_value if condition else false_value
+
+
+def truncating_division(a: int, b: int) -> int:
+    """The quotient rounded towards zero."""
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def shift_left(a: int, b: int) -> int:
+    """``a << b``; no bit is left after 64 steps."""
+    return a << b if 0 <= b < 64 else 0
+
+
+def shift_right(a: int, b: int) -> int:
+    """``a >> b``; the sign is repeated."""
+    return a >> min(b, 64)

@@ -1,0 +1,239 @@
+"""Tensor functions: translated to one Python function each, whose source can be shown, and run on numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..ir import dtype as dt
+from ..ir.expr import IntImm, Let, PrimExpr, Var, is_const, logical_and
+from ..ir.visitor import free_vars, walk
+from ..script.lines import Lines
+from ..tir.nodes import (
+    Allocate,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    While,
+)
+from .errors import InterpreterError, outside, unwritten
+from .evaluate import match_shape
+from .expressions import ExprTranslator
+
+
+class StmtTranslator(ExprTranslator):
+    """Writes statements as Python lines. All kinds of loops run in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = Lines()
+        self.globals |= {"outside": outside, "unwritten": unwritten}
+
+    def function(self, func: PrimFunc, sizes: Sequence[Var]) -> str:
+        """The source of ``main(data of each buffer or value of each scalar, sizes)``."""
+        params = [self.name(p) for p in func.params]
+        scalars = {id(p) for p in func.params if isinstance(p, Var)}
+        extra = [self.name(v) for v in sizes if id(v) not in scalars]
+        args = [f"data_{n}" if isinstance(p, Buffer) else n for p, n in zip(func.params, params)]
+        with self.out.block(f"def main({', '.join([*args, *extra])}):"):
+            for buffer in func.buffers:
+                self._accessors(buffer)
+            self.stmt(func.body)
+        return str(self.out)
+
+    def stmt(self, s: Stmt) -> None:
+        getattr(self, f"_{type(s).__name__}")(s)
+
+    def suite(self, header: str, *stmts: Stmt) -> None:
+        with self.out.block(header):
+            for s in stmts:
+                self.stmt(s)
+
+    def _accessors(self, buffer: Buffer) -> None:
+        """``load_X(i, j)`` and ``store_X(value, i, j)``, which check the index against the shape."""
+        name = self.names[id(buffer)]
+        sizes = [f"size{k}_{name}" for k in range(len(buffer.shape))]
+        index = [f"i{k}" for k in range(len(sizes))]
+        for size, dim in zip(sizes, buffer.shape):
+            self.out.add(f"{size} = {self.value(dim)}")
+        inside = " and ".join(f"0 <= {i} < {n}" for i, n in zip(index, sizes)) or "True"
+        flat = "0"
+        for i, n in zip(index, sizes):
+            flat = f"({flat}) * {n} + {i}" if flat != "0" else i
+        error = f"outside({buffer.name!r}, [{', '.join(sizes)}], {', '.join(index)})"
+        with self.out.block(f"def load_{name}({', '.join(index)}):"):
+            with self.out.block(f"if {inside}:"):
+                self.out.add(f"value = data_{name}[{flat}]")
+                self.out.add("if value is not None: return value")
+                self.out.add(f"unwritten({', '.join([repr(buffer.name), *index])})")
+            self.out.add(error)
+        with self.out.block(f"def store_{name}({', '.join(['value', *index])}):"):
+            with self.out.block(f"if {inside}:"):
+                self.out.add(f"data_{name}[{flat}] = value")
+                self.out.add("return")
+            self.out.add(error)
+
+    def _allocate(self, buffer: Buffer) -> None:
+        name = self.name(buffer)
+        count = " * ".join(f"max(0, {self.value(s)})" for s in buffer.shape) or "1"
+        self.out.add(f"data_{name} = [None] * ({count})")
+        self._accessors(buffer)
+
+    # -- statements
+
+    def _SeqStmt(self, s: SeqStmt) -> None:
+        for item in s.stmts:
+            self.stmt(item)
+
+    def _opened(self, e: PrimExpr) -> str:
+        """An expression whose outer lets became statements, which nest without limit."""
+        while isinstance(e, Let):
+            value = self._opened(e.value)
+            self.out.add(f"{self.name(e.var)} = {value}")
+            e = e.body
+        return self.value(e)
+
+    def _BufferStore(self, s: BufferStore) -> None:
+        if id(s.buffer) not in self.names:
+            raise InterpreterError(f"buffer {s.buffer.name!r} is written where nothing defines it")
+        args = [self._opened(s.value), *map(self.index, s.indices)]
+        self.out.add(f"store_{self.names[id(s.buffer)]}({', '.join(args)})")
+
+    def _Evaluate(self, s: Evaluate) -> None:
+        self.out.add(self._opened(s.value))
+
+    def _LetStmt(self, s: LetStmt) -> None:
+        value = self._opened(s.value)
+        self.out.add(f"{self.name(s.var)} = {value}")
+        self.stmt(s.body)
+
+    def _Allocate(self, s: Allocate) -> None:
+        self._allocate(s.buffer)
+        self.stmt(s.body)
+
+    def _IfThenElse(self, s: IfThenElse) -> None:
+        self.suite(f"if {self.value(s.condition)}:", s.then_case)
+        if s.else_case is not None:
+            self.suite("else:", s.else_case)
+
+    def _While(self, s: While) -> None:
+        self.suite(f"while {self.value(s.condition)}:", s.body)
+
+    def _For(self, s: For) -> None:
+        extent = self.value(s.extent)
+        self.suite(f"for {self.name(s.var)} in range({extent}):", s.body)
+
+    def _BlockRealize(self, s: BlockRealize) -> None:
+        if is_const(s.predicate, 1):
+            self._block(s.block, s.iter_values)
+            return
+        with self.out.block(f"if {self.value(s.predicate)}:"):
+            self._block(s.block, s.iter_values)
+
+    def _block(self, block: Block, values: Sequence[PrimExpr]) -> None:
+        for it, value in zip(block.iter_vars, values, strict=True):
+            text = self.value(value)
+            self.out.add(f"{self.name(it.var)} = {text}")
+        for buffer in block.alloc_buffers:
+            self._allocate(buffer)
+        if block.init is not None:
+            first = [it.var for it in block.iter_vars if it.kind == "R"]
+            self.suite(f"if {self.value(logical_and(*(v == IntImm(0, v.dtype) for v in first)))}:", block.init)
+        self.stmt(block.body)
+
+
+@dataclass(frozen=True)
+class CompiledPrimFunc:
+    """A tensor function as a Python function; ``source`` is its text, ``written`` the buffers that it stores to."""
+
+    func: PrimFunc
+    source: str
+    main: Callable[..., None]
+    sizes: tuple[Var, ...]
+    written: frozenset[int]
+
+    def __call__(self, *args: Any) -> None:
+        """Runs on arrays and numbers. Raises InterpreterError where the arguments do not fit the parameters."""
+        env = match_arguments(self.func, args)
+        memory: dict[int, list[Any]] = {}
+        values = []
+        for param, arg in zip(self.func.params, args):
+            values.append(memory.setdefault(id(arg), _to_list(arg)) if isinstance(param, Buffer) else env[id(param)])
+        scalars = {id(p) for p in self.func.params if isinstance(p, Var)}
+        with np.errstate(all="ignore"):
+            self.main(*values, *(env[id(v)] for v in self.sizes if id(v) not in scalars))
+        for param, arg in zip(self.func.params, args):
+            if id(param) in self.written:
+                arg[...] = np.array(memory[id(arg)], arg.dtype).reshape(arg.shape)
+
+
+@lru_cache(maxsize=512)
+def compile_prim_func(func: PrimFunc) -> CompiledPrimFunc:
+    """The Python function that means ``func``."""
+    sizes = tuple(free_vars([b.shape for b in func.buffers]))
+    translator = StmtTranslator()
+    source = translator.function(func, sizes)
+    namespace = dict(translator.globals)
+    exec(compile(source, f"<interpreted {func.attrs.get('global_symbol', 'prim_func')}>", "exec"), namespace)
+    written = frozenset(id(n.buffer) for n in walk(func.body) if isinstance(n, BufferStore))
+    return CompiledPrimFunc(func, source, namespace["main"], sizes, written)
+
+
+def run_prim_func(func: PrimFunc, *args: Any) -> None:
+    """Runs a tensor function in place.
+
+    args: a numpy array for each buffer parameter (dtype and shape as declared; symbolic sizes are taken from the
+    arrays), an int or float for each scalar parameter. Arrays that the function stores to are overwritten.
+    Raises InterpreterError for arguments that do not fit, accesses outside a buffer, reads of unwritten local memory.
+    """
+    try:
+        compile_prim_func(func)(*args)
+    except InterpreterError as error:
+        name = func.attrs.get("global_symbol")
+        raise InterpreterError(error.message, where=[*error.where, *([name] if name else [])]) from error
+    except (ZeroDivisionError, ArithmeticError) as error:
+        raise InterpreterError(f"integer arithmetic failed: {error}") from error
+
+
+def match_arguments(func: PrimFunc, args: Sequence[Any]) -> dict[int, int]:
+    """The values of scalars and symbolic sizes by identity, after checking every argument."""
+    if len(args) != len(func.params):
+        raise InterpreterError(f"got {len(args)} arguments; expected {len(func.params)}")
+    env: dict[int, Any] = {}
+    for param, arg in zip(func.params, args):
+        if isinstance(param, Var):
+            env[id(param)] = bool(arg) if param.dtype == "bool" else arg
+    for param, arg in zip(func.params, args):
+        if isinstance(param, Buffer):
+            _check_array(param, arg)
+            match_shape(param.shape, arg.shape, env, f"argument {param.name!r}")
+    return env
+
+
+def _check_array(buffer: Buffer, array: Any) -> None:
+    expected = dt.to_numpy(buffer.dtype)
+    if not isinstance(array, np.ndarray) or array.dtype != expected:
+        got = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+        raise InterpreterError(f"argument {buffer.name!r}: got {got}; expected an array of {buffer.dtype}")
+
+
+def _to_list(array: np.ndarray) -> list[Any]:
+    """The elements in row-major order: Python ints and bools, numpy floats."""
+    kind = array.dtype.kind
+    if kind in "iub":
+        return array.ravel().tolist()
+    if array.dtype.name.startswith(("int", "uint")):
+        return [int(v) for v in array.ravel()]
+    return list(array.ravel())
