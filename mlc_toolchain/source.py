@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,29 +12,10 @@ from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.readers.base import CheckpointReader
 from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.readers.checkpoint import open_checkpoint
+from mlc_toolchain.source_base import CONFIG, Source
 
-CONFIG = "config.json"
 HUB_PREFIX = "HF://"
-PRESETS = Path(__file__).resolve().parent.parent / "configs" / "presets"
-
-
-class Source(ABC):
-    """A model to convert. kind: "folder", "gguf", "preset" or "hub". path: the folder or file."""
-
-    kind: str
-    path: Path
-
-    @abstractmethod
-    def config(self) -> dict[str, Any]:
-        """The model's config in Hugging Face's spelling."""
-
-    @abstractmethod
-    def file(self, name: str) -> Path | None:
-        """A file that lies beside the config (``tokenizer.json``), or None."""
-
-    @abstractmethod
-    def weights(self, source_format: str = "auto") -> CheckpointReader:
-        """The checkpoint, opened: every header is checked, no tensor is read."""
+PRESETS = Path(__file__).resolve().parent.parent / "configs" / "models"
 
 
 @dataclass(frozen=True)
@@ -104,7 +84,7 @@ class GGUFSource(Source):
 def resolve_source(text: str) -> Source:
     """Find what ``text`` names. Raises UsageError when it names nothing that can be converted."""
     if text.startswith(HUB_PREFIX):
-        from mlc_toolchain.hub import HubSource  # a heavy import that local sources do not need
+        from mlc_toolchain.hub import HubSource  # huggingface_hub takes 0.2 s to import
 
         return HubSource.parse(text)
     path = Path(text).expanduser()

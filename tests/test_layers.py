@@ -45,6 +45,7 @@ COMPILER_PARTS = {
 
 # What is imported within a function outside of the command line, and why that is right.
 LATE_ON_PURPOSE = {
+    ("mlc_toolchain.source", "mlc_toolchain.hub"),  # huggingface_hub takes 0.2 s to import, and few sources need it
     ("mlc_runtime.arrays", "tvm_ffi"),  # it would import torch wherever torch is installed, unless hidden meanwhile
     ("mlc_toolchain.source", "mlc_toolchain.hub"),  # huggingface_hub costs 0.2 s that local files need not pay
 }

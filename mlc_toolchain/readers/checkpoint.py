@@ -53,29 +53,40 @@ class ShardedReader(CheckpointReader):
         self._readers[name].release(name)
 
 
-def open_checkpoint(folder: Path, source_format: str = "auto") -> CheckpointReader:
-    """Open the weights in ``folder``. Raises CheckpointError when there are none or a file is missing or damaged."""
+def checked_formats(source_format: str) -> list[str]:
+    """The formats to look for, best first. Raises UsageError for an unknown name."""
     wanted = FORMAT_ALIASES.get(source_format, source_format)
     if wanted not in ("auto", *FORMATS):
         names = ", ".join(["auto", *FORMATS, *FORMAT_ALIASES])
         raise UsageError(f"unknown source format: got {source_format!r}; expected one of {names}")
-    formats = FORMATS if wanted == "auto" else {wanted: FORMATS[wanted]}
-    for index, single, open_file in formats.values():
+    return list(FORMATS) if wanted == "auto" else [wanted]
+
+
+def open_checkpoint(folder: Path, source_format: str = "auto") -> CheckpointReader:
+    """Open the weights in ``folder``. Raises CheckpointError when there are none or a file is missing or damaged."""
+    looked_for = []
+    for wanted in checked_formats(source_format):
+        index, single, open_file = FORMATS[wanted]
         if (folder / index).is_file():
             return ShardedReader(folder / index, open_file)
         if (folder / single).is_file():
             return open_file(folder / single)
-    looked_for = [file for index, single, _ in formats.values() for file in (index, single)]
+        looked_for += [index, single]
     raise CheckpointError(f"no weights in the folder: looked for {', '.join(looked_for)}", where=[str(folder)])
+
+
+def index_files(index: Path) -> list[str]:
+    """The shards that an index names, each checked to be a plain path inside its folder."""
+    files = list(dict.fromkeys(_weight_map(index).values()))
+    for file in files:
+        check_plain(file, index)
+    return files
 
 
 def contained_path(folder: Path, name: str, index: Path) -> Path:
     """``folder/name`` when ``name`` is a plain relative path that stays inside the folder; links out of the folder
     are followed only where the folder itself is made of links (the Hugging Face cache keeps its files that way)."""
-    windows = PureWindowsPath(name)
-    outside = not name or windows.drive or windows.root or ".." in windows.parts
-    if outside or "\0" in name or "\\" in name:
-        raise CheckpointError(f"got the file name {shown(name)}; expected one inside the folder", where=[str(index)])
+    check_plain(name, index)
     path = folder / name
     if not path.is_file():
         raise CheckpointError(
@@ -83,6 +94,14 @@ def contained_path(folder: Path, name: str, index: Path) -> Path:
         )
     _check_links(path, folder, index)
     return path
+
+
+def check_plain(name: str, index: Path) -> None:
+    """Raises CheckpointError for a name that could lead out of its folder on any system."""
+    windows = PureWindowsPath(name)
+    outside = not name or windows.drive or windows.root or ".." in windows.parts
+    if outside or "\0" in name or "\\" in name:
+        raise CheckpointError(f"got the file name {shown(name)}; expected one inside the folder", where=[str(index)])
 
 
 def _check_links(path: Path, folder: Path, index: Path) -> None:

@@ -1,0 +1,103 @@
+"""Repositories on the Hugging Face Hub: the config first, weights only when the model turns out to be convertible.
+
+huggingface_hub does the transfer, with its cache and its environment: HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import constants, errors, hf_hub_download
+
+from mlc_errors import MLCError, ResourceError, UsageError
+from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, shown
+from mlc_toolchain.readers.bounded_json import read_json_object
+from mlc_toolchain.readers.checkpoint import FORMATS, checked_formats, index_files, open_checkpoint
+from mlc_toolchain.source_base import CONFIG, Source
+
+PATTERN = re.compile(r"HF://(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
+
+
+@dataclass(frozen=True)
+class HubSource(Source):
+    """A repository. Files are fetched into the Hub's cache when they are asked for, all from one commit."""
+
+    name: str
+    revision: str | None = None
+    kind = "hub"
+
+    @staticmethod
+    def parse(text: str) -> HubSource:
+        """From ``HF://owner/name[@revision]``."""
+        match = PATTERN.fullmatch(text)
+        if match is None:
+            raise UsageError(f"got {shown(text)}; expected HF://owner/name or HF://owner/name@revision")
+        return HubSource(match["name"], match["revision"])
+
+    @cached_property
+    def path(self) -> Path:
+        """The repository's folder in the cache, at one commit."""
+        return self._fetch(CONFIG, self.revision).parent
+
+    def config(self) -> dict[str, Any]:
+        return read_json_object(self.path / CONFIG)
+
+    def file(self, name: str) -> Path | None:
+        try:
+            return self._fetch(name, self.path.name)
+        except errors.EntryNotFoundError:
+            return None
+
+    def weights(self, source_format: str = "auto") -> CheckpointReader:
+        for wanted in checked_formats(source_format):
+            index, single, _ = FORMATS[wanted]
+            found = self.file(index)
+            if found is not None:
+                for shard in index_files(found):
+                    self._required(shard, found)
+            if found is not None or self.file(single) is not None:
+                return open_checkpoint(self.path, wanted)
+        raise CheckpointError("the repository has no weights in a known format", where=[f"HF://{self.name}"])
+
+    def _required(self, shard: str, index: Path) -> None:
+        if self.file(shard) is None:
+            raise CheckpointError(f"shard {shown(shard)} is missing from the repository", where=[str(index)])
+
+    def _fetch(self, file: str, revision: str | None) -> Path:
+        """The file in the cache. EntryNotFoundError passes; other failures become MLCError."""
+        try:
+            return Path(hf_hub_download(self.name, file, revision=revision))
+        except errors.LocalEntryNotFoundError:
+            if file != CONFIG and constants.HF_HUB_OFFLINE:
+                raise errors.EntryNotFoundError(f"{file} is not in the cache") from None
+            raise self._unreachable(file) from None
+        except errors.EntryNotFoundError:
+            if file == CONFIG:
+                raise CheckpointError(f"the repository has no {CONFIG}", where=[f"HF://{self.name}"]) from None
+            raise
+        except errors.GatedRepoError:
+            raise self._refused("access to the repository is restricted", "accept its terms and set HF_TOKEN") from None
+        except errors.RevisionNotFoundError:
+            raise self._refused(f"the repository has no revision {shown(self.revision)}") from None
+        except errors.RepositoryNotFoundError:
+            raise self._refused(
+                "there is no such repository, or it is private", "check the name, or set HF_TOKEN"
+            ) from None
+        except Exception as error:  # whatever the transfer's libraries raise: time-outs, closed connections, 5xx
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise self._unreachable(file, next(iter(str(error).splitlines()), type(error).__name__)) from None
+
+    def _refused(self, message: str, hint: str | None = None) -> MLCError:
+        return UsageError(message, where=[f"HF://{self.name}"], hint=hint)
+
+    def _unreachable(self, file: str, why: str = "it is not in the cache and the Hub cannot be reached") -> MLCError:
+        return ResourceError(
+            f"cannot fetch {file}: {why}",
+            where=[f"HF://{self.name}"],
+            hint="run again when the network is there; finished files are kept",
+        )

@@ -1,0 +1,30 @@
+"""What every kind of model source offers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+from mlc_toolchain.readers.base import CheckpointReader
+
+CONFIG = "config.json"
+
+
+class Source(ABC):
+    """A model to convert. kind: "folder", "gguf", "preset" or "hub". path: the folder or file."""
+
+    kind: str
+    path: Path
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """The model's config in Hugging Face's spelling."""
+
+    @abstractmethod
+    def file(self, name: str) -> Path | None:
+        """A file that lies beside the config (``tokenizer.json``), or None."""
+
+    @abstractmethod
+    def weights(self, source_format: str = "auto") -> CheckpointReader:
+        """The checkpoint, opened: every header is checked, no tensor is read."""

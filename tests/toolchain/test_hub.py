@@ -1,0 +1,208 @@
+"""HF:// sources against a local stand-in for the Hub."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from mlc_errors import UsageError
+from mlc_toolchain.hub import HubSource
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "tests" / "data" / "reference"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REVISIONS = ("main", "v1", COMMIT)
+
+
+class Hub:
+    """Serves repositories (name -> {file: bytes}) as huggingface_hub asks for them."""
+
+    def __init__(self, repositories):
+        self.repositories = repositories
+        self.requests = []
+        self.cuts = []  # lengths after which the next answers break off
+        self.forbidden = set()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def fetched(self):
+        return [path.rpartition("/")[2] for method, path in self.requests if method == "GET"]
+
+    def _handler(hub):
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_HEAD(self):
+                self.answer(body=False)
+
+            def do_GET(self):
+                self.answer(body=True)
+
+            def answer(self, body):
+                if self.path.startswith("/api/"):
+                    return self.refuse("EntryNotFound")
+                hub.requests.append((self.command, self.path))
+                owner, name, _, revision, file = self.path.lstrip("/").split("/", 4)
+                files = hub.repositories.get(f"{owner}/{name}")
+                if files is None:
+                    self.refuse("RepoNotFound")
+                elif revision not in REVISIONS:
+                    self.refuse("RevisionNotFound")
+                elif file not in files:
+                    self.refuse("EntryNotFound")
+                elif file in hub.forbidden and body:
+                    self.refuse("Forbidden", 403)
+                else:
+                    self.send(files[file], body)
+
+            def refuse(self, code, status=404):
+                self.send_response(status)
+                self.send_header("X-Error-Code", code)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def send(self, data, body):
+                self.send_response(200)
+                self.send_header("X-Repo-Commit", COMMIT)
+                self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                if body and hub.cuts and len(data) > hub.cuts[0]:
+                    self.wfile.write(data[: hub.cuts.pop(0)])
+                    self.close_connection = True
+                elif body:
+                    self.wfile.write(data)
+
+            def log_message(self, *args):
+                pass
+
+        return Handler
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def hub():
+    source = files_of(REFERENCE / "source")
+    renamed = {**source, "config.json": source["config.json"].replace(b'"llama"', b'"unheard_of"')}
+    sharded = {name: data for name, data in source.items() if name != "model.safetensors"}
+    names = json.loads(source["model.safetensors"][8 : 8 + int.from_bytes(source["model.safetensors"][:8], "little")])
+    weight_map = {name: "weights.safetensors" for name in names if name != "__metadata__"}
+    sharded["model.safetensors.index.json"] = json.dumps({"weight_map": weight_map}).encode()
+    complete = {**sharded, "weights.safetensors": source["model.safetensors"]}
+    hub = Hub({"tiny/llama": source, "tiny/new": renamed, "tiny/sharded": complete, "tiny/incomplete": sharded})
+    yield hub
+    hub.server.shutdown()
+
+
+@pytest.fixture
+def convert(hub, tmp_path):
+    """Runs the command; the cache is shared by the calls of one test."""
+
+    def run(source, output="out", **environment):
+        proxies = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
+        settings = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_ETAG_TIMEOUT": "5"}
+        command = ["-m", "mlc_cli", "convert_weight", source, "--quantization", "q4f16_1", "-o", str(tmp_path / output)]
+        return subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env={**os.environ, **proxies, **settings, **environment},
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+def weights(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+EXPECTED = {name: data for name, data in files_of(REFERENCE / "q4f16_1").items() if "shard" in name or "cache" in name}
+
+
+def test_a_repository_is_converted_then_again_without_network(hub, convert, tmp_path):
+    done = convert("HF://tiny/llama")
+    assert done.returncode == 0, done.stderr
+    assert weights(tmp_path / "out") == EXPECTED
+    hub.requests.clear()
+    again = convert("HF://tiny/llama", "again", HF_HUB_OFFLINE="1")
+    assert again.returncode == 0, again.stderr
+    assert weights(tmp_path / "again") == EXPECTED
+    assert hub.requests == []
+
+
+def test_shards_are_fetched_by_the_index(hub, convert, tmp_path):
+    done = convert("HF://tiny/sharded@v1")
+    assert done.returncode == 0, done.stderr
+    assert weights(tmp_path / "out") == EXPECTED
+    assert sorted(hub.fetched()) == ["config.json", "model.safetensors.index.json", "weights.safetensors"]
+
+
+def test_an_unsupported_model_is_refused_before_its_weights_are_fetched(hub, convert, tmp_path):
+    refused = convert("HF://tiny/new")
+    assert refused.returncode == 3
+    assert "unheard_of" in refused.stderr
+    assert hub.fetched() == ["config.json"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_shard_is_told_before_anything_is_written(convert, tmp_path):
+    failed = convert("HF://tiny/incomplete")
+    assert failed.returncode == 1
+    assert "shard 'weights.safetensors' is missing from the repository" in failed.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [("HF://no/body", "no such repository"), ("HF://tiny/llama@v9", "no revision 'v9'")],
+)
+def test_names_that_do_not_exist(source, message, convert):
+    failed = convert(source)
+    assert failed.returncode == 2
+    assert message in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_a_download_that_breaks_off_is_taken_up_again(hub, convert, tmp_path):
+    hub.cuts = [300_000]
+    done = convert("HF://tiny/llama")
+    assert done.returncode == 0, done.stderr
+    assert weights(tmp_path / "out") == EXPECTED
+    assert hub.fetched().count("model.safetensors") == 2
+
+
+def test_a_failing_download_is_an_error_and_the_next_run_completes(hub, convert, tmp_path):
+    hub.forbidden = {"model.safetensors"}
+    failed = convert("HF://tiny/llama")
+    assert failed.returncode == 4, failed.stderr
+    assert "error: cannot fetch model.safetensors" in failed.stderr
+    assert not (tmp_path / "out").exists()
+    hub.forbidden = set()
+    done = convert("HF://tiny/llama")
+    assert done.returncode == 0, done.stderr
+    assert weights(tmp_path / "out") == EXPECTED
+
+
+def test_offline_without_cache(convert):
+    failed = convert("HF://tiny/llama", HF_HUB_OFFLINE="1")
+    assert failed.returncode == 4
+    assert "it is not in the cache and the Hub cannot be reached" in failed.stderr
+
+
+def test_spelling_of_repositories():
+    assert HubSource.parse("HF://a/b@refs/pr/1") == HubSource("a/b", "refs/pr/1")
+    assert HubSource.parse("HF://a/b") == HubSource("a/b")
+    for text in ("HF://a", "HF://a/b/c", "HF://a/b@", "HF://a/b c", "HF://"):
+        with pytest.raises(UsageError):
+            HubSource.parse(text)
