@@ -13,6 +13,7 @@ from mlc_compiler.passes.annotate_patterns import AnnotatePatterns
 from mlc_compiler.passes.base import Pass
 from mlc_compiler.passes.common_subexpressions import CommonSubexpressions
 from mlc_compiler.passes.eliminate_dead import EliminateDead
+from mlc_compiler.passes.fold_constants import FoldConstants
 from mlc_compiler.passes.fuse_ops import FuseOps
 from mlc_compiler.passes.fuse_tensor_functions import FuseTensorFunctions
 from mlc_compiler.script import parse, script
@@ -23,6 +24,7 @@ PASSES: dict[str, Pass] = {
     "annotate_patterns": AnnotatePatterns(),
     "common_subexpressions": CommonSubexpressions(),
     "eliminate_dead": EliminateDead(),
+    "fold_constants": FoldConstants(),
     "fuse_ops": FuseOps(),
     "fuse_tensor_functions": FuseTensorFunctions(),
 }
