@@ -156,14 +156,16 @@ def _with_rope_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
     """transformers 5 keeps theta, scaling and the rotated share under ``rope_parameters``."""
     values = dict(raw)
     rope = raw.get("rope_parameters")
-    if rope is None:
-        return values
-    if not isinstance(rope, Mapping) or any(isinstance(v, Mapping) for v in rope.values()):
-        raise UnsupportedError("rope_parameters: rotary positions differ from layer to layer", where=["config.json"])
-    values["rope_scaling"] = {k: v for k, v in rope.items() if k not in ("rope_theta", "partial_rotary_factor")}
-    for key in ("rope_theta", "partial_rotary_factor"):
-        if key in rope:
-            values[key] = rope[key]
+    if rope is not None:
+        if not isinstance(rope, Mapping) or any(isinstance(v, Mapping) for v in rope.values()):
+            raise UnsupportedError(
+                "rope_parameters: rotary positions differ from layer to layer", where=["config.json"]
+            )
+        values["rope_scaling"] = {k: v for k, v in rope.items() if k not in ("rope_theta", "partial_rotary_factor")}
+        values |= {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope}
+    scaling = values.get("rope_scaling")
+    if isinstance(scaling, Mapping) and (scaling.get("rope_type") or scaling.get("type") or "default") == "default":
+        values["rope_scaling"] = None
     return values
 
 
