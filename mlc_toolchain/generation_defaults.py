@@ -38,23 +38,25 @@ class GenerationDefaults:
 
 
 def generation_defaults(
-    generation_config: Mapping[str, Any], config: Mapping[str, Any], tokenizer: TokenizerFiles
+    generation_config: Mapping[str, Any], config: Mapping[str, Any], tokenizer: TokenizerFiles | None
 ) -> GenerationDefaults:
-    """Look everything up; config is config.json. MLCError for a value that no model can have."""
+    """Look everything up; config is config.json. MLCError for a value that no model can have.
+
+    Ids beyond the tokenizer's are left out, with a note.
+    """
     files = {"generation_config.json": generation_config, "config.json": config}
     sampling = {name: _sampling(name, files) for name in _SAMPLING}
     found = {name: _ids(name, files) for name in _IDS}
-    ids = {name: [i for i in given if i < tokenizer.active_vocab_size] for name, given in found.items()}
-    eos = tokenizer.token("eos_token")
-    eos_id = None if eos is None else tokenizer.tokenizer.token_to_id(eos)
-    all_eos = list(dict.fromkeys([*ids["eos_token_id"], *([] if eos_id is None else [eos_id])]))
+    count = tokenizer.active_vocab_size if tokenizer else config.get("vocab_size", 0)
+    ids = {name: [i for i in given if i < count] for name, given in found.items()}
+    all_eos = dict.fromkeys([*ids["eos_token_id"], *_token_id(tokenizer, "eos_token")])
     return GenerationDefaults(
         sampling,
-        pad_token_id=_first(ids["pad_token_id"], tokenizer, "pad_token"),
-        bos_token_id=_first(ids["bos_token_id"], tokenizer, "bos_token"),
+        pad_token_id=[*ids["pad_token_id"], *_token_id(tokenizer, "pad_token"), _IDS["pad_token_id"]][0],
+        bos_token_id=[*ids["bos_token_id"], *_token_id(tokenizer, "bos_token"), _IDS["bos_token_id"]][0],
         eos_token_ids=tuple(all_eos or [_IDS["eos_token_id"]]),
         notes=tuple(
-            f"{name} {i} is left out: the tokenizer has the ids 0 to {tokenizer.active_vocab_size - 1}"
+            f"{name} {i} is left out: the tokenizer has the ids 0 to {count - 1}"
             for name, given in found.items()
             for i in given
             if i not in ids[name]
@@ -88,9 +90,8 @@ def _ids(name: str, files: Mapping[str, Mapping[str, Any]]) -> Sequence[int]:
     return []
 
 
-def _first(ids: Sequence[int], tokenizer: TokenizerFiles, key: str) -> int:
-    if ids:
-        return ids[0]
-    text = tokenizer.token(key)
-    token_id = None if text is None else tokenizer.tokenizer.token_to_id(text)
-    return _IDS[f"{key}_id"] if token_id is None else token_id
+def _token_id(tokenizer: TokenizerFiles | None, key: str) -> list[int]:
+    """The id of a token that tokenizer_config.json names, in a list; an empty one when there is none."""
+    text = tokenizer.token(key) if tokenizer else None
+    token_id = tokenizer.tokenizer.token_to_id(text) if tokenizer and text is not None else None
+    return [] if token_id is None else [token_id]
