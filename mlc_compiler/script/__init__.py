@@ -6,5 +6,7 @@ from .namespace import I, R, T
 from .parser import parse
 from .printer import ScriptText, script, to_text
 from .source import ScriptError
+from .verify import verify
+from .verify_errors import VerifyError
 
-__all__ = ["I", "R", "ScriptError", "ScriptText", "T", "parse", "script", "to_text"]
+__all__ = ["I", "R", "ScriptError", "ScriptText", "T", "VerifyError", "parse", "script", "to_text", "verify"]

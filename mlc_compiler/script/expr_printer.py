@@ -125,6 +125,8 @@ class ExprPrinter:
 
     def _call(self, node: Call) -> str:
         args = "".join(f", {self.typed(a)}" for a in node.args)
+        if node.op == "reinterpret" and len(node.args) == 1:
+            return f"T.reinterpret({json.dumps(node.dtype)}{args})"
         if calls.result_dtype(node.op, tuple(a.dtype for a in node.args)) == node.dtype:
             return f"T.{node.op}({args[2:]})"
         return f"T.call_intrin({json.dumps(node.dtype)}, {json.dumps(node.op)}{args})"

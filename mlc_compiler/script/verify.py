@@ -1,0 +1,42 @@
+"""Is a module well formed? What the passes and the code generator rely on, checked level by level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlc_errors import MLCError
+
+from ..ir.module import IRModule
+from ..relax.nodes import Function
+from ..tir.nodes import PrimFunc
+from .names import identifier
+from .verify_errors import VerifyError
+from .verify_relax import verify_function
+from .verify_tir import verify_prim_func
+
+
+def verify(node: Any) -> None:
+    """Checks a module or a single function; returns nothing when it is well formed.
+
+    Raises VerifyError, which names the function and the statement or binding at fault.
+    """
+    if isinstance(node, PrimFunc):
+        verify_prim_func(node, str(node.attrs.get("global_symbol", "main")))
+    elif isinstance(node, Function):
+        verify_function(node, str(node.attrs.get("global_symbol", "main")), IRModule())
+    elif isinstance(node, IRModule):
+        _module(node)
+    else:
+        raise MLCError(f"verify: got a {type(node).__name__}; expected an IRModule, PrimFunc or Function")
+
+
+def _module(mod: IRModule) -> None:
+    for name, func in mod.functions.items():
+        if identifier(name) != name:
+            raise VerifyError(f"{name!r} is not a valid function name", name)
+        if isinstance(func, PrimFunc):
+            verify_prim_func(func, name)
+        elif isinstance(func, Function):
+            verify_function(func, name, mod)
+        else:
+            raise VerifyError(f"{name!r} is a {type(func).__name__}; expected a PrimFunc or Function", name)
