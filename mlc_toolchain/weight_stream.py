@@ -77,7 +77,10 @@ class WeightStream:
 
     def _quantize(self, task: ParameterTask) -> Converted:
         shape = task.production.shape
-        made = encode_rows(self._blocks(task), shape, self.scheme, task.layout)
+        try:
+            made = encode_rows(self._blocks(task), shape, self.scheme, task.layout, refuse_nan=True)
+        except ValueError:
+            raise self._not_finite(task) from None
         self._check_finite(task, made["q_scale"])
         error = None
         if self.measure_error:
@@ -99,12 +102,13 @@ class WeightStream:
         return task.production.value.row_blocks(self.reader.read)
 
     def _check_finite(self, task: ParameterTask, values: np.ndarray) -> None:
-        if np.isfinite(values).all():
-            return
-        name = task.production.name
+        if not np.isfinite(values).all():
+            raise self._not_finite(task)
+
+    def _not_finite(self, task: ParameterTask) -> MLCError:
         file = self.reader.file_of(next(task.production.value.sources()))
-        raise MLCError(
-            f"{name} has values that {self.scheme.model_dtype} cannot hold (too large, infinite or NaN)",
+        return MLCError(
+            f"{task.production.name} has values that {self.scheme.model_dtype} cannot hold (too large, infinite or NaN)",
             where=[str(file)],
             hint="a bf16 or f32 scheme holds larger values; NaN means that the checkpoint is damaged",
         )

@@ -40,9 +40,16 @@ def encode(weight: np.ndarray, scheme: Scheme, layout: str | None = None) -> dic
 
 
 def encode_rows(
-    blocks: Iterable[np.ndarray], shape: tuple[int, ...], scheme: Scheme, layout: str | None = None
+    blocks: Iterable[np.ndarray],
+    shape: tuple[int, ...],
+    scheme: Scheme,
+    layout: str | None = None,
+    refuse_nan: bool = False,
 ) -> dict[str, np.ndarray]:
-    """As ``encode`` for a weight of ``shape`` that comes in blocks, each some of its rows [..., K] in order."""
+    """As ``encode`` for a weight of ``shape`` that comes in blocks, each some of its rows [..., K] in order.
+
+    A NaN gets code 0, as in the public MLC tools; with refuse_nan it raises ValueError.
+    """
     layout = layout or scheme.layout
     outputs, inputs = prod(shape[:-1]), shape[-1]
     words = np.empty((outputs, scheme.words(inputs)), np.uint32)
@@ -51,7 +58,9 @@ def encode_rows(
     for block in blocks:
         for rows in row_slices(block.reshape(prod(block.shape[:-1]), inputs)):
             stop = start + len(rows)
-            _encode_block(rows, scheme, layout, words[start:stop], scales[start:stop])
+            had_nan = _encode_block(rows, scheme, layout, words[start:stop], scales[start:stop])
+            if had_nan and refuse_nan:
+                raise ValueError("NaN among the weights")
             start = stop
     return {
         "q_weight": _laid_out(words.reshape(*shape[:-1], -1), layout),
@@ -111,10 +120,12 @@ def _laid_out(array: np.ndarray, layout: str) -> np.ndarray:
     return np.ascontiguousarray(np.swapaxes(array, -1, -2)) if layout == "KN" else array
 
 
-def _encode_block(rows: np.ndarray, scheme: Scheme, layout: str, words: np.ndarray, scales: np.ndarray) -> None:
+def _encode_block(rows: np.ndarray, scheme: Scheme, layout: str, words: np.ndarray, scales: np.ndarray) -> bool:
+    """Fill words and scales; returns whether a weight was NaN."""
     groups = _padded_groups(rows, scheme)
     with np.errstate(all="ignore"):
-        exact = _largest(groups) / np.float32(scheme.zero_point)
+        largest, had_nan = _largest(groups)
+        exact = largest / np.float32(scheme.zero_point)
         scales[:] = exact.reshape(scales.shape)
         unrounded = scheme.model_dtype == "bfloat16" and layout == "KN"
         divisor = exact if unrounded else scales.astype(np.float32).reshape(-1)
@@ -122,6 +133,7 @@ def _encode_block(rows: np.ndarray, scheme: Scheme, layout: str, words: np.ndarr
     codes = codes.reshape(len(rows), -1)
     codes[:, rows.shape[1] :] = 0
     words[:] = pack(codes, scheme)
+    return had_nan
 
 
 def _padded_groups(rows: np.ndarray, scheme: Scheme) -> np.ndarray:
@@ -139,14 +151,14 @@ def _as_float(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32, copy=False)
 
 
-def _largest(groups: np.ndarray) -> np.ndarray:
-    """Largest |w| of every group, NaN ignored."""
+def _largest(groups: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Largest |w| of every group, NaN ignored, and whether there was one."""
     magnitudes = np.abs(groups)
     largest = np.maximum.reduceat(magnitudes.reshape(-1), np.arange(0, magnitudes.size, groups.shape[1]))
     if np.isnan(largest).any():
         magnitudes[np.isnan(magnitudes)] = np.nan  # quiet: fmax lets a signalling NaN win
-        return np.fmax.reduce(magnitudes, axis=-1)
-    return largest
+        return np.fmax.reduce(magnitudes, axis=-1), True
+    return largest, False
 
 
 def _codes(groups: np.ndarray, divisor: np.ndarray, scheme: Scheme) -> np.ndarray:
