@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from mlc_errors import MLCError, UnsupportedError
+from model_zoo.config_check import check_values
 from model_zoo.rope import RopeParameters
 
 MAX_PREFILL_CHUNK = 2048
@@ -127,6 +128,7 @@ class DecoderConfig:
         missing = [n for n in required if n not in given]
         if missing:
             raise MLCError(f"missing key {', '.join(missing)}", where=["config.json"])
+        check_values(given, {name: str(f.type) for name, f in known.items()})
         return cls(**given)
 
     def chat_model_config(self) -> dict[str, Any]:
@@ -181,10 +183,12 @@ def _refuse_unsupported(cls: type[DecoderConfig], values: Mapping[str, Any], kno
     for key, neutral in NEUTRAL.items():
         if key in values and key not in known and key not in renamed and values[key] not in neutral:
             raise UnsupportedError(
-                f"{key}: got {values[key]!r}; {cls.model_type} models are supported with {neutral[-1]!r} only",
+                f"{key}: got {str(values[key])[:80]}; {cls.model_type} models are supported with {neutral[-1]!r} only",
                 where=["config.json"],
             )
-    layers = values.get("layer_types")
+    layers = values.get("layer_types") or []
+    if not isinstance(layers, list) or not all(isinstance(kind, str) for kind in layers):
+        raise MLCError("layer_types: expected a list of names", where=["config.json"])
     if layers and set(layers) not in ({"full_attention"}, {"sliding_attention"}):
         kinds = ", ".join(sorted(set(layers)))
         raise UnsupportedError(f"layer_types: got {kinds}; expected the same in all layers", where=["config.json"])

@@ -29,20 +29,29 @@ class RopeParameters:
 
         Raises UnsupportedError for another kind, MLCError for a missing number.
         """
-        scaling = dict(scaling or {})
-        kind = scaling.get("rope_type") or scaling.get("type") or "default"
-        if kind not in KINDS:
-            raise UnsupportedError(
-                f"rope_scaling: got type {kind!r}; expected one of {', '.join(KINDS)}", where=["config.json"]
-            )
-        base = _frequencies(rotary_dim, theta)
-        if kind == "linear":
-            return RopeParameters(base / np.float32(_number(scaling, "factor")))
-        if kind == "llama3":
-            return RopeParameters(_llama3(base, scaling))
-        if kind == "yarn":
-            return _yarn(rotary_dim, theta, scaling, max_position_embeddings)
-        return RopeParameters(base)
+        try:
+            with np.errstate(all="raise", under="ignore"):
+                return _parameters(rotary_dim, theta, dict(scaling or {}), max_position_embeddings)
+        except (ArithmeticError, ValueError) as error:
+            raise MLCError(f"rope_theta and rope_scaling: impossible values ({error})", where=["config.json"]) from None
+
+
+def _parameters(
+    rotary_dim: int, theta: float, scaling: Mapping[str, Any], max_position_embeddings: int
+) -> RopeParameters:
+    kind = scaling.get("rope_type") or scaling.get("type") or "default"
+    if kind not in KINDS:
+        raise UnsupportedError(
+            f"rope_scaling: got type {kind!r}; expected one of {', '.join(KINDS)}", where=["config.json"]
+        )
+    base = _frequencies(rotary_dim, theta)
+    if kind == "linear":
+        return RopeParameters(base / np.float32(_number(scaling, "factor")))
+    if kind == "llama3":
+        return RopeParameters(_llama3(base, scaling))
+    if kind == "yarn":
+        return _yarn(rotary_dim, theta, scaling, max_position_embeddings)
+    return RopeParameters(base)
 
 
 def _number(scaling: Mapping[str, Any], key: str, default: float | None = None) -> float:

@@ -30,20 +30,25 @@ def token_text(config: Mapping[str, Any], key: str) -> str | None:
     value = config.get(key)
     if isinstance(value, Mapping):
         value = value.get("content")
-    if value is not None and not isinstance(value, str):
-        raise MLCError(f"{key} is {value!r}; expected a string", where=["tokenizer_config.json"])
+    if value is not None and not is_text(value):
+        raise MLCError(f"{key} is {str(value)[:80]!a}; expected a string", where=["tokenizer_config.json"])
     return value
+
+
+def is_text(value: object) -> bool:
+    """Whether a value read from JSON is a string that UTF-8 can hold: JSON may have lone surrogates."""
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def _choose(value: object, where: str) -> str | None:
     """The template itself, or of a list of named ones the one called "default", else the first."""
-    if value is None or isinstance(value, str):
+    if value is None or is_text(value):
         return value
     if isinstance(value, list):
         value = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
     if isinstance(value, dict) and value:
         chosen = value.get("default", next(iter(value.values())))
-        if isinstance(chosen, str):
+        if is_text(chosen):
             return chosen
     raise MLCError("the chat template is neither a text nor a list of named texts", where=[where])
 

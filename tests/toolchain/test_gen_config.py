@@ -255,7 +255,7 @@ def test_ids_beyond_the_tokenizer_are_left_out(tmp_path):
         ({"generation_config": {"top_p": 0}}, "top_p is 0; expected a number above 0, up to 1"),
         ({"generation_config": {"eos_token_id": [1.5]}}, r"eos_token_id is \[1.5\]; expected a token id or a list"),
         ({"generation_config": "[]"}, "got a JSON list; expected an object"),
-        ({"tokenizer_config": {"eos_token": 7}}, "eos_token is 7; expected a string"),
+        ({"tokenizer_config": {"eos_token": 7}}, "eos_token is '7'; expected a string"),
         ({"tokenizer_config": {"chat_template": "{% for x in y %}"}}, "the chat template failed: "),
         ({"config": {"model_type": None}}, "model_type"),
     ],

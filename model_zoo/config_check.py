@@ -1,0 +1,45 @@
+"""Values of a config.json against the types of a configuration's fields; the file is untrusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mlc_errors import MLCError
+
+SIZE_LIMIT = 1 << 31
+# Sizes that loops and tables are made of.
+LIMITS = {"num_hidden_layers": 4096, "head_dim": 1 << 16, "num_attention_heads": 1 << 16}
+
+
+def is_size(value: object) -> bool:
+    """An integer that a size can be; 0 stands for "not given"."""
+    return type(value) is int and 0 <= value < SIZE_LIMIT
+
+
+def is_finite(value: object) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e30 and not math.isnan(value)
+
+
+_TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
+    "int": (is_size, "a positive integer"),
+    "float": (is_finite, "a number"),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "Mapping[str, Any]": (lambda value: isinstance(value, Mapping), "an object"),
+}
+
+
+def check_values(values: Mapping[str, Any], types: Mapping[str, str]) -> None:
+    """MLCError for the first value that is not of its field's type, or a size beyond what any model has."""
+    for name, value in values.items():
+        accepts, expected = _TYPES.get(types[name].removesuffix(" | None"), (lambda _: True, ""))
+        if not accepts(value):
+            raise MLCError(f"{name}: got {_shown(value)}; expected {expected}", where=["config.json"])
+        if name in LIMITS and value > LIMITS[name]:
+            raise MLCError(f"{name}: got {value}; expected at most {LIMITS[name]}", where=["config.json"])
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
