@@ -104,5 +104,3 @@ class EntryPoints:
 def _last_token(hidden: te.Tensor) -> te.Tensor:
     b, s, d = hidden.shape
     return te.compute((b, 1, d), lambda i, _, k: hidden[i, s - 1, k], name="last_token")
-
-

@@ -1,0 +1,157 @@
+import numpy as np
+import pytest
+
+from mlc_compiler.relax.ops import OperatorError, get_operator
+from tests.compiler.relax.check_op import check_op, run_op
+
+RNG = np.random.default_rng(9)
+
+
+def normal(*shape, dtype="float32"):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def exactly(name, *args, reference, symbolic=(), **attrs):
+    check_op(name, *args, reference=reference, symbolic=symbolic, tolerance=0, **attrs)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ((6, 4), (2, 12)),
+        ((2, 3, 4), (24,)),
+        ((1, 5, 12), (5, 3, 4)),
+        ((5, 3, 4), (1, 5, 12)),
+        ((4, 6), (-1, 8)),
+        ((1,), ()),
+        ((), (1, 1)),
+    ],
+)
+def test_reshape(old, new):
+    exactly("reshape", normal(*old), new, reference=lambda x, s: x.reshape(s))
+
+
+def test_reshape_of_symbolic_rows():
+    exactly("reshape", normal(1, 7, 12), (-1, 3, 4), reference=lambda x, s: x.reshape(s), symbolic=(7,))
+
+
+def test_reshape_to_another_number_of_elements():
+    with pytest.raises(OperatorError, match=r"\(2, 3\) has 6 elements, \(4\) has 4"):
+        run_op("reshape", normal(2, 3), (4,))
+
+
+@pytest.mark.parametrize("axes", [None, (0, 2, 1), (2, 0, 1), (-1, 0, 1)])
+def test_permute_dims(axes):
+    exactly("permute_dims", normal(2, 3, 4), reference=lambda x: x.transpose(axes), axes=axes)
+
+
+def test_expand_and_squeeze():
+    exactly("expand_dims", normal(2, 3), reference=lambda x: np.expand_dims(x, (0, 2)), axis=(0, 2))
+    exactly("expand_dims", normal(2, 3), reference=lambda x: np.expand_dims(x, -1), axis=-1)
+    exactly("squeeze", normal(1, 3, 1), reference=np.squeeze)
+    exactly("squeeze", normal(1, 3, 1), reference=lambda x: x.squeeze(2), axis=-1)
+    with pytest.raises(OperatorError, match="expected axes of size 1"):
+        run_op("squeeze", normal(2, 3), axis=0)
+
+
+def test_broadcast_to():
+    exactly("broadcast_to", normal(3, 1), (2, 3, 4), reference=np.broadcast_to)
+
+
+@pytest.mark.parametrize(("cut", "axis"), [(3, 0), (2, -1), ((1, 4), 1), ((2,), 0)])
+def test_split(cut, axis):
+    exactly(
+        "split", normal(6, 8), reference=lambda x: tuple(np.split(x, cut, axis)), indices_or_sections=cut, axis=axis
+    )
+
+
+def test_split_into_unequal_parts_is_refused():
+    with pytest.raises(OperatorError, match=r"axis 1 of \(2, 5\) has no 2 equal parts"):
+        run_op("split", normal(2, 5), indices_or_sections=2, axis=1)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_concat(axis):
+    parts = [normal(*[n if a == axis % 3 else 3 for a in range(3)]) for n in (2, 1, 4)]
+    exactly("concat", parts, reference=lambda xs: np.concatenate(xs, axis), axis=axis)
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(0, (3,)), (1, (2, 2)), (-1, (1,)), (0, ())])
+def test_take(axis, shape):
+    indices = RNG.integers(0, 4, shape).astype(np.int32)
+    exactly("take", normal(4, 4), np.asarray(indices), reference=lambda x, i: x.take(i, axis), axis=axis)
+
+
+def test_take_keeps_indices_inside():
+    indices = np.array([-5, 2, 99], np.int32)
+    exactly("take", normal(4, 2), indices, reference=lambda x, i: x.take(i, 0, mode="clip"), axis=0)
+
+
+def test_take_of_symbolic_rows():
+    indices = np.array([6, 0], np.int64)
+    exactly("take", normal(7, 2), indices, reference=lambda x, i: x[i], axis=0, symbolic=(7, 2))
+
+
+@pytest.mark.parametrize(
+    ("axes", "begin", "end", "strides", "wanted"),
+    [
+        ((0,), (1,), (4,), (), np.s_[1:4]),
+        ((1,), (0,), (8,), (3,), np.s_[:, 0:8:3]),
+        ((0, 1), (-3, 2), (-1, 100), (1, 2), np.s_[-3:-1, 2:100:2]),
+        ((1,), (5,), (2,), (), np.s_[:, 5:2]),
+    ],
+)
+def test_strided_slice(axes, begin, end, strides, wanted):
+    exactly("strided_slice", normal(6, 8), axes, begin, end, strides, reference=lambda x, *_: x[wanted])
+
+
+def test_triangles():
+    exactly("triu", normal(4, 5), reference=lambda x: np.triu(x, 1), k=1)
+    exactly("tril", normal(2, 4, 4), reference=lambda x: np.tril(x, -1), k=-1)
+
+
+def test_made_from_nothing():
+    exactly("zeros", (2, 3), reference=lambda s: np.zeros(s, "float16"), dtype="float16")
+    exactly("ones", (2,), reference=lambda s: np.ones(s, "int32"), dtype="int32")
+    exactly("full", (2, 2), 2.5, reference=lambda s, v: np.full(s, v, "float32"), dtype="float32")
+    exactly("arange", 2, 11, 3, reference=lambda *r: np.arange(*r, dtype="int32"), dtype="int32")
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1, (0, 2)])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_sum_max_min_mean(axis, keepdims):
+    for name in ("sum", "max", "min", "mean"):
+        check_op(
+            name,
+            normal(3, 4, 5),
+            reference=lambda x, f=getattr(np, name): np.asarray(f(x, axis=axis, keepdims=keepdims), np.float32),
+            axis=axis,
+            keepdims=keepdims,
+            tolerance=1e-5,
+        )
+
+
+def test_sum_of_narrow_floats_is_float32_inside():
+    x = np.full((1, 4096), 1.0, np.float16)
+    exactly("sum", x, reference=lambda _: np.array([4096], np.float16), axis=1)
+
+
+def test_variance():
+    check_op("variance", normal(3, 9), reference=lambda x: x.var(1), axis=1, tolerance=1e-5)
+
+
+def test_positions_of_extremes():
+    x = np.array([[3, 7, 7, 1], [2, 0, 2, 0]], np.float32)
+    exactly("argmax", x, reference=lambda a: a.argmax(1), axis=1)
+    exactly("argmin", x, reference=lambda a: a.argmin(1, keepdims=True), axis=1, keepdims=True)
+
+
+def test_cumsum():
+    check_op("cumsum", normal(3, 5), reference=lambda x: x.cumsum(0), axis=0, tolerance=1e-5)
+    x = np.arange(5, dtype=np.int32)
+    exactly("cumsum", x, reference=lambda a: a.cumsum(dtype="int64") - a, axis=0, dtype="int64", exclusive=True)
+
+
+def test_unknown_operator():
+    with pytest.raises(OperatorError, match="unknown operator 'adds'"):
+        get_operator("adds")
