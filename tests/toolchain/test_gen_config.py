@@ -330,3 +330,11 @@ def test_amounts_of_memory(text, count):
 def test_no_amounts_of_memory(text):
     with pytest.raises(UsageError, match="not an amount of memory"):
         parse_bytes(text)
+
+
+def test_keys_without_meaning_are_told_and_left_out(tmp_path):
+    source = reference_source(tmp_path / "source", config={"mamba_d_state": 16, "use_cache": True})
+    report = run(source, tmp_path / "out")
+    assert "config.json has keys without meaning here: mamba_d_state" in report.notes
+    assert "mamba_d_state" not in (tmp_path / "out" / "mlc-chat-config.json").read_text()
+    assert not any("keys" in note for note in run(SOURCE, tmp_path / "plain").notes)
