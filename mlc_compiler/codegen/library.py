@@ -9,6 +9,8 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite import ir as ll
 
+from mlc_version import __version__
+
 from ..ir.expr import IntImm, PrimExpr
 from ..ir.module import IRModule
 from ..relax.nodes import Function
@@ -52,20 +54,11 @@ def describe(mod: IRModule, target: Target) -> dict[str, Any]:
     """The part of the metadata that follows from the code: functions with their tensors, target, versions."""
     return {
         "format": FORMAT,
-        "compiler_version": _version(),
+        "compiler_version": __version__,
         "llvm_version": ".".join(map(str, llvm.llvm_version_info)),
         "target": target.describe(),
         "functions": {name: _signature(f) for name, f in exported(mod).items()},
     }
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("mlc-cli")
-    except PackageNotFoundError:
-        return "0"
 
 
 def _signature(func: Function) -> dict[str, Any]:

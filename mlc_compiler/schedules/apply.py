@@ -33,6 +33,6 @@ class ApplySchedules(Pass):
         for rule in self.rules:
             result = rule.apply(func, self.target)
             if result is not None:
-                attrs = {**func.attrs, "tir.is_scheduled": True, "schedule": type(rule).__name__}
+                attrs = {**result.func.attrs, "tir.is_scheduled": True, "schedule": type(rule).__name__}
                 return replace(result.func, attrs=attrs)
         return func

@@ -371,14 +371,18 @@ def _mentions(expr: PrimExpr, ids: set[int]) -> bool:
 def tile_layout(func: PrimFunc, buffer: Buffer, axis: int, factor: int) -> tuple[PrimFunc, Buffer]:
     """Store a buffer with one axis cut into tiles of ``factor``, the tile innermost: ``[N, K] -> [ceil(N/f), K, f]``.
 
-    Every access is rewritten. The last tile is padded; the padding is never a result.
+    ``buffer`` is a parameter; every access is rewritten, and the attribute ``tiled`` notes ``{parameter: (axis, factor)}``.
+    The last tile is padded; the padding is never a result.
     """
+    index = next(i for i, p in enumerate(func.params) if p is buffer)
     size = buffer.shape[axis]
     tiles = Analyzer().simplify((size + (factor - 1)) // const(factor, "int64"))
     shape = (*buffer.shape[:axis], tiles, *buffer.shape[axis + 1 :], IntImm(factor))
     tiled = replace(buffer, shape=shape)
     func = replace(func, body=_Tile(buffer, tiled, axis, factor)(func.body))
-    return replace(func, params=tuple(tiled if p is buffer else p for p in func.params)), tiled
+    tiles_of = {**func.attrs.get("tiled", {}), str(index): (axis, factor)}
+    params = tuple(tiled if p is buffer else p for p in func.params)
+    return replace(func, params=params, attrs={**func.attrs, "tiled": tiles_of}), tiled
 
 
 class _Tile(Rewriter):

@@ -1,0 +1,69 @@
+"""From a module to a shared library: passes, code generation, linking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .codegen.library import emit_llvm
+from .codegen.link import link_shared
+from .codegen.native import compile_module
+from .ir.module import IRModule
+from .pipeline import Trace, pipeline, run_passes
+from .target import Target
+from .tir.nodes import PrimFunc
+
+
+@dataclass(frozen=True)
+class Built:
+    """A library that was written: the lowered module, seconds by phase, texts asked for with ``emit``."""
+
+    output: Path
+    mod: IRModule
+    num_kernels: int
+    seconds: Mapping[str, float]
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
+def build_library(
+    mod: IRModule,
+    target: Target,
+    output: Path,
+    *,
+    metadata: Callable[[IRModule], Mapping[str, Any]] = lambda _: {},
+    dump: Path | None = None,
+    emit: tuple[str, ...] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> Built:
+    """Compile ``mod`` for ``target`` into the shared library ``output``.
+
+    metadata: given the lowered module, what the library says of itself beside its functions. dump: a folder for the
+    module's text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM text and the assembly.
+    progress: told the name of each phase as it starts.
+    """
+    trace = Trace()
+    progress("passes")
+    lowered = run_passes(mod, pipeline(target), trace=trace, dump=dump)
+    progress("code generation")
+    text = _timed(trace, "emit-llvm", lambda: emit_llvm(lowered, target, metadata(lowered)))
+    progress("LLVM")
+    wants = {"assembly": "asm" in emit, "llvm_ir": "llvm" in emit}
+    native = _timed(trace, "llvm", lambda: compile_module(text, target, **wants))
+    progress("linking")
+    _timed(trace, "link", lambda: link_shared(native.object_code, output))
+    texts = {"asm": native.assembly, "llvm": native.llvm_ir}
+    return Built(
+        output, lowered, len(lowered.of_type(PrimFunc)), trace.seconds, {k: t for k, t in texts.items() if t is not None}
+    )
+
+
+def _timed(trace: Trace, name: str, work: Callable[[], Any]) -> Any:
+    start = time.perf_counter()
+    result = work()
+    trace.add(name, time.perf_counter() - start)
+    return result
+
+

@@ -1,0 +1,100 @@
+"""The compilation, pass by pass: the first file to read.
+
+A module of graph functions and tensor functions goes in; what comes out is loops over buffers and straight lists of
+calls into one workspace, ready for code generation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .ir.module import IRModule
+from .passes.annotate_patterns import AnnotatePatterns
+from .passes.base import Pass
+from .passes.common_subexpressions import CommonSubexpressions
+from .passes.eliminate_dead import EliminateDead
+from .passes.fuse_ops import FuseOps
+from .passes.fuse_tensor_functions import FuseTensorFunctions
+from .passes.legalize import Legalize
+from .passes.lift_allocs import LiftAllocs
+from .passes.lower_blocks import LowerBlocks
+from .passes.lower_math import LowerMath
+from .passes.pack_layouts import PackLayouts
+from .passes.place_barriers import PlaceBarriers
+from .passes.plan_memory import PlanMemory
+from .passes.unroll_loops import UnrollLoops
+from .schedules.apply import ApplySchedules
+from .schedules.cpu import CPU_RULES
+from .script.printer import to_text
+from .target import Target
+
+RULES = {"cpu": CPU_RULES}
+
+
+def pipeline(target: Target) -> tuple[Pass, ...]:
+    """Every pass of the compilation for a target, in order."""
+    rules = RULES[target.kind]
+    return (
+        # what to compute
+        CommonSubexpressions(),
+        EliminateDead(),
+        # as which functions
+        Legalize(),
+        AnnotatePatterns(),
+        FuseOps(),
+        FuseTensorFunctions(),
+        EliminateDead(),
+        # how, on this target
+        ApplySchedules(rules, target),
+        PackLayouts(),
+        ApplySchedules(rules, target),
+        EliminateDead(),
+        # as loops over memory
+        LowerBlocks(),
+        LiftAllocs(),
+        PlanMemory(),
+        PlaceBarriers(),
+        LowerMath(),
+        UnrollLoops(),
+    )
+
+
+@dataclass
+class Trace:
+    """What happened during a compilation: seconds by pass, in order."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, name: str, seconds: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+
+def run_passes(
+    mod: IRModule,
+    passes: Sequence[Pass],
+    *,
+    trace: Trace | None = None,
+    dump: Path | None = None,
+    check: Callable[[IRModule], None] | None = None,
+) -> IRModule:
+    """Run passes in order. ``dump``: a folder that receives the module's text after each; ``check`` runs after each."""
+    if dump is not None:
+        dump.mkdir(parents=True, exist_ok=True)
+        _write(dump / "00-input.py", mod)
+    for number, step in enumerate(passes, 1):
+        start = time.perf_counter()
+        mod = step.run(mod)
+        if trace is not None:
+            trace.add(step.name, time.perf_counter() - start)
+        if check is not None:
+            check(mod)
+        if dump is not None:
+            _write(dump / f"{number:02}-{step.name}.py", mod)
+    return mod
+
+
+def _write(path: Path, mod: IRModule) -> None:
+    path.write_text(to_text(mod).text)

@@ -1,0 +1,195 @@
+"""`compile` as a library: mlc-chat-config.json in, one native library out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlc_compiler.build import build_library
+from mlc_compiler.ir import dtype as dt
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.target import Target, target
+from mlc_errors import UnsupportedError, UsageError
+from mlc_toolchain.chat_config import FILE_NAME, ChatConfig, read_chat_config
+from mlc_toolchain.progress import Progress, Step, silent
+from model_zoo.registry import ExportedModel, export_model, get
+from quantization.schemes import get_scheme
+
+OVERRIDES = (
+    "context_window_size",
+    "sliding_window_size",
+    "prefill_chunk_size",
+    "attention_sink_size",
+    "max_batch_size",
+    "tensor_parallel_shards",
+    "pipeline_parallel_stages",
+)
+OPT_LEVELS = ("O0", "O1", "O2", "O3")
+EMIT_KINDS = {"llvm": ".ll", "asm": ".s"}
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """model: a folder with mlc-chat-config.json or that file. overrides: ``"key=value;key=value"`` of config sizes."""
+
+    model: str | Path
+    output: Path
+    device: str = "auto"
+    host: str = "auto"
+    opt: str = "O2"
+    overrides: str = ""
+    quantization: str | None = None
+    model_type: str = "auto"
+    debug_dump: Path | None = None
+    emit: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """What was compiled. Sizes in bytes; the workspace is the largest of any function."""
+
+    output: Path
+    functions: list[str]
+    num_kernels: int
+    seconds_per_phase: dict[str, float]
+    workspace_bytes: int
+    params_bytes: int
+    kv_bytes_per_token: int
+    target: dict[str, str | int]
+
+
+def compile_model(options: CompileOptions, progress: Progress = silent) -> CompileReport:
+    """Compile the model that a chat configuration describes. Raises MLCError for what cannot be compiled."""
+    _check(options)
+    config = read_chat_config(_config_path(options.model))
+    machine = target(options.device if options.device != "auto" else "cpu")
+    overrides = parse_overrides(options.overrides)
+    exported = _export(config, options, overrides)
+
+    def phase(name: str) -> None:
+        progress(Step("compile", 0, 1, detail=name))
+
+    def metadata(mod: IRModule) -> Mapping[str, Any]:
+        return model_metadata(config, options.quantization or config.quantization, exported, mod)
+
+    built = build_library(
+        exported.mod,
+        machine,
+        options.output,
+        metadata=metadata,
+        dump=options.debug_dump,
+        emit=options.emit,
+        progress=phase,
+    )
+    for kind, text in built.texts.items():
+        options.output.with_suffix(EMIT_KINDS[kind]).write_text(text)
+    facts = metadata(built.mod)["memory"]
+    return CompileReport(
+        options.output,
+        [n for n in exported.mod if n in built.mod and "workspace_bytes" in built.mod[n].attrs],
+        built.num_kernels,
+        {name: round(seconds, 3) for name, seconds in built.seconds.items()},
+        facts["workspace_bytes"],
+        facts["params_bytes"],
+        facts["kv_bytes_per_token"],
+        machine.describe(),
+    )
+
+
+def _check(options: CompileOptions) -> None:
+    if options.opt not in OPT_LEVELS:
+        raise UsageError(f"--opt: got {options.opt!r}; expected one of {', '.join(OPT_LEVELS)}")
+    for kind in options.emit:
+        if kind not in EMIT_KINDS:
+            raise UsageError(f"--emit: got {kind!r}; expected one of {', '.join(EMIT_KINDS)}")
+    if options.host != "auto":
+        raise UnsupportedError(f"--host: got {options.host!r}; only auto, this machine, is supported")
+    if not options.output.parent.is_dir():
+        raise UsageError(f"--output: the folder {options.output.parent} does not exist")
+    if options.output.is_dir():
+        raise UsageError(
+            f"--output: {options.output} is a folder; expected a file", hint=f"use {options.output}/lib.so"
+        )
+
+
+def _config_path(model: str | Path) -> Path:
+    path = Path(model)
+    path = path / FILE_NAME if path.is_dir() else path
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist", hint=f"give a folder with {FILE_NAME}; gen_config makes one")
+    return path
+
+
+def parse_overrides(text: str) -> dict[str, int]:
+    """``"context_window_size=2048;max_batch_size=4"`` as a dictionary. Raises UsageError for unknown keys and values."""
+    result = {}
+    for item in filter(None, (part.strip() for part in text.split(";"))):
+        key, _, value = item.partition("=")
+        if key not in OVERRIDES:
+            raise UsageError(f"--overrides: unknown key {key!r}; expected one of {', '.join(OVERRIDES)}")
+        try:
+            result[key] = int(value)
+        except ValueError:
+            raise UsageError(f"--overrides: {key} is {value!r}; expected an integer") from None
+    return result
+
+
+def _export(config: ChatConfig, options: CompileOptions, overrides: Mapping[str, int]) -> ExportedModel:
+    name = config.model_type if options.model_type == "auto" else options.model_type
+    architecture = get(name)
+    sizes = {
+        "context_window_size": config.context_window_size,
+        "sliding_window_size": config.sliding_window_size,
+        "prefill_chunk_size": config.prefill_chunk_size,
+    }
+    values = {**config.model_config, **{k: v for k, v in sizes.items() if v > 0}, **overrides}
+    for key in ("tensor_parallel_shards", "pipeline_parallel_stages"):
+        if int(values.get(key, 1)) != 1:
+            raise UnsupportedError(f"{key}: got {values[key]}; only 1 is supported")
+    scheme = get_scheme(options.quantization or config.quantization)
+    return export_model(architecture.config.from_hf(values), scheme)
+
+
+def model_metadata(config: ChatConfig, quantization: str, exported: ExportedModel, mod: IRModule) -> dict[str, Any]:
+    """What a library says of its model; the contract with the runtime.
+
+    params: in the order of ``packed_params``; ``packed`` tells the layout in which a function of the library puts one.
+    """
+    packed = mod.attrs.get("packed", {})
+    params = [_parameter(i, p, packed.get(str(i)), mod) for i, p in enumerate(exported.params)]
+    kv = exported.kv_cache
+    kv_bytes = 2 * kv.num_hidden_layers * kv.num_key_value_heads * kv.head_dim * dt.nbytes(kv.dtype)
+    workspace = max((int(f.attrs.get("workspace_bytes", 0)) for f in mod.functions.values()), default=0)
+    return {
+        "model_type": config.model_type,
+        "quantization": quantization,
+        "model_config": dict(config.model_config),
+        "vocab_size": exported.config.vocab_size,
+        "context_window_size": exported.config.context_window_size,
+        "prefill_chunk_size": exported.config.prefill_chunk_size,
+        "max_batch_size": exported.config.max_batch_size,
+        "params": params,
+        "kv_cache": exported.kv_metadata(),
+        "memory": {
+            "params_bytes": sum(_nbytes(p["shape"], p["dtype"]) for p in params),
+            "workspace_bytes": workspace,
+            "kv_bytes_per_token": kv_bytes,
+        },
+    }
+
+
+def _parameter(index: int, info: Any, pack: str | None, mod: IRModule) -> dict[str, Any]:
+    packed = None
+    if pack is not None:
+        result = mod[pack].params[-1].struct_info
+        packed = {"shape": [int(s) for s in result.shape], "dtype": result.dtype, "function": pack}
+    return {"name": info.name, "shape": list(info.shape), "dtype": info.dtype, "packed": packed}
+
+
+def _nbytes(shape: list[int], dtype: str) -> int:
+    count = dt.nbytes(dtype)
+    for size in shape:
+        count *= size
+    return count
