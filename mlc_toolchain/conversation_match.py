@@ -6,7 +6,7 @@ adapted to the checkpoint, is compared with that; so is one derived from the ren
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -65,14 +65,15 @@ def match_conversation(checkpoint: Checkpoint) -> Match:
         if derived is not None and _rank(derived, checkpoint, rendered)[0] < rank[0]:
             best = derived
     differs = tuple(_differences(best, checkpoint, rendered))
-    return Match(_with_stops(best, checkpoint), differs, _notes(best, differs))
+    return Match(_with_stops(best, checkpoint), differs, tuple(_notes(best, checkpoint.chat_template, differs)))
 
 
-def _notes(c: Conversation, differs: tuple[str, ...]) -> tuple[str, ...]:
-    if not differs:
-        return ()
+def _notes(c: Conversation, template: str, differs: Sequence[str]) -> Iterator[str]:
     name = c.name or "derived"
-    return (f"engines that read conv_template ({name}) instead of chat_template.jinja differ in: {', '.join(differs)}",)
+    if differs:
+        yield f"engines that read conv_template ({name}) instead of chat_template.jinja differ in: {', '.join(differs)}"
+    if "strftime_now" in template:
+        yield f"chat_template.jinja prints the current date; conv_template ({name}) keeps today's"
 
 
 def starts_with_bos(tokenizer: Tokenizer, bos_id: int | None) -> bool:

@@ -58,6 +58,11 @@ def from_folder(file: Callable[[str], Path | None], *, where: str) -> TokenizerF
     files = {name: path.read_bytes() for name, path in found.items()}
     config = _object(found, "tokenizer_config.json")
     notes = []
+    unnamed = _unnamed_tokens(file, config)
+    if unnamed:
+        config |= unnamed
+        files["tokenizer_config.json"] = _json(config)
+        notes.append(f"tokenizer_config.json takes {', '.join(unnamed)} from special_tokens_map.json")
     if "tokenizer.json" not in files:
         origin, converted = _convert(file, files, config, _object(found, "added_tokens.json"), where)
         files["tokenizer.json"] = tj.to_text(converted).encode()
@@ -114,6 +119,14 @@ def _convert(
         where=[where],
         hint=f"expected tokenizer.json, tokenizer.model, vocab.json with merges.txt, or one of {', '.join(TIKTOKEN)}",
     )
+
+
+def _unnamed_tokens(file: Callable[[str], Path | None], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The special tokens that older checkpoints name in special_tokens_map.json only."""
+    path = file("special_tokens_map.json")
+    named = {} if path is None else read_json_object(path)
+    missing = [key for key in templates.TOKEN_KEYS if config.get(key) is None]
+    return {key: text for key in missing if (text := templates.token_text(named, key)) is not None}
 
 
 def _object(found: Mapping[str, Path], name: str) -> dict[str, Any]:

@@ -139,6 +139,27 @@ def test_auto_records_what_renders_the_same(tmp_path, template, name, differs):
     assert config["conv_template"].get("name") == name
 
 
+def test_auto_takes_over_the_checkpoints_system_message(tmp_path):
+    source = reference_source(tmp_path / "source")
+    shutil.copyfile(DATA / "conv_chatml.jinja", source / "chat_template.jinja")
+    report = run(source, tmp_path / "out")
+    conversation = config_of(tmp_path / "out")["conv_template"]
+    assert report.conv_template == "chatml, with the checkpoint's own template"
+    assert (conversation["name"], conversation["system_message"], conversation["stop_str"]) == (
+        "chatml",
+        "Be kind.",
+        [],
+    )
+    assert report.notes == ()
+
+
+def test_the_date_in_a_template_is_told(tmp_path):
+    template = "{{ strftime_now('%Y') }}" + CHATML
+    source = reference_source(tmp_path / "source", tokenizer_config={"chat_template": template})
+    notes = run(source, tmp_path / "out").notes
+    assert any("prints the current date" in note for note in notes)
+
+
 def test_a_named_template_replaces_the_checkpoints_own(tmp_path):
     source = reference_source(tmp_path / "source", tokenizer_config={"chat_template": CHATML})
     out = tmp_path / "out"

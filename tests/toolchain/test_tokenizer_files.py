@@ -141,3 +141,17 @@ def test_conversion_is_told(tmp_path):
     assert files.notes == ("tokenizer.json is converted from vocab.json and merges.txt",)
     assert list(files.files) == ["vocab.json", "merges.txt", "tokenizer.json"]
     assert files.tokenizer.encode("ab").ids == [2]
+
+
+def test_tokens_that_only_special_tokens_map_names(tmp_path):
+    named = {"bos_token": {"content": "<x>"}, "eos_token": "<x>", "additional_special_tokens": ["<x>"]}
+    files = collect(
+        tmp_path,
+        tokenizer__json=small(),
+        tokenizer_config__json={"eos_token": "ab", "model_max_length": 8},
+        special_tokens_map__json=named,
+    )
+    assert (files.token("bos_token"), files.token("eos_token")) == ("<x>", "ab")
+    written = json.loads(files.files["tokenizer_config.json"])
+    assert written == {"eos_token": "ab", "model_max_length": 8, "bos_token": "<x>"}
+    assert files.notes == ("tokenizer_config.json takes bos_token from special_tokens_map.json",)
