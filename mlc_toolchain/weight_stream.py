@@ -107,8 +107,9 @@ class WeightStream:
 
     def _not_finite(self, task: ParameterTask) -> MLCError:
         file = self.reader.file_of(next(task.production.value.sources()))
+        name, dtype = task.production.name, self.scheme.model_dtype
         return MLCError(
-            f"{task.production.name} has values that {self.scheme.model_dtype} cannot hold (too large, infinite or NaN)",
+            f"{name} has values that {dtype} cannot hold (too large, infinite or NaN)",
             where=[str(file)],
             hint="a bf16 or f32 scheme holds larger values; NaN means that the checkpoint is damaged",
         )

@@ -18,6 +18,7 @@ FORMATS: dict[str, tuple[str, str, Callable[[Path], CheckpointReader]]] = {
     "safetensors": ("model.safetensors.index.json", "model.safetensors", SafetensorsReader),
     "pytorch": ("pytorch_model.bin.index.json", "pytorch_model.bin", TorchReader),
 }
+MAX_FILE_NAME = 255
 FORMAT_ALIASES = {"huggingface-safetensor": "safetensors", "huggingface-torch": "pytorch"}
 
 
@@ -100,7 +101,7 @@ def check_plain(name: str, index: Path) -> None:
     """Raises CheckpointError for a name that could lead out of its folder on any system."""
     windows = PureWindowsPath(name)
     outside = not name or windows.drive or windows.root or ".." in windows.parts
-    if outside or "\0" in name or "\\" in name:
+    if outside or "\0" in name or "\\" in name or len(name.encode("utf-8", "surrogatepass")) > MAX_FILE_NAME:
         raise CheckpointError(f"got the file name {shown(name)}; expected one inside the folder", where=[str(index)])
 
 
