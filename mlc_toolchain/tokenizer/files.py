@@ -29,6 +29,7 @@ COPIED = (
     "added_tokens.json",
     "tokenizer_config.json",
 )
+LIMIT_BYTES = 256 << 20
 TIKTOKEN = ("qwen.tiktoken", "tokenizer.tiktoken", "cl100k_base.tiktoken", "o200k_base.tiktoken", "tiktoken.model")
 
 
@@ -55,7 +56,7 @@ class TokenizerFiles:
 def from_folder(file: Callable[[str], Path | None], *, where: str) -> TokenizerFiles:
     """Collect from a checkpoint folder; file(name) is the path of a file in it, or None."""
     found = {name: path for name in COPIED if (path := file(name)) is not None}
-    files = {name: path.read_bytes() for name, path in found.items()}
+    files = {name: _read(path) for name, path in found.items()}
     config = _object(found, "tokenizer_config.json")
     notes = []
     unnamed = _unnamed_tokens(file, config)
@@ -113,12 +114,19 @@ def _convert(
     for name in TIKTOKEN:
         path = file(name)
         if path is not None:
-            return name, from_tiktoken(path.read_bytes(), config, added_json, where=str(path))
+            return name, from_tiktoken(_read(path), config, added_json, where=str(path))
     raise MLCError(
         "the checkpoint has no tokenizer that can be read",
         where=[where],
         hint=f"expected tokenizer.json, tokenizer.model, vocab.json with merges.txt, or one of {', '.join(TIKTOKEN)}",
     )
+
+
+def _read(path: Path) -> bytes:
+    size = path.stat().st_size
+    if size > LIMIT_BYTES:
+        raise MLCError(f"{path.name} has {size} bytes; expected at most {LIMIT_BYTES}", where=[str(path)])
+    return path.read_bytes()
 
 
 def _unnamed_tokens(file: Callable[[str], Path | None], config: Mapping[str, Any]) -> dict[str, Any]:
