@@ -114,8 +114,10 @@ class Module:
         gv = R.call_tir_inplace(cls.in_place, (a, b), out_sinfo=R.Tensor((4, 8), "float32"), inplace_indices=[0])
         return gv
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -232,7 +234,7 @@ class Module:
                 T.reads(x[vi, vk])
                 T.writes(y[vi])
                 with T.init():
-                    y[vi] = T.float32(-3e+38)
+                    y[vi] = T.float32(-3e38)
                 y[vi] = T.max(y[vi], x[vi, vk])
 
     @T.prim_func(private=True)
@@ -280,7 +282,9 @@ class Module:
                 c[vi, vj] = T.exp(a[vi, vj])
 
     @R.function
-    def main(a: R.Tensor((4, 8), dtype="float32"), b: R.Tensor((4, 8), dtype="float32")) -> R.Tensor((4, 8), dtype="float32"):
+    def main(a: R.Tensor((4, 8), dtype="float32"), b: R.Tensor((4, 8), dtype="float32")) -> R.Tensor(
+        (4, 8), dtype="float32"
+    ):
         cls = Module
         gv = R.call_tir_inplace(cls.in_place, (a, b), out_sinfo=R.Tensor((4, 8), dtype="float32"), inplace_indices=(0,))
         return gv

@@ -17,7 +17,9 @@ class Module:
                 y[vi, vj] = x[vi, vj] * T.rsqrt(s[vi])
 
     @T.prim_func(private=True)
-    def linear_to_half(x: T.Buffer((4, 8), "float32"), w: T.Buffer((16, 8), "float32"), y: T.Buffer((4, 16), "float16")):
+    def linear_to_half(
+        x: T.Buffer((4, 8), "float32"), w: T.Buffer((16, 8), "float32"), y: T.Buffer((4, 16), "float16")
+    ):
         s = T.alloc_buffer((4, 16), "float32")
         for i, j, k in T.grid(4, 16, 8):
             with T.block("s"):
@@ -57,8 +59,10 @@ class Module:
                     y[vi, vj] = T.float32(0)
                 y[vi, vj] = y[vi, vj] + s[vi, vk] * w[vk, vj]
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -83,7 +87,9 @@ class Module:
                 y[vi, vj] = x[vi, vj] * T.rsqrt(s[vi])
 
     @T.prim_func(private=True)
-    def linear_to_half(x: T.Buffer((4, 8), "float32"), w: T.Buffer((16, 8), "float32"), y: T.Buffer((4, 16), "float16")):
+    def linear_to_half(
+        x: T.Buffer((4, 8), "float32"), w: T.Buffer((16, 8), "float32"), y: T.Buffer((4, 16), "float16")
+    ):
         T.func_attr({"op_pattern": "matmul"})
         # with T.block("root"):
         s = T.alloc_buffer((4, 16), "float32")

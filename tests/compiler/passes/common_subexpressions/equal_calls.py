@@ -21,13 +21,17 @@ class Module:
             R.output(gv2)
         return (gv, gv1, gv2)
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
     @R.function
-    def main(x: R.Tensor((4, 8), dtype="float32"), weights: R.Tuple(R.Tensor((4, 8), dtype="float32"))) -> R.Tuple(R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32")):
+    def main(x: R.Tensor((4, 8), dtype="float32"), weights: R.Tuple(R.Tensor((4, 8), dtype="float32"))) -> R.Tuple(
+        R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32")
+    ):
         with R.dataflow():
             w: R.Tensor((4, 8), dtype="float32") = weights[0]
             lv: R.Tensor((4, 8), dtype="float32") = R.add(x, w)

@@ -17,13 +17,17 @@ class Module:
         gv3 = R.exp(x)
         return (gv1, gv2, gv3)
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
     @R.function
-    def main(x: R.Tensor((4, 8), dtype="float32")) -> R.Tuple(R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32")):
+    def main(x: R.Tensor((4, 8), dtype="float32")) -> R.Tuple(
+        R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32")
+    ):
         with R.dataflow():
             gv: R.Tensor((4, 8), dtype="float32") = R.exp(x)
             lv: R.Tensor((4, 8), dtype="float32") = R.negative(x)

@@ -38,8 +38,10 @@ class Module:
             R.output(gv)
         return gv
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:

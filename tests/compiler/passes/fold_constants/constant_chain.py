@@ -15,13 +15,17 @@ class Module:
             R.output(lv3, gv, gv1)
         return (lv3, gv, gv1)
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
     @R.function
-    def main(x: R.Tensor(("n", 8), dtype="float32")) -> R.Tuple(R.Tensor((4, 8), dtype="float32"), R.Tensor(("n", 8), dtype="float32"), R.Tensor((), dtype="float32")):
+    def main(x: R.Tensor(("n", 8), dtype="float32")) -> R.Tuple(
+        R.Tensor((4, 8), dtype="float32"), R.Tensor(("n", 8), dtype="float32"), R.Tensor((), dtype="float32")
+    ):
         n = T.int64()
         with R.dataflow():
             lv2: R.Tensor((n, 8), dtype="float32") = R.multiply(x, R.const(5.0, "float32"))

@@ -28,8 +28,10 @@ class Module:
             R.output(gv)
         return gv
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -49,7 +51,11 @@ class Module:
         T.evaluate(0)
 
     @R.function
-    def main(x: R.Tensor((4, 8), dtype="float32"), up: R.Tensor((4, 8), dtype="float32"), w: R.Tensor((16, 8), dtype="float32")) -> R.Tensor((4, 16), dtype="float32"):
+    def main(
+        x: R.Tensor((4, 8), dtype="float32"),
+        up: R.Tensor((4, 8), dtype="float32"),
+        w: R.Tensor((16, 8), dtype="float32"),
+    ) -> R.Tensor((4, 16), dtype="float32"):
         R.func_attr({"num_input": 2})
         cls = Module
         with R.dataflow():
@@ -59,7 +65,9 @@ class Module:
         return gv
 
     @R.function(private=True)
-    def fused_silu_multiply(a: R.Tensor((4, 8), dtype="float32"), b: R.Tensor((4, 8), dtype="float32")) -> R.Tensor((4, 8), dtype="float32"):
+    def fused_silu_multiply(a: R.Tensor((4, 8), dtype="float32"), b: R.Tensor((4, 8), dtype="float32")) -> R.Tensor(
+        (4, 8), dtype="float32"
+    ):
         R.func_attr({"Primitive": 1})
         cls = Module
         with R.dataflow():

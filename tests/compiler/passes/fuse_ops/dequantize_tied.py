@@ -3,7 +3,9 @@
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
-    def dequantize(q: T.Buffer((16, 1), "uint32"), scale: T.Buffer((16, 1), "float16"), w: T.Buffer((16, 8), "float32")):
+    def dequantize(
+        q: T.Buffer((16, 1), "uint32"), scale: T.Buffer((16, 1), "float16"), w: T.Buffer((16, 8), "float32")
+    ):
         T.func_attr({"op_pattern": "injective"})
         T.evaluate(0)
 
@@ -33,13 +35,17 @@ class Module:
             R.output(gv)
         return gv
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
-    def dequantize(q: T.Buffer((16, 1), "uint32"), scale: T.Buffer((16, 1), "float16"), w: T.Buffer((16, 8), "float32")):
+    def dequantize(
+        q: T.Buffer((16, 1), "uint32"), scale: T.Buffer((16, 1), "float16"), w: T.Buffer((16, 8), "float32")
+    ):
         T.func_attr({"op_pattern": "injective"})
         T.evaluate(0)
 
@@ -54,7 +60,10 @@ class Module:
         T.evaluate(0)
 
     @R.function
-    def main(ids: R.Tensor((4,), dtype="int32"), packed_params: R.Tuple(R.Tensor((16, 1), dtype="uint32"), R.Tensor((16, 1), dtype="float16"))) -> R.Tensor((4, 16), dtype="float32"):
+    def main(
+        ids: R.Tensor((4,), dtype="int32"),
+        packed_params: R.Tuple(R.Tensor((16, 1), dtype="uint32"), R.Tensor((16, 1), dtype="float16")),
+    ) -> R.Tensor((4, 16), dtype="float32"):
         R.func_attr({"num_input": 1})
         cls = Module
         with R.dataflow():
@@ -66,7 +75,11 @@ class Module:
         return gv
 
     @R.function(private=True)
-    def fused_dequantize_take(q: R.Tensor((16, 1), dtype="uint32"), scale: R.Tensor((16, 1), dtype="float16"), ids: R.Tensor((4,), dtype="int32")) -> R.Tensor((4, 8), dtype="float32"):
+    def fused_dequantize_take(
+        q: R.Tensor((16, 1), dtype="uint32"),
+        scale: R.Tensor((16, 1), dtype="float16"),
+        ids: R.Tensor((4,), dtype="int32"),
+    ) -> R.Tensor((4, 8), dtype="float32"):
         R.func_attr({"Primitive": 1})
         cls = Module
         with R.dataflow():
@@ -76,7 +89,11 @@ class Module:
         return gv
 
     @R.function(private=True)
-    def fused_dequantize_linear(q: R.Tensor((16, 1), dtype="uint32"), scale: R.Tensor((16, 1), dtype="float16"), x: R.Tensor((4, 8), dtype="float32")) -> R.Tensor((4, 16), dtype="float32"):
+    def fused_dequantize_linear(
+        q: R.Tensor((16, 1), dtype="uint32"),
+        scale: R.Tensor((16, 1), dtype="float16"),
+        x: R.Tensor((4, 8), dtype="float32"),
+    ) -> R.Tensor((4, 16), dtype="float32"):
         R.func_attr({"Primitive": 1})
         cls = Module
         with R.dataflow():

@@ -30,8 +30,10 @@ class Module:
             R.output(lv2, gv, gv1)
         return (lv2, gv, gv1)
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -51,7 +53,9 @@ class Module:
         T.evaluate(0)
 
     @R.function
-    def main(x: R.Tensor((4, 8), dtype="float32"), y: R.Tensor((4, 8), dtype="float32")) -> R.Tuple(R.Tensor((8, 4), dtype="float32"), R.Tensor((8, 4), dtype="float32"), R.Tensor((4, 8), dtype="float32")):
+    def main(x: R.Tensor((4, 8), dtype="float32"), y: R.Tensor((4, 8), dtype="float32")) -> R.Tuple(
+        R.Tensor((8, 4), dtype="float32"), R.Tensor((8, 4), dtype="float32"), R.Tensor((4, 8), dtype="float32")
+    ):
         cls = Module
         with R.dataflow():
             lv2: R.Tensor((8, 4), dtype="float32") = cls.fused_exp_add_transpose(x, y)
@@ -62,7 +66,9 @@ class Module:
         return (lv2, gv, gv1)
 
     @R.function(private=True)
-    def fused_exp_add_transpose(a: R.Tensor((4, 8), dtype="float32"), b: R.Tensor((4, 8), dtype="float32")) -> R.Tensor((8, 4), dtype="float32"):
+    def fused_exp_add_transpose(a: R.Tensor((4, 8), dtype="float32"), b: R.Tensor((4, 8), dtype="float32")) -> R.Tensor(
+        (8, 4), dtype="float32"
+    ):
         R.func_attr({"Primitive": 1})
         cls = Module
         with R.dataflow():

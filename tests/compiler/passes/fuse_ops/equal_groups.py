@@ -51,8 +51,10 @@ class Module:
         b = T.match_buffer(y, (n, 8), "float32")
         T.evaluate(0)
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -73,7 +75,9 @@ class Module:
         T.evaluate(0)
 
     @R.function
-    def first(x: R.Tensor(("n", 8), dtype="float32"), y: R.Tensor(("m",), dtype="float32")) -> R.Tensor(("n", 8), dtype="float32"):
+    def first(x: R.Tensor(("n", 8), dtype="float32"), y: R.Tensor(("m",), dtype="float32")) -> R.Tensor(
+        ("n", 8), dtype="float32"
+    ):
         n = T.int64()
         m = T.int64()
         cls = Module
@@ -113,7 +117,9 @@ class Module:
         return gv
 
     @R.function(private=True)
-    def fused_scale_shift(a: R.Tensor(("n", 8), dtype="float32"), sizes: R.Shape(["m"])) -> R.Tensor(("n", 8), dtype="float32"):
+    def fused_scale_shift(a: R.Tensor(("n", 8), dtype="float32"), sizes: R.Shape(["m"])) -> R.Tensor(
+        ("n", 8), dtype="float32"
+    ):
         n = T.int64()
         m = T.int64()
         R.func_attr({"Primitive": 1})

@@ -43,8 +43,10 @@ class Module:
             R.output(lv3, gv)
         return (lv3, gv)
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -69,7 +71,12 @@ class Module:
         T.evaluate(0)
 
     @R.function
-    def main(x: R.Tensor((4, 8), dtype="float32"), r: R.Tensor((4, 16), dtype="float32"), w: R.Tensor((16, 8), dtype="float32"), b: R.Tensor((16,), dtype="float32")) -> R.Tuple(R.Tensor((3, 4, 16), dtype="float32"), R.Tensor((4, 16), dtype="float32")):
+    def main(
+        x: R.Tensor((4, 8), dtype="float32"),
+        r: R.Tensor((4, 16), dtype="float32"),
+        w: R.Tensor((16, 8), dtype="float32"),
+        b: R.Tensor((16,), dtype="float32"),
+    ) -> R.Tuple(R.Tensor((3, 4, 16), dtype="float32"), R.Tensor((4, 16), dtype="float32")):
         R.func_attr({"num_input": 2})
         cls = Module
         with R.dataflow():
@@ -81,7 +88,12 @@ class Module:
         return (lv3, gv)
 
     @R.function(private=True)
-    def fused_linear_bias_add(x: R.Tensor((4, 8), dtype="float32"), w: R.Tensor((16, 8), dtype="float32"), b: R.Tensor((16,), dtype="float32"), a: R.Tensor((4, 16), dtype="float32")) -> R.Tensor((4, 16), dtype="float32"):
+    def fused_linear_bias_add(
+        x: R.Tensor((4, 8), dtype="float32"),
+        w: R.Tensor((16, 8), dtype="float32"),
+        b: R.Tensor((16,), dtype="float32"),
+        a: R.Tensor((4, 16), dtype="float32"),
+    ) -> R.Tensor((4, 16), dtype="float32"):
         R.func_attr({"Primitive": 1})
         cls = Module
         with R.dataflow():
@@ -92,7 +104,9 @@ class Module:
         return gv
 
     @R.function(private=True)
-    def fused_bias_add(a: R.Tensor((4, 16), dtype="float32"), b: R.Tensor((16,), dtype="float32")) -> R.Tensor((4, 16), dtype="float32"):
+    def fused_bias_add(a: R.Tensor((4, 16), dtype="float32"), b: R.Tensor((16,), dtype="float32")) -> R.Tensor(
+        (4, 16), dtype="float32"
+    ):
         R.func_attr({"Primitive": 1})
         cls = Module
         with R.dataflow():

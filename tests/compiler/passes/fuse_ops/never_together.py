@@ -35,8 +35,10 @@ class Module:
             R.output(gv)
         return gv
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -61,7 +63,11 @@ class Module:
         T.evaluate(0)
 
     @R.function
-    def main(x: R.Tensor((4, 8), dtype="float32"), up: R.Tensor((16, 8), dtype="float32"), down: R.Tensor((8, 16), dtype="float32")) -> R.Tensor((4, 8), dtype="float32"):
+    def main(
+        x: R.Tensor((4, 8), dtype="float32"),
+        up: R.Tensor((16, 8), dtype="float32"),
+        down: R.Tensor((8, 16), dtype="float32"),
+    ) -> R.Tensor((4, 8), dtype="float32"):
         R.func_attr({"num_input": 1})
         cls = Module
         with R.dataflow():

@@ -33,8 +33,10 @@ class Module:
             R.output(gv, gv1, gv2)
         return (gv, gv1, gv2)
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -54,11 +56,15 @@ class Module:
         T.evaluate(0)
 
     @R.function
-    def main(x: R.Tensor((4, 16), dtype="float32")) -> R.Tuple(R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32")):
+    def main(x: R.Tensor((4, 16), dtype="float32")) -> R.Tuple(
+        R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32")
+    ):
         cls = Module
         with R.dataflow():
             gv: R.Tensor((4, 8), dtype="float32") = cls.fused_split_silu_multiply(x)
-            lv2 = R.call_tir(cls.split, (x,), out_sinfo=[R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32")])
+            lv2 = R.call_tir(
+                cls.split, (x,), out_sinfo=[R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32")]
+            )
             left: R.Tensor((4, 8), dtype="float32") = lv2[0]
             gv1: R.Tensor((4, 8), dtype="float32") = lv2[1]
             gv2 = R.call_tir(cls.silu, (left,), out_sinfo=R.Tensor((4, 8), dtype="float32"))
@@ -70,7 +76,9 @@ class Module:
         R.func_attr({"Primitive": 1})
         cls = Module
         with R.dataflow():
-            lv = R.call_tir(cls.split, (x,), out_sinfo=[R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32")])
+            lv = R.call_tir(
+                cls.split, (x,), out_sinfo=[R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32")]
+            )
             lv1 = R.call_tir(cls.silu, (lv[0],), out_sinfo=R.Tensor((4, 8), dtype="float32"))
             gv = R.call_tir(cls.multiply, (lv1, lv[1]), out_sinfo=R.Tensor((4, 8), dtype="float32"))
             R.output(gv)

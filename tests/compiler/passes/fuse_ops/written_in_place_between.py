@@ -32,8 +32,10 @@ class Module:
             R.output(gv, gv1)
         return (gv, gv1)
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -53,18 +55,24 @@ class Module:
         T.evaluate(0)
 
     @R.function
-    def main(cache: R.Tensor((4, 8), dtype="float32"), x: R.Tensor((4, 8), dtype="float32")) -> R.Tuple(R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32")):
+    def main(cache: R.Tensor((4, 8), dtype="float32"), x: R.Tensor((4, 8), dtype="float32")) -> R.Tuple(
+        R.Tensor((4, 8), dtype="float32"), R.Tensor((4, 8), dtype="float32")
+    ):
         cls = Module
         with R.dataflow():
             before = R.call_tir(cls.exp, (cache,), out_sinfo=R.Tensor((4, 8), dtype="float32"))
-            cache1 = R.call_tir_inplace(cls.append, (cache, x), out_sinfo=R.Tensor((4, 8), dtype="float32"), inplace_indices=(0,))
+            cache1 = R.call_tir_inplace(
+                cls.append, (cache, x), out_sinfo=R.Tensor((4, 8), dtype="float32"), inplace_indices=(0,)
+            )
             gv = R.call_tir(cls.add, (before, x), out_sinfo=R.Tensor((4, 8), dtype="float32"))
             gv1: R.Tensor((4, 8), dtype="float32") = cls.fused_exp_add(cache1, x)
             R.output(gv, gv1)
         return (gv, gv1)
 
     @R.function(private=True)
-    def fused_exp_add(a: R.Tensor((4, 8), dtype="float32"), b: R.Tensor((4, 8), dtype="float32")) -> R.Tensor((4, 8), dtype="float32"):
+    def fused_exp_add(a: R.Tensor((4, 8), dtype="float32"), b: R.Tensor((4, 8), dtype="float32")) -> R.Tensor(
+        (4, 8), dtype="float32"
+    ):
         R.func_attr({"Primitive": 1})
         cls = Module
         with R.dataflow():

@@ -66,8 +66,10 @@ class Module:
             R.output(gv)
         return gv
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -114,7 +116,13 @@ class Module:
                 c[vi, vj] = a[vi, vj] + b[vi, vj]
 
     @T.prim_func(private=True)
-    def fused_dequantize_linear_add_add(q: T.Buffer((16, 8), "int8"), s: T.Buffer((16, 2), "float16"), var_x: T.handle, var_a: T.handle, var_c_1: T.handle):
+    def fused_dequantize_linear_add_add(
+        q: T.Buffer((16, 8), "int8"),
+        s: T.Buffer((16, 2), "float16"),
+        var_x: T.handle,
+        var_a: T.handle,
+        var_c_1: T.handle,
+    ):
         T.func_attr({"tir.noalias": True, "op_pattern": "matmul", "num_outputs": 1})
         n = T.int64()
         x = T.match_buffer(var_x, (n, 8), "float32")
@@ -152,9 +160,16 @@ class Module:
                 c_1[vi, vj] = c[vi, vj] + a[vi, vj]
 
     @R.function
-    def main(x: R.Tensor((1, 8), dtype="float32"), r: R.Tensor((1, 16), dtype="float32"), q: R.Tensor((16, 8), dtype="int8"), s: R.Tensor((16, 2), dtype="float16")) -> R.Tensor((1, 16), dtype="float32"):
+    def main(
+        x: R.Tensor((1, 8), dtype="float32"),
+        r: R.Tensor((1, 16), dtype="float32"),
+        q: R.Tensor((16, 8), dtype="int8"),
+        s: R.Tensor((16, 2), dtype="float16"),
+    ) -> R.Tensor((1, 16), dtype="float32"):
         cls = Module
         with R.dataflow():
-            gv = R.call_tir(cls.fused_dequantize_linear_add_add, (q, s, x, r), out_sinfo=R.Tensor((1, 16), dtype="float32"))
+            gv = R.call_tir(
+                cls.fused_dequantize_linear_add_add, (q, s, x, r), out_sinfo=R.Tensor((1, 16), dtype="float32")
+            )
             R.output(gv)
         return gv

@@ -59,8 +59,10 @@ class Module:
             R.output(gv, gv1)
         return (gv, gv1)
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -112,7 +114,9 @@ class Module:
                 y_1[vi] = 0 - y[vi]
 
     @R.function
-    def main(x: R.Tensor(("a", "b"), dtype="float32")) -> R.Tuple(R.Tensor(("a",), dtype="int64"), R.Tensor(("a",), dtype="int64")):
+    def main(x: R.Tensor(("a", "b"), dtype="float32")) -> R.Tuple(
+        R.Tensor(("a",), dtype="int64"), R.Tensor(("a",), dtype="int64")
+    ):
         a = T.int64()
         b = T.int64()
         cls = Module
