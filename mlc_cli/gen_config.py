@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -25,7 +26,7 @@ _SIZES = {
 }
 
 
-def _size_options(command: click.Command) -> click.Command:
+def _size_options(command: Callable[..., None]) -> Callable[..., None]:
     """One integer option for every size."""
     for name, summary in reversed(_SIZES.items()):
         command = click.option("--" + name.replace("_", "-"), type=int, metavar="N", help=summary)(command)

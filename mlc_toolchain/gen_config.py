@@ -83,8 +83,9 @@ def gen_config(options: GenConfigOptions) -> GenConfigReport:
     files = _files(options, source, tokenizer)
     chat_config = _chat_config(sizes, options, tokenizer, vocabulary, defaults, match.conversation, tuple(files))
     write_files(options.output, {**files, FILE_NAME: chat_config.to_json().encode()}, stale=(templates.FILE_NAME,))
-    notes = (*sizes.notes, *(tokenizer.notes if tokenizer else ()), *defaults.notes, *match.notes)
-    return _report(options, chat_config, estimate_memory(sizes, memory), memory, defaults, notes)
+    estimate = estimate_memory(sizes, memory)
+    notes = (*sizes.notes, *(tokenizer.notes if tokenizer else ()), *defaults.notes, *match.notes, *estimate.notes)
+    return _report(options, chat_config, estimate, memory, defaults, notes)
 
 
 def _tokenizer(source: Source) -> TokenizerFiles | None:
@@ -109,7 +110,7 @@ def _conversation(options: GenConfigOptions, tokenizer: TokenizerFiles | None, d
         return Match(named)
     if tokenizer is None:
         plain = replace(load_template("LM"), system_prefix_token_ids=None, stop_token_ids=defaults.eos_token_ids)
-        return Match(plain)
+        return Match(plain, notes=("a preset has no tokenizer and no chat template: add the checkpoint's",))
     bos, eos = tokenizer.token("bos_token"), tokenizer.token("eos_token")
     return match_conversation(
         Checkpoint(tokenizer.chat_template, tokenizer.tokenizer, bos, eos, defaults.eos_token_ids)

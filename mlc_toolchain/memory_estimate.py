@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlc_errors import UsageError
 from mlc_toolchain.model_sizes import ModelSizes
@@ -18,17 +18,22 @@ class MemoryEstimate:
     weight_bytes: int
     kv_bytes_per_token: int
     kv_full_context_bytes: int
-    largest_batch: int | None
+    largest_batch: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 def estimate_memory(sizes: ModelSizes, memory: int | None = None) -> MemoryEstimate:
     """Estimate; largest_batch only when `memory` (bytes) is given, at most the model's max_batch_size."""
     full = sizes.kv_bytes_per_token * sizes.kv_tokens
-    batch = None
-    if memory is not None:
-        free = max(memory - sizes.weight_bytes, 0)
-        batch = min(free // full, sizes.get("max_batch_size", 1)) if full else sizes.get("max_batch_size", 1)
-    return MemoryEstimate(sizes.weight_bytes, sizes.kv_bytes_per_token, full, batch)
+    estimate = MemoryEstimate(sizes.weight_bytes, sizes.kv_bytes_per_token, full)
+    if memory is None or not full:
+        return estimate
+    free = memory - sizes.weight_bytes
+    if free >= full:
+        return replace(estimate, largest_batch=min(free // full, sizes.get("max_batch_size", 1)))
+    tokens = max(free, 0) // sizes.kv_bytes_per_token
+    way_out = f"--context-window-size {tokens} would fit" if tokens else "the weights alone take more"
+    return replace(estimate, largest_batch=0, notes=(f"not one sequence of full context fits; {way_out}",))
 
 
 def parse_bytes(text: str) -> int:

@@ -325,6 +325,14 @@ def test_presets(tmp_path):
     assert report.largest_batch == 19
 
 
+def test_a_memory_that_is_too_small_says_what_would_fit(tmp_path):
+    report = run("llama-3.1-8b-instruct", tmp_path, memory="16GiB")
+    tokens = (16 * 2**30 - report.weight_bytes) // report.kv_bytes_per_token
+    assert report.largest_batch == 0
+    assert report.notes[-1] == f"not one sequence of full context fits; --context-window-size {tokens} would fit"
+    assert run("llama-3.1-8b-instruct", tmp_path, memory="1GB").notes[-1].endswith("the weights alone take more")
+
+
 @pytest.mark.parametrize("name", sorted(PARAMETER_COUNTS))
 def test_presets_have_the_published_number_of_parameters(name):
     config = json.loads((PRESETS / f"{name}.json").read_text())
