@@ -13,8 +13,9 @@ from ..ir.expr import PrimExpr
 from ..relax.nodes import constant
 from ..tir import te
 from . import kv_kernels, op, spec
+from .kv_inline import paged_attention_inline
 from .kv_kernels import PAGE_SIZE, AttentionShape
-from .tensor import Size, Tensor
+from .tensor import Tensor
 
 
 class RopeMode(enum.Enum):
@@ -31,6 +32,7 @@ class KVCacheConfig:
 
     inv_freq: float32 [R/2], the angle by which one position turns each pair; R <= head_dim elements are rotated.
     attention_factor: multiplies cosines and sines. sliding_window: how many positions a token sees; None: all.
+    Raises ValueError for sizes that do not go together.
     """
 
     num_hidden_layers: int
@@ -42,6 +44,15 @@ class KVCacheConfig:
     inv_freq: np.ndarray | None = None
     attention_factor: float = 1.0
     sliding_window: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_attention_heads % self.num_key_value_heads:
+            heads = f"{self.num_attention_heads} heads over {self.num_key_value_heads}"
+            raise ValueError(f"num_key_value_heads: got {heads}; expected a divisor")
+        if (self.rope_mode is RopeMode.NONE) != (self.inv_freq is None):
+            raise ValueError(f"inv_freq: expected for rope_mode normal and inline only; got {self.rope_mode.value}")
+        if self.inv_freq is not None and 2 * len(self.inv_freq) > self.head_dim:
+            raise ValueError(f"inv_freq: got {len(self.inv_freq)} pairs; expected at most {self.head_dim // 2}")
 
     def spec(self, num_tokens: int | str) -> spec.Object:
         """The cache as an argument of an exported function that handles ``num_tokens`` tokens."""
@@ -90,7 +101,11 @@ class PagedKVCache:
         shape = self._shape(qkv, num_qo_heads, sm_scale)
         q = self._append(shape, layer_id, qkv)
         args = [q, self.k_pages, self.v_pages, *self._places()]
-        func = kv_kernels.paged_attention(shape)
+        if self.config.rope_mode is RopeMode.INLINE:
+            args.append(self._inv_freq())
+            func = paged_attention_inline(shape)
+        else:
+            func = kv_kernels.paged_attention(shape)
         return op.tensor_ir_op(func, "paged_attention", args, (q.shape, qkv.dtype), [layer_id])
 
     def _shape(self, qkv: Tensor, heads: int, sm_scale: float | None) -> AttentionShape:
@@ -105,6 +120,7 @@ class PagedKVCache:
             kv_dtype=c.dtype,
             scale=1 / math.sqrt(c.head_dim) if sm_scale is None else sm_scale,
             sliding_window=c.sliding_window or 0,
+            attention_factor=c.attention_factor,
         )
 
     def _append(self, shape: AttentionShape, layer_id: int, qkv: Tensor) -> Tensor:
@@ -127,14 +143,12 @@ class PagedKVCache:
     def angles(self) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the tokens' positions, float32 [n, R/2], computed once for all layers."""
         if self._angles is None:
-            inv_freq = Tensor(constant(np.asarray(self.config.inv_freq, dtype=np.float32)))
             table = _rope_table(self.config.attention_factor)
-            self._angles = op.tensor_expr_op(table, "rope", [self.token_pos, inv_freq])
+            self._angles = op.tensor_expr_op(table, "rope", [self.token_pos, self._inv_freq()])
         return self._angles
 
-    @property
-    def num_tokens(self) -> Size:
-        return self.token_pos.shape[0]
+    def _inv_freq(self) -> Tensor:
+        return Tensor(constant(np.asarray(self.config.inv_freq, dtype=np.float32)))
 
 
 def _rope_table(factor: float) -> Callable[[te.Tensor, te.Tensor], tuple[te.Tensor, te.Tensor]]:

@@ -22,7 +22,10 @@ MASKED = -1e30
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What the kernels depend on: the static sizes and types above, the rotated part of a head, the score scale."""
+    """What the kernels depend on: the static sizes and types above, the rotated part of a head, the score scale.
+
+    attention_factor: of the rotation, where attention itself rotates.
+    """
 
     layers: int
     heads: int
@@ -33,6 +36,7 @@ class AttentionShape:
     kv_dtype: str
     scale: float
     sliding_window: int = 0
+    attention_factor: float = 1.0
 
 
 def append_raw(shape: AttentionShape) -> PrimFunc:
@@ -88,7 +92,7 @@ def append_rotated(shape: AttentionShape) -> PrimFunc:
     """
     layers, heads, kv_heads, dim = shape.layers, shape.heads, shape.kv_heads, shape.head_dim
     dtype, kv_dtype, page_size = shape.dtype, shape.kv_dtype, PAGE_SIZE
-    rotary, half = shape.rotary_dim, shape.rotary_dim // 2
+    half = shape.rotary_dim // 2
 
     @T.prim_func(private=True)
     def kv_append(
@@ -141,7 +145,6 @@ def append_rotated(shape: AttentionShape) -> PrimFunc:
                 for d in T.vectorized(dim):
                     v_pages[layer, page, head - heads, slot, d] = T.Cast(kv_dtype, qkv[token, head + kv_heads, d])
 
-    assert rotary <= dim
     return kv_append
 
 

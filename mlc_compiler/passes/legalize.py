@@ -21,8 +21,8 @@ VIEW_OPERATORS = frozenset({"reshape", "expand_dims", "squeeze"})
 class Legalize(Pass):
     """Replace every call of a registered operator by ``call_tir`` of the tensor function that its ``te`` gives.
 
-    Needs: operator arguments are variables, constants, shapes or tuples of these. Gives: no operator calls; equal
-    tensor functions are shared.
+    Needs: operator arguments are variables, constants, shapes or tuples of these. Gives: no operator calls but views,
+    which move no element; equal tensor functions are shared.
     """
 
     name = "legalize"

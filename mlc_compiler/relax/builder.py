@@ -225,5 +225,3 @@ def _parameter_names(f: Callable[..., Any], count: int) -> list[str]:
     code = getattr(f, "__code__", None)
     names = list(code.co_varnames[: code.co_argcount]) if code else []
     return names[:count]
-
-

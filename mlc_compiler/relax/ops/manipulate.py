@@ -211,5 +211,3 @@ def tril(x: te.Tensor, *, k: int = 0) -> te.Tensor:
 def _triangle(x: te.Tensor, name: str, keep: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> te.Tensor:
     zero = as_expr(0.0 if x.dtype.startswith(("float", "bfloat")) else 0, like=x.dtype)
     return te.compute(x.shape, lambda *i: te.select(keep(i[-2], i[-1]), x[i], zero), name=name)
-
-

@@ -28,9 +28,7 @@ def _reduce_axes(sizes: tuple[PrimExpr, ...]) -> tuple[te.ReduceAxis, ...]:
 
 
 @operator("nn.rms_norm")
-def rms_norm(
-    data: te.Tensor, weight: te.Tensor, *, axes: tuple[int, ...] = (-1,), epsilon: float = 1e-5
-) -> te.Tensor:
+def rms_norm(data: te.Tensor, weight: te.Tensor, *, axes: tuple[int, ...] = (-1,), epsilon: float = 1e-5) -> te.Tensor:
     """``data * weight / sqrt(mean(data^2) + epsilon)`` over the trailing ``axes`` (Zhang & Sennrich 2019).
 
     data: [..., D] floating; weight: [D], any floating type. Returns data's shape and type; computed in float32.

@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+
+from mlc_compiler import nn
+from mlc_compiler.interp import run_function
+from mlc_compiler.nn import spec
+from mlc_compiler.nn.sampling import sample
+
+VOCAB = 37
+
+
+@pytest.fixture(scope="module")
+def mod():
+    row = spec.Tensor(["n"])
+    inputs = {"logits": spec.Tensor(["n", VOCAB]), "temperature": row, "top_p": row, "uniform": row}
+    return nn.Module().export(spec.ModuleSpec({"sample": spec.Function(sample, inputs, "none")}))[0]
+
+
+def draw(mod, logits, temperature, top_p, uniform):
+    rows = [np.broadcast_to(np.float32(x), len(logits)).astype(np.float32) for x in (temperature, top_p, uniform)]
+    return run_function(mod, "sample", logits.astype(np.float32), *rows)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def expected(probs, top_p, uniform):
+    """By sorting: the fewest most probable tokens that hold top_p, then the draw in order of token number."""
+    order = np.argsort(-probs, kind="stable")
+    count = np.searchsorted(np.cumsum(probs[order]), top_p) + 1
+    kept = np.sort(order[:count])
+    running = np.cumsum(probs[kept])
+    return kept[np.searchsorted(running, uniform * running[-1], side="right")]
+
+
+def test_temperature_zero_takes_the_first_greatest(mod):
+    logits = np.random.default_rng(1).standard_normal((4, VOCAB))
+    logits[0, [5, 20]] = logits[1, [35, 36]] = logits[2, 0] = 9
+    assert list(draw(mod, logits, 0, 0.1, 0.99)) == [5, 35, 0, logits[3].argmax()]
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 1.0])
+def test_draws_as_by_sorting(mod, temperature, top_p):
+    rng = np.random.default_rng(2)
+    logits = 2 * rng.standard_normal((6, VOCAB)).astype(np.float32)
+    uniform = rng.uniform(size=6).astype(np.float32)
+    probs = softmax(logits.astype(np.float64) / np.float32(temperature))
+    assert list(draw(mod, logits, temperature, top_p, uniform)) == [
+        expected(p, top_p, u) for p, u in zip(probs, uniform)
+    ]
+
+
+def test_each_row_has_its_own_settings(mod):
+    logits = np.zeros((3, VOCAB))
+    logits[:, 10:12] = 5
+    tokens = draw(mod, logits, [0, 1, 1], [1, 0.9, 0.9], [0.9, 0.2, 0.8])
+    assert list(tokens) == [10, 10, 11]
+
+
+def test_whole_range_of_uniform_is_drawn(mod):
+    logits = np.zeros((2, VOCAB))
+    assert list(draw(mod, logits, 1, 1, [0.0, np.nextafter(np.float32(1), np.float32(0))])) == [0, VOCAB - 1]
+
+
+def test_top_p_zero_keeps_the_most_probable(mod):
+    logits = np.random.default_rng(3).standard_normal((2, VOCAB))
+    assert list(draw(mod, logits, 1, 0, 0.7)) == list(logits.argmax(-1))
