@@ -22,6 +22,7 @@ from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, WeightStream, 
 from mlc_toolchain.writer import open_output, write_synced
 from model_zoo import registry
 from model_zoo.weight_map import Production, Shape, WeightMap, WeightPlan
+from quantization.codecs import codec
 from quantization.rewrite import quantize_model
 from quantization.schemes import Scheme, get_scheme
 
@@ -162,12 +163,9 @@ def parameter_task(production: Production, scheme: Scheme, layout: str | None, n
     if layout is None:
         return ParameterTask(production, (output(production.name, production.shape, scheme.model_dtype),), None)
     stem = production.name.removesuffix(".weight")
-    *rows, inputs = production.shape
-    words, groups = [*rows, scheme.words(inputs)], [*rows, scheme.groups(inputs)]
-    if layout == "KN":
-        words[-2:], groups[-2:] = words[:-3:-1], groups[:-3:-1]
-    codes = output(f"{stem}.q_weight", words, scheme.storage_dtype)
-    return ParameterTask(production, (codes, output(f"{stem}.q_scale", groups, scheme.model_dtype)), layout)
+    made = codec(scheme).tensors(production.shape, scheme, layout)
+    outputs = tuple(output(f"{stem}.{kind}", shape, dtype) for kind, (shape, dtype) in made.items())
+    return ParameterTask(production, outputs, layout)
 
 
 def run_conversion(

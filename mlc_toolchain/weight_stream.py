@@ -17,7 +17,7 @@ from mlc_errors import MLCError
 from mlc_toolchain.output_layout import OutputTensor
 from mlc_toolchain.readers.base import DTYPES, CheckpointReader
 from model_zoo.weight_map import Production
-from quantization.group import decode_rows, encode_rows
+from quantization.codecs import codec
 from quantization.schemes import Scheme
 
 IN_FLIGHT_BYTES = 256 << 20
@@ -76,16 +76,14 @@ class WeightStream:
         yield from ordered_map(self.convert, tasks, workers or usable_cores())
 
     def _quantize(self, task: ParameterTask) -> Converted:
-        shape = task.production.shape
+        shape, kind = task.production.shape, codec(self.scheme)
         try:
-            made = encode_rows(self._blocks(task), shape, self.scheme, task.layout, refuse_nan=True)
+            made = kind.encode_rows(lambda: self._blocks(task), shape, self.scheme, task.layout)
         except ValueError:
             raise self._not_finite(task) from None
-        self._check_finite(task, made["q_scale"])
         error = None
         if self.measure_error:
-            rows = decode_rows(made, self.scheme, shape, task.layout)
-            error = measured_error(self._blocks(task), rows)
+            error = measured_error(self._blocks(task), kind.decode_rows(made, self.scheme, shape, task.layout))
         return Converted(tuple(_stored(made[_kind(output)], output) for output in task.outputs), error)
 
     def _cast(self, task: ParameterTask) -> Converted:

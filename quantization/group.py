@@ -10,15 +10,17 @@ of the MLC format depend on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
 import ml_dtypes
 import numpy as np
 
+from quantization.scale_search import search
 from quantization.schemes import Scheme
 
 BLOCK_ELEMENTS = 1 << 16
+Blocks = Callable[[], Iterable[np.ndarray]]
 _HALF = np.dtype(np.float16)
 _HALF_TO_FLOAT = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 _SIGNIFICAND_GAP = np.uint32(13)  # bits that float32 has more than float16
@@ -30,59 +32,50 @@ def model_dtype(scheme: Scheme) -> np.dtype:
     return np.dtype(ml_dtypes.bfloat16 if scheme.model_dtype == "bfloat16" else scheme.model_dtype)
 
 
+def tensors(shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and dtype of codes and scales of a weight of ``shape`` [..., N, K]."""
+    *outer, inputs = shape
+    words, groups = (*outer, scheme.words(inputs)), (*outer, scheme.groups(inputs))
+    if layout == "KN":
+        words, groups = _swapped(words), _swapped(groups)
+    return {"q_weight": (words, scheme.storage_dtype), "q_scale": (groups, scheme.model_dtype)}
+
+
 def encode(weight: np.ndarray, scheme: Scheme, layout: str | None = None) -> dict[str, np.ndarray]:
-    """Quantize along the last axis. weight: [..., N, K], any float dtype.
+    """Quantize along the last axis. weight: [..., N, K], any float dtype; a NaN gets code 0.
 
     Returns q_weight uint32 [..., N, words] and q_scale model_dtype [..., N, groups], or both with the last two axes
     swapped in the KN layout. Memory beyond the result is a few blocks of ``BLOCK_ELEMENTS``.
     """
-    return encode_rows([weight], weight.shape, scheme, layout)
+    return _encode(lambda: [weight], weight.shape, scheme, layout or scheme.layout)[0]
 
 
-def encode_rows(
-    blocks: Iterable[np.ndarray],
-    shape: tuple[int, ...],
-    scheme: Scheme,
-    layout: str | None = None,
-    refuse_nan: bool = False,
-) -> dict[str, np.ndarray]:
-    """As ``encode`` for a weight of ``shape`` that comes in blocks, each some of its rows [..., K] in order.
+def encode_rows(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, np.ndarray]:
+    """As ``encode`` for a weight of ``shape``; blocks() gives it in pieces, each some of its rows [..., K] in order.
 
-    A NaN gets code 0, as in the public MLC tools; with refuse_nan it raises ValueError.
+    Raises ValueError for NaN, infinities and values beyond the model dtype.
     """
-    layout = layout or scheme.layout
-    outputs, inputs = prod(shape[:-1]), shape[-1]
-    words = np.empty((outputs, scheme.words(inputs)), np.uint32)
-    scales = np.empty((outputs, scheme.groups(inputs)), model_dtype(scheme))
-    start = 0
-    for block in blocks:
-        for rows in row_slices(block.reshape(prod(block.shape[:-1]), inputs)):
-            stop = start + len(rows)
-            had_nan = _encode_block(rows, scheme, layout, words[start:stop], scales[start:stop])
-            if had_nan and refuse_nan:
-                raise ValueError("NaN among the weights")
-            start = stop
-    return {
-        "q_weight": _laid_out(words.reshape(*shape[:-1], -1), layout),
-        "q_scale": _laid_out(scales.reshape(*shape[:-1], -1), layout),
-    }
+    made, not_finite = _encode(blocks, shape, scheme, layout)
+    if not_finite:
+        raise ValueError(f"a weight that {scheme.model_dtype} cannot hold")
+    return made
 
 
-def decode(tensors: dict[str, np.ndarray], scheme: Scheme, inputs: int, layout: str | None = None) -> np.ndarray:
+def decode(made: dict[str, np.ndarray], scheme: Scheme, inputs: int, layout: str | None = None) -> np.ndarray:
     """The weights that the codes stand for: [..., N, inputs] in model_dtype."""
-    words = _laid_out(tensors["q_weight"], layout or scheme.layout)
-    blocks = list(decode_rows(tensors, scheme, (*words.shape[:-1], inputs), layout))
-    return np.concatenate(blocks).reshape(*words.shape[:-1], inputs)
+    layout = layout or scheme.layout
+    outer = _laid_out(made["q_scale"], layout).shape[:-1]
+    blocks = list(decode_rows(made, scheme, (*outer, inputs), layout))
+    return np.concatenate(blocks).reshape(*outer, inputs)
 
 
 def decode_rows(
-    tensors: dict[str, np.ndarray], scheme: Scheme, shape: tuple[int, ...], layout: str | None = None
+    made: dict[str, np.ndarray], scheme: Scheme, shape: tuple[int, ...], layout: str
 ) -> Iterator[np.ndarray]:
     """The weights that the codes of a weight of ``shape`` stand for, as blocks of rows [n, K] in model_dtype."""
-    layout = layout or scheme.layout
     outputs, inputs = prod(shape[:-1]), shape[-1]
-    words = _laid_out(tensors["q_weight"], layout).reshape(outputs, -1)
-    scales = _laid_out(tensors["q_scale"], layout).reshape(outputs, -1)
+    words = _laid_out(made["q_weight"], layout).reshape(outputs, -1)
+    scales = _laid_out(made["q_scale"], layout).reshape(outputs, -1)
     step = max(1, BLOCK_ELEMENTS // max(1, inputs))
     for start in range(0, outputs, step):
         rows = slice(start, start + step)
@@ -116,24 +109,46 @@ def row_slices(rows: np.ndarray) -> Iterator[np.ndarray]:
     return (rows[start : start + step] for start in range(0, len(rows), step))
 
 
+def _encode(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str) -> tuple[dict[str, np.ndarray], bool]:
+    """Codes and scales, and whether a weight was NaN or infinite."""
+    outputs, inputs = prod(shape[:-1]), shape[-1]
+    words = np.empty((outputs, scheme.words(inputs)), np.uint32)
+    scales = np.empty((outputs, scheme.groups(inputs)), model_dtype(scheme))
+    start, not_finite = 0, False
+    for block in blocks():
+        for rows in row_slices(block.reshape(prod(block.shape[:-1]), inputs)):
+            stop = start + len(rows)
+            not_finite |= _encode_block(rows, scheme, layout, words[start:stop], scales[start:stop])
+            start = stop
+    q_weight, q_scale = (_laid_out(array.reshape(*shape[:-1], -1), layout) for array in (words, scales))
+    return {"q_weight": q_weight, "q_scale": q_scale}, not_finite
+
+
+def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-1], shape[-2])
+
+
 def _laid_out(array: np.ndarray, layout: str) -> np.ndarray:
     return np.ascontiguousarray(np.swapaxes(array, -1, -2)) if layout == "KN" else array
 
 
 def _encode_block(rows: np.ndarray, scheme: Scheme, layout: str, words: np.ndarray, scales: np.ndarray) -> bool:
-    """Fill words and scales; returns whether a weight was NaN."""
+    """Fill words and scales; returns whether a weight was NaN or infinite."""
     groups = _padded_groups(rows, scheme)
     with np.errstate(all="ignore"):
-        largest, had_nan = _largest(groups)
-        exact = largest / np.float32(scheme.zero_point)
-        scales[:] = exact.reshape(scales.shape)
-        unrounded = scheme.model_dtype == "bfloat16" and layout == "KN"
-        divisor = exact if unrounded else scales.astype(np.float32).reshape(-1)
-        codes = _codes(groups, divisor, scheme)
+        largest, finite = _largest(groups)
+        if scheme.search and finite:
+            codes, found = search(groups, scheme.zero_point, scheme.max_code)
+            scales[:] = found.reshape(scales.shape)
+        else:
+            exact = largest / np.float32(scheme.zero_point)
+            scales[:] = exact.reshape(scales.shape)
+            unrounded = scheme.model_dtype == "bfloat16" and layout == "KN"
+            codes = _codes(groups, exact if unrounded else scales.astype(np.float32).reshape(-1), scheme)
     codes = codes.reshape(len(rows), -1)
     codes[:, rows.shape[1] :] = 0
     words[:] = pack(codes, scheme)
-    return had_nan
+    return not finite
 
 
 def _padded_groups(rows: np.ndarray, scheme: Scheme) -> np.ndarray:
@@ -152,13 +167,13 @@ def _as_float(array: np.ndarray) -> np.ndarray:
 
 
 def _largest(groups: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Largest |w| of every group, NaN ignored, and whether there was one."""
+    """Largest |w| of every group, NaN ignored, and whether all weights are finite."""
     magnitudes = np.abs(groups)
     largest = np.maximum.reduceat(magnitudes.reshape(-1), np.arange(0, magnitudes.size, groups.shape[1]))
     if np.isnan(largest).any():
         magnitudes[np.isnan(magnitudes)] = np.nan  # quiet: fmax lets a signalling NaN win
-        return np.fmax.reduce(magnitudes, axis=-1), True
-    return largest, False
+        return np.fmax.reduce(magnitudes, axis=-1), False
+    return largest, bool(np.isfinite(largest).all())
 
 
 def _codes(groups: np.ndarray, divisor: np.ndarray, scheme: Scheme) -> np.ndarray:

@@ -20,6 +20,7 @@ class Scheme:
     zero_point: the code of weight 0. max_code: the largest code used.
     rounding: "model" rounds every step to model_dtype, "float32" computes in float32.
     search: scales are chosen to minimise the squared error instead of from the largest weight.
+    scaled: whether there is a scale; only an fp8 scheme may have none.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Scheme:
     quantize_final_fc: bool = True
     rounding: str = "model"
     search: bool = False
+    scaled: bool = True
 
     @property
     def zero_point(self) -> int:
@@ -54,6 +56,11 @@ class Scheme:
         return self.groups(inputs) * (self.group // self.codes_per_word)
 
 
+def _fp8(name: str, storage_dtype: str, scaled: bool) -> Scheme:
+    kept = {"quantize_embedding": False, "quantize_final_fc": False}
+    return Scheme(name, "fp8", "float16", 8, 1, storage_dtype, scaled=scaled, **kept)
+
+
 SCHEMES = {
     scheme.name: scheme
     for scheme in (
@@ -71,6 +78,8 @@ SCHEMES = {
         Scheme("q4f32_1", "group", "float32", 4, 32),
         Scheme("q8f16_1", "group", "float16", 8, 32, rounding="float32"),
         Scheme("q8f32_1", "group", "float32", 8, 32),
+        _fp8("e4m3_e4m3_f16", "float8_e4m3fn", scaled=True),
+        _fp8("e5m2_e5m2_f16", "float8_e5m2", scaled=False),
     )
 }
 ALIASES = {"q4f16": "q4f16_1", "q4f32": "q4f32_1", "q4bf16": "q4bf16_1", "q3f16": "q3f16_1", "q8f16": "q8f16_1"}
