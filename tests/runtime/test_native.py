@@ -1,0 +1,186 @@
+"""Compiled code behind the runtime: a general module, and a tiny Llama whose paths must agree with each other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlc_compiler.build import build_library
+from mlc_compiler.script.parser import parse
+from mlc_compiler.target import target
+from mlc_runtime import LLM, Library
+from mlc_runtime.library import ArgumentError, Context
+from mlc_toolchain.compile import CompileOptions, compile_model
+from tests.runtime.fake_library import byte_tokenizer, write_weights
+
+MODULE = """
+from mlc_compiler.script import I, R, T
+
+@I.ir_module
+class Module:
+    @R.function
+    def main(a: R.Tensor(("n", 40), "float32"), b: R.Tensor((40, "m"), "float32")):
+        with R.dataflow():
+            product = R.matmul(a, b)
+            exp = R.exp(a)
+            R.output(product, exp)
+        return (product, exp)
+
+    @R.function
+    def twice(a: R.Tensor(("n", 2), "float16")):
+        with R.dataflow():
+            joined = R.concat((a, a), axis=0)
+            sum = R.add(joined, joined)
+            R.output(sum)
+        return sum
+"""
+
+LLAMA = {
+    "hidden_size": 40,
+    "intermediate_size": 56,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 20,
+    "num_hidden_layers": 2,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": 258,
+    "tie_word_embeddings": True,
+    "position_embedding_base": 10000.0,
+    "context_window_size": 64,
+    "prefill_chunk_size": 8,
+    "max_batch_size": 4,
+}
+UNUSED = ("sliding_window_size", "attention_sink_size")
+ONES = ("tensor_parallel_shards", "pipeline_parallel_stages", "temperature", "repetition_penalty", "top_p")
+ZEROS = ("presence_penalty", "frequency_penalty", "pad_token_id", "bos_token_id", "eos_token_id")
+VOCAB = LLAMA["vocab_size"]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory) -> Library:
+    path = tmp_path_factory.mktemp("general") / "lib.so"
+    build_library(parse(MODULE), target("cpu"), path)
+    return Library(path, num_threads=2)
+
+
+def test_a_general_module(library):
+    rng = np.random.default_rng(0)
+    a, b = rng.random((7, 40), np.float32), rng.random((40, 13), np.float32)
+    product, exp = library["main"](a, b)
+    np.testing.assert_allclose(product, a @ b, rtol=1e-5)
+    np.testing.assert_allclose(exp, np.exp(a), rtol=1e-6)
+    h = rng.random((5, 2)).astype(np.float16)
+    assert np.array_equal(library["twice"](h), 2 * np.concatenate([h, h]))
+    assert library["main"](a[:0], b)[0].shape == (0, 13)
+
+
+A, B, OUT, EXP = np.ones((3, 40), np.float32), np.ones((40, 5), np.float32), np.ones((3, 5), np.float32), None
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((A,), "main: takes 5 arguments; got 2"),
+        ((A, B.astype(np.float64), OUT, A.copy()), "argument b has another dtype .*expected float32"),
+        ((A, B[0], OUT, A.copy()), "argument b has 1 axes; expected 2"),
+        ((A, B, OUT[:2], A.copy()), "argument out0 has size 2 on axis 0; expected 3"),
+        ((A, B[:, ::2], OUT, A.copy()), "argument b is not contiguous"),
+        ((A, None, OUT, A.copy()), "argument b is not a tensor"),
+    ],
+)
+def test_the_library_checks_raw_calls_itself(library, args, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        library.raw("main")(library.context.handle, *args)
+
+
+def test_a_context_of_nobody_is_refused(library):
+    with pytest.raises(TypeError, match="the first argument is not a context"):
+        library.raw("main")(0, A, B, OUT, A.copy())
+
+
+def test_contexts_with_any_number_of_threads_agree(library):
+    expected = library["main"](A, B)[0]
+    for threads in (1, 3):
+        out = np.zeros_like(OUT)
+        with Context(library, threads) as context:
+            library.raw("main")(context.handle, A, B, out, A.copy())
+        assert np.array_equal(out, expected)
+
+
+def test_shapes_that_do_not_belong_together(library):
+    with pytest.raises(ArgumentError, match=r"main: argument 'b' has shape \[39, 5\]; expected float32 \[40, m\]"):
+        library["main"](A, B[:39])
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory) -> LLM:
+    """A two-layer Llama with random weights in the order and layout that its own library asks for."""
+    folder = tmp_path_factory.mktemp("llama")
+    write_config(folder)
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
+    compile_model(CompileOptions(model=folder, output=folder / "lib.so", device="cpu"))
+    rng = np.random.default_rng(0)
+    params = Library(folder / "lib.so").metadata["params"]
+    arrays = {p["name"]: rng.normal(0, 0.2, p["shape"]).astype(p["dtype"]) for p in params}
+    write_weights(folder, {name: (array, "raw") for name, array in arrays.items()})
+    return LLM(folder, num_threads=2)
+
+
+def write_config(folder: Path) -> None:
+    config = {"version": "0.1.0", "model_type": "llama", "quantization": "q0f32", "model_config": LLAMA}
+    config |= {name: LLAMA[name] for name in ("vocab_size", "context_window_size", "prefill_chunk_size")}
+    config |= dict.fromkeys(UNUSED, -1) | dict.fromkeys(ONES, 1) | dict.fromkeys(ZEROS, 0)
+    roles = {"roles": {"user": "U", "assistant": "A"}}
+    config |= {"active_vocab_size": VOCAB, "tokenizer_files": [], "tokenizer_info": {}, "conv_template": roles}
+    (folder / "mlc-chat-config.json").write_text(json.dumps(config))
+
+
+IDS = np.random.default_rng(1).integers(0, VOCAB, 30).tolist()
+
+
+def test_weights_that_the_kernels_want_packed(llm):
+    packed = [p for p in llm.model.spec.params if p.packed]
+    assert packed and all(a.ctypes.data % 64 == 0 for a in llm.model.params.arrays)
+
+
+def test_prefill_decode_and_verify_agree(llm):
+    logits = llm.logits(IDS)  # four chunks
+    session = llm.new_session()
+    np.testing.assert_allclose(session.prefill(IDS), logits[-1], atol=1e-5)
+    session.reset()
+    steps = np.stack([session.decode_step(i).copy() for i in IDS])
+    np.testing.assert_allclose(steps, logits, atol=1e-5)
+    session.truncate(11)
+    np.testing.assert_allclose(session.prefill(IDS[11:20]), logits[19], atol=1e-5)
+
+
+def test_sequences_in_a_batch_do_not_see_each_other(llm):
+    prompts = [IDS, IDS[:3], IDS[:17], IDS[5:9], IDS[:1]]
+    alone = [llm.generate(p, max_tokens=20, temperature=0).token_ids for p in prompts]
+    together = [r.token_ids for r in llm.generate(prompts, max_tokens=20, temperature=0)]
+    assert together == alone
+    assert len(set(alone)) == len(alone)
+
+
+def test_greedy_tokens_are_the_most_likely_ones(llm):
+    answer = llm.generate(IDS, max_tokens=20, temperature=0).token_ids
+    logits = llm.logits([*IDS, *answer])
+    assert logits[len(IDS) - 1 : -1].argmax(-1).tolist() == list(answer)
+
+
+def test_sampled_tokens_lie_in_the_nucleus(llm):
+    logits = np.repeat(llm.logits(IDS)[-1:], 4, axis=0)
+    temperature, top_p = np.array([0, 0.7, 1, 2], np.float32), np.array([1, 0.5, 0.9, 0.3], np.float32)
+    seen = [set() for _ in range(4)]
+    for uniform in np.linspace(0, 1, 200, endpoint=False, dtype=np.float32):
+        for row, token in enumerate(llm.library["sample"](logits, temperature, top_p, np.full(4, uniform))):
+            seen[row].add(int(token))
+    assert seen[0] == {int(logits[0].argmax())}
+    for row in (1, 2, 3):
+        p = np.exp(logits[row].astype(np.float64) / temperature[row])
+        order = np.argsort(-p)
+        nucleus = order[: int(np.searchsorted(np.cumsum(p[order]) / p.sum(), top_p[row])) + 1]
+        assert seen[row] <= set(nucleus.tolist()) and len(seen[row]) > len(nucleus) // 4
