@@ -1,0 +1,153 @@
+import json
+
+import numpy as np
+import pytest
+import transformers
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from mlc_errors import MLCError, UnsupportedError
+from model_zoo import registry
+from model_zoo.gpt2 import GPT2Config
+from model_zoo.llama import LlamaConfig
+from model_zoo.mistral import MistralConfig
+from model_zoo.rope import RopeParameters
+
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 1000,
+    "hidden_size": 128,
+    "intermediate_size": 176,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+}
+# The order in which the public tool writes these keys, and its values for this model.
+PUBLIC = """{"hidden_size": 128, "intermediate_size": 176, "num_attention_heads": 4, "num_hidden_layers": 2,
+ "rms_norm_eps": 1e-05, "vocab_size": 1000, "tie_word_embeddings": false, "position_embedding_base": 10000.0,
+ "rope_scaling": null, "context_window_size": 256, "prefill_chunk_size": 256, "num_key_value_heads": 2,
+ "head_dim": 32, "tensor_parallel_shards": 1, "pipeline_parallel_stages": 1, "max_batch_size": 128,
+ "disaggregation": false}"""
+SCALINGS = [
+    {"rope_type": "linear", "factor": 4.0},
+    {
+        "rope_type": "llama3",
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    {
+        "rope_type": "yarn",
+        "factor": 40.0,
+        "original_max_position_embeddings": 64,
+        "mscale": 0.707,
+        "mscale_all_dim": 1.0,
+        "beta_fast": 16,
+        "truncate": False,
+    },
+]
+
+
+def test_defaults_are_filled_in():
+    config = LlamaConfig.from_hf(LLAMA)
+    assert (config.head_dim, config.context_window_size, config.prefill_chunk_size) == (32, 256, 256)
+    assert config.rope.attention_factor == 1.0
+    assert LlamaConfig.from_hf({**LLAMA, "num_key_value_heads": None}).num_key_value_heads == 4
+    assert LlamaConfig.from_hf({**LLAMA, "max_position_embeddings": 131072}).prefill_chunk_size == 2048
+
+
+def test_chat_model_config_is_the_public_one():
+    made = LlamaConfig.from_hf(LLAMA).chat_model_config()
+    assert json.dumps(made) == json.dumps(json.loads(PUBLIC))
+
+
+@pytest.mark.parametrize("name", registry.ARCHITECTURES)
+def test_chat_model_config_gives_the_same_config_again(name):
+    architecture = registry.get(name)
+    written = json.loads(json.dumps(architecture.chat_model_config(architecture.tiny)))
+    assert architecture.config.from_hf(written) == architecture.tiny
+
+
+def test_chat_model_config_keeps_what_the_public_keys_do_not_tell():
+    config = LlamaConfig.from_hf({**LLAMA, "attention_bias": True, "rope_scaling": SCALINGS[0]})
+    again = LlamaConfig.from_hf(json.loads(json.dumps(config.chat_model_config())))
+    assert (again.attention_bias, again.rope_scaling) == (True, SCALINGS[0])
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_both_spellings_of_rotary_scaling(scaling):
+    old = LlamaConfig.from_hf({**LLAMA, "rope_theta": 5e4, "rope_scaling": scaling})
+    new = LlamaConfig.from_hf({**LLAMA, "rope_parameters": {"rope_theta": 5e4, **scaling}})
+    legacy = {"type" if k == "rope_type" else k: v for k, v in scaling.items()}
+    older = LlamaConfig.from_hf({**LLAMA, "rope_theta": 5e4, "rope_scaling": legacy})
+    assert np.array_equal(old.rope.inv_freq, new.rope.inv_freq)
+    assert np.array_equal(old.rope.inv_freq, older.rope.inv_freq)
+    assert old.rope.attention_factor == new.rope.attention_factor
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_frequencies_equal_those_of_transformers(scaling):
+    parameters = {"rope_theta": 5e5, **scaling}
+    theirs = transformers.LlamaConfig(hidden_size=120, num_attention_heads=2, rope_parameters=parameters)
+    wanted, factor = ROPE_INIT_FUNCTIONS[scaling["rope_type"]](theirs)
+    ours = RopeParameters.from_hf(60, 5e5, scaling, theirs.max_position_embeddings)
+    np.testing.assert_allclose(ours.inv_freq, wanted.numpy(), rtol=1e-6)
+    assert ours.inv_freq.dtype == np.float32
+    assert ours.attention_factor == pytest.approx(factor, rel=1e-12)
+
+
+def test_gpt2_names():
+    config = GPT2Config.from_hf(
+        {"vocab_size": 50, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 40, "n_inner": None}
+    )
+    assert (config.hidden_size, config.num_hidden_layers, config.head_dim, config.intermediate_size) == (12, 2, 4, 48)
+    assert (config.max_position_embeddings, config.context_window_size, config.rope) == (40, 40, None)
+    with pytest.raises(MLCError, match="got 41; expected at most the 40 learned positions"):
+        GPT2Config.from_hf({**config.chat_model_config(), "context_window_size": 41})
+
+
+def test_sliding_window_of_mistral():
+    assert MistralConfig.from_hf({**LLAMA, "sliding_window": 64}).sliding_window == 64
+    assert MistralConfig.from_hf({**LLAMA, "sliding_window": None}).sliding_window is None
+    assert MistralConfig.from_hf({**LLAMA, "sliding_window_size": -1}).sliding_window is None
+    assert MistralConfig.from_hf({**LLAMA, "sliding_window": 64, "use_sliding_window": False}).sliding_window is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hidden_act", "gelu"),
+        ("num_local_experts", 8),
+        ("attn_logit_softcapping", 50.0),
+        ("partial_rotary_factor", 0.5),
+        ("quantization_config", {"quant_method": "gptq"}),
+        ("sliding_window", 64),
+        ("layer_types", ["full_attention", "sliding_attention"]),
+        ("rope_parameters", {"full_attention": {"rope_theta": 1e4}}),
+        ("rope_scaling", {"rope_type": "longrope", "factor": 2}),
+    ],
+)
+def test_what_changes_the_computation_is_refused(key, value):
+    with pytest.raises(UnsupportedError, match=key):
+        LlamaConfig.from_hf({**LLAMA, key: value})
+
+
+def test_harmless_keys_are_ignored():
+    harmless = {"torch_dtype": "bfloat16", "attention_dropout": 0.1, "use_cache": True, "hidden_act": "silu"}
+    assert LlamaConfig.from_hf({**LLAMA, **harmless}) == LlamaConfig.from_hf(LLAMA)
+
+
+def test_missing_and_impossible_sizes():
+    with pytest.raises(MLCError, match="missing key intermediate_size"):
+        LlamaConfig.from_hf({k: v for k, v in LLAMA.items() if k != "intermediate_size"})
+    with pytest.raises(MLCError, match="got 3; expected a divisor of num_attention_heads, 4"):
+        LlamaConfig.from_hf({**LLAMA, "num_key_value_heads": 3})
+
+
+def test_unknown_architecture():
+    with pytest.raises(UnsupportedError, match="got 'lama'; expected one of llama, mistral, gpt2") as error:
+        registry.get("lama")
+    assert error.value.hint == "did you mean llama?"
