@@ -78,6 +78,8 @@ class GraphEvaluator(StructInfoReader):
     def item(self, node: ast.Subscript, base: Any) -> Any:
         if isinstance(base, Call):
             base = self.emit(node, base)
+        if isinstance(base, tuple) and any(isinstance(v, Expr) for v in base):
+            base = self._graph_tuple(node, base)
         if not isinstance(base, Expr):
             return super().item(node, base)
         index = self.value(node.slice)

@@ -84,7 +84,7 @@ class TIRPrinter:
         free = free_vars([shapes, func.body], keep=lambda v: id(v) not in inner and id(v) not in params)
         self._symbols = [(v, self.names.define(v)) for v in free]
         self._matched = [b for b in func.buffers if free_vars(b.shape)]
-        self._handles = {id(b): self.names.fresh(f"var_{b.name}") for b in self._matched}
+        self._handles = {id(b): self.names.fresh(f"var_{self.names.of(b)}") for b in self._matched}
 
     def _param(self, param: Buffer | Var) -> str:
         if id(param) in self._handles:

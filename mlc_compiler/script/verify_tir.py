@@ -179,9 +179,9 @@ class _Verifier:
         outer = self.hidden
         if block.iter_vars:
             self.hidden = set(self.loops)
+        for region in (*block.reads, *block.writes):
+            self._region(region)
         with self.scope(buffers=block.alloc_buffers):
-            for region in (*block.reads, *block.writes):
-                self._region(region)
             if block.init is not None:
                 self.stmt(block.init)
             self.stmt(block.body)
