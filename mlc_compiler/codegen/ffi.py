@@ -79,6 +79,7 @@ class FfiRuntime:
     def _define_raise(self) -> ll.Function:
         fn = ll.Function(self.module, ll.FunctionType(VOID, [PTR]), "mlc_raise")
         fn.linkage = "internal"
+        fn.attributes.add("noinline")
         b = ll.IRBuilder(fn.append_basic_block("entry"))
         present = b.icmp_unsigned("!=", b.ptrtoint(FunctionPointer(self.set_raised), I64), ll.Constant(I64, 0))
         with b.if_then(present):
@@ -90,6 +91,7 @@ class FfiRuntime:
         """``ptr check_context(ptr any, ptr function)``: the context of a first argument, or null with an error raised."""
         fn = ll.Function(self.module, ll.FunctionType(PTR, [PTR, PTR]), "mlc_check_context")
         fn.linkage = "internal"
+        fn.attributes.add("noinline")
         b = ll.IRBuilder(fn.append_basic_block("entry"))
         null = ll.Constant(PTR, None)
         kind = b.load(fn.args[0], typ=I32)
@@ -115,6 +117,7 @@ class FfiRuntime:
         args = [PTR, PTR, PTR, I32, I32, PTR, I32]
         fn = ll.Function(self.module, ll.FunctionType(PTR, args), "mlc_check_tensor")
         fn.linkage = "internal"
+        fn.attributes.add("noinline")
         b = ll.IRBuilder(fn.append_basic_block("entry"))
         any_, function, name, ndim, dtype, dtype_name, itemsize = fn.args
         null = ll.Constant(PTR, None)

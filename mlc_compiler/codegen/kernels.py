@@ -45,6 +45,7 @@ def declare_kernel(module: ll.Module, func: PrimFunc, symbol: str) -> ll.Functio
     types = [PTR, I32, I32, *(PTR for _ in func.buffers), *(v.value_type(s.dtype) for s in scalars)]
     fn = ll.Function(module, ll.FunctionType(v.VOID, types), symbol)
     fn.linkage = "internal"
+    fn.attributes.add("noinline")  # a kernel is called once for each layer; copies of it only cost compile time
     for arg, buffer in zip(fn.args[3:], func.buffers, strict=False):
         if func.attrs.get("tir.noalias"):
             arg.add_attribute("noalias")

@@ -58,6 +58,7 @@ def external(module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Ty
 def _function(module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type]) -> tuple[ll.Function, ll.IRBuilder]:
     fn = module.globals.get(name) or ll.Function(module, ll.FunctionType(result, list(args)), name)
     fn.linkage = "internal"
+    fn.attributes.add("noinline")
     return fn, ll.IRBuilder(fn.append_basic_block("entry"))
 
 
