@@ -12,6 +12,7 @@ from .tensor import Tensor
 
 LANES = 16
 HALVINGS = 24
+CHUNK_BLOCKS = 64
 
 
 def sample(logits: Tensor, temperature: Tensor, top_p: Tensor, uniform: Tensor) -> Tensor:
@@ -96,10 +97,13 @@ def softmax_with_temperature(vocab: int) -> PrimFunc:
 def sample_top_p(vocab: int) -> PrimFunc:
     """The token where the running sum of the kept probabilities passes ``uniform`` times their whole.
 
-    Kept are the probabilities from a threshold on, found by halving, without sorting.
+    Kept are the probabilities from a threshold on, found by halving, without sorting. The draw looks for the chunk
+    first, then for the token in it.
     """
     lanes, blocks, tail = LANES, vocab // LANES, vocab % LANES
     start, halvings = blocks * lanes, HALVINGS
+    chunk_blocks, chunk = CHUNK_BLOCKS, CHUNK_BLOCKS * LANES
+    chunks = -(-vocab // chunk)
 
     @T.prim_func(private=True)
     def sample_top_p(var_probs: T.handle, var_top_p: T.handle, var_uniform: T.handle, var_token: T.handle):
@@ -115,6 +119,8 @@ def sample_top_p(vocab: int) -> PrimFunc:
             low = T.decl_buffer((1,), "float32", scope="local")
             high = T.decl_buffer((1,), "float32", scope="local")
             running = T.decl_buffer((1,), "float32", scope="local")
+            before = T.decl_buffer((1,), "float32", scope="local")
+            chosen = T.decl_buffer((1,), "int64", scope="local")
             for t in T.vectorized(lanes):
                 most[t] = T.float32(0)
             for i in range(blocks):
@@ -126,8 +132,9 @@ def sample_top_p(vocab: int) -> PrimFunc:
                 most[0] = T.max(most[0], most[t])
             low[0] = T.float32(0)
             high[0] = most[0]
-            for step in range(halvings + 1):
-                threshold = T.Select(step < halvings, (low[0] + high[0]) * T.float32(0.5), low[0])
+            steps = T.Select(top_p[row] < T.float32(1), T.int64(halvings), T.int64(0))
+            for step in range(steps + 1):
+                threshold = T.Select(step < steps, (low[0] + high[0]) * T.float32(0.5), low[0])
                 for t in T.vectorized(lanes):
                     mass[t] = T.float32(0)
                 for i in range(blocks):
@@ -146,11 +153,33 @@ def sample_top_p(vocab: int) -> PrimFunc:
                     high[0] = threshold
             target = uniform[row] * mass[0]
             running[0] = T.float32(0)
+            before[0] = T.float32(0)
+            chosen[0] = T.int64(0)
+            for c in range(chunks):
+                for t in T.vectorized(lanes):
+                    mass[t] = T.float32(0)
+                for i in range(T.min(chunk_blocks, blocks - c * chunk_blocks)):
+                    for t in T.vectorized(lanes):
+                        mass[t] = mass[t] + T.Select(
+                            probs[row, c * chunk + i * lanes + t] >= low[0],
+                            probs[row, c * chunk + i * lanes + t],
+                            T.float32(0),
+                        )
+                for t in range(T.Select(c == chunks - 1, T.int64(tail), T.int64(0))):
+                    if probs[row, start + t] >= low[0]:
+                        mass[t] = mass[t] + probs[row, start + t]
+                for t in range(lanes - 1):
+                    mass[0] = mass[0] + mass[t + 1]
+                if mass[0] > T.float32(0) and running[0] <= target:
+                    chosen[0] = c
+                    before[0] = running[0]
+                running[0] = running[0] + mass[0]
             token[row] = T.int32(0)
-            for j in range(vocab):
-                if probs[row, j] >= low[0] and probs[row, j] > T.float32(0):
-                    if running[0] <= target:
-                        token[row] = T.Cast("int32", j)
-                    running[0] = running[0] + probs[row, j]
+            for j in range(T.min(chunk, vocab - chosen[0] * chunk)):
+                p = probs[row, chosen[0] * chunk + j]
+                if p >= low[0] and p > T.float32(0):
+                    if before[0] <= target:
+                        token[row] = T.Cast("int32", chosen[0] * chunk + j)
+                    before[0] = before[0] + p
 
     return sample_top_p

@@ -9,11 +9,15 @@ from mlc_compiler.nn.sampling import sample
 VOCAB = 37
 
 
+def exported(vocab):
+    row = spec.Tensor(["n"])
+    inputs = {"logits": spec.Tensor(["n", vocab]), "temperature": row, "top_p": row, "uniform": row}
+    return nn.Module().export(spec.ModuleSpec({"sample": spec.Function(sample, inputs, "none")}))[0]
+
+
 @pytest.fixture(scope="module")
 def mod():
-    row = spec.Tensor(["n"])
-    inputs = {"logits": spec.Tensor(["n", VOCAB]), "temperature": row, "top_p": row, "uniform": row}
-    return nn.Module().export(spec.ModuleSpec({"sample": spec.Function(sample, inputs, "none")}))[0]
+    return exported(VOCAB)
 
 
 def draw(mod, logits, temperature, top_p, uniform):
@@ -51,6 +55,16 @@ def test_draws_as_by_sorting(mod, temperature, top_p):
     assert list(draw(mod, logits, temperature, top_p, uniform)) == [
         expected(p, top_p, u) for p, u in zip(probs, uniform)
     ]
+
+
+@pytest.mark.parametrize("vocab", [16, 1024, 2500])
+def test_vocabularies_of_one_and_several_chunks(vocab):
+    rng = np.random.default_rng(4)
+    logits = 2 * rng.standard_normal((4, vocab)).astype(np.float32)
+    uniform = np.array([0.0, 0.3, 0.6, 0.999], np.float32)
+    probs = softmax(logits.astype(np.float64))
+    assert list(draw(exported(vocab), logits, 1, 0.8, uniform)) == [expected(p, 0.8, u) for p, u in zip(probs, uniform)]
+    assert list(draw(exported(vocab), logits, 0, 1, uniform)) == list(logits.argmax(-1))
 
 
 def test_each_row_has_its_own_settings(mod):
