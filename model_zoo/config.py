@@ -129,6 +129,8 @@ class DecoderConfig:
         if missing:
             raise MLCError(f"missing key {', '.join(missing)}", where=["config.json"])
         check_values(given, {name: str(f.type) for name, f in known.items()})
+        if given.get("sliding_window") == 0:
+            given["sliding_window"] = None
         return cls(**given)
 
     def chat_model_config(self) -> dict[str, Any]:
@@ -172,10 +174,11 @@ def _with_rope_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_window(values: dict[str, Any]) -> dict[str, Any]:
-    """The keys of a window that is not used are dropped."""
-    unused = values.get("use_sliding_window") is False
-    windows = ("sliding_window", "sliding_window_size")
-    return {k: v for k, v in values.items() if k not in windows or not (unused or v in (None, -1, 0))}
+    """A window that is not used is 0 under its common key, so that a model's default does not take its place."""
+    windows = [values[key] for key in ("sliding_window", "sliding_window_size") if key in values]
+    unused = values.get("use_sliding_window") is False or (windows and windows[0] in (None, -1, 0))
+    rest = {k: v for k, v in values.items() if k not in ("sliding_window", "sliding_window_size")}
+    return {**rest, "sliding_window": 0} if unused else values
 
 
 def _refuse_unsupported(cls: type[DecoderConfig], values: Mapping[str, Any], known: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ class MistralConfig(llama.LlamaConfig):
         "max_batch_size",
     )
 
-    sliding_window: int | None = None
+    sliding_window: int | None = 4096
 
 
 TINY = MistralConfig(

@@ -111,6 +111,7 @@ def test_gpt2_names():
 
 def test_sliding_window_of_mistral():
     assert MistralConfig.from_hf({**LLAMA, "sliding_window": 64}).sliding_window == 64
+    assert MistralConfig.from_hf(LLAMA).sliding_window == transformers.MistralConfig().sliding_window
     assert MistralConfig.from_hf({**LLAMA, "sliding_window": None}).sliding_window is None
     assert MistralConfig.from_hf({**LLAMA, "sliding_window_size": -1}).sliding_window is None
     assert MistralConfig.from_hf({**LLAMA, "sliding_window": 64, "use_sliding_window": False}).sliding_window is None
