@@ -54,10 +54,8 @@ def build_library(
     native = _timed(trace, "llvm", lambda: compile_module(text, target, **wants))
     progress("linking")
     _timed(trace, "link", lambda: link_shared(native.object_code, output))
-    texts = {"asm": native.assembly, "llvm": native.llvm_ir}
-    return Built(
-        output, lowered, len(lowered.of_type(PrimFunc)), trace.seconds, {k: t for k, t in texts.items() if t is not None}
-    )
+    texts = {k: t for k, t in (("asm", native.assembly), ("llvm", native.llvm_ir)) if t is not None}
+    return Built(output, lowered, len(lowered.of_type(PrimFunc)), trace.seconds, texts)
 
 
 def _timed(trace: Trace, name: str, work: Callable[[], Any]) -> Any:
@@ -65,5 +63,3 @@ def _timed(trace: Trace, name: str, work: Callable[[], Any]) -> Any:
     result = work()
     trace.add(name, time.perf_counter() - start)
     return result
-
-

@@ -10,7 +10,7 @@ from typing import Any
 from mlc_compiler.build import build_library
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.module import IRModule
-from mlc_compiler.target import Target, target
+from mlc_compiler.target import target
 from mlc_errors import UnsupportedError, UsageError
 from mlc_toolchain.chat_config import FILE_NAME, ChatConfig, read_chat_config
 from mlc_toolchain.progress import Progress, Step, silent
@@ -123,7 +123,7 @@ def _config_path(model: str | Path) -> Path:
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """``"context_window_size=2048;max_batch_size=4"`` as a dictionary. Raises UsageError for unknown keys and values."""
+    """``"context_window_size=2048;max_batch_size=4"`` as a dictionary; UsageError for unknown keys and values."""
     result = {}
     for item in filter(None, (part.strip() for part in text.split(";"))):
         key, _, value = item.partition("=")

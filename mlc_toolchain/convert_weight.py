@@ -15,6 +15,7 @@ import numpy as np
 from mlc_errors import MLCError, UsageError
 from mlc_toolchain.lora import LoraCheckpoint
 from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, safetensors_format
+from mlc_toolchain.packed_checkpoint import QUANTIZATION, open_packed
 from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.readers.base import CheckpointReader, shown
 from mlc_toolchain.source import Source, resolve_source
@@ -126,8 +127,9 @@ def plan_conversion(options: ConvertOptions) -> Conversion:
     """Decide everything from config and headers alone. Raises MLCError when it cannot be done."""
     scheme = get_scheme(options.quantization)
     source = resolve_source(options.source)
-    model = describe_model(source.config(), options.model_type, scheme)
-    reader = _weights_source(source, options).weights(options.source_format)
+    config = source.config()
+    model = describe_model(config, options.model_type, scheme)
+    reader = open_packed(_weights_source(source, options).weights(options.source_format), config, options.source)
     if options.lora_adapter:
         reader = LoraCheckpoint(reader, options.lora_adapter)
     _check_apart(reader, options.output)
@@ -231,7 +233,7 @@ def _write_report(path: Path, report: ConvertReport, conversion: Conversion, err
 def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -> ModelWeights:
     """Parameters, weight map and quantized parameters of the model that a Hugging Face config describes."""
     architecture = registry.get(_model_type(config) if model_type == "auto" else model_type)
-    model_config = architecture.config.from_hf(config)
+    model_config = architecture.config.from_hf({key: config[key] for key in config if key != QUANTIZATION})
     model = architecture.model(model_config)
     parameters = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     quantized = quantize_model(model, scheme, architecture.quantization)

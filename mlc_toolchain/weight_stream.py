@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -16,8 +17,10 @@ import numpy as np
 from mlc_errors import MLCError
 from mlc_toolchain.output_layout import OutputTensor
 from mlc_toolchain.readers.base import DTYPES, CheckpointReader
+from model_zoo.weight_expr import is_stacked_rows
 from model_zoo.weight_map import Production
 from quantization.codecs import codec
+from quantization.kept_codes import encode_levels, fits
 from quantization.schemes import Scheme
 
 IN_FLIGHT_BYTES = 256 << 20
@@ -77,14 +80,30 @@ class WeightStream:
 
     def _quantize(self, task: ParameterTask) -> Converted:
         shape, kind = task.production.shape, codec(self.scheme)
-        try:
-            made = kind.encode_rows(lambda: self._blocks(task), shape, self.scheme, task.layout)
-        except ValueError:
-            raise self._not_finite(task) from None
+        made = self._kept_codes(task) or self._encode(task)
         error = None
         if self.measure_error:
             error = measured_error(self._blocks(task), kind.decode_rows(made, self.scheme, shape, task.layout))
         return Converted(tuple(_stored(made[_kind(output)], output) for output in task.outputs), error)
+
+    def _encode(self, task: ParameterTask) -> dict[str, np.ndarray]:
+        blocks = partial(self._blocks, task)
+        try:
+            return codec(self.scheme).encode_rows(blocks, task.production.shape, self.scheme, task.layout)
+        except ValueError:
+            raise self._not_finite(task) from None
+
+    def _kept_codes(self, task: ParameterTask) -> dict[str, np.ndarray] | None:
+        """The codes of a checkpoint that is quantized already, where the scheme can hold them."""
+        value = task.production.value
+        if task.layout != "NK" or not is_stacked_rows(value):
+            return None
+        parts = [self.reader.group_levels(name) for name in value.sources()]
+        if any(part is None or not fits(part.group, self.scheme) for part in parts):
+            return None
+        made = encode_levels(parts, self.scheme)
+        self._check_finite(task, made["q_scale"])
+        return made
 
     def _cast(self, task: ParameterTask) -> Converted:
         output = task.outputs[0]

@@ -45,6 +45,16 @@ def as_expr(value: str | Expr) -> Expr:
     return Source(value) if isinstance(value, str) else value
 
 
+def is_stacked_rows(value: Expr) -> bool:
+    """Whether the value is checkpoint tensors one below the other, or one of them."""
+    match value:
+        case Source():
+            return True
+        case Concat(axis=0):
+            return all(map(is_stacked_rows, value.parts))
+    return False
+
+
 @dataclass(frozen=True)
 class Source(Expr):
     """A checkpoint tensor as it is."""

@@ -35,7 +35,7 @@ COMPILER_PARTS = {
     "relax": frozenset({"ir", "tir"}),
     "script": frozenset({"ir", "tir", "relax"}),
     "nn": FOUNDATION,
-    "passes": FOUNDATION,
+    "passes": FOUNDATION | {"interp"},  # constant folding evaluates
     "schedules": FOUNDATION | {"passes"},
     "codegen": FOUNDATION,
     "interp": FOUNDATION,

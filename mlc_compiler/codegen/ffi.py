@@ -88,7 +88,7 @@ class FfiRuntime:
         return fn
 
     def _define_check_context(self) -> ll.Function:
-        """``ptr check_context(ptr any, ptr function)``: the context of a first argument, or null with an error raised."""
+        """``ptr check_context(ptr any, ptr function)``: the context in the first argument; null: error raised."""
         fn = ll.Function(self.module, ll.FunctionType(PTR, [PTR, PTR]), "mlc_check_context")
         fn.linkage = "internal"
         fn.attributes.add("noinline")
@@ -204,7 +204,8 @@ class FfiRuntime:
         self._require_count(b, fn, "context_create", 1)
         kind, threads = b.load(fn.args[1], typ=I32), b.load(field(b, fn.args[1], 8), typ=I64)
         in_range = b.and_(
-            b.icmp_signed(">=", threads, ll.Constant(I64, 1)), b.icmp_signed("<=", threads, ll.Constant(I64, MAX_THREADS))
+            b.icmp_signed(">=", threads, ll.Constant(I64, 1)),
+            b.icmp_signed("<=", threads, ll.Constant(I64, MAX_THREADS)),
         )
         ok = b.and_(b.icmp_unsigned("==", kind, ll.Constant(I32, TYPE_INT)), in_range)
         with b.if_then(b.not_(ok)):
@@ -307,4 +308,3 @@ class FunctionPointer(ll.values.NamedValue):
 
     def get_reference(self) -> str:
         return str(self.fn.get_reference())
-

@@ -59,7 +59,7 @@ class Frame:
 
 
 def frame_of(func: Function) -> Frame:
-    """The frame of a planned function. Raises CodegenError for parameters that are neither tensors nor tuples of tensors."""
+    """The frame of a planned function. CodegenError for parameters that are not tensors or tuples of them."""
     sizes: dict[int, SizeVar] = {}
     for param in func.params:
         for info in tensor_infos(param):

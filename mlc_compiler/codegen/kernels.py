@@ -195,7 +195,8 @@ class KernelEmitter:
         if not isinstance(loop.extent, IntImm):
             raise CodegenError(f"vectorized loop {loop.var.name!r} needs a constant extent")
         if self.expr.lanes is not None:
-            raise CodegenError(f"vectorized loop {loop.var.name!r} lies inside the vectorized {self.expr.lanes.var.name!r}")
+            outer = self.expr.lanes.var.name
+            raise CodegenError(f"vectorized loop {loop.var.name!r} lies inside the vectorized {outer!r}")
         self.expr.analyzer.bind(loop.var, loop.extent)
         self.expr.lanes = Lanes(loop.var, loop.extent.value)
         self.emit(loop.body)

@@ -38,7 +38,8 @@ def link_shared(object_code: bytes, output: Path) -> None:
         linked = Path(folder) / "lib.so"
         result = subprocess.run([*command, "-o", str(linked), str(source)], capture_output=True, text=True, check=False)
         if result.returncode:
-            raise MLCError(f"linking failed: {command[0]} exited with {result.returncode}", where=(result.stderr.strip(),))
+            said = result.stderr.strip()
+            raise MLCError(f"linking failed: {command[0]} exited with {result.returncode}", where=(said,))
         temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
         shutil.copyfile(linked, temporary)
         os.chmod(temporary, 0o755)

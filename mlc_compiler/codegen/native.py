@@ -40,7 +40,9 @@ def optimize(text: str, target: Target, level: int = 3) -> tuple[llvm.ModuleRef,
     return module, tm
 
 
-def compile_module(text: str, target: Target, *, assembly: bool = False, llvm_ir: bool = False, level: int = 3) -> Native:
+def compile_module(
+    text: str, target: Target, *, assembly: bool = False, llvm_ir: bool = False, level: int = 3
+) -> Native:
     """Machine code of a module given as LLVM text."""
     module, tm = optimize(text, target, level)
     return Native(

@@ -49,13 +49,17 @@ def field(b: ll.IRBuilder, context: ll.Value, offset: int | ll.Value) -> ll.Valu
     return b.gep(context, [index], source_etype=I8)
 
 
-def external(module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type], variadic: bool = False) -> ll.Function:
+def external(
+    module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type], variadic: bool = False
+) -> ll.Function:
     """A C library function, declared once."""
     found = module.globals.get(name)
     return found or ll.Function(module, ll.FunctionType(result, list(args), var_arg=variadic), name)
 
 
-def _function(module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type]) -> tuple[ll.Function, ll.IRBuilder]:
+def _function(
+    module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type]
+) -> tuple[ll.Function, ll.IRBuilder]:
     fn = module.globals.get(name) or ll.Function(module, ll.FunctionType(result, list(args)), name)
     fn.linkage = "internal"
     fn.attributes.add("noinline")
@@ -257,7 +261,7 @@ class TeamRuntime:
         return fn
 
     def _define_run(self) -> ll.Function:
-        """``i32 run(ptr team, ptr job, ptr frame, i64 workspace bytes)``: 0, -1 when busy, -2 when memory is refused."""
+        """``i32 run(ptr team, ptr job, ptr frame, i64 workspace bytes)``: 0; -1: busy; -2: memory refused."""
         fn, b = _function(self.module, "mlc_team_run", I32, [PTR, PTR, PTR, I64])
         team, job, frame, needed = fn.args
         busy = b.atomic_rmw("xchg", field(b, team, BUSY), _i32(1), "acquire")

@@ -61,7 +61,7 @@ def to_numpy(dtype: str) -> np.dtype:
 
 
 def promote(a: str, b: str) -> str:
-    """The common type of two operands: float over int over bool, then the wider; float16 with bfloat16 gives float32."""
+    """The common type of two operands: float over int over bool, then the wider; float16 and bfloat16 give float32."""
     if a == b:
         return a
     if is_float(a) and is_float(b):

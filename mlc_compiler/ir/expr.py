@@ -108,7 +108,7 @@ class PrimExpr:
         return id(self)
 
     def __bool__(self) -> bool:
-        raise TypeError(f"a symbolic {type(self).__name__} has no truth value while the IR is built; use T.Select or T.if")
+        raise TypeError(f"a symbolic {type(self).__name__} has no truth value while the IR is built; use T.Select")
 
     def astype(self, dtype: str) -> PrimExpr:
         return cast(dtype, self)
@@ -116,7 +116,7 @@ class PrimExpr:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Var(PrimExpr):
-    """A named scalar: loop variable, symbolic size or scalar parameter. Two variables are the same only if identical."""
+    """A named scalar: loop variable, symbolic size or scalar parameter. Two of them are the same only if identical."""
 
     name: str
     dtype: str = INDEX_DTYPE
@@ -234,13 +234,13 @@ def const(value: int | float | bool, dtype: str) -> PrimExpr:
 
 
 def as_expr(value: ExprLike, like: str | None = None) -> PrimExpr:
-    """A Python number as an immediate: of type ``like`` when given (a float never becomes an int), else bool, int64 or float32."""
+    """A Python number as an immediate of type ``like`` (a float never becomes an int), else bool, int64 or float32."""
     if isinstance(value, PrimExpr):
         return value
     if isinstance(value, bool):
         return IntImm(int(value), "bool")
     if hasattr(value, "__index__"):
-        return const(int(value), like if like not in (None, "bool") else INDEX_DTYPE)  # type: ignore[arg-type]
+        return const(int(value), INDEX_DTYPE if like in (None, "bool") else like)
     if isinstance(value, float) or hasattr(value, "__float__"):
         return FloatImm(float(value), like if like and dt.is_float(like) else "float32")
     raise TypeError(f"expected a scalar expression or number, got {type(value).__name__}: {value!r}")

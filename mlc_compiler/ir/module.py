@@ -22,7 +22,7 @@ class GlobalVar:
 
 @dataclass(frozen=True, eq=False)
 class IRModule:
-    """Functions by name (``relax.Function`` or ``tir.PrimFunc``), module attributes. Immutable: updates give a new module."""
+    """Functions by name (``relax.Function``, ``tir.PrimFunc``) and attributes. Immutable: updates give a new module."""
 
     functions: Mapping[str, Any] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)

@@ -7,7 +7,7 @@ expression that is not linear. ``x % c`` enters as ``x - c * (x // c)``, so that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
@@ -148,7 +148,7 @@ class Analyzer:
         return whole.add(self._atom(self._nested(rest, divisor, dtype)))
 
     def _without_small_terms(self, rest: Linear, divisor: int) -> Linear | None:
-        """``(16 * o + i) // 1536`` is ``(16 * o) // 1536`` while ``0 <= i < 16``: drop what stays below a common step."""
+        """``(16 * o + i) // 1536`` is ``(16 * o) // 1536`` while ``0 <= i < 16``: drop what a step hides."""
         for step in sorted({abs(c) for _, c in rest.terms.values()}, reverse=True):
             if step <= 1 or divisor % step:
                 continue
@@ -240,9 +240,8 @@ class Analyzer:
         if isinstance(atom, BinaryOp):
             return self._binary_bounds(atom)
         if isinstance(atom, Select):
-            sides = (self.bounds(self.linear(atom.true_value)), self.bounds(self.linear(atom.false_value)))
-            lows, highs = [s[0] for s in sides], [s[1] for s in sides]
-            return (None if None in lows else min(lows)), (None if None in highs else max(highs))  # type: ignore[type-var]
+            yes, no = self.bounds(self.linear(atom.true_value)), self.bounds(self.linear(atom.false_value))
+            return _known(yes[0], no[0], min), _known(yes[1], no[1], max)
         if isinstance(atom, Cast) and (atom.value.dtype == "bool"):
             return 0, 1
         if dt.is_int(atom.dtype) and not dt.is_signed(atom.dtype) and dt.bits(atom.dtype) <= 32:
@@ -259,13 +258,9 @@ class Analyzer:
         if atom.op == "&" and b[0] is not None and b[0] == b[1] and b[0] >= 0:
             return 0, b[0]
         if atom.op == "min":
-            lows = [x for x in (a[0], b[0])]
-            highs = [x for x in (a[1], b[1]) if x is not None]
-            return (None if None in lows else min(lows)), (min(highs) if highs else None)  # type: ignore[type-var]
+            return _known(a[0], b[0], min), _either(a[1], b[1], min)
         if atom.op == "max":
-            lows = [x for x in (a[0], b[0]) if x is not None]
-            highs = [x for x in (a[1], b[1])]
-            return (max(lows) if lows else None), (None if None in highs else max(highs))  # type: ignore[type-var]
+            return _either(a[0], b[0], max), _known(a[1], b[1], max)
         if atom.op == "*" and a[0] is not None and b[0] is not None and a[0] >= 0 and b[0] >= 0:
             return a[0] * b[0], None if a[1] is None or b[1] is None else a[1] * b[1]
         return None, None
@@ -332,6 +327,16 @@ class Analyzer:
 
     def _inner(self, expr: PrimExpr) -> PrimExpr:
         return _Simplifier(self).rewrite_children(expr)
+
+
+def _known(a: int | None, b: int | None, choose: Callable[[int, int], int]) -> int | None:
+    """The choice between two bounds; no bound unless both are there."""
+    return None if a is None or b is None else choose(a, b)
+
+
+def _either(a: int | None, b: int | None, choose: Callable[[int, int], int]) -> int | None:
+    """The choice between two bounds, of which one is enough."""
+    return choose(a, b) if a is not None and b is not None else (b if a is None else a)
 
 
 class _Simplifier(Rewriter):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from functools import cache
 from typing import Any
 
 from .expr import BinaryOp, Cast, PrimExpr, Var, binary, cast
@@ -12,9 +11,14 @@ from .expr import BinaryOp, Cast, PrimExpr, Var, binary, cast
 _LEAVES = (str, int, float, bool, type(None))
 
 
-@cache
+_field_names: dict[type, tuple[str, ...]] = {}
+
+
 def field_names(cls: type) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(cls))
+    """Names of a node class's fields, in order."""
+    if cls not in _field_names:
+        _field_names[cls] = tuple(f.name for f in fields(cls))
+    return _field_names[cls]
 
 
 def children(node: Any) -> Iterator[Any]:

@@ -28,9 +28,9 @@ def lift_allocs(func: PrimFunc) -> PrimFunc:
     body, lifted = _strip(func.body)
     if not lifted:
         return func
-    buffers = [p for p in func.params if isinstance(p, Buffer)]
+    buffers = func.buffers
     scalars = [p for p in func.params if isinstance(p, Var)]
-    params = (*buffers, *lifted, *scalars)
+    params: tuple[Buffer | Var, ...] = (*buffers, *lifted, *scalars)
     return replace(func, params=params, body=body, attrs={**func.attrs, "num_scratch": len(lifted)})
 
 

@@ -1,4 +1,4 @@
-"""Blocks to plain loops: bind block variables, guard initialisations and predicates, place and shrink intermediate buffers."""
+"""Blocks to plain loops: variables bound, initialisations guarded, intermediate buffers placed and shrunk."""
 
 from __future__ import annotations
 
@@ -89,9 +89,7 @@ class _Lower(Rewriter):
 
     def _guards_reduction(self, node: BlockRealize, term: PrimExpr) -> bool:
         variables = [n for n in walk(term) if isinstance(n, Var)]
-        reductions = [
-            v for it, v in zip(node.block.iter_vars, node.iter_values, strict=True) if it.kind == "R"
-        ]
+        reductions = [v for it, v in zip(node.block.iter_vars, node.iter_values, strict=True) if it.kind == "R"]
         return any(uses(value, var) for value in reductions for var in variables)
 
     def _in_bounds(self, body: Stmt) -> bool:

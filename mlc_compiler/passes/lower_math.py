@@ -1,6 +1,6 @@
 """Elementary functions as arithmetic that vectorizes: range reduction and polynomials in float32.
 
-Coefficients: Cephes mathematical library (S. L. Moshier), single precision; two-part pi/2 and ln 2 after Cody and Waite.
+Coefficients: Cephes mathematical library (S. L. Moshier), single precision; pi/2 and ln 2 in two parts (Cody, Waite).
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ def exp(x: PrimExpr) -> PrimExpr:
 
     def body(v: Var) -> PrimExpr:
         limited = _let("hi", Select(v > _f(89.0), _f(89.0), v), lambda h: Select(h < _f(-104.0), _f(-104.0), h))
-        return _let("xc", limited, lambda xc: _let("n", Call("round", (xc * _f(1.44269504088896341),), F32), reduced(v, xc)))
+        return _let("xc", limited, lambda xc: _let("n", turns(xc), reduced(v, xc)))
+
+    def turns(xc: Var) -> PrimExpr:
+        return Call("round", (xc * _f(1.44269504088896341),), F32)
 
     def reduced(v: Var, xc: Var) -> Callable[[Var], PrimExpr]:
         def with_n(n: Var) -> PrimExpr:
@@ -88,9 +91,7 @@ def exp(x: PrimExpr) -> PrimExpr:
     def scaled(v: Var, n: Var, r: Var) -> PrimExpr:
         p = _fma(_polynomial(r, _EXP), r * r, r + _f(1.0))
         half = Cast("int32", n) >> const(1, "int32")
-        value = _let(
-            "h", half, lambda h: p * _power_of_two(h) * _power_of_two(Cast("int32", n) - h)
-        )
+        value = _let("h", half, lambda h: p * _power_of_two(h) * _power_of_two(Cast("int32", n) - h))
         return Select(v != v, v, value)
 
     return _let("x", x, body)
@@ -162,7 +163,7 @@ _LOG = (
 
 
 def log(x: PrimExpr) -> PrimExpr:
-    """Natural logarithm: x = m 2 ** e with m in [sqrt(1/2), sqrt(2)), a polynomial in m - 1. Subnormals are scaled up first."""
+    """Natural logarithm: x = m 2 ** e with m in [sqrt(1/2), sqrt(2)), a polynomial in m - 1; subnormals scaled up."""
     i32 = "int32"
 
     def body(v: Var) -> PrimExpr:
@@ -197,4 +198,3 @@ RULES: dict[str, Callable[..., PrimExpr]] = {
     "cos": cos,
     "log": log,
 }
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..ir.expr import IntImm, PrimExpr, Var, const
 from ..ir.module import GlobalVar, IRModule
@@ -63,7 +64,7 @@ def pack_function(shape: tuple[PrimExpr, ...], dtype: str, tile: Tile) -> PrimFu
 class _Packer:
     mod: IRModule
     wanted: dict[int, Tile] = field(default_factory=dict)
-    functions: dict[str, object] = field(default_factory=dict)
+    functions: dict[str, Any] = field(default_factory=dict)
     pack_names: dict[object, str] = field(default_factory=dict)
 
     def run(self) -> IRModule:
@@ -158,7 +159,7 @@ class _Packer:
         name = f"{callee.name}_tiled{position}"
         if name not in self.functions:
             func = self.functions.get(callee.name) or self.mod[callee]
-            self.functions[name], _ = tile_layout(func, func.params[position], *tile)  # type: ignore[attr-defined]
+            self.functions[name], _ = tile_layout(func, func.params[position], *tile)
         return GlobalVar(name)
 
     def _pack_here(self, value: Expr, tile: Tile, result: list[Binding]) -> Expr:

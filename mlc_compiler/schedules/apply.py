@@ -16,7 +16,7 @@ from .rule import Rule
 class ApplySchedules(Pass):
     """Give each tensor function the schedule of the first rule that recognises it.
 
-    Functions that carry ``tir.is_scheduled`` are left alone. The name of the rule is kept in the attribute ``schedule``.
+    Functions that carry ``tir.is_scheduled`` are left alone. The rule's name is kept as ``schedule``.
     """
 
     name = "apply-schedules"

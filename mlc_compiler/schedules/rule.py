@@ -60,7 +60,7 @@ class MatmulBlock:
 
 
 def match_matmul(block: Block) -> MatmulBlock | None:
-    """The parts of a matrix product with a two-dimensional transposed right side; None when the block is something else."""
+    """The parts of a matrix product with a two-dimensional transposed right side; None for anything else."""
     spatial = [it.var for it in block.iter_vars if it.kind == "S"]
     reduction = [it.var for it in block.iter_vars if it.kind == "R"]
     if len(reduction) != 1 or not isinstance(block.body, BufferStore) or not isinstance(block.body.value, BinaryOp):
@@ -93,4 +93,3 @@ def constant_extent(expr: PrimExpr) -> int | None:
 def largest_divisor(extent: int, limit: int) -> int:
     """The greatest divisor of ``extent`` that is not above ``limit``."""
     return next(d for d in range(min(extent, limit), 0, -1) if extent % d == 0)
-

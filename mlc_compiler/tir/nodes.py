@@ -37,7 +37,9 @@ class Buffer:
         return f"{self.name}: {self.dtype}[{len(self.shape)}d]"
 
 
-def buffer(name: str, shape: tuple[ExprLike, ...] | list[ExprLike], dtype: str = "float32", scope: str = "global") -> Buffer:
+def buffer(
+    name: str, shape: tuple[ExprLike, ...] | list[ExprLike], dtype: str = "float32", scope: str = "global"
+) -> Buffer:
     """A buffer with its shape converted to expressions."""
     return Buffer(name, tuple(as_expr(s) for s in shape), dtype, scope)
 
@@ -90,7 +92,7 @@ class IfThenElse(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class For(Stmt):
-    """``for var in [0, extent)``. ``thread``: the GPU index that a ``thread_binding`` loop is bound to, such as ``blockIdx.x``."""
+    """``for var in [0, extent)``. ``thread``: the GPU index of a ``thread_binding`` loop, as ``blockIdx.x``."""
 
     defines: ClassVar[tuple[str, ...]] = ("var",)
 

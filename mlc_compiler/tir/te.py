@@ -1,9 +1,9 @@
-"""Tensor expressions: what to compute, as a formula for each element; ``create_prim_func`` turns it into loops and blocks.
+"""Tensor expressions: a formula for each element of a tensor; ``create_prim_func`` turns them into loops and blocks.
 
-    A = te.placeholder((n, 64), "float32", "A")
-    k = te.reduce_axis(64, "k")
-    S = te.compute((n,), lambda i: te.sum(A[i, k] * A[i, k], axis=k), name="S")
-    func = te.create_prim_func([A, S])
+A = te.placeholder((n, 64), "float32", "A")
+k = te.reduce_axis(64, "k")
+S = te.compute((n,), lambda i: te.sum(A[i, k] * A[i, k], axis=k), name="S")
+func = te.create_prim_func([A, S])
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from . import nodes as tir
 from .nodes import Buffer, BufferLoad
 from .regions import infer_regions
 
+ONE = IntImm(1)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ReduceAxis(Var):
     """A reduction variable over ``[0, extent)``."""
 
-    extent: PrimExpr = IntImm(1)
+    extent: PrimExpr = ONE
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -115,17 +117,17 @@ def _reduce(kind: str, value: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis])
     return Reduce(kind, value, (axis,) if isinstance(axis, ReduceAxis) else tuple(axis))
 
 
-def sum(value: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:  # noqa: A001
+def sum(value: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
     """Sum over reduction axes, in the dtype of ``value``."""
     return _reduce("sum", value, axis)
 
 
-def max(a: ExprLike, b: ExprLike | None = None, axis: ReduceAxis | Sequence[ReduceAxis] | None = None) -> PrimExpr:  # noqa: A001
+def max(a: ExprLike, b: ExprLike | None = None, axis: ReduceAxis | Sequence[ReduceAxis] | None = None) -> PrimExpr:
     """The greater of two values, or with ``axis`` the maximum over reduction axes."""
     return ir.maximum(a, b) if axis is None else _reduce("max", as_expr(a), axis)  # type: ignore[arg-type]
 
 
-def min(a: ExprLike, b: ExprLike | None = None, axis: ReduceAxis | Sequence[ReduceAxis] | None = None) -> PrimExpr:  # noqa: A001
+def min(a: ExprLike, b: ExprLike | None = None, axis: ReduceAxis | Sequence[ReduceAxis] | None = None) -> PrimExpr:
     """The lesser of two values, or with ``axis`` the minimum over reduction axes."""
     return ir.minimum(a, b) if axis is None else _reduce("min", as_expr(a), axis)  # type: ignore[arg-type]
 
@@ -298,7 +300,8 @@ class _ReadsRemap(Rewriter):
 
 def _block(tensor: Tensor) -> tir.Stmt:
     """Loops and block of one compute."""
-    body, reduce_axes = tensor.body, ()
+    body = tensor.body
+    reduce_axes: tuple[ReduceAxis, ...] = ()
     reduce = body if isinstance(body, Reduce) else None
     if reduce is not None:
         reduce_axes, body = reduce.axes, reduce.value
@@ -353,16 +356,16 @@ def create_prim_func(
     missing = [t.name for t in order if t.body is None and id(t) not in listed]
     if missing:
         raise ValueError(f"create_prim_func: {', '.join(missing)} is read but not a parameter")
-    renamed = {id(t.buffer): b for t, b in order.items()}  # type: ignore[union-attr]
+    renamed = {id(t.buffer): b for t, b in order.items()}
     remap = _ReadsRemap(renamed)
     stmts, allocs = [], []
-    for tensor, buffer in order.items():  # type: ignore[union-attr]
+    for tensor, buffer in order.items():
         if tensor.body is None:
             continue
         stmts.append(_block(Tensor(buffer, tensor.axes, remap(tensor.body), (), tensor.attrs)))
         if id(tensor) not in listed:
             allocs.append(buffer)
-    buffers = tuple(order[p] if isinstance(p, Tensor) else p for p in params)  # type: ignore[index]
+    buffers = tuple(order[p] if isinstance(p, Tensor) else p for p in params)
     outputs = [t for t in tensors if t.body is not None]
     all_attrs: dict[str, Any] = {"tir.noalias": True, "num_outputs": len(outputs), **(attrs or {})}
     if name:
@@ -394,4 +397,4 @@ def _check_scalars(func: tir.PrimFunc) -> None:
     bound = {id(n.var) for n in walk(func.body) if isinstance(n, tir.For | tir.IterVar | ir.Let)}
     for var in free_vars(func.body):
         if id(var) not in known and id(var) not in bound:
-            raise ValueError(f"create_prim_func: {var.name!r} is neither a parameter nor the size of one; add it to params")
+            raise ValueError(f"create_prim_func: {var.name!r} is no parameter nor the size of one; add it to params")

@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from mlc_errors import MLCError
+from quantization.kept_codes import Levels
 
 MAX_TENSORS = 200_000
 MAX_RANK = 8
@@ -66,6 +67,10 @@ class CheckpointReader(ABC):
     @abstractmethod
     def files(self) -> list[Path]:
         """Every file that the tensors come from."""
+
+    def group_levels(self, name: str) -> Levels | None:
+        """The tensor's own integers and scales when it is stored quantized in groups of inputs, else None."""
+        return None
 
     def release(self, name: str) -> None:  # noqa: B027 - readers without mapped pages have nothing to release
         """The tensor's pages will not be needed again."""

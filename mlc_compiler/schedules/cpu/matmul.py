@@ -120,4 +120,3 @@ def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, colu
         s.vectorize(vector)
     s.parallel(column_tile)
     return column_tile
-

@@ -10,7 +10,7 @@ from ..rule import Blocks, Rule, analyse, is_reduction
 
 
 class RowReduction(Rule):
-    """Stages of which some reduce the last axis: a row at a time, rows over the worker team, SIMD lanes along the row."""
+    """Stages of which some reduce the last axis: a row at a time, rows over the team, SIMD lanes along them."""
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         blocks = analyse(func)
@@ -39,7 +39,7 @@ def _rows_of(s: Schedule, name: str) -> Var:
 
 
 class Elementwise(Rule):
-    """Element-wise functions, copies and gathers: one loop over everything but the SIMD lanes, divided over the team."""
+    """Element-wise functions, copies and gathers: one loop over all but the SIMD lanes, over the team."""
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         blocks = analyse(func)
@@ -93,4 +93,3 @@ class Fallback(Rule):
             if spatial and len(loops) == len(kinds):
                 s.parallel(s.fuse(*loops[:spatial]))
         return s
-

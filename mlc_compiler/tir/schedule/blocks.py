@@ -94,7 +94,7 @@ class _InlineLoads(Rewriter):
 
 def compute_inline(func: PrimFunc, name: str) -> PrimFunc:
     """Replace every read of what this element-wise block computes by the computation, and drop the block."""
-    realize, store = _spatial_store(func, name)
+    _, store = _spatial_store(func, name)
     if is_output(func, store.buffer):
         raise ScheduleError(f"compute_inline: {store.buffer.name!r} is an output of the function")
     if len(producers(func, store.buffer)) > 1:
@@ -177,7 +177,8 @@ def cache_read(func: PrimFunc, name: str, read_index: int, scope: str) -> tuple[
     """Let a block read its ``read_index``-th buffer from a copy in ``scope``; a new block before it makes the copy."""
     realize = find_block(func, name)
     if read_index >= len(realize.block.reads):
-        raise ScheduleError(f"cache_read: block {name!r} reads {len(realize.block.reads)} buffers; asked for {read_index}")
+        count = len(realize.block.reads)
+        raise ScheduleError(f"cache_read: block {name!r} reads {count} buffers; asked for {read_index}")
     source = realize.block.reads[read_index].buffer
     cache = replace(source, name=f"{source.name}_{scope}", scope=scope)
     copy_name = unique_block_name(func, f"{source.name}_{scope}")
@@ -234,11 +235,10 @@ def _block_regions(
     return True
 
 
-def _nest_over(
-    realize: BlockRealize, domain: dict[Var, Range], analyzer: Analyzer, prefix: str = "ax"
-) -> Stmt:
+def _nest_over(realize: BlockRealize, domain: dict[Var, Range], analyzer: Analyzer, prefix: str = "ax") -> Stmt:
     """A new loop nest that runs a block over ``domain`` (block variable -> range)."""
-    values, loops = [], []
+    values: list[PrimExpr] = []
+    loops: list[tuple[Var, PrimExpr]] = []
     predicate: PrimExpr = true()
     for it in realize.block.iter_vars:
         r = domain.get(it.var, Range(IntImm(0), it.extent))
@@ -289,7 +289,8 @@ def compute_at(func: PrimFunc, name: str, var: Var) -> PrimFunc:
     inside = {n.block.name for n in walk(loop) if isinstance(n, BlockRealize)}
     outside = [c for c in consumers(func, store.buffer) if c not in inside]
     if outside:
-        raise ScheduleError(f"compute_at: {', '.join(outside)} outside loop {var.name!r} also reads {store.buffer.name!r}")
+        others = ", ".join(outside)
+        raise ScheduleError(f"compute_at: {others} outside loop {var.name!r} also reads {store.buffer.name!r}")
     box = _region_under(loop, path, store.buffer, writes=False)
     if box is None:
         raise ScheduleError(f"compute_at: what loop {var.name!r} reads of {store.buffer.name!r} is not a box")
@@ -309,7 +310,7 @@ def uses_any(expr: PrimExpr, iter_vars: Sequence[IterVar]) -> bool:
 
 
 def decompose_reduction(func: PrimFunc, name: str, var: Var) -> tuple[PrimFunc, str]:
-    """Run a reduction's initialisation as a block of its own, just before the loop ``var``. Returns the new block's name."""
+    """Run a reduction's initialisation as a block of its own just before the loop ``var``; returns its name."""
     path = block_path(func, name)
     realize: BlockRealize = path[-1]  # type: ignore[assignment]
     if realize.block.init is None:
@@ -371,7 +372,7 @@ def _mentions(expr: PrimExpr, ids: set[int]) -> bool:
 def tile_layout(func: PrimFunc, buffer: Buffer, axis: int, factor: int) -> tuple[PrimFunc, Buffer]:
     """Store a buffer with one axis cut into tiles of ``factor``, the tile innermost: ``[N, K] -> [ceil(N/f), K, f]``.
 
-    ``buffer`` is a parameter; every access is rewritten, and the attribute ``tiled`` notes ``{parameter: (axis, factor)}``.
+    ``buffer`` is a parameter; every access is rewritten; the attribute ``tiled`` notes ``{parameter: (axis, factor)}``.
     The last tile is padded; the padding is never a result.
     """
     index = next(i for i, p in enumerate(func.params) if p is buffer)

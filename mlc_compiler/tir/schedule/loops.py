@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from ...ir.expr import ExprLike, IntImm, PrimExpr, Var, as_expr, ceildiv, logical_and
@@ -38,7 +39,7 @@ from .tree import (
 
 
 class _Guard(Rewriter):
-    """Adds a condition to every block inside (not to blocks inside those) and simplifies what the blocks are bound to."""
+    """Adds a condition to the outermost blocks inside and simplifies what they are bound to."""
 
     def __init__(self, condition: PrimExpr | None, analyzer: Analyzer):
         self.condition = condition
@@ -64,7 +65,7 @@ def _constant_product(factors: Sequence[PrimExpr | None]) -> PrimExpr:
 
 
 def split(func: PrimFunc, var: Var, factors: Sequence[ExprLike | None]) -> tuple[PrimFunc, list[Var]]:
-    """One loop into nested ones; one factor may be None. A predicate guards blocks where the product exceeds the extent."""
+    """One loop into nested ones; one factor may be None. A predicate guards what exceeds the extent."""
     loop = find_loop(func, var)
     if sum(f is None for f in factors) > 1:
         raise ScheduleError(f"split of {var.name!r}: only one factor may be None; got {list(factors)}")
@@ -93,7 +94,7 @@ def split(func: PrimFunc, var: Var, factors: Sequence[ExprLike | None]) -> tuple
 def fuse(func: PrimFunc, loops: Sequence[Var]) -> tuple[PrimFunc, Var]:
     """Directly nested loops into one."""
     chain = [find_loop(func, v) for v in loops]
-    for outer, inner in zip(chain, chain[1:], strict=False):
+    for outer, inner in pairwise(chain):
         if outer.body is not inner:
             raise ScheduleError(f"fuse: {inner.var.name!r} is not the only statement inside {outer.var.name!r}")
     if len(chain) == 1:
@@ -122,13 +123,14 @@ def reorder(func: PrimFunc, order: Sequence[Var]) -> PrimFunc:
     if not wanted <= found:
         missing = [v.name for v in order if id(v) not in found]
         raise ScheduleError(f"reorder: {', '.join(missing)} not in the same nest as the others")
-    for outer, inner in zip(chain, chain[1:], strict=False):
+    for outer, inner in pairwise(chain):
         if not (isinstance(outer, For) and outer.body is inner and isinstance(inner, For)):
             raise ScheduleError("reorder: the loops do not form a perfect nest")
     queue = [find_loop(func, v) for v in order]
-    body = chain[-1].body  # type: ignore[attr-defined]
+    body: Stmt = chain[-1].body  # type: ignore[attr-defined]
     for loop in reversed(chain):
-        source = queue.pop() if id(loop.var) in wanted else loop  # type: ignore[attr-defined]
+        assert isinstance(loop, For)
+        source = queue.pop() if id(loop.var) in wanted else loop
         body = replace(source, body=body)
     return replace_stmts(func, {chain[0]: body})
 
@@ -149,8 +151,9 @@ def _check_spatial(loop: For, kind: str) -> None:
             continue
         for it, value in zip(node.block.iter_vars, node.iter_values, strict=True):
             if it.kind == "R" and any(n is loop.var for n in walk(value)):
+                what = f"the reduction {it.var.name!r} of block {node.block.name!r}"
                 raise ScheduleError(
-                    f"{kind}: loop {loop.var.name!r} carries the reduction {it.var.name!r} of block {node.block.name!r}",
+                    f"{kind}: loop {loop.var.name!r} carries {what}",
                     hint="use rfactor, or choose a spatial loop",
                 )
 
@@ -216,8 +219,11 @@ def partition(
     chosen = [find_loop(func, v) for v in loops]
     extent = chosen[0].extent
     bounds = [IntImm(0), *(as_expr(p) for p in points), extent]
-    parts, all_loops, suffixes, allocs = [], [], [], []
-    for i, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    parts: list[Stmt] = []
+    all_loops: list[list[Var]] = []
+    suffixes: list[str] = []
+    allocs: list[Buffer] = []
+    for i, (low, high) in enumerate(pairwise(bounds)):
         suffix = f"_p{i}"
         buffers = {id(b): replace(b, name=f"{b.name}{suffix}") for b in root.block.alloc_buffers}
         copier = _Fresh(buffers, suffix)

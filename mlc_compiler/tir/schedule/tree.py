@@ -205,7 +205,7 @@ def single_store(block: Block) -> BufferStore:
 
 
 def union(regions: list[BufferRegion], analyzer: Analyzer) -> tuple[Range, ...] | None:
-    """A box that covers all regions of one buffer: their common minimum with the largest extent; None if minima differ."""
+    """A box that covers all regions of one buffer: common minimum, largest extent; None if minima differ."""
     first = regions[0].region
     result = []
     for axis, r in enumerate(first):
