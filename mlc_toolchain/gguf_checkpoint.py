@@ -14,6 +14,7 @@ from mlc_errors import UnsupportedError
 from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, TensorInfo, shown
 from mlc_toolchain.readers.gguf import GGUFReader
 from mlc_toolchain.rope_factors import ROPE_FACTORS, llama3_scaling
+from quantization.kept_codes import Levels
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,14 @@ class GGUFCheckpoint(CheckpointReader):
         if stem in self._architecture.heads:
             return self._rotate_half_order(value, self._heads(stem))
         return value.T if stem in self._architecture.transposed else value
+
+    def group_levels(self, name: str) -> Levels | None:
+        stem = self._stem(name)
+        found = None if stem in self._architecture.transposed else self._reader.group_levels(self._names[name])
+        if found is None or stem not in self._architecture.heads:
+            return found
+        rows = self._rotate_half_order(np.arange(len(found.levels)), self._heads(stem))
+        return Levels(found.levels[rows], found.scales[rows], found.group)
 
     def file_of(self, name: str) -> Path:
         return self._reader.path

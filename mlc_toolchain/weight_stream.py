@@ -102,7 +102,8 @@ class WeightStream:
         if any(part is None or not fits(part.group, self.scheme) for part in parts):
             return None
         made = encode_levels(parts, self.scheme)
-        self._check_finite(task, made["q_scale"])
+        if made is not None:
+            self._check_finite(task, made["q_scale"])
         return made
 
     def _cast(self, task: ParameterTask) -> Converted:

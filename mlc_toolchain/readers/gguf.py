@@ -22,7 +22,8 @@ from mlc_toolchain.readers.base import (
     check_shape,
     shown,
 )
-from mlc_toolchain.readers.gguf_blocks import BLOCK_TYPES, BlockType, dequantize
+from mlc_toolchain.readers.gguf_blocks import BLOCK_TYPES, BlockType, block_levels, dequantize
+from quantization.kept_codes import Levels
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -83,8 +84,15 @@ class GGUFReader(CheckpointReader):
         kind, shape = entry.kind, entry.info.shape
         if kind.decode is None:
             return self._file.array(DTYPES[kind.dtype], shape, entry.offset)
-        blocks = (entry.info.elements // kind.elements, kind.nbytes)
-        return dequantize(self._file.array(DTYPES["uint8"], blocks, entry.offset), kind).reshape(shape)
+        return dequantize(self._blocks(entry), kind).reshape(shape)
+
+    def group_levels(self, name: str) -> Levels | None:
+        entry = self._entries[name]
+        kind, shape = entry.kind, entry.info.shape
+        if kind.codes is None or len(shape) != 2:
+            return None
+        levels, scales = block_levels(self._blocks(entry), kind)
+        return Levels(levels.reshape(shape), scales.reshape(shape[0], -1), kind.elements)
 
     def file_of(self, name: str) -> Path:
         return self.path
@@ -95,6 +103,10 @@ class GGUFReader(CheckpointReader):
     def release(self, name: str) -> None:
         entry = self._entries[name]
         self._file.drop(entry.offset, entry.info.nbytes)
+
+    def _blocks(self, entry: _Entry) -> np.ndarray:
+        shape = (entry.info.elements // entry.kind.elements, entry.kind.nbytes)
+        return self._file.array(DTYPES["uint8"], shape, entry.offset)
 
     def _alignment(self, cursor: _Cursor) -> int:
         alignment = self.metadata.get("general.alignment", DEFAULT_ALIGNMENT)

@@ -20,13 +20,18 @@ FP4_VALUES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12],
 
 @dataclass(frozen=True)
 class BlockType:
-    """elements, nbytes: of one block. dtype: what ``decode`` gives; without decode the bytes are elements of dtype."""
+    """elements, nbytes: of one block. dtype: what ``decode`` gives; without decode the bytes are elements of dtype.
+
+    codes: for blocks of codes less ``zero``, times one float16 scale at the start: the codes uint8 or int8.
+    """
 
     name: str
     elements: int
     nbytes: int
     decode: Callable[[Blocks], np.ndarray] | None = None
     dtype: str = "float32"
+    codes: Callable[[Blocks], np.ndarray] | None = None
+    zero: int = 0
 
 
 def dequantize(blocks: Blocks, kind: BlockType) -> np.ndarray:
@@ -36,6 +41,12 @@ def dequantize(blocks: Blocks, kind: BlockType) -> np.ndarray:
         chunk = slice(start, start + CHUNK_BLOCKS)
         values[chunk] = kind.decode(blocks[chunk])
     return values.reshape(-1)
+
+
+def block_levels(blocks: Blocks, kind: BlockType) -> tuple[np.ndarray, np.ndarray]:
+    """Levels int16 [n, elements] and scales float16 [n] of blocks that have ``codes``."""
+    levels = kind.codes(blocks).astype(np.int16) - np.int16(kind.zero)
+    return levels, np.ascontiguousarray(blocks[:, :2]).view("<f2")[:, 0]
 
 
 def _half(blocks: Blocks, offset: int) -> np.ndarray:
@@ -53,17 +64,24 @@ def _fifth_bits(packed: Blocks) -> np.ndarray:
     return np.unpackbits(packed, axis=1, bitorder="little") << np.uint8(4)
 
 
+def _q4_0_codes(b: Blocks) -> np.ndarray:
+    return _nibbles(b[:, 2:])
+
+
 def _q4_0(b: Blocks) -> np.ndarray:
-    return (_nibbles(b[:, 2:]).astype(np.float32) - 8) * _half(b, 0)
+    return (_q4_0_codes(b).astype(np.float32) - 8) * _half(b, 0)
 
 
 def _q4_1(b: Blocks) -> np.ndarray:
     return _nibbles(b[:, 4:]).astype(np.float32) * _half(b, 0) + _half(b, 2)
 
 
+def _q5_0_codes(b: Blocks) -> np.ndarray:
+    return _nibbles(b[:, 6:]) | _fifth_bits(b[:, 2:6])
+
+
 def _q5_0(b: Blocks) -> np.ndarray:
-    codes = _nibbles(b[:, 6:]) | _fifth_bits(b[:, 2:6])
-    return (codes.astype(np.float32) - 16) * _half(b, 0)
+    return (_q5_0_codes(b).astype(np.float32) - 16) * _half(b, 0)
 
 
 def _q5_1(b: Blocks) -> np.ndarray:
@@ -71,8 +89,12 @@ def _q5_1(b: Blocks) -> np.ndarray:
     return codes.astype(np.float32) * _half(b, 0) + _half(b, 2)
 
 
+def _q8_0_codes(b: Blocks) -> np.ndarray:
+    return b[:, 2:].view(np.int8)
+
+
 def _q8_0(b: Blocks) -> np.ndarray:
-    return b[:, 2:].view(np.int8).astype(np.float32) * _half(b, 0)
+    return _q8_0_codes(b).astype(np.float32) * _half(b, 0)
 
 
 def _iq4_nl(b: Blocks) -> np.ndarray:
@@ -154,11 +176,11 @@ def _iq4_xs(b: Blocks) -> np.ndarray:
 BLOCK_TYPES = {
     0: BlockType("F32", 1, 4),
     1: BlockType("F16", 1, 2, dtype="float16"),
-    2: BlockType("Q4_0", 32, 18, _q4_0),
+    2: BlockType("Q4_0", 32, 18, _q4_0, codes=_q4_0_codes, zero=8),
     3: BlockType("Q4_1", 32, 20, _q4_1),
-    6: BlockType("Q5_0", 32, 22, _q5_0),
+    6: BlockType("Q5_0", 32, 22, _q5_0, codes=_q5_0_codes, zero=16),
     7: BlockType("Q5_1", 32, 24, _q5_1),
-    8: BlockType("Q8_0", 32, 34, _q8_0),
+    8: BlockType("Q8_0", 32, 34, _q8_0, codes=_q8_0_codes),
     10: BlockType("Q2_K", 256, 84, _q2_k),
     11: BlockType("Q3_K", 256, 110, _q3_k),
     12: BlockType("Q4_K", 256, 144, _q4_k),

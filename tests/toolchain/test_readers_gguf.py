@@ -1,7 +1,10 @@
+import struct
+
 import gguf
 import numpy as np
 import pytest
 
+from mlc_toolchain.readers.base import CheckpointError
 from mlc_toolchain.readers.gguf import GGUFReader
 from mlc_toolchain.readers.gguf_blocks import BLOCK_TYPES, dequantize
 
@@ -57,3 +60,28 @@ def test_metadata_and_tensors(small_gguf):
     assert reader.info("eight").shape == (2, 64)
     assert reader.info("eight").nbytes == 2 * 2 * 34
     assert np.array_equal(reader.read("eight"), np.full((2, 64), 127, np.float32))
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q5_0", "Q8_0"])
+def test_levels_of_symmetric_blocks(name, tmp_path):
+    number = gguf.GGMLQuantizationType[name]
+    weights = np.random.default_rng(0).standard_normal((6, 64)).astype(np.float32)
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer.add_tensor("w", gguf.quants.quantize(weights, number), raw_dtype=number)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    reader = GGUFReader(tmp_path / "a.gguf")
+    levels = reader.group_levels("w")
+    assert levels.group == 32
+    assert np.array_equal(levels.values(), reader.read("w"))
+
+
+def test_an_array_that_claims_more_than_the_file_is_refused(tmp_path):
+    path = tmp_path / "a.gguf"
+    for kind in (0, 8, 9):
+        header = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"k"
+        path.write_bytes(header + struct.pack("<IIQ", 9, kind, 1 << 40) + bytes(64))
+        with pytest.raises(CheckpointError):
+            GGUFReader(path)

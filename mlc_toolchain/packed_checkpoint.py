@@ -1,0 +1,304 @@
+"""AWQ, GPTQ and block-scaled fp8 checkpoints under the names of the unquantized model.
+
+A linear layer ``x`` is stored as ``x.qweight``, ``x.qzeros``, ``x.scales`` (and ``x.g_idx``), or as an fp8 ``x.weight``
+with ``x.weight_scale_inv``. Here it is one tensor ``x.weight`` [out, in], float32 when it is read.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import UnsupportedError
+from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, TensorInfo, shown
+from quantization.kept_codes import Levels
+
+QUANTIZATION = "quantization_config"
+AWQ_NIBBLES = np.array([0, 4, 1, 5, 2, 6, 3, 7])  # where AWQ puts each of eight neighbouring outputs
+WORD_BITS = 32
+CODE_BITS = (2, 3, 4, 8)
+
+
+def open_packed(reader: CheckpointReader, config: Mapping[str, Any], where: str) -> CheckpointReader:
+    """``reader`` seen through what config.json says of its quantization. Raises UnsupportedError for other kinds."""
+    told = config.get(QUANTIZATION)
+    if told is None:
+        return reader
+    method = told.get("quant_method") if isinstance(told, Mapping) else None
+    if not isinstance(method, str) or method not in METHODS:
+        expected = ", ".join(METHODS)
+        raise UnsupportedError(f"quant_method: got {shown(method)}; expected one of {expected}", where=[where])
+    return METHODS[method](reader, told, where)
+
+
+class PackedCheckpoint(CheckpointReader):
+    """Replaces the parts of every packed layer by one ``weight``; other tensors pass."""
+
+    main = ""
+    parts: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+    def __init__(self, base: CheckpointReader):
+        self._base = base
+        self._held = set(base.names())
+        suffix = f".{self.main}"
+        stems = [name.removesuffix(suffix) for name in base.names() if name.endswith(suffix)]
+        self._packed = {f"{stem}.weight": stem for stem in stems if self._is_packed(stem)}
+        self._names = [renamed for name in base.names() if (renamed := self._renamed(name))]
+        for name, stem in self._packed.items():
+            self._check(name, stem)
+
+    def names(self) -> list[str]:
+        return self._names
+
+    def info(self, name: str) -> TensorInfo:
+        stem = self._packed.get(name)
+        if stem is None:
+            return self._base.info(name)
+        return TensorInfo(self._shape(stem), "float32", sum(self._base.info(part).nbytes for part in self._parts(stem)))
+
+    def read(self, name: str) -> np.ndarray:
+        stem = self._packed.get(name)
+        return self._base.read(name) if stem is None else self._unpacked(stem)
+
+    def file_of(self, name: str) -> Path:
+        stem = self._packed.get(name)
+        return self._base.file_of(name if stem is None else f"{stem}.{self.main}")
+
+    def files(self) -> list[Path]:
+        return self._base.files()
+
+    def release(self, name: str) -> None:
+        stem = self._packed.get(name)
+        for part in [name] if stem is None else self._parts(stem):
+            self._base.release(part)
+
+    def _parts(self, stem: str) -> list[str]:
+        return [part for kind in (self.main, *self.parts) if (part := f"{stem}.{kind}") in self._held]
+
+    def _renamed(self, name: str) -> str | None:
+        """The name that takes the place of a stored tensor; None for those that are only a part."""
+        stem, _, kind = name.rpartition(".")
+        if f"{stem}.weight" in self._packed:
+            return f"{stem}.weight" if kind == self.main else None if kind in (*self.parts, *self.dropped) else name
+        return name
+
+    def _is_packed(self, stem: str) -> bool:
+        return True
+
+    def _error(self, stem: str, message: str) -> CheckpointError:
+        return CheckpointError(f"{stem}: {message}", where=[str(self._base.file_of(f"{stem}.{self.main}"))])
+
+    @abstractmethod
+    def _shape(self, stem: str) -> tuple[int, int]:
+        """[out, in] of a layer."""
+
+    @abstractmethod
+    def _unpacked(self, stem: str) -> np.ndarray:
+        """The layer's weights float32 [out, in]."""
+
+    @abstractmethod
+    def _check(self, name: str, stem: str) -> None:
+        """Raises CheckpointError unless the parts of a layer fit together."""
+
+
+class IntegerCheckpoint(PackedCheckpoint):
+    """What AWQ and GPTQ share: codes of few bits, a zero point and a scale per group of inputs."""
+
+    main = "qweight"
+    parts = ("qzeros", "scales", "g_idx")
+
+    def __init__(self, base: CheckpointReader, told: Mapping[str, Any], where: str):
+        self._bits = _number(told, ("bits", "w_bit"), where)
+        self._group = _number(told, ("group_size", "q_group_size"), where)
+        if self._bits not in CODE_BITS:
+            raise UnsupportedError(f"bits: got {self._bits}; expected 2, 3, 4 or 8", where=[where])
+        super().__init__(base)
+
+    def group_levels(self, name: str) -> Levels | None:
+        """The layer's own integer levels; None when its inputs are not grouped in order."""
+        stem = self._packed.get(name)
+        if stem is None or not self._in_order(stem):
+            return None
+        codes, zeros, scales = self._codes(stem)
+        group = self._group_size(stem)
+        return Levels(codes.astype(np.int16) - np.repeat(zeros, group, axis=1), scales, group)
+
+    def _unpacked(self, stem: str) -> np.ndarray:
+        codes, zeros, scales = self._codes(stem)
+        index = self._group_index(stem)
+        return (codes.astype(np.float32) - zeros[:, index]) * scales.astype(np.float32)[:, index]
+
+    def _shape(self, stem: str) -> tuple[int, int]:
+        rows, columns = self._base.info(f"{stem}.qweight").shape
+        return self._sizes(rows, columns)
+
+    def _group_size(self, stem: str) -> int:
+        return self._shape(stem)[1] if self._group == -1 else self._group
+
+    def _group_index(self, stem: str) -> np.ndarray:
+        return np.arange(self._shape(stem)[1]) // self._group_size(stem)
+
+    def _in_order(self, stem: str) -> bool:
+        return True
+
+    def _check(self, name: str, stem: str) -> None:
+        shapes = {kind: self._base.info(f"{stem}.{kind}").shape for kind in self._matrices(stem)}
+        outputs, inputs = self._shape(stem)
+        group = max(1, self._group_size(stem))
+        expected = {
+            "qweight": shapes["qweight"],
+            "qzeros": (inputs // group, outputs * self._bits // WORD_BITS),
+            "scales": (inputs // group, outputs),
+        }
+        if shapes != expected or inputs % group or name in self._held:
+            raise self._error(
+                stem, f"got shapes {shapes}; expected {expected} for {self._bits} bits, groups of {group}"
+            )
+        dtypes = {self._base.info(f"{stem}.{kind}").dtype for kind in ("qweight", "qzeros")}
+        if not dtypes <= {"int32", "uint32"}:
+            raise self._error(stem, f"got codes in {', '.join(sorted(dtypes))}; expected 32-bit integers")
+
+    def _matrices(self, stem: str) -> tuple[str, ...]:
+        kinds = ("qweight", "qzeros", "scales")
+        for kind in kinds:
+            if f"{stem}.{kind}" not in self._held or len(self._base.info(f"{stem}.{kind}").shape) != 2:
+                raise self._error(stem, f"{kind} is missing or no matrix")
+        return kinds
+
+    @abstractmethod
+    def _sizes(self, rows: int, columns: int) -> tuple[int, int]:
+        """[out, in] for a qweight of the given shape."""
+
+    @abstractmethod
+    def _codes(self, stem: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Codes uint8 [out, in], zero points int16 [out, groups] and scales [out, groups]."""
+
+    def _words(self, stem: str, kind: str) -> np.ndarray:
+        return np.ascontiguousarray(self._base.read(f"{stem}.{kind}")).view(np.uint32)
+
+    def _scales(self, stem: str) -> np.ndarray:
+        return np.ascontiguousarray(self._base.read(f"{stem}.scales").T)
+
+
+class AWQCheckpoint(IntegerCheckpoint):
+    """qweight [in, out / 8] and qzeros [groups, out / 8]: eight outputs in a word, in AWQ's order of nibbles."""
+
+    def __init__(self, base: CheckpointReader, told: Mapping[str, Any], where: str):
+        version = told.get("version", "gemm")
+        if not isinstance(version, str) or version.lower() != "gemm" or told.get("bits", told.get("w_bit")) != 4:
+            raise UnsupportedError(f"AWQ version {shown(version)}; expected gemm with 4 bits", where=[where])
+        super().__init__(base, told, where)
+
+    def _sizes(self, rows: int, columns: int) -> tuple[int, int]:
+        return columns * 8, rows
+
+    def _codes(self, stem: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        codes, zeros = (_awq_codes(self._words(stem, kind)).T for kind in ("qweight", "qzeros"))
+        return codes, zeros.astype(np.int16), self._scales(stem)
+
+
+class GPTQCheckpoint(IntegerCheckpoint):
+    """qweight [in * bits / 32, out]: codes of neighbouring inputs in a stream of bits; qzeros likewise along outputs.
+
+    Files of the first format store zero points less one. g_idx [in] names each input's group.
+    """
+
+    def __init__(self, base: CheckpointReader, told: Mapping[str, Any], where: str):
+        layout = told.get("checkpoint_format", "gptq")
+        if layout not in ("gptq", "gptq_v2"):
+            raise UnsupportedError(f"checkpoint_format: got {shown(layout)}; expected gptq or gptq_v2", where=[where])
+        self._zero_offset = 1 if layout == "gptq" else 0
+        super().__init__(base, told, where)
+
+    def _sizes(self, rows: int, columns: int) -> tuple[int, int]:
+        return columns, rows * WORD_BITS // self._bits
+
+    def _codes(self, stem: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        codes = _bit_stream(self._words(stem, "qweight").T, self._bits)
+        zeros = _bit_stream(self._words(stem, "qzeros"), self._bits).T.astype(np.int16) + self._zero_offset
+        return codes, zeros, self._scales(stem)
+
+    def _group_index(self, stem: str) -> np.ndarray:
+        part = f"{stem}.g_idx"
+        return self._base.read(part) if part in self._held else super()._group_index(stem)
+
+    def _in_order(self, stem: str) -> bool:
+        return np.array_equal(self._group_index(stem), super()._group_index(stem))
+
+    def _check(self, name: str, stem: str) -> None:
+        super()._check(name, stem)
+        if f"{stem}.g_idx" in self._held:
+            index = self._base.read(f"{stem}.g_idx")
+            groups = self._base.info(f"{stem}.scales").shape[0]
+            whole = index.shape == (self._shape(stem)[1],) and index.dtype.kind in "iu" and index.size
+            if not whole or index.min() < 0 or index.max() >= groups:
+                raise self._error(stem, f"g_idx does not name a group below {groups} for every input")
+
+
+class BlockFp8Checkpoint(PackedCheckpoint):
+    """weight float8 [out, in] and weight_scale_inv [out / block, in / block], by which its blocks are multiplied."""
+
+    main = "weight"
+    parts = ("weight_scale_inv",)
+    dropped = ("input_scale", "activation_scale")
+
+    def __init__(self, base: CheckpointReader, told: Mapping[str, Any], where: str):
+        block = told.get("weight_block_size")
+        match block:
+            case [int(rows), int(columns)] if 0 < rows < 1 << 20 and 0 < columns < 1 << 20:
+                self._block = (rows, columns)
+            case _:
+                raise UnsupportedError(f"weight_block_size: got {shown(block)}; expected two sizes", where=[where])
+        super().__init__(base)
+
+    def _is_packed(self, stem: str) -> bool:
+        return f"{stem}.weight_scale_inv" in self._held
+
+    def _shape(self, stem: str) -> tuple[int, int]:
+        return self._base.info(f"{stem}.weight").shape
+
+    def _unpacked(self, stem: str) -> np.ndarray:
+        weight = self._base.read(f"{stem}.weight").astype(np.float32)
+        scales = self._base.read(f"{stem}.weight_scale_inv").astype(np.float32)
+        rows, columns = self._block
+        for row, start in enumerate(range(0, len(weight), rows)):
+            weight[start : start + rows] *= np.repeat(scales[row], columns)[: weight.shape[1]]
+        return weight
+
+    def _check(self, name: str, stem: str) -> None:
+        shape, scales = (self._base.info(f"{stem}.{kind}").shape for kind in (self.main, *self.parts))
+        if len(shape) != 2 or scales != tuple(-(-size // block) for size, block in zip(shape, self._block)):
+            raise self._error(
+                stem, f"weight {list(shape)} and weight_scale_inv {list(scales)} do not fit {self._block}"
+            )
+
+
+METHODS = {"awq": AWQCheckpoint, "gptq": GPTQCheckpoint, "fp8": BlockFp8Checkpoint}
+
+
+def _awq_codes(words: np.ndarray) -> np.ndarray:
+    """uint8 [n, 8 m] of words uint32 [n, m]."""
+    shifts = (AWQ_NIBBLES * 4).astype(np.uint32)
+    return ((words[..., None] >> shifts) & np.uint32(15)).astype(np.uint8).reshape(len(words), -1)
+
+
+def _bit_stream(words: np.ndarray, bits: int) -> np.ndarray:
+    """uint8 [n, 32 m / bits]: the codes in rows of words uint32 [n, m], lowest bits first, across word borders."""
+    if bits == 3:
+        every = np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=1, bitorder="little")
+        runs = every[:, : every.shape[1] // 3 * 3].reshape(len(words), -1, 3)
+        return runs[..., 0] | runs[..., 1] << 1 | runs[..., 2] << 2
+    shifts = np.arange(0, WORD_BITS, bits, dtype=np.uint32)
+    return ((words[..., None] >> shifts) & np.uint32((1 << bits) - 1)).astype(np.uint8).reshape(len(words), -1)
+
+
+def _number(told: Mapping[str, Any], keys: tuple[str, ...], where: str) -> int:
+    value = next((told[key] for key in keys if key in told), None)
+    if type(value) is not int or not (value == -1 or 0 < value < 1 << 20):
+        raise UnsupportedError(f"{keys[0]}: got {shown(value)}; expected a number", where=[where])
+    return value

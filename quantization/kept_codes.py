@@ -1,0 +1,73 @@
+"""Weights that are quantized already: their own integer levels as codes of a group scheme, where they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from quantization.group import encode, model_dtype, pack
+from quantization.schemes import Scheme
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Weights as integer multiples of scales: w[n, k] = levels[n, k] * scales[n, k // group].
+
+    levels: int16 [N, K]; scales: [N, K / group], any float dtype; group divides K.
+    """
+
+    levels: np.ndarray
+    scales: np.ndarray
+    group: int
+
+    def values(self) -> np.ndarray:
+        """float32 [N, K]"""
+        return self.levels.astype(np.float32) * np.repeat(self.scales.astype(np.float32), self.group, axis=1)
+
+
+def fits(group: int, scheme: Scheme) -> bool:
+    """Whether every group of the scheme lies in one group of the weights."""
+    return scheme.kind == "group" and group % scheme.group == 0
+
+
+def encode_levels(parts: Sequence[Levels], scheme: Scheme) -> dict[str, np.ndarray] | None:
+    """Codes and scales, NK, of matrices one below the other; None when most groups would not keep their levels.
+
+    A group keeps its levels when they, or their negatives under the negated scale, are codes of the scheme; another
+    group is quantized anew.
+    """
+    signs = [_signs(_grouped(part, scheme), scheme) for part in parts]
+    kept = sum(np.count_nonzero(part) for part in signs)
+    if 2 * kept < sum(part.size for part in signs):
+        return None
+    made = [_encode_part(*pair, scheme) for pair in zip(parts, signs)]
+    return {kind: np.concatenate([tensors[kind] for tensors in made]) for kind in ("q_weight", "q_scale")}
+
+
+def _encode_part(part: Levels, signs: np.ndarray, scheme: Scheme) -> dict[str, np.ndarray]:
+    codes = _grouped(part, scheme) * signs[..., None] + np.int16(scheme.zero_point)
+    words = pack(codes.astype(np.uint8).reshape(part.levels.shape), scheme)
+    scales = np.repeat(part.scales, part.group // scheme.group, axis=1).astype(np.float32) * signs
+    made = {"q_weight": words, "q_scale": scales.astype(model_dtype(scheme))}
+    anew = signs == 0
+    if anew.any():
+        fresh = encode(part.values(), scheme, "NK")
+        of_words = np.repeat(anew, scheme.group // scheme.codes_per_word, axis=1)
+        made["q_weight"] = np.where(of_words, fresh["q_weight"], words)
+        made["q_scale"] = np.where(anew, fresh["q_scale"], made["q_scale"])
+    return made
+
+
+def _grouped(part: Levels, scheme: Scheme) -> np.ndarray:
+    return part.levels.reshape(len(part.levels), -1, scheme.group)
+
+
+def _signs(grouped: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """1 where the levels of a group are codes, -1 where their negatives are, 0 where neither: int16 [N, groups]."""
+    lowest, highest = -scheme.zero_point, (1 << scheme.bits) - 1 - scheme.zero_point
+    low, high = grouped.min(axis=-1), grouped.max(axis=-1)
+    as_is = (low >= lowest) & (high <= highest)
+    negated = (-high >= lowest) & (-low <= highest)
+    return np.where(as_is, 1, np.where(negated, -1, 0)).astype(np.int16)

@@ -1,0 +1,195 @@
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from mlc_errors import MLCError, UnsupportedError
+from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
+from mlc_toolchain.packed_checkpoint import open_packed
+from mlc_toolchain.readers.base import CheckpointError
+from mlc_toolchain.readers.safetensors import SafetensorsReader
+from quantization.group import decode
+from quantization.schemes import SCHEMES
+from tests.toolchain import packing
+from tests.toolchain.test_convert_weight import tensors_of
+
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True}
+
+
+def gptq(bits=4, group=32, layout="gptq"):
+    return {"quant_method": "gptq", "bits": bits, "group_size": group, "checkpoint_format": layout}
+
+
+def opened(folder, tensors, told):
+    safetensors.numpy.save_file({"norm.weight": np.ones(4, np.float16), **tensors}, folder / "model.safetensors")
+    return open_packed(SafetensorsReader(folder / "model.safetensors"), {"quantization_config": told}, "config.json")
+
+
+def test_awq_layers_are_read_as_their_weights(tmp_path):
+    parts = packing.random_codes(np.random.default_rng(0), 16, 64, 32, 4)
+    reader = opened(tmp_path, packing.awq_tensors("layer", *parts), AWQ)
+    assert sorted(reader.names()) == ["layer.weight", "norm.weight"]
+    assert reader.info("layer.weight").shape == (16, 64)
+    assert reader.info("layer.weight").nbytes == 16 * 64 // 2 + 2 * 16 // 2 + 2 * 16 * 2
+    np.testing.assert_array_equal(reader.read("layer.weight"), packing.values(*parts, np.arange(64) // 32))
+    assert reader.read("norm.weight").tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("layout", ["gptq", "gptq_v2"])
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_gptq_layers_are_read_as_their_weights(bits, layout, ordered, tmp_path):
+    rng = np.random.default_rng(bits)
+    parts = packing.random_codes(rng, 32, 64, 32, bits)
+    index = np.arange(64) // 32 if ordered else rng.permutation(np.arange(64) // 32)
+    tensors = packing.gptq_tensors("layer", *parts, bits, index, offset=1 if layout == "gptq" else 0)
+    reader = opened(tmp_path, tensors, gptq(bits, layout=layout))
+    assert sorted(reader.names()) == ["layer.weight", "norm.weight"]
+    np.testing.assert_array_equal(reader.read("layer.weight"), packing.values(*parts, index))
+    levels = reader.group_levels("layer.weight")
+    assert (levels is None) == (not ordered)
+    if levels is not None:
+        np.testing.assert_array_equal(levels.values(), reader.read("layer.weight"))
+
+
+def test_one_group_for_all_inputs(tmp_path):
+    parts = packing.random_codes(np.random.default_rng(0), 8, 64, 64, 4)
+    reader = opened(tmp_path, packing.gptq_tensors("layer", *parts, 4), gptq(group=-1))
+    np.testing.assert_array_equal(reader.read("layer.weight"), packing.values(*parts, np.zeros(64, int)))
+
+
+def test_fp8_blocks_are_scaled(tmp_path):
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((5, 7)).astype(ml_dtypes.float8_e4m3fn)
+    scales = rng.uniform(0.5, 2, (2, 3)).astype(np.float32)
+    header = {
+        "a.weight": {"dtype": "F8_E4M3", "shape": [5, 7], "data_offsets": [0, 35]},
+        "a.weight_scale_inv": {"dtype": "F32", "shape": [2, 3], "data_offsets": [35, 59]},
+        "b.weight": {"dtype": "F8_E4M3", "shape": [1], "data_offsets": [59, 60]},
+    }
+    text = json.dumps(header).encode()
+    data = weight.tobytes() + scales.tobytes() + bytes([0x38])
+    (tmp_path / "a.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    told = {"quant_method": "fp8", "weight_block_size": [4, 3]}
+    reader = open_packed(SafetensorsReader(tmp_path / "a.safetensors"), {"quantization_config": told}, "config.json")
+    assert reader.names() == ["a.weight", "b.weight"]
+    expected = weight.astype(np.float32) * np.repeat(np.repeat(scales, 4, 0), 3, 1)[:5, :7]
+    np.testing.assert_array_equal(reader.read("a.weight"), expected)
+    assert reader.read("b.weight").astype(np.float32) == [1.0]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"quant_method": "bitsandbytes"},
+        {"quant_method": ["awq"]},
+        "awq",
+        {**AWQ, "version": "gemv"},
+        {**AWQ, "bits": 8},
+        {**AWQ, "group_size": "128"},
+        {**gptq(), "bits": 5},
+        {**gptq(), "group_size": 0},
+        gptq(layout="marlin"),
+        {"quant_method": "fp8"},
+        {"quant_method": "fp8", "weight_block_size": [0, 128]},
+    ],
+)
+def test_other_kinds_are_unsupported(told, tmp_path):
+    parts = packing.random_codes(np.random.default_rng(0), 16, 64, 32, 4)
+    with pytest.raises(UnsupportedError) as caught:
+        opened(tmp_path, packing.awq_tensors("layer", *parts), told)
+    assert caught.value.where == ("config.json",)
+
+
+BROKEN = {
+    "no scales": lambda t: t.pop("layer.scales"),
+    "scales of another shape": lambda t: t.update({"layer.scales": t["layer.scales"][:1]}),
+    "zeros of another shape": lambda t: t.update({"layer.qzeros": t["layer.qzeros"][:1]}),
+    "codes that are no words": lambda t: t.update({"layer.qweight": t["layer.qweight"].astype(np.float32)}),
+    "codes in one axis": lambda t: t.update({"layer.qweight": t["layer.qweight"].ravel()}),
+    "a weight beside the codes": lambda t: t.update({"layer.weight": np.ones((16, 64), np.float16)}),
+    "g_idx too short": lambda t: t.update({"layer.g_idx": np.zeros(3, np.int32)}),
+    "g_idx out of range": lambda t: t.update({"layer.g_idx": np.full(64, 2, np.int32)}),
+    "g_idx negative": lambda t: t.update({"layer.g_idx": np.full(64, -1, np.int32)}),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_parts_that_do_not_fit_are_an_error(case, tmp_path):
+    parts = packing.random_codes(np.random.default_rng(0), 16, 64, 32, 4)
+    tensors = packing.gptq_tensors("layer", *parts, 4)
+    BROKEN[case](tensors)
+    with pytest.raises(CheckpointError, match="layer: ") as caught:
+        opened(tmp_path, tensors, gptq())
+    assert caught.value.where == (str(tmp_path / "model.safetensors"),)
+
+
+HIDDEN, INNER = 64, 96
+LAYERS = {
+    "self_attn.q_proj": (64, 64), "self_attn.k_proj": (32, 64), "self_attn.v_proj": (32, 64),
+    "self_attn.o_proj": (64, 64), "mlp.gate_proj": (96, 64), "mlp.up_proj": (96, 64), "mlp.down_proj": (64, 96),
+}  # fmt: skip
+
+
+def packed_llama(folder, told, zero):
+    """A one-layer Llama whose linear layers are packed; returns the values of each."""
+    rng = np.random.default_rng(0)
+    tensors = {"model.embed_tokens.weight": rng.standard_normal((40, HIDDEN)).astype(np.float16)}
+    tensors |= {"model.norm.weight": np.ones(HIDDEN, np.float16)}
+    expected = {}
+    for name in ("input_layernorm", "post_attention_layernorm"):
+        tensors[f"model.layers.0.{name}.weight"] = np.ones(HIDDEN, np.float16)
+    for layer, (outputs, inputs) in LAYERS.items():
+        name = f"model.layers.0.{layer}"
+        parts = packing.random_codes(rng, outputs, inputs, 32, 4, zero)
+        if told["quant_method"] == "awq":
+            tensors |= packing.awq_tensors(name, *parts)
+        else:
+            tensors |= packing.gptq_tensors(name, *parts, 4)
+        expected[layer] = packing.values(*parts, np.arange(inputs) // 32)
+    config = {"model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 40, "tie_word_embeddings": True}
+    folder.mkdir()
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": told}))
+    return expected
+
+
+@pytest.mark.parametrize("told", [AWQ, gptq()], ids=["awq", "gptq"])
+@pytest.mark.parametrize("scheme", ["q4f16_1", "q4f32_1", "q8f16_1"])
+def test_levels_of_the_checkpoint_are_kept_exactly(scheme, told, tmp_path):
+    expected = packed_llama(tmp_path / "source", told, zero=8)
+    convert_weight(ConvertOptions(str(tmp_path / "source"), scheme, tmp_path / "out"))
+    made = tensors_of(tmp_path / "out")
+    exact = SCHEMES["q8f32_1" if SCHEMES[scheme].bits == 8 else "q4f32_1"]
+
+    def decoded(name, inputs):
+        parts = {kind: made[f"model.layers.0.{name}.{kind}"] for kind in ("q_weight", "q_scale")}
+        return decode({**parts, "q_scale": parts["q_scale"].astype(np.float32)}, exact, inputs)
+
+    qkv = np.concatenate([expected[f"self_attn.{p}_proj"] for p in "qkv"])
+    np.testing.assert_array_equal(decoded("self_attn.qkv_proj", HIDDEN), qkv)
+    np.testing.assert_array_equal(decoded("mlp.down_proj", INNER), expected["mlp.down_proj"])
+
+
+def test_groups_whose_levels_do_not_fit_are_quantized_anew(tmp_path):
+    expected = packed_llama(tmp_path / "source", AWQ, zero=None)
+    report = convert_weight(
+        ConvertOptions(str(tmp_path / "source"), "q4f16_1", tmp_path / "out", report=tmp_path / "r")
+    )
+    made = tensors_of(tmp_path / "out")
+    parts = {kind: made[f"model.layers.0.mlp.down_proj.{kind}"] for kind in ("q_weight", "q_scale")}
+    back = decode(parts, SCHEMES["q4f16_1"], INNER).astype(np.float64)
+    error = np.abs(back - expected["mlp.down_proj"]).reshape(HIDDEN, -1, 32).max(axis=-1)
+    steps = np.abs(parts["q_scale"].astype(np.float64))
+    assert (error <= 0.53 * steps).all()
+    assert 0 < report.relative_error < 0.12
+
+
+def test_a_bad_quantization_config_is_told_by_the_command(tmp_path):
+    packed_llama(tmp_path / "source", {**AWQ, "bits": 4, "group_size": 128}, zero=8)
+    with pytest.raises(MLCError, match="groups of 128"):
+        convert_weight(ConvertOptions(str(tmp_path / "source"), "q4f16_1", tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
