@@ -6,7 +6,6 @@ from typing import Any
 
 from ..ir import dtype as dt
 from ..ir.expr import BinaryOp, Call, Cast, FloatImm, IntImm, Let, Not, PrimExpr, Select, StringImm, Var
-from ..ir.visitor import walk
 from ..script.names import identifier
 from ..tir.nodes import Buffer, BufferLoad
 from . import scalars
@@ -25,12 +24,16 @@ class ExprTranslator:
     def __init__(self) -> None:
         self.globals: dict[str, Any] = {}
         self.names: dict[int, str] = {}
+        self.bounded: set[int] = set()
+        """Variables that count or measure something: loops, block variables, sizes."""
         self._keep_alive: list[Any] = []
         self._constants: dict[Any, str] = {}
 
-    def name(self, obj: Var | Buffer) -> str:
-        """A Python name for a variable or buffer, defined here."""
+    def name(self, obj: Var | Buffer, bounded: bool = False) -> str:
+        """A Python name for a variable or buffer, defined here. ``bounded``: its value is small."""
         self._keep_alive.append(obj)
+        if bounded:
+            self.bounded.add(id(obj))
         self.names[id(obj)] = text = f"{identifier(obj.name)}_{len(self._keep_alive)}"
         return text
 
@@ -113,7 +116,7 @@ class ExprTranslator:
             return self._float_chain(e)
         if e.op in _RING:
             text = self._ring(e)[0]
-            return f"({text})" if _is_small(e) else self._wrapped(text, dtype)
+            return f"({text})" if self._is_small(e) else self._wrapped(text, dtype)
         if e.op in _INT_CALLS:
             call = self.use(e.op, _INT_CALLS[e.op], "int_op")
             return self._wrapped(f"{call}({self.value(e.a)}, {self.value(e.b)})", dtype)
@@ -142,13 +145,9 @@ class ExprTranslator:
         b = b if b_level > own else f"({b})"
         return f"{a} {e.op} {b}", own
 
-
-def _is_small(e: PrimExpr) -> bool:
-    """Index arithmetic: sizes, loop variables and small numbers stay far below 2**63."""
-    if e.dtype != "int64":
-        return False
-    return all(
-        isinstance(n, Var | BinaryOp) or (isinstance(n, IntImm) and abs(n.value) < _SMALL)
-        for n in walk(e)
-        if isinstance(n, PrimExpr)
-    )
+    def _is_small(self, e: PrimExpr) -> bool:
+        """Index arithmetic: sizes, loop variables and small numbers stay far below 2**63."""
+        if isinstance(e, BinaryOp):
+            return self._is_small(e.a) and self._is_small(e.b)
+        small = isinstance(e, IntImm) and abs(e.value) < _SMALL
+        return e.dtype == "int64" and (small or id(e) in self.bounded)

@@ -45,7 +45,7 @@ class StmtTranslator(ExprTranslator):
         """The source of ``main(data of each buffer or value of each scalar, sizes)``."""
         params = [self.name(p) for p in func.params]
         scalars = {id(p) for p in func.params if isinstance(p, Var)}
-        extra = [self.name(v) for v in sizes if id(v) not in scalars]
+        extra = [self.name(v, bounded=True) for v in sizes if id(v) not in scalars]
         args = [f"data_{n}" if isinstance(p, Buffer) else n for p, n in zip(func.params, params)]
         with self.out.block(f"def main({', '.join([*args, *extra])}):"):
             for buffer in func.buffers:
@@ -133,7 +133,7 @@ class StmtTranslator(ExprTranslator):
 
     def _For(self, s: For) -> None:
         extent = self.value(s.extent)
-        self.suite(f"for {self.name(s.var)} in range({extent}):", s.body)
+        self.suite(f"for {self.name(s.var, bounded=True)} in range({extent}):", s.body)
 
     def _BlockRealize(self, s: BlockRealize) -> None:
         if is_const(s.predicate, 1):
@@ -145,7 +145,7 @@ class StmtTranslator(ExprTranslator):
     def _block(self, block: Block, values: Sequence[PrimExpr]) -> None:
         for it, value in zip(block.iter_vars, values, strict=True):
             text = self.value(value)
-            self.out.add(f"{self.name(it.var)} = {text}")
+            self.out.add(f"{self.name(it.var, bounded=True)} = {text}")
         for buffer in block.alloc_buffers:
             self._allocate(buffer)
         if block.init is not None:

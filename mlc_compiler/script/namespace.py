@@ -18,7 +18,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import FrameType, FunctionType
+from types import CellType, FrameType, FunctionType
 from typing import Any
 
 from mlc_errors import MLCError
@@ -117,7 +117,8 @@ def _values(frame: FrameType, *functions: FunctionType) -> Mapping[str, Any]:
     values: dict[str, Any] = {**frame.f_globals, **frame.f_locals}
     for function in functions:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-            values.setdefault(name, cell.cell_contents)
+            if cell != CellType():  # not assigned yet, such as the class that is being defined
+                values.setdefault(name, cell.cell_contents)
     return values
 
 

@@ -223,7 +223,7 @@ class TIRPrinter:
     def _axes(self, iter_vars: Sequence[IterVar], values: Sequence[PrimExpr]) -> None:
         texts = [self.e.expr(v) for v in values]
         run: list[tuple[IterVar, str]] = []
-        for it, value, text in zip(iter_vars, values, texts, strict=True):
+        for it, value, text in zip(iter_vars, values, texts):
             if self._is_whole_loop(it, value):
                 run.append((it, text))
                 continue
