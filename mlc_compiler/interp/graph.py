@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,11 +33,13 @@ from ..relax.nodes import (
 )
 from ..relax.ops import get_operator
 from ..relax.tensor_call import lower_te
-from ..tir.nodes import PrimFunc
+from ..tir.calling import scalar_parameters
+from ..tir.nodes import Buffer, PrimFunc
 from .errors import InterpreterError
 from .evaluate import evaluate, match_shape
 from .tensor import run_prim_func
 
+VIEW_OPERATORS = ("reshape", "expand_dims", "squeeze")
 Externs = Mapping[str, Callable[..., Any]]
 
 
@@ -63,6 +66,7 @@ class _Frame:
         self.sizes: dict[int, Any] = {}
 
     def call(self, func: Function, args: tuple[Any, ...]) -> Any:
+        self.workspace = np.full(int(func.attrs.get("workspace_bytes", 0)), 0xFF, np.uint8)
         if len(args) != len(func.params):
             raise InterpreterError(f"{self.name}: got {len(args)} arguments; expected {len(func.params)}")
         for param, arg in zip(func.params, args):
@@ -131,14 +135,40 @@ class _Frame:
     def _call(self, call: Call) -> Any:
         target = call.target
         if isinstance(target, GlobalVar):
-            return run_function(self.mod, target.name, *map(self.value, call.args), externs=self.externs)
+            return self._call_function(target, [self.value(a) for a in call.args])
         if isinstance(target, ExternFunc):
             return self._extern(target)(*map(self.value, call.args))
         if target.name == "call_tir_inplace":
             return self._call_tir(call, list(call.attrs["inplace_indices"]))
         if target.name in ("call_tir", "call_dps_packed"):
             return self._call_tir(call, [])
-        return self._operator(call, target)
+        if target.name == "builtin.alloc_tensor":
+            return self._workspace_tensor(call)
+        return None if target.name == "builtin.barrier" else self._operator(call, target)
+
+    def _call_function(self, target: GlobalVar, args: list[Any]) -> Any:
+        callee = self.mod[target]
+        if isinstance(callee, PrimFunc):
+            return self._kernel(callee, args)
+        return run_function(self.mod, target.name, *args, externs=self.externs)
+
+    def _kernel(self, func: PrimFunc, args: list[Any]) -> None:
+        """A direct call after memory planning: buffers, whose shapes may be views, then scalars and symbolic sizes."""
+        count = len(func.buffers)
+        names = scalar_parameters(func)
+        env = {id(v): number for v, number in zip(names, args[count:], strict=True)}
+        shapes = [tuple(evaluate(s, env) for s in b.shape) for b in func.buffers]
+        arrays = {id(b): a.reshape(shape) for b, a, shape in zip(func.buffers, args, shapes)}
+        run_prim_func(func, *(arrays[id(p)] if isinstance(p, Buffer) else env[id(p)] for p in func.params))
+
+    def _workspace_tensor(self, call: Call) -> np.ndarray:
+        """A tensor at its place in the workspace, where it may overlap others that are no longer needed."""
+        (shape,), dtype = (self.value(a) for a in call.args), dt.to_numpy(call.attrs["dtype"])
+        begin = int(call.attrs["offset"])
+        end = begin + math.prod(shape) * dtype.itemsize
+        if end > len(self.workspace):
+            raise InterpreterError(f"bytes {begin} to {end} are outside the workspace of {len(self.workspace)}")
+        return self.workspace[begin:end].view(dtype).reshape(shape)
 
     def _extern(self, target: ExternFunc) -> Callable[..., Any]:
         if target.name not in self.externs:
@@ -168,7 +198,9 @@ class _Frame:
         return np.zeros(tuple(map(self.size, info.shape)), dt.to_numpy(info.dtype))
 
     def _operator(self, call: Call, op: Op) -> Any:
-        """A graph operator: the tensor function that its tensor expression gives."""
+        """A graph operator: the tensor function that its tensor expression gives, or another view of the tensor."""
+        if op.name in VIEW_OPERATORS and isinstance(call.struct_info, TensorStructInfo) and call.struct_info.shape:
+            return self.value(call.args[0]).reshape(tuple(map(self.size, call.struct_info.shape)))
         operator = get_operator(op.name)
         lowered = lower_te(operator.te, operator.arg_names, call.args, call.attrs)
         arrays = [self.value(e) for e in lowered.inputs]

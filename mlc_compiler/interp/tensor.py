@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 
 from ..ir import dtype as dt
-from ..ir.expr import IntImm, Let, PrimExpr, Var, is_const, logical_and
-from ..ir.visitor import free_vars, walk
+from ..ir.expr import Call, IntImm, Let, PrimExpr, Var, is_const, logical_and
+from ..ir.visitor import free_vars
 from ..script.lines import Lines
+from ..tir.calling import flat_index
+from ..tir.intrinsics import find, written_buffers
 from ..tir.nodes import (
     Allocate,
     Block,
     BlockRealize,
     Buffer,
+    BufferLoad,
     BufferStore,
     Evaluate,
     For,
@@ -39,7 +42,7 @@ class StmtTranslator(ExprTranslator):
     def __init__(self) -> None:
         super().__init__()
         self.out = Lines()
-        self.globals |= {"outside": outside, "unwritten": unwritten}
+        self.globals |= {"outside": outside, "unwritten": unwritten, "run_instruction": run_instruction}
 
     def function(self, func: PrimFunc, sizes: Sequence[Var]) -> str:
         """The source of ``main(data of each buffer or value of each scalar, sizes)``."""
@@ -112,7 +115,21 @@ class StmtTranslator(ExprTranslator):
         self.out.add(f"store_{self.names[id(s.buffer)]}({', '.join(args)})")
 
     def _Evaluate(self, s: Evaluate) -> None:
-        self.out.add(self._opened(s.value))
+        if isinstance(s.value, Call) and s.value.op.startswith("intrinsic."):
+            self._instruction(s.value)
+        else:
+            self.out.add(self._opened(s.value))
+
+    def _instruction(self, call: Call) -> None:
+        """A hardware instruction runs as what its row of the table says it computes."""
+        operands = []
+        for address in call.args:
+            load = address.args[0] if isinstance(address, Call) else None
+            if not isinstance(load, BufferLoad):
+                raise InterpreterError(f"{call.op!r} needs addresses as its operands")
+            flat = self.index(flat_index(load.buffer, load.indices))
+            operands.append(f"(data_{self.names[id(load.buffer)]}, {flat})")
+        self.out.add(f"run_instruction({call.op.removeprefix('intrinsic.')!r}, {', '.join(operands)})")
 
     def _LetStmt(self, s: LetStmt) -> None:
         value = self._opened(s.value)
@@ -187,8 +204,21 @@ def compile_prim_func(func: PrimFunc) -> CompiledPrimFunc:
     source = translator.function(func, sizes)
     namespace = dict(translator.globals)
     exec(compile(source, f"<interpreted {func.attrs.get('global_symbol', 'prim_func')}>", "exec"), namespace)
-    written = frozenset(id(n.buffer) for n in walk(func.body) if isinstance(n, BufferStore))
+    written = frozenset(written_buffers(func.body))
     return CompiledPrimFunc(func, source, namespace["main"], sizes, written)
+
+
+def run_instruction(name: str, *operands: tuple[list[Any], int]) -> None:
+    """One run of a hardware instruction over (flat data, offset) operands, the result first."""
+    row = find(name)
+    views = [data[at : at + o.elements] for (data, at), o in zip(operands, row.operands, strict=True)]
+    result: list[Any] = [None] * row.operands[0].elements
+    compile_prim_func(row.function).main(*views[1:], result)
+    if row.accumulates:
+        wrap = np.dtype(row.operands[0].dtype).type
+        result = [int(wrap(a) + wrap(b)) for a, b in zip(views[0], result, strict=True)]
+    data, at = operands[0]
+    data[at : at + len(result)] = result
 
 
 def run_prim_func(func: PrimFunc, *args: Any) -> None:

@@ -37,7 +37,9 @@ from .struct_infos import StructInfoReader
 
 _INFOS = ("Tensor", "Tuple", "Shape", "Prim", "Object")
 _ARITHMETIC = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
-_OTHER_NAMES = {"alloc_tensor": "zeros", "builtin.alloc_tensor": "zeros", "nn.dense": "linear"}
+_OTHER_NAMES = {"alloc_tensor": "zeros", "nn.dense": "linear"}
+EFFECTS = ("builtin.barrier",)
+"""Operators that are called for what they do and have no value."""
 _OUT_INFO = ("out_sinfo", "out_ty")
 
 
@@ -204,7 +206,7 @@ def derive(value: Expr) -> Expr:
     if isinstance(value, Call) and value.struct_info is None:
         if value.out_info is not None:
             return replace(value, struct_info=value.out_info)
-        if isinstance(value.target, Op):
+        if isinstance(value.target, Op) and value.target.name not in EFFECTS:
             return replace(value, struct_info=get_operator(value.target.name).infer(value))
     return value
 

@@ -72,7 +72,7 @@ class RelaxParser(GraphEvaluator):
             info = value.struct_info
         elif isinstance(value, Call):
             value = replace(value, struct_info=info)
-        if info is None:
+        if info is None and not name.startswith("_"):
             raise self.error(node, f"the structure info of {name!r} does not follow from its value; annotate it")
         var = Var(name, info, self.in_dataflow and not output)
         self.bindings.append(Binding(var, value))

@@ -29,6 +29,7 @@ from ..relax.nodes import (
     Var,
 )
 from ..relax.ops import OPERATORS
+from ..tir.calling import scalar_parameters
 from ..tir.nodes import Buffer, PrimFunc
 from .names import identifier
 from .verify_errors import VerifyError, unknown_attribute
@@ -97,6 +98,7 @@ class _Verifier:
         self.require(wrong is None, f"an attribute holds {wrong}")
         for p in self.func.params:
             self._define(p)
+            self.require(p.struct_info is not None, f"parameter {p.name!r} has no structure info")
             self._bind_symbols(p.struct_info)
         for p in self.func.params:
             self._use_symbols(p.struct_info, f"parameter {p.name!r}")
@@ -114,7 +116,6 @@ class _Verifier:
     def _define(self, var: Var) -> None:
         known = id(var) in self.bound or id(var) in self.ended
         self.require(not known, f"variable {var.name!r} is bound twice")
-        self.require(var.struct_info is not None, f"variable {var.name!r} has no structure info")
         self.bound[id(var)] = var
 
     def _bind_symbols(self, info: StructInfo | None) -> None:
@@ -175,6 +176,7 @@ class _Verifier:
         if isinstance(e, Var):
             self.require(id(e) not in self.ended, f"{e.name!r} is used outside its dataflow block")
             self.require(id(e) in self.bound, f"variable {e.name!r} is used before it is bound")
+            self.require(e.struct_info is not None, f"variable {e.name!r} has no structure info and thus no value")
         elif isinstance(e, Tuple):
             for field in e.fields:
                 self._atom(field)
@@ -204,8 +206,11 @@ class _Verifier:
             self._call_tir(call)
 
     def _function_call(self, call: Call, target: GlobalVar) -> None:
-        callee = self._callee(target, Function)
+        callee = self._callee(target, Function | PrimFunc)
         if callee is None:
+            return
+        if isinstance(callee, PrimFunc):
+            self._kernel_call(call, callee, target.name)
             return
         counts = len(call.args), len(callee.params)
         self.require(counts[0] == counts[1], f"{target.name} takes {counts[1]} arguments; got {counts[0]}")
@@ -213,15 +218,22 @@ class _Verifier:
             why = disagreement(arg.struct_info, _without_symbols(param.struct_info))
             self.require(why is None, f"argument {param.name!r} of {target.name} has {why}")
 
-    def _callee(self, target: GlobalVar, level: type) -> Any:
+    def _kernel_call(self, call: Call, callee: PrimFunc, name: str) -> None:
+        """A direct call after memory planning: all buffers, then scalars and symbolic sizes; shapes may be views."""
+        wanted = len(callee.buffers) + len(scalar_parameters(callee))
+        self.require(len(call.args) == wanted, f"{name} takes {wanted} arguments; got {len(call.args)}")
+        for buffer, arg in zip(callee.buffers, call.args):
+            got = arg.struct_info.dtype if isinstance(arg.struct_info, TensorStructInfo) else "no tensor"
+            self.require(got == buffer.dtype, f"tensor {buffer.name!r} of {name} is {got}; expected {buffer.dtype}")
+
+    def _callee(self, target: GlobalVar, level: Any) -> Any:
         """The function that a call names; None when a function is checked without its module."""
         if not self.mod.functions:
             return None
         self.require(target.name in self.mod, f"the module has no function {target.name!r}")
         found = self.mod[target]
-        self.require(
-            isinstance(found, level), f"{target.name!r} is a {type(found).__name__}; expected {level.__name__}"
-        )
+        expected = getattr(level, "__name__", "function")
+        self.require(isinstance(found, level), f"{target.name!r} is a {type(found).__name__}; expected {expected}")
         return found
 
     # -- destination passing
@@ -248,13 +260,17 @@ class _Verifier:
         return infos
 
     def _match_params(self, callee: PrimFunc, name: str, infos: list[Any], scalars: tuple[Any, ...]) -> None:
+        """Scratch parameters are given by memory planning; a tiled one has another shape until layouts are packed."""
         buffers, extra = callee.buffers, len(callee.params) - len(callee.buffers)
+        buffers = buffers[: len(buffers) - int(callee.attrs.get("num_scratch", 0))]
+        tiled = {int(index) for index in callee.attrs.get("tiled", {})}
         given = len(scalars[0].values) if scalars and isinstance(scalars[0], ShapeExpr) else 0
         self.require(len(infos) == len(buffers), f"{name} takes {len(buffers)} tensors; got {len(infos)}")
         self.require(given == extra, f"{name} takes {extra} scalars; got {given}")
         sizes: dict[Any, PrimExpr] = {}
         for buffer, info in zip(buffers, infos):
-            self._match_buffer(buffer, info, name, sizes)
+            if callee.params.index(buffer) not in tiled:
+                self._match_buffer(buffer, info, name, sizes)
 
     def _match_buffer(self, buffer: Buffer, info: Any, name: str, sizes: dict[Any, PrimExpr]) -> None:
         if not isinstance(info, TensorStructInfo):

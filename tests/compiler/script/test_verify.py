@@ -171,7 +171,7 @@ def exp(arg: rx.Expr) -> rx.Call:
     [
         (graph(params=()), "variable 'v' is used before it is bound"),
         (graph(params=(V, V)), "variable 'v' is bound twice"),
-        (graph(params=(rx.Var("v", None),)), "variable 'v' has no structure info"),
+        (graph(params=(rx.Var("v", None),)), "parameter 'v' has no structure info"),
         (graph(rx.BindingBlock((rx.Binding(V, V),))), "variable 'v' is bound twice"),
         (graph(rx.BindingBlock((rx.Binding(W, V),))), "'w' is a dataflow variable outside a dataflow block"),
         (graph(rx.BindingBlock((rx.Binding(W, V),), True), ret=W), "'w' is used outside its dataflow block"),
