@@ -17,7 +17,10 @@ from mlc_errors import UnsupportedError
 
 @dataclass(frozen=True)
 class Target:
-    """kind ``cpu``; LLVM's triple, CPU name and feature string; SIMD width in bits and number of SIMD registers."""
+    """kind ``cpu``; LLVM's triple, CPU name and feature string; SIMD width in bits and number of SIMD registers.
+
+    instruction_sets: those of the features that schedules ask for (``INSTRUCTION_SETS``).
+    """
 
     kind: str
     triple: str
@@ -25,6 +28,11 @@ class Target:
     features: str
     vector_bits: int
     vector_registers: int
+    instruction_sets: frozenset[str] = frozenset()
+
+    def has(self, instruction_set: str) -> bool:
+        """Whether the CPU has an instruction set, by LLVM's name of the feature."""
+        return instruction_set in self.instruction_sets
 
     def lanes(self, dtype_bits: int = 32) -> int:
         """Elements of that width in one SIMD register."""
@@ -35,6 +43,15 @@ class Target:
         return {"kind": self.kind, "triple": self.triple, "cpu": self.cpu, "vector_bits": self.vector_bits}
 
 
+INSTRUCTION_SETS = ("avx512f", "avx512vnni", "avx512bf16")
+_FEATURES = {
+    "x86-64-v4": frozenset({"avx512f"}),
+    "skylake-avx512": frozenset({"avx512f"}),
+    "icelake-server": frozenset({"avx512f", "avx512vnni"}),
+    "sapphirerapids": frozenset({"avx512f", "avx512vnni", "avx512bf16"}),
+    "znver4": frozenset({"avx512f", "avx512vnni", "avx512bf16"}),
+    "znver5": frozenset({"avx512f", "avx512vnni", "avx512bf16"}),
+}
 _BASELINES = {
     "generic": (128, 16),
     "x86-64": (128, 16),
@@ -72,7 +89,8 @@ def target(name: str = "cpu") -> Target:
     if cpu not in _BASELINES:
         raise UnsupportedError(f"no CPU named {cpu!r}", hint=f"known: {', '.join(_BASELINES)}")
     bits, registers = _BASELINES[cpu]
-    return Target("cpu", llvm.get_default_triple(), cpu, "", bits, registers)
+    sets = frozenset(INSTRUCTION_SETS) & _FEATURES.get(cpu, frozenset())
+    return Target("cpu", llvm.get_default_triple(), cpu, "", bits, registers, sets)
 
 
 @cache
@@ -86,7 +104,8 @@ def host_target() -> Target:
     else:
         bits, registers = 128, 32 if platform.machine() in ("aarch64", "arm64") else 16
     flat = features.flatten() + (",-prefer-256-bit" if bits == 512 else "")
-    return Target("cpu", llvm.get_default_triple(), llvm.get_host_cpu_name(), flat, bits, registers)
+    sets = frozenset(name for name in INSTRUCTION_SETS if features.get(name))
+    return Target("cpu", llvm.get_default_triple(), llvm.get_host_cpu_name(), flat, bits, registers, sets)
 
 
 def available_cores() -> int:

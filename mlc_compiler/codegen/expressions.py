@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir as ll
@@ -10,9 +10,11 @@ from llvmlite import ir as ll
 from mlc_errors import MLCError
 
 from ..ir import dtype as dt
-from ..ir.expr import BinaryOp, Call, Cast, FloatImm, IntImm, Let, Not, PrimExpr, Select, Var, const
+from ..ir.expr import BinaryOp, Call, Cast, FloatImm, IntImm, Let, Not, PrimExpr, Select, Var
 from ..ir.simplify import Analyzer
 from ..ir.visitor import walk
+from ..tir.calling import flat_index
+from ..tir.intrinsics import INTRINSICS, Intrinsic, Operand
 from ..tir.nodes import Buffer, BufferLoad
 from . import values as v
 from .values import I1, I32, I64, PTR
@@ -151,6 +153,8 @@ class ExprEmitter:
     def emit_Call(self, e: Call) -> ll.Value:
         if e.op == "if_then_else":
             return self._lazy_select(e)
+        if e.op.startswith("intrinsic."):
+            return self._instruction(INTRINSICS[e.op.removeprefix("intrinsic.")], e.args)
         args = v.same_lanes(self.b, *(self(a) for a in e.args))
         if e.op in _UNARY_INTRINSICS:
             name = f"llvm.{_UNARY_INTRINSICS[e.op]}.{v.type_suffix(args[0].type)}"
@@ -160,6 +164,30 @@ class ExprEmitter:
         if e.op == "reinterpret":
             return self.b.bitcast(args[0], v.vector_of(v.value_type(e.dtype), v.lanes_of(args[0])))
         raise CodegenError(f"no code for the function {e.op!r} in {e.dtype}")
+
+    def _instruction(self, row: Intrinsic, args: Sequence[PrimExpr]) -> ll.Value:
+        """Load the operands as vectors, run the instruction, store its result over the first operand."""
+        pointers = [self._address_of(a) for a in args]
+        operands = row.operands if row.accumulates else row.operands[1:]
+        addresses = pointers if row.accumulates else pointers[1:]
+        types = [v.parse_type(t) for t in row.types]
+        loaded = [self._operand(p, o, t) for p, o, t in zip(addresses, operands, types, strict=True)]
+        result = v.spell(self.b, row.llvm, loaded)
+        self.b.store(result, pointers[0], align=dt.nbytes(row.operands[0].dtype))
+        return result
+
+    def _address_of(self, e: PrimExpr) -> ll.Value:
+        assert isinstance(e, Call) and isinstance(e.args[0], BufferLoad)
+        load = e.args[0]
+        return self.address(load.buffer, self(flat_index(load.buffer, load.indices)))
+
+    def _operand(self, pointer: ll.Value, operand: Operand, to: ll.VectorType) -> ll.Value:
+        align = dt.nbytes(operand.dtype)
+        if not operand.broadcast:
+            return self.b.load(pointer, align=align, typ=to)
+        scalar = self.b.load(pointer, align=align, typ=ll.IntType(operand.broadcast))
+        repeated = v.splat(self.b, scalar, to.count * to.element.width // operand.broadcast)
+        return self.b.bitcast(repeated, to)
 
     def _lazy_select(self, e: Call) -> ll.Value:
         condition = self(e.args[0])
@@ -195,14 +223,6 @@ class ExprEmitter:
 
     # -- memory -------------------------------------------------------------------------------------------------
 
-    def flat_index(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
-        """The row-major offset of an element, in elements."""
-        flat: PrimExpr = const(0, "int64")
-        for index, size in zip(indices, buffer.shape, strict=True):
-            index = index if index.dtype == "int64" else Cast("int64", index)
-            flat = flat * size + index
-        return flat
-
     def _stride(self, flat: PrimExpr) -> tuple[PrimExpr, int] | None:
         """The offset of lane 0 and the step between lanes; None when the offset is not linear in the lane."""
         assert self.lanes is not None
@@ -228,7 +248,7 @@ class ExprEmitter:
 
     def emit_BufferLoad(self, e: BufferLoad) -> ll.Value:
         element, align = v.storage_type(e.dtype), dt.nbytes(e.dtype)
-        flat = self.flat_index(e.buffer, e.indices)
+        flat = flat_index(e.buffer, e.indices)
         place = (flat, 0) if self.lanes is None else self._stride(flat)
         if place is not None and place[1] == 0:
             return self._as_value(self._scalar_load(e.buffer, place[0], element, align), e.dtype)
@@ -285,7 +305,7 @@ class ExprEmitter:
         """Store a value (a vector inside a vectorized loop) at an element."""
         value = self._as_stored(value, buffer.dtype)
         align = dt.nbytes(buffer.dtype)
-        flat = self.flat_index(buffer, indices)
+        flat = flat_index(buffer, indices)
         if self.lanes is None:
             self.b.store(value, self.address(buffer, self(flat)), align=align)
             return

@@ -132,3 +132,22 @@ def _f32_to_bf16(b: ll.IRBuilder, value: ll.Value, lanes: int) -> ll.Value:
     quiet = b.or_(raw, constant(I32, 0x00400000, lanes))
     chosen = b.select(is_nan, quiet, rounded)
     return b.trunc(b.lshr(chosen, constant(I32, 16, lanes)), vector_of(I16, lanes))
+
+
+def parse_type(text: str) -> ll.VectorType:
+    """``"i32x16"`` -> <16 x i32>, ``"f32x8"`` -> <8 x float>."""
+    element, _, lanes = text.partition("x")
+    scalar = {"f16": F16, "f32": F32, "f64": F64}.get(element) or ll.IntType(int(element[1:]))
+    return ll.VectorType(scalar, int(lanes))
+
+
+def spell(b: ll.IRBuilder, llvm: str, args: list[ll.Value]) -> ll.Value:
+    """An instruction from a table row: an LLVM intrinsic, or ``op constant`` steps on its one argument."""
+    if llvm.startswith("llvm."):
+        return intrinsic(b, llvm, args, args[0].type)
+    (value,) = args
+    for step in llvm.split(";"):
+        op, number = step.split()
+        amount = constant(value.type.element, int(number, 0), value.type.count)
+        value = {"lshr": b.lshr, "and": b.and_}[op](value, amount)
+    return value

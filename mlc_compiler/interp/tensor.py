@@ -42,7 +42,7 @@ class StmtTranslator(ExprTranslator):
     def __init__(self) -> None:
         super().__init__()
         self.out = Lines()
-        self.globals |= {"outside": outside, "unwritten": unwritten, "run_instruction": run_instruction}
+        self.globals |= {"outside": outside, "unwritten": unwritten}
 
     def function(self, func: PrimFunc, sizes: Sequence[Var]) -> str:
         """The source of ``main(data of each buffer or value of each scalar, sizes)``."""
@@ -122,6 +122,7 @@ class StmtTranslator(ExprTranslator):
 
     def _instruction(self, call: Call) -> None:
         """A hardware instruction runs as what its row of the table says it computes."""
+        self.globals["run_instruction"] = run_instruction
         operands = []
         for address in call.args:
             load = address.args[0] if isinstance(address, Call) else None

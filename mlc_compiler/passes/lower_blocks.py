@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..ir.expr import BinaryOp, IntImm, PrimExpr, Var, const, logical_and
+from ..ir.expr import BinaryOp, Call, IntImm, PrimExpr, Var, const, logical_and
 from ..ir.module import IRModule
 from ..ir.simplify import Analyzer
 from ..ir.visitor import Rewriter, substitute, uses, walk
@@ -194,6 +194,8 @@ def _live_box(body: Stmt, buffer: Buffer) -> list[Range] | None:
             analyzer.bind(node.var, node.extent)
             inner = {**inner, node.var: node.extent}
             return visit(node.body, inner)
+        if isinstance(node, Call) and node.op == "address_of":
+            return _address(node, buffer, inner, analyzer, found)
         if isinstance(node, BufferLoad | BufferStore) and node.buffer is buffer:
             ranges = [span(i, inner, analyzer) for i in node.indices]
             if any(r is None for r in ranges):
@@ -204,6 +206,23 @@ def _live_box(body: Stmt, buffer: Buffer) -> list[Range] | None:
     if not visit(body, {}):
         return None
     return _cover(found, analyzer)
+
+
+def _address(
+    call: Call, buffer: Buffer, inner: dict[Var, PrimExpr], analyzer: Analyzer, found: list[list[Range]]
+) -> bool:
+    """An instruction's operand: the box that starts at the address, of the extents that follow it."""
+    load, *extents = call.args
+    if not isinstance(load, BufferLoad) or load.buffer is not buffer:
+        return True
+    box = []
+    for index, extent in zip(load.indices, extents, strict=True):
+        start = span(index, inner, analyzer)
+        if start is None:
+            return False
+        box.append(Range(start.min, analyzer.simplify(start.extent + extent - 1)))
+    found.append(box)
+    return True
 
 
 def _parts(node: object) -> Sequence[object]:

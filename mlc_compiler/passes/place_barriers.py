@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..ir.module import GlobalVar, IRModule
-from ..ir.visitor import walk
 from ..relax.nodes import Binding, BindingBlock, Call, Expr, Function, Op, Var
-from ..tir.nodes import BufferStore, PrimFunc
+from ..tir.intrinsics import written_buffers
+from ..tir.nodes import PrimFunc
 from .base import Pass
 
 
@@ -41,7 +41,7 @@ class PlaceBarriers(Pass):
 
 
 def _written(func: PrimFunc) -> list[bool]:
-    stored = {id(n.buffer) for n in walk(func.body) if isinstance(n, BufferStore)}
+    stored = written_buffers(func.body)
     return [id(b) in stored for b in func.buffers]
 
 

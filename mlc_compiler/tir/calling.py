@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.expr import PrimExpr, Var
+from ..ir.expr import INDEX_DTYPE, PrimExpr, Var, cast, const
 from ..ir.visitor import free_vars
 from .nodes import Buffer, PrimFunc
 
@@ -25,6 +25,14 @@ def size_parameters(func: PrimFunc) -> list[Var]:
 def scalar_parameters(func: PrimFunc) -> list[Var]:
     """The integers that a kernel takes after its buffers: scalar parameters, then symbolic sizes."""
     return [p for p in func.params if isinstance(p, Var)] + size_parameters(func)
+
+
+def flat_index(buffer: Buffer, indices: Sequence[PrimExpr]) -> PrimExpr:
+    """The row-major offset of an element, in elements, as int64."""
+    flat: PrimExpr = const(0, INDEX_DTYPE)
+    for index, size in zip(indices, buffer.shape, strict=True):
+        flat = flat * size + cast(INDEX_DTYPE, index)
+    return flat
 
 
 def match_sizes(buffers: Sequence[Buffer], shapes: Sequence[Sequence[PrimExpr]]) -> dict[Var, PrimExpr]:

@@ -220,7 +220,8 @@ def compute(
 
 def _axis_names(fcompute: Callable[..., PrimExpr], count: int) -> list[str]:
     parameters = list(inspect.signature(fcompute).parameters.values())
-    names = [p.name for p in parameters if p.kind is not inspect.Parameter.VAR_POSITIONAL]
+    required = [p for p in parameters if p.default is inspect.Parameter.empty]
+    names = [p.name for p in required if p.kind is not inspect.Parameter.VAR_POSITIONAL]
     variadic = [p.name for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL]
     if variadic:
         return names + [f"{variadic[0]}{i}" for i in range(count - len(names))]

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.expr import ExprLike, IntImm, Var
+from ..intrinsics import find as find_intrinsic
 from ..nodes import THREAD, Block, Buffer, PrimFunc
 from . import blocks, loops
+from .tensorize import tensorize
 from .tree import block_names, block_path, consumers, find_block, find_loop, loops_above, producers
 
 
@@ -148,6 +150,11 @@ class Schedule:
         self.func, init = blocks.decompose_reduction(self.func, block, loop)
         self._note("decompose_reduction", block, loop)
         return init
+
+    def tensorize(self, loop: Var, intrinsic: str) -> None:
+        """Replace the nest from ``loop`` inwards by a hardware instruction of the table in ``tir/intrinsics.py``."""
+        self.func = tensorize(self.func, loop, find_intrinsic(intrinsic))
+        self._note("tensorize", loop, intrinsic)
 
     def tile_layout(self, buffer: Buffer, axis: int, factor: int) -> Buffer:
         """Store a buffer in tiles of one axis, tile innermost; see ``blocks.tile_layout``."""

@@ -1,0 +1,106 @@
+"""Loops become hardware instructions only where they compute the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlc_compiler.interp import run_prim_func
+from mlc_compiler.ir.structural import structural_equal
+from mlc_compiler.ir.visitor import walk
+from mlc_compiler.passes.lower_blocks import lower_blocks
+from mlc_compiler.script.parser import parse
+from mlc_compiler.script.printer import script
+from mlc_compiler.tir import te
+from mlc_compiler.tir.intrinsics import INTRINSICS, written_buffers
+from mlc_compiler.tir.nodes import Evaluate
+from mlc_compiler.tir.schedule import Schedule, ScheduleError
+
+
+def dot_product(signed_codes: bool = False, lanes: int = 16) -> Schedule:
+    a = te.placeholder((3, lanes, 4), "int8" if signed_codes else "uint8", "a")
+    x = te.placeholder((3, 4), "int8", "x")
+    k, g = te.reduce_axis(4, "k"), te.reduce_axis(3, "g")
+    products = te.compute(
+        (lanes,), lambda i: te.sum(te.cast(a[g, i, k], "int32") * te.cast(x[g, k], "int32"), axis=[g, k]), name="acc"
+    )
+    s = Schedule(te.create_prim_func([a, x, products]))
+    i, g_loop, k_loop = s.get_loops("acc")
+    s.reorder(g_loop, i, k_loop)
+    s.decompose_reduction("acc", g_loop)
+    return s
+
+
+def lane_loop(s: Schedule):
+    return s.get_loops("acc_update")[1]
+
+
+def test_the_instruction_replaces_the_loops():
+    s = dot_product()
+    s.tensorize(lane_loop(s), "avx512.vpdpbusd")
+    calls = [n for n in walk(s.func.body) if isinstance(n, Evaluate)]
+    assert len(calls) == 1
+    assert "intrinsic.avx512.vpdpbusd" in script(s.func)
+    assert structural_equal(parse(script(s.func)), s.func)
+
+
+@pytest.mark.parametrize("lowered", [False, True])
+def test_the_result_stays_the_same(lowered: bool):
+    s = dot_product()
+    s.tensorize(lane_loop(s), "avx512.vpdpbusd")
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 256, (3, 16, 4)).astype(np.uint8)
+    x = rng.integers(-128, 128, (3, 4)).astype(np.int8)
+    out = np.zeros(16, np.int32)
+    run_prim_func(lower_blocks(s.func) if lowered else s.func, a, x, out)
+    assert np.array_equal(out, np.einsum("gik,gk->i", a.astype(np.int32), x.astype(np.int32)))
+
+
+def test_other_types_are_refused():
+    s = dot_product(signed_codes=True)
+    with pytest.raises(ScheduleError, match="BufferLoad of int8, not BufferLoad of uint8"):
+        s.tensorize(lane_loop(s), "avx512.vpdpbusd")
+
+
+def test_other_extents_are_refused():
+    s = dot_product(lanes=8)
+    with pytest.raises(ScheduleError, match=r"its loops have extents \[8, 4\]; the instruction's \[16, 4\]"):
+        s.tensorize(lane_loop(s), "avx512.vpdpbusd")
+
+
+def test_other_loops_are_refused():
+    s = dot_product()
+    with pytest.raises(ScheduleError, match="extents"):
+        s.tensorize(s.get_loops("acc_update")[0], "avx512.vpdpbusd")
+
+
+def test_an_initialisation_is_refused():
+    a = te.placeholder((16, 4), "uint8", "a")
+    x = te.placeholder((4,), "int8", "x")
+    k = te.reduce_axis(4, "k")
+    acc = te.compute((16,), lambda i: te.sum(te.cast(a[i, k], "int32") * te.cast(x[k], "int32"), axis=k), name="acc")
+    s = Schedule(te.create_prim_func([a, x, acc]))
+    with pytest.raises(ScheduleError, match="decompose_reduction first"):
+        s.tensorize(s.get_loops("acc")[0], "avx512.vpdpbusd")
+
+
+def test_an_unknown_instruction_lists_the_table():
+    s = dot_product()
+    with pytest.raises(KeyError, match="avx512.vpdpbusd"):
+        s.tensorize(lane_loop(s), "avx1024.dream")
+
+
+def test_the_instruction_counts_as_a_write():
+    s = dot_product()
+    s.tensorize(lane_loop(s), "avx512.vpdpbusd")
+    assert id(s.func.buffers[-1]) in written_buffers(lower_blocks(s.func).body)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_nibbles_are_unpacked_as_told(half: int):
+    row = INTRINSICS[f"avx512.nibbles{half}"]
+    words = np.random.default_rng(1).integers(0, 2**32, 16, dtype=np.uint32)
+    out = np.zeros((16, 4), np.uint8)
+    run_prim_func(row.function, words, out)
+    expected = np.stack([(words >> np.uint32(8 * b + 4 * half)) & 15 for b in range(4)], -1)
+    assert np.array_equal(out, expected)
