@@ -16,6 +16,7 @@ from .passes.annotate_patterns import AnnotatePatterns
 from .passes.base import Pass
 from .passes.common_subexpressions import CommonSubexpressions
 from .passes.eliminate_dead import EliminateDead
+from .passes.fold_constants import FoldConstants
 from .passes.fuse_ops import FuseOps
 from .passes.fuse_tensor_functions import FuseTensorFunctions
 from .passes.legalize import Legalize
@@ -39,6 +40,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
     rules = RULES[target.kind]
     return (
         # what to compute
+        FoldConstants(),
         CommonSubexpressions(),
         EliminateDead(),
         # as which functions

@@ -1,0 +1,39 @@
+"""Every pass of the pipeline leaves a module that verifies and whose text reads back as itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mlc_compiler.ir.structural import first_difference
+from mlc_compiler.pipeline import pipeline, run_passes
+from mlc_compiler.script import parse, to_text, verify
+from mlc_compiler.target import target
+from model_zoo.registry import ARCHITECTURES, export_model
+from quantization.schemes import get_scheme
+
+
+def read_back_equal(mod):
+    text = to_text(mod)
+    assert first_difference(parse(text.text, text.constants), mod) is None
+
+
+@pytest.mark.parametrize(("name", "scheme"), [("llama", "q4f16_1"), ("gpt2", "q0f32")])
+def test_text_reads_back_after_every_pass(name: str, scheme: str):
+    config = replace(ARCHITECTURES[name].tiny, num_hidden_layers=1)
+    mod = export_model(config, get_scheme(scheme)).mod
+    seen = []
+
+    def check(after):
+        seen.append(len(after.functions))
+        verify(after)
+        read_back_equal(after)
+
+    run_passes(mod, pipeline(target("cpu:x86-64-v3")), check=check)
+    assert len(seen) == len(pipeline(target("cpu:x86-64-v3")))
+
+
+def test_passes_have_names_of_their_own_module():
+    for step in pipeline(target()):
+        assert type(step).__module__.rsplit(".", 1)[-1].replace("_", "-") in (step.name, "apply"), step.name
