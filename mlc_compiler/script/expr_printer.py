@@ -52,6 +52,8 @@ class ExprPrinter:
             return typed_literal(value)
         if isinstance(value, PrimExpr):
             return self.expr(value)
+        if isinstance(value, Buffer):
+            return self.names.of(value)
         if isinstance(value, str):
             return json.dumps(value)
         if isinstance(value, float) and not math.isfinite(value):

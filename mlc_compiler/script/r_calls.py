@@ -38,6 +38,12 @@ from .struct_infos import StructInfoReader
 _INFOS = ("Tensor", "Tuple", "Shape", "Prim", "Object")
 _ARITHMETIC = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
 _OTHER_NAMES = {"alloc_tensor": "zeros", "nn.dense": "linear"}
+_IMPLIED = [
+    ("nn.layer_norm", "center", True),
+    ("nn.layer_norm", "scale", True),
+    ("strided_slice", "assume_inbound", False),
+]
+"""Attributes of other dialects whose only supported value goes without saying."""
 EFFECTS = ("builtin.barrier",)
 """Operators that are called for what they do and have no value."""
 _OUT_INFO = ("out_sinfo", "out_ty")
@@ -150,6 +156,7 @@ class GraphEvaluator(StructInfoReader):
         given = [*args, *(kwargs.pop(n) for n in names[len(args) :] if isinstance(kwargs.get(n), Expr))]
         count = len(names) if operator else len(given)
         attrs = (dict(zip(operator.attr_names, given[count:])) if operator else {}) | kwargs
+        attrs = {k: v for k, v in attrs.items() if (name, k, v) not in _IMPLIED}
         dtype = next((d for d in map(_tensor_dtype, given) if d), None)
         graph_args = tuple(self.graph(node, a, dtype) for a in given[:count])
         return Call(Op(name), graph_args, {k: _attribute(k, v) for k, v in attrs.items()}, out_info)

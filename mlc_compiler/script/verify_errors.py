@@ -11,6 +11,7 @@ from mlc_errors import MLCError
 from ..ir.expr import PrimExpr
 from ..ir.module import GlobalVar
 from ..relax.nodes import Expr, StructInfo
+from ..tir.nodes import Buffer
 from .printer import script
 
 
@@ -29,6 +30,8 @@ def unknown_attribute(attrs: Any) -> str | None:
     elif isinstance(attrs, list | tuple):
         items = list(attrs)
     else:
-        plain = isinstance(attrs, bool | int | float | str | type(None) | PrimExpr | StructInfo | Expr | GlobalVar)
+        plain = isinstance(
+            attrs, bool | int | float | str | type(None) | PrimExpr | Buffer | StructInfo | Expr | GlobalVar
+        )
         return None if plain and not isinstance(attrs, np.generic) else f"{type(attrs).__name__} {attrs!r}"
     return next((found for item in items if (found := unknown_attribute(item))), None)
