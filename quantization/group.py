@@ -16,10 +16,13 @@ from math import prod
 import ml_dtypes
 import numpy as np
 
+from quantization import kernels
+from quantization.jit import CompiledFunction
 from quantization.scale_search import search
 from quantization.schemes import Scheme
 
-BLOCK_ELEMENTS = 1 << 16
+BLOCK_ELEMENTS = 1 << 17
+COMPILED_ELEMENTS = 1 << 18  # smaller weights are not worth compiling a kernel for
 Blocks = Callable[[], Iterable[np.ndarray]]
 _HALF = np.dtype(np.float16)
 _HALF_TO_FLOAT = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
@@ -114,12 +117,17 @@ def _encode(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str)
     outputs, inputs = prod(shape[:-1]), shape[-1]
     words = np.empty((outputs, scheme.words(inputs)), np.uint32)
     scales = np.empty((outputs, scheme.groups(inputs)), model_dtype(scheme))
+    compiled = outputs * inputs >= COMPILED_ELEMENTS and inputs % scheme.group == 0
     start, not_finite = 0, False
     for block in blocks():
+        kernel = kernels.encode_kernel(scheme, block.dtype.name, layout) if compiled else None
         for rows in row_slices(block.reshape(prod(block.shape[:-1]), inputs)):
-            stop = start + len(rows)
-            not_finite |= _encode_block(rows, scheme, layout, words[start:stop], scales[start:stop])
-            start = stop
+            part = slice(start, start + len(rows))
+            done = None if kernel is None else _encode_compiled(kernel, rows, scheme, words[part], scales[part])
+            if done is None:
+                done = _encode_block(rows, scheme, layout, words[part], scales[part])
+            not_finite |= done
+            start = part.stop
     q_weight, q_scale = (_laid_out(array.reshape(*shape[:-1], -1), layout) for array in (words, scales))
     return {"q_weight": q_weight, "q_scale": q_scale}, not_finite
 
@@ -149,6 +157,20 @@ def _encode_block(rows: np.ndarray, scheme: Scheme, layout: str, words: np.ndarr
     codes[:, rows.shape[1] :] = 0
     words[:] = pack(codes, scheme)
     return not finite
+
+
+def _encode_compiled(
+    kernel: CompiledFunction, rows: np.ndarray, scheme: Scheme, words: np.ndarray, scales: np.ndarray
+) -> bool | None:
+    """As ``_encode_block`` for rows of whole groups; None, with nothing of use filled, when a weight is NaN."""
+    codes = np.empty(rows.shape, np.uint8)
+    largest = np.empty(scales.shape, kernels.BITS[scheme.model_dtype])
+    kernel(np.ascontiguousarray(rows), codes, scales, largest, scales.size)
+    top, infinity = int(largest.max(initial=0)), kernels.INFINITY_BITS[scheme.model_dtype]
+    if top > infinity:
+        return None
+    words[:] = pack(codes, scheme)
+    return top == infinity
 
 
 def _padded_groups(rows: np.ndarray, scheme: Scheme) -> np.ndarray:

@@ -1,0 +1,198 @@
+"""Conversion speed and memory beside llama.cpp's quantizer and plain numpy: one 1.1 B parameter checkpoint, one run.
+
+    python benchmarks/convert.py --folder build/convert-bench [--quantization q4f16_1] [--rounds 3]
+
+A TinyLlama-sized float16 checkpoint is generated once into the folder (2.2 GB, and the same as GGUF for llama.cpp, when
+llama-cpp-python is installed). Every converter runs in a process of its own; the rounds take turns; medians count.
+Memory is the peak of the process less what the interpreter and its imports take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = {
+    "model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
+    "num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "torch_dtype": "float16",
+}  # fmt: skip
+GGUF_NAMES = {
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+}  # fmt: skip
+GGUF_WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+
+PEAK = """
+import json, sys, time
+def peak(): return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM"))
+def report(started, before): print(json.dumps({"seconds": time.perf_counter() - started, "bytes": peak() - before}))
+"""
+OURS = """
+from pathlib import Path
+from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
+before, started = peak(), time.perf_counter()
+convert_weight(ConvertOptions(sys.argv[1], sys.argv[3], Path(sys.argv[2])))
+report(started, before)
+"""
+LLAMA_CPP = """
+import llama_cpp, os
+params = llama_cpp.llama_model_quantize_default_params()
+params.ftype, params.nthread, params.pure = llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0, len(os.sched_getaffinity(0)), True
+before, started = peak(), time.perf_counter()
+assert llama_cpp.llama_model_quantize(sys.argv[1].encode(), sys.argv[2].encode(), params) == 0
+report(started, before)
+"""
+NUMPY = """
+from pathlib import Path
+import numpy as np, safetensors.numpy
+def quantize(w):
+    groups = w.reshape(w.shape[0], -1, 32)
+    scale = np.abs(groups).max(axis=-1) / np.float16(7)
+    codes = np.clip(np.rint(groups / scale[..., None] + np.float16(7)), 0, 14).astype(np.uint32)
+    words = codes.reshape(w.shape[0], -1, 8) << np.arange(0, 32, 4, dtype=np.uint32)
+    return np.bitwise_or.reduce(words, axis=-1), scale
+before, started = peak(), time.perf_counter()
+with safetensors.safe_open(Path(sys.argv[1]) / "model.safetensors", "np") as file, open(sys.argv[2], "wb") as out:
+    for name in file.keys():
+        value = file.get_tensor(name)
+        for array in quantize(value) if value.ndim == 2 else (value,):
+            out.write(array.tobytes())
+report(started, before)
+"""
+
+
+def shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of the checkpoint's tensors."""
+    hidden, inner = CONFIG["hidden_size"], CONFIG["intermediate_size"]
+    keys = hidden // CONFIG["num_attention_heads"] * CONFIG["num_key_value_heads"]
+    layer = {
+        "self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (keys, hidden), "self_attn.v_proj": (keys, hidden),
+        "self_attn.o_proj": (hidden, hidden), "mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner), "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,),
+    }  # fmt: skip
+    yield "model.embed_tokens.weight", (CONFIG["vocab_size"], hidden)
+    for index in range(CONFIG["num_hidden_layers"]):
+        for name, shape in layer.items():
+            yield f"model.layers.{index}.{name}.weight", shape
+    yield "model.norm.weight", (hidden,)
+    yield "lm_head.weight", (CONFIG["vocab_size"], hidden)
+
+
+def values(shape: tuple[int, ...]) -> np.ndarray:
+    """Normally distributed weights out of a pool, shifted from size to size."""
+    count = int(np.prod(shape))
+    return np.resize(np.roll(POOL, -(count % 977)), count).reshape(shape)
+
+
+POOL = (np.random.default_rng(0).standard_normal(1 << 24) * 0.02).astype(np.float16)
+
+
+def write_checkpoint(folder: Path) -> Path:
+    """The checkpoint as config.json and model.safetensors, written once."""
+    path = folder / "model.safetensors"
+    if path.exists():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    header, offset = {}, 0
+    for name, shape in shapes():
+        stop = offset + 2 * int(np.prod(shape))
+        header[name] = {"dtype": "F16", "shape": shape, "data_offsets": [offset, stop]}
+        offset = stop
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, shape in shapes():
+            file.write(values(shape).tobytes())
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+def write_gguf(path: Path) -> Path:
+    """The same tensors as an F16 GGUF, written once."""
+    if path.exists():
+        return path
+    import gguf
+
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(CONFIG["num_hidden_layers"])
+    writer.add_context_length(CONFIG["max_position_embeddings"])
+    writer.add_embedding_length(CONFIG["hidden_size"])
+    writer.add_feed_forward_length(CONFIG["intermediate_size"])
+    writer.add_head_count(CONFIG["num_attention_heads"])
+    writer.add_head_count_kv(CONFIG["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(CONFIG["rms_norm_eps"])
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    for name, shape in shapes():
+        data = values(shape)
+        writer.add_tensor(gguf_name(name), data.astype(np.float32) if data.ndim == 1 else data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def gguf_name(name: str) -> str:
+    stem = name.removesuffix(".weight")
+    if stem in GGUF_WHOLE:
+        return f"{GGUF_WHOLE[stem]}.weight"
+    _, _, index, layer = stem.split(".", 3)
+    return f"blk.{index}.{GGUF_NAMES[layer]}.weight"
+
+
+def measured(script: str, *arguments: str) -> dict[str, float]:
+    """Seconds and bytes of a converter in a fresh process."""
+    command = [sys.executable, "-c", PEAK + script, *arguments]
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--quantization", default="q4f16_1")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--skip", nargs="*", default=[], choices=["numpy", "llama.cpp"])
+    options = parser.parse_args()
+    source = write_checkpoint(options.folder / "source")
+    outputs = options.folder / "out"
+    runs = {"mlc": lambda: measured(OURS, str(source), str(outputs / "mlc"), options.quantization)}
+    if "numpy" not in options.skip:
+        runs["numpy"] = lambda: measured(NUMPY, str(source), str(outputs / "numpy.bin"))
+    if "llama.cpp" not in options.skip and find_spec("llama_cpp"):
+        file = write_gguf(options.folder / "source.gguf")
+        runs["llama.cpp"] = lambda: measured(LLAMA_CPP, str(file), str(outputs / "q4_0.gguf"))
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in runs}
+    for _ in range(options.rounds):
+        for name, run in runs.items():
+            shutil.rmtree(outputs, ignore_errors=True)
+            outputs.mkdir()
+            results[name].append(run())
+    shutil.rmtree(outputs)
+    show(results, (source / "model.safetensors").stat().st_size)
+
+
+def show(results: dict[str, list[dict[str, float]]], nbytes: int) -> None:
+    print(f"{nbytes / 1e9:.2f} GB of float16 weights, {len(os.sched_getaffinity(0))} cores")
+    medians = {name: statistics.median(run["seconds"] for run in runs) for name, runs in results.items()}
+    for name, seconds in medians.items():
+        memory, ratio = max(run["bytes"] for run in results[name]), seconds / medians["mlc"]
+        rate = nbytes / seconds / 1e6
+        print(f"{name:10} {seconds:7.2f} s {rate:8.0f} MB/s {memory / 1e6:7.0f} MB  {ratio:5.2f} x mlc's time")
+
+
+if __name__ == "__main__":
+    main()
