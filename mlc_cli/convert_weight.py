@@ -77,6 +77,10 @@ def convert_weight(
     elif dry_run:
         console.show(toolchain.report_of(toolchain.plan_conversion(options), output), as_json)
     else:
-        with console.progress(as_json) as progress:
-            result = toolchain.convert_weight(options, progress)
+        try:
+            with console.progress(as_json) as progress:
+                result = toolchain.convert_weight(options, progress)
+        except KeyboardInterrupt:
+            console.note("the same command will continue where this run stopped")
+            raise
         console.show(result, as_json)

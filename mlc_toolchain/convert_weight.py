@@ -18,7 +18,7 @@ from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, 
 from mlc_toolchain.packed_checkpoint import QUANTIZATION, open_packed
 from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.readers.base import CheckpointReader, shown
-from mlc_toolchain.source import Source, resolve_source
+from mlc_toolchain.source import Source, open_weights, resolve_source
 from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, WeightStream, relative
 from mlc_toolchain.writer import open_output, write_synced
 from model_zoo import registry
@@ -129,7 +129,7 @@ def plan_conversion(options: ConvertOptions) -> Conversion:
     source = resolve_source(options.source)
     config = source.config()
     model = describe_model(config, options.model_type, scheme)
-    reader = open_packed(_weights_source(source, options).weights(options.source_format), config, options.source)
+    reader = open_packed(_open(source, options), config, options.source)
     if options.lora_adapter:
         reader = LoraCheckpoint(reader, options.lora_adapter)
     _check_apart(reader, options.output)
@@ -262,8 +262,10 @@ class _Counter:
         )
 
 
-def _weights_source(source: Source, options: ConvertOptions) -> Source:
-    return source if options.weights == "auto" else resolve_source(options.weights)
+def _open(source: Source, options: ConvertOptions) -> CheckpointReader:
+    if options.weights == "auto":
+        return source.weights(options.source_format)
+    return open_weights(options.weights, options.source_format)
 
 
 def _check_apart(reader: CheckpointReader, output: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -119,5 +120,13 @@ def _folder_source(path: Path) -> Source:
 def _hint(text: str) -> str:
     if text.count("/") == 1 and not text.startswith((".", "/", "~")):
         return f"for a repository on Hugging Face write {HUB_PREFIX}{text}"
-    presets = sorted(path.stem for path in PRESETS.glob("*.json"))
-    return f"presets are {', '.join(presets)}" if presets else f"name a folder with a {CONFIG}, or a .gguf file"
+    near = get_close_matches(text.lower(), [path.stem for path in PRESETS.glob("*.json")], n=3, cutoff=0.5)
+    return f"presets of similar names: {', '.join(near)}" if near else f"name a folder with a {CONFIG}, or a .gguf file"
+
+
+def open_weights(text: str, source_format: str = "auto") -> CheckpointReader:
+    """The checkpoint that ``text`` names: a folder of weights without config.json will do."""
+    path = Path(text).expanduser()
+    if path.is_dir() and not list(path.glob("*.gguf")):
+        return open_checkpoint(path, source_format)
+    return resolve_source(text).weights(source_format)

@@ -254,6 +254,32 @@ def test_unknown_choices_name_what_exists(tmp_path):
         plan_conversion(options(tmp_path, source_format="tar"))
 
 
+def test_a_preset_takes_its_weights_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("mlc_toolchain.source.PRESETS", tmp_path)
+    (tmp_path / "tiny-test.json").write_bytes((SOURCE / "config.json").read_bytes())
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "model.safetensors").symlink_to(SOURCE / "model.safetensors")
+    with pytest.raises(UsageError, match="preset tiny-test has a config and no weights"):
+        convert_weight(options(tmp_path / "out", source="tiny-test"))
+    convert_weight(options(tmp_path / "out", source="tiny-test", weights=str(tmp_path / "weights")))
+    convert_weight(options(tmp_path / "expected"))
+    assert (tmp_path / "out" / "params_shard_0.bin").read_bytes() == (
+        tmp_path / "expected" / "params_shard_0.bin"
+    ).read_bytes()
+    with pytest.raises(UsageError) as caught:
+        convert_weight(options(tmp_path / "out", source="tiny-tset"))
+    assert caught.value.hint == "presets of similar names: tiny-test"
+
+
+def test_an_interrupted_run_says_how_to_continue(tmp_path, monkeypatch, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mlc_toolchain.writer.OutputWriter.write", interrupt)
+    assert main(["convert_weight", str(SOURCE), "--quantization", "q4f16_1", "-o", str(tmp_path / "out")]) == 130
+    assert "the same command will continue where this run stopped" in capsys.readouterr().err
+
+
 def test_the_mapping_is_printed(tmp_path):
     arguments = [str(SOURCE), "--quantization", "q4f16", "-o", str(tmp_path), "--show-mapping"]
     lines = CliRunner().invoke(command, arguments).stdout.splitlines()
