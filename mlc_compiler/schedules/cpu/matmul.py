@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ...ir.expr import Var
+from ...ir.expr import BinaryOp, IntImm, Var
 from ...ir.visitor import walk
 from ...target import Target
-from ...tir.nodes import Buffer, BufferLoad, PrimFunc
+from ...tir.nodes import Block, Buffer, BufferLoad, PrimFunc
 from ...tir.schedule import Schedule
 from ..rule import Blocks, MatmulBlock, Rule, analyse, constant_extent, largest_divisor, match_matmul
 
 UNROLLED_REDUCTION = 8
+MAX_FACTORED_HEIGHT = 4  # tiles so low that dequantization is not shared by many rows: scales leave the inner sum
 ROW_TILES_WIDE = (12, 4, 1)  # 32 registers: 12 rows x 2 vectors of accumulators
 ROW_TILES_NARROW = (4, 1)  # 16 registers: 4 rows x 2 vectors
 
@@ -102,21 +103,63 @@ def _static_heights(extent: int, heights: tuple[int, ...]) -> tuple[tuple[int, .
 
 
 def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, columns: int) -> Var:
-    _, column, reduction = s.get_loops(product)
-    depth = largest_divisor(constant_extent(s.block(product).iter_vars[-1].extent) or 1, UNROLLED_REDUCTION)
+    """One tile height: columns over the team, row tiles, then the reduction over accumulators in registers."""
+    group = _quantization_group(s.block(product)) if height <= MAX_FACTORED_HEIGHT else None
+    partial = s.factor_reduction(product, group) if group else None
+    row, column, reduction = s.get_loops(product)
     row_tile, row_in = s.split(row, [None, height])
     column_tile, lane = s.split(column, [None, columns])
-    step, k = s.split(reduction, [None, depth])
-    s.reorder(column_tile, row_tile, step, k, row_in, lane)
+    step = reduction if partial else _split_depth(s, reduction)
+    inner = [] if partial else [s.get_loops(product)[-1]]
+    s.reorder(column_tile, row_tile, step, *inner, row_in, lane)
     s.reverse_compute_at(last, row_tile)
-    init = s.decompose_reduction(product, step)
-    s.unroll(k)
-    s.unroll(row_in)
-    s.vectorize(lane)
-    for block in (init, last):
-        *unrolled, vector = s.get_loops(block)[2:]
-        for loop in unrolled:
-            s.unroll(loop)
-        s.vectorize(vector)
+    _registers(s, product, step)
+    for loop in inner:
+        s.unroll(loop)
+    if partial:
+        s.compute_at(partial, step)
+        *rows, columns_loop, position = s.get_loops(partial)[3:]
+        outer, unrolled = s.split(position, [None, UNROLLED_REDUCTION])
+        s.reorder(outer, unrolled, *rows, columns_loop)
+        _registers(s, partial, outer)
+        s.unroll(unrolled)
+    _lanes(s, last, skip=2)
     s.parallel(column_tile)
     return column_tile
+
+
+def _split_depth(s: Schedule, reduction: Var) -> Var:
+    depth = largest_divisor(s.extent(reduction), UNROLLED_REDUCTION)
+    step, _ = s.split(reduction, [None, depth])
+    return step
+
+
+def _registers(s: Schedule, block: str, step: Var) -> None:
+    """Initialise a reduction's accumulators before ``step``; rows written out, columns as SIMD lanes."""
+    depth = [v is step for v in s.get_loops(block)].index(True)
+    init = s.decompose_reduction(block, step)
+    _lanes(s, init, skip=depth)
+    update = f"{block}_update"
+    _lanes(s, update, skip=len(s.get_loops(update)) - len(s.get_loops(init)) + depth)
+
+
+def _lanes(s: Schedule, block: str, skip: int) -> None:
+    *unrolled, vector = s.get_loops(block)[skip:]
+    for loop in unrolled:
+        s.unroll(loop)
+    s.vectorize(vector)
+
+
+def _quantization_group(block: Block) -> int | None:
+    """How many successive weights share a scale: the largest divisor by which loads index the reduction, if any."""
+    reduction = block.iter_vars[-1]
+    extent = constant_extent(reduction.extent) or 0
+    divisors = {
+        n.b.value
+        for load in walk(block.body)
+        if isinstance(load, BufferLoad)
+        for n in walk(load.indices)
+        if isinstance(n, BinaryOp) and n.op == "//" and n.a is reduction.var and isinstance(n.b, IntImm)
+    }
+    whole = [d for d in divisors if extent % d == 0 and d % UNROLLED_REDUCTION == 0]
+    return max(whole, default=None)

@@ -12,6 +12,7 @@ from ...ir.expr import ExprLike, IntImm, Var
 from ..intrinsics import find as find_intrinsic
 from ..nodes import THREAD, Block, Buffer, PrimFunc
 from . import blocks, loops
+from .factor import factor_reduction
 from .tensorize import tensorize
 from .tree import block_names, block_path, consumers, find_block, find_loop, loops_above, producers
 
@@ -150,6 +151,12 @@ class Schedule:
         self.func, init = blocks.decompose_reduction(self.func, block, loop)
         self._note("decompose_reduction", block, loop)
         return init
+
+    def factor_reduction(self, block: str, group: int) -> str:
+        """Sum each group of a reduction first, factors that are constant within a group outside; see ``factor.py``."""
+        self.func, inner = factor_reduction(self.func, block, group)
+        self._note("factor_reduction", block, group)
+        return inner
 
     def tensorize(self, loop: Var, intrinsic: str) -> None:
         """Replace the nest from ``loop`` inwards by a hardware instruction of the table in ``tir/intrinsics.py``."""
