@@ -18,7 +18,7 @@ import numpy as np
 
 from quantization import kernels
 from quantization.jit import CompiledFunction
-from quantization.scale_search import search
+from quantization.scale_search import LARGEST_LEVELS, search
 from quantization.schemes import Scheme
 
 BLOCK_ELEMENTS = 1 << 17
@@ -165,7 +165,8 @@ def _encode_compiled(
     """As ``_encode_block`` for rows of whole groups; None, with nothing of use filled, when a weight is NaN."""
     codes = np.empty(rows.shape, np.uint8)
     largest = np.empty(scales.shape, kernels.BITS[scheme.model_dtype])
-    kernel(np.ascontiguousarray(rows), codes, scales, largest, scales.size)
+    tried = (LARGEST_LEVELS,) if scheme.search else ()
+    kernel(np.ascontiguousarray(rows), codes, scales, largest, *tried, scales.size)
     top, infinity = int(largest.max(initial=0)), kernels.INFINITY_BITS[scheme.model_dtype]
     if top > infinity:
         return None

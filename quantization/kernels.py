@@ -17,6 +17,7 @@ from mlc_compiler.target import target
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_errors import UnsupportedError
 from quantization.jit import CompiledFunction
+from quantization.scale_search import LARGEST_LEVELS
 from quantization.schemes import Scheme
 
 LANES = (16, 8)
@@ -25,15 +26,18 @@ INFINITY_BITS = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000}
 BITS = {"float16": "uint16", "bfloat16": "uint16", "float32": "uint32"}
 SIGN_LESS = {"uint16": 0x7FFF, "uint32": 0x7FFFFFFF}
 ROUNDING = 2.0**23  # added to a small float32, it leaves the nearest integer in the lowest bits
+SIGNED_ROUNDING = 1.5 * 2.0**23  # added and taken away again, it rounds to the nearest integer
+NOTHING = -3.0e38
 _compiling = threading.Lock()
 
 
 def encode_kernel(scheme: Scheme, source: str, layout: str) -> CompiledFunction | None:
     """A function (weights [n, group], codes uint8 [n, group], scales [n], bits of the largest magnitudes [n], n).
 
-    source: dtype of the weights. None where there is no kernel: searched scales, other dtypes, an unknown CPU.
+    source: dtype of the weights. None where there is no kernel: other dtypes, an unknown CPU. Of a scheme with searched
+    scales the function takes the float32 array LARGEST_LEVELS after these buffers.
     """
-    if scheme.kind != "group" or scheme.search or source not in SOURCES:
+    if scheme.kind != "group" or source not in SOURCES:
         return None
     with _compiling:
         return _compiled(scheme, source, scheme.model_dtype == "bfloat16" and layout == "KN")
@@ -42,7 +46,8 @@ def encode_kernel(scheme: Scheme, source: str, layout: str) -> CompiledFunction 
 @cache
 def _compiled(scheme: Scheme, source: str, unrounded: bool) -> CompiledFunction | None:
     try:
-        return CompiledFunction(_encode(scheme, source, unrounded), target("cpu"))
+        func = _search(scheme, source) if scheme.search else _encode(scheme, source, unrounded)
+        return CompiledFunction(func, target("cpu"))
     except UnsupportedError:
         return None
 
@@ -91,5 +96,95 @@ def _encode(scheme: Scheme, source: str, unrounded: bool) -> PrimFunc:
                     codes[g, chunk * lanes + lane] = T.Cast(
                         "uint8", T.reinterpret("uint32", code + T.float32(ROUNDING))
                     )
+
+    return encode
+
+
+def _search(scheme: Scheme, source: str) -> PrimFunc:
+    """As ``scale_search.search``. try 0 divides by the plain scale, the last one by the best scale so far."""
+    group, tries = scheme.group, len(LARGEST_LEVELS) + 2
+    lowest, highest, zero_point = -scheme.zero_point, scheme.max_code - scheme.zero_point, scheme.zero_point
+    half = group // 2
+
+    @T.prim_func(private=True)
+    def encode(
+        var_weights: T.handle, var_codes: T.handle, var_scales: T.handle, var_largest: T.handle, var_tried: T.handle
+    ):
+        T.func_attr({"tir.noalias": True})
+        n = T.int64()
+        weights = T.match_buffer(var_weights, (n, group), source)
+        codes = T.match_buffer(var_codes, (n, group), "uint8")
+        scales = T.match_buffer(var_scales, (n,), "float16")
+        largest = T.match_buffer(var_largest, (n,), "uint16")
+        tried = T.match_buffer(var_tried, (tries - 2,), "float32")
+        wide = T.alloc_buffer((group,), "float32", scope="local")
+        top = T.alloc_buffer((half,), "float32", scope="local")
+        bottom = T.alloc_buffer((half,), "float32", scope="local")
+        level = T.alloc_buffer((group,), "float32", scope="local")
+        products = T.alloc_buffer((half,), "float32", scope="local")
+        squares = T.alloc_buffer((half,), "float32", scope="local")
+        divisor = T.alloc_buffer((2,), "float32", scope="local")
+        scale = T.alloc_buffer((2,), "float32", scope="local")
+        gain = T.alloc_buffer((2,), "float32", scope="local")
+        for g in range(n):
+            for lane in T.vectorized(group):
+                wide[lane] = T.Cast("float32", T.Cast("float16", weights[g, lane]))
+            for lane in T.vectorized(half):
+                top[lane] = T.max(wide[lane], wide[lane + half])
+                bottom[lane] = T.min(wide[lane], wide[lane + half])
+            for lane in T.vectorized(8):
+                top[lane] = T.max(top[lane], top[lane + 8])
+                bottom[lane] = T.min(bottom[lane], bottom[lane + 8])
+            for lane in T.vectorized(4):
+                top[lane] = T.max(top[lane], top[lane + 4])
+                bottom[lane] = T.min(bottom[lane], bottom[lane + 4])
+            for lane in T.vectorized(2):
+                top[lane] = T.max(top[lane], top[lane + 2])
+                bottom[lane] = T.min(bottom[lane], bottom[lane + 2])
+            top[0] = T.max(top[0], top[1])
+            bottom[0] = T.min(bottom[0], bottom[1])
+            top[1] = T.max(top[0], T.float32(0) - bottom[0])
+            bottom[1] = T.Select(top[0] == top[1], top[1], T.float32(0) - top[1])
+            largest[g] = T.reinterpret("uint16", T.Cast("float16", top[1]))
+            gain[0] = T.float32(NOTHING)
+            scale[0] = T.float32(0)
+            divisor[0] = T.float32(0)
+            for t in range(tries):
+                divisor[1] = scale[0]
+                if t == 0:
+                    divisor[1] = top[1] / T.float32(zero_point)
+                if (t > 0) and (t < tries - 1):
+                    divisor[1] = bottom[1] / tried[t - 1]
+                divisor[1] = T.Cast("float32", T.Cast("float16", divisor[1]))
+                for lane in T.vectorized(group):
+                    quotient = T.min(T.max(wide[lane] / divisor[1], T.float32(lowest)), T.float32(highest))
+                    level[lane] = (quotient + T.float32(SIGNED_ROUNDING)) - T.float32(SIGNED_ROUNDING)
+                for lane in T.vectorized(half):
+                    products[lane] = wide[lane] * level[lane] + wide[lane + half] * level[lane + half]
+                    squares[lane] = level[lane] * level[lane] + level[lane + half] * level[lane + half]
+                for lane in T.vectorized(8):
+                    products[lane] = products[lane] + products[lane + 8]
+                    squares[lane] = squares[lane] + squares[lane + 8]
+                for lane in T.vectorized(4):
+                    products[lane] = products[lane] + products[lane + 4]
+                    squares[lane] = squares[lane] + squares[lane + 4]
+                for lane in T.vectorized(2):
+                    products[lane] = products[lane] + products[lane + 2]
+                    squares[lane] = squares[lane] + squares[lane + 2]
+                products[0] = products[0] + products[1]
+                squares[0] = squares[0] + squares[1]
+                scale[1] = divisor[1]
+                if t > 0:
+                    scale[1] = T.Cast("float32", T.Cast("float16", products[0] / squares[0]))
+                gain[1] = scale[1] * (T.float32(2) * products[0] - scale[1] * squares[0])
+                if gain[1] > gain[0]:
+                    gain[0] = gain[1]
+                    scale[0] = scale[1]
+                    divisor[0] = divisor[1]
+            scales[g] = T.Cast("float16", scale[0])
+            for lane in T.vectorized(group):
+                quotient = T.min(T.max(wide[lane] / divisor[0], T.float32(lowest)), T.float32(highest))
+                code = (quotient + T.float32(SIGNED_ROUNDING)) - T.float32(SIGNED_ROUNDING) + T.float32(zero_point)
+                codes[g, lane] = T.Cast("uint8", code)
 
     return encode
