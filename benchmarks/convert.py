@@ -12,17 +12,25 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+from machine_limits import Limits, measure_limits
+
+from mlc_cli import console
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = Path(__file__).resolve().parent / "results"
+PACKAGES = ("numpy", "llvmlite", "llama-cpp-python")
 CONFIG = {
     "model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
     "num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 2048,
@@ -160,38 +168,97 @@ def measured(script: str, *arguments: str) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@dataclass(frozen=True)
+class Speed:
+    """Medians over the rounds; peak_bytes is the largest. ratio: time in relation to ours."""
+
+    converter: str
+    seconds: float
+    bytes_per_s: float
+    share_of_bandwidth: float
+    peak_bytes: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Result:
+    quantization: str
+    source_bytes: int
+    machine: str
+    versions: dict[str, str]
+    limits: Limits
+    speeds: list[Speed]
+
+
+def run(folder: Path, quantization: str, rounds: int, skip: Sequence[str]) -> Result:
+    """Every converter ``rounds`` times, in turns, and the machine's limits after them."""
+    source, outputs = write_checkpoint(folder / "source"), folder / "out"
+    runs = {"mlc": lambda: measured(OURS, str(source), str(outputs / "mlc"), quantization)}
+    if "numpy" not in skip:
+        runs["numpy"] = lambda: measured(NUMPY, str(source), str(outputs / "numpy.bin"))
+    if "llama.cpp" not in skip and find_spec("llama_cpp"):
+        file = write_gguf(folder / "source.gguf")
+        runs["llama.cpp Q4_0"] = lambda: measured(LLAMA_CPP, str(file), str(outputs / "q4_0.gguf"))
+    samples: dict[str, list[dict[str, float]]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, convert in runs.items():
+            shutil.rmtree(outputs, ignore_errors=True)
+            outputs.mkdir()
+            samples[name].append(convert())
+    shutil.rmtree(outputs)
+    nbytes = (source / "model.safetensors").stat().st_size
+    limits = measure_limits(len(os.sched_getaffinity(0)))
+    machine = f"{platform.processor() or platform.machine()}, {platform.system()}"
+    installed = {name for names in metadata.packages_distributions().values() for name in names}
+    versions = {name: metadata.version(name) for name in PACKAGES if name in installed}
+    return Result(quantization, nbytes, machine, versions, limits, speeds(samples, nbytes, limits))
+
+
+def speeds(samples: dict[str, list[dict[str, float]]], nbytes: int, limits: Limits) -> list[Speed]:
+    medians = {name: statistics.median(sample["seconds"] for sample in taken) for name, taken in samples.items()}
+    return [
+        Speed(
+            converter=name,
+            seconds=seconds,
+            bytes_per_s=nbytes / seconds,
+            share_of_bandwidth=nbytes / seconds / limits.read_bytes_per_s,
+            peak_bytes=max(sample["bytes"] for sample in samples[name]),
+            ratio=seconds / medians["mlc"],
+        )
+        for name, seconds in medians.items()
+    ]
+
+
+def show(result: Result) -> None:
+    console.note(f"{result.source_bytes / 1e9:.2f} GB of float16 weights, {result.limits.threads} cores")
+    rows = [
+        [
+            s.converter,
+            f"{s.seconds:.2f}",
+            f"{s.bytes_per_s / 1e6:.0f}",
+            f"{s.share_of_bandwidth:.0%}",
+            f"{s.peak_bytes / 1e6:.0f}",
+            f"{s.ratio:.2f}",
+        ]
+        for s in result.speeds
+    ]
+    console.table(["converter", "s", "MB/s", "of bandwidth", "peak MB", "x our time"], rows)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, required=True, help="for the generated checkpoint and the outputs")
     parser.add_argument("--quantization", default="q4f16_1")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--skip", nargs="*", default=[], choices=["numpy", "llama.cpp"])
-    options = parser.parse_args()
-    source = write_checkpoint(options.folder / "source")
-    outputs = options.folder / "out"
-    runs = {"mlc": lambda: measured(OURS, str(source), str(outputs / "mlc"), options.quantization)}
-    if "numpy" not in options.skip:
-        runs["numpy"] = lambda: measured(NUMPY, str(source), str(outputs / "numpy.bin"))
-    if "llama.cpp" not in options.skip and find_spec("llama_cpp"):
-        file = write_gguf(options.folder / "source.gguf")
-        runs["llama.cpp"] = lambda: measured(LLAMA_CPP, str(file), str(outputs / "q4_0.gguf"))
-    results: dict[str, list[dict[str, float]]] = {name: [] for name in runs}
-    for _ in range(options.rounds):
-        for name, run in runs.items():
-            shutil.rmtree(outputs, ignore_errors=True)
-            outputs.mkdir()
-            results[name].append(run())
-    shutil.rmtree(outputs)
-    show(results, (source / "model.safetensors").stat().st_size)
+    parser.add_argument("--output", type=Path, help="where the JSON goes (default: benchmarks/results/)")
+    args = parser.parse_args()
 
-
-def show(results: dict[str, list[dict[str, float]]], nbytes: int) -> None:
-    print(f"{nbytes / 1e9:.2f} GB of float16 weights, {len(os.sched_getaffinity(0))} cores")
-    medians = {name: statistics.median(run["seconds"] for run in runs) for name, runs in results.items()}
-    for name, seconds in medians.items():
-        memory, ratio = max(run["bytes"] for run in results[name]), seconds / medians["mlc"]
-        rate = nbytes / seconds / 1e6
-        print(f"{name:10} {seconds:7.2f} s {rate:8.0f} MB/s {memory / 1e6:7.0f} MB  {ratio:5.2f} x mlc's time")
+    result = run(args.folder, args.quantization, args.rounds, args.skip)
+    show(result)
+    output = args.output or RESULTS / f"convert-{result.quantization}.json"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(console.to_json(result) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from mlc_toolchain.packed_checkpoint import QUANTIZATION, open_packed
 from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.readers.base import CheckpointReader, shown
 from mlc_toolchain.source import Source, open_weights, resolve_source
-from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, WeightStream, relative
+from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, WeightStream, relative, usable_cores
 from mlc_toolchain.writer import open_output, write_synced
 from model_zoo import registry
 from model_zoo.weight_map import Production, Shape, WeightMap, WeightPlan
@@ -76,8 +76,12 @@ class Conversion:
 
     @property
     def peak_bytes(self) -> int:
-        """Memory that the largest parameter takes with its sources."""
-        return max((_task_bytes(task, self.reader) for task in self.tasks), default=0)
+        """An estimate of the memory for the parameters that are being worked on or wait to be written."""
+        outputs = [task.nbytes for task in self.tasks]
+        sources = [_source_bytes(task, self.reader) for task in self.tasks]
+        workers = usable_cores()
+        starts = range(max(1, len(self.tasks) - workers - 1))
+        return max(sum(outputs[i : i + workers + 2]) + sum(sources[i : i + workers]) for i in starts)
 
     def job(self) -> str:
         """Equal for conversions that write the same bytes from the same, unchanged files."""
@@ -89,7 +93,7 @@ class Conversion:
 
 @dataclass(frozen=True)
 class ConvertReport:
-    """What a conversion wrote, or with dry_run would write. peak_bytes: memory for its largest parameter.
+    """What a conversion wrote, or with dry_run would write. peak_bytes: estimated memory beyond the interpreter's.
 
     relative_error: |w - w'| / |w| over the quantized parameters, when it was measured.
     """
@@ -294,9 +298,8 @@ def _check_copies(conversion: Conversion) -> None:
             )
 
 
-def _task_bytes(task: ParameterTask, reader: CheckpointReader) -> int:
-    sources = [reader.info(name) for name in task.production.value.sources()]
-    return task.nbytes + sum(info.nbytes for info in sources)
+def _source_bytes(task: ParameterTask, reader: CheckpointReader) -> int:
+    return sum(reader.info(name).nbytes for name in task.production.value.sources())
 
 
 def _model_type(config: Mapping[str, Any]) -> str:

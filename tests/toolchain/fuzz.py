@@ -29,6 +29,8 @@ import torch
 from mlc_errors import MLCError
 from mlc_toolchain.convert_weight import describe_model, plan_weights
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
+from mlc_toolchain.lora import LoraCheckpoint
+from mlc_toolchain.packed_checkpoint import open_packed
 from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.readers.checkpoint import open_checkpoint
 from mlc_toolchain.readers.gguf import GGUFReader
@@ -36,6 +38,7 @@ from mlc_toolchain.readers.safetensors import SafetensorsReader
 from mlc_toolchain.readers.torch_bin import TorchReader
 from mlc_toolchain.source import FolderSource
 from quantization.schemes import get_scheme
+from tests.toolchain import packing
 
 GUARD_SECONDS = 10
 MEMORY_BYTES = 512 << 20
@@ -250,6 +253,60 @@ class Config(Target):
         plan_weights(describe_model(FolderSource(self.folder).config(), "auto", scheme), scheme, self.weights)
 
 
+class Packed(Safetensors):
+    """A GPTQ layer: its quantization_config or the header of its file is damaged."""
+
+    def __init__(self, folder):
+        Target.__init__(self, folder)
+        parts = packing.random_codes(np.random.default_rng(0), 32, 64, 32, 4)
+        tensors = packing.gptq_tensors("layer", *parts, 4, np.arange(64) // 32)
+        self.example = safetensors.numpy.save(tensors)
+        length = int.from_bytes(self.example[:8], "little")
+        self.header, self.data = json.loads(self.example[8 : 8 + length]), self.example[8 + length :]
+        self.told = {"quant_method": "gptq", "bits": 4, "group_size": 32, "checkpoint_format": "gptq"}
+
+    def mutated(self, rng):
+        told = self.told if rng.random() < 0.5 else mutate_json(self.told, rng)
+        file = super().mutated(rng) if told is self.told else self.example
+        return json.dumps(told).encode() + b"\n" + file
+
+    def check(self, data):
+        told, _, file = data.partition(b"\n")
+        path = self.folder / "model.safetensors"
+        path.write_bytes(file)
+        config = {"quantization_config": json.loads(told)}
+        reader = open_packed(SafetensorsReader(path), config, "config.json")
+        read_everything(reader)
+        for name in reader.names():
+            reader.group_levels(name)
+
+
+class Adapter(Target):
+    """A LoRA adapter: its adapter_config.json or the header of its file is damaged."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        safetensors.numpy.save_file({"model.a.weight": np.ones((6, 4), np.float16)}, folder / "model.safetensors")
+        pair = {"a.lora_A.weight": np.ones((2, 4), np.float32), "a.lora_B.weight": np.ones((6, 2), np.float32)}
+        self.file = safetensors.numpy.save({f"base_model.model.model.{name}": value for name, value in pair.items()})
+        length = int.from_bytes(self.file[:8], "little")
+        self.header, self.data = json.loads(self.file[8 : 8 + length]), self.file[8 + length :]
+        self.config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "fan_in_fan_out": False, "use_rslora": False}
+
+    def mutated(self, rng):
+        if rng.random() < 0.5:
+            return dumped(mutate_json(self.config, rng), rng).replace(b"\n", b" ") + b"\n" + self.file
+        text = dumped(mutate_json(self.header, rng), rng)
+        return json.dumps(self.config).encode() + b"\n" + len(text).to_bytes(8, "little") + text + self.data
+
+    def check(self, data):
+        config, _, file = data.partition(b"\n")
+        (self.folder / "adapter_config.json").write_bytes(config)
+        (self.folder / "adapter_model.safetensors").write_bytes(file)
+        with np.errstate(all="ignore"):
+            read_everything(LoraCheckpoint(SafetensorsReader(self.folder / "model.safetensors"), self.folder))
+
+
 TARGETS: dict[str, Callable[[Path], Target]] = {
     "safetensors": Safetensors,
     "gguf": GGUF,
@@ -258,6 +315,8 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "pickle": Pickle,
     "index": Index,
     "config": Config,
+    "packed": Packed,
+    "adapter": Adapter,
 }
 
 

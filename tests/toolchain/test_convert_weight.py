@@ -151,11 +151,13 @@ def test_files_have_the_permissions_of_the_umask(tmp_path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~old
 
 
-def test_two_runs_write_the_same_bytes(tmp_path):
-    for name in ("one", "two"):
-        convert_weight(options(tmp_path / name))
-    for path in (tmp_path / "one").iterdir():
-        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+def test_any_number_of_threads_writes_the_same_bytes(tmp_path, monkeypatch):
+    for threads in (1, 2, 7):
+        monkeypatch.setattr("mlc_toolchain.weight_stream.usable_cores", lambda threads=threads: threads)
+        convert_weight(options(tmp_path / str(threads)))
+    for path in (tmp_path / "1").iterdir():
+        assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes()
+        assert path.read_bytes() == (tmp_path / "7" / path.name).read_bytes()
 
 
 def test_the_report_has_an_error_for_every_parameter(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.toolchain.fuzz import TARGETS
 
 ROOT = Path(__file__).parents[2]
-COUNT = 10_500
+COUNT = 10_800
 
 
 def test_damaged_inputs_are_refused_or_read_within_bounds(tmp_path):
