@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import statistics
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +18,19 @@ import numpy as np
 from mlc_errors import MLCError, UnsupportedError
 from mlc_runtime.arrays import aligned_empty, dtype_of, to_tensor, tvm_ffi
 from mlc_runtime.host import default_num_threads, host_machine, missing_cpu_flags
-from mlc_runtime.metadata import FunctionSpec, TensorSpec, function_specs, read_library_header
+from mlc_runtime.metadata import (
+    Arguments,
+    FunctionSpec,
+    Result,
+    ScalarSpec,
+    TensorSpec,
+    function_specs,
+    read_library_header,
+)
 from mlc_runtime.shapes import evaluate, matches, solve
 
 RawFunction = Callable[..., Any]
+MAX_THREADS = 256
 
 
 class ArgumentError(MLCError, ValueError):
@@ -105,8 +115,8 @@ class Context:
 
     def __init__(self, library: Library, num_threads: int | None = None):
         self.num_threads = default_num_threads() if num_threads is None else num_threads
-        if not 1 <= self.num_threads <= 1024:
-            raise ArgumentError(f"number of threads is {self.num_threads}; expected 1 to 1024")
+        if not 1 <= self.num_threads <= MAX_THREADS:
+            raise ArgumentError(f"number of threads is {self.num_threads}; expected 1 to {MAX_THREADS}")
         self._handle: int = library.raw("context_create")(self.num_threads)
         self._finalizer = weakref.finalize(self, library.raw("context_destroy"), self._handle)
 
@@ -149,30 +159,72 @@ class Function:
         self.spec = spec
         self._library = library
 
-    def __call__(self, *args: object) -> np.ndarray | tuple[np.ndarray, ...]:
-        """The result for inputs in the order of ``spec.inputs``: one array, or a tuple when there are several."""
+    def __call__(self, *args: object) -> object:
+        """The result for the function's arguments.
+
+        Tensors are arrays of any library that speaks DLPack, tuples of tensors are tuples or lists. Gives a numpy array
+        or a (nested) tuple of them; an argument that the function wrote into and returns is given back itself. None
+        for a tensor function, which writes its results into its last arguments.
+        Raises ArgumentError for arguments that do not fit, and what a registered function raised.
+        """
         call, operands, outputs = self.bind(*args)
         call(*operands)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        if self.spec.result is None:
+            return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return pack_result(self.spec.result, flatten_arguments(self.spec, args), outputs)
 
     def bind(self, *args: object) -> tuple[RawFunction, tuple, list[np.ndarray]]:
         """The raw function, its operands (context, inputs, outputs) and the outputs, ready to be called repeatedly."""
-        tensors, sizes = check_arguments(self.spec, args)
+        operands, sizes = check_arguments(self.spec, flatten_arguments(self.spec, args))
         outputs = [allocate(spec, sizes) for spec in self.spec.outputs]
-        operands = (self._library.context.handle, *tensors, *map(to_tensor, outputs))
-        return self._library.raw(self.spec.name), operands, outputs
+        full = (self._library.context.handle, *operands, *map(to_tensor, outputs))
+        return self._library.raw(self.spec.name), full, outputs
 
 
-def check_arguments(spec: FunctionSpec, args: tuple) -> tuple[list[tvm_ffi.Tensor], dict[str, int]]:
-    """The arguments as tensors, and the symbolic sizes that their shapes imply. Raises ArgumentError."""
+def check_arguments(spec: FunctionSpec, args: tuple) -> tuple[list[object], dict[str, int]]:
+    """The flat arguments as tensors and numbers, and the symbolic sizes that they imply. Raises ArgumentError."""
     if len(args) != len(spec.inputs):
         names = ", ".join(t.name for t in spec.inputs)
         raise ArgumentError(f"{spec.name} got {len(args)} arguments; expected {len(spec.inputs)} ({names})")
-    tensors = [_tensor(spec.name, t, arg) for t, arg in zip(spec.inputs, args, strict=True)]
-    sizes = solve([t.shape for t in spec.inputs], [tuple(x.shape) for x in tensors])
-    for expected, tensor in zip(spec.inputs, tensors, strict=True):
+    operands = [_operand(spec.name, s, arg) for s, arg in zip(spec.inputs, args, strict=True)]
+    pairs = list(zip(spec.inputs, operands, strict=True))
+    sizes = {s.size: int(x) for s, x in pairs if isinstance(s, ScalarSpec) and s.size is not None}
+    tensors = [(s, x) for s, x in pairs if isinstance(s, TensorSpec)]
+    sizes = solve([s.shape for s, _ in tensors], [tuple(x.shape) for _, x in tensors], sizes)
+    for expected, tensor in tensors:
         _check(spec.name, expected, tensor, sizes)
-    return tensors, sizes
+    return operands, sizes
+
+
+def flatten_arguments(spec: FunctionSpec, args: tuple) -> tuple:
+    """The arguments with tuples replaced by their fields. Raises ArgumentError for a tuple of another length."""
+    if spec.arguments is None:
+        return args
+    if len(args) != len(spec.arguments):
+        raise ArgumentError(f"{spec.name} got {len(args)} arguments; expected {len(spec.arguments)}")
+    flat: dict[int, object] = {}
+    for i, (place, arg) in enumerate(zip(spec.arguments, args, strict=True)):
+        _flatten(f"{spec.name}: argument {i}", place, arg, flat)
+    return tuple(flat[i] for i in range(len(flat)))
+
+
+def _flatten(what: str, place: Arguments, arg: object, flat: dict[int, object]) -> None:
+    if isinstance(place, int):
+        flat[place] = arg
+        return
+    if not isinstance(arg, Sequence) or isinstance(arg, str | bytes):
+        raise ArgumentError(f"{what} is {type(arg).__name__}; expected a tuple of {len(place)}")
+    if len(arg) != len(place):
+        raise ArgumentError(f"{what} has {len(arg)} fields; expected {len(place)}")
+    for i, (inner, field) in enumerate(zip(place, arg, strict=True)):
+        _flatten(f"{what}[{i}]", inner, field, flat)
+
+
+def pack_result(result: Result, args: Sequence[object], outputs: Sequence[np.ndarray]) -> object:
+    """A function's result from its flat arguments and outputs."""
+    if isinstance(result, list):
+        return tuple(pack_result(r, args, outputs) for r in result)
+    return args[result["input"]] if "input" in result else outputs[result["output"]]
 
 
 def allocate(spec: TensorSpec, sizes: dict[str, int]) -> np.ndarray:
@@ -186,14 +238,32 @@ def allocate(spec: TensorSpec, sizes: dict[str, int]) -> np.ndarray:
     return aligned_empty(shape, dtype_of(spec.dtype))
 
 
+def _operand(function: str, spec: TensorSpec | ScalarSpec, arg: object) -> object:
+    if isinstance(spec, ScalarSpec):
+        return _scalar(function, spec, arg)
+    return arg if isinstance(arg, tvm_ffi.Tensor) else _tensor(function, spec, arg)
+
+
 def _tensor(function: str, spec: TensorSpec, arg: object) -> tvm_ffi.Tensor:
-    if isinstance(arg, tvm_ffi.Tensor):
-        return arg
+    if spec.written and isinstance(arg, np.ndarray) and not arg.flags.writeable:
+        raise ArgumentError(f"{_name(function, spec)} is read-only; the function writes into it")
     try:
         return to_tensor(arg) if isinstance(arg, np.ndarray) else tvm_ffi.from_dlpack(arg)
-    except (TypeError, BufferError, ValueError, RuntimeError) as e:
-        got = f"{type(arg).__name__} ({str(e).splitlines()[0]})"
+    except Exception as e:  # an object's own __dlpack__ may raise anything
+        reason = (str(e).splitlines() or [type(e).__name__])[0]
+        got = f"{type(arg).__name__} ({reason})"
         raise ArgumentError(f"{_name(function, spec)} is {got}; expected an array {spec}") from None
+
+
+def _scalar(function: str, spec: ScalarSpec, arg: object) -> int | float:
+    kind = float if spec.dtype.startswith("float") else int
+    try:
+        number = float(arg) if kind is float else operator.index(arg)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentError(f"{_name(function, spec)} is {type(arg).__name__}; expected a number, {spec}") from None
+    if kind is int and not -(1 << 63) <= number < 1 << 63:
+        raise ArgumentError(f"{_name(function, spec)} is {number}; expected a number that fits {spec}")
+    return number
 
 
 def _check(function: str, spec: TensorSpec, tensor: tvm_ffi.Tensor, sizes: dict[str, int]) -> None:
@@ -216,7 +286,7 @@ def _check(function: str, spec: TensorSpec, tensor: tvm_ffi.Tensor, sizes: dict[
     raise ArgumentError(f"{_name(function, spec)} {problem}; expected a contiguous, aligned array {spec} on the CPU")
 
 
-def _name(function: str, spec: TensorSpec) -> str:
+def _name(function: str, spec: TensorSpec | ScalarSpec) -> str:
     return f"{function}: argument {spec.name!r}"
 
 

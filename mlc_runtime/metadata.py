@@ -19,22 +19,47 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An argument or result. A size is a number, a symbolic size's name, or an expression such as ``n * 2 + 1``."""
+    """An argument or result. A size is a number, a symbolic size's name, or an expression such as ``n * 2 + 1``.
+
+    written: the function writes into this argument.
+    """
 
     name: str
     shape: tuple[int | str, ...]
     dtype: str
+    written: bool = False
 
     def __str__(self) -> str:
         return f"{self.dtype} [{', '.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True)
-class FunctionSpec:
+class ScalarSpec:
+    """A number as an argument; ``size`` is the symbolic size that it is the value of."""
+
     name: str
-    inputs: tuple[TensorSpec, ...]
+    dtype: str
+    size: str | None = None
+
+    def __str__(self) -> str:
+        return self.dtype
+
+
+# Positions of flat arguments in nested tuples, and the same of results: {"output": i} or {"input": i}.
+Arguments = int | list["Arguments"]
+Result = dict[str, int] | list["Result"]
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """What a function takes and gives, flat; ``arguments`` and ``result`` tell how callers see it, if differently."""
+
+    name: str
+    inputs: tuple[TensorSpec | ScalarSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    workspace_bytes: int
+    workspace_bytes: int | str
+    arguments: list[Arguments] | None = None
+    result: Result | None = None
 
 
 @dataclass(frozen=True)
@@ -134,12 +159,19 @@ def _parsed(parse: Callable[[], T]) -> T:
 
 
 def _function(name: str, entry: dict) -> FunctionSpec:
-    inputs, outputs = (tuple(_tensor(t) for t in entry[key]) for key in ("inputs", "outputs"))
-    return FunctionSpec(name, inputs, outputs, int(entry.get("workspace_bytes", 0)))
+    inputs = tuple(_tensor(t) if "shape" in t else _scalar(t) for t in entry["inputs"])
+    outputs = tuple(_tensor(t) for t in entry["outputs"])
+    workspace = entry.get("workspace_bytes", 0)
+    return FunctionSpec(name, inputs, outputs, workspace, entry.get("arguments"), entry.get("result"))
 
 
 def _tensor(entry: dict) -> TensorSpec:
-    return TensorSpec(entry["name"], tuple(d if isinstance(d, int) else str(d) for d in entry["shape"]), entry["dtype"])
+    shape = tuple(d if isinstance(d, int) else str(d) for d in entry["shape"])
+    return TensorSpec(entry["name"], shape, entry["dtype"], bool(entry.get("written", False)))
+
+
+def _scalar(entry: dict) -> ScalarSpec:
+    return ScalarSpec(entry["name"], entry["dtype"], entry.get("value"))
 
 
 def _param(entry: dict) -> ParamSpec:

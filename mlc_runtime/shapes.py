@@ -59,9 +59,11 @@ def _value(node: ast.expr, values: Mapping[str, int]) -> int:
     raise SyntaxError(f"{ast.unparse(node)!r} is not allowed here")
 
 
-def solve(shapes: Sequence[tuple[int | str, ...]], actual: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """The values of the symbolic sizes, each from the first place where it stands alone."""
-    values: dict[str, int] = {}
+def solve(
+    shapes: Sequence[tuple[int | str, ...]], actual: Sequence[tuple[int, ...]], known: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """The values of the symbolic sizes, each from the first place where it stands alone, beside those ``known``."""
+    values: dict[str, int] = dict(known or {})
     for expected, got in zip(shapes, actual, strict=True):
         for size, number in zip(expected, got, strict=False):
             if isinstance(size, str) and size.isidentifier():

@@ -1,7 +1,7 @@
 """Planned graph functions to native code: the job that the team runs, and the entry in the TVM FFI ABI.
 
 The job of a graph function is ``void job(ptr team, i32 thread, i32 threads, ptr frame)``. The frame is an array of
-64-bit values: data pointers of the arguments, then the symbolic sizes.
+64-bit values: data pointers or values of the arguments, then the symbolic sizes.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 from llvmlite import ir as ll
 
+from ..ir import dtype as dt
 from ..ir.expr import Var as SizeVar
+from ..ir.expr import as_expr
 from ..ir.module import GlobalVar
 from ..ir.visitor import free_vars
 from ..relax.nodes import (
     Call,
     Constant,
     Expr,
+    ExternFunc,
     Function,
-    Op,
+    PrimStructInfo,
     PrimValue,
     TensorStructInfo,
     TupleGetItem,
@@ -30,13 +33,14 @@ from ..relax.nodes import (
 from . import values as v
 from .expressions import CodegenError, ExprEmitter
 from .kernels import BARRIER
-from .team import WORKSPACE, field
-from .values import I8, I32, I64, PTR, VOID
+from .packed_calls import PackedCalls, TensorArgument
+from .team import FAILED, WORKSPACE, field, store_atomic
+from .values import F64, I8, I32, I64, PTR, VOID
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A parameter's place in the frame: a tensor, or a table of data pointers (a tuple of tensors)."""
+    """A parameter's place in the frame: a tensor, a table of data pointers (a tuple of tensors), or a scalar."""
 
     var: Var
     index: int
@@ -45,10 +49,22 @@ class Slot:
     def is_table(self) -> bool:
         return isinstance(self.var.struct_info, TupleStructInfo)
 
+    @property
+    def scalar(self) -> str | None:
+        """The dtype of a scalar."""
+        info = self.var.struct_info
+        return info.dtype if isinstance(info, PrimStructInfo) else None
+
+    @property
+    def symbol(self) -> SizeVar | None:
+        """The variable that stands for the value of a scalar in sizes and arguments."""
+        info = self.var.struct_info
+        return info.value if isinstance(info, PrimStructInfo) and isinstance(info.value, SizeVar) else None
+
 
 @dataclass(frozen=True)
 class Frame:
-    """The layout of a graph function's frame: one slot for each parameter, then the sizes."""
+    """The layout of a graph function's frame: one slot for each parameter, then the sizes that no scalar gives."""
 
     slots: tuple[Slot, ...]
     sizes: tuple[SizeVar, ...]
@@ -59,14 +75,32 @@ class Frame:
 
 
 def frame_of(func: Function) -> Frame:
-    """The frame of a planned function. CodegenError for parameters that are not tensors or tuples of them."""
+    """The frame of a planned function. Raises CodegenError for parameters that cannot be passed."""
+    slots = tuple(Slot(p, i) for i, p in enumerate(func.params))
+    shapes = [size for s in slots if s.scalar is None for info in tensor_infos(s.var) for size in info.shape or ()]
+    told = {id(size) for size in shapes if isinstance(size, SizeVar)} | {id(s.symbol) for s in slots if s.symbol}
     sizes: dict[int, SizeVar] = {}
-    for param in func.params:
-        for info in tensor_infos(param):
-            for size in info.shape or ():
-                for var in free_vars(size):
-                    sizes.setdefault(id(var), var)
-    return Frame(tuple(Slot(p, i) for i, p in enumerate(func.params)), tuple(sizes.values()))
+    for var in free_vars(shapes):
+        if id(var) not in told:
+            raise CodegenError(f"the size {var.name!r} is no argument's size on any axis, so a call cannot tell it")
+        sizes.setdefault(id(var), var)
+    given = {id(s.symbol) for s in slots if s.symbol is not None}
+    return Frame(slots, tuple(v for k, v in sizes.items() if k not in given))
+
+
+def read_size(b: ll.IRBuilder, address: ll.Value, dtype: str) -> ll.Value:
+    """A scalar from a frame, a shape or the arguments of a call, where it takes eight bytes."""
+    to = v.value_type(dtype)
+    if dt.is_float(dtype):
+        number = b.load(address, typ=F64)
+        return number if to == F64 else b.fptrunc(number, to)
+    value = b.load(address, typ=I64)
+    return value if to == I64 else b.trunc(value, to)
+
+
+def widen(b: ll.IRBuilder, value: ll.Value) -> ll.Value:
+    """A size as a 64-bit integer."""
+    return value if value.type == I64 else b.sext(value, I64)
 
 
 def tensor_infos(param: Var) -> list[TensorStructInfo]:
@@ -78,19 +112,28 @@ def tensor_infos(param: Var) -> list[TensorStructInfo]:
     return list(fields)  # type: ignore[arg-type]
 
 
-def emit_job(module: ll.Module, name: str, func: Function, kernels: Mapping[str, ll.Function]) -> ll.Function:
+@dataclass(frozen=True)
+class Callees:
+    """What a job can call: the tensor functions of the module, and functions registered by name."""
+
+    kernels: Mapping[str, ll.Function]
+    packed: PackedCalls
+
+
+def emit_job(module: ll.Module, name: str, func: Function, callees: Callees) -> ll.Function:
     """The native body of a planned graph function."""
     fn = ll.Function(module, ll.FunctionType(VOID, [PTR, I32, I32, PTR]), f"{name}.job")
     fn.linkage = "internal"
-    _JobEmitter(fn, func, kernels).emit()
+    _JobEmitter(fn, func, callees).emit()
     return fn
 
 
 class _JobEmitter:
-    def __init__(self, fn: ll.Function, func: Function, kernels: Mapping[str, ll.Function]):
+    def __init__(self, fn: ll.Function, func: Function, callees: Callees):
         self.fn = fn
         self.func = func
-        self.kernels = kernels
+        self.callees = callees
+        self.packed_calls = 0
         self.b = ll.IRBuilder(fn.append_basic_block("entry"))
         self.exprs = ExprEmitter(self.b)
         self.pointers: dict[int, ll.Value] = {}
@@ -99,38 +142,75 @@ class _JobEmitter:
     def emit(self) -> None:
         b, frame = self.b, frame_of(self.func)
         for slot in frame.slots:
-            address = b.gep(self.fn.args[3], [ll.Constant(I64, slot.index)], source_etype=I64)
-            self.pointers[id(slot.var)] = b.load(address, typ=PTR)
+            self._load_slot(slot)
         for i, var in enumerate(frame.sizes):
-            address = b.gep(self.fn.args[3], [ll.Constant(I64, len(frame.slots) + i)], source_etype=I64)
-            self.exprs.env[id(var)] = b.load(address, typ=I64)
+            self.exprs.env[id(var)] = read_size(b, self._frame_entry(len(frame.slots) + i), var.dtype)
         self.workspace = b.load(field(b, self.fn.args[0], WORKSPACE), typ=PTR)
         for binding in self.func.bindings:
             self._binding(binding.var, binding.value)
         b.ret_void()
 
+    def _frame_entry(self, index: int) -> ll.Value:
+        return self.b.gep(self.fn.args[3], [ll.Constant(I64, index)], source_etype=I64)
+
+    def _load_slot(self, slot: Slot) -> None:
+        address = self._frame_entry(slot.index)
+        if slot.scalar is None:
+            self.pointers[id(slot.var)] = self.b.load(address, typ=PTR)
+            return
+        value = read_size(self.b, address, slot.scalar)
+        self.pointers[id(slot.var)] = value
+        if slot.symbol is not None:
+            self.exprs.env[id(slot.symbol)] = value
+
     def _binding(self, var: Var, value: Expr) -> None:
         if not isinstance(value, Call):
             raise CodegenError(f"a planned function holds only calls; found {type(value).__name__}")
-        if isinstance(value.target, GlobalVar):
+        target = value.target
+        if isinstance(target, GlobalVar):
             self._kernel_call(value)
-        elif isinstance(value.target, Op) and value.target.name == "builtin.alloc_tensor":
-            offset = ll.Constant(I64, int(value.attrs["offset"]))
+        elif isinstance(target, ExternFunc):
+            self._packed_call(target, value)
+        elif target.name == "builtin.alloc_tensor":
+            offset = self.exprs(as_expr(value.attrs["offset"]))
             self.pointers[id(var)] = self.b.gep(self.workspace, [offset], source_etype=I8)
-        elif isinstance(value.target, Op) and value.target.name == "builtin.barrier":
+        elif target.name == "reshape":
+            self.pointers[id(var)] = self._argument(value.args[0])
+        elif target.name == "builtin.barrier":
             v.intrinsic(self.b, BARRIER, [self.fn.args[0], self.fn.args[2]], VOID)
         else:
-            raise CodegenError(f"no code for the graph call {value.target.name!r}")
+            raise CodegenError(f"no code for the graph call {target.name!r}")
+
+    def _packed_call(self, target: ExternFunc, call: Call) -> None:
+        """Thread 0 calls; all meet, and leave the job together when the call has failed."""
+        self.packed_calls += 1
+        b, number = self.b, ll.Constant(I32, self.packed_calls)
+        failed_at = field(b, self.fn.args[0], FAILED)
+        args = [self._packed_argument(a) for a in call.args]
+        with b.if_then(b.icmp_signed("==", self.fn.args[1], ll.Constant(I32, 0))):
+            status = self.callees.packed.emit(b, self.exprs, target.name, args)
+            with b.if_then(b.icmp_signed("!=", status, ll.Constant(I32, 0)), likely=False):
+                store_atomic(b, number, failed_at)
+        v.intrinsic(b, BARRIER, [self.fn.args[0], self.fn.args[2]], VOID)
+        failed = b.load_atomic(failed_at, "acquire", 4, typ=I32)
+        with b.if_then(b.icmp_unsigned("==", failed, number), likely=False):
+            b.ret_void()
+
+    def _packed_argument(self, arg: Expr) -> TensorArgument | ll.Value:
+        value, info = self._argument(arg), arg.struct_info
+        return TensorArgument(value, info) if isinstance(info, TensorStructInfo) else value
 
     def _kernel_call(self, call: Call) -> None:
-        kernel = self.kernels[call.target.name]
+        kernel = self.callees.kernels[call.target.name]
         args = [*self.fn.args[:3], *(self._argument(a) for a in call.args)]
         wanted = kernel.function_type.args
         args = [self._narrow(a, t) for a, t in zip(args, wanted, strict=True)]
         self.b.call(kernel, args)
 
     def _narrow(self, value: ll.Value, to: ll.Type) -> ll.Value:
-        return self.b.trunc(value, to) if isinstance(to, ll.IntType) and value.type != to else value
+        if not isinstance(to, ll.IntType) or value.type == to:
+            return value
+        return self.b.trunc(value, to) if value.type.width > to.width else self.b.sext(value, to)
 
     def _argument(self, arg: Expr) -> ll.Value:
         if isinstance(arg, PrimValue):

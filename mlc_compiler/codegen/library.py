@@ -11,16 +11,18 @@ from llvmlite import ir as ll
 
 from mlc_version import __version__
 
-from ..ir.expr import IntImm, PrimExpr
+from ..ir.expr import IntImm, PrimExpr, as_expr
 from ..ir.module import IRModule
 from ..relax.nodes import Function
 from ..script.printer import script
 from ..target import Target
 from ..tir.nodes import PrimFunc
+from .errors import ErrorReporter
 from .ffi import FfiRuntime
-from .host import emit_job, frame_of, tensor_infos
+from .host import Callees, Slot, emit_job, frame_of, tensor_infos
 from .kernels import declare_kernel, emit_kernel
 from .native import machine
+from .packed_calls import PackedCalls
 from .team import TeamRuntime
 from .values import I8
 
@@ -34,13 +36,15 @@ def emit_llvm(mod: IRModule, target: Target, metadata: Mapping[str, Any] | None 
     module.triple = target.triple
     module.data_layout = str(machine(target).target_data)
     team = TeamRuntime(module, target)
-    ffi = FfiRuntime(module, team)
+    errors = ErrorReporter(module)
+    ffi = FfiRuntime(module, team, errors)
     kernels = {}
     for name, func in mod.of_type(PrimFunc).items():
         kernels[name] = declare_kernel(module, func, f"kernel.{name}")
         emit_kernel(kernels[name], func)
+    callees = Callees(kernels, PackedCalls(module, errors))
     for name, func in exported(mod).items():
-        ffi.emit_entry(name, func, emit_job(module, name, func, kernels))
+        ffi.emit_entry(name, func, emit_job(module, name, func, callees))
     _metadata_symbol(module, {**(metadata or {}), **describe(mod, target)})
     return str(module)
 
@@ -62,21 +66,32 @@ def describe(mod: IRModule, target: Target) -> dict[str, Any]:
 
 
 def _signature(func: Function) -> dict[str, Any]:
-    tensors = []
-    for slot in frame_of(func).slots:
-        infos = tensor_infos(slot.var)
-        if slot.is_table:
-            tensors.append({"name": slot.var.name, "shape": [len(infos)], "dtype": "int64"})
-        else:
-            shape = [_size(s) for s in infos[0].shape or ()]
-            tensors.append({"name": slot.var.name, "shape": shape, "dtype": infos[0].dtype})
-    outputs = int(func.attrs.get("num_outputs", 0))
-    split = len(tensors) - outputs
-    return {
-        "inputs": tensors[:split],
-        "outputs": tensors[split:],
-        "workspace_bytes": int(func.attrs.get("workspace_bytes", 0)),
+    """Inputs and outputs in the order in which the entry takes them, and what they are to a caller.
+
+    ``arguments`` and ``result`` are there when a caller's view is another: nested lists of positions in ``inputs``, and
+    of ``{"output": position}`` or ``{"input": position}``.
+    """
+    described = [_describe(slot) for slot in frame_of(func).slots]
+    split = len(described) - int(func.attrs.get("num_outputs", 0))
+    for position in func.attrs.get("written_inputs", ()):
+        described[int(position)]["written"] = True
+    signature = {
+        "inputs": described[:split],
+        "outputs": described[split:],
+        "workspace_bytes": _size(as_expr(func.attrs.get("workspace_bytes", 0))),
     }
+    return signature | {name: func.attrs[name] for name in ("arguments", "result") if name in func.attrs}
+
+
+def _describe(slot: Slot) -> dict[str, Any]:
+    """A tensor; a scalar has no shape, and ``value`` names the size that it is."""
+    name = slot.var.name
+    if slot.scalar is not None:
+        return {"name": name, "dtype": slot.scalar, "value": slot.symbol.name if slot.symbol is not None else None}
+    infos = tensor_infos(slot.var)
+    if slot.is_table:
+        return {"name": name, "shape": [len(infos)], "dtype": "int64"}
+    return {"name": name, "shape": [_size(s) for s in infos[0].shape or ()], "dtype": infos[0].dtype}
 
 
 def _size(size: PrimExpr) -> int | str:

@@ -1,4 +1,4 @@
-"""The worker team that every library carries: a context handle with threads, a spinning barrier and one workspace.
+"""The worker team of a context: threads, a spinning barrier and one workspace.
 
 A context is a block of memory (layout below). The calling thread is thread 0; workers spin for a job for a short while
 and then sleep. A job is ``void job(ptr team, i32 thread, i32 threads, ptr frame)``, run by all threads of the team.
@@ -15,7 +15,8 @@ from . import values as v
 from .values import I8, I32, I64, PTR, VOID
 
 # Byte offsets of the context's fields; what different threads write lies on different cache lines.
-THREADS, STOP, JOB, FRAME, MAGIC = 0, 4, 8, 16, 24
+THREADS, STOP, JOB, FRAME, HANDLE, SERIAL = 0, 4, 8, 16, 24, 32
+FAILED = 40  # the number of the external call that failed in this run; 0: none
 BUSY = 64
 EPOCH = 128
 ARRIVED = 192
@@ -28,7 +29,7 @@ MAX_THREADS = 256
 START = HANDLES + 8 * MAX_THREADS  # one {team, thread} pair for each worker
 CONTEXT_BYTES = START + 16 * MAX_THREADS
 
-CONTEXT_MAGIC = 0x4D4C435445414D31  # "MLCTEAM1"
+BUSY_CONTEXT, NO_MEMORY, CALL_FAILED, NO_CONTEXT = -1, -2, -3, -4  # what ``run`` answers when it did not succeed
 SPINS_BEFORE_SLEEP = 20_000
 SPINS_BEFORE_YIELD = 4_000
 
@@ -57,9 +58,10 @@ def external(
     return found or ll.Function(module, ll.FunctionType(result, list(args), var_arg=variadic), name)
 
 
-def _function(
+def function(
     module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type]
 ) -> tuple[ll.Function, ll.IRBuilder]:
+    """An internal function to be defined, and the builder at its beginning."""
     fn = module.globals.get(name) or ll.Function(module, ll.FunctionType(result, list(args)), name)
     fn.linkage = "internal"
     fn.attributes.add("noinline")
@@ -74,8 +76,8 @@ class TeamRuntime:
         self.target = target
         self.barrier = self._define_barrier()
         self.worker = self._define_worker()
-        self.create = self._define_create()
-        self.destroy = self._define_destroy()
+        self.stop = self._define_stop()
+        self.start = self._define_start()
         self.run = self._define_run()
 
     def _pause(self, b: ll.IRBuilder) -> None:
@@ -106,7 +108,7 @@ class TeamRuntime:
 
     def _define_barrier(self) -> ll.Function:
         """``void barrier(ptr team, i32 threads)``: the last thread to arrive opens the next generation."""
-        fn, b = _function(self.module, "mlc_team_barrier", VOID, [PTR, I32])
+        fn, b = function(self.module, "mlc_team_barrier", VOID, [PTR, I32])
         team, threads = fn.args
         with b.if_then(b.icmp_unsigned("<=", threads, _i32(1))):
             b.ret_void()
@@ -114,8 +116,8 @@ class TeamRuntime:
         generation = b.load_atomic(generation_at, "acquire", 4, typ=I32)
         arrived = b.atomic_rmw("add", field(b, team, ARRIVED), _i32(1), "acq_rel")
         with b.if_then(b.icmp_unsigned("==", b.add(arrived, _i32(1)), threads)):
-            _store_atomic(b, _i32(0), field(b, team, ARRIVED), "monotonic")
-            _store_atomic(b, b.add(generation, _i32(1)), generation_at, "acq_rel")
+            store_atomic(b, _i32(0), field(b, team, ARRIVED), "monotonic")
+            store_atomic(b, b.add(generation, _i32(1)), generation_at)
             b.ret_void()
         wait, yielding, done = (b.append_basic_block(n) for n in ("wait", "yield", "open"))
         b.branch(wait)
@@ -130,7 +132,7 @@ class TeamRuntime:
 
     def _define_worker(self) -> ll.Function:
         """``ptr worker(ptr {team, thread})``: wait for an epoch, run its job, meet the others at the barrier."""
-        fn, b = _function(self.module, "mlc_team_worker", PTR, [PTR])
+        fn, b = function(self.module, "mlc_team_worker", PTR, [PTR])
         team = b.load(fn.args[0], typ=PTR)
         thread = b.load(field(b, fn.args[0], 8), typ=I32)
         threads = b.load(field(b, team, THREADS), typ=I32)
@@ -187,23 +189,15 @@ class TeamRuntime:
             self._pthread(b, "pthread_cond_broadcast", field(b, team, CONDITION))
             self._pthread(b, "pthread_mutex_unlock", field(b, team, MUTEX))
 
-    def _define_create(self) -> ll.Function:
-        """``ptr create(i32 threads)``: a context with its workers started; null when memory or threads are refused."""
-        fn, b = _function(self.module, "mlc_team_create", PTR, [I32])
-        threads = fn.args[0]
-        allocate = external(self.module, "aligned_alloc", PTR, [I64, I64])
-        size = (CONTEXT_BYTES + 63) // 64 * 64
-        team = b.call(allocate, [_i64(64), _i64(size)])
-        with b.if_then(b.icmp_unsigned("==", b.ptrtoint(team, I64), _i64(0))):
-            b.ret(ll.Constant(PTR, None))
-        b.call(external(self.module, "memset", PTR, [PTR, I32, I64]), [team, _i32(0), _i64(size)])
-        b.store(_i64(CONTEXT_MAGIC), field(b, team, MAGIC))
-        init = [PTR, PTR]
-        for name, offset in (("pthread_mutex_init", MUTEX), ("pthread_cond_init", CONDITION)):
-            b.call(external(self.module, name, I32, init), [field(b, team, offset), ll.Constant(PTR, None)])
+    def _define_start(self) -> ll.Function:
+        """``i32 start(ptr team, i32 threads)``: start the workers of a stopped context; 0 when they are refused."""
+        fn, b = function(self.module, "mlc_team_start", I32, [PTR, I32])
+        team, threads = fn.args
+        for offset in (STOP, FAILED, EPOCH, ARRIVED, SLEEPERS):
+            store_atomic(b, _i32(0), field(b, team, offset))
         b.store(threads, field(b, team, THREADS))
         self._start_workers(b, team, threads)
-        b.ret(team)
+        b.ret(_i32(1))
         return fn
 
     def _start_workers(self, b: ll.IRBuilder, team: ll.Value, threads: ll.Value) -> None:
@@ -224,20 +218,17 @@ class TeamRuntime:
         failed = b.icmp_signed("!=", b.call(start, [handle, ll.Constant(PTR, None), self.worker, pair]), _i32(0))
         with b.if_then(failed):
             b.store(i, field(b, team, THREADS))
-            self._call_destroy(b, team)
-            b.ret(ll.Constant(PTR, None))
+            b.call(self.stop, [team])
+            b.ret(_i32(0))
         i.add_incoming(b.add(i, _i32(1)), b.block)
         b.branch(head)
         b.position_at_end(done)
 
-    def _call_destroy(self, b: ll.IRBuilder, team: ll.Value) -> None:
-        b.call(external(self.module, "mlc_team_destroy", VOID, [PTR]), [team])
-
-    def _define_destroy(self) -> ll.Function:
-        """``void destroy(ptr team)``: stop and join the workers, free the workspace and the context."""
-        fn, b = _function(self.module, "mlc_team_destroy", VOID, [PTR])
+    def _define_stop(self) -> ll.Function:
+        """``void stop(ptr team)``: end and join the workers, free the workspace."""
+        fn, b = function(self.module, "mlc_team_stop", VOID, [PTR])
         team = fn.args[0]
-        _store_atomic(b, _i32(1), field(b, team, STOP), "acq_rel")
+        store_atomic(b, _i32(1), field(b, team, STOP), "acq_rel")
         self._wake(b, team)
         threads = b.load(field(b, team, THREADS), typ=I32)
         before = b.block
@@ -253,20 +244,22 @@ class TeamRuntime:
         i.add_incoming(b.add(i, _i32(1)), body)
         b.branch(head)
         b.position_at_end(done)
-        release = external(self.module, "free", VOID, [PTR])
-        b.call(release, [b.load(field(b, team, WORKSPACE), typ=PTR)])
-        b.store(_i64(0), field(b, team, MAGIC))
-        b.call(release, [team])
+        b.call(external(self.module, "free", VOID, [PTR]), [b.load(field(b, team, WORKSPACE), typ=PTR)])
+        b.store(ll.Constant(PTR, None), field(b, team, WORKSPACE))
+        b.store(_i64(0), field(b, team, WORKSPACE_BYTES))
         b.ret_void()
         return fn
 
     def _define_run(self) -> ll.Function:
-        """``i32 run(ptr team, ptr job, ptr frame, i64 workspace bytes)``: 0; -1: busy; -2: memory refused."""
-        fn, b = _function(self.module, "mlc_team_run", I32, [PTR, PTR, PTR, I64])
-        team, job, frame, needed = fn.args
+        """``i32 run(ptr team, i64 handle, ptr job, ptr frame, i64 workspace bytes)``: 0 or one of the errors above."""
+        fn, b = function(self.module, "mlc_team_run", I32, [PTR, I64, PTR, PTR, I64])
+        team, handle, job, frame, needed = fn.args
         busy = b.atomic_rmw("xchg", field(b, team, BUSY), _i32(1), "acquire")
         with b.if_then(b.icmp_unsigned("!=", busy, _i32(0))):
-            b.ret(_i32(-1))
+            b.ret(_i32(BUSY_CONTEXT))
+        current = b.load_atomic(field(b, team, HANDLE), "acquire", 8, typ=I64)
+        with b.if_then(b.icmp_unsigned("!=", current, handle), likely=False):
+            self._leave(b, team, _i32(NO_CONTEXT))
         self._grow_workspace(b, team, needed)
         threads = b.load(field(b, team, THREADS), typ=I32)
         b.store(job, field(b, team, JOB))
@@ -275,9 +268,14 @@ class TeamRuntime:
             self._wake(b, team)
         _call_job(b, job, [team, _i32(0), threads, frame])
         b.call(self.barrier, [team, threads])
-        _store_atomic(b, _i32(0), field(b, team, BUSY), "acq_rel")
-        b.ret(_i32(0))
+        failed = b.load(field(b, team, FAILED), typ=I32)
+        b.store(_i32(0), field(b, team, FAILED))
+        self._leave(b, team, b.select(b.icmp_unsigned("==", failed, _i32(0)), _i32(0), _i32(CALL_FAILED)))
         return fn
+
+    def _leave(self, b: ll.IRBuilder, team: ll.Value, status: ll.Value) -> None:
+        store_atomic(b, _i32(0), field(b, team, BUSY))
+        b.ret(status)
 
     def _grow_workspace(self, b: ll.IRBuilder, team: ll.Value, needed: ll.Value) -> None:
         size_at, memory_at = field(b, team, WORKSPACE_BYTES), field(b, team, WORKSPACE)
@@ -289,11 +287,11 @@ class TeamRuntime:
             b.store(rounded, size_at)
             with b.if_then(b.icmp_unsigned("==", b.ptrtoint(memory, I64), _i64(0))):
                 b.store(_i64(0), size_at)
-                _store_atomic(b, _i32(0), field(b, team, BUSY), "acq_rel")
-                b.ret(_i32(-2))
+                self._leave(b, team, _i32(NO_MEMORY))
 
 
-def _store_atomic(b: ll.IRBuilder, value: ll.Value, address: ll.Value, ordering: str) -> None:
+def store_atomic(b: ll.IRBuilder, value: ll.Value, address: ll.Value, ordering: str = "acq_rel") -> None:
+    """A store that other threads see in order."""
     b.atomic_rmw("xchg", address, value, ordering)
 
 

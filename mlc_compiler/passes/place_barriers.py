@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
+from ..ir.expr import as_expr
 from ..ir.module import GlobalVar, IRModule
-from ..relax.nodes import Binding, BindingBlock, Call, Expr, Function, Op, Var
+from ..ir.simplify import key
+from ..relax.nodes import Binding, BindingBlock, Call, Expr, ExternFunc, Function, Op, Var
 from ..tir.intrinsics import written_buffers
 from ..tir.nodes import PrimFunc
 from .base import Pass
@@ -30,7 +33,8 @@ class Access:
 class PlaceBarriers(Pass):
     """Insert ``R.builtin.barrier()`` before a call that depends on one made since the last barrier.
 
-    Needs: planned functions. A call depends on another when one of them writes memory that the other touches.
+    Needs: planned functions. A call depends on another when one of them writes memory that the other touches; a call of
+    a registered function depends on all before it, and is itself a barrier.
     """
 
     name = "place-barriers"
@@ -46,23 +50,39 @@ def _written(func: PrimFunc) -> list[bool]:
 
 
 def _place(func: Function, written: dict[str, list[bool]]) -> Function:
-    ranges: dict[int, tuple[object, int, int]] = {}
+    workspace = _Workspace()
     pending: list[Access] = []
     result: list[Binding] = []
-    workspace = object()
     for binding in func.bindings:
         call = binding.value
         if isinstance(call, Call) and isinstance(call.target, Op) and call.target.name == "builtin.alloc_tensor":
-            begin = int(call.attrs["offset"])
-            ranges[id(binding.var)] = (workspace, begin, begin + int(call.attrs["nbytes"]))
-        if isinstance(call, Call) and isinstance(call.target, GlobalVar):
-            accesses = _accesses(call, written[call.target.name], ranges)
-            if any(a.conflicts(p) for a in accesses for p in pending):
-                result.append(Binding(Var("_", None), Call(Op("builtin.barrier"), ())))
+            workspace.add(binding.var, call)
+        if isinstance(call, Call) and isinstance(call.target, GlobalVar | ExternFunc):
+            is_packed = isinstance(call.target, ExternFunc)
+            accesses = [] if is_packed else _accesses(call, written[call.target.name], workspace.ranges)
+            if is_packed or any(a.conflicts(p) for a in accesses for p in pending):
+                if pending:
+                    result.append(Binding(Var("_", None), Call(Op("builtin.barrier"), ())))
                 pending = []
             pending += accesses
         result.append(binding)
     return replace(func, blocks=(BindingBlock(tuple(result)),))
+
+
+class _Workspace:
+    """The ranges of the workspace that allocations name. Two symbolic offsets are one block or two that do not meet."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[int, tuple[object, int, int]] = {}
+        self.static = object()
+        self.blocks: dict[Hashable, object] = {}
+
+    def add(self, var: Var, call: Call) -> None:
+        begin, size = call.attrs["offset"], call.attrs["nbytes"]
+        if isinstance(size, int):
+            self.ranges[id(var)] = (self.static, begin, begin + size)
+        else:
+            self.ranges[id(var)] = (self.blocks.setdefault(key(as_expr(begin)), object()), 0, 1)
 
 
 def _accesses(call: Call, written: list[bool], ranges: dict[int, tuple[object, int, int]]) -> list[Access]:

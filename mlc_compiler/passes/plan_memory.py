@@ -6,23 +6,24 @@ views, direct calls of tensor functions and barriers, and it returns nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from mlc_errors import MLCError
 
-from ..ir import dtype as dt
-from ..ir.expr import IntImm, PrimExpr, const
+from ..ir.expr import PrimExpr
 from ..ir.module import GlobalVar, IRModule
 from ..ir.simplify import Analyzer
-from ..ir.visitor import free_vars, substitute
+from ..ir.visitor import substitute
+from ..relax.info import shape_expr
 from ..relax.nodes import (
     Binding,
     BindingBlock,
     Call,
     Constant,
     Expr,
+    ExternFunc,
     Function,
     Op,
     PrimValue,
@@ -38,71 +39,50 @@ from ..tir.calling import match_sizes, size_parameters
 from ..tir.nodes import PrimFunc
 from .base import Pass
 from .legalize import VIEW_OPERATORS
-
-ALIGNMENT = 64
+from .workspace import Storage, lay_out
 
 
 class PlanError(MLCError):
     """A graph function that cannot be planned."""
 
 
-@dataclass(eq=False)
-class Storage:
-    """Memory that one value occupies: a parameter, a constant, an output or a range of the workspace."""
-
-    kind: str
-    info: TensorStructInfo
-    first: int = 0
-    last: int = 0
-    offset: int = 0
-    expr: Expr | None = None
-
-
 @dataclass(frozen=True)
 class PlanMemory(Pass):
     """Static memory planning; see the module's docstring.
 
-    Needs: operators legalized, tensor functions lowered (their scratch is known). Symbolic sizes need an upper bound in
-    the function's ``tir_var_upper_bound``; ``default_bound`` serves those that have none.
+    Needs: operators legalized, tensor functions lowered (their scratch is known). Symbolic sizes count with their upper
+    bound in the function's ``tir_var_upper_bound``; an offset that depends on one without is computed by each call.
     """
 
     name = "plan-memory"
-    default_bound: int | None = None
 
     def run(self, mod: IRModule) -> IRModule:
-        planned = {name: _Planner(mod, self.default_bound).plan(name, f) for name, f in mod.of_type(Function).items()}
-        return mod.updated(planned)
+        return mod.updated({name: _Planner(mod).plan(name, f) for name, f in mod.of_type(Function).items()})
 
 
 @dataclass
 class _Step:
-    """A call of a tensor function with the storages that it reads and writes."""
+    """A call of a tensor function, or of a registered one: storages, then numbers."""
 
-    func: GlobalVar
+    func: GlobalVar | ExternFunc
     args: list[Any]
-    reads: list[Storage]
-    writes: list[Storage]
 
 
 @dataclass
 class _Planner:
     mod: IRModule
-    default_bound: int | None
     storages: list[Storage] = field(default_factory=list)
     where: dict[int, Any] = field(default_factory=dict)
     steps: list[_Step] = field(default_factory=list)
-    prologue: list[Binding] = field(default_factory=list)
-    views: list[tuple[int, Var, Var, TensorStructInfo]] = field(default_factory=list)
 
     def plan(self, name: str, func: Function) -> Function:
-        self.bounds = {k: int(v) for k, v in dict(func.attrs.get("tir_var_upper_bound", {})).items()}
         for param in func.params:
             self.where[id(param)] = self._parameter(param, param.struct_info)
         for binding in func.bindings:
             self._binding(binding)
         outputs = self._outputs(func)
-        total = self._assign_offsets()
-        return self._emit(func, outputs, total)
+        bounds = {k: int(v) for k, v in dict(func.attrs.get("tir_var_upper_bound", {})).items()}
+        return self._emit(func, outputs, lay_out(self.storages, bounds))
 
     # -- reading the function -----------------------------------------------------------------------------------
 
@@ -116,7 +96,7 @@ class _Planner:
     def _binding(self, binding: Binding) -> None:
         value = binding.value
         if isinstance(value, Call):
-            self.where[id(binding.var)] = self._call(binding.var, value)
+            self.where[id(binding.var)] = self._call(value)
         else:
             self.where[id(binding.var)] = self.locate(value)
 
@@ -134,10 +114,12 @@ class _Planner:
             return Storage("const", value.struct_info, expr=value)
         return value
 
-    def _call(self, var: Var, call: Call) -> Any:
+    def _call(self, call: Call) -> Any:
         target = call.target
         if isinstance(target, Op) and target.name in ("call_tir", "call_tir_inplace"):
-            return self._kernel(var, call)
+            return self._kernel(call)
+        if isinstance(target, Op) and target.name == "call_dps_packed":
+            return self._packed(call)
         if isinstance(target, Op) and target.name in VIEW_OPERATORS:
             return self._view(call)
         what = target.name
@@ -149,7 +131,7 @@ class _Planner:
         assert isinstance(info, TensorStructInfo)
         return _View(source.base if isinstance(source, _View) else source, info)
 
-    def _kernel(self, var: Var, call: Call) -> Any:
+    def _kernel(self, call: Call) -> Any:
         func = self.mod[call.args[0]]
         inputs = _flatten(self.locate(call.args[1]))
         inplace = call.attrs.get("inplace_indices", ())
@@ -159,12 +141,21 @@ class _Planner:
         fresh = [r for r, i in zip(results, indices, strict=True) if i < 0]
         scratch = self._scratch(func, [*inputs, *fresh])
         buffers = [*inputs, *fresh, *scratch]
-        step = _Step(call.args[0], [*buffers, *self._integers(call, func, buffers)], [], [])
-        step.reads = [_base(s) for s in inputs]
-        step.writes = [_base(s) for s in (*results, *scratch)]
-        self._touch((*step.reads, *step.writes))
-        self.steps.append(step)
+        self._step(call.args[0], [*buffers, *self._integers(call, func, buffers)])
         return results if isinstance(call.out_info, TupleStructInfo) else results[0]
+
+    def _packed(self, call: Call) -> Any:
+        """A call of a registered function: thread 0 passes inputs, results and scalars to it."""
+        inputs = _flatten(self.locate(call.args[1]))
+        results = [self._fresh(info) for info in _tensors(call.out_info)]
+        scalars = call.args[2].values if len(call.args) > 2 else ()
+        self._step(call.args[0], [*inputs, *results, *scalars])
+        return results if isinstance(call.out_info, TupleStructInfo) else results[0]
+
+    def _step(self, func: GlobalVar | ExternFunc, args: list[Any]) -> None:
+        for storage in (_base(a) for a in args if isinstance(a, Storage)):
+            storage.last = max(storage.last, len(self.steps))
+        self.steps.append(_Step(func, args))
 
     def _fresh(self, info: TensorStructInfo) -> Storage:
         now = len(self.steps)
@@ -195,10 +186,6 @@ class _Planner:
             given.append(sizes[var])
         return given
 
-    def _touch(self, storages: Iterable[Storage]) -> None:
-        for s in storages:
-            s.last = max(s.last, len(self.steps))
-
     # -- the plan -----------------------------------------------------------------------------------------------
 
     def _outputs(self, func: Function) -> list[tuple[Var, Storage]]:
@@ -217,79 +204,55 @@ class _Planner:
             outputs.append((out, storage))
         return outputs
 
-    def bound(self, expr: PrimExpr) -> int:
-        """The greatest value of a size, from the bounds of its variables."""
-        mapping = {}
-        for var in free_vars(expr):
-            if var.name not in self.bounds and self.default_bound is None:
-                raise PlanError(
-                    f"memory planning: the size {var.name!r} has no upper bound",
-                    hint='give the function an attribute "tir_var_upper_bound": {"' + var.name + '": …}',
-                )
-            mapping[var] = const(self.bounds.get(var.name, self.default_bound or 0), var.dtype)
-        value = Analyzer().simplify(substitute(expr, mapping))
-        assert isinstance(value, IntImm)
-        return value.value
-
-    def _bytes(self, info: TensorStructInfo) -> int:
-        count = 1
-        for size in info.shape or ():
-            count *= self.bound(size)
-        return -(-count * dt.nbytes(info.dtype) // ALIGNMENT) * ALIGNMENT
-
-    def _assign_offsets(self) -> int:
-        """First fit: each value, in order of its first use, at the lowest place that is free while it lives."""
-        placed: list[tuple[Storage, int]] = []
-        total = 0
-        for storage in self.storages:
-            if storage.kind != "workspace":
-                continue
-            size = self._bytes(storage.info)
-            alive = sorted(
-                (other.offset, other.offset + other_size) for other, other_size in placed if other.last >= storage.first
-            )
-            offset = 0
-            for begin, end in alive:
-                if offset + size <= begin:
-                    break
-                offset = max(offset, end)
-            storage.offset = offset
-            placed = [(o, s) for o, s in placed if o.last >= storage.first]
-            placed.append((storage, size))
-            total = max(total, offset + size)
-        return total
-
     # -- the new function ---------------------------------------------------------------------------------------
 
-    def _emit(self, func: Function, outputs: list[tuple[Var, Storage]], total: int) -> Function:
-        bindings: list[Binding] = []
-        names: dict[int, Expr] = {}
+    def _emit(self, func: Function, outputs: list[tuple[Var, Storage]], total: int | PrimExpr) -> Function:
+        emitter = _Emitter()
         for step in self.steps:
-            args = [self._argument(a, bindings, names) for a in step.args]
-            bindings.append(Binding(Var("_", None), Call(step.func, tuple(args))))
-        attrs = {
-            **func.attrs,
-            "num_outputs": len(outputs),
-            "workspace_bytes": total,
-        }
+            emitter.step(step)
+        attrs = {**func.attrs, "num_outputs": len(outputs), "workspace_bytes": total}
         params = (*func.params, *(out for out, _ in outputs))
-        return Function(params, (BindingBlock(tuple(bindings)),), Tuple(()), TupleStructInfo(()), attrs, False)
+        block = BindingBlock(tuple(emitter.bindings))
+        return Function(params, (block,), Tuple(()), TupleStructInfo(()), attrs, False)
 
-    def _argument(self, arg: Any, bindings: list[Binding], names: dict[int, Expr]) -> Any:
+
+@dataclass
+class _Emitter:
+    """Writes the planned function: a value is allocated at its first use."""
+
+    bindings: list[Binding] = field(default_factory=list)
+    names: dict[int, Expr] = field(default_factory=dict)
+
+    def step(self, step: _Step) -> None:
+        shaped = isinstance(step.func, ExternFunc)
+        args = tuple(self._argument(a, shaped) for a in step.args)
+        self.bindings.append(Binding(Var("_", None), Call(step.func, args)))
+
+    def _argument(self, arg: Any, shaped: bool) -> Expr:
+        """The operand of a call; ``shaped``: the callee sees the shape, so that a view is not what it views."""
         if isinstance(arg, PrimExpr):
             return PrimValue(arg)
+        if not isinstance(arg, Storage):
+            return arg
         storage = _base(arg)
-        if id(storage) not in names:
-            names[id(storage)] = storage.expr or self._allocation(storage, bindings)
-        return names[id(storage)]
+        if id(storage) not in self.names:
+            self.names[id(storage)] = storage.expr or self._allocation(storage)
+        base = self.names[id(storage)]
+        return self._view(base, arg.info) if shaped and arg is not storage else base
 
-    def _allocation(self, storage: Storage, bindings: list[Binding]) -> Var:
+    def _allocation(self, storage: Storage) -> Var:
         info = storage.info
-        var = Var(f"ws{len(bindings)}", info)
-        shape = ShapeExpr(info.shape or ())
-        attrs = {"dtype": info.dtype, "offset": storage.offset, "nbytes": self._bytes(info)}
-        call = Call(Op("builtin.alloc_tensor"), (shape,), attrs, None, info)
-        bindings.append(Binding(var, call))
+        attrs = {"dtype": info.dtype, "offset": storage.offset, "nbytes": storage.nbytes}
+        call = Call(Op("builtin.alloc_tensor"), (shape_expr(info.shape or ()),), attrs, None, info)
+        return self._bind("ws", call, info)
+
+    def _view(self, base: Expr, info: TensorStructInfo) -> Var:
+        call = Call(Op("reshape"), (base, shape_expr(info.shape or ())), {}, None, info)
+        return self._bind("view", call, info)
+
+    def _bind(self, name: str, call: Call, info: TensorStructInfo) -> Var:
+        var = Var(f"{name}{len(self.bindings)}", info)
+        self.bindings.append(Binding(var, call))
         return var
 
 

@@ -1,0 +1,172 @@
+"""The checks that every entry makes of its arguments, as functions shared by all entries of a library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir as ll
+
+from . import values as v
+from .contexts import ContextTable
+from .dlpack import (
+    CPU_DEVICE,
+    CUDA_HOST_DEVICE,
+    DL_DEVICE,
+    DL_DTYPE,
+    DL_NDIM,
+    DL_OFFSET,
+    DL_SHAPE,
+    DL_STRIDES,
+    OBJECT_HEADER_BYTES,
+    TYPE_BOOL,
+    TYPE_DLTENSOR,
+    TYPE_FLOAT,
+    TYPE_INT,
+    TYPE_TENSOR,
+)
+from .errors import ErrorReporter, is_null
+from .team import field, function
+from .values import F64, I8, I32, I64, PTR
+
+Require = Callable[..., None]
+
+
+class ArgumentChecks:
+    """Defines the checks in a module. Each gives null, or -1, after raising an error."""
+
+    def __init__(self, module: ll.Module, errors: ErrorReporter, contexts: ContextTable):
+        self.module = module
+        self.errors = errors
+        self.contexts = contexts
+        self.context = self._define_context()
+        self.tensor = self._define_tensor()
+        self.integer = self._define_integer()
+        self.number = self._define_number()
+
+    def _define_context(self) -> ll.Function:
+        """``ptr check_context(ptr any, ptr function)``: the context of a first argument."""
+        fn, b = function(self.module, "mlc_check_context", PTR, [PTR, PTR])
+        null = ll.Constant(PTR, None)
+        kind = b.load(fn.args[0], typ=I32)
+        handle = b.load(field(b, fn.args[0], 8), typ=I64)
+        message = "%s: the first argument is not a context that is open; make one with context_create(num_threads)"
+        with b.if_then(b.icmp_unsigned("!=", kind, ll.Constant(I32, TYPE_INT))):
+            self.errors.fail(b, "TypeError", message, fn.args[1], result=null)
+        context = b.call(self.contexts.find, [handle])
+        with b.if_then(is_null(b, context)):
+            self.errors.fail(b, "TypeError", message, fn.args[1], result=null)
+        b.ret(context)
+        return fn
+
+    def _requirement(self, b: ll.IRBuilder, fn: ll.Function, result: ll.Value) -> Require:
+        """``require(condition, kind, message, …)`` for a check whose arguments 1 and 2 name function and argument."""
+
+        def require(ok: ll.Value, kind: str, message: str, *extra: ll.Value) -> None:
+            with b.if_then(b.not_(ok), likely=False):
+                self.errors.fail(b, kind, f"%s: argument %s {message}", *fn.args[1:3], *extra, result=result)
+
+        return require
+
+    # -- scalars ------------------------------------------------------------------------------------------------
+
+    def _define_integer(self) -> ll.Function:
+        """``i32 check_integer(ptr any, ptr function, ptr name, i64 least, i64 greatest)``: 0 or -1."""
+        fn, b = function(self.module, "mlc_check_integer", I32, [PTR, PTR, PTR, I64, I64])
+        require = self._requirement(b, fn, ll.Constant(I32, -1))
+        kind = b.load(fn.args[0], typ=I32)
+        value = b.load(field(b, fn.args[0], 8), typ=I64)
+        require(_is_one_of(b, kind, TYPE_INT, TYPE_BOOL), "TypeError", "is not an integer (type index %d)", kind)
+        fits = b.and_(b.icmp_signed(">=", value, fn.args[3]), b.icmp_signed("<=", value, fn.args[4]))
+        require(fits, "ValueError", "is %lld; expected %lld to %lld", value, fn.args[3], fn.args[4])
+        b.ret(ll.Constant(I32, 0))
+        return fn
+
+    def _define_number(self) -> ll.Function:
+        """``i32 check_number(ptr any, ptr function, ptr name, ptr result)``: stores a float or integer as a double."""
+        fn, b = function(self.module, "mlc_check_number", I32, [PTR, PTR, PTR, PTR])
+        require = self._requirement(b, fn, ll.Constant(I32, -1))
+        kind = b.load(fn.args[0], typ=I32)
+        is_number = _is_one_of(b, kind, TYPE_INT, TYPE_BOOL, TYPE_FLOAT)
+        require(is_number, "TypeError", "is not a number (type index %d)", kind)
+        at = field(b, fn.args[0], 8)
+        is_float = _is_one_of(b, kind, TYPE_FLOAT)
+        b.store(b.select(is_float, b.load(at, typ=F64), b.sitofp(b.load(at, typ=I64), F64)), fn.args[3])
+        b.ret(ll.Constant(I32, 0))
+        return fn
+
+    # -- tensors ------------------------------------------------------------------------------------------------
+
+    def _define_tensor(self) -> ll.Function:
+        """``ptr check_tensor(ptr any, ptr function, ptr name, i32 ndim, i32 dtype, ptr dtype name, i32 itemsize)``
+
+        gives the DLTensor of an argument after checking kind, device, rank, dtype, layout and alignment; null on error.
+        """
+        fn, b = function(self.module, "mlc_check_tensor", PTR, [PTR, PTR, PTR, I32, I32, PTR, I32])
+        any_, _, _, ndim, dtype, dtype_name, itemsize = fn.args
+        require = self._requirement(b, fn, ll.Constant(PTR, None))
+        kind = b.load(any_, typ=I32)
+        raw = b.load(field(b, any_, 8), typ=PTR)
+        is_tensor = _is_one_of(b, kind, TYPE_TENSOR, TYPE_DLTENSOR)
+        require(is_tensor, "TypeError", "is not a tensor (type index %d); expected %s", kind, dtype_name)
+        tensor = b.select(_is_one_of(b, kind, TYPE_TENSOR), field(b, raw, OBJECT_HEADER_BYTES), raw)
+        device = b.load(field(b, tensor, DL_DEVICE), typ=I32)
+        on_host = _is_one_of(b, device, CPU_DEVICE, CUDA_HOST_DEVICE)
+        require(on_host, "ValueError", "lies on device type %d; expected a CPU tensor", device)
+        rank = b.load(field(b, tensor, DL_NDIM), typ=I32)
+        require(b.icmp_unsigned("==", rank, ndim), "ValueError", "has %d axes; expected %d", rank, ndim)
+        self._check_dtype(b, b.load(field(b, tensor, DL_DTYPE), typ=I32), dtype, dtype_name, require)
+        self._check_layout(b, tensor, rank, require)
+        data = b.add(b.ptrtoint(b.load(tensor, typ=PTR), I64), b.load(field(b, tensor, DL_OFFSET), typ=I64))
+        rest = b.urem(data, b.zext(itemsize, I64))
+        require(b.icmp_unsigned("==", rest, ll.Constant(I64, 0)), "ValueError", "is not aligned to its element size")
+        b.ret(tensor)
+        return fn
+
+    def _check_dtype(
+        self, b: ll.IRBuilder, found: ll.Value, dtype: ll.Value, dtype_name: ll.Value, require: Require
+    ) -> None:
+        code, bits = (b.zext(b.trunc(x, I8), I32) for x in (found, b.lshr(found, ll.Constant(I32, 8))))
+        message = "has another dtype (DLPack code %d, %d bits); expected %s"
+        require(b.icmp_unsigned("==", found, dtype), "TypeError", message, code, bits, dtype_name)
+
+    def _check_layout(self, b: ll.IRBuilder, tensor: ll.Value, rank: ll.Value, require: Require) -> None:
+        """Row-major without gaps: strides are absent, or each is the product of the sizes after it.
+
+        The stride of an axis of size one means nothing, nor do those of a tensor without elements.
+        """
+        shape, strides = (b.load(field(b, tensor, o), typ=PTR) for o in (DL_SHAPE, DL_STRIDES))
+        before = b.block
+        check, loop, body, done = (b.append_basic_block(n) for n in ("strides", "axis", "axis.body", "compact"))
+        b.cbranch(is_null(b, strides), done, check)
+        b.position_at_end(check)
+        b.branch(loop)
+        b.position_at_end(loop)
+        axis, expected, ok, empty = b.phi(I32), b.phi(I64), b.phi(v.I1), b.phi(v.I1)
+        yes, no = ll.Constant(v.I1, 1), ll.Constant(v.I1, 0)
+        for phi, start in ((axis, rank), (expected, ll.Constant(I64, 1)), (ok, yes), (empty, no)):
+            phi.add_incoming(start, check)
+        either = b.or_(ok, empty)
+        b.cbranch(b.icmp_signed(">", axis, ll.Constant(I32, 0)), body, done)
+        b.position_at_end(body)
+        previous = b.sub(axis, ll.Constant(I32, 1))
+        at = b.sext(previous, I64)
+        size = b.load(b.gep(shape, [at], source_etype=I64), typ=I64)
+        stride = b.load(b.gep(strides, [at], source_etype=I64), typ=I64)
+        fits = b.or_(b.icmp_signed("==", stride, expected), b.icmp_signed("<=", size, ll.Constant(I64, 1)))
+        axis.add_incoming(previous, body)
+        expected.add_incoming(b.mul(expected, size), body)
+        ok.add_incoming(b.and_(ok, fits), body)
+        empty.add_incoming(b.or_(empty, b.icmp_signed("==", size, ll.Constant(I64, 0))), body)
+        b.branch(loop)
+        b.position_at_end(done)
+        compact = b.phi(v.I1)
+        compact.add_incoming(yes, before)
+        compact.add_incoming(either, loop)
+        require(compact, "ValueError", "is not contiguous; copy it first")
+
+
+def _is_one_of(b: ll.IRBuilder, value: ll.Value, *numbers: int) -> ll.Value:
+    result = b.icmp_unsigned("==", value, ll.Constant(value.type, numbers[0]))
+    for number in numbers[1:]:
+        result = b.or_(result, b.icmp_unsigned("==", value, ll.Constant(value.type, number)))
+    return result

@@ -1,0 +1,102 @@
+"""Where values lie in the workspace: lifetimes to offsets.
+
+Values of known (or bounded) size share one range, packed first fit. Values whose size only a call tells follow it, in
+blocks that are used again by later values of exactly the same size; the offset of such a block is an expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..ir import dtype as dt
+from ..ir.expr import IntImm, PrimExpr, Var, const
+from ..ir.simplify import key, simplify
+from ..ir.visitor import free_vars, substitute
+from ..relax.nodes import Expr, TensorStructInfo
+
+ALIGNMENT = 64
+
+
+@dataclass(eq=False)
+class Storage:
+    """Memory that one value occupies: a parameter, a constant, an output or a range of the workspace.
+
+    first, last: the numbers of the calls between which it is alive. offset, nbytes: its place in the workspace, ints or
+    expressions in the sizes of the call.
+    """
+
+    kind: str
+    info: TensorStructInfo
+    first: int = 0
+    last: int = 0
+    offset: Any = 0
+    nbytes: Any = 0
+    expr: Expr | None = None
+
+
+def lay_out(storages: Iterable[Storage], bounds: Mapping[str, int]) -> int | PrimExpr:
+    """Set offset and size of every storage of the workspace; gives the size of the workspace in bytes."""
+    inside = [s for s in storages if s.kind == "workspace"]
+    for storage in inside:
+        size = simplify(_nbytes(storage.info, bounds))
+        storage.nbytes = size.value if isinstance(size, IntImm) else size
+    total = _first_fit([s for s in inside if isinstance(s.nbytes, int)])
+    return _append_blocks([s for s in inside if not isinstance(s.nbytes, int)], total)
+
+
+def _nbytes(info: TensorStructInfo, bounds: Mapping[str, int]) -> PrimExpr:
+    """Bytes, rounded up to whole cache lines; sizes that have an upper bound count with it."""
+    sizes = [substitute(size, _known(size, bounds)) for size in info.shape or ()]
+    count: PrimExpr = const(dt.nbytes(info.dtype), "int64")
+    for size in sorted(sizes, key=_rank):
+        count = count * size
+    return (count + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+
+
+def _known(size: PrimExpr, bounds: Mapping[str, int]) -> dict[Var, PrimExpr]:
+    return {v: const(bounds[v.name], v.dtype) for v in free_vars(size) if v.name in bounds}
+
+
+def _rank(size: PrimExpr) -> tuple[str, ...]:
+    """Numbers first, then by name: the product of the same sizes is the same expression."""
+    return tuple(v.name for v in free_vars(size))
+
+
+def _first_fit(storages: Sequence[Storage]) -> int:
+    """Each value, in order of its first use, at the lowest place that is free while it lives."""
+    placed: list[Storage] = []
+    total = 0
+    for storage in storages:
+        placed = [other for other in placed if other.last >= storage.first]
+        storage.offset = _lowest_gap(placed, storage.nbytes)
+        placed.append(storage)
+        total = max(total, storage.offset + storage.nbytes)
+    return total
+
+
+def _lowest_gap(alive: Sequence[Storage], size: int) -> int:
+    offset = 0
+    for begin, end in sorted((s.offset, s.offset + s.nbytes) for s in alive):
+        if offset + size <= begin:
+            break
+        offset = max(offset, end)
+    return offset
+
+
+def _append_blocks(storages: Sequence[Storage], start: int) -> int | PrimExpr:
+    """Values of symbolic size, after ``start``: a block serves all values of its size that never live together."""
+    blocks: dict[object, list[Storage]] = {}
+    end: PrimExpr = const(start, "int64")
+    for storage in storages:
+        of_this_size = blocks.setdefault(key(storage.nbytes), [])
+        free = next((i for i, last in enumerate(of_this_size) if last.last < storage.first), None)
+        if free is not None:
+            storage.offset = of_this_size[free].offset
+            of_this_size[free] = storage
+        else:
+            storage.offset = end
+            of_this_size.append(storage)
+            end = simplify(end + storage.nbytes)
+    return end if storages else start
