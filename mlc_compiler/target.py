@@ -19,7 +19,7 @@ from mlc_errors import UnsupportedError
 class Target:
     """kind ``cpu``; LLVM's triple, CPU name and feature string; SIMD width in bits and number of SIMD registers.
 
-    instruction_sets: those of the features that schedules ask for (``INSTRUCTION_SETS``).
+    instruction_sets: the extensions that schedules and code generation ask for, by LLVM's names (``avx512vnni``).
     """
 
     kind: str
@@ -43,30 +43,54 @@ class Target:
         return {"kind": self.kind, "triple": self.triple, "cpu": self.cpu, "vector_bits": self.vector_bits}
 
 
-INSTRUCTION_SETS = ("avx512f", "avx512vnni", "avx512bf16")
-_FEATURES = {
-    "x86-64-v4": frozenset({"avx512f"}),
-    "skylake-avx512": frozenset({"avx512f"}),
-    "icelake-server": frozenset({"avx512f", "avx512vnni"}),
-    "sapphirerapids": frozenset({"avx512f", "avx512vnni", "avx512bf16"}),
-    "znver4": frozenset({"avx512f", "avx512vnni", "avx512bf16"}),
-    "znver5": frozenset({"avx512f", "avx512vnni", "avx512bf16"}),
-}
-_BASELINES = {
-    "generic": (128, 16),
-    "x86-64": (128, 16),
-    "x86-64-v2": (128, 16),
-    "x86-64-v3": (256, 16),
-    "x86-64-v4": (512, 32),
-    "haswell": (256, 16),
-    "skylake": (256, 16),
-    "skylake-avx512": (512, 32),
-    "icelake-server": (512, 32),
-    "sapphirerapids": (512, 32),
-    "znver2": (256, 16),
-    "znver3": (256, 16),
-    "znver4": (512, 32),
-    "znver5": (512, 32),
+@dataclass(frozen=True)
+class _Cpu:
+    """A CPU by name: architecture, LLVM's name, SIMD width in bits, number of SIMD registers, extensions."""
+
+    arch: str
+    llvm_name: str
+    bits: int
+    registers: int
+    instruction_sets: frozenset[str]
+
+
+# Conversions of float16, fused multiply-add and rounding are baseline on AArch64; they go by x86's names.
+_AARCH64 = frozenset({"f16c", "fma", "sse4.1"})
+
+
+def _x86(name: str, bits: int, sets: str = "") -> _Cpu:
+    return _Cpu("x86_64", name, bits, 32 if bits == 512 else 16, frozenset(sets.split()))
+
+
+def _arm(name: str, sets: str = "") -> _Cpu:
+    return _Cpu("aarch64", name, 128, 32, _AARCH64 | set(sets.split()))
+
+
+_V2 = "sse4.1"
+_V3 = f"{_V2} avx2 fma f16c"
+_V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
+_VNNI = f"{_V4} avx512vnni"
+
+_CPUS = {
+    "x86-64": _x86("x86-64", 128),
+    "x86-64-v2": _x86("x86-64-v2", 128, _V2),
+    "x86-64-v3": _x86("x86-64-v3", 256, _V3),
+    "x86-64-v4": _x86("x86-64-v4", 512, _V4),
+    "haswell": _x86("haswell", 256, _V3),
+    "skylake": _x86("skylake", 256, _V3),
+    "skylake-avx512": _x86("skylake-avx512", 512, _V4),
+    "cascadelake": _x86("cascadelake", 512, _VNNI),
+    "icelake-server": _x86("icelake-server", 512, _VNNI),
+    "sapphirerapids": _x86("sapphirerapids", 512, f"{_VNNI} avx512bf16 avx512fp16"),
+    "znver2": _x86("znver2", 256, _V3),
+    "znver3": _x86("znver3", 256, _V3),
+    "znver4": _x86("znver4", 512, f"{_VNNI} avx512bf16"),
+    "znver5": _x86("znver5", 512, f"{_VNNI} avx512bf16"),
+    "aarch64": _arm("generic"),
+    "cortex-a76": _arm("cortex-a76", "dotprod"),
+    "neoverse-n1": _arm("neoverse-n1", "dotprod"),
+    "neoverse-v1": _arm("neoverse-v1", "dotprod i8mm bf16"),
+    "apple-m1": _arm("apple-m1", "dotprod"),
 }
 
 
@@ -86,26 +110,37 @@ def target(name: str = "cpu") -> Target:
         raise UnsupportedError(f"no target {name!r}", hint="use cpu or cpu:NAME")
     if not cpu or cpu == "native":
         return host_target()
-    if cpu not in _BASELINES:
-        raise UnsupportedError(f"no CPU named {cpu!r}", hint=f"known: {', '.join(_BASELINES)}")
-    bits, registers = _BASELINES[cpu]
-    sets = frozenset(INSTRUCTION_SETS) & _FEATURES.get(cpu, frozenset())
-    return Target("cpu", llvm.get_default_triple(), cpu, "", bits, registers, sets)
+    if cpu == "generic":
+        cpu = "aarch64" if _host_arch() == "aarch64" else "x86-64"
+    if cpu not in _CPUS:
+        raise UnsupportedError(f"no CPU named {cpu!r}", hint=f"known: generic, {', '.join(_CPUS)}")
+    row = _CPUS[cpu]
+    features = "-prefer-256-bit" if row.bits == 512 else ""
+    return Target("cpu", _triple(row.arch), row.llvm_name, features, row.bits, row.registers, row.instruction_sets)
+
+
+def _host_arch() -> str:
+    machine = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
+def _triple(arch: str) -> str:
+    return llvm.get_default_triple() if arch == _host_arch() else f"{arch}-unknown-linux-gnu"
 
 
 @cache
 def host_target() -> Target:
     """This machine's CPU with all its features."""
     features = llvm.get_host_cpu_features()
-    if features.get("avx512f") and features.get("avx512vl"):
+    present = frozenset(name for name, has in features.items() if has)
+    if _host_arch() == "aarch64":
+        bits, registers, present = 128, 32, present | _AARCH64
+    elif "avx512f" in present and "avx512vl" in present:
         bits, registers = 512, 32
-    elif features.get("avx2"):
-        bits, registers = 256, 16
     else:
-        bits, registers = 128, 32 if platform.machine() in ("aarch64", "arm64") else 16
+        bits, registers = 256 if "avx2" in present else 128, 16
     flat = features.flatten() + (",-prefer-256-bit" if bits == 512 else "")
-    sets = frozenset(name for name in INSTRUCTION_SETS if features.get(name))
-    return Target("cpu", llvm.get_default_triple(), llvm.get_host_cpu_name(), flat, bits, registers, sets)
+    return Target("cpu", llvm.get_default_triple(), llvm.get_host_cpu_name(), flat, bits, registers, present)
 
 
 def available_cores() -> int:

@@ -15,6 +15,7 @@ from ..ir import dtype as dt
 from ..ir.expr import BinaryOp, IntImm, PrimExpr, Var
 from ..ir.simplify import key
 from ..ir.visitor import walk
+from ..target import Target
 from ..tir.calling import scalar_parameters
 from ..tir.nodes import (
     PARALLEL,
@@ -32,6 +33,7 @@ from ..tir.nodes import (
     While,
 )
 from . import values as v
+from .emitter import PORTABLE
 from .expressions import CodegenError, ExprEmitter, Lanes
 from .values import I32, I64, PTR
 
@@ -54,11 +56,11 @@ def declare_kernel(module: ll.Module, func: PrimFunc, symbol: str) -> ll.Functio
     return fn
 
 
-def emit_kernel(fn: ll.Function, func: PrimFunc) -> None:
+def emit_kernel(fn: ll.Function, func: PrimFunc, target: Target = PORTABLE) -> None:
     """Fill in the body of a declared kernel."""
     entry = fn.append_basic_block("entry")
     builder = ll.IRBuilder(entry)
-    emitter = KernelEmitter(builder, fn)
+    emitter = KernelEmitter(builder, fn, target)
     for arg, buffer in zip(fn.args[3:], func.buffers, strict=False):
         emitter.expr.buffers[id(buffer)] = arg
     for arg, var in zip(fn.args[3 + len(func.buffers) :], scalar_parameters(func), strict=True):
@@ -74,10 +76,10 @@ def has_parallel(stmt: Stmt) -> bool:
 class KernelEmitter:
     """Emits statements at the builder's position."""
 
-    def __init__(self, builder: ll.IRBuilder, fn: ll.Function):
+    def __init__(self, builder: ll.IRBuilder, fn: ll.Function, target: Target):
         self.b = builder
         self.fn = fn
-        self.expr = ExprEmitter(builder)
+        self.expr = ExprEmitter(builder, target)
 
     # -- what the whole team runs -------------------------------------------------------------------------------
 
@@ -97,7 +99,7 @@ class KernelEmitter:
             self._allocate(stmt)
             self.team(stmt.body)
         elif isinstance(stmt, LetStmt):
-            self.expr.env[id(stmt.var)] = self.expr(stmt.value)
+            self.expr.define(stmt.var, self.expr(stmt.value))
             self.team(stmt.body)
         elif isinstance(stmt, IfThenElse) and stmt.else_case is None:
             with self.b.if_then(self.expr(stmt.condition)):
@@ -134,7 +136,7 @@ class KernelEmitter:
             self.emit(child)
 
     def emit_LetStmt(self, stmt: LetStmt) -> None:
-        self.expr.env[id(stmt.var)] = self.expr(stmt.value)
+        self.expr.define(stmt.var, self.expr(stmt.value))
         self.emit(stmt.body)
 
     def emit_Allocate(self, stmt: Allocate) -> None:
@@ -145,11 +147,8 @@ class KernelEmitter:
         self.expr(stmt.value)
 
     def emit_BufferStore(self, stmt: BufferStore) -> None:
-        outer = self.expr.fast
-        if _accumulates(stmt):
-            self.expr.fast = ("contract", "reassoc", "nsz")
+        self.expr.accumulation = stmt.value if _accumulates(stmt) else None
         value = self.expr(stmt.value)
-        self.expr.fast = outer
         self.expr.store(stmt.buffer, stmt.indices, value)
 
     def emit_For(self, loop: For) -> None:
@@ -219,7 +218,7 @@ class KernelEmitter:
     # -- loops --------------------------------------------------------------------------------------------------
 
     def _index(self, extent: PrimExpr) -> ll.Value:
-        return v.convert(self.b, self.expr(extent), extent.dtype, "int64")
+        return self.expr.convert(self.expr(extent), extent.dtype, "int64")
 
     @contextmanager
     def loop(self, var: Var, extent: PrimExpr) -> Iterator[None]:

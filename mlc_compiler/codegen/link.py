@@ -17,7 +17,7 @@ def link_command() -> list[str]:
     """The linker to use, up to the output flag. Raises ResourceError when there is none."""
     cc = shutil.which(os.environ.get("CC", "cc"))
     if cc:
-        return [cc, "-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread"]
+        return [cc, "-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread", "-lm"]
     ld = shutil.which("ld.lld") or shutil.which("ld")
     if ld:
         return [ld, "-shared", "--build-id=none", "-z", "noexecstack"]

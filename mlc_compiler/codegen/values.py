@@ -1,6 +1,6 @@
-"""From dtypes to LLVM types, and the conversions between values of them.
+"""From dtypes to LLVM types, and small helpers on values of them.
 
-bfloat16 and 8-bit floats live in integers of their width and are computed in float32.
+Floats narrower than float32 live in integers of their width; integers narrower than a byte take a whole one in memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ F16, F32, F64 = ll.HalfType(), ll.FloatType(), ll.DoubleType()
 PTR = ll.PointerType()
 VOID = ll.VoidType()
 
-_FLOAT_TYPES = {"float16": F16, "float32": F32, "float64": F64}
+_FLOAT_TYPES = {"float32": F32, "float64": F64}
 
 
 def storage_type(dtype: str) -> ll.Type:
@@ -25,8 +25,23 @@ def storage_type(dtype: str) -> ll.Type:
 
 
 def value_type(dtype: str) -> ll.Type:
-    """How one element is held in a register: bool is one bit."""
-    return I1 if dtype == "bool" else storage_type(dtype)
+    """How one element is held in a register: as many bits as the dtype has, one for bool."""
+    if dtype == "bool":
+        return I1
+    return storage_type(dtype) if dtype == "handle" or dtype in _FLOAT_TYPES else ll.IntType(dt.bits(dtype))
+
+
+def from_memory(b: ll.IRBuilder, loaded: ll.Value, dtype: str) -> ll.Value:
+    """What was loaded, as a value."""
+    if dtype == "bool":
+        return b.icmp_unsigned("!=", loaded, constant(I8, 0, lanes_of(loaded)))
+    return b.trunc(loaded, vector_of(value_type(dtype), lanes_of(loaded))) if dt.bits(dtype) < 8 else loaded
+
+
+def to_memory(b: ll.IRBuilder, value: ll.Value, dtype: str) -> ll.Value:
+    """A value as it is stored: the unused bits of a byte are zero."""
+    narrow = dtype == "bool" or dt.bits(dtype) < 8
+    return b.zext(value, vector_of(I8, lanes_of(value))) if narrow else value
 
 
 def lanes_of(value: ll.Value) -> int:
@@ -84,70 +99,3 @@ def type_suffix(t: ll.Type) -> str:
         return f"v{t.count}{type_suffix(t.element)}"
     names = {str(F16): "f16", str(F32): "f32", str(F64): "f64"}
     return names.get(str(t)) or f"i{t.width}"
-
-
-def convert(b: ll.IRBuilder, value: ll.Value, source: str, target: str) -> ll.Value:
-    """A value of dtype ``source`` as ``target``: float to float rounds to even, float to integer truncates."""
-    if source == target:
-        return value
-    lanes = lanes_of(value)
-    if source in ("bfloat16",):
-        return convert(b, _bf16_to_f32(b, value, lanes), "float32", target)
-    if target == "bfloat16":
-        return _f32_to_bf16(b, convert(b, value, source, "float32"), lanes)
-    to = vector_of(value_type(target), lanes)
-    if target == "bool":
-        zero = constant(value_type(source), 0, lanes)
-        return b.fcmp_unordered("!=", value, zero) if dt.is_float(source) else b.icmp_unsigned("!=", value, zero)
-    if dt.is_float(source) and dt.is_float(target):
-        return b.fpext(value, to) if dt.bits(target) > dt.bits(source) else b.fptrunc(value, to)
-    if dt.is_float(source):
-        return b.fptosi(value, to) if dt.is_signed(target) else b.fptoui(value, to)
-    if dt.is_float(target):
-        return b.sitofp(value, to) if dt.is_signed(source) else b.uitofp(value, to)
-    return _int_to_int(b, value, source, target, to)
-
-
-def _int_to_int(b: ll.IRBuilder, value: ll.Value, source: str, target: str, to: ll.Type) -> ll.Value:
-    width = value.type.element.width if isinstance(value.type, ll.VectorType) else value.type.width
-    new = to.element.width if isinstance(to, ll.VectorType) else to.width
-    if new == width:
-        return value
-    if new < width:
-        return b.trunc(value, to)
-    return b.sext(value, to) if dt.is_signed(source) else b.zext(value, to)
-
-
-def _bf16_to_f32(b: ll.IRBuilder, value: ll.Value, lanes: int) -> ll.Value:
-    wide = b.zext(value, vector_of(I32, lanes))
-    return b.bitcast(b.shl(wide, constant(I32, 16, lanes)), vector_of(F32, lanes))
-
-
-def _f32_to_bf16(b: ll.IRBuilder, value: ll.Value, lanes: int) -> ll.Value:
-    """Round to nearest even on the upper half of the bits; NaN stays NaN."""
-    raw = b.bitcast(value, vector_of(I32, lanes))
-    odd = b.and_(b.lshr(raw, constant(I32, 16, lanes)), constant(I32, 1, lanes))
-    rounded = b.add(raw, b.add(odd, constant(I32, 0x7FFF, lanes)))
-    is_nan = b.fcmp_unordered("uno", value, value)
-    quiet = b.or_(raw, constant(I32, 0x00400000, lanes))
-    chosen = b.select(is_nan, quiet, rounded)
-    return b.trunc(b.lshr(chosen, constant(I32, 16, lanes)), vector_of(I16, lanes))
-
-
-def parse_type(text: str) -> ll.VectorType:
-    """``"i32x16"`` -> <16 x i32>, ``"f32x8"`` -> <8 x float>."""
-    element, _, lanes = text.partition("x")
-    scalar = {"f16": F16, "f32": F32, "f64": F64}.get(element) or ll.IntType(int(element[1:]))
-    return ll.VectorType(scalar, int(lanes))
-
-
-def spell(b: ll.IRBuilder, llvm: str, args: list[ll.Value]) -> ll.Value:
-    """An instruction from a table row: an LLVM intrinsic, or ``op constant`` steps on its one argument."""
-    if llvm.startswith("llvm."):
-        return intrinsic(b, llvm, args, args[0].type)
-    (value,) = args
-    for step in llvm.split(";"):
-        op, number = step.split()
-        amount = constant(value.type.element, int(number, 0), value.type.count)
-        value = {"lshr": b.lshr, "and": b.and_}[op](value, amount)
-    return value

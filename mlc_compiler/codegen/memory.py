@@ -1,0 +1,137 @@
+"""Loads and stores: scalars, consecutive lanes, gathers and scatters, under a mask where lanes are switched off."""
+
+from __future__ import annotations
+
+from llvmlite import ir as ll
+
+from ..ir import dtype as dt
+from ..ir.expr import PrimExpr
+from ..ir.visitor import walk
+from ..tir.calling import flat_index
+from ..tir.nodes import Buffer, BufferLoad
+from . import values as v
+from .arithmetic import CodegenError
+from .emitter import Emitter
+from .values import I1, I32, I64, PTR
+
+
+class MemoryEmitter(Emitter):
+    """Emits accesses of buffers."""
+
+    def address(self, buffer: Buffer, offset: ll.Value) -> ll.Value:
+        base = self.buffers.get(id(buffer))
+        if base is None:
+            raise CodegenError(f"buffer {buffer.name!r} is not allocated here")
+        return self.b.gep(base, [offset], source_etype=v.storage_type(buffer.dtype))
+
+    def _stride(self, flat: PrimExpr) -> tuple[PrimExpr, int] | None:
+        """The offset of lane 0 and the step between lanes; None when the offset is not linear in the lane."""
+        assert self.lanes is not None
+        form = self.analyzer.linear(flat)
+        step, others = 0, dict(form.terms)
+        for k, (atom, coefficient) in form.terms.items():
+            if atom is self.lanes.var:
+                step = coefficient
+                del others[k]
+            elif any(n is self.lanes.var or id(n) in self.vector_vars for n in walk(atom)):
+                return None
+        form.terms = others
+        return self.analyzer.build(form, "int64"), step
+
+    # -- loads --------------------------------------------------------------------------------------------------
+
+    def emit_BufferLoad(self, e: BufferLoad) -> ll.Value:
+        flat = flat_index(e.buffer, e.indices)
+        place = (flat, 0) if self.lanes is None else self._stride(flat)
+        if place is not None and place[1] == 0:
+            loaded = self._scalar_load(e.buffer, place[0])
+        elif place is not None and place[1] == 1:
+            loaded = self._vector_load(e.buffer, place[0])
+        else:
+            loaded = self._gather(e.buffer, flat)
+        return v.from_memory(self.b, loaded, e.dtype)
+
+    def _scalar_load(self, buffer: Buffer, offset: PrimExpr) -> ll.Value:
+        element, align = v.storage_type(buffer.dtype), dt.nbytes(buffer.dtype)
+        pointer = self.address(buffer, self(offset))
+        if self.mask is None:
+            return self.b.load(pointer, align=align, typ=element)
+        any_lane = self.any_lane(self.mask)
+        return self.b.load(self.b.select(any_lane, pointer, self._readable_zero(element)), align=align, typ=element)
+
+    def any_lane(self, mask: ll.Value) -> ll.Value:
+        """Whether a mask has a lane."""
+        return v.intrinsic(self.b, f"llvm.vector.reduce.or.v{v.lanes_of(mask)}i1", [mask], I1)
+
+    def _readable_zero(self, element: ll.Type) -> ll.Value:
+        """A zero in memory, to load instead when no lane is active."""
+        entry = self.b.function.entry_basic_block
+        with self.b.goto_block(entry):
+            if entry.instructions:
+                self.b.position_before(entry.instructions[0])
+            slot = v.stack_slot(self.b, element)
+            self.b.store(ll.Constant(element, None), slot)
+        return slot
+
+    def _vector_load(self, buffer: Buffer, offset: PrimExpr) -> ll.Value:
+        assert self.lanes is not None
+        align = dt.nbytes(buffer.dtype)
+        vector = ll.VectorType(v.storage_type(buffer.dtype), self.lanes.count)
+        pointer = self.address(buffer, self(offset))
+        if self.mask is None:
+            return self.b.load(pointer, align=align, typ=vector)
+        name = f"llvm.masked.load.{v.type_suffix(vector)}.p0"
+        args = [pointer, ll.Constant(I32, align), self.mask, ll.Constant(vector, None)]
+        return v.intrinsic(self.b, name, args, vector)
+
+    def _gather(self, buffer: Buffer, flat: PrimExpr) -> ll.Value:
+        assert self.lanes is not None
+        lanes = self.lanes.count
+        vector = ll.VectorType(v.storage_type(buffer.dtype), lanes)
+        name = f"llvm.masked.gather.{v.type_suffix(vector)}.v{lanes}p0"
+        align = ll.Constant(I32, dt.nbytes(buffer.dtype))
+        args = [self._lane_pointers(buffer, flat), align, self._full_mask(), ll.Constant(vector, None)]
+        return v.intrinsic(self.b, name, args, vector)
+
+    def _lane_pointers(self, buffer: Buffer, flat: PrimExpr) -> ll.Value:
+        assert self.lanes is not None
+        lanes = self.lanes.count
+        offsets = v.splat(self.b, self(flat), lanes)
+        size = v.constant(I64, dt.nbytes(buffer.dtype), lanes)
+        base = v.splat(self.b, self.b.ptrtoint(self.address(buffer, ll.Constant(I64, 0)), I64), lanes)
+        return self.b.inttoptr(self.b.add(base, self.b.mul(offsets, size)), ll.VectorType(PTR, lanes))
+
+    def _full_mask(self) -> ll.Value:
+        assert self.lanes is not None
+        return v.constant(I1, 1, self.lanes.count) if self.mask is None else self.mask
+
+    # -- stores -------------------------------------------------------------------------------------------------
+
+    def store(self, buffer: Buffer, indices: tuple[PrimExpr, ...], value: ll.Value) -> None:
+        """Store a value (a vector inside a vectorized loop) at an element."""
+        value = v.to_memory(self.b, value, buffer.dtype)
+        flat = flat_index(buffer, indices)
+        if self.lanes is None:
+            self.b.store(value, self.address(buffer, self(flat)), align=dt.nbytes(buffer.dtype))
+            return
+        place = self._stride(flat)
+        value = v.splat(self.b, value, self.lanes.count)
+        if place is not None and (place[1] == 1 or self.lanes.count == 1):
+            self._vector_store(buffer, place[0], value)
+        else:
+            self._scatter(buffer, flat, value)
+
+    def _vector_store(self, buffer: Buffer, offset: PrimExpr, value: ll.Value) -> None:
+        align = dt.nbytes(buffer.dtype)
+        pointer = self.address(buffer, self(offset))
+        if self.mask is None:
+            self.b.store(value, pointer, align=align)
+            return
+        name = f"llvm.masked.store.{v.type_suffix(value.type)}.p0"
+        v.intrinsic(self.b, name, [value, pointer, ll.Constant(I32, align), self.mask], v.VOID)
+
+    def _scatter(self, buffer: Buffer, flat: PrimExpr, value: ll.Value) -> None:
+        """Lanes are stored in order: the last one wins."""
+        name = f"llvm.masked.scatter.{v.type_suffix(value.type)}.v{v.lanes_of(value)}p0"
+        align = ll.Constant(I32, dt.nbytes(buffer.dtype))
+        v.intrinsic(self.b, name, [value, self._lane_pointers(buffer, flat), align, self._full_mask()], v.VOID)

@@ -1,0 +1,60 @@
+"""Elementary functions as arithmetic that vectorizes: range reduction and polynomials.
+
+``RULES`` are for float32. Their error is at most 2 units in the last place over the whole range, zeros, infinities and
+NaN give what the C standard says, and nothing is used but arithmetic, comparisons and bit operations.
+Coefficients come from ``benchmarks/fit_polynomials.py``; ``tests/compiler/codegen/accuracy.py`` tries all inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...ir.expr import Call, PrimExpr
+from .build import F32, F64, from_wide, negated, wide
+from .error_function import erf
+from .exponential import exp, exp2, exp10, sigmoid, tanh
+from .logarithm import log, log1p, log2, log10, power
+from .trigonometric import cos, sin
+
+Rule = Callable[..., PrimExpr]
+
+
+def rsqrt(x: PrimExpr) -> PrimExpr:
+    """``1 / sqrt(x)``"""
+    return from_wide(wide(1.0) / Call("sqrt", (wide(x),), F64))
+
+
+def _library_function(name: str) -> Rule:
+    return lambda *args: from_wide(Call(name, tuple(wide(a) for a in args), F64))
+
+
+POLYNOMIALS: dict[str, Rule] = {
+    "exp": exp,
+    "exp2": exp2,
+    "exp10": exp10,
+    "sigmoid": sigmoid,
+    "tanh": tanh,
+    "erf": erf,
+    "log": log,
+    "log2": log2,
+    "log10": log10,
+    "log1p": log1p,
+    "pow": power,
+    "sin": sin,
+    "cos": cos,
+    "rsqrt": rsqrt,
+}
+
+LIBRARY = "acos acosh asin asinh atan atan2 atanh cosh fmod hypot sinh tan".split()
+
+RULES: dict[str, Rule] = {**POLYNOMIALS, **{name: _library_function(name) for name in LIBRARY}}
+"""Functions of float32, by name: what a call of each becomes."""
+
+WIDE_RULES: dict[str, Rule] = {
+    "exp10": lambda x: Call("pow", (wide(10.0), x), F64),
+    "sigmoid": lambda x: wide(1.0) / (wide(1.0) + Call("exp", (negated(x),), F64)),
+    "rsqrt": lambda x: wide(1.0) / Call("sqrt", (x,), F64),
+}
+"""The functions of float64 that the C library lacks."""
+
+__all__ = ["F32", "F64", "LIBRARY", "POLYNOMIALS", "RULES", "WIDE_RULES"]

@@ -1,0 +1,89 @@
+"""Tensor functions compiled and called without the rest of a library: arrays in, arrays written."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from llvmlite import ir as ll
+
+from mlc_compiler.codegen import values as v
+from mlc_compiler.codegen.kernels import BARRIER, declare_kernel, emit_kernel
+from mlc_compiler.codegen.link import link_shared
+from mlc_compiler.codegen.native import compile_module, machine
+from mlc_compiler.ir.expr import PrimExpr, Var
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.passes.lower_blocks import LowerBlocks
+from mlc_compiler.passes.lower_math import LowerMath
+from mlc_compiler.passes.unroll_loops import UnrollLoops
+from mlc_compiler.target import Target, target
+from mlc_compiler.tir.nodes import PARALLEL, VECTORIZED, Buffer, BufferStore, For, PrimFunc, buffer
+
+HOST = target("cpu")
+LANES = 16
+
+
+def llvm_text(funcs: Mapping[str, PrimFunc], to: Target = HOST) -> str:
+    """The LLVM module of tensor functions, each exported under its name."""
+    mod = IRModule(dict(funcs))
+    for step in (LowerBlocks(), LowerMath(), UnrollLoops()):
+        mod = step.run(mod)
+    module = ll.Module("kernels")
+    module.triple = to.triple
+    module.data_layout = str(machine(to).target_data)
+    barrier = ll.Function(module, ll.FunctionType(v.VOID, [v.PTR, v.I32]), BARRIER)
+    ll.IRBuilder(barrier.append_basic_block("entry")).ret_void()
+    for name, func in mod.of_type(PrimFunc).items():
+        kernel = declare_kernel(module, func, f"kernel.{name}")
+        kernel.linkage = ""
+        emit_kernel(kernel, func, to)
+    return str(module)
+
+
+def assembly(func: PrimFunc, to: Target = HOST) -> str:
+    """The optimized assembly of one tensor function."""
+    text = compile_module(llvm_text({"kernel": func}, to), to, assembly=True).assembly
+    assert text is not None
+    return text
+
+
+class Kernels:
+    """Compiled tensor functions by name; called with arrays for buffers and ints for scalars and sizes."""
+
+    def __init__(self, funcs: Mapping[str, PrimFunc], to: Target = HOST):
+        native = compile_module(llvm_text(funcs, to), to)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "kernels.so"
+            link_shared(native.object_code, path)
+            self.library = ctypes.CDLL(str(path))
+
+    def __getitem__(self, name: str) -> Callable[..., None]:
+        function = self.library[f"kernel.{name}"]
+
+        def call(*args: np.ndarray | int) -> None:
+            pointers_and_sizes = (a.ctypes.data if isinstance(a, np.ndarray) else a for a in args)
+            function(None, 0, 1, *map(ctypes.c_int64, pointers_and_sizes))
+
+        return call
+
+
+def elementwise(
+    f: Callable[..., PrimExpr], dtypes: tuple[str, ...], result: str, lanes: int = LANES, attrs: Mapping | None = None
+) -> PrimFunc:
+    """``out[i] = f(a[i], …)`` over ``blocks * lanes`` elements in SIMD vectors; the size ``blocks`` is symbolic."""
+    blocks, i, lane = Var("blocks"), Var("i"), Var("lane")
+    inputs = [buffer(f"a{k}", (blocks, lanes), d) for k, d in enumerate(dtypes)]
+    out: Buffer = buffer("out", (blocks, lanes), result)
+    store = BufferStore(out, f(*(a[i, lane] for a in inputs)), (i, lane))
+    body = For(i, blocks, For(lane, out.shape[1], store, VECTORIZED), PARALLEL)
+    return PrimFunc((*inputs, out), body, {"tir.noalias": True, **(attrs or {})})
+
+
+def apply(kernel: Callable[..., None], out: np.ndarray, *arrays: np.ndarray, lanes: int = LANES) -> np.ndarray:
+    """Run an element-wise kernel over flat arrays whose length is a multiple of ``lanes``."""
+    assert out.size % lanes == 0
+    kernel(*arrays, out, out.size // lanes)
+    return out
