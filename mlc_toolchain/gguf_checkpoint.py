@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,6 +146,13 @@ class GGUFCheckpoint(CheckpointReader):
         if stem in self._architecture.heads:
             return self._rotate_half_order(value, self._heads(stem))
         return value.T if stem in self._architecture.transposed else value
+
+    def read_rows(self, name: str) -> Iterator[np.ndarray]:
+        stem = self._stem(name)
+        if stem in self._architecture.heads or stem in self._architecture.transposed:
+            yield self.read(name)
+        else:
+            yield from self._reader.read_rows(self._names[name])
 
     def group_levels(self, name: str) -> Levels | None:
         stem = self._stem(name)

@@ -12,6 +12,7 @@ from mlc_errors import MLCError
 
 Shape = tuple[int, ...]
 Read = Callable[[str], np.ndarray]
+ReadRows = Callable[[str], Iterator[np.ndarray]]
 
 
 class Expr(ABC):
@@ -36,8 +37,8 @@ class Expr(ABC):
     def evaluate(self, read: Read) -> np.ndarray:
         """The value; ``read`` returns a checkpoint tensor."""
 
-    def row_blocks(self, read: Read) -> Iterator[np.ndarray]:
-        """The value in pieces along axis 0, so that a concatenation never exists as a whole."""
+    def row_blocks(self, read: Read, read_rows: ReadRows) -> Iterator[np.ndarray]:
+        """The value in pieces along axis 0, so that it need not exist as a whole; read_rows gives a tensor that way."""
         yield self.evaluate(read)
 
 
@@ -73,6 +74,9 @@ class Source(Expr):
     def evaluate(self, read: Read) -> np.ndarray:
         return read(self.name)
 
+    def row_blocks(self, read: Read, read_rows: ReadRows) -> Iterator[np.ndarray]:
+        yield from read_rows(self.name)
+
     def __str__(self) -> str:
         return self.name
 
@@ -96,12 +100,12 @@ class Concat(Expr):
     def evaluate(self, read: Read) -> np.ndarray:
         return np.concatenate([part.evaluate(read) for part in self.parts], axis=self.axis)
 
-    def row_blocks(self, read: Read) -> Iterator[np.ndarray]:
+    def row_blocks(self, read: Read, read_rows: ReadRows) -> Iterator[np.ndarray]:
         if self.axis:
             yield self.evaluate(read)
             return
         for part in self.parts:
-            yield from part.row_blocks(read)
+            yield from part.row_blocks(read, read_rows)
 
     def __str__(self) -> str:
         return f"concat({', '.join(map(str, self.parts))}, axis={self.axis})"
@@ -122,7 +126,7 @@ class Stack(Expr):
     def evaluate(self, read: Read) -> np.ndarray:
         return np.stack([part.evaluate(read) for part in self.parts])
 
-    def row_blocks(self, read: Read) -> Iterator[np.ndarray]:
+    def row_blocks(self, read: Read, read_rows: ReadRows) -> Iterator[np.ndarray]:
         for part in self.parts:
             yield part.evaluate(read)[None]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -59,6 +60,10 @@ class CheckpointReader(ABC):
     @abstractmethod
     def read(self, name: str) -> np.ndarray:
         """The tensor, read-only and where possible a view of the mapped file. bf16 and fp8 as ml_dtypes."""
+
+    def read_rows(self, name: str) -> Iterator[np.ndarray]:
+        """The tensor in pieces along axis 0, for formats whose arrays take more memory than their files."""
+        yield self.read(name)
 
     @abstractmethod
     def file_of(self, name: str) -> Path:

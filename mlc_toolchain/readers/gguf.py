@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -30,6 +31,7 @@ VERSIONS = (2, 3)
 MAX_METADATA = 1 << 16
 MAX_ARRAY_DEPTH = 3
 DEFAULT_ALIGNMENT = 32
+ROW_BLOCKS = 1 << 15  # blocks that are dequantized at a time
 STRING, ARRAY = 8, 9
 SCALARS = {
     0: np.dtype("u1"), 1: np.dtype("i1"), 2: np.dtype("<u2"), 3: np.dtype("<i2"), 4: np.dtype("<u4"),
@@ -85,6 +87,18 @@ class GGUFReader(CheckpointReader):
         if kind.decode is None:
             return self._file.array(DTYPES[kind.dtype], shape, entry.offset)
         return dequantize(self._blocks(entry), kind).reshape(shape)
+
+    def read_rows(self, name: str) -> Iterator[np.ndarray]:
+        entry = self._entries[name]
+        kind, shape = entry.kind, entry.info.shape
+        if kind.decode is None or len(shape) < 2:
+            yield self.read(name)
+            return
+        per_row = prod(shape[1:]) // kind.elements
+        blocks, step = self._blocks(entry), max(1, ROW_BLOCKS // max(1, per_row))
+        for start in range(0, shape[0], step):
+            part = blocks[start * per_row : (start + step) * per_row]
+            yield dequantize(part, kind).reshape(-1, *shape[1:])
 
     def group_levels(self, name: str) -> Levels | None:
         entry = self._entries[name]

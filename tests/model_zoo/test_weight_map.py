@@ -81,8 +81,11 @@ def test_offset_is_added_in_float32():
 
 def test_row_blocks_of_a_concatenation_are_its_parts():
     arrays = {"a": matrix(1, 2), "b": matrix(2, 2)}
-    blocks = list(Concat((Source("a"), Source("b"))).row_blocks(arrays.__getitem__))
-    assert [block.shape for block in blocks] == [(1, 2), (2, 2)]
+    rows = {"a": [arrays["a"]], "b": [arrays["b"][:1], arrays["b"][1:]]}
+    both = Concat((Source("a"), Source("b")))
+    blocks = list(both.row_blocks(arrays.__getitem__, lambda name: iter(rows[name])))
+    assert [block.shape for block in blocks] == [(1, 2), (1, 2), (1, 2)]
+    assert np.array_equal(np.concatenate(blocks), both.evaluate(arrays.__getitem__))
 
 
 def test_one_source_can_make_two_parameters():

@@ -19,7 +19,7 @@ from mlc_cli.convert_weight import convert_weight as command
 from mlc_errors import MLCError, UsageError
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight, plan_conversion
 from mlc_toolchain.readers.safetensors import SafetensorsReader
-from mlc_toolchain.weight_stream import float32_to_bfloat16
+from mlc_toolchain.weight_stream import all_finite, float32_to_bfloat16
 from quantization.schemes import SCHEMES
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +104,15 @@ def test_bfloat16_storage_cuts_what_lies_beyond_its_range():
     values = np.array([1.00390625, 1.01171875, np.finfo(np.float32).max, -np.finfo(np.float32).max, np.inf], np.float32)
     made = float32_to_bfloat16(values).astype(np.float32)
     assert made.tolist() == [1.0, 1.015625, largest, -largest, np.inf]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_finite_values_are_told_from_others(dtype):
+    values = np.array([0, 1, -2.5, 6e4, -6e4, 1e-7], getattr(ml_dtypes, dtype, None) or dtype)
+    assert all_finite(values)
+    for odd in (np.nan, np.inf, -np.inf):
+        values[2] = odd
+        assert not all_finite(values)
 
 
 def test_safetensors_output_holds_the_same_tensors(tmp_path):

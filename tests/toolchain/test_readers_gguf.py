@@ -85,3 +85,19 @@ def test_an_array_that_claims_more_than_the_file_is_refused(tmp_path):
         path.write_bytes(header + struct.pack("<IIQ", 9, kind, 1 << 40) + bytes(64))
         with pytest.raises(CheckpointError):
             GGUFReader(path)
+
+
+def test_rows_come_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr("mlc_toolchain.readers.gguf.ROW_BLOCKS", 7)
+    number = gguf.GGMLQuantizationType.Q4_1
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    weights = np.random.default_rng(0).standard_normal((11, 96)).astype(np.float32)
+    writer.add_tensor("w", gguf.quants.quantize(weights, number), raw_dtype=number)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    reader = GGUFReader(tmp_path / "a.gguf")
+    pieces = list(reader.read_rows("w"))
+    assert [len(piece) for piece in pieces] == [2, 2, 2, 2, 2, 1]
+    assert np.array_equal(np.concatenate(pieces), reader.read("w"))

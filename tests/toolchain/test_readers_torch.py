@@ -1,3 +1,4 @@
+import json
 import os
 import pickle
 import zipfile
@@ -215,3 +216,13 @@ def test_entries_that_are_no_tensors(tmp_path):
     torch.save({"w": torch.ones(1), "epoch": 3}, tmp_path / "a.bin")
     with pytest.raises(CheckpointError, match="entry 'epoch' of the checkpoint is no tensor"):
         TorchReader(tmp_path / "a.bin")
+
+
+def test_sharded_checkpoints(tmp_path):
+    for name in ("a", "b"):
+        torch.save({name: torch.full((2,), float(ord(name)))}, tmp_path / f"pytorch_model-{name}.bin")
+    weight_map = {"b": "pytorch_model-b.bin", "a": "pytorch_model-a.bin"}
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    reader = open_checkpoint(tmp_path)
+    assert reader.names() == ["b", "a"]
+    assert reader.read("a").tolist() == [97.0, 97.0]
