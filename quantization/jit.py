@@ -31,7 +31,7 @@ class CompiledFunction:
         func = LowerBlocks().run(IRModule({SYMBOL: func}))[SYMBOL]
         kernel = declare_kernel(module, func, SYMBOL)
         kernel.linkage = "external"
-        emit_kernel(kernel, func)
+        emit_kernel(kernel, func, target)
         optimized, machine = optimize(str(module), target)
         self._engine = llvm.create_mcjit_compiler(optimized, machine)
         self._engine.finalize_object()
