@@ -13,6 +13,8 @@ from typing import Any
 import mlc_compiler.passes
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.passes.base import Pass
+from mlc_compiler.pipeline import RULES
+from mlc_compiler.schedules.apply import ApplySchedules
 from mlc_compiler.script.parser import parse
 from mlc_compiler.script.printer import script
 from mlc_compiler.target import Target
@@ -27,7 +29,7 @@ def known_passes() -> dict[str, type[Pass]]:
     modules = [importlib.import_module(name) for name in names]
     members = [member for module in modules for member in vars(module).values()]
     classes = [c for c in members if isinstance(c, type) and issubclass(c, Pass) and c is not Pass]
-    return dict(sorted((c.name, c) for c in classes))
+    return dict(sorted((c.name, c) for c in [*classes, ApplySchedules]))
 
 
 def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> str:
@@ -48,14 +50,15 @@ def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> str:
 
 
 def make_pass(spec: str, target: Target) -> Pass:
-    """`fuse-ops` or `unroll-loops:limit=8` as a pass; one that depends on the target gets it."""
+    """`fuse-ops` or `fold-constants:max_elements=8` as a pass; target and schedule rules are filled in."""
     name, _, text = spec.partition(":")
     passes = known_passes()
     if name not in passes:
         raise UsageError(f"no pass {name!r}; expected one of {', '.join(passes)}")
     fields = {field.name for field in dataclasses.fields(passes[name])}
-    options = _options(name, text, fields - {"target"})
-    return passes[name](**options, **({"target": target} if "target" in fields else {}))
+    given = {"target": target, "rules": RULES[target.kind]}
+    options = _options(name, text, fields - given.keys())
+    return passes[name](**options, **{key: value for key, value in given.items() if key in fields})
 
 
 def _options(name: str, text: str, allowed: set[str]) -> dict[str, Any]:

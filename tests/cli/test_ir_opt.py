@@ -19,7 +19,9 @@ class Module:
     @T.prim_func(private=True)
     def double(a: T.Buffer((4,), "float32"), b: T.Buffer((4,), "float32")):
         for i in range(4):
-            b[i] = a[i] * T.float32(2)
+            with T.block("double"):
+                v = T.axis.spatial(4, i)
+                b[v] = a[v] * T.float32(2)
 
     @R.function
     def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
@@ -53,6 +55,12 @@ def test_passes_run_and_the_output_file_is_written(module_file: Path, tmp_path: 
     assert main(["ir_opt", str(module_file), "-p", "eliminate-dead", "-o", str(out)]) == 0
     assert "unused" not in out.read_text()
     assert out.read_text().count("R.call_tir(") == 1
+
+
+def test_options_and_the_target_reach_the_passes(module_file: Path, capsys: pytest.CaptureFixture[str]):
+    arguments = ["-p", "fold-constants:max_elements=8", "-p", "apply-schedules", "--device", "cpu:znver4"]
+    assert main(["ir_opt", str(module_file), *arguments]) == 0
+    assert '"tir.is_scheduled": True' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
