@@ -29,6 +29,7 @@ from .passes.plan_memory import PlanMemory
 from .passes.unroll_loops import UnrollLoops
 from .schedules.apply import ApplySchedules
 from .schedules.cpu import CPU_RULES
+from .schedules.cpu.bfloat16_pairs import Bfloat16Pairs
 from .script.printer import to_text
 from .target import Target
 
@@ -50,6 +51,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         FuseTensorFunctions(),
         EliminateDead(),
         # how, on this target
+        Bfloat16Pairs(target),
         ApplySchedules(rules, target),
         PackLayouts(),
         ApplySchedules(rules, target),

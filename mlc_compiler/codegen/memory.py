@@ -5,8 +5,9 @@ from __future__ import annotations
 from llvmlite import ir as ll
 
 from ..ir import dtype as dt
-from ..ir.expr import PrimExpr
-from ..ir.visitor import walk
+from ..ir.expr import PrimExpr, const
+from ..ir.simplify import Linear
+from ..ir.visitor import substitute, walk
 from ..tir.calling import flat_index
 from ..tir.nodes import Buffer, BufferLoad
 from . import values as v
@@ -84,8 +85,33 @@ class MemoryEmitter(Emitter):
         args = [pointer, ll.Constant(I32, align), self.mask, ll.Constant(vector, None)]
         return v.intrinsic(self.b, name, args, vector)
 
+    def _window(self, flat: PrimExpr) -> tuple[PrimExpr, list[int]] | None:
+        """Lanes that read a small window in a fixed order: where it begins, and each lane's place in it."""
+        assert self.lanes is not None
+        if self.mask is not None or any(id(n) in self.vector_vars for n in walk(flat)):
+            return None
+        lanes = [const(i, self.lanes.var.dtype) for i in range(self.lanes.count)]
+        forms = [self.analyzer.linear(substitute(flat, {self.lanes.var: lane})) for lane in lanes]
+        steps = [form.add(forms[0], -1) for form in forms]
+        if any(step.terms for step in steps):
+            return None
+        first = min(step.const for step in steps)
+        places = [step.const - first for step in steps]
+        if max(places) >= 2 * len(lanes):
+            return None
+        return self.analyzer.build(forms[0].add(Linear(first)), "int64"), places
+
+    def _permuted_load(self, buffer: Buffer, offset: PrimExpr, places: list[int]) -> ll.Value:
+        window = ll.VectorType(v.storage_type(buffer.dtype), max(places) + 1)
+        loaded = self.b.load(self.address(buffer, self(offset)), align=dt.nbytes(buffer.dtype), typ=window)
+        order = ll.Constant(ll.VectorType(I32, len(places)), [ll.Constant(I32, p) for p in places])
+        return self.b.shuffle_vector(loaded, ll.Constant(window, ll.Undefined), order)
+
     def _gather(self, buffer: Buffer, flat: PrimExpr) -> ll.Value:
         assert self.lanes is not None
+        window = self._window(flat)
+        if window is not None:
+            return self._permuted_load(buffer, *window)
         lanes = self.lanes.count
         vector = ll.VectorType(v.storage_type(buffer.dtype), lanes)
         name = f"llvm.masked.gather.{v.type_suffix(vector)}.v{lanes}p0"
@@ -116,7 +142,7 @@ class MemoryEmitter(Emitter):
             return
         place = self._stride(flat)
         value = v.splat(self.b, value, self.lanes.count)
-        if place is not None and (place[1] == 1 or self.lanes.count == 1):
+        if place is not None and place[1] == 1:
             self._vector_store(buffer, place[0], value)
         else:
             self._scatter(buffer, flat, value)

@@ -125,7 +125,10 @@ class StmtTranslator(ExprTranslator):
         self.globals["run_instruction"] = run_instruction
         operands = []
         for address in call.args:
-            load = address.args[0] if isinstance(address, Call) else None
+            if not isinstance(address, Call):
+                operands.append(self.value(address))
+                continue
+            load = address.args[0]
             if not isinstance(load, BufferLoad):
                 raise InterpreterError(f"{call.op!r} needs addresses as its operands")
             flat = self.index(flat_index(load.buffer, load.indices))
@@ -209,16 +212,17 @@ def compile_prim_func(func: PrimFunc) -> CompiledPrimFunc:
     return CompiledPrimFunc(func, source, namespace["main"], sizes, written)
 
 
-def run_instruction(name: str, *operands: tuple[list[Any], int]) -> None:
-    """One run of a hardware instruction over (flat data, offset) operands, the result first."""
+def run_instruction(name: str, *operands: Any) -> None:
+    """One run of a hardware instruction over (flat data, offset) operands, the result first, and its scalars."""
     row = find(name)
-    views = [data[at : at + o.elements] for (data, at), o in zip(operands, row.operands, strict=True)]
+    places, scalars = operands[: len(row.operands)], operands[len(row.operands) :]
+    views = [data[at : at + o.elements] for (data, at), o in zip(places, row.operands, strict=True)]
     result: list[Any] = [None] * row.operands[0].elements
-    compile_prim_func(row.function).main(*views[1:], result)
+    compile_prim_func(row.function).main(*views[1:], result, *scalars)
     if row.accumulates:
-        wrap = np.dtype(row.operands[0].dtype).type
-        result = [int(wrap(a) + wrap(b)) for a, b in zip(views[0], result, strict=True)]
-    data, at = operands[0]
+        dtype = dt.to_numpy(row.operands[0].dtype)
+        result = (np.array(views[0], dtype) + np.array(result, dtype)).tolist()
+    data, at = places[0]
     data[at : at + len(result)] = result
 
 

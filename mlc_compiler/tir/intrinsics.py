@@ -40,8 +40,9 @@ class Intrinsic:
     """One instruction.
 
     operands: the first is the result; ``accumulates`` tells that it is also the first argument. semantics: the tensor
-    expression of the result from the other operands. llvm: the LLVM intrinsic, or text of ``and``/``lshr`` steps for
-    those that LLVM spells with plain instructions. requires: the CPU feature.
+    expression of the result from the other operands (and the ``scalars``, integers that are constant when code is
+    made). llvm: the LLVM intrinsic; or steps of plain instructions; or ``table``: a permutation of ``table``'s bfloat16
+    values by the low bits of each lane, after a shift by the scalar. requires: the CPU feature.
     """
 
     name: str
@@ -51,12 +52,15 @@ class Intrinsic:
     types: tuple[str, ...]
     requires: str
     accumulates: bool = False
+    scalars: tuple[str, ...] = ()
+    table: tuple[float, ...] = ()
 
     @cached_property
     def function(self) -> PrimFunc:
-        """The semantics as a tensor function: inputs, then the result."""
+        """The semantics as a tensor function: inputs, the result, then the scalars."""
         inputs = [te.placeholder(o.shape, o.dtype, o.name) for o in self.operands[1:]]
-        return te.create_prim_func([*inputs, self.semantics(*inputs)])
+        scalars = [Var(name) for name in self.scalars]
+        return te.create_prim_func([*inputs, self.semantics(*inputs, *scalars), *scalars])
 
 
 INTRINSICS: dict[str, Intrinsic] = {}
@@ -111,6 +115,45 @@ def _unpack_row(half: int) -> Intrinsic:
         requires="avx512f",
     )
 
+
+def _dot2(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis(2, "k")
+    return te.compute((16,), lambda i: te.sum(te.f32(a[i, k]) * te.f32(b[k]), axis=k), name="acc")
+
+
+BF16_DOT = intrinsic(
+    Intrinsic(
+        "avx512.vdpbf16ps",
+        (Operand("acc", (16,), "float32"), Operand("a", (16, 2), "bfloat16"), Operand("b", (2,), "bfloat16", 32)),
+        _dot2,
+        llvm="llvm.x86.avx512bf16.dpbf16ps.512",
+        types=("f32x16", "bf16x32", "bf16x32"),
+        requires="avx512bf16",
+        accumulates=True,
+    )
+)
+
+
+def _codes_to_bf16(word: te.Tensor, shift: Var) -> te.Tensor:
+    def element(i: Var, half: Var) -> PrimExpr:
+        nibble = (word[i] >> te.cast(half * 16 + shift, "uint32")) & te.cast(15, "uint32")
+        return te.cast(te.f32(te.cast(nibble, "int32") - 7), "bfloat16")
+
+    return te.compute((16, 2), element, name="codes")
+
+
+NIBBLES_TO_BF16 = intrinsic(
+    Intrinsic(
+        "avx512.nibbles_to_bf16",
+        (Operand("codes", (16, 2), "bfloat16"), Operand("word", (16,), "uint32")),
+        _codes_to_bf16,
+        llvm="table 16 lshr",
+        types=("i16x32",),
+        requires="avx512bf16",
+        scalars=("shift",),
+        table=tuple(float(code - 7) for code in range(16)),
+    )
+)
 
 NIBBLES_LOW = intrinsic(_unpack_row(0))
 NIBBLES_HIGH = intrinsic(_unpack_row(1))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ...ir.expr import BinaryOp, IntImm, Var
+from ...ir.simplify import key
 from ...ir.visitor import walk
 from ...target import Target
 from ...tir.nodes import Block, Buffer, BufferLoad, PrimFunc
-from ...tir.schedule import Schedule
+from ...tir.schedule import Schedule, ScheduleError
 from ..rule import Blocks, MatmulBlock, Rule, analyse, constant_extent, largest_divisor, match_matmul
 
 UNROLLED_REDUCTION = 8
@@ -55,9 +56,10 @@ def _inline_around(s: Schedule, blocks: Blocks, matched: MatmulBlock) -> list[st
 
 def _weight_parameters(s: Schedule, matched: MatmulBlock) -> list[Buffer]:
     """The two-dimensional parameters that the product reads by column: weights, codes, scales."""
-    parameters = {id(p) for p in s.func.buffers}
+    block = s.block(matched.block.name)
+    parameters = {id(p) for p in s.func.buffers} - {id(w.buffer) for w in block.writes}
     found: dict[int, Buffer] = {}
-    for load in walk(s.block(matched.block.name).body):
+    for load in walk(block.body):
         by_column = isinstance(load, BufferLoad) and len(load.indices) == 2 and load.indices[0] is matched.column
         if by_column and id(load.buffer) in parameters:
             found[id(load.buffer)] = load.buffer
@@ -70,13 +72,25 @@ def _accumulate_locally(s: Schedule, product: str, epilogue: list[str]) -> str:
     after = [copy, *epilogue]
     for name in after[:-1]:
         s.compute_inline(name)
+    _check_elementwise(s.block(product), s.block(after[-1]))
     return after[-1]
+
+
+def _check_elementwise(product: Block, last: Block) -> None:
+    """The last block reads one element of the product for each of its own: a tile can then be finished on its own."""
+    accumulated = product.writes[0].buffer
+    reads = [n.indices for n in walk(last.body) if isinstance(n, BufferLoad) and n.buffer is accumulated]
+    own = {id(it.var) for it in last.iter_vars}
+    distinct = {id(i) for i in reads[0]} if reads else set()
+    same = all(key(indices) == key(reads[0]) for indices in reads)
+    if not (reads and same and distinct <= own and len(distinct) == len(reads[0])):
+        raise ScheduleError(f"block {last.name!r} reads {accumulated.name!r} elsewhere than where it writes")
 
 
 def _tile(s: Schedule, matched: MatmulBlock, last: str, heights: tuple[int, ...], columns: int) -> None:
     product = matched.block.name
-    rows = s.fuse(*s.get_loops(product)[:-2])
-    last_rows = s.fuse(*s.get_loops(last)[:-1])
+    rows = _row_loop(s, product, inner=2)
+    last_rows = _row_loop(s, last, inner=1)
     extent = s.extent(rows)
     if isinstance(extent, int):
         heights, points = _static_heights(extent, heights)
@@ -89,6 +103,19 @@ def _tile(s: Schedule, matched: MatmulBlock, last: str, heights: tuple[int, ...]
     ]
     if len(outer) > 1:
         s.merge(*outer)
+
+
+def _row_loop(s: Schedule, block: str, inner: int) -> Var:
+    """The loop over rows that is cut into tiles: the last one that is not of extent one, with what it holds.
+
+    inner: how many loops inside are not over rows. A vector counts as one row.
+    """
+    loops = s.get_loops(block)
+    rows = loops[:-inner]
+    if not rows:
+        return s.split(loops[0], [1, None])[0]
+    wide = [i for i, loop in enumerate(rows) if s.extent(loop) != 1]
+    return s.fuse(*rows[wide[-1] if len(wide) > 1 else 0 :])
 
 
 def _static_heights(extent: int, heights: tuple[int, ...]) -> tuple[tuple[int, ...], list[int]]:
@@ -106,32 +133,33 @@ def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, colu
     """One tile height: columns over the team, row tiles, then the reduction over accumulators in registers."""
     group = _quantization_group(s.block(product)) if height <= MAX_FACTORED_HEIGHT else None
     partial = s.factor_reduction(product, group) if group else None
-    row, column, reduction = s.get_loops(product)
+    *outer_rows, row, column, reduction = s.get_loops(product)
     row_tile, row_in = s.split(row, [None, height])
     column_tile, lane = s.split(column, [None, columns])
-    step = reduction if partial else _split_depth(s, reduction)
-    inner = [] if partial else [s.get_loops(product)[-1]]
-    s.reorder(column_tile, row_tile, step, *inner, row_in, lane)
+    step, *inner = [reduction] if partial else _split_depth(s, reduction)
+    s.reorder(column_tile, *outer_rows, row_tile, step, *inner, row_in, lane)
     s.reverse_compute_at(last, row_tile)
     _registers(s, product, step)
     for loop in inner:
         s.unroll(loop)
     if partial:
         s.compute_at(partial, step)
-        *rows, columns_loop, position = s.get_loops(partial)[3:]
+        *rows, columns_loop, position = s.get_loops(partial)[len(outer_rows) + 3 :]
         outer, unrolled = s.split(position, [None, UNROLLED_REDUCTION])
         s.reorder(outer, unrolled, *rows, columns_loop)
         _registers(s, partial, outer)
         s.unroll(unrolled)
-    _lanes(s, last, skip=2)
+    _lanes(s, last, skip=len(outer_rows) + 2)
     s.parallel(column_tile)
     return column_tile
 
 
-def _split_depth(s: Schedule, reduction: Var) -> Var:
-    depth = largest_divisor(s.extent(reduction), UNROLLED_REDUCTION)
-    step, _ = s.split(reduction, [None, depth])
-    return step
+def _split_depth(s: Schedule, reduction: Var) -> list[Var]:
+    """The steps of the reduction, and those that are written out within a step."""
+    extent = s.extent(reduction)
+    if not isinstance(extent, int):
+        return [reduction]
+    return s.split(reduction, [None, largest_divisor(extent, UNROLLED_REDUCTION)])
 
 
 def _registers(s: Schedule, block: str, step: Var) -> None:

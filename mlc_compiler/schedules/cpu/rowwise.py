@@ -17,12 +17,11 @@ class RowReduction(Rule):
         if blocks is None or not blocks.reductions or is_reduction(blocks.last):
             return None
         s = Schedule(func)
-        try:
-            row = _rows_of(s, blocks.last.name)
-            for block in reversed(blocks.in_order[:-1]):
-                s.compute_at(block.name, row)
-        except ScheduleError:
+        if not s.get_loops(blocks.last.name):
             return None
+        row = _rows_of(s, blocks.last.name)
+        for block in reversed(blocks.in_order[:-1]):
+            s.compute_at(block.name, row)
         s.parallel(row)
         for block in blocks.in_order:
             if not is_reduction(block):

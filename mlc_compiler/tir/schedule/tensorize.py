@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.expr import Call, IntImm, PrimExpr, Var, const
 from ...ir.simplify import Analyzer, key
-from ...ir.visitor import field_names, substitute
+from ...ir.visitor import field_names, substitute, uses
 from ..intrinsics import Intrinsic
 from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, Evaluate, For, PrimFunc, Stmt
 from ..regions import span
@@ -82,6 +82,7 @@ class _Matcher:
         self.loop_of: dict[int, Var] = {}
         self.base: dict[int, BufferLoad] = {}
         self.extents: dict[int, tuple[PrimExpr, ...]] = {}
+        self.scalars: dict[int, PrimExpr] = {}
 
     def fail(self, why: str) -> ScheduleError:
         return ScheduleError(f"tensorize: block {self.nest.realize.block.name!r} is not {self.row.name!r}: {why}")
@@ -100,14 +101,21 @@ class _Matcher:
         mine_store, their_store = self.nest.store, self.wanted.store
         self._access(mine_store.buffer, mine_store.indices, their_store.buffer, their_store.indices)
         self._expr(mine_store.value, their_store.value)
+        missing = [v.name for v in self.row.function.params if isinstance(v, Var) and id(v) not in self.scalars]
+        if missing:
+            raise self.fail(f"nothing tells its {', '.join(missing)}")
         params = list(self.row.function.buffers)
         order = [params[-1], *params[:-1]]
-        return [Call("address_of", (self.base[id(b)], *self.extents[id(b)]), "handle") for b in order]
+        addresses = [Call("address_of", (self.base[id(b)], *self.extents[id(b)]), "handle") for b in order]
+        return [*addresses, *(self.scalars[id(v)] for v in self.row.function.params if isinstance(v, Var))]
 
     def _expr(self, mine: PrimExpr, theirs: PrimExpr) -> None:
         if isinstance(theirs, Var) and id(theirs) in self.loop_of:
             if key(self.analyzer.simplify(mine)) != key(self.loop_of[id(theirs)]):
                 raise self.fail(f"{theirs.name!r} stands where the block has another index")
+            return
+        if isinstance(theirs, Var) and any(p is theirs for p in self.row.function.params):
+            self._scalar(self.analyzer.simplify(mine), theirs)
             return
         if type(mine) is not type(theirs) or mine.dtype != theirs.dtype:
             raise self.fail(
@@ -118,6 +126,13 @@ class _Matcher:
             return
         for name in field_names(type(theirs)):
             self._field(getattr(mine, name), getattr(theirs, name))
+
+    def _scalar(self, mine: PrimExpr, theirs: Var) -> None:
+        if any(uses(mine, lp.var) for lp in self.nest.loops):
+            raise self.fail(f"its {theirs.name} varies within the instruction")
+        known = self.scalars.setdefault(id(theirs), mine)
+        if key(known) != key(mine):
+            raise self.fail(f"it needs two values for {theirs.name}")
 
     def _field(self, mine: object, theirs: object) -> None:
         if isinstance(theirs, PrimExpr):
