@@ -39,7 +39,7 @@ class ExprEmitter(MemoryEmitter):
         if self.lanes is not None and e is self.lanes.var:
             element = v.value_type(e.dtype)
             steps = [ll.Constant(element, i) for i in range(self.lanes.count)]
-            return ll.Constant(ll.VectorType(element, self.lanes.count), steps) if len(steps) > 1 else steps[0]
+            return ll.Constant(ll.VectorType(element, self.lanes.count), steps)
         if id(e) not in self.env:
             raise CodegenError(f"variable {e.name!r} has no value here")
         return self.env[id(e)]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from llvmlite import ir as ll
 
 from ..ir import dtype as dt
-from ..ir.expr import BinaryOp, IntImm, PrimExpr, Var
+from ..ir.expr import BinaryOp, IntImm, PrimExpr, Var, is_const
 from ..ir.simplify import key
 from ..ir.visitor import walk
 from ..target import Target
@@ -152,7 +152,7 @@ class KernelEmitter:
         self.expr.store(stmt.buffer, stmt.indices, value)
 
     def emit_For(self, loop: For) -> None:
-        if loop.kind == VECTORIZED:
+        if loop.kind == VECTORIZED and not is_const(loop.extent, 1):
             self._vectorized(loop)
             return
         with self.loop(loop.var, loop.extent):

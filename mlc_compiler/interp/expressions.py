@@ -120,6 +120,8 @@ class ExprTranslator:
         if e.op in _INT_CALLS:
             call = self.use(e.op, _INT_CALLS[e.op], "int_op")
             return self._wrapped(f"{call}({self.value(e.a)}, {self.value(e.b)})", dtype)
+        if e.op == "//" and not isinstance(e.b, IntImm):
+            return self._wrapped(f"({self.value(e.a)} // {self.value(e.b)})", dtype)
         return f"({self.value(e.a)} {e.op} {self.value(e.b)})"
 
     def _float_chain(self, e: BinaryOp) -> str:

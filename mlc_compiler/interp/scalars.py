@@ -101,5 +101,5 @@ def shift_left(a: int, b: int) -> int:
 
 
 def shift_right(a: int, b: int) -> int:
-    """``a >> b``; the sign is repeated."""
-    return a >> min(b, 64)
+    """``a >> b``; the sign is repeated, and nothing else is left when ``b`` is negative."""
+    return a >> (b if 0 <= b < 64 else 64)
