@@ -41,7 +41,7 @@ def emit_llvm(mod: IRModule, target: Target, metadata: Mapping[str, Any] | None 
     kernels = {}
     for name, func in mod.of_type(PrimFunc).items():
         kernels[name] = declare_kernel(module, func, f"kernel.{name}")
-        emit_kernel(kernels[name], func)
+        emit_kernel(kernels[name], func, target)
     callees = Callees(kernels, PackedCalls(module, errors))
     for name, func in exported(mod).items():
         ffi.emit_entry(name, func, emit_job(module, name, func, callees))
