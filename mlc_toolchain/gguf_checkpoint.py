@@ -195,7 +195,10 @@ class GGUFCheckpoint(CheckpointReader):
 
     def _heads(self, stem: str) -> int:
         key = self._architecture.heads[stem]
-        return int(self._number(key if self._key(key) in self.metadata else "attention.head_count"))
+        heads = self._number(key if self._key(key) in self.metadata else "attention.head_count")
+        if type(heads) is not int:
+            raise CheckpointError(f"{self._key(key)} is {heads}; expected an integer", where=[str(self._reader.path)])
+        return heads
 
     def _rotate_half_order(self, rows: np.ndarray, heads: int) -> np.ndarray:
         """Rows from llama.cpp's order (rotary pairs adjacent) to Hugging Face's (first halves, then second halves)."""

@@ -112,7 +112,7 @@ def check_shape(shape: object, name: str, path: Path) -> tuple[int, ...]:
     """``shape`` as a tuple of sizes, or an error that names the tensor."""
     sizes = shape if isinstance(shape, (list, tuple)) else ()
     valid = isinstance(shape, (list, tuple)) and all(type(size) is int and size >= 0 for size in sizes)
-    if not valid or len(sizes) > MAX_RANK or prod(sizes) > MAX_ELEMENTS:
+    if not valid or len(sizes) > MAX_RANK or prod(size for size in sizes if size) > MAX_ELEMENTS:
         raise CheckpointError(
             f"tensor {shown(name)} has shape {shown(shape)}; expected up to {MAX_RANK} non-negative sizes",
             where=[str(path)],

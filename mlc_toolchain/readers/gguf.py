@@ -136,7 +136,7 @@ class GGUFReader(CheckpointReader):
             raise UnsupportedError(
                 f"tensor {shown(name)} has GGUF type {type_id}; expected one of {known}", where=[str(self.path)]
             )
-        if not shape or shape[-1] % kind.elements:
+        if not shape or 0 in shape or shape[-1] % kind.elements:
             raise self._error(
                 f"tensor {shown(name)} {list(shape)} does not consist of {kind.name} blocks of {kind.elements}"
             )

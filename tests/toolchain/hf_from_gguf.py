@@ -32,21 +32,25 @@ def unpermuted(rows, heads):
     return made
 
 
-def write_hf_checkpoint(gguf_path, folder, dtype="float16"):
-    """config.json and model.safetensors in ``dtype``."""
-    reader = gguf.GGUFReader(gguf_path)
-
-    def value(key):
-        return reader.fields[key].contents()
-
-    heads = {"attn_q": value("llama.attention.head_count"), "attn_k": value("llama.attention.head_count_kv")}
+def hf_tensors(reader, dtype):
+    """The tensors of an opened GGUFReader by their Hugging Face names, in ``dtype``."""
+    config = hf_config(reader)
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     tensors = {}
     for tensor in reader.tensors:
         data = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(dtype)
         stem = tensor.name.split(".")[-2]
         tensors[hf_name(tensor.name)] = unpermuted(data, heads[stem]) if stem in heads else data
-    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
-    config = {
+    return tensors
+
+
+def hf_config(reader):
+    """config.json for an opened GGUFReader."""
+
+    def value(key):
+        return reader.fields[key].contents()
+
+    return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_act": "silu",
@@ -66,4 +70,10 @@ def write_hf_checkpoint(gguf_path, folder, dtype="float16"):
         "bos_token_id": value("tokenizer.ggml.bos_token_id"),
         "eos_token_id": value("tokenizer.ggml.eos_token_id"),
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
+
+
+def write_hf_checkpoint(gguf_path, folder, dtype="float16"):
+    """config.json and model.safetensors in ``dtype``."""
+    reader = gguf.GGUFReader(gguf_path)
+    safetensors.numpy.save_file(hf_tensors(reader, dtype), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(hf_config(reader), indent=2))

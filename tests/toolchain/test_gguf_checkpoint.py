@@ -162,6 +162,10 @@ def test_what_a_gguf_may_not_be(tmp_path):
     incomplete = {key: value for key, value in LLAMA.items() if key != "block_count"}
     with pytest.raises(MLCError, match=r"llama.block_count is None; expected one positive number"):
         GGUFCheckpoint(written(tmp_path / "a.gguf", "llama", incomplete, tensors)).config()
+    part = LLAMA | {"attention.head_count": 0.5}
+    with pytest.raises(MLCError, match=r"0.5; expected an integer"):
+        path = written(tmp_path / "a.gguf", "llama", part, tensors)
+        GGUFCheckpoint(path).read("model.layers.0.self_attn.q_proj.weight")
     uneven = tensors | {"blk.0.attn_q.weight": drawn(HIDDEN - 2, HIDDEN)}
     with pytest.raises(MLCError, match="shape"):
         planned(written(tmp_path / "a.gguf", "llama", LLAMA, uneven))

@@ -101,3 +101,11 @@ def test_rows_come_in_pieces(tmp_path, monkeypatch):
     pieces = list(reader.read_rows("w"))
     assert [len(piece) for piece in pieces] == [2, 2, 2, 2, 2, 1]
     assert np.array_equal(np.concatenate(pieces), reader.read("w"))
+
+
+def test_empty_tensors_are_refused(tmp_path):
+    path = tmp_path / "a.gguf"
+    listed = struct.pack("<Q", 1) + b"w" + struct.pack("<IQQIQ", 2, 1 << 62, 0, 0, 0)
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + listed + bytes(64))
+    with pytest.raises(CheckpointError):
+        GGUFReader(path)

@@ -90,6 +90,7 @@ BROKEN = {
     "size is a float": (packed({"a": entry(shape=(1.0,))}, bytes(4)), "non-negative sizes"),
     "rank 9": (packed({"a": entry(shape=(1,) * 9)}, bytes(4)), "up to 8"),
     "shape of 2^189": (packed({"a": entry(shape=(1 << 63,) * 3)}, bytes(4)), "non-negative sizes"),
+    "an empty shape that numpy cannot hold": (packed({"a": entry(shape=(1 << 62, 0), offsets=(0, 0))}), "non-negative"),
     "lying size": (packed({"a": entry(shape=(2,))}, bytes(4)), "has 4 bytes; expected 8"),
     "beyond the end": (packed({"a": entry(shape=(2,), offsets=(0, 8))}, bytes(4)), "the file holds 4 bytes"),
     "reversed offsets": (packed({"a": entry(offsets=(4, 0))}, bytes(4)), "lies at"),
