@@ -69,8 +69,10 @@ class LlamaAttention(nn.Module):
 
 
 class LlamaLayer(nn.Module):
+    attention: ClassVar[type[nn.Module]] = LlamaAttention
+
     def __init__(self, c: LlamaConfig):
-        self.self_attn = LlamaAttention(c)
+        self.self_attn = self.attention(c)
         self.mlp = LlamaMLP(c)
         self.input_layernorm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
@@ -81,9 +83,11 @@ class LlamaLayer(nn.Module):
 
 
 class LlamaModel(nn.Module):
+    layer: ClassVar[type[nn.Module]] = LlamaLayer
+
     def __init__(self, c: LlamaConfig):
         self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)
-        self.layers = nn.ModuleList([LlamaLayer(c) for _ in range(c.num_hidden_layers)])
+        self.layers = nn.ModuleList([self.layer(c) for _ in range(c.num_hidden_layers)])
         self.norm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
 
     def forward(self, x_BSD: Tensor, cache: PagedKVCache) -> Tensor:
@@ -93,8 +97,10 @@ class LlamaModel(nn.Module):
 
 
 class LlamaForCausalLM(nn.Module):
+    decoder: ClassVar[type[LlamaModel]] = LlamaModel
+
     def __init__(self, c: LlamaConfig):
-        self.model = LlamaModel(c)
+        self.model = self.decoder(c)
         self.lm_head = None if c.tie_word_embeddings else nn.Linear(c.hidden_size, c.vocab_size, bias=False)
 
     def embed(self, input_ids: Tensor) -> Tensor:

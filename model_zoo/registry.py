@@ -10,7 +10,7 @@ from typing import Any
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.nn.kv_kernels import PAGE_SIZE
 from mlc_errors import UnsupportedError
-from model_zoo import gpt2, llama, mistral
+from model_zoo import gpt2, llama, mistral, qwen2
 from model_zoo.architecture import Architecture
 from model_zoo.config import DecoderConfig
 from model_zoo.decoder import EntryPoints, kv_cache_config
@@ -18,7 +18,7 @@ from quantization.rewrite import quantize_model
 from quantization.schemes import Scheme
 
 ARCHITECTURES: dict[str, Architecture] = {
-    a.name: a for a in (llama.ARCHITECTURE, mistral.ARCHITECTURE, gpt2.ARCHITECTURE)
+    a.name: a for a in (llama.ARCHITECTURE, mistral.ARCHITECTURE, qwen2.ARCHITECTURE, gpt2.ARCHITECTURE)
 }
 
 

@@ -15,14 +15,17 @@ VOCAB = 61
 SIZES = {
     "llama": {"hidden_size": 40, "intermediate_size": 52, "num_attention_heads": 5, "num_key_value_heads": 1},
     "mistral": {"hidden_size": 40, "intermediate_size": 52, "num_attention_heads": 4, "num_key_value_heads": 2},
+    "qwen2": {"hidden_size": 48, "intermediate_size": 52, "num_attention_heads": 4, "num_key_value_heads": 2},
     "gpt2": {"n_embd": 40, "n_inner": 52, "n_head": 5, "n_positions": 64},
 }
 SIZES["llama"] |= {"head_dim": 12, "num_hidden_layers": 2, "max_position_embeddings": 64}
 SIZES["mistral"] |= {"head_dim": 12, "num_hidden_layers": 2, "max_position_embeddings": 64}
+SIZES["qwen2"] |= {"num_hidden_layers": 2, "max_position_embeddings": 64}
 SIZES["gpt2"] |= {"n_layer": 2, "bos_token_id": 0, "eos_token_id": 0}
 CLASSES = {
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
     "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
+    "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
     "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
 }
 

@@ -40,6 +40,8 @@ VARIANTS = [
         },
     ),
     ("mistral", {"sliding_window": 7}),
+    ("qwen2", {}),
+    ("qwen2", {"tie_word_embeddings": True}),
     ("gpt2", {}),
     ("gpt2", {"scale_attn_by_inverse_layer_idx": True, "tie_word_embeddings": False}),
 ]

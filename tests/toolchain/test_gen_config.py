@@ -199,7 +199,8 @@ def test_checkpoints_of_transformers_4_and_5(model_type, tmp_path):
     run(tmp_path / "new", tmp_path / "out5")
     config = config_of(tmp_path / "out5")
     assert (config["vocab_size"], config["active_vocab_size"], config["context_window_size"]) == (1003, 283, 64)
-    assert config["model_config"].get("position_embedding_base") == (None if model_type == "gpt2" else 500000.0)
+    theta = config["model_config"].get("rope_theta" if model_type == "qwen2" else "position_embedding_base")
+    assert theta == (None if model_type == "gpt2" else 500000.0)
     (tmp_path / "new" / "config.json").write_text(json.dumps(old))
     run(tmp_path / "new", tmp_path / "out4")
     assert config_of(tmp_path / "out4") == config
