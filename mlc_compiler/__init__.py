@@ -1,0 +1,49 @@
+"""A compiler for tensor programs: modules of graph functions and tensor functions to one native library.
+
+    from mlc_compiler import build, parse
+
+    lib = build(parse(text))
+    y = lib["main"](x, w)
+
+``I``, ``R`` and ``T`` are the decorators of the same language in Python source; ``te``, ``BlockBuilder``, ``ops`` and
+``nn`` make modules from Python; ``Schedule`` arranges the loops of a tensor function. Names are loaded when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+_FUNCTIONS = (
+    "bind_params",
+    "build",
+    "emit_asm",
+    "emit_llvm",
+    "load_library",
+    "parse",
+    "register_func",
+    "to_script",
+)
+_EXPORTS = {
+    **dict.fromkeys(_FUNCTIONS, "mlc_compiler.library"),
+    "BlockBuilder": "mlc_compiler.relax.builder",
+    "GlobalVar": "mlc_compiler.ir.module",
+    "I": "mlc_compiler.script",
+    "IRModule": "mlc_compiler.ir.module",
+    "Library": "mlc_runtime.library",
+    "R": "mlc_compiler.script",
+    "Schedule": "mlc_compiler.tir.schedule",
+    "ScriptError": "mlc_compiler.script",
+    "T": "mlc_compiler.script",
+    "structural_equal": "mlc_compiler.ir.structural",
+}
+_MODULES = {"nn": "mlc_compiler.nn", "ops": "mlc_compiler.relax.ops", "te": "mlc_compiler.tir.te"}
+
+__all__ = sorted([*_EXPORTS, *_MODULES])
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if name in _EXPORTS:
+        return getattr(importlib.import_module(_EXPORTS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,14 +15,18 @@ from .ir.module import IRModule
 from .passes.annotate_patterns import AnnotatePatterns
 from .passes.base import Pass
 from .passes.common_subexpressions import CommonSubexpressions
+from .passes.copy_results import CopyResults
 from .passes.eliminate_dead import EliminateDead
 from .passes.fold_constants import FoldConstants
 from .passes.fuse_ops import FuseOps
 from .passes.fuse_tensor_functions import FuseTensorFunctions
+from .passes.inline_calls import InlineCalls
+from .passes.keep_schedules import KeepSchedules
 from .passes.legalize import Legalize
 from .passes.lift_allocs import LiftAllocs
 from .passes.lower_blocks import LowerBlocks
 from .passes.lower_math import LowerMath
+from .passes.make_entries import MakeEntries
 from .passes.pack_layouts import PackLayouts
 from .passes.place_barriers import PlaceBarriers
 from .passes.plan_memory import PlanMemory
@@ -34,6 +38,11 @@ from .script.printer import to_text
 from .target import Target
 
 RULES = {"cpu": CPU_RULES}
+
+
+def entries() -> tuple[Pass, ...]:
+    """The passes that make any module one whose functions can be called from outside, tensor functions too."""
+    return (InlineCalls(), EliminateDead(), MakeEntries(), KeepSchedules())
 
 
 def pipeline(target: Target) -> tuple[Pass, ...]:
@@ -50,6 +59,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         FuseOps(),
         FuseTensorFunctions(),
         EliminateDead(),
+        CopyResults(),
         # how, on this target
         Bfloat16Pairs(target),
         ApplySchedules(rules, target),

@@ -71,6 +71,25 @@ def lazy_zeros(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     return np.frombuffer(memory, np.uint8, nbytes).view(dtype).reshape(tuple(shape))
 
 
+def as_numpy(array: object) -> np.ndarray:
+    """An array of any library that speaks DLPack as a contiguous numpy array: a copy, unless it is one already.
+
+    Raises MLCError for what is no array, not on the CPU or not contiguous.
+    """
+    if isinstance(array, np.ndarray):
+        return np.ascontiguousarray(array)
+    try:
+        tensor = tvm_ffi.from_dlpack(array)
+    except Exception as e:  # an object's own __dlpack__ may raise anything
+        raise MLCError(f"got {type(array).__name__} ({e}); expected an array") from None
+    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+        got = f"{tensor.device} with strides {tensor.strides}"
+        raise MLCError(f"got an array on {got}; expected a contiguous one on the CPU")
+    copy = np.empty(tuple(tensor.shape), dtype_of(str(tensor.dtype)))
+    ctypes.memmove(copy.ctypes.data, tensor.data_ptr(), copy.nbytes)
+    return copy
+
+
 def is_aligned(array: np.ndarray, alignment: int = ALIGNMENT) -> bool:
     return array.ctypes.data % alignment == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import shutil
 import statistics
 import time
 import weakref
@@ -85,6 +86,19 @@ class Library:
             return Timing(tuple(_seconds_per_call(call, operands, number) for _ in range(repeat)))
 
         return evaluator
+
+    def export_library(self, path: str | Path) -> Path:
+        """Write the library to a file, which appears whole or not at all; gives its path."""
+        path = Path(path)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            shutil.copyfile(self.path, temporary)
+            os.chmod(temporary, 0o755)
+            os.replace(temporary, path)
+        except OSError as e:
+            temporary.unlink(missing_ok=True)
+            raise MLCError(f"cannot write the library: {e.strerror}", where=[str(path)]) from None
+        return path
 
     @cached_property
     def _module(self) -> tvm_ffi.Module:
@@ -170,7 +184,7 @@ class Function:
         call, operands, outputs = self.bind(*args)
         call(*operands)
         if self.spec.result is None:
-            return outputs[0] if len(outputs) == 1 else tuple(outputs)
+            return _plain_result(outputs)
         return pack_result(self.spec.result, flatten_arguments(self.spec, args), outputs)
 
     def bind(self, *args: object) -> tuple[RawFunction, tuple, list[np.ndarray]]:
@@ -225,6 +239,12 @@ def pack_result(result: Result, args: Sequence[object], outputs: Sequence[np.nda
     if isinstance(result, list):
         return tuple(pack_result(r, args, outputs) for r in result)
     return args[result["input"]] if "input" in result else outputs[result["output"]]
+
+
+def _plain_result(outputs: Sequence[np.ndarray]) -> object:
+    if not outputs:
+        return None
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 def allocate(spec: TensorSpec, sizes: dict[str, int]) -> np.ndarray:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlc_compiler.build import build_library
+from mlc_compiler.driver import build_library
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.target import target

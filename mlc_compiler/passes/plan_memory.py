@@ -7,7 +7,7 @@ views, direct calls of tensor functions and barriers, and it returns nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlc_errors import MLCError
@@ -74,15 +74,20 @@ class _Planner:
     storages: list[Storage] = field(default_factory=list)
     where: dict[int, Any] = field(default_factory=dict)
     steps: list[_Step] = field(default_factory=list)
+    written: set[int] = field(default_factory=set)
 
     def plan(self, name: str, func: Function) -> Function:
         for param in func.params:
             self.where[id(param)] = self._parameter(param, param.struct_info)
         for binding in func.bindings:
             self._binding(binding)
-        outputs = self._outputs(func)
+        outputs: list[tuple[Var, Storage]] = []
+        result = self._result(self.locate(func.ret), func, outputs)
         bounds = {k: int(v) for k, v in dict(func.attrs.get("tir_var_upper_bound", {})).items()}
-        return self._emit(func, outputs, lay_out(self.storages, bounds))
+        planned = self._emit(func, outputs, lay_out(self.storages, bounds))
+        written = tuple(i for i, p in enumerate(func.params) if id(p) in self.written)
+        attrs = {**({"written_inputs": written} if written else {}), **({"result": result} if result != () else {})}
+        return replace(planned, attrs={**planned.attrs, **attrs})
 
     # -- reading the function -----------------------------------------------------------------------------------
 
@@ -139,6 +144,7 @@ class _Planner:
         indices = inplace or [-1] * len(infos)
         results = [inputs[i] if i >= 0 else self._fresh(info) for i, info in zip(indices, infos, strict=True)]
         fresh = [r for r, i in zip(results, indices, strict=True) if i < 0]
+        self.written |= {id(_base(inputs[i]).expr) for i in indices if i >= 0}
         scratch = self._scratch(func, [*inputs, *fresh])
         buffers = [*inputs, *fresh, *scratch]
         self._step(call.args[0], [*buffers, *self._integers(call, func, buffers)])
@@ -188,21 +194,25 @@ class _Planner:
 
     # -- the plan -----------------------------------------------------------------------------------------------
 
-    def _outputs(self, func: Function) -> list[tuple[Var, Storage]]:
-        """The results become parameters; what already is a parameter (an in-place result) is not returned again."""
-        outputs: list[tuple[Var, Storage]] = []
-        for located in _flatten(self.locate(func.ret)):
-            storage = _base(located)
-            if storage.kind != "workspace":
-                if storage.kind == "param":
-                    continue
-                raise PlanError("memory planning: a constant as the result of a function is not supported")
-            if any(s is storage for _, s in outputs):
-                raise PlanError("memory planning: a value is returned twice")
-            out = Var(f"out{len(outputs)}", located.info)
-            storage.kind, storage.expr = "output", out
-            outputs.append((out, storage))
-        return outputs
+    def _result(self, located: Any, func: Function, outputs: list[tuple[Var, Storage]]) -> Any:
+        """Makes results parameters; gives what the result is made of, nested as it is.
+
+        What already is a parameter (it was written in place) is not returned again.
+        """
+        if isinstance(located, list):
+            return tuple(self._result(item, func, outputs) for item in located)
+        if not isinstance(located, Storage):
+            raise PlanError(f"memory planning: got {type(located).__name__} as a result; expected tensors")
+        storage = _base(located)
+        position = next((i for i, p in enumerate(func.params) if p is storage.expr), None)
+        if position is not None:
+            return {"input": position}
+        if storage.kind != "workspace":
+            raise PlanError("memory planning: a result has no memory of its own", hint="run CopyResults before")
+        out = Var(f"out{len(outputs)}", located.info)
+        storage.kind, storage.expr = "output", out
+        outputs.append((out, storage))
+        return {"output": len(outputs) - 1}
 
     # -- the new function ---------------------------------------------------------------------------------------
 

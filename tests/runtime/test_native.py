@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlc_compiler.build import build_library
+from mlc_compiler.driver import build_library
 from mlc_compiler.script.parser import parse
 from mlc_compiler.target import target
 from mlc_runtime import LLM, Library

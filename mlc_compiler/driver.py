@@ -58,6 +58,15 @@ def build_library(
     return Built(output, lowered, len(lowered.of_type(PrimFunc)), trace.seconds, texts)
 
 
+def native_text(mod: IRModule, target: Target, kind: str) -> str:
+    """What ``mod`` becomes, to be looked at: ``kind`` is ``llvm`` (optimized LLVM code) or ``asm`` (assembly)."""
+    lowered = run_passes(mod, pipeline(target))
+    native = compile_module(emit_llvm(lowered, target), target, assembly=kind == "asm", llvm_ir=kind == "llvm")
+    text = {"asm": native.assembly, "llvm": native.llvm_ir}[kind]
+    assert text is not None
+    return text
+
+
 def _timed(trace: Trace, name: str, work: Callable[[], Any]) -> Any:
     start = time.perf_counter()
     result = work()

@@ -1,0 +1,106 @@
+"""The compiler in a few functions: text to module, module to library, library to results."""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlc_runtime.arrays import as_numpy, tvm_ffi
+from mlc_runtime.library import Library
+
+from .driver import build_library, native_text
+from .ir.module import IRModule
+from .passes.bind_params import BindParams
+from .pipeline import entries, run_passes
+from .relax.nodes import Function
+from .script import parse as parse_script
+from .script import script
+from .target import Target
+from .target import target as named_target
+from .tir.nodes import PrimFunc
+
+Buildable = IRModule | Function | PrimFunc
+
+
+def parse(text: str, constants: Sequence[np.ndarray] = ()) -> IRModule:
+    """The module of a TVMScript text; of a text with a single function, a module that holds just that.
+
+    constants: the arrays that ``metadata["relax.expr.Constant"][i]`` refers to. Raises ScriptError, which points at the
+    place in the text.
+    """
+    return _as_module(parse_script(text, constants))
+
+
+def to_script(node: Any) -> str:
+    """A module, function, statement or expression as TVMScript text; names are deterministic."""
+    return script(node)
+
+
+def bind_params(mod: IRModule, name: str, params: Mapping[str, Any]) -> IRModule:
+    """The module in which parameters of the graph function ``name`` are constants.
+
+    params: arrays (numpy, or whatever speaks DLPack) by parameter name. Raises MLCError for a name that the function
+    does not have, and for another dtype or shape than it declares.
+    """
+    return BindParams(name, {k: as_numpy(v) for k, v in params.items()}).run(mod)
+
+
+def register_func(name: str, func: Callable[..., Any] | None = None, *, override: bool = False) -> Any:
+    """Make a Python function callable by name from compiled code (``R.call_dps_packed("name", …)``).
+
+    It gets its inputs and then its results as DLPack tensors (``numpy.from_dlpack``, ``torch.from_dlpack``) that share
+    memory with the caller and are valid only during the call, and writes into the results. What it raises is raised by
+    the call of the compiled function. Used as a decorator when ``func`` is not given. Raises ValueError for a name that
+    is taken, unless ``override``.
+    """
+    return tvm_ffi.register_global_func(name, func, override)
+
+
+def build(
+    mod: Buildable, target: str | Target = "cpu", *, num_threads: int | None = None, dump: Path | None = None
+) -> Library:
+    """Compile a module and load the result.
+
+    Every graph function becomes callable (those with a ``global_symbol``, when there are any), and every public tensor
+    function, which takes its outputs as last arguments. target: "cpu" is this machine, ``cpu:NAME`` another CPU.
+    dump: a folder that receives the module's text after each pass. The library's file lives as long as the object; see
+    ``Library.export_library``. Raises MLCError for what cannot be compiled.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="mlc-build-")
+    output = Path(folder.name) / "lib.so"
+    build_library(_with_entries(mod), _as_target(target), output, dump=dump)
+    library = Library(output, num_threads)
+    weakref.finalize(library, folder.cleanup)
+    return library
+
+
+def load_library(path: str | Path, num_threads: int | None = None) -> Library:
+    """Open a library that was built before. num_threads: of its calls; by default the cores of this process."""
+    return Library(path, num_threads)
+
+
+def emit_llvm(mod: Buildable, target: str | Target = "cpu") -> str:
+    """The optimized LLVM code of a module, as text."""
+    return native_text(_with_entries(mod), _as_target(target), "llvm")
+
+
+def emit_asm(mod: Buildable, target: str | Target = "cpu") -> str:
+    """The assembly of a module."""
+    return native_text(_with_entries(mod), _as_target(target), "asm")
+
+
+def _with_entries(mod: Buildable) -> IRModule:
+    return run_passes(_as_module(mod), entries())
+
+
+def _as_module(mod: Buildable) -> IRModule:
+    return mod if isinstance(mod, IRModule) else IRModule({mod.attrs.get("global_symbol", "main"): mod})
+
+
+def _as_target(target: str | Target) -> Target:
+    return target if isinstance(target, Target) else named_target(target)

@@ -1,0 +1,43 @@
+"""Tensor functions whose loops somebody has arranged keep their loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.expr import IntImm, Var
+from ..ir.module import IRModule
+from ..ir.visitor import walk
+from ..tir.nodes import SERIAL, BlockRealize, For, PrimFunc, SeqStmt, is_root
+from .base import Pass
+
+
+@dataclass(frozen=True)
+class KeepSchedules(Pass):
+    """Mark tensor functions that are scheduled already with ``tir.is_scheduled``: no rule and no fusion touches these.
+
+    Not scheduled is a function in the form in which one writes it down: blocks one after the other, each in serial
+    loops of its own, one for each of its variables.
+    """
+
+    name = "keep-schedules"
+
+    def run(self, mod: IRModule) -> IRModule:
+        found = {name: f for name, f in mod.of_type(PrimFunc).items() if is_arranged(f)}
+        return mod.updated({name: f.with_attr("tir.is_scheduled", True) for name, f in found.items()})
+
+
+def is_arranged(func: PrimFunc) -> bool:
+    """Whether the loops of a function are other than a plain definition has."""
+    if not is_root(func.body):
+        return True
+    return any(_is_arrangement(node) for node in walk(func.body))
+
+
+def _is_arrangement(node: object) -> bool:
+    if isinstance(node, For):
+        return node.kind != SERIAL or bool(node.annotations) or isinstance(node.body, SeqStmt)
+    if not isinstance(node, BlockRealize):
+        return False
+    bound = [v for v in node.iter_values if not isinstance(v, IntImm)]
+    plain = all(isinstance(v, Var) for v in bound) and len({id(v) for v in bound}) == len(bound)
+    return not plain or not isinstance(node.predicate, IntImm)

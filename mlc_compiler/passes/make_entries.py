@@ -1,0 +1,178 @@
+"""What a library exports gets parameters that a caller can pass one by one: tensors and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mlc_errors import MLCError
+
+from ..ir.expr import Var as SizeVar
+from ..ir.module import GlobalVar, IRModule
+from ..ir.visitor import Rewriter
+from ..relax import nodes as rx
+from ..relax.builder import call_tir_inplace
+from ..relax.info import get_item, make_tuple, shape_expr
+from ..tir.intrinsics import written_buffers
+from ..tir.nodes import Buffer, PrimFunc
+from .base import Pass
+from .primitive import FreshSymbols
+
+
+class EntryError(MLCError):
+    """A function whose parameters cannot be passed from outside."""
+
+
+@dataclass(frozen=True)
+class MakeEntries(Pass):
+    """Give everything that is exported a graph function of plain parameters.
+
+    A public tensor function (one with a ``global_symbol``; any, when there is no graph function) gets a graph function
+    of its name that takes its parameters, outputs included, and calls it. Tuples and shapes among the parameters of
+    exported graph functions become parameters of their own; the attribute ``arguments`` keeps how they were nested.
+    """
+
+    name = "make-entries"
+
+    def run(self, mod: IRModule) -> IRModule:
+        mod = _wrap_tensor_functions(mod)
+        return mod.updated({name: _Flatten(name).function(f) for name, f in mod.of_type(rx.Function).items()})
+
+
+# -- tensor functions ---------------------------------------------------------------------------------------------
+
+
+def _wrap_tensor_functions(mod: IRModule) -> IRModule:
+    public = _public_tensor_functions(mod)
+    renamed: dict[str, str] = {}
+    for name in public:
+        renamed[name] = _unused(f"{name}_kernel", {*mod.functions, *renamed.values()})
+    rename = _Rename(renamed)
+    functions = {renamed.get(name, name): rename(f) for name, f in mod.functions.items()}
+    wrappers = {name: _wrapper(name, renamed[name], f) for name, f in public.items()}
+    return mod.with_functions({**functions, **wrappers})
+
+
+def _public_tensor_functions(mod: IRModule) -> dict[str, PrimFunc]:
+    tensor = mod.of_type(PrimFunc)
+    if not mod.of_type(rx.Function):
+        return tensor
+    return {name: f for name, f in tensor.items() if "global_symbol" in f.attrs}
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    number = 0
+    unused = name
+    while unused in taken:
+        number += 1
+        unused = f"{name}{number}"
+    return unused
+
+
+class _Rename(Rewriter):
+    def __init__(self, names: Mapping[str, str]):
+        self.names = names
+
+    def rewrite_GlobalVar(self, node: GlobalVar) -> GlobalVar:
+        return GlobalVar(self.names[node.name]) if node.name in self.names else node
+
+    def rewrite_PrimFunc(self, node: PrimFunc) -> PrimFunc:
+        name = str(node.attrs.get("global_symbol"))
+        return node.with_attr("global_symbol", self.names[name]) if name in self.names else node
+
+
+def _wrapper(name: str, kernel: str, func: PrimFunc) -> rx.Function:
+    """``name(parameters)`` calls the tensor function on the parameters themselves."""
+    fresh = FreshSymbols()
+    params = [_parameter(p, fresh) for p in func.params]
+    tensors = [v for v, p in zip(params, func.params, strict=True) if isinstance(p, Buffer)]
+    scalars = [fresh(p) for p in func.params if isinstance(p, SizeVar)]
+    stored = written_buffers(func.body)
+    written = [i for i, b in enumerate(func.buffers) if id(b) in stored]
+    attrs = {"global_symbol": name}
+    bindings = []
+    if written:
+        info = rx.TupleStructInfo(tuple(tensors[i].struct_info for i in written))  # type: ignore[misc]
+        call = call_tir_inplace(GlobalVar(kernel), tensors, written, info, scalars)
+        bindings.append(rx.Binding(rx.Var("written", info), call))
+    nothing = rx.Tuple((), rx.TupleStructInfo(()))
+    return rx.Function(tuple(params), (rx.BindingBlock(tuple(bindings)),), nothing, nothing.struct_info, attrs, False)
+
+
+def _parameter(param: Buffer | SizeVar, fresh: FreshSymbols) -> rx.Var:
+    if isinstance(param, Buffer):
+        return rx.Var(param.name, rx.TensorStructInfo(fresh(param.shape), param.dtype))
+    return rx.Var(param.name, rx.PrimStructInfo(param.dtype, fresh(param)))
+
+
+# -- graph functions ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Flatten:
+    """Replaces tuple and shape parameters of one function."""
+
+    name: str
+    params: list[rx.Var] = field(default_factory=list)
+    parts: dict[int, rx.Expr] = field(default_factory=dict)
+
+    def function(self, func: rx.Function) -> rx.Function:
+        arguments = [self._parameter(p, p.name, p.struct_info) for p in func.params]
+        if not self.parts:
+            return func
+        swap = _ReplaceParameters(self.parts)
+        attrs = {**func.attrs, "arguments": tuple(arguments)}
+        return replace(func, params=tuple(self.params), blocks=swap(func.blocks), ret=swap(func.ret), attrs=attrs)
+
+    def _parameter(self, param: rx.Var, name: str, info: rx.StructInfo | None) -> Any:
+        """Adds what stands for a parameter; gives its position, or those of its parts."""
+        if isinstance(info, rx.TupleStructInfo | rx.ShapeStructInfo):
+            value, places = self._parts(name, info)
+            self.parts[id(param)] = value
+            return places
+        self._check(name, info)
+        self.params.append(param)
+        return len(self.params) - 1
+
+    def _parts(self, name: str, info: rx.StructInfo) -> tuple[rx.Expr, Any]:
+        if isinstance(info, rx.TupleStructInfo):
+            parts = [self._parts(f"{name}_{i}", f) for i, f in enumerate(info.fields)]
+            return make_tuple([value for value, _ in parts]), tuple(places for _, places in parts)
+        if isinstance(info, rx.ShapeStructInfo):
+            return self._shape(name, info)
+        self._check(name, info)
+        var = rx.Var(name, info)
+        self.params.append(var)
+        return var, len(self.params) - 1
+
+    def _shape(self, name: str, info: rx.ShapeStructInfo) -> tuple[rx.Expr, Any]:
+        if info.values is None:
+            raise EntryError(f"{self.name}: the shape {name!r} has unknown sizes; expected R.Shape([…])")
+        first = len(self.params)
+        self.params += [
+            rx.Var(f"{name}_{i}", rx.PrimStructInfo(size.dtype, size)) for i, size in enumerate(info.values)
+        ]
+        return shape_expr(info.values), tuple(range(first, len(self.params)))
+
+    def _check(self, name: str, info: rx.StructInfo | None) -> None:
+        if isinstance(info, rx.TensorStructInfo) and info.shape is None:
+            raise EntryError(
+                f"{self.name}: the parameter {name!r} is a tensor of unknown shape",
+                hint='name its sizes: R.Tensor(("n", "m"), "float32")',
+            )
+        if not isinstance(info, rx.TensorStructInfo | rx.PrimStructInfo):
+            what = type(info).__name__.removesuffix("StructInfo")
+            raise EntryError(f"{self.name}: the parameter {name!r} is {what}; expected tensors, tuples, shapes, ints")
+
+
+class _ReplaceParameters(Rewriter):
+    def __init__(self, values: Mapping[int, rx.Expr]):
+        self.values = values
+
+    def rewrite_Var(self, node: Any) -> Any:
+        return self.values.get(id(node), node)
+
+    def rewrite_TupleGetItem(self, node: rx.TupleGetItem) -> rx.Expr:
+        value = self(node.tuple_value)
+        return node if value is node.tuple_value else get_item(value, node.index)
