@@ -5,6 +5,8 @@ Floats narrower than float32 live in integers of their width; integers narrower 
 
 from __future__ import annotations
 
+from functools import cache
+
 from llvmlite import ir as ll
 
 from ..ir import dtype as dt
@@ -17,6 +19,7 @@ VOID = ll.VoidType()
 _FLOAT_TYPES = {"float32": F32, "float64": F64}
 
 
+@cache
 def storage_type(dtype: str) -> ll.Type:
     """How one element lies in memory."""
     if dtype == "handle":
@@ -24,6 +27,7 @@ def storage_type(dtype: str) -> ll.Type:
     return _FLOAT_TYPES.get(dtype) or ll.IntType(8 * dt.nbytes(dtype))
 
 
+@cache
 def value_type(dtype: str) -> ll.Type:
     """How one element is held in a register: as many bits as the dtype has, one for bool."""
     if dtype == "bool":
@@ -49,6 +53,7 @@ def lanes_of(value: ll.Value) -> int:
     return value.type.count if isinstance(value.type, ll.VectorType) else 1
 
 
+@cache
 def vector_of(element: ll.Type, lanes: int) -> ll.Type:
     return element if lanes == 1 else ll.VectorType(element, lanes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,7 @@ _FLOATS = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64, "float8_
 _INT_BITS = (1, 2, 4, 8, 16, 32, 64)
 
 
+@cache
 def bits(dtype: str) -> int:
     """Width of one element in bits; ``bool`` counts 8, as it is stored. Raises ValueError for an unknown name."""
     if dtype == "bool":
@@ -26,6 +28,7 @@ def bits(dtype: str) -> int:
     raise ValueError(f"unknown dtype {dtype!r}; known: bool, int4..int64, uint4..uint64, {', '.join(_FLOATS)}")
 
 
+@cache
 def nbytes(dtype: str) -> int:
     """Bytes of one stored element; types narrower than a byte take a whole one."""
     return max(1, bits(dtype) // 8)
@@ -60,6 +63,7 @@ def to_numpy(dtype: str) -> np.dtype:
     return np.dtype(dtype)
 
 
+@cache
 def promote(a: str, b: str) -> str:
     """The common type of two operands: float over int over bool, then the wider; float16 and bfloat16 give float32."""
     if a == b:

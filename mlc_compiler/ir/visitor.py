@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from .expr import BinaryOp, Cast, PrimExpr, Var, binary, cast
 
-_LEAVES = (str, int, float, bool, type(None))
+_LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
 _field_names: dict[type, tuple[str, ...]] = {}
@@ -21,13 +22,26 @@ def field_names(cls: type) -> tuple[str, ...]:
     return _field_names[cls]
 
 
+_kinds: dict[type, str] = {}
+
+
+def _kind(cls: type) -> str:
+    """What a value is to a traversal: a leaf, a sequence, a mapping, a node with fields, or something else."""
+    if cls not in _kinds:
+        groups = {"leaf": (str, int, float, type(None)), "sequence": (tuple, list), "mapping": (Mapping,)}
+        other = "node" if is_dataclass(cls) else "other"
+        _kinds[cls] = next((name for name, group in groups.items() if issubclass(cls, group)), other)
+    return _kinds[cls]
+
+
 def children(node: Any) -> Iterator[Any]:
     """The values directly inside a node, in field order; strings and numbers included."""
-    if isinstance(node, tuple | list):
+    kind = _kind(type(node))
+    if kind == "sequence":
         yield from node
-    elif isinstance(node, Mapping):
+    elif kind == "mapping":
         yield from node.values()
-    elif is_dataclass(node):
+    elif kind == "node":
         for name in field_names(type(node)):
             yield getattr(node, name)
 
@@ -37,11 +51,14 @@ def walk(node: Any) -> Iterator[Any]:
     stack = [node]
     while stack:
         item = stack.pop()
-        if isinstance(item, _LEAVES):
+        kind = _kind(type(item))
+        if kind == "leaf":
             continue
-        if not isinstance(item, tuple | list | Mapping):
+        if kind in ("node", "other"):
             yield item
-        stack.extend(reversed([c for c in children(item) if not isinstance(c, _LEAVES)]))
+        inside = [c for c in children(item) if type(c) not in _LEAVES]
+        inside.reverse()
+        stack += inside
 
 
 class Rewriter:
@@ -51,29 +68,44 @@ class Rewriter:
     """
 
     def __call__(self, node: Any) -> Any:
-        if isinstance(node, _LEAVES):
+        cls = type(node)
+        if cls in _LEAVES:
             return node
-        if isinstance(node, tuple | list | Mapping):
-            return self.rewrite_children(node)
-        method = getattr(self, f"rewrite_{type(node).__name__}", None)
-        return method(node) if method else self.rewrite_children(node)
+        method = _rewrite_method(type(self), cls)
+        return self.rewrite_children(node) if method is None else method(self, node)
 
     def rewrite_children(self, node: Any) -> Any:
-        if isinstance(node, tuple | list):
+        kind = _kind(type(node))
+        if kind == "node":
+            return self._fields(node)
+        if kind == "sequence":
             items = [self(item) for item in node]
-            return node if all(a is b for a, b in zip(items, node, strict=True)) else type(node)(items)
-        if isinstance(node, Mapping):
+            return node if all(map(operator.is_, items, node)) else type(node)(items)
+        if kind == "mapping":
             mapped = {k: self(v) for k, v in node.items()}
             return node if all(mapped[k] is v for k, v in node.items()) else mapped
-        if not is_dataclass(node):
-            return node
-        changed = {}
-        for name in field_names(type(node)):
+        return node
+
+    def _fields(self, node: Any) -> Any:
+        cls, same, values = type(node), True, []
+        for name in field_names(cls):
             old = getattr(node, name)
-            new = self(old)
-            if new is not old:
-                changed[name] = new
-        return replace(node, **changed) if changed else node  # type: ignore[type-var]
+            new = old if type(old) in _LEAVES else self(old)
+            same = same and new is old
+            values.append(new)
+        return node if same else cls(*values)
+
+
+_rewrite_methods: dict[tuple[type, type], Callable[[Any, Any], Any] | None] = {}
+
+
+def _rewrite_method(rewriter: type, cls: type) -> Callable[[Any, Any], Any] | None:
+    """``rewrite_NodeName`` of a rewriter class."""
+    if (rewriter, cls) not in _rewrite_methods:
+        name = f"rewrite_{cls.__name__}"
+        known = getattr(rewriter, name, None) if _kind(cls) in ("node", "other") else None
+        _rewrite_methods[rewriter, cls] = known
+    return _rewrite_methods[rewriter, cls]
 
 
 class Substitute(Rewriter):
