@@ -343,6 +343,10 @@ class _Simplifier(Rewriter):
     def __init__(self, analyzer: Analyzer):
         self.analyzer = analyzer
 
+    def rewrite_Buffer(self, node: Any) -> Any:
+        """Buffers are known by identity; their sizes stay as they are."""
+        return node
+
     def rewrite_BinaryOp(self, node: BinaryOp) -> PrimExpr:
         if node.op in COMPARISONS and dt.is_int(node.a.dtype):
             return self._comparison(node)

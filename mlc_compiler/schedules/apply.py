@@ -9,12 +9,13 @@ from ..ir.module import IRModule
 from ..passes.base import Pass
 from ..target import Target
 from ..tir.nodes import PrimFunc
+from ..tir.schedule import Schedule, ScheduleError
 from .rule import Rule
 
 
 @dataclass(frozen=True)
 class ApplySchedules(Pass):
-    """Give each tensor function the schedule of the first rule that recognises it.
+    """Give each tensor function the schedule of the first rule that fits it.
 
     Functions that carry ``tir.is_scheduled`` are left alone. The rule's name is kept as ``schedule``.
     """
@@ -31,8 +32,16 @@ class ApplySchedules(Pass):
         if func.attrs.get("tir.is_scheduled"):
             return func
         for rule in self.rules:
-            result = rule.apply(func, self.target)
+            result = _try(rule, func, self.target)
             if result is not None:
                 attrs = {**result.func.attrs, "tir.is_scheduled": True, "schedule": type(rule).__name__}
                 return replace(result.func, attrs=attrs)
         return func
+
+
+def _try(rule: Rule, func: PrimFunc, target: Target) -> Schedule | None:
+    """The rule's schedule; None when the function has another shape, or one that a step of the rule refuses."""
+    try:
+        return rule.apply(func, target)
+    except ScheduleError:
+        return None

@@ -61,7 +61,6 @@ class MatmulBlock:
 
 def match_matmul(block: Block) -> MatmulBlock | None:
     """The parts of a matrix product with a two-dimensional transposed right side; None for anything else."""
-    spatial = [it.var for it in block.iter_vars if it.kind == "S"]
     reduction = [it.var for it in block.iter_vars if it.kind == "R"]
     if len(reduction) != 1 or not isinstance(block.body, BufferStore) or not isinstance(block.body.value, BinaryOp):
         return None
@@ -69,15 +68,21 @@ def match_matmul(block: Block) -> MatmulBlock | None:
     product = product.value if isinstance(product, Cast) else product
     if block.body.value.op != "+" or not (isinstance(product, BinaryOp) and product.op == "*"):
         return None
-    x, w = _load(product.a), _load(product.b)
-    if x is None or w is None or len(w.indices) != 2 or w.indices[1] is not reduction[0]:
+    a, b = _load(product.a), _load(product.b)
+    if a is None or b is None:
         return None
-    column = w.indices[0]
-    rows = tuple(v for v in spatial if v is not column)
-    used = {id(n) for n in walk(x.indices) if isinstance(n, Var)}
-    if not isinstance(column, Var) or id(column) in used or x.indices[-1] is not reduction[0]:
+    return _with_weight(block, a, b) or _with_weight(block, b, a)
+
+
+def _with_weight(block: Block, x: BufferLoad, w: BufferLoad) -> MatmulBlock | None:
+    """The match in which ``w`` is the weight; its column must be the last axis of the result."""
+    *rows, column = [it.var for it in block.iter_vars if it.kind == "S"] or [None]
+    reduction = block.iter_vars[-1].var
+    if column is None or len(w.indices) != 2 or w.indices[0] is not column or w.indices[1] is not reduction:
         return None
-    return MatmulBlock(block, rows, column, reduction[0], x.buffer, w.buffer)
+    if any(n is column for n in walk(x.indices)) or not x.indices or x.indices[-1] is not reduction:
+        return None
+    return MatmulBlock(block, tuple(rows), column, reduction, x.buffer, w.buffer)
 
 
 def _load(expr: PrimExpr) -> BufferLoad | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ...ir.expr import BinaryOp, IntImm, Var
-from ...ir.simplify import key
+from itertools import compress
+
+from ...ir.expr import BinaryOp, IntImm, Var, is_const
 from ...ir.visitor import walk
 from ...target import Target
 from ...tir.nodes import Block, Buffer, BufferLoad, PrimFunc
@@ -79,11 +80,11 @@ def _accumulate_locally(s: Schedule, product: str, epilogue: list[str]) -> str:
 def _check_elementwise(product: Block, last: Block) -> None:
     """The last block reads one element of the product for each of its own: a tile can then be finished on its own."""
     accumulated = product.writes[0].buffer
-    reads = [n.indices for n in walk(last.body) if isinstance(n, BufferLoad) and n.buffer is accumulated]
+    loads = [n for n in walk(last.body) if isinstance(n, BufferLoad) and n.buffer is accumulated]
+    wide = [not is_const(size, 1) for size in accumulated.shape]
+    places = {tuple(compress(map(id, load.indices), wide)) for load in loads}
     own = {id(it.var) for it in last.iter_vars}
-    distinct = {id(i) for i in reads[0]} if reads else set()
-    same = all(key(indices) == key(reads[0]) for indices in reads)
-    if not (reads and same and distinct <= own and len(distinct) == len(reads[0])):
+    if len(places) != 1 or any(len(own.intersection(p)) < len(p) for p in places):
         raise ScheduleError(f"block {last.name!r} reads {accumulated.name!r} elsewhere than where it writes")
 
 

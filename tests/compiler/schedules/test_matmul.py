@@ -1,0 +1,184 @@
+"""The Matmul rule: what it takes, what it leaves to others, and that every tile computes the product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mlc_compiler.ir.expr import ExprLike, PrimExpr
+from mlc_compiler.ir.expr import Var as Size
+from mlc_compiler.relax.ops import get_operator
+from mlc_compiler.tir import te
+from mlc_compiler.tir.nodes import PrimFunc
+from tests.compiler.schedules.meaning import AVX2, AVX512, check_meaning
+
+N = Size("n")
+linear, silu = get_operator("linear").te, get_operator("nn.silu").te
+Epilogue = Callable[[te.Tensor, list[te.Tensor]], te.Tensor]
+
+
+def product(
+    rows: tuple[ExprLike, ...], columns: ExprLike, k: ExprLike, after: Epilogue | None = None, dtype: str = "float32"
+) -> PrimFunc:
+    """``after(x @ w.T)`` of x [*rows, k] and w [columns, k]."""
+    x, w = te.placeholder((*rows, k), "float32", "x"), te.placeholder((columns, k), dtype, "w")
+    inputs = [x, w]
+    result = linear(x, w)
+    if after is not None:
+        result = after(result, inputs)
+    return te.create_prim_func([*inputs, result])
+
+
+def bias_and_residual(y: te.Tensor, inputs: list[te.Tensor]) -> te.Tensor:
+    bias, residual = te.placeholder(y.shape[-1:], "float32", "bias"), te.placeholder(y.shape, "float32", "residual")
+    inputs += [bias, residual]
+    return y + bias + residual
+
+
+def quantized(
+    rows: ExprLike,
+    columns: int,
+    k: int,
+    bits: int = 4,
+    group: int = 32,
+    layout: str = "NK",
+    after: Epilogue | None = None,
+) -> PrimFunc:
+    """A product with a weight that a prologue dequantizes."""
+    words, groups = -(-k // (32 // bits)), -(-k // group)
+    shapes = ((columns, words), (columns, groups)) if layout == "NK" else ((words, columns), (groups, columns))
+    x = te.placeholder((rows, k), "float32", "x")
+    q, scale = te.placeholder(shapes[0], "uint32", "q"), te.placeholder(shapes[1], "float16", "scale")
+    options = {"bits": bits, "group": group, "k": k, "layout": layout, "dtype": "float32"}
+    inputs = [x, q, scale]
+    result = linear(x, get_operator("dequantize").te(q, scale, **options))
+    if after is not None:
+        result = after(result, inputs)
+    return te.create_prim_func([*inputs, result])
+
+
+@pytest.mark.parametrize("to", [AVX2, AVX512], ids=["avx2", "avx512"])
+@pytest.mark.parametrize("rows", [1, 3, 13])
+def test_rows_that_are_known(rows: int, to: object) -> None:
+    check_meaning(product((rows,), 20, 20, bias_and_residual), to=to, rule="Matmul")
+
+
+@pytest.mark.parametrize("to", [AVX2, AVX512], ids=["avx2", "avx512"])
+@pytest.mark.parametrize("rows", [0, 1, 3, 12, 17])
+def test_rows_that_a_call_tells(rows: int, to: object) -> None:
+    check_meaning(product((N,), 20, 12, bias_and_residual), {"n": rows}, to, rule="Matmul")
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "k", "dtype"),
+    [((2,), 1003, 20, "float32"), ((1,), 20, 576, "float16"), ((5,), 32, 100, "float32"), ((3,), 1, 7, "bfloat16")]
+    + [
+        ((1, 1, 4), 20, 1, "float32"),
+        ((2, N), 20, 5, "float32"),
+        ((2, 3, N, 1), 9, 5, "float32"),
+        ((), 20, 16, "float32"),
+    ],
+)
+def test_odd_shapes(rows: tuple[ExprLike, ...], columns: int, k: int, dtype: str) -> None:
+    check_meaning(product(rows, columns, k, dtype=dtype), {"n": 5}, rule="Matmul")
+
+
+@pytest.mark.parametrize("layout", ["NK", "KN"])
+@pytest.mark.parametrize(("bits", "group", "k"), [(3, 40, 100), (4, 32, 64), (8, 40, 100)])
+def test_quantized_weights(bits: int, group: int, k: int, layout: str) -> None:
+    check_meaning(quantized(N, 20, k, bits, group, layout, bias_and_residual), {"n": 5}, rule="Matmul")
+
+
+def test_quantized_weights_of_many_rows() -> None:
+    check_meaning(quantized(13, 32, 64), to=AVX512, rule="Matmul")
+
+
+def test_sizes_of_weights_that_a_call_tells() -> None:
+    check_meaning(product((N,), Size("m"), Size("l")), {"n": 5, "m": 21, "l": 6}, rule="Matmul")
+
+
+def test_operands_in_either_order() -> None:
+    x, w, k = te.placeholder((N, 12), name="x"), te.placeholder((20, 12), name="w"), te.reduce_axis(12)
+    y = te.compute((N, 20), lambda i, j: te.sum(w[j, k] * x[i, k], axis=k), name="y")
+    result = check_meaning(te.create_prim_func([w, x, y]), {"n": 5}, rule="Matmul")
+    assert result.attrs["tiled"] == {"0": (0, 16)}
+
+
+def test_a_matrix_times_itself() -> None:
+    w = te.placeholder((20, 12), name="w")
+    check_meaning(te.create_prim_func([w, linear(w, w)]), rule="Matmul")
+
+
+EPILOGUES: dict[str, Callable[[te.Tensor], te.Tensor]] = {
+    "read twice": lambda y: silu(y) * y,
+    "transposed": lambda y: te.compute((20, N), lambda i, j: y[j, i] * 2.0, name="transposed"),
+    "repeated": lambda y: te.compute((3, N, 20), lambda b, i, j: y[i, j] * te.f32(b), name="repeated"),
+    "sliced": lambda y: te.compute((N, 8), lambda i, j: y[i, j] + 1.0, name="sliced"),
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_epilogues_in_the_tile(name: str) -> None:
+    check_meaning(product((N,), 20, 12, lambda y, _: EPILOGUES[name](y)), {"n": 5}, rule="Matmul")
+
+
+OTHER_EPILOGUES: dict[str, Callable[[te.Tensor], te.Tensor]] = {
+    "reversed": lambda y: te.compute((N, 20), lambda i, j: y[i, 19 - j], name="reversed"),
+    "halves": lambda y: te.compute((N, 10), lambda i, j: y[i, j] * y[i, j + 10], name="gated"),
+    "first of the row": lambda y: te.compute((N, 20), lambda i, j: y[i, j] + y[i, 0], name="shifted"),
+    "two places": lambda y: te.compute((20, 20), lambda i, j: y[i, j] + y[j, i], name="symmetric"),
+    "last row": lambda y: te.compute((1, 20), lambda i, j: y[N - 1, j], name="last"),
+    "diagonal": lambda y: te.compute((20,), lambda i: y[i, i], name="diagonal"),
+    "reshaped": lambda y: te.compute((N, 5, 4), lambda i, j, k: y[i, j * 4 + k], name="heads"),
+    "softmax": lambda y: get_operator("nn.softmax").te(y, axis=-1),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_EPILOGUES)
+def test_epilogues_that_need_more_than_the_tile_go_elsewhere(name: str) -> None:
+    func = product((N,), 20, 12, lambda y, _: OTHER_EPILOGUES[name](y))
+    assert check_meaning(func, {"n": 20}).attrs["schedule"] != "Matmul"
+
+
+def test_results_beside_the_product() -> None:
+    x, w = te.placeholder((N, 12), name="x"), te.placeholder((20, 12), name="w")
+    before, y = silu(x), linear(silu(x), w)
+    check_meaning(te.create_prim_func([x, w, linear(x, w), silu(linear(x, w))]), {"n": 5})
+    check_meaning(te.create_prim_func([x, w, y, silu(y)]), {"n": 5}, rule="Fallback")
+    check_meaning(te.create_prim_func([x, w, before, linear(before, w)]), {"n": 5}, rule="Fallback")
+
+
+def test_prologues_of_the_activation() -> None:
+    table, ids = te.placeholder((11, 12), name="table"), te.placeholder((N,), "int32", "ids")
+    w, gain = te.placeholder((20, 12), name="w"), te.placeholder((12,), name="gain")
+    taken = get_operator("take").te(table, ids, axis=0)
+    check_meaning(te.create_prim_func([table, ids, w, linear(silu(taken), w)]), {"n": 5}, rule="Matmul")
+    norm = get_operator("nn.rms_norm").te(taken, gain, axes=(-1,), epsilon=1e-5)
+    check_meaning(te.create_prim_func([table, ids, gain, w, linear(norm, w)]), {"n": 5}, rule="Fallback")
+
+
+Dot = Callable[[te.Tensor, te.Tensor, PrimExpr], Callable[..., PrimExpr]]
+OTHER_PRODUCTS: dict[str, tuple[tuple[ExprLike, ...], tuple[ExprLike, ...], tuple[ExprLike, ...], Dot, str]] = {
+    "batched": (
+        (3, N, 12),
+        (3, 20, 12),
+        (3, N, 20),
+        lambda x, w, k: lambda b, i, j: x[b, i, k] * w[b, j, k],
+        "Fallback",
+    ),
+    "x transposed": ((12, N), (20, 12), (N, 20), lambda x, w, k: lambda i, j: x[k, i] * w[j, k], "Fallback"),
+    "w transposed": ((N, 12), (12, 20), (N, 20), lambda x, w, k: lambda i, j: x[i, k] * w[k, j], "Fallback"),
+    "result transposed": ((N, 12), (20, 12), (20, N), lambda x, w, k: lambda j, i: x[i, k] * w[j, k], "Matmul"),
+    "column inside": ((N, 12), (20, 12), (2, 20, N), lambda x, w, k: lambda b, j, i: x[i, k] * w[j, k], "Matmul"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_PRODUCTS)
+def test_other_products(name: str) -> None:
+    """What is no product with rows of a two-dimensional operand is left to other rules."""
+    x_shape, w_shape, shape, dot, rule = OTHER_PRODUCTS[name]
+    x, w, k = te.placeholder(x_shape, name="x"), te.placeholder(w_shape, name="w"), te.reduce_axis(12)
+    term = dot(x, w, k)
+    y = te.compute(shape, lambda *i: te.sum(term(*i), axis=k), name="y")
+    check_meaning(te.create_prim_func([x, w, y]), {"n": 5}, rule=rule)
