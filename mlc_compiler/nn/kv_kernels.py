@@ -18,6 +18,7 @@ from ..tir.nodes import PrimFunc
 
 PAGE_SIZE = 16
 MASKED = -1e30
+CHAINS = 4  # independent sums of one dot product, so that multiply-adds overlap
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,7 @@ def paged_attention(shape: AttentionShape) -> PrimFunc:
     layers, heads, kv_heads, dim = shape.layers, shape.heads, shape.kv_heads, shape.head_dim
     dtype, kv_dtype, page_size = shape.dtype, shape.kv_dtype, PAGE_SIZE
     group, scale, window, masked = heads // kv_heads, shape.scale, shape.sliding_window, MASKED
+    chains = CHAINS if dim % CHAINS == 0 else 1
 
     @T.prim_func(private=True)
     def paged_attention(
@@ -186,7 +188,9 @@ def paged_attention(shape: AttentionShape) -> PrimFunc:
             sequence = T.Cast("int64", token_seq[token])
             position = T.Cast("int64", token_pos[token])
             first = T.max(position - (window - 1), 0) // page_size if window else T.int64(0)
+            products = T.decl_buffer((chains, page_size), "float32", scope="local")
             scores = T.decl_buffer((page_size,), "float32", scope="local")
+            folded = T.decl_buffer((page_size // 2,), "float32", scope="local")
             greatest = T.decl_buffer((1,), "float32", scope="local")
             total = T.decl_buffer((1,), "float32", scope="local")
             acc = T.decl_buffer((dim,), "float32", scope="local")
@@ -197,13 +201,20 @@ def paged_attention(shape: AttentionShape) -> PrimFunc:
             for i in range(position // page_size - first + 1):
                 page = T.Cast("int64", page_table[sequence, first + i])
                 last = position - (first + i) * page_size
-                for t in T.vectorized(page_size):
-                    scores[t] = T.float32(0)
-                for d in range(dim):
+                for c in T.unroll(chains):
                     for t in T.vectorized(page_size):
-                        scores[t] = scores[t] + T.Cast("float32", q[token, head, d]) * T.Cast(
-                            "float32", k_pages[layer, page, head // group, d, t]
-                        )
+                        products[c, t] = T.float32(0)
+                for step in range(dim // chains):
+                    for c in T.unroll(chains):
+                        for t in T.vectorized(page_size):
+                            products[c, t] = products[c, t] + T.Cast("float32", q[token, head, step * chains + c]) * (
+                                T.Cast("float32", k_pages[layer, page, head // group, step * chains + c, t])
+                            )
+                for t in T.vectorized(page_size):
+                    scores[t] = products[0, t]
+                for c in T.unroll(chains - 1):
+                    for t in T.vectorized(page_size):
+                        scores[t] = scores[t] + products[c + 1, t]
                 for t in T.vectorized(page_size):
                     scores[t] = T.Select(
                         (t <= last and t > last - window) if window else t <= last,
@@ -211,14 +222,19 @@ def paged_attention(shape: AttentionShape) -> PrimFunc:
                         T.float32(masked),
                     )
                 before = greatest[0]
-                for t in range(page_size):
-                    greatest[0] = T.max(greatest[0], scores[t])
+                for t in T.vectorized(8):
+                    folded[t] = T.max(scores[t], scores[t + 8])
+                for t in T.vectorized(4):
+                    folded[t] = T.max(folded[t], folded[t + 4])
+                greatest[0] = T.max(greatest[0], T.max(T.max(folded[0], folded[1]), T.max(folded[2], folded[3])))
                 shrink = T.exp(before - greatest[0])
                 for t in T.vectorized(page_size):
                     scores[t] = T.exp(scores[t] - greatest[0])
-                total[0] = total[0] * shrink
-                for t in range(page_size):
-                    total[0] = total[0] + scores[t]
+                for t in T.vectorized(8):
+                    folded[t] = scores[t] + scores[t + 8]
+                for t in T.vectorized(4):
+                    folded[t] = folded[t] + folded[t + 4]
+                total[0] = total[0] * shrink + ((folded[0] + folded[1]) + (folded[2] + folded[3]))
                 for d in T.vectorized(dim):
                     acc[d] = acc[d] * shrink
                 for t in range(T.min(page_size, last + 1)):
