@@ -10,7 +10,7 @@ from typing import Any
 
 from .codegen.library import emit_llvm
 from .codegen.link import link_shared
-from .codegen.native import compile_module
+from .codegen.native import Native, compile_modules
 from .ir.module import IRModule
 from .pipeline import Trace, pipeline, run_passes
 from .target import Target
@@ -48,12 +48,12 @@ def build_library(
     progress("passes")
     lowered = run_passes(mod, pipeline(target), trace=trace, dump=dump)
     progress("code generation")
-    text = _timed(trace, "emit-llvm", lambda: emit_llvm(lowered, target, metadata(lowered)))
-    progress("LLVM")
-    wants = {"assembly": "asm" in emit, "llvm_ir": "llvm" in emit}
-    native = _timed(trace, "llvm", lambda: compile_module(text, target, **wants))
+    modules = emit_llvm(lowered, target, metadata(lowered))
+    native: Native = _timed(
+        trace, "codegen", lambda: compile_modules(modules, target, assembly="asm" in emit, llvm_ir="llvm" in emit)
+    )
     progress("linking")
-    _timed(trace, "link", lambda: link_shared(native.object_code, output))
+    _timed(trace, "link", lambda: link_shared(native.objects, output, target))
     texts = {k: t for k, t in (("asm", native.assembly), ("llvm", native.llvm_ir)) if t is not None}
     return Built(output, lowered, len(lowered.of_type(PrimFunc)), trace.seconds, texts)
 
@@ -61,7 +61,7 @@ def build_library(
 def native_text(mod: IRModule, target: Target, kind: str) -> str:
     """What ``mod`` becomes, to be looked at: ``kind`` is ``llvm`` (optimized LLVM code) or ``asm`` (assembly)."""
     lowered = run_passes(mod, pipeline(target))
-    native = compile_module(emit_llvm(lowered, target), target, assembly=kind == "asm", llvm_ir=kind == "llvm")
+    native = compile_modules(emit_llvm(lowered, target), target, assembly=kind == "asm", llvm_ir=kind == "llvm")
     text = {"asm": native.assembly, "llvm": native.llvm_ir}[kind]
     assert text is not None
     return text

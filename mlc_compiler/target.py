@@ -34,6 +34,11 @@ class Target:
         """Whether the CPU has an instruction set, by LLVM's name of the feature."""
         return instruction_set in self.instruction_sets
 
+    @property
+    def arch(self) -> str:
+        """The architecture: ``x86_64``, ``aarch64``."""
+        return self.triple.partition("-")[0]
+
     def lanes(self, dtype_bits: int = 32) -> int:
         """Elements of that width in one SIMD register."""
         return max(1, self.vector_bits // dtype_bits)
@@ -94,13 +99,6 @@ _CPUS = {
 }
 
 
-@cache
-def initialize_llvm() -> None:
-    """Make LLVM's back ends available; once in a process."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-
-
 def target(name: str = "cpu") -> Target:
     """The target of that name. Raises UnsupportedError for a CPU that is not in the table."""
     kind, _, cpu = name.partition(":")
@@ -111,7 +109,7 @@ def target(name: str = "cpu") -> Target:
     if not cpu or cpu == "native":
         return host_target()
     if cpu == "generic":
-        cpu = "aarch64" if _host_arch() == "aarch64" else "x86-64"
+        cpu = "aarch64" if host_arch() == "aarch64" else "x86-64"
     if cpu not in _CPUS:
         raise UnsupportedError(f"no CPU named {cpu!r}", hint=f"known: generic, {', '.join(_CPUS)}")
     row = _CPUS[cpu]
@@ -119,13 +117,14 @@ def target(name: str = "cpu") -> Target:
     return Target("cpu", _triple(row.arch), row.llvm_name, features, row.bits, row.registers, row.instruction_sets)
 
 
-def _host_arch() -> str:
+def host_arch() -> str:
+    """This machine's architecture, as LLVM names it: ``x86_64``, ``aarch64``."""
     machine = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
 
 
 def _triple(arch: str) -> str:
-    return llvm.get_default_triple() if arch == _host_arch() else f"{arch}-unknown-linux-gnu"
+    return llvm.get_default_triple() if arch == host_arch() else f"{arch}-unknown-linux-gnu"
 
 
 @cache
@@ -133,7 +132,7 @@ def host_target() -> Target:
     """This machine's CPU with all its features."""
     features = llvm.get_host_cpu_features()
     present = frozenset(name for name, has in features.items() if has)
-    if _host_arch() == "aarch64":
+    if host_arch() == "aarch64":
         bits, registers, present = 128, 32, present | _AARCH64
     elif "avx512f" in present and "avx512vl" in present:
         bits, registers = 512, 32

@@ -32,7 +32,7 @@ from ..relax.nodes import (
 )
 from . import values as v
 from .expressions import CodegenError, ExprEmitter
-from .kernels import BARRIER
+from .kernels import call_barrier
 from .packed_calls import PackedCalls, TensorArgument
 from .team import FAILED, WORKSPACE, field, store_atomic
 from .values import F64, I8, I32, I64, PTR, VOID
@@ -177,7 +177,7 @@ class _JobEmitter:
         elif target.name == "reshape":
             self.pointers[id(var)] = self._argument(value.args[0])
         elif target.name == "builtin.barrier":
-            v.intrinsic(self.b, BARRIER, [self.fn.args[0], self.fn.args[2]], VOID)
+            call_barrier(self.b, self.fn.args[0], self.fn.args[2])
         else:
             raise CodegenError(f"no code for the graph call {target.name!r}")
 
@@ -191,7 +191,7 @@ class _JobEmitter:
             status = self.callees.packed.emit(b, self.exprs, target.name, args)
             with b.if_then(b.icmp_signed("!=", status, ll.Constant(I32, 0)), likely=False):
                 store_atomic(b, number, failed_at)
-        v.intrinsic(b, BARRIER, [self.fn.args[0], self.fn.args[2]], VOID)
+        call_barrier(b, self.fn.args[0], self.fn.args[2])
         failed = b.load_atomic(failed_at, "acquire", 4, typ=I32)
         with b.if_then(b.icmp_unsigned("==", failed, number), likely=False):
             b.ret_void()

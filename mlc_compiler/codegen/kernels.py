@@ -35,18 +35,18 @@ from ..tir.nodes import (
 from . import values as v
 from .emitter import PORTABLE
 from .expressions import CodegenError, ExprEmitter, Lanes
+from .team import BARRIER, HIDDEN
 from .values import I32, I64, PTR
 
-BARRIER = "mlc_team_barrier"
 MAX_STACK_BYTES = 1 << 20
 
 
 def declare_kernel(module: ll.Module, func: PrimFunc, symbol: str) -> ll.Function:
-    """The LLVM function without a body; buffers do not alias when the function says so."""
+    """The LLVM function without a body, visible inside the library; buffers do not alias when the function says so."""
     scalars = scalar_parameters(func)
     types = [PTR, I32, I32, *(PTR for _ in func.buffers), *(v.value_type(s.dtype) for s in scalars)]
     fn = ll.Function(module, ll.FunctionType(v.VOID, types), symbol)
-    fn.linkage = "internal"
+    fn.linkage = HIDDEN
     fn.attributes.add("noinline")  # a kernel is called once for each layer; copies of it only cost compile time
     for arg, buffer in zip(fn.args[3:], func.buffers, strict=False):
         if func.attrs.get("tir.noalias"):
@@ -67,6 +67,15 @@ def emit_kernel(fn: ll.Function, func: PrimFunc, target: Target = PORTABLE) -> N
         emitter.expr.env[id(var)] = arg
     emitter.team(func.body)
     builder.ret_void()
+
+
+def call_barrier(b: ll.IRBuilder, team: ll.Value, threads: ll.Value) -> None:
+    """Wait until all threads of the team are here."""
+    barrier = b.module.globals.get(BARRIER)
+    if barrier is None:
+        barrier = ll.Function(b.module, ll.FunctionType(v.VOID, [PTR, I32]), BARRIER)
+        barrier.linkage = HIDDEN
+    b.call(barrier, [team, threads])
 
 
 def has_parallel(stmt: Stmt) -> bool:
@@ -123,7 +132,7 @@ class KernelEmitter:
             self.emit(loop.body)
 
     def barrier(self) -> None:
-        v.intrinsic(self.b, BARRIER, [self.fn.args[0], self.fn.args[2]], v.VOID)
+        call_barrier(self.b, self.fn.args[0], self.fn.args[2])
 
     # -- what one thread runs -----------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -21,32 +21,56 @@ from .errors import ErrorReporter
 from .ffi import FfiRuntime
 from .host import Callees, Slot, emit_job, frame_of, tensor_infos
 from .kernels import declare_kernel, emit_kernel
-from .native import machine
+from .native import data_layout
 from .packed_calls import PackedCalls
 from .team import TeamRuntime
 from .values import I8
 
 METADATA_SYMBOL = "__mlc_metadata"
 FORMAT = "mlc-lib-1"
+INSTRUCTIONS_IN_A_MODULE = 4000  # large enough that modules cost nothing, small enough that several cores get one
 
 
-def emit_llvm(mod: IRModule, target: Target, metadata: Mapping[str, Any] | None = None) -> str:
-    """The LLVM module of a lowered and planned IRModule, as text."""
-    module = ll.Module("mlc")
-    module.triple = target.triple
-    module.data_layout = str(machine(target).target_data)
+def emit_llvm(mod: IRModule, target: Target, metadata: Mapping[str, Any] | None = None) -> Iterator[str]:
+    """The LLVM modules of a lowered and planned IRModule, as text: some with kernels, then one with all else.
+
+    What is in which module does not depend on the machine that compiles.
+    """
+    yield from _kernel_modules(mod, target)
+    module = _new_module(target)
     team = TeamRuntime(module, target)
     errors = ErrorReporter(module)
     ffi = FfiRuntime(module, team, errors)
-    kernels = {}
-    for name, func in mod.of_type(PrimFunc).items():
-        kernels[name] = declare_kernel(module, func, f"kernel.{name}")
-        emit_kernel(kernels[name], func, target)
+    kernels = {name: declare_kernel(module, func, _symbol(name)) for name, func in mod.of_type(PrimFunc).items()}
     callees = Callees(kernels, PackedCalls(module, errors))
     for name, func in exported(mod).items():
         ffi.emit_entry(name, func, emit_job(module, name, func, callees))
     _metadata_symbol(module, {**(metadata or {}), **describe(mod, target)})
-    return str(module)
+    yield str(module)
+
+
+def _kernel_modules(mod: IRModule, target: Target) -> Iterator[str]:
+    module, instructions = _new_module(target), 0
+    for name, func in mod.of_type(PrimFunc).items():
+        kernel = declare_kernel(module, func, _symbol(name))
+        emit_kernel(kernel, func, target)
+        instructions += sum(len(block.instructions) for block in kernel.blocks)
+        if instructions > INSTRUCTIONS_IN_A_MODULE:
+            yield str(module)
+            module, instructions = _new_module(target), 0
+    if instructions:
+        yield str(module)
+
+
+def _new_module(target: Target) -> ll.Module:
+    module = ll.Module("mlc")
+    module.triple = target.triple
+    module.data_layout = data_layout(target)
+    return module
+
+
+def _symbol(name: str) -> str:
+    return f"kernel.{name}"
 
 
 def exported(mod: IRModule) -> dict[str, Function]:

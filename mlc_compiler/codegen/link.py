@@ -8,35 +8,51 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mlc_errors import MLCError, ResourceError
 
+from ..target import Target, host_arch
 
-def link_command() -> list[str]:
-    """The linker to use, up to the output flag. Raises ResourceError when there is none."""
+
+@dataclass(frozen=True)
+class Linker:
+    """A command up to the output flag, and the libraries that come last."""
+
+    command: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
+
+
+_FLAGS = ("-shared", "--build-id=none", "-z", "noexecstack")
+
+
+def find_linker(foreign: bool = False) -> Linker:
+    """The linker to use; ``foreign``: for another architecture. Raises ResourceError when there is none."""
     cc = shutil.which(os.environ.get("CC", "cc"))
-    if cc:
-        return [cc, "-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread", "-lm"]
-    ld = shutil.which("ld.lld") or shutil.which("ld")
+    if cc and not foreign:
+        return Linker((cc, "-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread"), ("-lm",))
+    ld = shutil.which("ld.lld") or (None if foreign else shutil.which("ld"))
     if ld:
-        return [ld, "-shared", "--build-id=none", "-z", "noexecstack"]
+        return Linker((ld, *_FLAGS))
     if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "ld.lld", "-shared", "--build-id=none", "-z", "noexecstack"]
+        return Linker((sys.executable, "-m", "ziglang", "ld.lld", *_FLAGS))
+    wanted = "ld.lld and the ziglang package" if foreign else "cc, ld.lld, ld and the ziglang package"
     raise ResourceError(
-        "linking failed: no linker found (looked for cc, ld.lld, ld and the ziglang package)",
-        hint="install one of them: apt install gcc, or pip install ziglang",
+        f"linking failed: no linker found (looked for {wanted})",
+        hint=f"install one of them: {'' if foreign else 'apt install gcc, or '}pip install ziglang",
     )
 
 
-def link_shared(object_code: bytes, output: Path) -> None:
+def link_shared(objects: Sequence[bytes], output: Path, target: Target) -> None:
     """Write the shared library ``output``: under a temporary name beside it, renamed when complete."""
-    command = link_command()
+    linker = find_linker(foreign=target.arch != host_arch())
     with tempfile.TemporaryDirectory(prefix="mlc-link-") as folder:
-        source = Path(folder) / "lib.o"
-        source.write_bytes(object_code)
+        sources = [str(_written(Path(folder) / f"{i}.o", code)) for i, code in enumerate(objects)]
         linked = Path(folder) / "lib.so"
-        result = subprocess.run([*command, "-o", str(linked), str(source)], capture_output=True, text=True, check=False)
+        command = [*linker.command, "-o", str(linked), *sources, *linker.libraries]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
             said = result.stderr.strip()
             raise MLCError(f"linking failed: {command[0]} exited with {result.returncode}", where=(said,))
@@ -44,3 +60,8 @@ def link_shared(object_code: bytes, output: Path) -> None:
         shutil.copyfile(linked, temporary)
         os.chmod(temporary, 0o755)
         os.replace(temporary, output)
+
+
+def _written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path

@@ -2,51 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import llvmlite.binding as llvm
 
-from ..target import Target, initialize_llvm
+from ..target import Target
+from . import llvm_worker
+from .arithmetic import CodegenError
+from .llvm_worker import Request, target_machine
+from .workers import Workers, shared
 
 
 @dataclass(frozen=True)
 class Native:
-    """Optimized code of one module: an object file, and on request its assembly and LLVM text."""
+    """Optimized code: an object file for each module, and on request their assembly and LLVM text."""
 
-    object_code: bytes
+    objects: tuple[bytes, ...]
     assembly: str | None = None
     llvm_ir: str | None = None
 
 
 def machine(target: Target, level: int = 3) -> llvm.TargetMachine:
-    initialize_llvm()
-    triple = llvm.Target.from_triple(target.triple)
-    return triple.create_target_machine(
-        cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="default"
-    )
+    return target_machine(target.triple, target.cpu, target.features, level)
 
 
 def optimize(text: str, target: Target, level: int = 3) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
-    """Parse, verify and run LLVM's optimizer over a module given as text."""
+    """An optimized module in this process, and the machine to translate it with."""
     tm = machine(target, level)
-    module = llvm.parse_assembly(text)
-    module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=level)
-    options.loop_vectorization = True
-    options.slp_vectorization = False
-    options.loop_unrolling = True
-    builder = llvm.create_pass_builder(tm, options)
-    builder.getModulePassManager().run(module, builder)
-    return module, tm
+    return llvm_worker.optimize(text, tm, level), tm
 
 
-def compile_module(
-    text: str, target: Target, *, assembly: bool = False, llvm_ir: bool = False, level: int = 3
+@cache
+def data_layout(target: Target) -> str:
+    """LLVM's description of sizes and alignments on the target."""
+    return str(machine(target).target_data)
+
+
+def compile_modules(
+    texts: Iterable[str],
+    target: Target,
+    *,
+    assembly: bool = False,
+    llvm_ir: bool = False,
+    level: int = 3,
+    workers: Workers | None = None,
 ) -> Native:
-    """Machine code of a module given as LLVM text."""
-    module, tm = optimize(text, target, level)
+    """Machine code of modules given as LLVM text. LLVM runs in other processes, while ``texts`` goes on producing.
+
+    Raises CodegenError when LLVM refuses a module or ends its process.
+    """
+    pool = workers or shared()
+    machine_names = (target.triple, target.cpu, target.features)
+    futures = [pool.submit(Request(text, *machine_names, level, assembly, llvm_ir)) for text in texts]
+    replies = [f.result() for f in futures]
+    for reply in replies:
+        if reply.error is not None:
+            raise CodegenError("LLVM refuses the generated code", where=reply.error.splitlines()[:8])
     return Native(
-        tm.emit_object(module),
-        tm.emit_assembly(module) if assembly else None,
-        str(module) if llvm_ir else None,
+        tuple(r.object_code for r in replies),
+        "\n".join(r.assembly or "" for r in replies) if assembly else None,
+        "\n".join(r.llvm_ir or "" for r in replies) if llvm_ir else None,
     )

@@ -33,6 +33,9 @@ BUSY_CONTEXT, NO_MEMORY, CALL_FAILED, NO_CONTEXT = -1, -2, -3, -4  # what ``run`
 SPINS_BEFORE_SLEEP = 20_000
 SPINS_BEFORE_YIELD = 4_000
 
+BARRIER = "mlc_team_barrier"
+HIDDEN = "hidden"  # in place of a linkage: external, with a name that only this library sees
+
 JOB_TYPE = ll.FunctionType(VOID, [PTR, I32, I32, PTR])
 
 
@@ -108,7 +111,8 @@ class TeamRuntime:
 
     def _define_barrier(self) -> ll.Function:
         """``void barrier(ptr team, i32 threads)``: the last thread to arrive opens the next generation."""
-        fn, b = function(self.module, "mlc_team_barrier", VOID, [PTR, I32])
+        fn, b = function(self.module, BARRIER, VOID, [PTR, I32])
+        fn.linkage = HIDDEN
         team, threads = fn.args
         with b.if_then(b.icmp_unsigned("<=", threads, _i32(1))):
             b.ret_void()

@@ -13,7 +13,7 @@ from llvmlite import ir as ll
 from mlc_compiler.codegen import values as v
 from mlc_compiler.codegen.kernels import BARRIER, declare_kernel, emit_kernel
 from mlc_compiler.codegen.link import link_shared
-from mlc_compiler.codegen.native import compile_module, machine
+from mlc_compiler.codegen.native import compile_modules, data_layout
 from mlc_compiler.ir.expr import PrimExpr, Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.passes.lower_blocks import LowerBlocks
@@ -33,7 +33,7 @@ def llvm_text(funcs: Mapping[str, PrimFunc], to: Target = HOST) -> str:
         mod = step.run(mod)
     module = ll.Module("kernels")
     module.triple = to.triple
-    module.data_layout = str(machine(to).target_data)
+    module.data_layout = data_layout(to)
     barrier = ll.Function(module, ll.FunctionType(v.VOID, [v.PTR, v.I32]), BARRIER)
     ll.IRBuilder(barrier.append_basic_block("entry")).ret_void()
     for name, func in mod.of_type(PrimFunc).items():
@@ -45,7 +45,7 @@ def llvm_text(funcs: Mapping[str, PrimFunc], to: Target = HOST) -> str:
 
 def assembly(func: PrimFunc, to: Target = HOST) -> str:
     """The optimized assembly of one tensor function."""
-    text = compile_module(llvm_text({"kernel": func}, to), to, assembly=True).assembly
+    text = compile_modules([llvm_text({"kernel": func}, to)], to, assembly=True).assembly
     assert text is not None
     return text
 
@@ -54,10 +54,10 @@ class Kernels:
     """Compiled tensor functions by name; called with arrays for buffers and ints for scalars and sizes."""
 
     def __init__(self, funcs: Mapping[str, PrimFunc], to: Target = HOST):
-        native = compile_module(llvm_text(funcs, to), to)
+        native = compile_modules([llvm_text(funcs, to)], to)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "kernels.so"
-            link_shared(native.object_code, path)
+            link_shared(native.objects, path, to)
             self.library = ctypes.CDLL(str(path))
 
     def __getitem__(self, name: str) -> Callable[..., None]:

@@ -1,0 +1,117 @@
+"""LLVM behind a function of plain values, and a process that runs it: ``main`` answers requests on its standard input.
+
+LLVM ends the whole process when it cannot go on; in a process of its own that is an error like any other. This module
+imports nothing but llvmlite, so that such a process starts quickly.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import sys
+from dataclasses import dataclass
+from typing import IO
+
+import llvmlite.binding as llvm
+
+LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One module to compile: its text, LLVM's names for the machine, the optimization level, which texts to return."""
+
+    text: str
+    triple: str
+    cpu: str
+    features: str
+    level: int = 3
+    assembly: bool = False
+    llvm_ir: bool = False
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Object code, and the texts asked for; or what LLVM has to say against the module."""
+
+    object_code: bytes = b""
+    assembly: str | None = None
+    llvm_ir: str | None = None
+    error: str | None = None
+
+
+_initialized = False
+
+
+def initialize() -> None:
+    """Make LLVM's back ends available; once in a process."""
+    global _initialized
+    if not _initialized:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        _initialized = True
+
+
+def target_machine(triple: str, cpu: str, features: str, level: int = 3) -> llvm.TargetMachine:
+    initialize()
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=cpu, features=features, opt=level, reloc="pic", codemodel="default"
+    )
+
+
+def optimize(text: str, machine: llvm.TargetMachine, level: int = 3) -> llvm.ModuleRef:
+    """Parse, verify and optimize one module. Raises RuntimeError for text that is not a valid module."""
+    module = llvm.parse_assembly(text)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = True
+    options.slp_vectorization = False
+    options.loop_unrolling = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def compile_text(request: Request) -> Reply:
+    """Optimize and translate one module."""
+    machine = target_machine(request.triple, request.cpu, request.features, request.level)
+    try:
+        module = optimize(request.text, machine, request.level)
+    except RuntimeError as e:
+        return Reply(error=str(e))
+    return Reply(
+        machine.emit_object(module),
+        machine.emit_assembly(module) if request.assembly else None,
+        str(module) if request.llvm_ir else None,
+    )
+
+
+def send(stream: IO[bytes], message: object) -> None:
+    data = pickle.dumps(message)
+    stream.write(LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> object:
+    """The next message; EOFError when the other side is gone."""
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        raise EOFError
+    size = LENGTH.unpack(head)[0]
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError
+    return pickle.loads(data)
+
+
+def main() -> None:
+    """Answer requests until the standard input ends."""
+    requests, replies = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr
+    while True:
+        try:
+            request = receive(requests)
+        except EOFError:
+            return
+        assert isinstance(request, Request)
+        send(replies, compile_text(request))

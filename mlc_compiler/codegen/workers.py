@@ -1,0 +1,118 @@
+"""Processes that run LLVM, kept for the next compilation: as many as there are cores and modules to compile."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from ..target import available_cores
+from .arithmetic import CodegenError
+from .llvm_worker import Reply, Request, compile_text, receive, send
+
+MAX_PROCESSES = 16
+_START = "import sys; sys.path[:] = {path!r}; from mlc_compiler.codegen.llvm_worker import main; main()"
+
+
+class LLVMProcess:
+    """One process; started at the first request, and again after it ended."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this)
+
+    def run(self, request: Request) -> Reply:
+        """Compile in the process. Raises CodegenError when LLVM ends it."""
+        process = self._started()
+        if process is None:
+            return compile_text(request)
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            send(process.stdin, request)
+            reply = receive(process.stdout)
+        except (EOFError, OSError):
+            raise self._died(process) from None
+        assert isinstance(reply, Reply)
+        return reply
+
+    def _started(self) -> subprocess.Popen[bytes] | None:
+        """The running process; None where Python cannot start another one."""
+        if self.process is None and sys.executable:
+            command = [sys.executable, "-c", _START.format(path=sys.path)]
+            pipe = subprocess.PIPE
+            try:
+                self.process = subprocess.Popen(
+                    command, stdin=pipe, stdout=pipe, stderr=self.errors, start_new_session=True
+                )
+            except OSError:
+                return None
+        return self.process
+
+    def _died(self, process: subprocess.Popen[bytes]) -> CodegenError:
+        self.process = None
+        code = process.wait()
+        self.errors.seek(0)
+        said = self.errors.read().decode(errors="replace").strip().splitlines()[-8:]
+        self.errors.truncate(0)
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return CodegenError(f"LLVM stopped with {how}; expected object code", where=said)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+class Workers:
+    """Compiles modules in processes, several at a time; replies do not depend on how many."""
+
+    def __init__(self, count: int | None = None):
+        self.count = min(count or available_cores(), MAX_PROCESSES)
+        self.own = threading.local()
+        self.all: list[LLVMProcess] = []
+        self.executor = ThreadPoolExecutor(self.count, "llvm")
+
+    def submit(self, request: Request) -> Future[Reply]:
+        return self.executor.submit(self._run, request)
+
+    def _run(self, request: Request) -> Reply:
+        if not hasattr(self.own, "process"):
+            self.own.process = LLVMProcess()
+            self.all.append(self.own.process)
+        process: LLVMProcess = self.own.process
+        return process.run(request)
+
+    def stop(self) -> None:
+        """End the processes."""
+        self.executor.shutdown(wait=False, cancel_futures=True)
+        for process in self.all:
+            process.stop()
+
+
+_shared: Workers | None = None
+
+
+def shared() -> Workers:
+    """The processes of this program."""
+    global _shared
+    if _shared is None:
+        _shared = Workers()
+        atexit.register(_shared.stop)
+    return _shared
+
+
+def _forget() -> None:
+    """A forked child has none of its parent's threads and must not read from its processes."""
+    global _shared
+    if _shared is not None:
+        atexit.unregister(_shared.stop)
+    _shared = None
+
+
+os.register_at_fork(after_in_child=_forget)
