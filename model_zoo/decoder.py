@@ -74,6 +74,8 @@ class EntryPoints:
         """All of them, with the greatest values of their symbolic sizes."""
         bounds = {"seq_len": self.config.prefill_chunk_size, "batch_size": self.config.max_batch_size}
         positions = {"logit_positions": spec.Tensor(["batch_size"], "int32")}
+        ids = {"input_ids": spec.Tensor(["seq_len"], "int32")}
+        most_ids = {"seq_len": max(bounds.values())}  # a batch_decode step embeds a token of each sequence
 
         def function(call: Any, inputs: Mapping[str, spec.Input]) -> spec.Function:
             return spec.Function(call, inputs, "packed", bounds)
@@ -83,7 +85,7 @@ class EntryPoints:
         drawn = {"logits": logits, "temperature": row, "top_p": row, "uniform": row}
         return spec.ModuleSpec(
             {
-                "embed": function(self.embed, {"input_ids": spec.Tensor(["seq_len"], "int32")}),
+                "embed": spec.Function(self.embed, ids, "packed", most_ids),
                 "prefill": function(self.prefill, self._inputs(1, "seq_len")),
                 "decode": function(self.decode, self._inputs(1, 1)),
                 "batch_prefill": function(self.batch_prefill, self._inputs(1, "seq_len", positions)),
