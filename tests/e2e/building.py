@@ -1,0 +1,38 @@
+"""From a checkpoint to a model folder with the commands that a user types; built once for all test processes."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+
+from mlc_cli.__main__ import main
+
+
+def run_command(*words: object) -> None:
+    assert main([str(word) for word in words]) == 0
+
+
+def build_folder(source: Path, folder: Path, scheme: str, *sizes: object) -> None:
+    """convert_weight, gen_config with ``sizes`` as flags, compile."""
+    run_command("convert_weight", source, "--quantization", scheme, "-o", folder)
+    run_command("gen_config", source, "--quantization", scheme, *sizes, "-o", folder)
+    run_command("compile", folder, "--device", "cpu", "-o", folder / "lib.so")
+
+
+class SharedFolders:
+    """Folders under ``root`` that whichever process needs them first makes, while the others wait."""
+
+    def __init__(self, root: Path):
+        self.root = root
+
+    def get(self, name: str, make: Callable[[Path], None]) -> Path:
+        folder = self.root / name
+        with open(self.root / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = self.root / f"{name}.done"
+            if not done.exists():
+                folder.mkdir(exist_ok=True)
+                make(folder)
+                done.touch()
+        return folder

@@ -1,0 +1,92 @@
+"""Small Hugging Face checkpoints with random weights, of sizes that fit no vector width."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import PretrainedConfig, PreTrainedModel
+
+from tests.runtime.fake_library import byte_tokenizer
+
+VOCAB, CONTEXT = 1003, 100
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+COMMON = {"vocab_size": VOCAB, "attn_implementation": "eager", "bos_token_id": 1, "eos_token_id": 2}
+LAYERS = {"num_hidden_layers": 2, "max_position_embeddings": CONTEXT}
+
+
+def configs() -> dict[str, PretrainedConfig]:
+    """One head of keys for five of queries, biases, a tied head; odd sizes and scaled rotations; a window; GPT-2."""
+    return {
+        "llama-bias-tied": transformers.LlamaConfig(
+            hidden_size=100,
+            intermediate_size=136,
+            num_attention_heads=5,
+            num_key_value_heads=1,
+            head_dim=20,
+            attention_bias=True,
+            mlp_bias=True,
+            tie_word_embeddings=True,
+            **COMMON,
+            **LAYERS,
+        ),
+        "llama-odd-llama3": transformers.LlamaConfig(
+            hidden_size=84,
+            intermediate_size=93,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=20,
+            rope_parameters=LLAMA3,
+            tie_word_embeddings=False,
+            **COMMON,
+            **LAYERS,
+        ),
+        "mistral-window": transformers.MistralConfig(
+            hidden_size=64,
+            intermediate_size=96,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            sliding_window=21,
+            tie_word_embeddings=False,
+            **COMMON,
+            **LAYERS,
+        ),
+        "gpt2-tied": transformers.GPT2Config(
+            n_embd=75, n_inner=101, n_head=5, n_layer=2, n_positions=CONTEXT, tie_word_embeddings=True, **COMMON
+        ),
+    }
+
+
+CLASSES = {
+    "llama": transformers.LlamaForCausalLM,
+    "mistral": transformers.MistralForCausalLM,
+    "gpt2": transformers.GPT2LMHeadModel,
+}
+
+
+def random_model(name: str) -> PreTrainedModel:
+    """Weights that spread attention over many positions, norms off 1 and biases off 0, so that each of them matters."""
+    config = configs()[name]
+    generator = torch.Generator().manual_seed(7)
+    model = CLASSES[config.model_type](config).eval()
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            center = 1.0 if parameter.ndim == 1 and parameter_name.endswith("weight") else 0.0
+            spread = 0.12 if parameter.ndim > 1 else 0.3
+            parameter.copy_(center + spread * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def save_checkpoint(model: PreTrainedModel, folder: Path) -> None:
+    """As ``save_pretrained`` writes it, with a byte-level tokenizer."""
+    model.save_pretrained(folder)
+    byte_tokenizer().save(str(folder / "tokenizer.json"))

@@ -1,0 +1,62 @@
+"""Model folders, opened libraries and their oracles, each made once and only when a test asks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from mlc_runtime import LLM
+from tests.e2e.building import SharedFolders, build_folder
+from tests.e2e.checkpoints import random_model, save_checkpoint
+
+torch.set_num_threads(1)  # threads that spin for each other stand in the way of everything else here
+SIZES = ("--prefill-chunk-size", 24, "--max-batch-size", 5)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> SharedFolders:
+    """One root for all processes of the run."""
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "model-folders"
+    root.mkdir(exist_ok=True)
+    return SharedFolders(root)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(shared: SharedFolders) -> Callable[[str], Path]:
+    """Name of a random model -> its Hugging Face folder."""
+    return lambda name: shared.get(f"{name}-hf", lambda folder: save_checkpoint(random_model(name), folder))
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(shared: SharedFolders, checkpoint: Callable[[str], Path]) -> Callable[[str, str], Path]:
+    """Name of a random model and quantization -> its folder with lib.so."""
+
+    def build(name: str, scheme: str) -> Path:
+        source = checkpoint(name)
+        return shared.get(f"{name}-{scheme}", lambda folder: build_folder(source, folder, scheme, *SIZES))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def smollm2_folder(shared: SharedFolders, smollm2_gguf: Path) -> Callable[[str], Path]:
+    """Quantization -> SmolLM2's folder with lib.so."""
+
+    def build(scheme: str) -> Path:
+        return shared.get(f"smollm2-{scheme}", lambda folder: build_folder(smollm2_gguf, folder, scheme))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def opened() -> Iterator[Callable[[Path, int], LLM]]:
+    """Folder and number of threads -> the model, closed at the end."""
+    with ExitStack() as stack:
+        yield cache(lambda folder, num_threads: stack.enter_context(LLM(folder, num_threads=num_threads)))

@@ -1,0 +1,90 @@
+"""What a model folder has to compute, by torch: transformers models that hold the folder's weights in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+import transformers
+from transformers import LlamaConfig, PretrainedConfig, PreTrainedModel
+from transformers.initialization import no_init_weights
+
+from mlc_runtime.weights import TensorCache
+from tests.e2e.checkpoints import CLASSES
+from tests.toolchain.hf_from_gguf import hf_config, hf_tensors
+
+CODES_PER_WORD, GROUP, ZERO_POINT = 8, 32, 7
+
+
+def logits(model: PreTrainedModel, ids: Iterable[int], *, half_cache: bool = False) -> np.ndarray:
+    """Logits after each of ``ids``, float32 [len(ids), V]. half_cache: keys and values are rounded to float16."""
+    cache = HalfCache() if half_cache else None
+    with torch.no_grad():
+        return model(torch.tensor([list(map(int, ids))]), past_key_values=cache).logits[0].numpy()
+
+
+def holding(config: PretrainedConfig, tensors: Mapping[str, np.ndarray]) -> PreTrainedModel:
+    """The float32 model with ``tensors`` by their Hugging Face names; only a tied head may be left out.
+
+    What fills the last group of a matrix is cut off.
+    """
+    with no_init_weights():
+        model = CLASSES[config.model_type](config).eval()
+    shapes = {name: parameter.shape for name, parameter in model.state_dict().items()}
+    state = {name: torch.from_numpy(value[tuple(map(slice, shapes[name]))]) for name, value in tensors.items()}
+    missing, _ = model.load_state_dict(state, strict=False)
+    assert set(missing) <= ({"lm_head.weight"} if config.tie_word_embeddings else set())
+    model.tie_weights()
+    return model
+
+
+def from_gguf(path: Path) -> PreTrainedModel:
+    """SmolLM2 with the GGUF's blocks decoded by the gguf package."""
+    reader = gguf.GGUFReader(path)
+    return holding(LlamaConfig(**hf_config(reader)), hf_tensors(reader, "float32"))
+
+
+def from_folder(config: PretrainedConfig, folder: Path) -> PreTrainedModel:
+    """The model that holds the weights which a converted folder stores, 4-bit codes decoded."""
+    stored = TensorCache(folder)
+    tensors: dict[str, np.ndarray] = {}
+    for name in stored.records:
+        if name.endswith(".q_weight"):
+            path = name.removesuffix("q_weight")
+            tensors |= hf_parts(f"{path}weight", decoded(stored.read(name), stored.read(f"{path}q_scale")), config)
+        elif not name.endswith(".q_scale"):
+            tensors |= hf_parts(name, stored.read(name).astype(np.float32), config)
+    return holding(config, tensors)
+
+
+def decoded(words: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """float32 [N, K up to a whole group] of codes uint32 [N, words], the first code of a word in its lowest bits."""
+    codes = np.stack([words >> np.uint32(4 * i) & np.uint32(15) for i in range(CODES_PER_WORD)], axis=-1)
+    centred = codes.reshape(len(words), -1).astype(np.float32) - ZERO_POINT
+    return centred * np.repeat(scales.astype(np.float32), GROUP, axis=1)
+
+
+def hf_parts(name: str, value: np.ndarray, config: PretrainedConfig) -> dict[str, np.ndarray]:
+    """A parameter of the MLC format by its Hugging Face names: GPT-2 matrices transposed, joined projections apart."""
+    *path, layer, kind = name.split(".")
+    if layer in ("c_attn", "c_proj", "c_fc"):
+        return {name: value.T}
+    if layer == "gate_up_proj":
+        parts, ends = ("gate", "up"), [config.intermediate_size]
+    elif layer == "qkv_proj":
+        keys = config.num_key_value_heads * config.head_dim
+        parts, ends = "qkv", [len(value) - 2 * keys, len(value) - keys]
+    else:
+        return {name: value}
+    return {".".join([*path, f"{part}_proj", kind]): v for part, v in zip(parts, np.split(value, ends), strict=True)}
+
+
+class HalfCache(transformers.DynamicCache):
+    """Keys and values go through float16, as in the KV cache of a float16 scheme."""
+
+    def update(self, key_states, value_states, layer_idx, *args, **kwargs):
+        halves = (states.half().float() for states in (key_states, value_states))
+        return super().update(*halves, layer_idx, *args, **kwargs)

@@ -1,0 +1,43 @@
+"""Quantized and half-precision models against torch models that hold the decoded weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlc_runtime import LLM
+from tests.e2e import oracle
+from tests.e2e.checkpoints import CONTEXT, VOCAB, configs
+
+IDS = np.random.default_rng(4).integers(0, VOCAB, CONTEXT).tolist()
+PROMPT = 37
+
+# Beside keys and values that are stored alike: float32 noise, and in float16 what it tips over to the next number.
+CASES = [
+    ("llama-bias-tied", "q4f16_1", 1e-3),
+    ("gpt2-tied", "q4f16_1", 1e-3),
+    ("llama-odd-llama3", "q4f32_1", 1e-4),
+    ("mistral-window", "q0f16", 1e-3),
+]
+
+
+@pytest.mark.parametrize(("name", "scheme", "tolerance"), CASES)
+def test_logits_are_those_of_the_decoded_weights(
+    name: str,
+    scheme: str,
+    tolerance: float,
+    tiny_folder: Callable[[str, str], Path],
+    opened: Callable[[Path, int], LLM],
+):
+    folder = tiny_folder(name, scheme)
+    model, llm = oracle.from_folder(configs()[name], folder), opened(folder, 2)
+    session = llm.new_session()
+    last = session.prefill(IDS[:PROMPT]).copy()
+    steps = [session.decode_step(i).copy() for i in IDS[PROMPT:]]
+    for got in (llm.logits(IDS), np.stack([*llm.logits(IDS[: PROMPT - 1]), last, *steps])):
+        alike = oracle.logits(model, IDS, half_cache="f16" in scheme)
+        np.testing.assert_allclose(got, alike, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(got, oracle.logits(model, IDS), rtol=0, atol=2e-2)

@@ -1,0 +1,87 @@
+"""SmolLM2-135M-Instruct from its GGUF to logits and text, against transformers with the weights of the gguf package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from transformers import PreTrainedModel
+
+from mlc_runtime import LLM
+from tests.e2e import oracle
+
+PROSE = Path(__file__).with_name("prose.txt")
+PREFILL, DECODE = 300, 64
+QUESTION = [{"role": "user", "content": "Explain why the sky is blue, in detail."}]
+
+
+@pytest.fixture(scope="session")
+def float_model(smollm2_gguf: Path) -> PreTrainedModel:
+    return oracle.from_gguf(smollm2_gguf)
+
+
+@pytest.fixture(scope="session")
+def float_llm(smollm2_folder: Callable[[str], Path], opened: Callable[[Path, int], LLM]) -> LLM:
+    return opened(smollm2_folder("q0f32"), 1)
+
+
+@pytest.fixture(scope="session")
+def quantized_model(smollm2_folder: Callable[[str], Path], float_model: PreTrainedModel) -> PreTrainedModel:
+    return oracle.from_folder(float_model.config, smollm2_folder("q4f16_1"))
+
+
+@pytest.fixture(scope="session")
+def quantized_llm(smollm2_folder: Callable[[str], Path], opened: Callable[[Path, int], LLM]) -> LLM:
+    return opened(smollm2_folder("q4f16_1"), 1)
+
+
+def compiled_logits(llm: LLM) -> tuple[list[int], np.ndarray]:
+    """Prose, and the logits after each of its tokens: a prompt of PREFILL of them, then DECODE single steps."""
+    ids = llm.encode(PROSE.read_text())[: PREFILL + DECODE]
+    assert len(ids) == PREFILL + DECODE
+    session = llm.new_session()
+    last = session.prefill(ids[:PREFILL]).copy()
+    prompt = llm.logits(ids[:PREFILL])
+    np.testing.assert_allclose(last, prompt[-1], rtol=0, atol=1e-3)
+    return ids, np.stack([*prompt, *(session.decode_step(i).copy() for i in ids[PREFILL:])])
+
+
+def test_float_logits(float_llm: LLM, float_model: PreTrainedModel):
+    ids, got = compiled_logits(float_llm)
+    np.testing.assert_allclose(got, oracle.logits(float_model, ids), rtol=0, atol=1e-3)
+
+
+def test_quantized_logits(quantized_llm: LLM, quantized_model: PreTrainedModel):
+    """2e-2 beside a model whose keys and values are float16, as the scheme stores them.
+
+    Beside one that keeps them in float32 the rounding shows: then it is 2e-2 of the logits' standard deviation.
+    """
+    ids, got = compiled_logits(quantized_llm)
+    np.testing.assert_allclose(got, oracle.logits(quantized_model, ids, half_cache=True), rtol=0, atol=2e-2)
+    wanted = oracle.logits(quantized_model, ids)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-2 * wanted.std())
+
+
+def test_two_threads_change_nothing(quantized_llm: LLM, opened: Callable[[Path, int], LLM]):
+    threaded_llm = opened(quantized_llm.folder, 2)
+    ids = quantized_llm.encode(PROSE.read_text())[:40]
+    assert np.array_equal(quantized_llm.logits(ids), threaded_llm.logits(ids))
+    sessions = quantized_llm.new_session(), threaded_llm.new_session()
+    for token in ids[:4]:
+        one, two = (session.decode_step(token) for session in sessions)
+        assert np.array_equal(one, two)
+
+
+@pytest.mark.parametrize("kind", ["float", "quantized"])
+def test_greedy_text(kind: str, request: pytest.FixtureRequest):
+    """By induction over the tokens: each one is the most likely after those before it."""
+    llm, model = request.getfixturevalue(f"{kind}_llm"), request.getfixturevalue(f"{kind}_model")
+    result = llm.chat(QUESTION, max_tokens=100, temperature=0)
+    prompt = llm.chat_prompt(QUESTION)
+    likely = oracle.logits(model, [*prompt, *result.token_ids]).argmax(-1)[len(prompt) - 1 : -1]
+    assert len(result.token_ids) == 100 and result.token_ids == tuple(likely)
+    tokenizer = tokenizers.Tokenizer.from_file(str(llm.folder / "tokenizer.json"))
+    assert result.text == tokenizer.decode(result.token_ids)
