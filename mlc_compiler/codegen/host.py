@@ -78,7 +78,7 @@ def frame_of(func: Function) -> Frame:
     """The frame of a planned function. Raises CodegenError for parameters that cannot be passed."""
     slots = tuple(Slot(p, i) for i, p in enumerate(func.params))
     shapes = [size for s in slots if s.scalar is None for info in tensor_infos(s.var) for size in info.shape or ()]
-    told = {id(size) for size in shapes if isinstance(size, SizeVar)} | {id(s.symbol) for s in slots if s.symbol}
+    told = {id(size) for size in shapes if isinstance(size, SizeVar)} | {id(s.symbol) for s in slots if s.symbol is not None}
     sizes: dict[int, SizeVar] = {}
     for var in free_vars(shapes):
         if id(var) not in told:
