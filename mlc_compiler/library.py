@@ -19,7 +19,7 @@ from .passes.bind_params import BindParams
 from .pipeline import entries, run_passes
 from .relax.nodes import Function
 from .script import parse as parse_script
-from .script import script
+from .script import script, verify
 from .target import Target
 from .target import target as named_target
 from .tir.nodes import PrimFunc
@@ -95,7 +95,9 @@ def emit_asm(mod: Buildable, target: str | Target = "cpu") -> str:
 
 
 def _with_entries(mod: Buildable) -> IRModule:
-    return run_passes(_as_module(mod), entries())
+    module = _as_module(mod)
+    verify(module)
+    return run_passes(module, entries())
 
 
 def _as_module(mod: Buildable) -> IRModule:

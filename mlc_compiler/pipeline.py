@@ -30,6 +30,7 @@ from .passes.make_entries import MakeEntries
 from .passes.pack_layouts import PackLayouts
 from .passes.place_barriers import PlaceBarriers
 from .passes.plan_memory import PlanMemory
+from .passes.resolve_match_casts import ResolveMatchCasts
 from .passes.unroll_loops import UnrollLoops
 from .schedules.apply import ApplySchedules
 from .schedules.cpu import CPU_RULES
@@ -42,7 +43,7 @@ RULES = {"cpu": CPU_RULES}
 
 def entries() -> tuple[Pass, ...]:
     """The passes that make any module one whose functions can be called from outside, tensor functions too."""
-    return (InlineCalls(), EliminateDead(), MakeEntries(), KeepSchedules())
+    return (InlineCalls(), EliminateDead(), MakeEntries(), ResolveMatchCasts(), KeepSchedules())
 
 
 def pipeline(target: Target) -> tuple[Pass, ...]:

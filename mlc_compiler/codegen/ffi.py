@@ -104,6 +104,7 @@ class FfiRuntime:
         shapes = [self._argument(b, fn, name, slot, memory) for slot in frame.slots]
         self._bind_sizes(b, name, frame, shapes, memory, exprs)
         self._check_bounds(b, name, frame, func.attrs.get("tir_var_upper_bound", {}), exprs)
+        self._check_sizes(b, name, func, exprs)
         for i, var in enumerate(frame.sizes):
             b.store(widen(b, exprs.env[id(var)]), _entry_at(b, memory, len(frame.slots) + i))
         needed = self._workspace_bytes(b, name, as_expr(func.attrs.get("workspace_bytes", 0)), exprs)
@@ -174,24 +175,32 @@ class FfiRuntime:
         exprs: ExprEmitter,
     ) -> None:
         """Symbols take their value where a shape names them alone; then every other size is compared."""
-        wanted: list[tuple[Slot, int, PrimExpr, ll.Value]] = []
+        wanted: list[tuple[str, PrimExpr, ll.Value]] = []
+
+        def bind(what: str, size: PrimExpr, at: ll.Value) -> None:
+            if isinstance(size, SizeVar) and id(size) not in exprs.env:
+                exprs.env[id(size)] = read_size(b, at, size.dtype)
+            else:
+                wanted.append((f"{name}: argument {what}", size, b.load(at, typ=I64)))
+
         for slot in frame.slots:
-            if slot.symbol is not None:
-                exprs.env[id(slot.symbol)] = read_size(b, _entry_at(b, memory, slot.index), slot.symbol.dtype)
+            if slot.value is not None:
+                bind(f"{slot.var.name} is %lld; expected %lld", slot.value, _entry_at(b, memory, slot.index))
         for slot, shape in zip(frame.slots, shapes, strict=True):
-            if shape is None:
-                continue
-            for axis, size in enumerate(_sizes(slot)):
-                at = _entry_at(b, shape, axis)
-                if isinstance(size, SizeVar) and id(size) not in exprs.env:
-                    exprs.env[id(size)] = read_size(b, at, size.dtype)
-                else:
-                    wanted.append((slot, axis, size, b.load(at, typ=I64)))
-        for slot, axis, size, got in wanted:
-            expected = widen(b, exprs(size))
-            message = f"{name}: argument {slot.var.name} has size %lld on axis {axis}; expected %lld"
-            with b.if_then(b.icmp_signed("!=", got, expected), likely=False):
-                self.errors.fail(b, "ValueError", message, got, expected)
+            for axis, size in enumerate(_sizes(slot) if shape is not None else ()):
+                bind(f"{slot.var.name} has size %lld on axis {axis}; expected %lld", size, _entry_at(b, shape, axis))
+        for message, size, got in wanted:
+            self._require_size(b, message, got, widen(b, exprs(size)))
+
+    def _require_size(self, b: ll.IRBuilder, message: str, got: ll.Value, expected: ll.Value) -> None:
+        with b.if_then(b.icmp_signed("!=", got, expected), likely=False):
+            self.errors.fail(b, "ValueError", message, got, expected)
+
+    def _check_sizes(self, b: ll.IRBuilder, name: str, func: Function, exprs: ExprEmitter) -> None:
+        """The sizes inside of the function that must be equal for it to have a meaning (``size_checks``)."""
+        for what, found, expected in func.attrs.get("size_checks", ()):
+            message = f"{name}: {what} has size %lld; expected %lld"
+            self._require_size(b, message, widen(b, exprs(as_expr(found))), widen(b, exprs(as_expr(expected))))
 
     def _check_bounds(
         self, b: ll.IRBuilder, name: str, frame: Frame, bounds: Mapping[str, int], exprs: ExprEmitter

@@ -13,8 +13,8 @@ import numpy as np
 from llvmlite import ir as ll
 
 from ..ir import dtype as dt
+from ..ir.expr import PrimExpr, as_expr
 from ..ir.expr import Var as SizeVar
-from ..ir.expr import as_expr
 from ..ir.module import GlobalVar
 from ..ir.visitor import free_vars
 from ..relax.nodes import (
@@ -56,10 +56,15 @@ class Slot:
         return info.dtype if isinstance(info, PrimStructInfo) else None
 
     @property
-    def symbol(self) -> SizeVar | None:
-        """The variable that stands for the value of a scalar in sizes and arguments."""
+    def value(self) -> PrimExpr | None:
+        """What the value of a scalar is known as in sizes and arguments."""
         info = self.var.struct_info
-        return info.value if isinstance(info, PrimStructInfo) and isinstance(info.value, SizeVar) else None
+        return info.value if isinstance(info, PrimStructInfo) else None
+
+    @property
+    def symbol(self) -> SizeVar | None:
+        """The variable that stands for the value of a scalar."""
+        return self.value if isinstance(self.value, SizeVar) else None
 
 
 @dataclass(frozen=True)
@@ -78,13 +83,13 @@ def frame_of(func: Function) -> Frame:
     """The frame of a planned function. Raises CodegenError for parameters that cannot be passed."""
     slots = tuple(Slot(p, i) for i, p in enumerate(func.params))
     shapes = [size for s in slots if s.scalar is None for info in tensor_infos(s.var) for size in info.shape or ()]
-    told = {id(size) for size in shapes if isinstance(size, SizeVar)} | {id(s.symbol) for s in slots if s.symbol is not None}
+    given = {id(s.symbol) for s in slots if s.symbol is not None}
+    told = {id(size) for size in shapes if isinstance(size, SizeVar)} | given
     sizes: dict[int, SizeVar] = {}
     for var in free_vars(shapes):
         if id(var) not in told:
             raise CodegenError(f"the size {var.name!r} is no argument's size on any axis, so a call cannot tell it")
         sizes.setdefault(id(var), var)
-    given = {id(s.symbol) for s in slots if s.symbol is not None}
     return Frame(slots, tuple(v for k, v in sizes.items() if k not in given))
 
 

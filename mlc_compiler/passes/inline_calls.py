@@ -82,7 +82,7 @@ def instantiate(
     sizes: dict[SizeVar, PrimExpr] = {}
     for param, arg in zip(func.params, args, strict=True):
         match_info(param.struct_info, arg.struct_info, sizes)
-    copy = _Copy({id(p): a for p, a in zip(func.params, args, strict=True)}, sizes, dataflow)
+    copy = Copy({id(p): a for p, a in zip(func.params, args, strict=True)}, sizes, dataflow)
     blocks = tuple(copy.block(block) for block in func.blocks)
     return blocks, copy(func.ret)
 
@@ -106,7 +106,7 @@ def _match_sizes(formal: Any, actual: Any, sizes: dict[SizeVar, PrimExpr]) -> No
             sizes.setdefault(f, a)
 
 
-class _Copy(Rewriter):
+class Copy(Rewriter):
     """Graph expressions with other variables and sizes."""
 
     def __init__(self, values: dict[int, rx.Expr], sizes: dict[SizeVar, PrimExpr], dataflow: bool | None):
@@ -115,9 +115,11 @@ class _Copy(Rewriter):
         self.sizes = {id(k): v for k, v in sizes.items()}
 
     def block(self, block: rx.BindingBlock) -> rx.BindingBlock:
-        return replace(block, bindings=tuple(self._binding(b) for b in block.bindings))
+        """A block of bindings of new variables."""
+        return replace(block, bindings=tuple(self.binding(b) for b in block.bindings))
 
-    def _binding(self, binding: rx.Binding) -> rx.Binding:
+    def binding(self, binding: rx.Binding) -> rx.Binding:
+        """A binding of a new variable, which stands for the old one from now on."""
         value = self(binding.value)
         inside = binding.var.dataflow if self.dataflow is None else self.dataflow
         var = rx.Var(binding.var.name, self(binding.var.struct_info), inside)

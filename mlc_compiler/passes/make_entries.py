@@ -118,33 +118,33 @@ class _Flatten:
     parts: dict[int, rx.Expr] = field(default_factory=dict)
 
     def function(self, func: rx.Function) -> rx.Function:
-        arguments = [self._parameter(p, p.name, p.struct_info) for p in func.params]
+        arguments = [self._parameter(p) for p in func.params]
         if not self.parts:
             return func
         swap = _ReplaceParameters(self.parts)
         attrs = {**func.attrs, "arguments": tuple(arguments)}
         return replace(func, params=tuple(self.params), blocks=swap(func.blocks), ret=swap(func.ret), attrs=attrs)
 
-    def _parameter(self, param: rx.Var, name: str, info: rx.StructInfo | None) -> Any:
+    def _parameter(self, param: rx.Var) -> Any:
         """Adds what stands for a parameter; gives its position, or those of its parts."""
-        if isinstance(info, rx.TupleStructInfo | rx.ShapeStructInfo):
-            value, places = self._parts(name, info)
+        assert param.struct_info is not None
+        value, places = self._parts(param.name, param.struct_info, param)
+        if value is not param:
             self.parts[id(param)] = value
-            return places
-        self._check(name, info)
-        self.params.append(param)
-        return len(self.params) - 1
+        return places
 
-    def _parts(self, name: str, info: rx.StructInfo) -> tuple[rx.Expr, Any]:
+    def _parts(self, name: str, info: rx.StructInfo, given: rx.Var | None = None) -> tuple[rx.Expr, Any]:
         if isinstance(info, rx.TupleStructInfo):
             parts = [self._parts(f"{name}_{i}", f) for i, f in enumerate(info.fields)]
             return make_tuple([value for value, _ in parts]), tuple(places for _, places in parts)
         if isinstance(info, rx.ShapeStructInfo):
             return self._shape(name, info)
+        if isinstance(info, rx.TensorStructInfo) and info.shape is None and info.ndim >= 0:
+            sizes = tuple(SizeVar(f"{name}_{axis}") for axis in range(info.ndim))
+            return self._parts(name, rx.TensorStructInfo(sizes, info.dtype))
         self._check(name, info)
-        var = rx.Var(name, info)
-        self.params.append(var)
-        return var, len(self.params) - 1
+        self.params.append(given or rx.Var(name, info))
+        return self.params[-1], len(self.params) - 1
 
     def _shape(self, name: str, info: rx.ShapeStructInfo) -> tuple[rx.Expr, Any]:
         if info.values is None:

@@ -6,13 +6,14 @@ views, direct calls of tensor functions and barriers, and it returns nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlc_errors import MLCError
 
 from ..ir.expr import PrimExpr
+from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
 from ..ir.simplify import Analyzer
 from ..ir.visitor import substitute
@@ -57,7 +58,7 @@ class PlanMemory(Pass):
     name = "plan-memory"
 
     def run(self, mod: IRModule) -> IRModule:
-        return mod.updated({name: _Planner(mod).plan(name, f) for name, f in mod.of_type(Function).items()})
+        return mod.updated({name: _Planner(mod, name).plan(f) for name, f in mod.of_type(Function).items()})
 
 
 @dataclass
@@ -71,12 +72,14 @@ class _Step:
 @dataclass
 class _Planner:
     mod: IRModule
+    name: str
     storages: list[Storage] = field(default_factory=list)
     where: dict[int, Any] = field(default_factory=dict)
     steps: list[_Step] = field(default_factory=list)
     written: set[int] = field(default_factory=set)
+    checks: list[tuple[str, PrimExpr, PrimExpr]] = field(default_factory=list)
 
-    def plan(self, name: str, func: Function) -> Function:
+    def plan(self, func: Function) -> Function:
         for param in func.params:
             self.where[id(param)] = self._parameter(param, param.struct_info)
         for binding in func.bindings:
@@ -86,8 +89,9 @@ class _Planner:
         bounds = {k: int(v) for k, v in dict(func.attrs.get("tir_var_upper_bound", {})).items()}
         planned = self._emit(func, outputs, lay_out(self.storages, bounds))
         written = tuple(i for i, p in enumerate(func.params) if id(p) in self.written)
-        attrs = {**({"written_inputs": written} if written else {}), **({"result": result} if result != () else {})}
-        return replace(planned, attrs={**planned.attrs, **attrs})
+        checks = (*func.attrs.get("size_checks", ()), *self.checks)
+        found = {"written_inputs": written, "result": result, "size_checks": checks}
+        return replace(planned, attrs={**planned.attrs, **{k: value for k, value in found.items() if value != ()}})
 
     # -- reading the function -----------------------------------------------------------------------------------
 
@@ -109,7 +113,7 @@ class _Planner:
         """The storage (or list of storages) of a value."""
         if isinstance(value, Var):
             if id(value) not in self.where:
-                raise PlanError(f"memory planning: {value.name!r} is used before it is defined")
+                raise PlanError(f"{self.name}: {value.name!r} is used before it is defined")
             return self.where[id(value)]
         if isinstance(value, TupleGetItem):
             return self.locate(value.tuple_value)[value.index]
@@ -127,8 +131,10 @@ class _Planner:
             return self._packed(call)
         if isinstance(target, Op) and target.name in VIEW_OPERATORS:
             return self._view(call)
-        what = target.name
-        raise PlanError(f"memory planning: no tensor function for {what!r}", hint="run Legalize before PlanMemory")
+        if isinstance(target, ExternFunc):
+            hint = 'R.call_dps_packed("name", inputs, out_sinfo=…) calls with destinations'
+            raise PlanError(f"{self.name}: {target.name!r} gives an object; only tensors have a place", hint=hint)
+        raise PlanError(f"{self.name}: no tensor function computes {target.name!r}")
 
     def _view(self, call: Call) -> Storage:
         source = self.locate(call.args[0])
@@ -186,11 +192,23 @@ class _Planner:
         """Values for the scalar parameters and the symbolic sizes of a tensor function."""
         given = list(call.args[2].values) if len(call.args) > 2 and isinstance(call.args[2], ShapeExpr) else []
         sizes = match_sizes(func.buffers, [b.info.shape or () for b in buffers])
+        sizes |= dict(zip((p for p in func.params if isinstance(p, SizeVar)), given))
         for var in size_parameters(func):
             if var not in sizes:
-                raise PlanError(f"memory planning: no argument of {call.args[0].name!r} tells its size {var.name!r}")
+                raise PlanError(f"{self.name}: no argument of {call.args[0].name!r} tells its size {var.name!r}")
             given.append(sizes[var])
+        self._check_sizes(call.args[0].name, func, buffers, sizes)
         return given
+
+    def _check_sizes(
+        self, callee: str, func: PrimFunc, buffers: Sequence[Storage], sizes: Mapping[SizeVar, PrimExpr]
+    ) -> None:
+        """Sizes that a callee takes for equal and that the compiler cannot prove to be are compared in every call."""
+        for buffer, storage in zip(func.buffers, buffers, strict=True):
+            for axis, (formal, actual) in enumerate(zip(buffer.shape, storage.info.shape or (), strict=True)):
+                expected = substitute(formal, sizes)
+                if not Analyzer().prove_equal(expected, actual):
+                    self.checks.append((f"{buffer.name} of {callee} on axis {axis}", actual, expected))
 
     # -- the plan -----------------------------------------------------------------------------------------------
 
@@ -202,13 +220,13 @@ class _Planner:
         if isinstance(located, list):
             return tuple(self._result(item, func, outputs) for item in located)
         if not isinstance(located, Storage):
-            raise PlanError(f"memory planning: got {type(located).__name__} as a result; expected tensors")
+            raise PlanError(f"{self.name}: got {type(located).__name__} as a result; expected tensors")
         storage = _base(located)
         position = next((i for i, p in enumerate(func.params) if p is storage.expr), None)
         if position is not None:
             return {"input": position}
         if storage.kind != "workspace":
-            raise PlanError("memory planning: a result has no memory of its own", hint="run CopyResults before")
+            raise PlanError(f"{self.name}: a result has no memory of its own", hint="run CopyResults before")
         out = Var(f"out{len(outputs)}", located.info)
         storage.kind, storage.expr = "output", out
         outputs.append((out, storage))
