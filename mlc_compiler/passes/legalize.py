@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..ir.expr import PrimExpr
 from ..ir.module import GlobalVar, IRModule
+from ..ir.simplify import Analyzer
 from ..relax.builder import BlockBuilder, call_tir
 from ..relax.nodes import Binding, BindingBlock, Call, Expr, Function, Op, TupleGetItem, Var
 from ..relax.ops import OPERATORS
@@ -22,7 +24,8 @@ class Legalize(Pass):
     """Replace every call of a registered operator by ``call_tir`` of the tensor function that its ``te`` gives.
 
     Needs: operator arguments are variables, constants, shapes or tuples of these. Gives: no operator calls but views,
-    which move no element; equal tensor functions are shared.
+    which move no element; equal tensor functions are shared. Symbolic sizes that an operator takes for equal go to the
+    attribute ``size_checks``: (what, size, size).
     """
 
     name = "legalize"
@@ -39,10 +42,13 @@ class _Legalizer:
 
     builder: BlockBuilder
     lowered: dict[Any, tuple[GlobalVar, TensorCall]] = field(default_factory=dict)
+    checks: list[tuple[str, PrimExpr, PrimExpr]] = field(default_factory=list)
 
     def function(self, func: Function) -> Function:
         blocks = tuple(self.block(b) for b in func.blocks)
-        return Function(func.params, blocks, func.ret, func.ret_info, func.attrs, func.is_pure)
+        checks = (*func.attrs.get("size_checks", ()), *self.checks)
+        attrs = {**func.attrs, "size_checks": checks} if checks else func.attrs
+        return Function(func.params, blocks, func.ret, func.ret_info, attrs, func.is_pure)
 
     def block(self, block: BindingBlock) -> BindingBlock:
         return BindingBlock(tuple(new for old in block.bindings for new in self.binding(old)), block.dataflow)
@@ -64,7 +70,15 @@ class _Legalizer:
             lowered = lower_te(operator.te, operator.arg_names, call.args, call.attrs)
             func = self.builder.add_func(lowered.func, operator.name.split(".")[-1])
             self.lowered[identity] = (func, lowered)
+            self._note_assumptions(operator.name, lowered)
         return self.lowered[identity]
+
+
+    def _note_assumptions(self, name: str, lowered: TensorCall) -> None:
+        analyzer = Analyzer()
+        for found, expected in lowered.assumptions:
+            if not analyzer.prove_equal(found, expected):
+                self.checks.append((f"an operand of {name}", found, expected))
 
 
 def _bound(inputs: list[Expr], var: Var) -> tuple[list[Binding], list[Expr]]:

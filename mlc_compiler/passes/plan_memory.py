@@ -12,7 +12,7 @@ from typing import Any
 
 from mlc_errors import MLCError
 
-from ..ir.expr import PrimExpr
+from ..ir.expr import IntImm, PrimExpr
 from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
 from ..ir.simplify import Analyzer
@@ -140,6 +140,9 @@ class _Planner:
         source = self.locate(call.args[0])
         info = call.struct_info
         assert isinstance(info, TensorStructInfo)
+        before, after = _elements(source.info), _elements(info)
+        if not Analyzer().prove_equal(before, after):
+            self.checks.append(("the result of a reshape", after, before))
         return _View(source.base if isinstance(source, _View) else source, info)
 
     def _kernel(self, call: Call) -> Any:
@@ -290,6 +293,13 @@ class _View(Storage):
     def __init__(self, base: Storage, info: TensorStructInfo):
         super().__init__("view", info)
         self.base = base
+
+
+def _elements(info: TensorStructInfo) -> PrimExpr:
+    count: PrimExpr = IntImm(1)
+    for size in info.shape or ():
+        count = count * size
+    return count
 
 
 def _base(storage: Storage) -> Storage:

@@ -30,12 +30,16 @@ TensorExpression = Callable[..., te.Tensor | Sequence[te.Tensor]]
 
 @dataclass(frozen=True)
 class TensorCall:
-    """``func(inputs, outputs, scalars)`` with the structure info of the outputs, in the caller's symbolic sizes."""
+    """``func(inputs, outputs, scalars)`` with the structure info of the outputs, in the caller's symbolic sizes.
+
+    assumptions: pairs of the caller's sizes that the function takes for equal.
+    """
 
     func: PrimFunc
     inputs: tuple[Expr, ...]
     scalars: tuple[PrimExpr, ...]
     out_info: StructInfo
+    assumptions: tuple[tuple[PrimExpr, PrimExpr], ...] = ()
 
 
 @dataclass
@@ -105,12 +109,14 @@ def lower_te(f: TensorExpression, names: Sequence[str], args: Sequence[Any], att
     that are not the size of any of these.
     """
     arguments = _Arguments(fresh=True)
-    result = f(*_converted(arguments, names, args), **attrs)
+    with te.collect_assumptions() as assumptions:
+        result = f(*_converted(arguments, names, args), **attrs)
     outputs = [result] if isinstance(result, te.Tensor) else list(result)
     buffers = [*arguments.placeholders, *outputs]
     scalars = _unbound(arguments, buffers)
     func = te.create_prim_func([*buffers, *(arguments.sizes[v] for v in scalars)])
-    return TensorCall(func, tuple(tensor_inputs(args)), tuple(scalars), _result_info(arguments, result))
+    equal = tuple((arguments.original(a), arguments.original(b)) for a, b in assumptions)
+    return TensorCall(func, tuple(tensor_inputs(args)), tuple(scalars), _result_info(arguments, result), equal)
 
 
 def _converted(arguments: _Arguments, names: Sequence[str], args: Sequence[Any]) -> list[Any]:

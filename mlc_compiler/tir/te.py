@@ -9,7 +9,9 @@ func = te.create_prim_func([A, S])
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -254,9 +256,33 @@ def broadcast_shape(shapes: Sequence[Sequence[PrimExpr]]) -> tuple[PrimExpr, ...
 def _broadcast_size(sizes: list[PrimExpr], axis: int) -> PrimExpr:
     wide = [s for s in sizes if not ir.is_const(s, 1)]
     for other in wide[1:]:
-        if ir.is_const(wide[0]) and ir.is_const(other) and wide[0].value != other.value:  # type: ignore[attr-defined]
-            raise ValueError(f"sizes {wide[0].value} and {other.value} of axis {axis} do not broadcast")  # type: ignore[attr-defined]
+        require_equal(wide[0], other, f"sizes to broadcast on axis {axis}")
     return wide[0] if wide else sizes[0]
+
+
+_assumptions: ContextVar[list[tuple[PrimExpr, PrimExpr]] | None] = ContextVar("assumptions", default=None)
+
+
+def require_equal(a: PrimExpr, b: PrimExpr, what: str) -> None:
+    """Raises ValueError when two sizes are known and differ; symbolic ones are noted for ``collect_assumptions``."""
+    if isinstance(a, IntImm) and isinstance(b, IntImm):
+        if a.value != b.value:
+            raise ValueError(f"{what} differ: got {a.value} and {b.value}")
+        return
+    noted = _assumptions.get()
+    if noted is not None:
+        noted.append((a, b))
+
+
+@contextmanager
+def collect_assumptions() -> Iterator[list[tuple[PrimExpr, PrimExpr]]]:
+    """Gives the pairs of sizes that the tensor expressions built inside take for equal."""
+    noted: list[tuple[PrimExpr, PrimExpr]] = []
+    token = _assumptions.set(noted)
+    try:
+        yield noted
+    finally:
+        _assumptions.reset(token)
 
 
 def broadcast_index(shape: Sequence[PrimExpr], indices: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from ...ir import dtype as dt
-from ...ir.expr import IntImm, PrimExpr, is_const
+from ...ir.expr import PrimExpr, is_const
 from ...tir import te
 from ..info import show_shape
 from .registry import operator
-
-
-def require_equal(a: PrimExpr, b: PrimExpr, what: str) -> None:
-    """Raises ValueError when two sizes are known and differ."""
-    if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value != b.value:
-        raise ValueError(f"{what} differ: got {a.value} and {b.value}")
 
 
 def _sum_type(dtype: str) -> str:
@@ -30,7 +24,8 @@ def linear(x: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None) -> te
     x: [..., K]; weight: [N, K] and bias: [N] of any floating type, converted element by element. Returns [..., N] in
     x's type; sums in float32.
     """
-    require_equal(x.shape[-1], weight.shape[1], f"inner sizes of {show_shape(x.shape)} and {show_shape(weight.shape)}")
+    shapes = f"{show_shape(x.shape)} and {show_shape(weight.shape)}"
+    te.require_equal(x.shape[-1], weight.shape[1], f"inner sizes of {shapes}")
     k = te.reduce_axis(x.shape[-1], "k")
     acc = _sum_type(x.dtype)
 
@@ -53,7 +48,7 @@ def matmul(x1: te.Tensor, x2: te.Tensor, *, out_dtype: str = "void") -> te.Tenso
     acc = _sum_type(result)
     vector1, vector2 = x1.ndim == 1, x2.ndim == 1
     inner = x2.shape[0] if vector2 else x2.shape[-2]
-    require_equal(x1.shape[-1], inner, f"inner sizes of {show_shape(x1.shape)} and {show_shape(x2.shape)}")
+    te.require_equal(x1.shape[-1], inner, f"inner sizes of {show_shape(x1.shape)} and {show_shape(x2.shape)}")
     k = te.reduce_axis(x1.shape[-1], "k")
     batch1, batch2 = x1.shape[:-2], x2.shape[:-2]
     batch = te.broadcast_shape([batch1, batch2])

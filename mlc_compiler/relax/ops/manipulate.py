@@ -132,6 +132,8 @@ def concat(tensors: Tensors, *, axis: int = 0) -> te.Tensor:
     axis %= tensors[0].ndim
     ends: list[PrimExpr] = [IntImm(0)]
     for tensor in tensors:
+        for other in set(range(tensors[0].ndim)) - {axis}:
+            te.require_equal(tensor.shape[other], tensors[0].shape[other], f"sizes on axis {other}")
         ends.append(simplify(ends[-1] + tensor.shape[axis]))
     shape = [*tensors[0].shape[:axis], ends[-1], *tensors[0].shape[axis + 1 :]]
 

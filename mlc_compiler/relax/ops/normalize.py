@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...ir.expr import PrimExpr
 from ...tir import te
-from .linear import require_equal
 from .registry import operator
 
 
@@ -14,6 +13,13 @@ def _trailing(axes: int | tuple[int, ...], ndim: int) -> int:
     if listed != list(range(ndim - len(listed), ndim)):
         raise ValueError(f"axes: got {list(listed)}; expected the last {len(listed)} of {ndim} axes")
     return len(listed)
+
+
+def _require_shape(weight: te.Tensor, inner: tuple[PrimExpr, ...], what: str) -> None:
+    if weight.ndim != len(inner):
+        raise ValueError(f"axes: got {len(inner)} normalized axes; expected {weight.ndim}, as the weight has")
+    for size, expected in zip(weight.shape, inner, strict=True):
+        te.require_equal(size, expected, what)
 
 
 def _count(sizes: tuple[PrimExpr, ...]) -> PrimExpr:
@@ -35,7 +41,7 @@ def rms_norm(data: te.Tensor, weight: te.Tensor, *, axes: tuple[int, ...] = (-1,
     """
     n = _trailing(axes, data.ndim)
     lead, inner = data.shape[:-n], data.shape[-n:]
-    require_equal(weight.shape[-1], inner[-1], "sizes of the weight and of the normalized axis")
+    _require_shape(weight, inner, "sizes of the weight and of the normalized axis")
     k = _reduce_axes(inner)
 
     def square(*i: PrimExpr) -> PrimExpr:
@@ -66,7 +72,9 @@ def layer_norm(
     """
     n = _trailing(axes, data.ndim)
     lead, inner = data.shape[:-n], data.shape[-n:]
-    require_equal(gamma.shape[-1], inner[-1], "sizes of gamma and of the normalized axis")
+    _require_shape(gamma, inner, "sizes of gamma and of the normalized axis")
+    if beta is not None:
+        _require_shape(beta, inner, "sizes of beta and of the normalized axis")
     k, count = _reduce_axes(inner), _count(inner)
     total = te.compute(lead, lambda *i: te.sum(te.f32(data[(*i, *k)]), axis=k), name="sum")
 
