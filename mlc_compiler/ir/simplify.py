@@ -29,7 +29,7 @@ from .expr import (
     const,
     is_const,
 )
-from .visitor import Rewriter, field_names
+from .visitor import Rewriter, field_names, walk
 
 Key = tuple[Any, ...]
 
@@ -111,7 +111,7 @@ class Analyzer:
     def _product(self, expr: BinaryOp) -> Linear:
         a, b = self.linear(expr.a), self.linear(expr.b)
         if a.terms and b.terms:
-            left, right = sorted((self.build(a, expr.dtype), self.build(b, expr.dtype)), key=lambda e: str(key(e)))
+            left, right = sorted((self.build(a, expr.dtype), self.build(b, expr.dtype)), key=_order)
             return self._atom(BinaryOp("*", left, right))
         scaled, factor = (a, b.const) if not b.terms else (b, a.const)
         return Linear().add(scaled, factor)
@@ -327,6 +327,12 @@ class Analyzer:
 
     def _inner(self, expr: PrimExpr) -> PrimExpr:
         return _Simplifier(self).rewrite_children(expr)
+
+
+def _order(expr: PrimExpr) -> tuple[str, str]:
+    """The order of factors: by what is printed, and only where that is the same by identity."""
+    shown = [str([getattr(n, name, "") for name in ("op", "name", "dtype")]) for n in walk(expr)]
+    return "".join(shown), str(key(expr))
 
 
 def _known(a: int | None, b: int | None, choose: Callable[[int, int], int]) -> int | None:

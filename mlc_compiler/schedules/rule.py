@@ -76,10 +76,10 @@ def match_matmul(block: Block) -> MatmulBlock | None:
 
 def _with_weight(block: Block, x: BufferLoad, w: BufferLoad) -> MatmulBlock | None:
     """The match in which ``w`` is the weight; its column must be the last axis of the result."""
-    *rows, column = [it.var for it in block.iter_vars if it.kind == "S"] or [None]
-    reduction = block.iter_vars[-1].var
-    if column is None or len(w.indices) != 2 or w.indices[0] is not column or w.indices[1] is not reduction:
+    spatial, reduction = [it.var for it in block.iter_vars if it.kind == "S"], block.iter_vars[-1].var
+    if not spatial or len(w.indices) != 2 or w.indices[0] is not spatial[-1] or w.indices[1] is not reduction:
         return None
+    *rows, column = spatial
     if any(n is column for n in walk(x.indices)) or not x.indices or x.indices[-1] is not reduction:
         return None
     return MatmulBlock(block, tuple(rows), column, reduction, x.buffer, w.buffer)
