@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from mlc_compiler import nn
 from mlc_compiler.nn import Parameter, Tensor, op
 from mlc_errors import UnsupportedError
+from quantization import fp8
 from quantization.schemes import Scheme
 
 
@@ -101,6 +102,27 @@ class GroupQuantizeEmbedding(GroupQuantized):
         return self.times(x)
 
 
+class PerTensorQuantizeLinear(nn.Module):
+    """``nn.Linear`` with its weight in float8, times one scale where the scheme has scales.
+
+    ``q_calibration_scale`` belongs to the format; it would scale float8 activations, which stay in their own type here.
+    """
+
+    layout = "NK"
+
+    def __init__(self, linear: nn.Linear, scheme: Scheme):
+        made = fp8.tensors((linear.out_features, linear.in_features), scheme, self.layout)
+        for name, (shape, dtype) in made.items():
+            setattr(self, name, Parameter(shape, dtype))
+        self.scaled = scheme.scaled
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = op.linear(x, self.q_weight)
+        y = y * self.q_scale.astype(x.dtype) if self.scaled else y
+        return y + self.bias.astype(x.dtype) if self.bias is not None else y
+
+
 def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Exceptions()) -> QuantizeMap:
     """Rewrites ``model`` in place and sets the storage type of what is left.
 
@@ -109,8 +131,8 @@ def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Ex
     model.to(scheme.model_dtype)
     if scheme.kind == "none":
         return QuantizeMap({})
-    if scheme.kind != "group":
-        raise UnsupportedError(f"quantization {scheme.name}: got kind {scheme.kind!r}; expected none or group")
+    if scheme.kind not in ("group", "fp8"):
+        raise UnsupportedError(f"quantization {scheme.name}: got kind {scheme.kind!r}; expected none, group or fp8")
     layouts = {}
     for path, layer in list(model.named_modules()):
         replacement = _quantized(path, layer, scheme, exceptions)
@@ -120,12 +142,15 @@ def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Ex
     return QuantizeMap(layouts)
 
 
-def _quantized(path: str, layer: nn.Module, scheme: Scheme, exceptions: Exceptions) -> GroupQuantized | None:
+def _quantized(
+    path: str, layer: nn.Module, scheme: Scheme, exceptions: Exceptions
+) -> GroupQuantized | PerTensorQuantizeLinear | None:
     if exceptions.is_never(path):
         return None
     if isinstance(layer, nn.Embedding):
         return GroupQuantizeEmbedding(layer, scheme) if scheme.quantize_embedding else None
     if isinstance(layer, nn.Linear):
         kept = exceptions.is_final_fc(path) and not scheme.quantize_final_fc
-        return None if kept else GroupQuantizeLinear(layer, scheme)
+        linear = PerTensorQuantizeLinear if scheme.kind == "fp8" else GroupQuantizeLinear
+        return None if kept else linear(layer, scheme)
     return None
