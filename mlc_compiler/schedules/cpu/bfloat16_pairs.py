@@ -95,6 +95,7 @@ def _is_dequantize(block: Block, codes: Buffer, scale: Buffer, weight: Buffer) -
         defined = dequantize.te(*operands, bits=BITS, group=GROUP, k=length, dtype=weight.dtype)
     except ValueError:
         return False
+    assert isinstance(defined, te.Tensor)
     expected = analyse(te.create_prim_func([*operands, defined]))
     return expected is not None and structural_equal(replace(expected.last, name=block.name), block)
 
