@@ -8,6 +8,7 @@ from ..ir.expr import IntImm, Var
 from ..ir.module import IRModule
 from ..ir.visitor import walk
 from ..tir.nodes import SERIAL, BlockRealize, For, PrimFunc, SeqStmt, is_root
+from ..tir.regions import accesses
 from .base import Pass
 
 
@@ -16,7 +17,7 @@ class KeepSchedules(Pass):
     """Mark tensor functions that are scheduled already with ``tir.is_scheduled``: no rule and no fusion touches these.
 
     Not scheduled is a function in the form in which one writes it down: blocks one after the other, each in serial
-    loops of its own, one for each of its variables.
+    loops of its own, one for each of its variables, and none writes what a block before it has read or written.
     """
 
     name = "keep-schedules"
@@ -30,7 +31,19 @@ def is_arranged(func: PrimFunc) -> bool:
     """Whether the loops of a function are other than a plain definition has."""
     if not is_root(func.body):
         return True
-    return any(_is_arrangement(node) for node in walk(func.body))
+    return any(_is_arrangement(node) for node in walk(func.body)) or _overwrites(func)
+
+
+def _overwrites(func: PrimFunc) -> bool:
+    """Whether the order of the blocks matters beyond that results are computed before they are read."""
+    touched: set[int] = set()
+    for node in walk(func.body):
+        if isinstance(node, BlockRealize) and node.block.name != "root":
+            loads, stores = accesses((node.block.init, node.block.body))
+            if touched & {id(s.buffer) for s in stores}:
+                return True
+            touched |= {id(a.buffer) for a in (*loads, *stores)}
+    return False
 
 
 def _is_arrangement(node: object) -> bool:

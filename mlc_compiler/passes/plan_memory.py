@@ -78,6 +78,7 @@ class _Planner:
     steps: list[_Step] = field(default_factory=list)
     written: set[int] = field(default_factory=set)
     checks: list[tuple[str, PrimExpr, PrimExpr]] = field(default_factory=list)
+    analyzer: Analyzer = field(default_factory=Analyzer)
 
     def plan(self, func: Function) -> Function:
         for param in func.params:
@@ -141,7 +142,7 @@ class _Planner:
         info = call.struct_info
         assert isinstance(info, TensorStructInfo)
         before, after = _elements(source.info), _elements(info)
-        if not Analyzer().prove_equal(before, after):
+        if not self.analyzer.prove_equal(before, after):
             self.checks.append(("the result of a reshape", after, before))
         return _View(source.base if isinstance(source, _View) else source, info)
 
@@ -210,7 +211,7 @@ class _Planner:
         for buffer, storage in zip(func.buffers, buffers, strict=True):
             for axis, (formal, actual) in enumerate(zip(buffer.shape, storage.info.shape or (), strict=True)):
                 expected = substitute(formal, sizes)
-                if not Analyzer().prove_equal(expected, actual):
+                if expected is not actual and not self.analyzer.prove_equal(expected, actual):
                     self.checks.append((f"{buffer.name} of {callee} on axis {axis}", actual, expected))
 
     # -- the plan -----------------------------------------------------------------------------------------------

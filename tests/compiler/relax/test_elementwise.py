@@ -143,7 +143,7 @@ def test_clip():
 
 
 def test_shapes_that_do_not_broadcast():
-    with pytest.raises(OperatorError, match=r"add\(float32\(3, 4\), float32\(5\)\): sizes to broadcast on axis 1 differ: got 4 and 5"):
+    with pytest.raises(OperatorError, match=r"add\(float32\(3, 4\), float32\(5\)\): sizes to broadcast on axis 1"):
         run_op("add", normal(3, 4), normal(5))
 
 
