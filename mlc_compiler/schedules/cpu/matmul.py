@@ -173,10 +173,12 @@ def _registers(s: Schedule, block: str, step: Var) -> None:
 
 
 def _lanes(s: Schedule, block: str, skip: int) -> None:
-    *unrolled, vector = s.get_loops(block)[skip:]
-    for loop in unrolled:
+    """The innermost loop as SIMD lanes, those around it written out; a block of one element has none."""
+    loops = s.get_loops(block)[skip:]
+    for loop in loops[:-1]:
         s.unroll(loop)
-    s.vectorize(vector)
+    for loop in loops[-1:]:
+        s.vectorize(loop)
 
 
 def _quantization_group(block: Block) -> int | None:

@@ -84,6 +84,13 @@ def test_odd_shapes(rows: tuple[ExprLike, ...], columns: int, k: int, dtype: str
     check_meaning(product(rows, columns, k, dtype=dtype), {"n": 5}, rule="Matmul")
 
 
+@pytest.mark.parametrize("k", [1, 7])
+def test_one_column(k: int) -> None:
+    check_meaning(product((1, N), 1, k, bias_and_residual), {"n": 5}, rule="Matmul")
+    check_meaning(product((1,), 1, k, bias_and_residual))
+    check_meaning(quantized(N, 1, k, after=bias_and_residual), {"n": 5}, rule="Matmul")
+
+
 @pytest.mark.parametrize("layout", ["NK", "KN"])
 @pytest.mark.parametrize(("bits", "group", "k"), [(3, 40, 100), (4, 32, 64), (8, 40, 100)])
 def test_quantized_weights(bits: int, group: int, k: int, layout: str) -> None:
