@@ -55,8 +55,8 @@ def register_func(name: str, func: Callable[..., Any] | None = None, *, override
 
     It gets its inputs and then its results as DLPack tensors (``numpy.from_dlpack``, ``torch.from_dlpack``) that share
     memory with the caller and are valid only during the call, and writes into the results. What it raises is raised by
-    the call of the compiled function. Used as a decorator when ``func`` is not given. Raises ValueError for a name that
-    is taken, unless ``override``.
+    the call of the compiled function (as RuntimeError, where the exception is not one of Python's common ones). Used as
+    a decorator when ``func`` is not given. Raises ValueError for a name that is taken, unless ``override``.
     """
     return tvm_ffi.register_global_func(name, func, override)
 

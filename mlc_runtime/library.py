@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mlc_errors import MLCError, UnsupportedError
+from mlc_errors import MLCError, ResourceError, UnsupportedError
 from mlc_runtime.arrays import aligned_empty, dtype_of, to_tensor, tvm_ffi
 from mlc_runtime.host import default_num_threads, host_machine, missing_cpu_flags
 from mlc_runtime.metadata import (
@@ -248,14 +248,20 @@ def _plain_result(outputs: Sequence[np.ndarray]) -> object:
 
 
 def allocate(spec: TensorSpec, sizes: dict[str, int]) -> np.ndarray:
-    """An uninitialised array for a result. Raises ArgumentError when the inputs do not determine its shape."""
+    """An uninitialised array for a result.
+
+    Raises ArgumentError when the inputs do not determine its shape, ResourceError when there is no memory for it.
+    """
     try:
         shape = [evaluate(size, sizes) for size in spec.shape]
     except KeyError as e:
         raise ArgumentError(f"the inputs do not determine the size {e.args[0]!r} of the result {spec.name!r}") from None
     if any(size < 0 for size in shape):
         raise ArgumentError(f"result {spec.name!r} would have shape {shape}; sizes must not be negative")
-    return aligned_empty(shape, dtype_of(spec.dtype))
+    try:
+        return aligned_empty(shape, dtype_of(spec.dtype))
+    except (MemoryError, ValueError, OverflowError):
+        raise ResourceError(f"result {spec.name!r} of shape {shape} does not fit into memory") from None
 
 
 def _operand(function: str, spec: TensorSpec | ScalarSpec, arg: object) -> object:
@@ -275,6 +281,13 @@ def _tensor(function: str, spec: TensorSpec, arg: object) -> tvm_ffi.Tensor:
         raise ArgumentError(f"{_name(function, spec)} is {got}; expected an array {spec}") from None
 
 
+def _dtype_name(tensor: tvm_ffi.Tensor) -> str:
+    try:
+        return str(tensor.dtype)
+    except ValueError:  # complex, for instance
+        return "of another kind"
+
+
 def _scalar(function: str, spec: ScalarSpec, arg: object) -> int | float:
     kind = float if spec.dtype.startswith("float") else int
     try:
@@ -288,8 +301,9 @@ def _scalar(function: str, spec: ScalarSpec, arg: object) -> int | float:
 
 def _check(function: str, spec: TensorSpec, tensor: tvm_ffi.Tensor, sizes: dict[str, int]) -> None:
     shape = tuple(tensor.shape)
-    if str(tensor.dtype) != spec.dtype:
-        problem = f"has dtype {tensor.dtype}"
+    dtype = _dtype_name(tensor)
+    if dtype != spec.dtype:
+        problem = f"has dtype {dtype}"
     elif not matches(spec.shape, shape, sizes):
         known = ", ".join(f"{k} = {v}" for k, v in sizes.items() if any(k in str(d) for d in spec.shape))
         problem = f"has shape {list(shape)}"
