@@ -6,6 +6,7 @@ import operator
 import os
 import shutil
 import statistics
+import tempfile
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -102,9 +103,13 @@ class Library:
 
     @cached_property
     def _module(self) -> tvm_ffi.Module:
+        """The code. For a path that it has seen the system's loader gives what it found there then: hence an alias."""
         self._check_machine()
         try:
-            return tvm_ffi.load_module(os.path.abspath(self.path))
+            with tempfile.TemporaryDirectory(prefix="mlc-load-") as folder:
+                alias = Path(folder) / self.path.name
+                alias.symlink_to(self.path.absolute())
+                return tvm_ffi.load_module(alias)
         except (RuntimeError, OSError) as e:
             raise MLCError(f"the library does not load: {str(e).splitlines()[0]}", where=[str(self.path)]) from None
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mlc_compiler.driver import build_library
+from mlc_compiler.ir.module import IRModule
 from mlc_compiler.script.parser import parse
 from mlc_compiler.target import target
 from mlc_runtime import LLM, Library
@@ -99,6 +100,14 @@ def test_the_library_checks_raw_calls_itself(library, args, message):
 def test_a_context_of_nobody_is_refused(library):
     with pytest.raises(TypeError, match="the first argument is not a context"):
         library.raw("main")(0, A, B, OUT, A.copy())
+
+
+def test_a_library_that_is_compiled_again_is_loaded_again(tmp_path):
+    path, x = tmp_path / "lib.so", np.ones(4, np.float32)
+    for operator, expected in (("negative", -1), ("abs", 1)):
+        function = parse(f"@R.function\ndef main(x: R.Tensor((4,), 'float32')):\n    return R.{operator}(x)")
+        build_library(IRModule({"main": function}), target("cpu"), path)
+        assert Library(path)["main"](x).tolist() == [expected] * 4
 
 
 def test_contexts_with_any_number_of_threads_agree(library):
