@@ -31,7 +31,6 @@ from .passes.pack_layouts import PackLayouts
 from .passes.place_barriers import PlaceBarriers
 from .passes.plan_memory import PlanMemory
 from .passes.resolve_match_casts import ResolveMatchCasts
-from .passes.unroll_loops import UnrollLoops
 from .schedules.apply import ApplySchedules
 from .schedules.cpu import CPU_RULES
 from .schedules.cpu.bfloat16_pairs import Bfloat16Pairs
@@ -73,7 +72,6 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         PlanMemory(),
         PlaceBarriers(),
         LowerMath(),
-        UnrollLoops(),
     )
 
 

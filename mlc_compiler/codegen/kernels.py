@@ -6,7 +6,7 @@ number; statements outside of parallel loops run on thread 0; top-level statemen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from llvmlite import ir as ll
@@ -19,6 +19,7 @@ from ..target import Target
 from ..tir.calling import scalar_parameters
 from ..tir.nodes import (
     PARALLEL,
+    UNROLLED,
     VECTORIZED,
     Allocate,
     BufferLoad,
@@ -164,8 +165,10 @@ class KernelEmitter:
         if loop.kind == VECTORIZED and not is_const(loop.extent, 1):
             self._vectorized(loop)
             return
-        with self.loop(loop.var, loop.extent):
+        with self.loop(loop.var, loop.extent) as latch:
             self.emit(loop.body)
+        if loop.kind == UNROLLED:
+            latch().set_metadata("llvm.loop", LoopID(self.b.module, "llvm.loop.unroll.full"))
 
     def emit_While(self, stmt: While) -> None:
         head, body, done = (self.b.append_basic_block(n) for n in ("while", "while.body", "while.end"))
@@ -230,14 +233,14 @@ class KernelEmitter:
         return self.expr.convert(self.expr(extent), extent.dtype, "int64")
 
     @contextmanager
-    def loop(self, var: Var, extent: PrimExpr) -> Iterator[None]:
-        """The body of a loop from 0 to ``extent``."""
+    def loop(self, var: Var, extent: PrimExpr) -> Iterator[Callable[[], ll.Instruction]]:
+        """The body of a loop from 0 to ``extent``; gives what tells the branch back, once the body is emitted."""
         self.expr.analyzer.bind(var, extent)
-        with self._counted(var, ll.Constant(I64, 0), self._index(extent)):
-            yield
+        with self._counted(var, ll.Constant(I64, 0), self._index(extent)) as latch:
+            yield latch
 
     @contextmanager
-    def _counted(self, var: Var, start: ll.Value, end: ll.Value) -> Iterator[None]:
+    def _counted(self, var: Var, start: ll.Value, end: ll.Value) -> Iterator[Callable[[], ll.Instruction]]:
         b = self.b
         before = b.block
         body, done = b.append_basic_block(f"{var.name}.body"), b.append_basic_block(f"{var.name}.end")
@@ -246,11 +249,22 @@ class KernelEmitter:
         counter = b.phi(I64, name=var.name)
         counter.add_incoming(start, before)
         self.expr.env[id(var)] = counter if var.dtype == "int64" else b.trunc(counter, v.value_type(var.dtype))
-        yield
+        branches: list[ll.Instruction] = []
+        yield branches.pop
         following = b.add(counter, ll.Constant(I64, 1), flags=["nsw"])
         counter.add_incoming(following, b.block)
-        b.cbranch(b.icmp_signed("<", following, end), body, done)
+        branches.append(b.cbranch(b.icmp_signed("<", following, end), body, done))
         b.position_at_end(done)
+
+
+class LoopID(ll.values.MDValue):
+    """The metadata node of one loop: distinct from all others, first itself, then an option."""
+
+    def __init__(self, module: ll.Module, option: str):
+        super().__init__(module, (module.add_metadata([option]),), str(len(module.metadata)))
+
+    def descr(self, buf: list[str]) -> None:
+        buf.append(f"distinct !{{ {self.get_reference()}, {self.operands[0].get_reference()} }}\n")
 
 
 def _accumulates(stmt: BufferStore) -> bool:

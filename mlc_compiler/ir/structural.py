@@ -97,7 +97,7 @@ class _Matcher:
 
 def structural_equal(a: Any, b: Any) -> bool:
     """Whether two expressions, statements, functions or modules are the same up to names of variables and buffers."""
-    return _Matcher().equal(a, b, "")
+    return a is b or _Matcher().equal(a, b, "")
 
 
 def first_difference(a: Any, b: Any) -> str | None:

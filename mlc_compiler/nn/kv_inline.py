@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from ..script import T
 from ..tir.nodes import PrimFunc
 from .kv_kernels import MASKED, PAGE_SIZE, AttentionShape
 
 
+@cache
 def paged_attention_inline(shape: AttentionShape) -> PrimFunc:
     """As ``paged_attention``; q too comes unrotated. inv_freq: float32 [R/2], the angle of one position by pair."""
     layers, heads, kv_heads, dim = shape.layers, shape.heads, shape.kv_heads, shape.head_dim

@@ -12,6 +12,7 @@ token_pos int32 [n] give a token's row there and its position.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from ..script import T
 from ..tir.nodes import PrimFunc
@@ -40,6 +41,7 @@ class AttentionShape:
     attention_factor: float = 1.0
 
 
+@cache
 def append_raw(shape: AttentionShape) -> PrimFunc:
     """Stores keys and values of n tokens as they are; q is the query part of qkv [n, H + 2 G, D]."""
     layers, heads, kv_heads, dim = shape.layers, shape.heads, shape.kv_heads, shape.head_dim
@@ -86,6 +88,7 @@ def append_raw(shape: AttentionShape) -> PrimFunc:
     return kv_append
 
 
+@cache
 def append_rotated(shape: AttentionShape) -> PrimFunc:
     """Rotates queries and keys by their position, then stores keys and values; q receives the rotated queries.
 
@@ -149,6 +152,7 @@ def append_rotated(shape: AttentionShape) -> PrimFunc:
     return kv_append
 
 
+@cache
 def paged_attention(shape: AttentionShape) -> PrimFunc:
     """out [n, H, D]: a token attends to its sequence up to its own position, or the last ``sliding_window`` of these.
 

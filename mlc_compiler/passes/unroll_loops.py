@@ -14,7 +14,10 @@ from .lower_blocks import Simplify
 
 @dataclass(frozen=True)
 class UnrollLoops(Pass):
-    """Replace ``T.unroll`` loops of constant extent by their iterations."""
+    """Replace ``T.unroll`` loops of constant extent by their iterations.
+
+    The pipeline leaves that to LLVM, which is told to; this is for reading, and for what interprets schedules.
+    """
 
     name = "unroll-loops"
 

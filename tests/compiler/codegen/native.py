@@ -18,7 +18,6 @@ from mlc_compiler.ir.expr import PrimExpr, Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.passes.lower_blocks import LowerBlocks
 from mlc_compiler.passes.lower_math import LowerMath
-from mlc_compiler.passes.unroll_loops import UnrollLoops
 from mlc_compiler.target import Target, target
 from mlc_compiler.tir.nodes import PARALLEL, VECTORIZED, Buffer, BufferStore, For, PrimFunc, buffer
 
@@ -29,7 +28,7 @@ LANES = 16
 def llvm_text(funcs: Mapping[str, PrimFunc], to: Target = HOST) -> str:
     """The LLVM module of tensor functions, each exported under its name."""
     mod = IRModule(dict(funcs))
-    for step in (LowerBlocks(), LowerMath(), UnrollLoops()):
+    for step in (LowerBlocks(), LowerMath()):
         mod = step.run(mod)
     module = ll.Module("kernels")
     module.triple = to.triple
