@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..ir.expr import BinaryOp, Call, IntImm, PrimExpr, Var, const, logical_and
+from ..ir.expr import BinaryOp, IntImm, PrimExpr, const, logical_and
 from ..ir.module import IRModule
 from ..ir.simplify import Analyzer
-from ..ir.visitor import Rewriter, substitute, uses, walk
+from ..ir.visitor import Rewriter, substitute, walk
 from ..tir.nodes import (
     Allocate,
     Block,
@@ -20,13 +20,13 @@ from ..tir.nodes import (
     For,
     IfThenElse,
     PrimFunc,
-    Range,
     SeqStmt,
     Stmt,
     is_root,
 )
-from ..tir.regions import accesses, span
+from ..tir.regions import accesses
 from .base import Pass
+from .place_scratch import place_scratch
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,26 @@ class LowerBlocks(Pass):
         return mod.updated(funcs)
 
 
-def lower_blocks(func: PrimFunc) -> PrimFunc:
-    """One function; see :class:`LowerBlocks`."""
-    lowering = _Lower(func)
+def lower_blocks(func: PrimFunc, guarded: frozenset[int] = frozenset()) -> PrimFunc:
+    """One function; see :class:`LowerBlocks`. ``guarded``: buffers that nothing may write outside of their shape."""
+    lowering = _Lower(guarded)
     body = lowering(func.body)
     for buffer in reversed(lowering.allocs):
-        body = _place(body, buffer)
+        body = place_scratch(body, buffer)
+    whole = {id(n.buffer) for n in walk(body) if isinstance(n, Allocate)}
+    if whole & lowering.unguarded:
+        return lower_blocks(func, guarded | (whole & lowering.unguarded))
     return replace(func, body=body)
 
 
 class _Lower(Rewriter):
-    def __init__(self, func: PrimFunc):
+    """``unguarded`` collects the buffers written outside of their shape: they must get the size that is accessed."""
+
+    def __init__(self, guarded: frozenset[int]):
         self.analyzer = Analyzer()
         self.allocs: list[Buffer] = []
+        self.guarded = guarded
+        self.unguarded: set[int] = set()
 
     def __call__(self, node: Any) -> Any:
         return node if isinstance(node, PrimExpr) else super().__call__(node)
@@ -62,7 +69,7 @@ class _Lower(Rewriter):
         self.analyzer.bind(node.var, extent)
         body = self(node.body)
         if isinstance(extent, IntImm) and extent.value == 1 and node.thread is None:
-            return Simplify(self.analyzer)(substitute(body, {node.var: IntImm(0)}))
+            return Simplify(self.analyzer)(substitute(body, {node.var: const(0, node.var.dtype)}))
         return replace(node, extent=extent, body=body)
 
     def rewrite_BlockRealize(self, node: BlockRealize) -> Stmt:
@@ -78,28 +85,44 @@ class _Lower(Rewriter):
         return body if isinstance(predicate, IntImm) and predicate.value else IfThenElse(predicate, body)
 
     def _needed(self, node: BlockRealize, body: Stmt) -> PrimExpr:
-        """The block's predicate less the conditions that only keep it from computing values nobody reads."""
-        terms = _conjuncts(node.predicate)
-        if not terms or not self._writes_scratch(body):
+        """The block's predicate less the conditions that only keep it from computing values nobody reads.
+
+        These are elements outside of an intermediate buffer in registers, as the padding of a last tile.
+        """
+        terms, (loads, stores) = _conjuncts(node.predicate), accesses(body)
+        private = all(s.buffer.scope == "local" and id(s.buffer) not in self.guarded for s in stores)
+        if not terms or not stores or not private:
             return node.predicate
-        return logical_and(*(t for t in terms if self._guards_reduction(node, t) or not self._in_bounds(body)))
+        kept = [t for t in terms if not all(self._outside(s, t) for s in stores)]
+        padded = self.unguarded | {id(s.buffer) for s in stores}
+        if len(kept) == len(terms) or not self._in_bounds(loads, kept, padded):
+            return node.predicate
+        self.unguarded = padded
+        return logical_and(*kept)
 
-    def _writes_scratch(self, body: Stmt) -> bool:
-        return all(s.buffer.scope == "local" for s in accesses(body)[1])
+    def _outside(self, store: BufferStore, term: PrimExpr) -> bool:
+        """Whether a store for which ``term`` does not hold is outside of its buffer's shape."""
+        pairs = zip(store.indices, store.buffer.shape, strict=True)
+        return any(self._implies(index, size, term) for index, size in pairs)
 
-    def _guards_reduction(self, node: BlockRealize, term: PrimExpr) -> bool:
-        variables = [n for n in walk(term) if isinstance(n, Var)]
-        reductions = [v for it, v in zip(node.block.iter_vars, node.iter_values, strict=True) if it.kind == "R"]
-        return any(uses(value, var) for value in reductions for var in variables)
-
-    def _in_bounds(self, body: Stmt) -> bool:
-        for load in accesses(body)[0]:
-            if load.buffer.scope == "local":
+    def _in_bounds(self, loads: Sequence[BufferLoad], conditions: Sequence[PrimExpr], padded: set[int]) -> bool:
+        """Whether all reads are inside their buffers where ``conditions`` hold, or in padding that is written too."""
+        for load in loads:
+            if id(load.buffer) in padded:
                 continue
             for index, size in zip(load.indices, load.buffer.shape, strict=True):
-                if not (self.analyzer.prove(index >= 0) and self.analyzer.prove(index < size)):
+                below = self.analyzer.prove(index < size) or any(self._bounds(c, index, size) for c in conditions)
+                if not (below and self.analyzer.prove(index >= 0)):
                     return False
         return True
+
+    def _implies(self, index: PrimExpr, size: PrimExpr, term: PrimExpr) -> bool:
+        """Whether ``term``, of the form ``a < b``, follows from ``index < size``."""
+        return isinstance(term, BinaryOp) and term.op == "<" and self.analyzer.prove(term.a + size <= term.b + index)
+
+    def _bounds(self, term: PrimExpr, index: PrimExpr, size: PrimExpr) -> bool:
+        """Whether ``index < size`` follows from ``term``, of the form ``a < b``."""
+        return isinstance(term, BinaryOp) and term.op == "<" and self.analyzer.prove(term.b + index <= term.a + size)
 
 
 def _conjuncts(expr: PrimExpr) -> list[PrimExpr]:
@@ -150,126 +173,3 @@ class Simplify(Rewriter):
             chosen = node.then_case if condition.value else node.else_case
             return self(chosen) if chosen is not None else SeqStmt(())
         return replace(node, condition=condition, then_case=self(node.then_case), else_case=self(node.else_case))
-
-
-# -- placing intermediate buffers ---------------------------------------------------------------------------------
-
-
-def _place(body: Stmt, buffer: Buffer) -> Stmt:
-    """Allocate a buffer around the smallest statement that has all its accesses, in the size that is live there."""
-    if not _touches(body, buffer):
-        return body
-    if isinstance(body, For) and not _touches(body.extent, buffer):
-        return replace(body, body=_place(body.body, buffer))
-    if isinstance(body, SeqStmt):
-        inside = [s for s in body.stmts if _touches(s, buffer)]
-        if len(inside) == 1:
-            return SeqStmt(tuple(_place(s, buffer) if s is inside[0] else s for s in body.stmts))
-    if isinstance(body, IfThenElse) and body.else_case is None and not _touches(body.condition, buffer):
-        return replace(body, then_case=_place(body.then_case, buffer))
-    if isinstance(body, Allocate):
-        return replace(body, body=_place(body.body, buffer))
-    return _allocate(body, buffer)
-
-
-def _touches(node: object, buffer: Buffer) -> bool:
-    return any(isinstance(n, BufferLoad | BufferStore) and n.buffer is buffer for n in walk(node))
-
-
-def _allocate(body: Stmt, buffer: Buffer) -> Stmt:
-    box = _live_box(body, buffer)
-    if box is None:
-        return Allocate(buffer, body)
-    compact = replace(buffer, shape=tuple(r.extent for r in box))
-    return Allocate(compact, _Shift(buffer, compact, [r.min for r in box])(body))
-
-
-def _live_box(body: Stmt, buffer: Buffer) -> list[Range] | None:
-    """The box of ``buffer`` accessed inside ``body``; None when it is not known or not smaller than the buffer."""
-    found: list[list[Range]] = []
-    analyzer = Analyzer()
-
-    def visit(node: object, inner: dict[Var, PrimExpr]) -> bool:
-        if isinstance(node, For):
-            analyzer.bind(node.var, node.extent)
-            inner = {**inner, node.var: node.extent}
-            return visit(node.body, inner)
-        if isinstance(node, Call) and node.op == "address_of":
-            return _address(node, buffer, inner, analyzer, found)
-        if isinstance(node, BufferLoad | BufferStore) and node.buffer is buffer:
-            ranges = [span(i, inner, analyzer) for i in node.indices]
-            if any(r is None for r in ranges):
-                return False
-            found.append(ranges)  # type: ignore[arg-type]
-        return all(visit(child, inner) for child in _parts(node))
-
-    if not visit(body, {}):
-        return None
-    return _cover(found, analyzer)
-
-
-def _address(
-    call: Call, buffer: Buffer, inner: dict[Var, PrimExpr], analyzer: Analyzer, found: list[list[Range]]
-) -> bool:
-    """An instruction's operand: the box that starts at the address, of the extents that follow it."""
-    load, *extents = call.args
-    if not isinstance(load, BufferLoad) or load.buffer is not buffer:
-        return True
-    box = []
-    for index, extent in zip(load.indices, extents, strict=True):
-        start = span(index, inner, analyzer)
-        if start is None:
-            return False
-        box.append(Range(start.min, analyzer.simplify(start.extent + extent - 1)))
-    found.append(box)
-    return True
-
-
-def _parts(node: object) -> Sequence[object]:
-    if isinstance(node, Buffer | Var | str | int | float) or node is None:
-        return ()
-    if isinstance(node, tuple | list):
-        return node
-    fields = getattr(node, "__dataclass_fields__", {})
-    return [getattr(node, name) for name in fields if name not in ("buffer", "annotations")]
-
-
-def _cover(found: list[list[Range]], analyzer: Analyzer) -> list[Range] | None:
-    result = []
-    for axis in range(len(found[0])):
-        low = found[0][axis].min
-        extent = found[0][axis].extent
-        for ranges in found[1:]:
-            if not analyzer.prove_equal(ranges[axis].min, low):
-                return None
-            if analyzer.prove(extent <= ranges[axis].extent):
-                extent = ranges[axis].extent
-            elif not analyzer.prove(ranges[axis].extent <= extent):
-                return None
-        result.append(Range(low, extent))
-    return result
-
-
-class _Shift(Rewriter):
-    def __init__(self, old: Buffer, new: Buffer, origin: Sequence[PrimExpr]):
-        self.old, self.new, self.origin = old, new, origin
-        self.analyzer = Analyzer()
-
-    def rewrite_For(self, node: For) -> For:
-        self.analyzer.bind(node.var, node.extent)
-        return self.rewrite_children(node)
-
-    def _indices(self, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
-        return tuple(self.analyzer.simplify(i - o) for i, o in zip(indices, self.origin, strict=True))
-
-    def rewrite_BufferLoad(self, node: BufferLoad) -> BufferLoad:
-        inner = self(node.indices)
-        if node.buffer is self.old:
-            return BufferLoad(self.new, self._indices(inner))
-        return node if inner is node.indices else BufferLoad(node.buffer, inner)
-
-    def rewrite_BufferStore(self, node: BufferStore) -> BufferStore:
-        value, inner = self(node.value), self(node.indices)
-        if node.buffer is self.old:
-            return BufferStore(self.new, value, self._indices(inner))
-        return BufferStore(node.buffer, value, inner)

@@ -16,6 +16,8 @@ from mlc_compiler.passes.eliminate_dead import EliminateDead
 from mlc_compiler.passes.fold_constants import FoldConstants
 from mlc_compiler.passes.fuse_ops import FuseOps
 from mlc_compiler.passes.fuse_tensor_functions import FuseTensorFunctions
+from mlc_compiler.passes.lift_allocs import LiftAllocs
+from mlc_compiler.passes.lower_blocks import LowerBlocks
 from mlc_compiler.script import parse, script
 
 HERE = Path(__file__).parent
@@ -27,6 +29,8 @@ PASSES: dict[str, Pass] = {
     "fold_constants": FoldConstants(),
     "fuse_ops": FuseOps(),
     "fuse_tensor_functions": FuseTensorFunctions(),
+    "lift_allocs": LiftAllocs(),
+    "lower_blocks": LowerBlocks(),
 }
 CASES = sorted(HERE.glob("*/*.py"))
 

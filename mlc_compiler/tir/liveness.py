@@ -1,0 +1,215 @@
+"""Which elements of a buffer a lowered statement touches, and whether it reads only what it wrote itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..ir.expr import BinaryOp, Call, IntImm, PrimExpr, Var, is_const
+from ..ir.simplify import Analyzer
+from ..ir.visitor import children, uses, walk
+from .intrinsics import find
+from .nodes import Allocate, Buffer, BufferLoad, BufferStore, Evaluate, For, IfThenElse, LetStmt, Range, SeqStmt, Stmt
+from .regions import span
+
+Box = tuple[Range, ...]
+Access = tuple[Box | None, bool]  # None: elements that are not known; whether they are written
+
+
+def live_box(stmt: Stmt, buffer: Buffer) -> Box | None:
+    """The box of all elements of ``buffer`` that a statement accesses; None when it is not known."""
+    finder = _LiveBox(buffer)
+    finder.visit(stmt, {})
+    return finder.union() if finder.known and finder.boxes else None
+
+
+def written_before_read(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether every element of ``buffer`` that a statement reads was written before in the same run of it.
+
+    False also when that is not known.
+    """
+    checker = _WrittenFirst(buffer)
+    checker.visit(stmt, [])
+    return checker.holds
+
+
+def accesses_of(stmt: Stmt, buffer: Buffer) -> Iterator[Access]:
+    """What a statement itself accesses, without the statements inside it: reads, then what it writes."""
+    if isinstance(stmt, Evaluate) and isinstance(stmt.value, Call) and stmt.value.op.startswith("intrinsic."):
+        yield from _instruction(stmt.value, buffer)
+        return
+    for child in children(stmt):
+        if isinstance(child, PrimExpr | tuple) and not isinstance(stmt, SeqStmt):
+            yield from ((box, False) for box in _reads(child, buffer))
+    if isinstance(stmt, BufferStore) and stmt.buffer is buffer:
+        yield _point(stmt.indices), True
+
+
+def _point(indices: Sequence[PrimExpr]) -> Box:
+    return tuple(Range(i, IntImm(1)) for i in indices)
+
+
+def _reads(expr: object, buffer: Buffer) -> Iterator[Box | None]:
+    if isinstance(expr, BufferLoad):
+        yield from _reads(expr.indices, buffer)
+        if expr.buffer is buffer:
+            yield _point(expr.indices)
+    elif isinstance(expr, Call) and expr.op == "address_of":
+        yield from (None for n in walk(expr) if isinstance(n, BufferLoad) and n.buffer is buffer)
+    elif isinstance(expr, PrimExpr | tuple):
+        for child in children(expr):
+            yield from _reads(child, buffer)
+
+
+def _instruction(call: Call, buffer: Buffer) -> Iterator[Access]:
+    """Operands are addresses with the extents of the box that starts there; the first is written."""
+    writes: list[Access] = []
+    for position, operand in enumerate(call.args):
+        load, *extents = operand.args if isinstance(operand, Call) and operand.op == "address_of" else (operand,)
+        if not isinstance(load, BufferLoad) or load.buffer is not buffer:
+            yield from ((box, False) for box in _reads(load, buffer))
+            continue
+        yield from ((box, False) for box in _reads(load.indices, buffer))
+        box = tuple(map(Range, load.indices, extents)) if len(extents) == len(load.indices) else None
+        if position == 0:
+            writes.append((box, True))
+        if position or find(call.op.removeprefix("intrinsic.")).accumulates:
+            yield box, False
+    yield from writes
+
+
+def _statements(stmt: Stmt) -> Iterator[Stmt]:
+    for child in children(stmt):
+        if isinstance(child, Stmt):
+            yield child
+        elif isinstance(child, tuple):
+            yield from (c for c in child if isinstance(c, Stmt))
+
+
+class _LiveBox:
+    """Collects the boxes of all accesses, widened over the loops inside the statement."""
+
+    def __init__(self, buffer: Buffer):
+        self.buffer = buffer
+        self.analyzer = Analyzer()
+        self.boxes: list[Box] = []
+        self.known = True
+
+    def visit(self, stmt: Stmt, inner: dict[Var, PrimExpr | None]) -> None:
+        """``inner``: the extents of the loops inside the statement asked for; None for other variables."""
+        for box, _ in accesses_of(stmt, self.buffer):
+            widened = None if box is None else self._widened(box, inner)
+            self.known &= widened is not None
+            self.boxes += [widened] if widened is not None else []
+        if isinstance(stmt, For):
+            self.analyzer.bind(stmt.var, stmt.extent)
+            inner = {**inner, stmt.var: stmt.extent}
+        elif isinstance(stmt, LetStmt):
+            inner = {**inner, stmt.var: None}
+        for child in _statements(stmt):
+            self.visit(child, inner)
+
+    def _widened(self, box: Box, inner: dict[Var, PrimExpr | None]) -> Box | None:
+        loops = {var: extent for var, extent in inner.items() if extent is not None}
+        hidden = {id(var) for var in inner}
+        result = []
+        for r in box:
+            start = span(r.min, loops, self.analyzer)
+            if start is None or any(isinstance(n, BufferLoad) or id(n) in hidden for n in walk((start, r.extent))):
+                return None
+            result.append(Range(start.min, self.analyzer.simplify(start.extent + r.extent - 1)))
+        return tuple(result)
+
+    def union(self) -> Box | None:
+        result = self.boxes[0]
+        for box in self.boxes[1:]:
+            axes = [self._hull(a, b) for a, b in zip(result, box, strict=True)]
+            if None in axes:
+                return None
+            result = tuple(a for a in axes if a is not None)
+        return result
+
+    def _hull(self, a: Range, b: Range) -> Range | None:
+        """The range of both; None when it is not known which begins or ends first."""
+        prove, simplify = self.analyzer.prove, self.analyzer.simplify
+        first, last = (a, b) if prove(a.min <= b.min) else (b, a)
+        if not prove(first.min <= last.min):
+            return None
+        reach = simplify(last.min - first.min + last.extent)
+        if prove(reach <= first.extent):
+            return first
+        return Range(first.min, reach) if prove(first.extent <= reach) else None
+
+
+class _WrittenFirst:
+    """Follows the execution, with the boxes that are surely written so far."""
+
+    def __init__(self, buffer: Buffer):
+        self.buffer = buffer
+        self.analyzer = Analyzer()
+        self.holds = True
+        self.counting: set[int] = set()  # loop variables that are zero when a statement here first runs
+
+    def visit(self, stmt: Stmt, known: list[Box]) -> list[Box]:
+        """Checks a statement that runs after ``known`` was written; gives what it has surely written itself."""
+        new: list[Box] = []
+        for box, written in accesses_of(stmt, self.buffer):
+            if written:
+                new += [box] if box is not None else []
+            else:
+                self.holds &= box is not None and any(self._inside(box, k) for k in known)
+        if isinstance(stmt, For):
+            return self._loop(stmt, known)
+        if isinstance(stmt, IfThenElse):
+            return self._branch(stmt, known)
+        for child in _statements(stmt):
+            new += self.visit(child, [*known, *new])
+        if isinstance(stmt, LetStmt):
+            return [box for box in new if not uses(box, stmt.var)]
+        return new if isinstance(stmt, SeqStmt | BufferStore | Evaluate | Allocate) else []
+
+    def _loop(self, loop: For, known: list[Box]) -> list[Box]:
+        self.analyzer.bind(loop.var, loop.extent)
+        self.counting.add(id(loop.var))
+        inside = [self._over(loop, box) for box in self.visit(loop.body, known)]
+        self.counting.discard(id(loop.var))
+        return [box for box in inside if box is not None]
+
+    def _branch(self, stmt: IfThenElse, known: list[Box]) -> list[Box]:
+        """What runs where loop variables are zero, as initialisations do, has run before anything after it."""
+        zero, outer = _zero_variables(stmt.condition), self.counting
+        initial = zero <= outer and bool(zero) and stmt.else_case is None
+        self.counting = outer if initial else set()
+        new = self.visit(stmt.then_case, known)
+        if stmt.else_case is not None:
+            self.visit(stmt.else_case, known)
+        self.counting = outer
+        own = [box for box in new if not any(id(n) in zero for n in walk(box))]
+        return own if initial else []
+
+    def _over(self, loop: For, box: Box) -> Box | None:
+        """The box that all iterations have written together; None when it has holes or may be of no iteration."""
+        axes = [i for i, r in enumerate(box) if uses(r, loop.var)]
+        if not axes:
+            return box if self.analyzer.prove(loop.extent >= 1) else None
+        r = box[axes[0]]
+        stride = self.analyzer.linear(r.min).terms.get(("Var", id(loop.var)), (None, 0))[1]
+        start = span(r.min, {loop.var: loop.extent}, self.analyzer)
+        if len(axes) > 1 or start is None or uses(r.extent, loop.var) or not is_const(r.extent, stride):
+            return None
+        extent = self.analyzer.simplify(start.extent + r.extent - 1)
+        return (*box[: axes[0]], Range(start.min, extent), *box[axes[0] + 1 :])
+
+    def _inside(self, box: Box, known: Box) -> bool:
+        prove = self.analyzer.prove
+        pairs = zip(box, known, strict=True)
+        return all(prove(k.min <= r.min) and prove(r.min + r.extent <= k.min + k.extent) for r, k in pairs)
+
+
+def _zero_variables(condition: PrimExpr) -> set[int]:
+    """The variables that a condition compares with zero, when that is all it does."""
+    if isinstance(condition, BinaryOp) and condition.op == "and":
+        a, b = _zero_variables(condition.a), _zero_variables(condition.b)
+        return a | b if a and b else set()
+    if not isinstance(condition, BinaryOp) or condition.op != "==" or not is_const(condition.b, 0):
+        return set()
+    return {id(condition.a)} if isinstance(condition.a, Var) else set()
