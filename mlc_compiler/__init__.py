@@ -34,7 +34,9 @@ _EXPORTS = {
     "Schedule": "mlc_compiler.tir.schedule",
     "ScriptError": "mlc_compiler.script",
     "T": "mlc_compiler.script",
+    "constant": "mlc_compiler.relax.nodes",
     "structural_equal": "mlc_compiler.ir.structural",
+    "tensor_var": "mlc_compiler.relax.builder",
 }
 _MODULES = {"nn": "mlc_compiler.nn", "ops": "mlc_compiler.relax.ops", "te": "mlc_compiler.tir.te"}
 

@@ -11,7 +11,7 @@ from ..ir.expr import ExprLike
 from ..ir.module import GlobalVar, IRModule
 from ..ir.structural import structural_equal
 from ..tir.nodes import PrimFunc
-from .info import get_item, info_of, make_tuple, shape_expr
+from .info import get_item, info_of, make_tuple, shape_expr, tensor_info
 from .nodes import (
     Binding,
     BindingBlock,
@@ -30,6 +30,11 @@ from .nodes import (
 from .tensor_call import TensorExpression, lower_te
 
 LEAVES = (Var, Constant, ShapeExpr, PrimValue)
+
+
+def tensor_var(name: str, shape: Sequence[ExprLike], dtype: str = "float32") -> Var:
+    """A variable for a tensor: a parameter of ``BlockBuilder.function``. Sizes are numbers or symbolic."""
+    return Var(name, tensor_info(shape, dtype))
 
 
 def call_tir(func: GlobalVar, inputs: Sequence[Expr], out_info: StructInfo, scalars: Sequence[ExprLike] = ()) -> Call:
@@ -158,9 +163,12 @@ class BlockBuilder:
         """Bind a value that is visible after the dataflow block."""
         return self._bind(expr, name_hint, dataflow=False)
 
-    def emit_func_output(self, output: Expr) -> None:
-        """The value that the function returns."""
-        self.frame.ret = output
+    def emit_func_output(self, output: Expr, params: Sequence[Var] = ()) -> None:
+        """The value that the function returns; ``params``, when they were not known where the function began."""
+        if params and self.frame.params:
+            raise RuntimeError(f"function {self.frame.name}: its parameters were given before")
+        self.frame.params = self.frame.params or tuple(params)
+        self.frame.ret = self._flat(output)
 
     def match_cast(self, expr: Expr, info: StructInfo, name_hint: str = "match") -> Var:
         """Bind a value and state its structure info, which is checked when the function runs."""
