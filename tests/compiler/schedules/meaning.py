@@ -16,7 +16,6 @@ from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import Rewriter, free_vars, substitute
 from mlc_compiler.passes.lift_allocs import LiftAllocs
 from mlc_compiler.passes.lower_blocks import LowerBlocks
-from mlc_compiler.passes.unroll_loops import UnrollLoops
 from mlc_compiler.schedules.apply import ApplySchedules
 from mlc_compiler.schedules.cpu import CPU_RULES
 from mlc_compiler.script import verify
@@ -35,7 +34,7 @@ def scheduled(func: PrimFunc, to: Any = AVX2) -> PrimFunc:
 def lowered(func: PrimFunc) -> PrimFunc:
     """Loops over memory."""
     mod = IRModule({"f": func})
-    for step in (LowerBlocks(), LiftAllocs(), UnrollLoops()):
+    for step in (LowerBlocks(), LiftAllocs()):
         mod = step.run(mod)
     verify(mod)
     return mod["f"]
