@@ -24,7 +24,7 @@ from ..relax.nodes import (
 from ..relax.nodes import Var as GraphVar
 from ..tir import te
 from ..tir.nodes import PrimFunc
-from ..tir.schedule.blocks import tile_layout
+from ..tir.schedule.layout import tile_layout
 from .base import Pass
 
 Tile = tuple[int, int]

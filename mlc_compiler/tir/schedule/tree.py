@@ -17,19 +17,16 @@ from ..nodes import (
     BlockRealize,
     Buffer,
     BufferLoad,
-    BufferRegion,
     BufferStore,
     For,
     IfThenElse,
     LetStmt,
     PrimFunc,
-    Range,
     SeqStmt,
     Stmt,
     While,
     seq,
 )
-from ..regions import infer_regions
 
 
 class ScheduleError(MLCError):
@@ -76,8 +73,7 @@ def find_block(func: PrimFunc, name: str) -> BlockRealize:
 
 def block_names(func: PrimFunc) -> list[str]:
     """Names of all blocks but the root, in order of execution."""
-    found = [p[-1] for p in paths(func.body)]
-    return [s.block.name for s in found if isinstance(s, BlockRealize) and s.block.name != "root"]
+    return [s.block.name for s in statements(func.body) if isinstance(s, BlockRealize) and s.block.name != "root"]
 
 
 def loops_above(path: tuple[Stmt, ...]) -> list[For]:
@@ -91,6 +87,11 @@ def loops_above(path: tuple[Stmt, ...]) -> list[For]:
     return loops
 
 
+def scope_of(path: tuple[Stmt, ...]) -> BlockRealize | None:
+    """The innermost block around the end of a path."""
+    return next((s for s in reversed(path[:-1]) if isinstance(s, BlockRealize)), None)
+
+
 def find_loop(func: PrimFunc, var: Var) -> For:
     return loop_path(func, var)[-1]  # type: ignore[return-value]
 
@@ -102,12 +103,49 @@ def loop_path(func: PrimFunc, var: Var) -> tuple[Stmt, ...]:
     return path
 
 
+def parent_of(func: PrimFunc, stmt: Stmt) -> tuple[Stmt, ...]:
+    """The chain from the root to the statement that directly holds another one."""
+    path = path_to(func.body, lambda s: any(c is stmt for c in sub_statements(s)))
+    assert path is not None
+    return path
+
+
+def statements(root: Stmt) -> Iterator[Stmt]:
+    """Every statement inside, parents first, without looking into expressions or initialisations."""
+    stack = [root]
+    while stack:
+        stmt = stack.pop()
+        yield stmt
+        stack.extend(reversed(sub_statements(stmt)))
+
+
+def loops_in(root: Stmt) -> list[For]:
+    return [s for s in statements(root) if isinstance(s, For)]
+
+
+def has_loop(func: PrimFunc, var: Var) -> bool:
+    return any(lp.var is var for lp in loops_in(func.body))
+
+
+def child_blocks(stmt: Stmt) -> list[str]:
+    """The blocks directly inside a loop or block, in order of execution."""
+    names: list[str] = []
+    stack = list(reversed(sub_statements(stmt)))
+    while stack:
+        item = stack.pop()
+        if isinstance(item, BlockRealize):
+            names.append(item.block.name)
+        else:
+            stack.extend(reversed(sub_statements(item)))
+    return names
+
+
 class _Replace(Rewriter):
     def __init__(self, changes: Mapping[int, Stmt | None]):
         self.changes = changes
 
     def __call__(self, node: Any) -> Any:
-        if isinstance(node, PrimExpr):
+        if not isinstance(node, Stmt | tuple):
             return node
         if id(node) in self.changes:
             return self.changes[id(node)]
@@ -155,10 +193,13 @@ def unique_block_name(func: PrimFunc, base: str) -> str:
     return name
 
 
-def with_body(block: Block, body: Stmt, init: Stmt | None = None) -> Block:
-    """A block with another body, and the regions that follow from it."""
-    reads, writes = infer_regions(body, block.iter_vars)
-    return replace(block, body=body, init=init, reads=reads, writes=writes)
+def unique_buffer_name(func: PrimFunc, base: str) -> str:
+    buffers = [*func.buffers, *(b for n in walk(func.body) if isinstance(n, Block) for b in n.alloc_buffers)]
+    taken, name, i = {b.name for b in buffers}, base, 0
+    while name in taken:
+        i += 1
+        name = f"{base}_{i}"
+    return name
 
 
 def reads_buffer(stmt: object, buffer: Buffer) -> bool:
@@ -202,21 +243,6 @@ def single_store(block: Block) -> BufferStore:
     if not isinstance(block.body, BufferStore):
         raise ScheduleError(f"block {block.name!r} does not consist of one store")
     return block.body
-
-
-def union(regions: list[BufferRegion], analyzer: Analyzer) -> tuple[Range, ...] | None:
-    """A box that covers all regions of one buffer: common minimum, largest extent; None if minima differ."""
-    first = regions[0].region
-    result = []
-    for axis, r in enumerate(first):
-        extent = r.extent
-        for other in regions[1:]:
-            if not analyzer.prove_equal(other.region[axis].min, r.min):
-                return None
-            if analyzer.prove(extent <= other.region[axis].extent):
-                extent = other.region[axis].extent
-        result.append(Range(r.min, extent))
-    return tuple(result)
 
 
 def true() -> PrimExpr:

@@ -1,0 +1,346 @@
+"""Integer expressions over loops: the interval one covers, guards undone, which variables two equal values share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.expr import BinaryOp, Call, IntImm, PrimExpr, Select, Var, const, maximum, minimum
+from ...ir.simplify import Analyzer, Linear, key
+from ...ir.visitor import substitute, walk
+from ..nodes import BufferLoad
+
+Key = tuple[Any, ...]
+Interval = tuple[PrimExpr, PrimExpr]
+Extents = Mapping[Var, PrimExpr]
+
+
+def conjuncts(condition: PrimExpr) -> list[PrimExpr]:
+    """The parts of a conjunction; none for true."""
+    if isinstance(condition, BinaryOp) and condition.op == "and":
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    return [] if isinstance(condition, IntImm) and condition.value else [condition]
+
+
+def mentions(node: object, ids: set[int] | frozenset[int]) -> bool:
+    """Whether one of the variables (by identity) occurs."""
+    return any(isinstance(n, Var) and id(n) in ids for n in walk(node))
+
+
+def is_one(expr: PrimExpr) -> bool:
+    return isinstance(expr, IntImm) and expr.value == 1
+
+
+# -- intervals ----------------------------------------------------------------------------------------------------
+
+
+def interval(expr: PrimExpr, inner: Extents, analyzer: Analyzer) -> Interval | None:
+    """Bounds (inclusive) of an integer expression while the ``inner`` variables run over ``[0, extent)``.
+
+    The bounds are reached when the expression is monotonic in each of them; None where there is no simple bound.
+    """
+    found = _Interval(inner, analyzer).of(analyzer.simplify(expr))
+    return None if found is None else (analyzer.simplify(found[0]), analyzer.simplify(found[1]))
+
+
+class _Interval:
+    def __init__(self, inner: Extents, analyzer: Analyzer):
+        self.inner, self.analyzer = inner, analyzer
+        self.ids = {id(v) for v in inner}
+
+    def of(self, e: PrimExpr) -> Interval | None:
+        if not mentions(e, self.ids):
+            return e, e
+        if isinstance(e, Var):
+            last = self.of(self.inner[e])
+            return None if last is None else (const(0, e.dtype), last[1] - 1)
+        if isinstance(e, BinaryOp):
+            return self._binary(e)
+        if isinstance(e, Select):
+            return self._either(self.of(e.true_value), self.of(e.false_value))
+        if isinstance(e, Call) and e.op == "if_then_else":
+            return self._either(self.of(e.args[1]), self.of(e.args[2]))
+        return None
+
+    def _either(self, a: Interval | None, b: Interval | None) -> Interval | None:
+        return None if a is None or b is None else (minimum(a[0], b[0]), maximum(a[1], b[1]))
+
+    def _binary(self, e: BinaryOp) -> Interval | None:
+        a, b = self.of(e.a), self.of(e.b)
+        if e.op == "%":
+            return self._remainder(e, a, b)
+        if a is None or b is None:
+            return None
+        if e.op == "+":
+            return a[0] + b[0], a[1] + b[1]
+        if e.op == "-":
+            return a[0] - b[1], a[1] - b[0]
+        if e.op == "*":
+            return self._product(a, b)
+        if e.op == "//" and self._fixed(b) and self.analyzer.prove(b[0] > 0):
+            return a[0] // b[0], a[1] // b[0]
+        if e.op in ("min", "max"):
+            choose = minimum if e.op == "min" else maximum
+            return choose(a[0], b[0]), choose(a[1], b[1])
+        return None
+
+    def _fixed(self, a: Interval) -> bool:
+        return key(a[0]) == key(a[1])
+
+    def _product(self, a: Interval, b: Interval) -> Interval | None:
+        for x, y in ((a, b), (b, a)):
+            if self._fixed(y) and self.analyzer.prove(y[0] >= 0):
+                return x[0] * y[0], x[1] * y[0]
+            if self._fixed(y) and self.analyzer.prove(y[0] <= 0):
+                return x[1] * y[0], x[0] * y[0]
+        return None
+
+    def _remainder(self, e: BinaryOp, a: Interval | None, b: Interval | None) -> Interval | None:
+        if b is None or not self._fixed(b) or not self.analyzer.prove(b[0] > 0):
+            return None
+        divisor = b[0]
+        if a is not None and self.analyzer.prove_equal(a[0] // divisor, a[1] // divisor):
+            return a[0] % divisor, a[1] % divisor
+        return const(0, e.dtype), divisor - 1
+
+
+# -- guards -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Points:
+    """The iterations that a guarded nest runs, as a box: variables with extents, and what the loops are in them."""
+
+    extents: dict[Var, PrimExpr]
+    mapping: dict[Var, PrimExpr]
+
+    def count(self, analyzer: Analyzer) -> PrimExpr:
+        total: PrimExpr = IntImm(1)
+        for extent in self.extents.values():
+            total = total * extent
+        return analyzer.simplify(total)
+
+
+def points(loops: Extents, guards: Sequence[PrimExpr], analyzer: Analyzer) -> Points | None:
+    """Undo the splits that guards ``e < n`` stem from: the loops of ``e`` become one variable of extent ``n``.
+
+    None when a guard is of another kind. New variables are bound in ``analyzer``.
+    """
+    result = Points(dict(loops), {})
+    pending = list(guards)
+    while pending:
+        done = next((g for g in pending if _undo(g, result, analyzer)), None)
+        if done is None:
+            return None
+        pending = [analyzer.simplify(substitute(g, result.mapping)) for g in pending if g is not done]
+        pending = [g for g in pending if not (isinstance(g, IntImm) and g.value)]
+    return result
+
+
+def _undo(guard: PrimExpr, found: Points, analyzer: Analyzer) -> bool:
+    if not (isinstance(guard, BinaryOp) and guard.op == "<" and not mentions(guard.b, {id(v) for v in found.extents})):
+        return False
+    form = analyzer.linear(guard.a)
+    reach: PrimExpr = IntImm(1)
+    variables: list[Var] = []
+    for atom, coefficient in sorted(form.terms.values(), key=lambda t: t[1]):
+        if not (isinstance(atom, Var) and atom in found.extents and analyzer.prove_equal(reach, coefficient)):
+            return False
+        variables.append(atom)
+        reach = reach * found.extents[atom]
+    if form.const or not variables or not analyzer.prove(reach >= guard.b):
+        return False
+    whole = Var("_".join(v.name for v in variables))
+    analyzer.bind(whole, guard.b)
+    rest = form.without(key(variables[0]))
+    mapping = {variables[0]: whole - analyzer.build(rest, variables[0].dtype)}
+    found.mapping = {v: substitute(e, mapping) for v, e in found.mapping.items()} | mapping
+    for v in variables:
+        del found.extents[v]
+    found.extents[whole] = guard.b
+    return True
+
+
+# -- equal values -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Equation:
+    """``low <= a(x) - b(x') <= high`` for two assignments x and x' of the varying variables; None: unbounded."""
+
+    a: PrimExpr
+    b: PrimExpr
+    low: int | None = 0
+    high: int | None = 0
+
+
+def equal_variables(equations: Sequence[Equation], varying: Sequence[Var], analyzer: Analyzer) -> set[int] | None:
+    """Which of the varying variables must have the same value in two assignments that satisfy all equations.
+
+    Variables that are not varying are the same in both. Gives identities of variables; None when no two assignments
+    satisfy the equations.
+    """
+    return _Solver(equations, varying, analyzer).solve()
+
+
+@dataclass
+class _Term:
+    atom: PrimExpr
+    coefficient: int
+    spread: int | None
+
+
+class _Solver:
+    def __init__(self, equations: Sequence[Equation], varying: Sequence[Var], analyzer: Analyzer):
+        self.analyzer = analyzer
+        self.varying = {id(v): v for v in varying}
+        self.open = {k for k, v in self.varying.items() if self._spread(v) != 0}
+        self.known: dict[Key, PrimExpr] = {}
+        self.equations = equations
+        self.forms = [form for e in equations for form in self._forms(e)]
+        self.impossible = False
+
+    def solve(self) -> set[int] | None:
+        progress = True
+        while progress and not self.impossible:
+            before = (len(self.open), len(self.known))
+            for a, b, equation in self.forms:
+                self._equation(a, b, equation)
+            self._join_divisions()
+            progress = bool(self.open) and (len(self.open), len(self.known)) != before
+        if self.impossible or any(self._apart(e) for e in self.equations):
+            return None
+        return set(self.varying) - self.open
+
+    def _forms(self, e: Equation) -> Iterator[tuple[Linear, Linear, Equation]]:
+        """Linear forms of both sides: with remainders as quotients, and with remainders as atoms of their own."""
+        a = self.analyzer.linear(e.a)
+        b = a if e.b is e.a else self.analyzer.linear(e.b)
+        yield a, b, e
+        if any(isinstance(atom, BinaryOp) for form in (a, b) for atom, _ in form.terms.values()):
+            yield _additive(self.analyzer.build(a, "int64")), _additive(self.analyzer.build(b, "int64")), e
+
+    def _is_open(self, k: Key, atom: PrimExpr) -> bool:
+        return k not in self.known and (mentions(atom, self.open) or _loads(atom))
+
+    def _equation(self, a: Linear, b: Linear, equation: Equation) -> None:
+        fixed = Linear(a.const - b.const)
+        paired: list[tuple[Key, _Term]] = []
+        loose: list[tuple[PrimExpr, int]] = []
+        for k in {**a.terms, **b.terms}:
+            atom = (a.terms.get(k) or b.terms[k])[0]
+            ca, cb = (form.terms[k][1] if k in form.terms else 0 for form in (a, b))
+            if not self._is_open(k, atom):
+                fixed = fixed.add(Linear(0, {k: (atom, ca - cb)} if ca != cb else {}))
+            elif ca == cb and not _loads(atom):
+                paired.append((k, _Term(atom, ca, self._spread(atom))))
+            else:
+                loose += [(atom, ca), (atom, -cb)]
+        low, high = self._residual(fixed, loose, equation)
+        self._determine(paired, low, high)
+
+    def _residual(
+        self, fixed: Linear, loose: Sequence[tuple[PrimExpr, int]], equation: Equation
+    ) -> tuple[int | None, int | None]:
+        """Bounds of the sum of the paired terms' differences: what the equation leaves for them."""
+        low, high = self.analyzer.bounds(fixed)
+        for atom, coefficient in loose:
+            if coefficient:
+                lo, hi = self.analyzer.bounds(Linear(0, {key(atom): (atom, coefficient)}))
+                low = None if low is None or lo is None else low + lo
+                high = None if high is None or hi is None else high + hi
+        least = None if equation.low is None or high is None else equation.low - high
+        greatest = None if equation.high is None or low is None else equation.high - low
+        return least, greatest
+
+    def _determine(self, paired: list[tuple[Key, _Term]], low: int | None, high: int | None) -> None:
+        """``low <= sum(c * (t - t')) <= high``: the largest coefficient settles its term when the rest is too small."""
+        paired = sorted(paired, key=lambda p: (abs(p[1].coefficient), p[1].spread is None, p[1].spread))
+        while paired:
+            k, top = paired[-1]
+            rest = self._reach([t for _, t in paired[:-1]])
+            step = abs(top.coefficient)
+            if rest is None or low is None or high is None or low - rest <= -step or high + rest >= step:
+                break
+            self.known[k] = top.atom
+            self.open.discard(id(top.atom))
+            paired.pop()
+        total = self._reach([t for _, t in paired])
+        if total is not None and ((low is not None and low > total) or (high is not None and high < -total)):
+            self.impossible = True
+
+    def _reach(self, terms: Sequence[_Term]) -> int | None:
+        total = 0
+        for t in terms:
+            if t.spread is None:
+                return None
+            total += abs(t.coefficient) * t.spread
+        return total
+
+    def _spread(self, atom: PrimExpr) -> int | None:
+        low, high = self.analyzer.bounds(Linear(0, {key(atom): (atom, 1)}))
+        return None if low is None or high is None else high - low
+
+    def _join_divisions(self) -> None:
+        """``e // d`` and ``e % d`` both known make ``e`` known."""
+        for atom in list(self.known.values()):
+            if isinstance(atom, BinaryOp) and atom.op == "//" and key(BinaryOp("%", atom.a, atom.b)) in self.known:
+                form = self.analyzer.linear(atom.a)
+                self._equation(form, form, Equation(atom.a, atom.a))
+
+    def _apart(self, equation: Equation) -> bool:
+        """Whether symbolic bounds show that the two sides never come so close."""
+        if equation.a is equation.b or (equation.low is None and equation.high is None):
+            return False
+        renewed: dict[Var, PrimExpr] = {}
+        for identity in self.open:
+            var = self.varying[identity]
+            copy = Var(var.name, var.dtype)
+            renewed[var] = copy
+            if identity in self.analyzer.extents:
+                self.analyzer.bind(copy, self.analyzer.extents[identity])
+        difference = self.analyzer.linear(equation.a).add(self.analyzer.linear(substitute(equation.b, renewed)), -1)
+        above = equation.high is not None and self._nonnegative(difference.add(Linear(-equation.high - 1)))
+        negated = Linear().add(difference, -1)
+        return above or (equation.low is not None and self._nonnegative(negated.add(Linear(equation.low - 1))))
+
+    def _nonnegative(self, form: Linear) -> bool:
+        return self.analyzer.nonnegative(form) or self.analyzer.nonnegative(_coarser(self._least(form)))
+
+    def _least(self, form: Linear) -> Linear:
+        """A lower bound: loop variables that the form subtracts have their greatest value."""
+        extents = self.analyzer.extents
+        for k, (atom, coefficient) in form.terms.items():
+            if coefficient < 0 and isinstance(atom, Var) and id(atom) in extents:
+                last = self.analyzer.linear(extents[id(atom)]).add(Linear(-1))
+                form = form.without(k).add(last, coefficient)
+        return form
+
+
+def _coarser(form: Linear) -> Linear:
+    """A lower bound: ``e // 4`` is not less than ``3 * (e // 12)``, for quotients that the form subtracts."""
+    quotients = [(k, a, c) for k, (a, c) in form.terms.items() if isinstance(a, BinaryOp) and a.op == "//"]
+    for k, fine, coefficient in quotients:
+        for k2, coarse, subtracted in quotients:
+            if coefficient > 0 > subtracted and isinstance(fine.b, IntImm) and isinstance(coarse.b, IntImm):
+                times, rest = divmod(coarse.b.value, fine.b.value)
+                if times > 1 and not rest and key(fine.a) == key(coarse.a):
+                    return form.without(k).add(Linear(0, {k2: (coarse, coefficient * times)}))
+    return form
+
+
+def _loads(atom: PrimExpr) -> bool:
+    return any(isinstance(n, BufferLoad) for n in walk(atom))
+
+
+def _additive(expr: PrimExpr) -> Linear:
+    if isinstance(expr, IntImm):
+        return Linear(expr.value)
+    if isinstance(expr, BinaryOp) and expr.op in ("+", "-"):
+        return _additive(expr.a).add(_additive(expr.b), 1 if expr.op == "+" else -1)
+    if isinstance(expr, BinaryOp) and expr.op == "*":
+        for term, factor in ((expr.a, expr.b), (expr.b, expr.a)):
+            if isinstance(factor, IntImm):
+                return Linear().add(_additive(term), factor.value)
+    return Linear(0, {key(expr): (expr, 1)})

@@ -1,0 +1,142 @@
+"""A loop nest around one block as a block of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...ir.expr import IntImm, PrimExpr, Var, const
+from ...ir.simplify import Analyzer
+from ...ir.visitor import substitute
+from ..nodes import Block, BlockRealize, For, IterVar, PrimFunc, Stmt
+from ..regions import infer_regions
+from .affine import conjuncts, mentions
+from .blocks import reduces, with_accumulator_read
+from .dependence import one_to_one
+from .tree import ScheduleError, analyzer_at, find_loop, loop_path, replace_stmts, true, unique_block_name
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A block variable ``v = outer * size + inner``: its value outside, its value inside, how many inside."""
+
+    it: IterVar
+    outer: PrimExpr
+    inner: PrimExpr
+    size: int
+
+    @property
+    def is_whole(self) -> bool:
+        """All of the variable runs outside."""
+        return self.size == 1
+
+    @property
+    def count(self) -> PrimExpr:
+        return Analyzer().simplify((self.it.extent + (self.size - 1)) // const(self.size, self.it.var.dtype))
+
+
+@dataclass(frozen=True)
+class _Tiling:
+    """A block, the loops that go inside the new block, and how the block's variables divide."""
+
+    realize: BlockRealize
+    loops: tuple[For, ...]
+    splits: tuple[_Split, ...]
+    outer_vars: dict[Var, Var]
+
+    @property
+    def block(self) -> Block:
+        return self.realize.block
+
+
+def blockize(func: PrimFunc, var: Var) -> tuple[PrimFunc, str]:
+    """The nest from loop ``var`` inwards becomes a block ``{name}_o`` around the block that it holds.
+
+    The variables of the new block count the tiles that the nest runs over; the inner block's variables count inside one
+    tile. An initialisation moves to the new block. Returns the new block's name.
+    """
+    loop, path = find_loop(func, var), loop_path(func, var)
+    loops = _nest_of(loop)
+    realize = loops[-1].body
+    if not isinstance(realize, BlockRealize):
+        raise ScheduleError(f"blockize: loop {var.name!r} holds more than one nest around one block")
+    name = realize.block.name
+    if mentions(conjuncts(realize.predicate), {id(lp.var) for lp in loops}):
+        raise ScheduleError(f"blockize: a guard of block {name!r} depends on loops inside {var.name!r}")
+    bindings = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    splits = tuple(_split(name, it, v, loops, analyzer_at((*path, *loops))) for it, v in bindings)
+    if not one_to_one([s.inner for s in splits], {lp.var: lp.extent for lp in loops}, set(), analyzer_at(tuple(loops))):
+        raise ScheduleError(f"blockize: loops inside {var.name!r} run block {name!r} for the same values again")
+    outer_vars = {s.it.var: Var(f"{s.it.var.name}_o", s.it.var.dtype) for s in splits}
+    tiling = _Tiling(realize, tuple(loops), splits, outer_vars)
+    block = _outer_block(tiling, unique_block_name(func, f"{name}_o"))
+    values = tuple(s.outer for s in splits)
+    return replace_stmts(func, {loop: BlockRealize(values, realize.predicate, block)}), block.name
+
+
+def _nest_of(loop: For) -> list[For]:
+    loops = [loop]
+    while isinstance(loops[-1].body, For):
+        loops.append(loops[-1].body)
+    return loops
+
+
+def _split(name: str, it: IterVar, value: PrimExpr, loops: Sequence[For], analyzer: Analyzer) -> _Split:
+    start = {lp.var: const(0, lp.var.dtype) for lp in loops}
+    base = analyzer.simplify(substitute(value, start))
+    inside = analyzer.simplify(value - base)
+    size = 1
+    for lp in loops:
+        if mentions(inside, {id(lp.var)}) and isinstance(lp.extent, IntImm):
+            size *= lp.extent.value
+    tile = const(size, it.var.dtype)
+    outer = analyzer.simplify(base // tile)
+    fits = analyzer.prove(inside >= 0) and analyzer.prove(inside < tile)
+    if not (fits and analyzer.prove_equal(outer * tile, base)):
+        raise ScheduleError(f"blockize: {it.var.name!r} of block {name!r} does not divide into tiles of {size}")
+    return _Split(it, outer, inside, size)
+
+
+def _outer_block(t: _Tiling, name: str) -> Block:
+    body = _inner_nest(t)
+    init = _inner_init(t) if t.block.init is not None else None
+    iters = tuple(IterVar(t.outer_vars[s.it.var], s.count, s.it.kind) for s in t.splits)
+    updates = reduces(t.block) and t.block.init is None
+    reads, writes = infer_regions(body, iters, reads_back=updates)
+    return Block(name, iters, reads, writes, body, init)
+
+
+def _inner_block(t: _Tiling, splits: Sequence[_Split], body: Stmt) -> Block:
+    kept = [s for s in splits if not s.is_whole]
+    fresh = {s.it.var: Var(f"{s.it.var.name}_i", s.it.var.dtype) for s in kept}
+    mapping: dict[Var, PrimExpr] = {}
+    for s in splits:
+        outer: PrimExpr = t.outer_vars[s.it.var]
+        mapping[s.it.var] = outer if s.is_whole else outer * s.size + fresh[s.it.var]
+    iters = tuple(IterVar(fresh[s.it.var], const(s.size, s.it.var.dtype), s.it.kind) for s in kept)
+    new = substitute(body, mapping)
+    reads, writes = infer_regions(new, iters)
+    return replace(t.block, iter_vars=iters, reads=reads, writes=writes, body=new, init=None)
+
+
+def _inner_nest(t: _Tiling) -> Stmt:
+    block = _inner_block(t, t.splits, t.block.body)
+    block = with_accumulator_read(block) if reduces(t.block) else block
+    stmt: Stmt = BlockRealize(tuple(s.inner for s in t.splits if not s.is_whole), true(), block)
+    for lp in reversed(t.loops):
+        stmt = replace(lp, body=stmt)
+    return stmt
+
+
+def _inner_init(t: _Tiling) -> Stmt:
+    assert t.block.init is not None
+    spatial = [s for s in t.splits if s.it.kind == "S"]
+    loops = [lp for lp in t.loops if any(mentions(s.inner, {id(lp.var)}) for s in spatial)]
+    renamed = {lp.var: Var(f"{lp.var.name}_init", lp.var.dtype) for lp in loops}
+    block = _inner_block(t, spatial, t.block.init)
+    block = replace(block, name=f"{block.name}_init", annotations={})
+    values = tuple(substitute(s.inner, renamed) for s in spatial if not s.is_whole)
+    stmt: Stmt = BlockRealize(values, true(), block)
+    for lp in reversed(loops):
+        stmt = For(renamed[lp.var], lp.extent, stmt, lp.kind)
+    return stmt

@@ -1,0 +1,129 @@
+"""Copies of buffers in other memory, and the memory that a buffer is in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...ir.expr import IntImm
+from ...ir.simplify import Analyzer
+from ..nodes import SCOPES, BlockRealize, Buffer, PrimFunc, seq
+from .access import accesses_in
+from .affine import Interval
+from .blocks import SwapBuffer, block_nest, copy_nest
+from .compute_at import hull
+from .dependence import bind_loops, common_loops, exact_box
+from .legality import all_accesses, check_intermediate, split_by_block
+from .tree import (
+    ScheduleError,
+    analyzer_at,
+    block_path,
+    find_block,
+    is_output,
+    replace_stmts,
+    root_of,
+    unique_block_name,
+    unique_buffer_name,
+    with_allocs,
+)
+
+
+def _check_scope(step: str, scope: str) -> None:
+    if scope not in SCOPES:
+        raise ScheduleError(f"{step}: got scope {scope!r}; expected one of {', '.join(SCOPES)}")
+
+
+def _chosen(step: str, name: str, what: str, buffers: Sequence[Buffer], index: int) -> Buffer:
+    distinct = list({id(b): b for b in buffers}.values())
+    if not 0 <= index < len(distinct):
+        names = ", ".join(b.name for b in distinct)
+        raise ScheduleError(f"{step}: block {name!r} {what} {len(distinct)} buffers ({names}); asked for {index}")
+    return distinct[index]
+
+
+def _analyzer(func: PrimFunc, name: str) -> Analyzer:
+    return analyzer_at(block_path(func, name)[:-1])
+
+
+def cache_write(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimFunc, str]:
+    """Let a block write to a buffer of ``scope``, and a new block copy that to where the block wrote before."""
+    step = "cache_write"
+    _check_scope(step, scope)
+    realize, found = find_block(func, name), all_accesses(func)
+    target = _chosen(step, name, "writes", [r.buffer for r in realize.block.writes], index)
+    mine, _ = split_by_block(found, realize)
+    if realize.block.init is None and any(a.buffer is target and not a.is_write for a in mine):
+        raise ScheduleError(f"{step}: block {name!r} reads {target.name!r}, which it writes")
+    nest, analyzer = block_nest(func, name), _analyzer(func, name)
+    writes = [a for a in accesses_in(nest) if a.buffer is target and a.is_write and not a.is_init]
+    box = exact_box(writes[0], writes[0].loops, analyzer) if len(writes) == 1 else None
+    if box is None:
+        raise ScheduleError(f"{step}: what block {name!r} writes to {target.name!r} is not known to be a box")
+    cache = replace(target, name=unique_buffer_name(func, f"{target.name}_{scope}"), scope=scope)
+    copy_name = unique_block_name(func, cache.name)
+    copy = copy_nest(cache, target, copy_name, _inside(box, target, analyzer), analyzer)
+    func = replace_stmts(func, {nest: seq(SwapBuffer(target, cache)(nest), copy)})
+    return with_allocs(func, (cache,)), copy_name
+
+
+def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimFunc, str]:
+    """Let a block read its ``index``-th input from a copy in ``scope``; a new block before its loops makes the copy.
+
+    Inputs count in the order of the block's reads, its own accumulators left out.
+    """
+    step = "cache_read"
+    _check_scope(step, scope)
+    realize = find_block(func, name)
+    written = {id(r.buffer) for r in realize.block.writes}
+    inputs = [r.buffer for r in realize.block.reads if id(r.buffer) not in written]
+    source = _chosen(step, name, "reads", inputs, index)
+    nest, analyzer = block_nest(func, name), _analyzer(func, name)
+    inside = [a for a in accesses_in(nest) if a.buffer is source]
+    box = exact_box(inside[0], inside[0].loops, analyzer) if len(inside) == 1 else None
+    if box is None:
+        _check_written(step, func, realize, source)
+        full = [(IntImm(0), analyzer.simplify(s - 1)) for s in source.shape]
+        box = [f if b is None else b for f, b in zip(full, hull(inside, analyzer), strict=True)]
+    cache = replace(source, name=unique_buffer_name(func, f"{source.name}_{scope}"), scope=scope)
+    copy_name = unique_block_name(func, cache.name)
+    copy = copy_nest(source, cache, copy_name, _inside(box, source, analyzer), analyzer)
+    func = replace_stmts(func, {nest: seq(copy, SwapBuffer(source, cache)(nest))})
+    return with_allocs(func, (cache,)), copy_name
+
+
+def _inside(box: Sequence[Interval], buffer: Buffer, analyzer: Analyzer) -> list[Interval]:
+    """A box without what provably lies outside of the buffer."""
+    result = []
+    for (low, high), size in zip(box, buffer.shape, strict=True):
+        low = IntImm(0) if analyzer.prove(low <= 0) else low
+        result.append((low, analyzer.simplify(size - 1) if analyzer.prove(high >= size - 1) else high))
+    return result
+
+
+def _check_written(step: str, func: PrimFunc, realize: BlockRealize, source: Buffer) -> None:
+    """All of a buffer was written before the block, so that more of it can be copied than the block reads."""
+    if is_output(func, source):
+        return
+    mine, others = split_by_block(all_accesses(func), realize)
+    for write in (o for o in others if o.is_write and o.buffer is source and o.place < mine[0].place):
+        analyzer = Analyzer()
+        bind_loops(analyzer, write)
+        box = exact_box(write, write.loops, analyzer)
+        if not common_loops(write, mine[0]) and box is not None and _is_whole(box, source, analyzer):
+            return
+    raise ScheduleError(f"{step}: not all of what would be copied of {source.name!r} is known to be written")
+
+
+def _is_whole(box: Sequence[Interval], buffer: Buffer, analyzer: Analyzer) -> bool:
+    pairs = zip(box, buffer.shape, strict=True)
+    return all(analyzer.prove(low <= 0) and analyzer.prove(high >= size - 1) for (low, high), size in pairs)
+
+
+def set_scope(func: PrimFunc, name: str, index: int, scope: str) -> PrimFunc:
+    """Put a buffer that a block writes into other memory. Only intermediate buffers can be moved."""
+    _check_scope("set_scope", scope)
+    buffer = _chosen("set_scope", name, "writes", [r.buffer for r in find_block(func, name).block.writes], index)
+    check_intermediate("set_scope", func, buffer)
+    if all(b is not buffer for b in root_of(func).block.alloc_buffers):
+        raise ScheduleError(f"set_scope: {buffer.name!r} is not allocated by the function's root block")
+    return replace(func, body=SwapBuffer(buffer, replace(buffer, scope=scope))(func.body))

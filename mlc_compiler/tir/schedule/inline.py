@@ -1,0 +1,88 @@
+"""Element-wise blocks into what reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...ir.expr import IntImm, PrimExpr, Var, const
+from ...ir.visitor import Rewriter, substitute, walk
+from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, PrimFunc
+from .access import Access
+from .affine import is_one
+from .blocks import block_nest, rebuilt, reduces
+from .legality import all_accesses, check_inputs_final, check_intermediate, check_only_writer, split_by_block
+from .tree import ScheduleError, find_block, replace_stmts, single_store, with_allocs
+
+
+def definition(step: str, realize: BlockRealize) -> BufferStore:
+    """The store of a block that defines each element once, in terms of variables that are the element's indices.
+
+    Block variables of extent one are replaced by zero.
+    """
+    block = realize.block
+    store = single_store(block)
+    if reduces(block) or block.init is not None:
+        raise ScheduleError(f"{step}: block {block.name!r} is a reduction")
+    if any(isinstance(n, BufferLoad) and n.buffer is store.buffer for n in walk(store.value)):
+        raise ScheduleError(f"{step}: block {block.name!r} reads {store.buffer.name!r}, which it writes")
+    units = {it.var: const(0, it.var.dtype) for it in block.iter_vars if is_one(it.extent)}
+    indices, value = substitute(store.indices, units), substitute(store.value, units)
+    plain = [i for i in indices if isinstance(i, Var)]
+    if len({id(v) for v in plain}) != len(plain) or any(not isinstance(i, Var | IntImm) for i in indices):
+        raise ScheduleError(f"{step}: block {block.name!r} writes {store.buffer.name!r} at computed indices")
+    for index, size in zip(indices, store.buffer.shape, strict=True):
+        if isinstance(index, IntImm) and not is_one(size):
+            raise ScheduleError(f"{step}: block {block.name!r} writes only a part of {store.buffer.name!r}")
+    missing = [it.var.name for it in block.iter_vars if it.var not in units and all(it.var is not v for v in plain)]
+    if missing:
+        raise ScheduleError(f"{step}: block {block.name!r} writes the same elements for each {', '.join(missing)}")
+    return BufferStore(store.buffer, value, indices)
+
+
+class _InlineLoads(Rewriter):
+    """Replaces loads of a buffer by its definition, and updates the regions of blocks on the way out."""
+
+    def __init__(self, store: BufferStore):
+        self.store = store
+
+    def rewrite_BufferLoad(self, node: BufferLoad) -> PrimExpr:
+        indices = self(node.indices)
+        if node.buffer is not self.store.buffer:
+            return node if indices is node.indices else BufferLoad(node.buffer, indices)
+        pairs = zip(self.store.indices, indices, strict=True)
+        return substitute(self.store.value, {v: i for v, i in pairs if isinstance(v, Var)})
+
+    def rewrite_BufferRegion(self, node: BufferRegion) -> BufferRegion:
+        return node
+
+    def rewrite_Block(self, node: Block) -> Block:
+        body, init = self(node.body), self(node.init)
+        if body is node.body and init is node.init:
+            return node
+        return replace(node, body=body, init=init) if node.name == "root" else rebuilt(node, body, init)
+
+
+def compute_inline(func: PrimFunc, name: str) -> PrimFunc:
+    """Replace every read of what this element-wise block computes by the computation, and drop the block."""
+    step, realize = "compute_inline", find_block(func, name)
+    store = definition(step, realize)
+    check_intermediate(step, func, store.buffer)
+    found = all_accesses(func)
+    check_only_writer(step, found, realize, store.buffer)
+    check_inputs_final(step, found, realize)
+    _check_readers(step, found, realize, store.buffer)
+    func = replace_stmts(func, {block_nest(func, name): None})
+    inlined = _InlineLoads(store)(func.body)
+    return with_allocs(replace(func, body=inlined), drop=(store.buffer,))
+
+
+def _check_readers(step: str, found: list[Access], realize: BlockRealize, buffer: Buffer) -> None:
+    mine, others = split_by_block(found, realize)
+    readers = [a for a in others if a.buffer is buffer]
+    if not readers:
+        raise ScheduleError(f"{step}: nothing reads what block {realize.block.name!r} computes")
+    for reader in readers:
+        if reader.place < mine[0].place:
+            raise ScheduleError(f"{step}: {reader.block_name!r} reads {buffer.name!r} before it is written")
+        if any(not is_one(r.extent) for r in reader.box):
+            raise ScheduleError(f"{step}: an instruction in {reader.block_name!r} reads {buffer.name!r} from memory")

@@ -1,0 +1,167 @@
+"""What must hold before a step: raises ScheduleError with the block, the loop and the dependence in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.expr import Var, const
+from ...ir.visitor import substitute, uses
+from ..nodes import PARALLEL, SERIAL, UNROLLED, VECTORIZED, BlockRealize, Buffer, For, PrimFunc, Stmt
+from .access import Access, accesses_in, is_commutative_update
+from .affine import Equation, equal_variables, is_one, mentions
+from .dependence import Conflict, common_loops, conflicts, is_private, own_conflicts
+from .tree import ScheduleError, analyzer_at, is_output, loop_path
+
+STEP_OF_KIND = {PARALLEL: "parallel", VECTORIZED: "vectorize"}
+
+
+def is_concurrent(loop: For) -> bool:
+    return loop.kind not in (SERIAL, UNROLLED)
+
+
+def check_independent(func: PrimFunc, var: Var, kind: str) -> None:
+    """No iteration of the loop may need what another one does; buffers that each iteration has for itself are fine."""
+    path = loop_path(func, var)
+    loop, step = path[-1], STEP_OF_KIND.get(kind, "bind")
+    assert isinstance(loop, For)
+    if is_one(loop.extent):
+        return
+    private: dict[int, bool] = {}
+    for conflict in own_conflicts(accesses_in(loop), path[:-1]):
+        buffer = conflict.first.buffer
+        if id(var) in conflict.equal:
+            continue
+        if kind != VECTORIZED and id(buffer) not in private:
+            private[id(buffer)] = is_private(func, loop, path[:-1], buffer)
+        if not private.get(id(buffer)):
+            raise _dependent(step, var, conflict)
+
+
+def _dependent(step: str, var: Var, conflict: Conflict) -> ScheduleError:
+    access = conflict.second
+    for realize in access.blocks:
+        for it in realize.block.iter_vars:
+            if it.kind == "R" and uses(access.values[it.var], var):
+                what = f"the reduction {it.var.name!r} of block {realize.block.name!r}"
+                hint = "use rfactor, or choose a spatial loop"
+                return ScheduleError(f"{step}: loop {var.name!r} carries {what}", hint=hint)
+    return ScheduleError(f"{step}: iterations of loop {var.name!r} depend on each other: {conflict} ({conflict.kind})")
+
+
+# -- order of loops -----------------------------------------------------------------------------------------------
+
+
+def check_order(func: PrimFunc, path: Sequence[Stmt], chain: Sequence[For], order: Sequence[For]) -> None:
+    """Whether the loops of a perfect nest may run in another order. ``path`` leads to the outermost of them."""
+    for conflict in own_conflicts(accesses_in(chain[0]), path):
+        free = [lp for lp in chain if id(lp.var) not in conflict.equal]
+        if _same_order(free, order) or _is_free_reduction(conflict, free, path):
+            continue
+        if is_private(func, chain[-1], [*path, *chain[:-1]], conflict.first.buffer):
+            continue
+        names = ", ".join(repr(lp.var.name) for lp in free)
+        raise ScheduleError(f"reorder: the order of {names} matters: {conflict} ({conflict.kind})")
+
+
+def _same_order(loops: Sequence[For], order: Sequence[For]) -> bool:
+    ids = {id(lp.var) for lp in loops}
+    return [id(lp.var) for lp in order if id(lp.var) in ids] == [id(lp.var) for lp in loops]
+
+
+def _is_free_reduction(conflict: Conflict, free: Sequence[For], path: Sequence[Stmt]) -> bool:
+    """Both accesses accumulate in one commutative reduction, whose first iteration is first in any order."""
+    a, b = conflict.first, conflict.second
+    if not (a.blocks and b.blocks and a.blocks[-1] is b.blocks[-1]):
+        return False
+    realize = a.blocks[-1]
+    if not all(x.update or x.is_init for x in (a, b)) or not is_commutative_update(realize.block):
+        return False
+    return realize.block.init is None or _starts_together(a, free, path)
+
+
+def _starts_together(access: Access, loops: Sequence[For], path: Sequence[Stmt]) -> bool:
+    """Whether a reduction's variables are all zero exactly where ``loops`` are, which its result does not depend on."""
+    realize = access.blocks[-1]
+    reduced = [access.values[it.var] for it in realize.block.iter_vars if it.kind == "R"]
+    spatial = [access.values[it.var] for it in realize.block.iter_vars if it.kind == "S"]
+    ids = {id(lp.var) for lp in loops}
+    if mentions((spatial, [r.min for r in access.box]), ids):
+        return False
+    analyzer = analyzer_at((*path, *access.loops))
+    start = {lp.var: const(0, lp.var.dtype) for lp in loops}
+    if any(not analyzer.prove_equal(substitute(v, start), 0) for v in reduced):
+        return False
+    equal = equal_variables([Equation(v, v) for v in reduced], [lp.var for lp in loops], analyzer)
+    return equal is not None and ids <= equal | {id(lp.var) for lp in loops if is_one(lp.extent)}
+
+
+# -- order of blocks ----------------------------------------------------------------------------------------------
+
+
+def all_accesses(func: PrimFunc) -> list[Access]:
+    return accesses_in(func.body)
+
+
+def split_by_block(found: Sequence[Access], realize: BlockRealize) -> tuple[list[Access], list[Access]]:
+    """The accesses inside a block and those outside."""
+    inside = [a for a in found if any(b is realize for b in a.blocks)]
+    return inside, [a for a in found if all(b is not realize for b in a.blocks)]
+
+
+def is_before(a: Access, b: Access, conflict: Conflict) -> bool:
+    """Whether ``a`` always runs before ``b`` where they meet: in the same iteration of shared loops, further up."""
+    shared = {id(lp.var) for lp in a.loops[: common_loops(a, b)]}
+    return shared <= conflict.equal and a.place < b.place
+
+
+def check_inputs_final(step: str, found: Sequence[Access], realize: BlockRealize) -> None:
+    """What the block reads is never written again after the block ran, so the block could as well run later."""
+    mine, others = split_by_block(found, realize)
+    reads = [a for a in mine if not a.is_write]
+    for conflict in conflicts([o for o in others if o.is_write], reads, ()):
+        if not is_before(conflict.first, conflict.second, conflict):
+            block, buffer = conflict.first.block_name, conflict.first.buffer.name
+            raise ScheduleError(
+                f"{step}: {block!r} writes {buffer!r}, which {realize.block.name!r} reads, after or around it"
+            )
+
+
+def check_first_use(step: str, found: Sequence[Access], realize: BlockRealize) -> None:
+    """What other blocks do with what this one writes comes after it; so the block could as well run earlier."""
+    mine, others = split_by_block(found, realize)
+    written = {id(a.buffer) for a in mine if a.is_write}
+    touching = [o for o in others if id(o.buffer) in written]
+    for conflict in conflicts([a for a in mine if a.is_write], touching, ()):
+        if not is_before(conflict.first, conflict.second, conflict):
+            other, buffer = conflict.second, conflict.first.buffer.name
+            does = "writes" if other.is_write else "reads"
+            raise ScheduleError(
+                f"{step}: {other.block_name!r} {does} {buffer!r} before {realize.block.name!r} writes it"
+            )
+
+
+def check_only_writer(step: str, found: Sequence[Access], realize: BlockRealize, buffer: Buffer) -> None:
+    others = [a for a in split_by_block(found, realize)[1] if a.is_write and a.buffer is buffer]
+    if others:
+        names = ", ".join(dict.fromkeys([realize.block.name, *(a.block_name for a in others)]))
+        raise ScheduleError(f"{step}: {buffer.name!r} is written by several blocks: {names}")
+
+
+def check_complete(step: str, found: Sequence[Access], realize: BlockRealize) -> list[Buffer]:
+    """Each run of the whole block gives the same result from what it reads: no memory of its own. Gives its outputs."""
+    block = realize.block
+    mine, _ = split_by_block(found, realize)
+    outputs = list({id(a.buffer): a.buffer for a in mine if a.is_write}.values())
+    if not outputs:
+        raise ScheduleError(f"{step}: block {block.name!r} writes nothing")
+    for buffer in outputs:
+        if block.init is None and any(a.buffer is buffer and not a.is_write for a in mine):
+            raise ScheduleError(f"{step}: block {block.name!r} reads {buffer.name!r}, which it writes")
+    if block.init is None and any(it.kind == "R" for it in block.iter_vars):
+        raise ScheduleError(f"{step}: block {block.name!r} reduces without an initialisation of its own")
+    return outputs
+
+
+def check_intermediate(step: str, func: PrimFunc, buffer: Buffer) -> None:
+    if is_output(func, buffer):
+        raise ScheduleError(f"{step}: {buffer.name!r} is a parameter of the function")

@@ -1,0 +1,120 @@
+"""A reduction's initialisation as a block of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...ir.expr import PrimExpr, Var, logical_and
+from ...ir.visitor import free_vars, substitute, uses
+from ..nodes import Block, BlockRealize, For, IterVar, PrimFunc, Stmt, seq
+from ..regions import infer_regions
+from .access import accesses_in
+from .affine import Equation, conjuncts, equal_variables, is_one, mentions
+from .blocks import with_accumulator_read
+from .dependence import common_loops, conflicts
+from .tree import (
+    ScheduleError,
+    analyzer_at,
+    block_path,
+    find_block,
+    find_loop,
+    loops_above,
+    replace_stmts,
+    true,
+    unique_block_name,
+)
+
+STEP = "decompose_reduction"
+
+
+def decompose_reduction(func: PrimFunc, name: str, var: Var) -> tuple[PrimFunc, str]:
+    """Run a reduction's initialisation as a block of its own just before the loop ``var``; returns its name.
+
+    The updates that remain are the block ``{name}_update``.
+    """
+    path = block_path(func, name)
+    realize, loops = find_block(func, name), loops_above(path)
+    if realize.block.init is None:
+        raise ScheduleError(f"{STEP}: block {name!r} has no initialisation")
+    position = next((i for i, lp in enumerate(loops) if lp.var is var), None)
+    if position is None:
+        raise ScheduleError(f"{STEP}: loop {var.name!r} does not enclose block {name!r}")
+    _check_reduction_inside(realize, loops[:position])
+    _check_runs_once(path, realize, loops[position:])
+    _check_others(realize, loops[position], path)
+    init_name = unique_block_name(func, f"{name}_init")
+    init = _init_nest(realize, loops[position:], init_name)
+    block = replace(realize.block, name=unique_block_name(func, f"{name}_update"), init=None)
+    update = replace(realize, block=with_accumulator_read(block))
+    func = replace_stmts(func, {realize: update})
+    target = find_loop(func, var)
+    return replace_stmts(func, {target: seq(init, target)}), init_name
+
+
+def _check_reduction_inside(realize: BlockRealize, outer: Sequence[For]) -> None:
+    for it, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        for loop in outer:
+            if it.kind == "R" and uses(value, loop.var):
+                raise ScheduleError(
+                    f"{STEP}: reduction loop {loop.var.name!r} lies outside; choose it or a loop above it"
+                )
+
+
+def _check_runs_once(path: Sequence[Stmt], realize: BlockRealize, inner: Sequence[For]) -> None:
+    """Each update runs once after the one initialisation: a loop that repeats the reduction stays outside."""
+    varying = [lp.var for lp in inner if not is_one(lp.extent)]
+    equations = [Equation(v, v) for v in realize.iter_values]
+    equal = equal_variables(equations, varying, analyzer_at(tuple(path[:-1]))) or set()
+    for v in varying:
+        if id(v) not in equal:
+            name = realize.block.name
+            raise ScheduleError(f"{STEP}: loop {v.name!r} repeats the reduction {name!r}; choose a loop inside it")
+
+
+def _check_others(realize: BlockRealize, loop: For, path: Sequence[Stmt]) -> None:
+    """Others inside the loop use the result after it is there, in the same iteration."""
+    found = accesses_in(loop)
+    outer = path[: next(i for i, s in enumerate(path) if s is loop)]
+    mine = [a for a in found if a.is_init and a.blocks[-1] is realize]
+    others = [a for a in found if all(b is not realize for b in a.blocks)]
+    for conflict in conflicts(mine, others, outer):
+        first, second = conflict.first, conflict.second
+        shared = {id(lp.var) for lp in first.loops[: common_loops(first, second)]}
+        if not (shared <= conflict.equal and first.place < second.place):
+            does = "writes" if second.is_write else "reads"
+            raise ScheduleError(
+                f"{STEP}: inside loop {loop.var.name!r}, {second.block_name!r} {does} {first.buffer.name!r} "
+                f"before block {realize.block.name!r} initialises it"
+            )
+
+
+def _init_nest(realize: BlockRealize, loops: Sequence[For], name: str) -> Stmt:
+    block = realize.block
+    assert block.init is not None
+    spatial = [(it, v) for it, v in zip(block.iter_vars, realize.iter_values, strict=True) if it.kind == "S"]
+    kept = [lp for lp in loops if any(uses(v, lp.var) for _, v in spatial)]
+    dropped = {id(lp.var) for lp in loops} - {id(lp.var) for lp in kept}
+    renamed = {lp.var: Var(f"{lp.var.name}_init", lp.var.dtype) for lp in kept}
+    fresh = {it.var: Var(it.var.name, it.var.dtype) for it, _ in spatial}
+    iters = tuple(IterVar(fresh[it.var], it.extent, "S") for it, _ in spatial)
+    body = substitute(block.init, fresh)
+    _, writes = infer_regions(body, iters)
+    values = tuple(substitute(v, renamed) for _, v in spatial)
+    predicate = substitute(_spatial_guards(realize, dropped), renamed)
+    stmt: Stmt = BlockRealize(values, predicate, Block(name, iters, (), writes, body))
+    for lp in reversed(kept):
+        stmt = For(renamed[lp.var], substitute(lp.extent, renamed), stmt, lp.kind, lp.thread, lp.annotations)
+    return stmt
+
+
+def _spatial_guards(realize: BlockRealize, dropped: set[int]) -> PrimExpr:
+    """What of the predicate concerns the initialisation: guards on reduction loops alone only bound the reduction."""
+    guards = conjuncts(realize.predicate)
+    spatial = [v for it, v in zip(realize.block.iter_vars, realize.iter_values, strict=True) if it.kind == "S"]
+    loops = {id(v) for v in free_vars(spatial)}
+    for guard in guards:
+        if mentions(guard, dropped) and mentions(guard, loops):
+            name = realize.block.name
+            raise ScheduleError(f"{STEP}: a guard of block {name!r} ties spatial loops to reduction loops")
+    return logical_and(true(), *(g for g in guards if not mentions(g, dropped)))

@@ -1,0 +1,162 @@
+"""Moving a consumer to where its input is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.expr import PrimExpr, Var
+from ...ir.simplify import Analyzer
+from ...ir.visitor import uses
+from ..nodes import Buffer, IterVar, PrimFunc, seq
+from .access import Access, accesses_in
+from .affine import Interval
+from .dependence import bind_loops, conflicts, exact_box, own_conflicts, run_space
+from .legality import check_complete, check_first_use, split_by_block
+from .move import Domain, Move
+from .tree import loop_path
+
+
+def reverse_compute_at(func: PrimFunc, name: str, var: Var) -> PrimFunc:
+    """Move a consumer block under a loop, at its end: it then handles what one iteration of the loop has produced."""
+    move = Move.of("reverse_compute_at", func, name, var)
+    outputs = check_complete(move.step, move.found, move.realize)
+    check_first_use(move.step, move.found, move.realize)
+    analyzer = move.analyzer()
+    old = _old_domain(move, analyzer)
+    domain = _ready_domain(move, outputs, old, analyzer)
+    return move.place(seq(move.loop.body, move.new_nest(domain, old, analyzer)))
+
+
+def _old_domain(move: Move, analyzer: Analyzer) -> Domain:
+    """What the block's variables covered before; refused when the block left out part of that box."""
+    boxes = run_space(move.realize, move.own, analyzer)
+    if boxes is None:
+        raise move.error(f"block {move.name!r} does not run once over a box of its iteration space")
+    pairs = zip(move.realize.block.iter_vars, boxes, strict=True)
+    return {it.var: move.clipped(b, it, analyzer) for it, b in pairs}
+
+
+def _ready_domain(move: Move, outputs: Sequence[Buffer], old: Domain, analyzer: Analyzer) -> Domain:
+    """The runs of the block whose inputs one iteration of the loop finishes."""
+    domain: Domain = {}
+    written = {id(b) for b in outputs}
+    mine, _ = split_by_block(move.found, move.realize)
+    for buffer in {id(a.buffer): a.buffer for a in mine if id(a.buffer) not in written}.values():
+        box = _finished_box(move, buffer, analyzer)
+        if box is not None:
+            _constrain(move, buffer, box, domain, old, analyzer)
+    if not domain:
+        raise move.error(f"loop {move.loop.var.name!r} produces nothing that block {move.name!r} reads")
+    return {**old, **domain}
+
+
+# -- what is finished ---------------------------------------------------------------------------------------------
+
+
+def _finished_box(move: Move, buffer: Buffer, analyzer: Analyzer) -> list[Interval] | None:
+    """The box of an input that one iteration of the loop finishes; None when it is finished before the loop."""
+    mine, others = split_by_block(move.found, move.realize)
+    writes = [o for o in others if o.is_write and o.buffer is buffer]
+    inside = [a for a in move.target_accesses() if a.is_write and a.buffer is buffer]
+    if not inside:
+        _check_finished_before(move, writes, [a for a in mine if a.buffer is buffer])
+        return None
+    outside = [w for w in writes if all(lp.var is not move.loop.var for lp in w.loops)]
+    if outside:
+        names = ", ".join(dict.fromkeys(repr(w.block_name) for w in outside))
+        raise move.error(f"{names} outside loop {move.loop.var.name!r} also writes {buffer.name!r}")
+    _check_final(move, buffer)
+    if move.shared:
+        _check_no_gaps(move, writes, analyzer)
+    bind_loops(analyzer, *inside)
+    boxes = [exact_box(w, w.loops, analyzer) for w in inside]
+    for box in boxes:
+        if box is not None and all(other is not None and _contains(box, other, analyzer) for other in boxes):
+            return box
+    raise move.error(f"what loop {move.loop.var.name!r} writes to {buffer.name!r} is not known to be a box")
+
+
+def _contains(box: Sequence[Interval], other: Sequence[Interval], analyzer: Analyzer) -> bool:
+    pairs = zip(box, other, strict=True)
+    return all(analyzer.prove(a[0] <= b[0]) and analyzer.prove(a[1] >= b[1]) for a, b in pairs)
+
+
+def _check_finished_before(move: Move, writes: Sequence[Access], reads: Sequence[Access]) -> None:
+    """All writes of an input come before the statement that holds the loop."""
+    outer = move.chain[0].var
+    start = next((a.place for a in move.found if any(lp.var is outer for lp in a.loops)), ())
+    shared = {id(lp.var) for lp in move.shared}
+    for conflict in conflicts(writes, reads, ()):
+        writer = conflict.first
+        around = {id(lp.var) for lp in writer.loops}
+        if id(outer) in around or not writer.place < start or not (around & shared) <= conflict.equal:
+            buffer = writer.buffer.name
+            message = f"{writer.block_name!r} has not written all of {buffer!r}, which {move.name!r} reads, by then"
+            raise move.error(message)
+
+
+def _check_final(move: Move, buffer: Buffer) -> None:
+    """Elements written in one iteration of the loops down to the target are not written in another one."""
+    path = loop_path(move.func, move.chain[0].var)[:-1]
+    writes = [a for a in accesses_in(move.chain[0]) if a.is_write and a.buffer is buffer]
+    for conflict in own_conflicts(writes, path):
+        for loop in move.chain:
+            if id(loop.var) not in conflict.equal:
+                raise move.error(
+                    f"one iteration of loop {loop.var.name!r} does not finish {buffer.name!r}: "
+                    f"{conflict.second.block_name!r} writes the same elements in several"
+                )
+
+
+def _check_no_gaps(move: Move, writes: Sequence[Access], analyzer: Analyzer) -> None:
+    """Under shared loops, what the nest writes in one of their iterations is a box."""
+    for write in writes:
+        below = next(i for i, lp in enumerate(write.loops) if lp.var is move.chain[0].var)
+        bind_loops(analyzer, write)
+        if exact_box(write, write.loops[below:], analyzer) is None:
+            raise move.error(f"what {write.block_name!r} writes to {write.buffer.name!r} is not known to be a box")
+
+
+# -- what that lets the block do ----------------------------------------------------------------------------------
+
+
+def _constrain(
+    move: Move, buffer: Buffer, box: Sequence[Interval], domain: Domain, old: Domain, analyzer: Analyzer
+) -> None:
+    """Limit the block's variables to those that read elements of ``buffer`` in ``box``."""
+    for access in (a for a in move.block_accesses() if a.buffer is buffer):
+        for r, available, size in zip(access.box, box, buffer.shape, strict=True):
+            it = move.iter_var(r.min)
+            if it is not None and it.kind == "S":
+                domain[it.var] = _agreed(move, it, available, domain.get(it.var), old[it.var], analyzer)
+            elif not _always_inside(move, r.min, available, size, analyzer):
+                raise move.error(
+                    f"{move.name!r} reads more of {buffer.name!r} than one iteration of loop "
+                    f"{move.loop.var.name!r} finishes"
+                )
+
+
+def _agreed(
+    move: Move, it: IterVar, available: Interval, known: Interval | None, old: Interval, analyzer: Analyzer
+) -> Interval:
+    if known is not None:
+        same = analyzer.prove_equal(known[0], available[0]) and analyzer.prove_equal(known[1], available[1])
+        if not same:
+            raise move.error(f"the inputs of {move.name!r} are not finished in step along {it.var.name!r}")
+        return known
+    if move.shared:
+        around = move.over_chain(available, analyzer)
+        if around is None or not (analyzer.prove(around[0] <= old[0]) and analyzer.prove(around[1] >= old[1])):
+            names = ", ".join(repr(lp.var.name) for lp in move.shared)
+            raise move.error(f"{move.name!r} reads what other iterations of {names} have written")
+    return available
+
+
+def _always_inside(move: Move, index: PrimExpr, available: Interval, size: PrimExpr, analyzer: Analyzer) -> bool:
+    if analyzer.prove(available[0] <= 0) and analyzer.prove(available[1] >= size - 1):
+        return True
+    inner: list[Var] = [it.var for it in move.realize.block.iter_vars]
+    inner += [lp.var for a in move.block_accesses() for lp in a.loops]
+    if any(uses(index, v) for v in inner):
+        return False
+    return analyzer.prove(available[0] <= index) and analyzer.prove(index <= available[1])

@@ -1,0 +1,61 @@
+"""Random choices of a schedule: recorded when they are made, repeated when a trace is replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from random import Random
+
+from ...ir.expr import IntImm
+from ..nodes import For
+from .tree import ScheduleError
+
+
+class Choice(int):
+    """A number that was sampled. It counts as a plain int; the trace knows it by identity."""
+
+
+@lru_cache(maxsize=1024)
+def perfect_tilings(extent: int, parts: int, max_innermost: int) -> tuple[tuple[int, ...], ...]:
+    """All ways to write ``extent`` as a product of ``parts`` factors, the last of them at most ``max_innermost``."""
+    if parts == 1:
+        return ((extent,),) if extent <= max_innermost else ()
+    divisors = [d for d in range(1, extent + 1) if extent % d == 0]
+    return tuple((d, *rest) for d in divisors for rest in perfect_tilings(extent // d, parts - 1, max_innermost))
+
+
+def choose_tiling(
+    random: Random, loop: For, parts: int, max_innermost: int, decision: Sequence[int] | None
+) -> list[Choice]:
+    """Factors whose product is the loop's extent. Raises ScheduleError for a decision of another kind."""
+    name = loop.var.name
+    if not isinstance(loop.extent, IntImm):
+        raise ScheduleError(f"sample_perfect_tile: the extent of {name!r} is not a constant")
+    if parts < 1:
+        raise ScheduleError(f"sample_perfect_tile: got n = {parts}; expected 1 or more")
+    extent = loop.extent.value
+    if decision is None:
+        tilings = perfect_tilings(extent, parts, max_innermost)
+        if not tilings:
+            raise ScheduleError(f"sample_perfect_tile: no {parts} factors of {extent} end in {max_innermost} or less")
+        decision = random.choice(tilings)
+    if len(decision) != parts or prod(decision) != extent or any(d < 1 for d in decision):
+        raise ScheduleError(f"sample_perfect_tile: got {list(decision)}; expected {parts} factors of {extent}")
+    return [Choice(d) for d in decision]
+
+
+def choose_category(
+    random: Random, candidates: Sequence[int], probs: Sequence[float], decision: int | None
+) -> tuple[Choice, int]:
+    """A candidate and its position. Raises ScheduleError for probabilities or a decision that do not fit."""
+    if not candidates or len(candidates) != len(probs) or any(p < 0 for p in probs) or not sum(probs) > 0:
+        raise ScheduleError(
+            f"sample_categorical: got {len(candidates)} candidates and probabilities {list(probs)}; "
+            "expected as many, none negative, not all zero"
+        )
+    if decision is None:
+        (decision,) = random.choices(range(len(candidates)), probs)
+    if not 0 <= decision < len(candidates):
+        raise ScheduleError(f"sample_categorical: got decision {decision}; there are {len(candidates)} candidates")
+    return Choice(candidates[decision]), decision
