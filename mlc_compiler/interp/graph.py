@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import dtype as dt
-from ..ir.expr import PrimExpr
+from ..ir.expr import PrimExpr, as_expr
 from ..ir.module import GlobalVar, IRModule
 from ..relax.nodes import (
     Binding,
@@ -66,12 +66,12 @@ class _Frame:
         self.sizes: dict[int, Any] = {}
 
     def call(self, func: Function, args: tuple[Any, ...]) -> Any:
-        self.workspace = np.full(int(func.attrs.get("workspace_bytes", 0)), 0xFF, np.uint8)
         if len(args) != len(func.params):
             raise InterpreterError(f"{self.name}: got {len(args)} arguments; expected {len(func.params)}")
         for param, arg in zip(func.params, args):
             self.match(param.struct_info, arg, f"{self.name}: argument {param.name!r}")
             self.values[id(param)] = arg
+        self.workspace = np.full(self.size(as_expr(func.attrs.get("workspace_bytes", 0))), 0xFF, np.uint8)
         for binding in func.bindings:
             self.bind(binding)
         return self.value(func.ret)
@@ -164,7 +164,7 @@ class _Frame:
     def _workspace_tensor(self, call: Call) -> np.ndarray:
         """A tensor at its place in the workspace, where it may overlap others that are no longer needed."""
         (shape,), dtype = (self.value(a) for a in call.args), dt.to_numpy(call.attrs["dtype"])
-        begin = int(call.attrs["offset"])
+        begin = self.size(as_expr(call.attrs["offset"]))
         end = begin + math.prod(shape) * dtype.itemsize
         if end > len(self.workspace):
             raise InterpreterError(f"bytes {begin} to {end} are outside the workspace of {len(self.workspace)}")

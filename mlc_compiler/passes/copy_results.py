@@ -22,7 +22,7 @@ from .legalize import VIEW_OPERATORS
 class CopyResults(Pass):
     """Copy the results that are parameters, constants, or the same tensor as another result.
 
-    A parameter that the function has written in place is no result of its own: the caller has it.
+    A tensor parameter that the function has written in place is no result of its own: the caller has it.
     """
 
     name = "copy-results"
@@ -94,6 +94,7 @@ def _new(info: rx.StructInfo | None, owned: bool) -> Place:
 def _copied(func: rx.Function, builder: BlockBuilder) -> rx.Function:
     places = Places()
     places.read(func)
+    parameters = {id(places.where[id(p)]) for p in func.params}
     bindings: list[rx.Binding] = []
     seen: set[int] = set()
 
@@ -101,8 +102,9 @@ def _copied(func: rx.Function, builder: BlockBuilder) -> rx.Function:
         if isinstance(place, list):
             return make_tuple([result(get_item(value, i), p) for i, p in enumerate(place)])
         is_own = place.owned and id(place) not in seen
+        has_caller = place.written and id(place) in parameters
         seen.add(id(place))
-        if is_own or (place.written and not place.owned) or not isinstance(value.struct_info, rx.TensorStructInfo):
+        if is_own or has_caller or not isinstance(value.struct_info, rx.TensorStructInfo):
             return value
         bindings.extend(_copy(value, len(bindings), builder))
         return bindings[-1].var

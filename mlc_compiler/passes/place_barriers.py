@@ -8,25 +8,25 @@ from dataclasses import dataclass, replace
 from ..ir.expr import as_expr
 from ..ir.module import GlobalVar, IRModule
 from ..ir.simplify import key
-from ..relax.nodes import Binding, BindingBlock, Call, Expr, ExternFunc, Function, Op, Var
+from ..relax.nodes import Binding, BindingBlock, Call, Expr, ExternFunc, Function, Op, TupleGetItem, Var
 from ..tir.intrinsics import written_buffers
 from ..tir.nodes import PrimFunc
 from .base import Pass
 
+Region = tuple[Hashable, int, int]  # what is told apart as a whole, and bytes of it
+
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes that a call touches: a whole parameter or a range of the workspace."""
+    """Memory that a call touches: a whole parameter or a range of the workspace."""
 
-    base: object
-    begin: int
-    end: int
+    region: Region
     writes: bool
 
     def conflicts(self, other: Access) -> bool:
-        if not (self.writes or other.writes) or self.base is not other.base:
-            return False
-        return self.begin < other.end and other.begin < self.end
+        (base, begin, end), (other_base, other_begin, other_end) = self.region, other.region
+        overlap = base == other_base and begin < other_end and other_begin < end
+        return overlap and (self.writes or other.writes)
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,16 @@ def _written(func: PrimFunc) -> list[bool]:
 
 
 def _place(func: Function, written: dict[str, list[bool]]) -> Function:
-    workspace = _Workspace()
+    regions: dict[int, Region] = {}
     pending: list[Access] = []
     result: list[Binding] = []
     for binding in func.bindings:
         call = binding.value
-        if isinstance(call, Call) and isinstance(call.target, Op) and call.target.name == "builtin.alloc_tensor":
-            workspace.add(binding.var, call)
+        if isinstance(call, Call) and isinstance(call.target, Op):
+            regions |= _named_region(binding.var, call, regions)
         if isinstance(call, Call) and isinstance(call.target, GlobalVar | ExternFunc):
             is_packed = isinstance(call.target, ExternFunc)
-            accesses = [] if is_packed else _accesses(call, written[call.target.name], workspace.ranges)
+            accesses = [] if is_packed else _accesses(call, written[call.target.name], regions)
             if is_packed or any(a.conflicts(p) for a in accesses for p in pending):
                 if pending:
                     result.append(Binding(Var("_", None), Call(Op("builtin.barrier"), ())))
@@ -69,31 +69,24 @@ def _place(func: Function, written: dict[str, list[bool]]) -> Function:
     return replace(func, blocks=(BindingBlock(tuple(result)),))
 
 
-class _Workspace:
-    """The ranges of the workspace that allocations name. Two symbolic offsets are one block or two that do not meet."""
-
-    def __init__(self) -> None:
-        self.ranges: dict[int, tuple[object, int, int]] = {}
-        self.static = object()
-        self.blocks: dict[Hashable, object] = {}
-
-    def add(self, var: Var, call: Call) -> None:
-        begin, size = call.attrs["offset"], call.attrs["nbytes"]
-        if isinstance(size, int):
-            self.ranges[id(var)] = (self.static, begin, begin + size)
-        else:
-            self.ranges[id(var)] = (self.blocks.setdefault(key(as_expr(begin)), object()), 0, 1)
+def _named_region(var: Var, call: Call, regions: dict[int, Region]) -> dict[int, Region]:
+    """What a variable of the plan stands for: a range of the workspace, or the same as what it is a view of."""
+    if call.target.name == "reshape":
+        return {id(var): _region(call.args[0], regions)}
+    if call.target.name != "builtin.alloc_tensor":
+        return {}
+    begin, size = call.attrs["offset"], call.attrs["nbytes"]
+    if isinstance(size, int):
+        return {id(var): ("bounded", begin, begin + size)}
+    return {id(var): (("block", key(as_expr(begin))), 0, 1)}  # two symbolic offsets: one block or two that do not meet
 
 
-def _accesses(call: Call, written: list[bool], ranges: dict[int, tuple[object, int, int]]) -> list[Access]:
-    result = []
-    for arg, writes in zip(call.args, written, strict=False):
-        if isinstance(arg, Expr):
-            base, begin, end = ranges.get(id(arg), (_identity(arg), 0, 1))
-            result.append(Access(base, begin, end, writes))
-    return result
+def _accesses(call: Call, written: list[bool], regions: dict[int, Region]) -> list[Access]:
+    pairs = zip(call.args, written, strict=False)
+    return [Access(_region(arg, regions), writes) for arg, writes in pairs if isinstance(arg, Expr)]
 
 
-def _identity(arg: Expr) -> object:
-    """Parameters and constants are told apart as objects; fields of one packed parameter are never written."""
-    return arg
+def _region(arg: Expr, regions: dict[int, Region]) -> Region:
+    if isinstance(arg, TupleGetItem):
+        return ("field", id(arg.tuple_value), arg.index), 0, 1
+    return regions.get(id(arg), (("parameter", id(arg)), 0, 1))

@@ -154,11 +154,17 @@ class _Planner:
         indices = inplace or [-1] * len(infos)
         results = [inputs[i] if i >= 0 else self._fresh(info) for i, info in zip(indices, infos, strict=True)]
         fresh = [r for r, i in zip(results, indices, strict=True) if i < 0]
-        self.written |= {id(_base(inputs[i]).expr) for i in indices if i >= 0}
-        scratch = self._scratch(func, [*inputs, *fresh])
+        self._write(call.args[0].name, [inputs[i] for i in indices if i >= 0])
+        scratch = self._scratch(call, func, [*inputs, *fresh])
         buffers = [*inputs, *fresh, *scratch]
         self._step(call.args[0], [*buffers, *self._integers(call, func, buffers)])
         return results if isinstance(call.out_info, TupleStructInfo) else results[0]
+
+    def _write(self, callee: str, inplace: Sequence[Storage]) -> None:
+        for storage in map(_base, inplace):
+            if storage.kind == "const":
+                raise PlanError(f"{self.name}: {callee} writes a constant in place", hint="let it write a copy")
+            self.written.add(id(storage.expr))
 
     def _packed(self, call: Call) -> Any:
         """A call of a registered function: thread 0 passes inputs, results and scalars to it."""
@@ -179,24 +185,20 @@ class _Planner:
         self.storages.append(storage)
         return storage
 
-    def _scratch(self, func: PrimFunc, args: Sequence[Any]) -> list[Storage]:
+    def _scratch(self, call: Call, func: PrimFunc, args: Sequence[Any]) -> list[Storage]:
         """Storage for the scratch parameters of a tensor function, in the caller's sizes."""
-        count = int(func.attrs.get("num_scratch", 0))
-        if not count:
-            return []
-        buffers = func.buffers
-        sizes = match_sizes(buffers, [a.info.shape for a in args])
+        sizes = match_sizes(func.buffers, [a.info.shape for a in args]) | _scalars(call, func)
         result = []
-        for buffer in buffers[len(args) :]:
+        for buffer in func.buffers[len(args) :]:
             shape = tuple(Analyzer().simplify(substitute(s, sizes)) for s in buffer.shape)
             result.append(self._fresh(TensorStructInfo(shape, buffer.dtype)))
         return result
 
     def _integers(self, call: Call, func: PrimFunc, buffers: Sequence[Storage]) -> list[PrimExpr]:
         """Values for the scalar parameters and the symbolic sizes of a tensor function."""
-        given = list(call.args[2].values) if len(call.args) > 2 and isinstance(call.args[2], ShapeExpr) else []
-        sizes = match_sizes(func.buffers, [b.info.shape or () for b in buffers])
-        sizes |= dict(zip((p for p in func.params if isinstance(p, SizeVar)), given))
+        scalars = _scalars(call, func)
+        given = list(scalars.values())
+        sizes = match_sizes(func.buffers, [b.info.shape or () for b in buffers]) | scalars
         for var in size_parameters(func):
             if var not in sizes:
                 raise PlanError(f"{self.name}: no argument of {call.args[0].name!r} tells its size {var.name!r}")
@@ -294,6 +296,12 @@ class _View(Storage):
     def __init__(self, base: Storage, info: TensorStructInfo):
         super().__init__("view", info)
         self.base = base
+
+
+def _scalars(call: Call, func: PrimFunc) -> dict[SizeVar, PrimExpr]:
+    """What a call gives for the scalar parameters of a tensor function."""
+    given = call.args[2].values if len(call.args) > 2 and isinstance(call.args[2], ShapeExpr) else ()
+    return dict(zip((p for p in func.params if isinstance(p, SizeVar)), given, strict=False))
 
 
 def _elements(info: TensorStructInfo) -> PrimExpr:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir import dtype as dt
-from ..ir.expr import IntImm, PrimExpr, Var, const
-from ..ir.simplify import key, simplify
-from ..ir.visitor import free_vars, substitute
+from ..ir.expr import IntImm, PrimExpr, const
+from ..ir.simplify import Analyzer, key, simplify
+from ..ir.visitor import free_vars
 from ..relax.nodes import Expr, TensorStructInfo
 
 ALIGNMENT = 64
@@ -48,15 +48,18 @@ def lay_out(storages: Iterable[Storage], bounds: Mapping[str, int]) -> int | Pri
 
 def _nbytes(info: TensorStructInfo, bounds: Mapping[str, int]) -> PrimExpr:
     """Bytes, rounded up to whole cache lines; sizes that have an upper bound count with it."""
-    sizes = [substitute(size, _known(size, bounds)) for size in info.shape or ()]
+    sizes = [_most(size, bounds) for size in info.shape or ()]
     count: PrimExpr = const(dt.nbytes(info.dtype), "int64")
     for size in sorted(sizes, key=_rank):
         count = count * size
     return (count + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
 
 
-def _known(size: PrimExpr, bounds: Mapping[str, int]) -> dict[Var, PrimExpr]:
-    return {v: const(bounds[v.name], v.dtype) for v in free_vars(size) if v.name in bounds}
+def _most(size: PrimExpr, bounds: Mapping[str, int]) -> PrimExpr:
+    """The most that a size can be; the size itself where that is not known."""
+    analyzer = Analyzer({v: bounds[v.name] + 1 for v in free_vars(size) if v.name in bounds})
+    _, high = analyzer.bounds(analyzer.linear(size))
+    return size if high is None else const(high, size.dtype)
 
 
 def _rank(size: PrimExpr) -> tuple[str, ...]:

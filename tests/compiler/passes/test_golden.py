@@ -18,6 +18,8 @@ from mlc_compiler.passes.fuse_ops import FuseOps
 from mlc_compiler.passes.fuse_tensor_functions import FuseTensorFunctions
 from mlc_compiler.passes.lift_allocs import LiftAllocs
 from mlc_compiler.passes.lower_blocks import LowerBlocks
+from mlc_compiler.passes.place_barriers import PlaceBarriers
+from mlc_compiler.passes.plan_memory import PlanMemory
 from mlc_compiler.script import parse, script
 
 HERE = Path(__file__).parent
@@ -31,6 +33,8 @@ PASSES: dict[str, Pass] = {
     "fuse_tensor_functions": FuseTensorFunctions(),
     "lift_allocs": LiftAllocs(),
     "lower_blocks": LowerBlocks(),
+    "place_barriers": PlaceBarriers(),
+    "plan_memory": PlanMemory(),
 }
 CASES = sorted(HERE.glob("*/*.py"))
 
