@@ -45,9 +45,10 @@ class Emitter:
         """The value of an expression."""
         raise CodegenError(f"no code for {e!r}")
 
-    def define(self, var: Var, value: ll.Value) -> None:
-        """``var`` stands for ``value`` from here on."""
-        self.env[id(var)] = value
+    def define(self, var: Var, expr: PrimExpr) -> None:
+        """``var`` stands for the value of ``expr`` from here on."""
+        self.env[id(var)] = value = self(expr)
+        self.analyzer.let(var, expr)
         if v.lanes_of(value) > 1:
             self.vector_vars.add(id(var))
 

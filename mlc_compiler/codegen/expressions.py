@@ -62,7 +62,7 @@ class ExprEmitter(MemoryEmitter):
     def emit_Let(self, e: Let) -> ll.Value:
         body: PrimExpr = e
         while isinstance(body, Let):
-            self.define(body.var, self(body.value))
+            self.define(body.var, body.value)
             body = body.body
         return self(body)
 

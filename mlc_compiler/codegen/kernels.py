@@ -109,7 +109,7 @@ class KernelEmitter:
             self._allocate(stmt)
             self.team(stmt.body)
         elif isinstance(stmt, LetStmt):
-            self.expr.define(stmt.var, self.expr(stmt.value))
+            self.expr.define(stmt.var, stmt.value)
             self.team(stmt.body)
         elif isinstance(stmt, IfThenElse) and stmt.else_case is None:
             with self.b.if_then(self.expr(stmt.condition)):
@@ -146,7 +146,7 @@ class KernelEmitter:
             self.emit(child)
 
     def emit_LetStmt(self, stmt: LetStmt) -> None:
-        self.expr.define(stmt.var, self.expr(stmt.value))
+        self.expr.define(stmt.var, stmt.value)
         self.emit(stmt.body)
 
     def emit_Allocate(self, stmt: Allocate) -> None:

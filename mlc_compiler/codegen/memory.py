@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir as ll
 
 from ..ir import dtype as dt
-from ..ir.expr import PrimExpr, const
+from ..ir.expr import Cast, PrimExpr, const
 from ..ir.simplify import Linear
 from ..ir.visitor import substitute, walk
 from ..tir.calling import flat_index
@@ -31,7 +31,7 @@ class MemoryEmitter(Emitter):
         form = self.analyzer.linear(flat)
         step, others = 0, dict(form.terms)
         for k, (atom, coefficient) in form.terms.items():
-            if atom is self.lanes.var:
+            if atom is self.lanes.var or (isinstance(atom, Cast) and atom.value is self.lanes.var):
                 step = coefficient
                 del others[k]
             elif any(n is self.lanes.var or id(n) in self.vector_vars for n in walk(atom)):

@@ -7,7 +7,6 @@ loop variable may be used by two loops), ``is_closed`` marks functions, which sh
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Hashable, Mapping
 from dataclasses import is_dataclass
 from typing import Any
@@ -57,7 +56,8 @@ class _Matcher:
         if isinstance(a, Mapping):
             return self._mappings(a, b, path)
         if not is_dataclass(a):
-            return bool(a == b) or self.fail(path, f"{a!r} is not {b!r}")
+            same = repr(a) == repr(b) if isinstance(a, float) else bool(a == b)
+            return same or self.fail(path, f"{a!r} is not {b!r}")
         return self._nodes(a, b, path)
 
     def _sequences(self, a: Any, b: Any, path: str) -> bool:
@@ -72,7 +72,7 @@ class _Matcher:
 
     def _nodes(self, a: Any, b: Any, path: str) -> bool:
         if isinstance(a, FloatImm):
-            same = a.dtype == b.dtype and (a.value == b.value or (math.isnan(a.value) and math.isnan(b.value)))
+            same = a.dtype == b.dtype and repr(a.value) == repr(b.value)  # zeros have signs, NaN is itself
             return same or self.fail(path, f"{a} is not {b}")
         by_identity = getattr(type(a), "binds_by_identity", False) or isinstance(a, Var)
         if by_identity:
@@ -119,7 +119,7 @@ class _Key:
         if isinstance(node, str | type(None)):
             self.tokens.append(node)
         elif isinstance(node, bool | int | float):
-            self.tokens += [type(node), "nan" if node != node else node]
+            self.tokens += [type(node), repr(node)]
         elif isinstance(node, tuple | list):
             self.tokens += (type(node), len(node))
             for item in node:

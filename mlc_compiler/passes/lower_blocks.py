@@ -19,6 +19,7 @@ from ..tir.nodes import (
     BufferStore,
     For,
     IfThenElse,
+    LetStmt,
     PrimFunc,
     SeqStmt,
     Stmt,
@@ -166,6 +167,11 @@ class Simplify(Rewriter):
         for it in node.iter_vars:
             self.analyzer.bind(it.var, it.extent)
         return self.rewrite_children(node)
+
+    def rewrite_LetStmt(self, node: LetStmt) -> Stmt:
+        value = self(node.value)
+        self.analyzer.let(node.var, value)
+        return replace(node, value=value, body=self(node.body))
 
     def rewrite_IfThenElse(self, node: IfThenElse) -> Stmt:
         condition = self(node.condition)

@@ -161,6 +161,8 @@ class _WrittenFirst:
             return self._loop(stmt, known)
         if isinstance(stmt, IfThenElse):
             return self._branch(stmt, known)
+        if isinstance(stmt, LetStmt):
+            self.analyzer.let(stmt.var, stmt.value)
         for child in _statements(stmt):
             new += self.visit(child, [*known, *new])
         if isinstance(stmt, LetStmt):

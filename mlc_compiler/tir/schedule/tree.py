@@ -232,6 +232,8 @@ def analyzer_at(path: tuple[Stmt, ...]) -> Analyzer:
         elif isinstance(stmt, BlockRealize):
             for it in stmt.block.iter_vars:
                 analyzer.bind(it.var, it.extent)
+        elif isinstance(stmt, LetStmt):
+            analyzer.let(stmt.var, stmt.value)
     return analyzer
 
 

@@ -1,0 +1,68 @@
+"""Known ranges of integers: pairs of inclusive bounds, None where there is none."""
+
+from __future__ import annotations
+
+from . import dtype as dt
+
+Interval = tuple[int | None, int | None]
+
+UNKNOWN: Interval = (None, None)
+
+
+def of_dtype(dtype: str) -> Interval:
+    """All values of a dtype; 64-bit integers count as unknown."""
+    if dtype == "bool":
+        return 0, 1
+    if not dt.is_int(dtype) or dt.bits(dtype) > 32:
+        return UNKNOWN if not dt.is_int(dtype) or dt.is_signed(dtype) else (0, None)
+    width = dt.bits(dtype)
+    return (-(1 << (width - 1)), (1 << (width - 1)) - 1) if dt.is_signed(dtype) else (0, (1 << width) - 1)
+
+
+def add(a: Interval, b: Interval) -> Interval:
+    low = None if a[0] is None or b[0] is None else a[0] + b[0]
+    high = None if a[1] is None or b[1] is None else a[1] + b[1]
+    return low, high
+
+
+def scale(a: Interval, factor: int) -> Interval:
+    low, high = a if factor >= 0 else (a[1], a[0])
+    return (None if low is None else low * factor), (None if high is None else high * factor)
+
+
+def multiply(a: Interval, b: Interval) -> Interval:
+    if None not in (*a, *b):
+        corners = [x * y for x in a for y in b]  # type: ignore[operator]
+        return min(corners), max(corners)
+    if a[0] is not None and b[0] is not None and a[0] >= 0 and b[0] >= 0:
+        return a[0] * b[0], None if a[1] is None or b[1] is None else a[1] * b[1]
+    return UNKNOWN
+
+
+def least(a: Interval, b: Interval) -> Interval:
+    """The range of ``min(x, y)``."""
+    low = None if a[0] is None or b[0] is None else min(a[0], b[0])
+    known = [x for x in (a[1], b[1]) if x is not None]
+    return low, min(known) if known else None
+
+
+def greatest(a: Interval, b: Interval) -> Interval:
+    """The range of ``max(x, y)``."""
+    low, high = least(scale(a, -1), scale(b, -1))
+    return scale((low, high), -1)
+
+
+def union(a: Interval, b: Interval) -> Interval:
+    low = None if a[0] is None or b[0] is None else min(a[0], b[0])
+    high = None if a[1] is None or b[1] is None else max(a[1], b[1])
+    return low, high
+
+
+def intersection(a: Interval, b: Interval) -> Interval:
+    low = [x for x in (a[0], b[0]) if x is not None]
+    high = [x for x in (a[1], b[1]) if x is not None]
+    return max(low) if low else None, min(high) if high else None
+
+
+def is_finite(a: Interval) -> bool:
+    return a[0] is not None and a[1] is not None

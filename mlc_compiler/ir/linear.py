@@ -1,0 +1,113 @@
+"""Linear forms ``const + sum(coefficient * atom)``: what integer expressions are brought to, so that equal ones meet.
+
+An atom is a variable, a product of such, or an expression that is not linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from math import gcd
+from typing import Any
+
+from . import dtype as dt
+from .expr import BinaryOp, FloatImm, IntImm, PrimExpr, Var
+from .visitor import field_names, walk
+
+Key = tuple[Any, ...]
+
+
+def key(node: Any) -> Key:
+    """A hashable value that is equal for expressions equal in structure (variables and buffers by identity)."""
+    if isinstance(node, IntImm | FloatImm):
+        return (type(node).__name__, node.value, node.dtype)
+    if isinstance(node, tuple):
+        return tuple(key(item) for item in node)
+    if not isinstance(node, PrimExpr):
+        return (node,) if isinstance(node, str) else (id(node),)
+    if isinstance(node, Var):
+        return ("Var", id(node))
+    return (type(node).__name__, *(key(getattr(node, name)) for name in field_names(type(node))))
+
+
+@dataclass
+class Linear:
+    """``const + sum(coefficient * atom)``; coefficients are never zero."""
+
+    const: int = 0
+    terms: dict[Key, tuple[PrimExpr, int]] = field(default_factory=dict)
+
+    def add(self, other: Linear, scale: int = 1) -> Linear:
+        """``self + scale * other``"""
+        result = Linear(self.const + scale * other.const, dict(self.terms))
+        for k, (atom, coefficient) in other.terms.items():
+            total = result.terms[k][1] + scale * coefficient if k in result.terms else scale * coefficient
+            if total:
+                result.terms[k] = (atom, total)
+            else:
+                result.terms.pop(k, None)
+        return result
+
+    def without(self, k: Key) -> Linear:
+        return Linear(self.const, {other: v for other, v in self.terms.items() if other != k})
+
+    def scaled(self, factor: int) -> Linear:
+        return Linear().add(self, factor)
+
+    def reduced(self) -> Linear:
+        """A form that is nonnegative just when this one is: divided by what all coefficients have in common."""
+        common = gcd(*(c for _, c in self.terms.values()))
+        if common <= 1:
+            return self
+        return Linear(self.const // common, {k: (atom, c // common) for k, (atom, c) in self.terms.items()})
+
+    def identity(self) -> Key:
+        """Equal for equal forms."""
+        return self.const, frozenset((k, c) for k, (_, c) in self.terms.items())
+
+    @property
+    def is_zero(self) -> bool:
+        return not self.terms and self.const == 0
+
+
+def of_atom(atom: PrimExpr) -> Linear:
+    """The form of one atom; of a number, that number."""
+    return Linear(atom.value) if isinstance(atom, IntImm) else Linear(0, {key(atom): (atom, 1)})
+
+
+def factors(atom: PrimExpr) -> list[PrimExpr]:
+    """The factors of a product of atoms."""
+    if isinstance(atom, BinaryOp) and atom.op == "*":
+        return factors(atom.a) + factors(atom.b)
+    return [atom]
+
+
+def product(parts: Sequence[PrimExpr]) -> Linear:
+    """The form of a product of atoms, factors in canonical order; of none, the number 1."""
+    if not parts:
+        return Linear(1)
+    return of_atom(reduce(lambda a, b: BinaryOp("*", a, b), sorted(parts, key=order)))
+
+
+def order(expr: PrimExpr) -> tuple[str, str]:
+    """The order of factors: by what is printed, and only where that is the same by identity."""
+    shown = [str([getattr(n, name, "") for name in ("op", "name", "dtype")]) for n in walk(expr)]
+    return "".join(shown), str(key(expr))
+
+
+def remove_factors(parts: Sequence[PrimExpr], wanted: Sequence[PrimExpr]) -> list[PrimExpr] | None:
+    """``parts`` less one of each of ``wanted``; None when one is missing."""
+    left = list(parts)
+    for w in wanted:
+        found = next((i for i, p in enumerate(left) if key(p) == key(w)), None)
+        if found is None:
+            return None
+        del left[found]
+    return left
+
+
+def wrapped(value: int, dtype: str) -> int:
+    """The number of a signed dtype that is equal to ``value`` modulo its range."""
+    half = 1 << (dt.bits(dtype) - 1)
+    return (value + half) % (2 * half) - half

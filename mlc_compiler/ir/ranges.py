@@ -1,0 +1,242 @@
+"""What is known of variables, and the constant bounds of expressions that follow from it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from . import dtype as dt
+from . import intervals as iv
+from .expr import BinaryOp, Cast, ExprLike, IntImm, PrimExpr, Select, Var, as_expr
+from .intervals import UNKNOWN, Interval
+from .linear import Key, Linear, factors
+from .visitor import walk
+
+
+class Ranges(ABC):
+    """Ranges of variables: ``bind`` states ``0 <= var < extent``, ``let`` that a variable stands for a value.
+
+    Any other variable is a size: at least ``least``. An expression that mentions a bound variable is evaluated inside
+    its loop, where the extent is at least 1. Index arithmetic, on variables and numbers, is taken not to overflow;
+    arithmetic on data may wrap around and is reasoned about only where bounds exclude that.
+    """
+
+    def __init__(self, ranges: Mapping[Var, ExprLike] | None = None, least: int = 0):
+        self.extents: dict[int, PrimExpr] = {}
+        self.values: dict[int, tuple[Interval, bool]] = {}
+        self.keep: list[Var] = []
+        self.least = least
+        self._about: tuple[PrimExpr, ...] | None = None
+        self._facts: dict[int, int] | None = None
+        self._forms: dict[int, tuple[PrimExpr, Linear]] = {}
+        self._intervals: dict[Key, Interval] = {}
+        for var, extent in (ranges or {}).items():
+            self.bind(var, extent)
+
+    def bind(self, var: Var, extent: ExprLike) -> None:
+        """State that ``0 <= var < extent``."""
+        self.extents[id(var)] = as_expr(extent)
+        self.keep.append(var)
+        self._forget()
+
+    def let(self, var: Var, value: PrimExpr) -> None:
+        """State that ``var`` stands for ``value``."""
+        known = UNKNOWN
+        if dt.is_int(value.dtype):
+            known = iv.intersection(self.bounds(self.linear(value)), iv.of_dtype(value.dtype))
+        self.values[id(var)] = known, self.is_index(value)
+        self.keep.append(var)
+        self._forget()
+
+    @abstractmethod
+    def linear(self, expr: PrimExpr) -> Linear:
+        """The linear form of an integer expression."""
+
+    @abstractmethod
+    def nonnegative(self, form: Linear) -> bool:
+        """Whether ``form >= 0`` can be proved."""
+
+    def _forget(self) -> None:
+        self._forms.clear()
+        self._intervals.clear()
+        self._facts = None
+
+    @contextmanager
+    def _asking(self, *about: PrimExpr) -> Iterator[None]:
+        """While a question about expressions is answered, the loops around them are known not to be empty."""
+        if self._about is not None:
+            yield
+            return
+        self._forget()
+        self._about = about
+        try:
+            yield
+        finally:
+            self._about = None
+            self._forget()
+
+    # -- what expressions are made of ---------------------------------------------------------------------------
+
+    def is_index(self, expr: PrimExpr) -> bool:
+        """Whether an expression is arithmetic on variables and numbers, not on data."""
+        if isinstance(expr, Var):
+            return self.values[id(expr)][1] if id(expr) in self.values else dt.is_int(expr.dtype)
+        if isinstance(expr, BinaryOp):
+            return self.is_index(expr.a) and self.is_index(expr.b)
+        if isinstance(expr, Cast):
+            return dt.is_int(expr.dtype) and dt.is_int(expr.value.dtype) and self.is_index(expr.value)
+        if isinstance(expr, Select):
+            return all(map(self.is_index, (expr.condition, expr.true_value, expr.false_value)))
+        return isinstance(expr, IntImm)
+
+    def is_exact(self, form: Linear, dtype: str) -> bool:
+        """Whether the form's value is one of ``dtype``, so that the arithmetic it comes from did not wrap around."""
+        if form.const == 0 and len(form.terms) == 1 and next(iter(form.terms.values()))[1] == 1:
+            return True
+        reach = abs(form.const)
+        for atom, coefficient in form.terms.values():
+            if self.is_index(atom):
+                continue
+            low, high = self._atom_bounds(atom)
+            if low is None or high is None:
+                return False
+            reach += abs(coefficient) * max(abs(low), abs(high))
+        return reach < 1 << (dt.bits(dtype) - 1)
+
+    # -- bounds -------------------------------------------------------------------------------------------------
+
+    def bounds(self, form: Linear) -> Interval:
+        """Constant bounds of a linear form, both inclusive; None where there is none."""
+        result: Interval = (form.const, form.const)
+        for k, (atom, coefficient) in form.terms.items():
+            if k not in self._intervals:
+                self._intervals[k] = self._atom_bounds(atom)
+            result = iv.add(result, iv.scale(self._intervals[k], coefficient))
+        return result
+
+    def bounds_of(self, expr: PrimExpr) -> Interval:
+        return self.bounds(self.linear(expr))
+
+    def _atom_bounds(self, atom: PrimExpr) -> Interval:
+        if isinstance(atom, Var):
+            return self._var_bounds(atom)
+        if isinstance(atom, BinaryOp):
+            return iv.intersection(self._binary_bounds(atom), self._limits(atom))
+        if isinstance(atom, Select):
+            return iv.union(self.bounds_of(atom.true_value), self.bounds_of(atom.false_value))
+        if isinstance(atom, Cast) and dt.is_int(atom.dtype):
+            return self._cast_bounds(atom)
+        return iv.of_dtype(atom.dtype)
+
+    def _limits(self, atom: PrimExpr) -> Interval:
+        """The dtype's range for data; index arithmetic is not limited by it."""
+        return UNKNOWN if self.is_index(atom) else iv.of_dtype(atom.dtype)
+
+    def _var_bounds(self, var: Var) -> Interval:
+        if id(var) in self.values:
+            return self.values[id(var)][0]
+        if id(var) in self.extents:
+            high = self.bounds_of(self.extents[id(var)])[1]
+            return 0, None if high is None else high - 1
+        if var.dtype != "int64":
+            return UNKNOWN if dt.is_signed(var.dtype) else (0, None)
+        return max(self.least, self._known().get(id(var), self.least)), None
+
+    def _cast_bounds(self, atom: Cast) -> Interval:
+        whole = iv.of_dtype(atom.dtype)
+        if not dt.is_int(atom.value.dtype):
+            return (0, 1) if atom.value.dtype == "bool" else whole
+        inner = iv.intersection(self.bounds_of(atom.value), self._limits(atom.value))
+        low, high = inner
+        fits = dt.bits(atom.dtype) > 32 or whole == UNKNOWN
+        if low is not None and high is not None and whole[0] is not None and whole[1] is not None:
+            fits = whole[0] <= low and high <= whole[1]
+        signs = dt.is_signed(atom.dtype) or (low is not None and low >= 0)
+        return inner if fits and signs else whole
+
+    def _binary_bounds(self, atom: BinaryOp) -> Interval:
+        if atom.op == "*":
+            result: Interval = (1, 1)
+            for factor in factors(atom):
+                result = iv.multiply(result, self.bounds_of(factor))
+            return result
+        if not dt.is_int(atom.dtype):
+            return 0, 1
+        a, b = self.bounds_of(atom.a), self.bounds_of(atom.b)
+        if atom.op in ("//", "%"):
+            return _quotient(a, b) if atom.op == "//" else _remainder(a, b)
+        if atom.op == "&" and b[0] is not None and b[0] >= 0:
+            return 0, b[1]
+        if atom.op == "min":
+            return iv.least(a, b)
+        return iv.greatest(a, b) if atom.op == "max" else UNKNOWN
+
+    # -- facts --------------------------------------------------------------------------------------------------
+
+    def _known(self) -> dict[int, int]:
+        """Sizes that are known to be larger than ``least``, because loops over them are running."""
+        if self._facts is None:
+            self._facts = {}
+            for expr in self._about or ():
+                for var in walk(expr):
+                    if isinstance(var, Var) and id(var) in self.extents:
+                        self._learn(self.extents[id(var)], 1)
+        return self._facts
+
+    def _learn(self, expr: PrimExpr, low: int) -> None:
+        """Draw conclusions from ``expr >= low``."""
+        assert self._facts is not None
+        if isinstance(expr, Var):
+            if id(expr) in self.extents:
+                self._learn(self.extents[id(expr)], low + 1)
+            self._facts[id(expr)] = max(low, self._facts.get(id(expr), self.least))
+        elif isinstance(expr, BinaryOp) and expr.op == "min":
+            self._learn(expr.a, low)
+            self._learn(expr.b, low)
+        elif isinstance(expr, BinaryOp) and isinstance(expr.b, IntImm):
+            self._learn_from_constant(expr.op, expr.a, expr.b.value, low)
+        elif isinstance(expr, BinaryOp) and expr.op == "*" and low >= 1:
+            if all(self._is_size(f) for f in factors(expr)):
+                for factor in factors(expr):
+                    self._learn(factor, 1)
+
+    def _learn_from_constant(self, op: str, a: PrimExpr, c: int, low: int) -> None:
+        if op == "+":
+            self._learn(a, low - c)
+        elif op == "-":
+            self._learn(a, low + c)
+        elif op == "*" and c > 0:
+            self._learn(a, -(-low // c))
+        elif op == "//" and c > 0:
+            self._learn(a, low * c)
+
+    def _is_size(self, expr: PrimExpr) -> bool:
+        """Whether an expression is plainly not negative."""
+        if isinstance(expr, BinaryOp) and expr.op in ("//", "*", "+", "min", "max"):
+            return self._is_size(expr.a) and self._is_size(expr.b)
+        if isinstance(expr, IntImm):
+            return expr.value >= 0
+        return isinstance(expr, Var) and id(expr) not in self.values and self.least >= 0 and expr.dtype == "int64"
+
+
+def _quotient(a: Interval, b: Interval) -> Interval:
+    """The range of ``x // y``, 0 where y is 0."""
+    if b[0] is None or b[0] < 0:
+        return UNKNOWN
+    if b[0] == b[1] and b[0] > 0:
+        return (None if a[0] is None else a[0] // b[0]), (None if a[1] is None else a[1] // b[0])
+    smallest = max(b[0], 1)
+    low = None if a[0] is None else min(a[0] // smallest, 0)
+    high = None if a[1] is None else max(a[1] // smallest, 0)
+    return low, high
+
+
+def _remainder(a: Interval, b: Interval) -> Interval:
+    """The range of ``x % y``, 0 where y is 0."""
+    if b[0] is None or b[0] < 0:
+        return UNKNOWN
+    high = None if b[1] is None else max(b[1] - 1, 0)
+    if a[0] is not None and a[0] >= 0 and a[1] is not None:
+        high = a[1] if high is None else min(a[1], high)
+    return 0, high
