@@ -90,6 +90,7 @@ def _check_elementwise(product: Block, last: Block) -> None:
 
 def _tile(s: Schedule, matched: MatmulBlock, last: str, heights: tuple[int, ...], columns: int) -> None:
     product = matched.block.name
+    _in_order_of_product(s, product, last)
     rows = _row_loop(s, product, inner=2)
     last_rows = _row_loop(s, last, inner=1)
     extent = s.extent(rows)
@@ -104,6 +105,20 @@ def _tile(s: Schedule, matched: MatmulBlock, last: str, heights: tuple[int, ...]
     ]
     if len(outer) > 1:
         s.merge(*outer)
+
+
+def _in_order_of_product(s: Schedule, product: str, last: str) -> None:
+    """The loops of the last block in the order in which it reads the axes of the product; others around them."""
+    accumulated = s.block(product).writes[0].buffer
+    load = next(n for n in walk(s.block(last).body) if isinstance(n, BufferLoad) and n.buffer is accumulated)
+    axes = {id(index): axis for axis, index in enumerate(load.indices)}
+    loops, variables = s.get_loops(last), s.block(last).iter_vars
+    if len(loops) != len(variables):
+        return
+    pairs = zip(loops, variables, strict=True)
+    wide = [(axes.get(id(it.var), -1), loop) for loop, it in pairs if s.extent(loop) != 1]
+    if wide:
+        s.reorder(*(loop for _, loop in sorted(wide, key=lambda pair: pair[0])))
 
 
 def _row_loop(s: Schedule, block: str, inner: int) -> Var:

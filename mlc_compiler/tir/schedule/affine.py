@@ -32,6 +32,11 @@ def is_one(expr: PrimExpr) -> bool:
     return isinstance(expr, IntImm) and expr.value == 1
 
 
+def equal(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> bool:
+    """Whether two integer expressions provably have the same value."""
+    return analyzer.prove_equal(a, b) or (analyzer.prove(a <= b) and analyzer.prove(a >= b))
+
+
 # -- intervals ----------------------------------------------------------------------------------------------------
 
 
@@ -100,9 +105,19 @@ class _Interval:
         if b is None or not self._fixed(b) or not self.analyzer.prove(b[0] > 0):
             return None
         divisor = b[0]
-        if a is not None and self.analyzer.prove_equal(a[0] // divisor, a[1] // divisor):
+        if a is not None and equal(a[0] // divisor, a[1] // divisor, self.analyzer):
             return a[0] % divisor, a[1] % divisor
         return const(0, e.dtype), divisor - 1
+
+
+def clip(bounds: Interval, last: PrimExpr, analyzer: Analyzer) -> Interval:
+    """``bounds`` less what provably lies outside of ``[0, last]``."""
+    low, high = bounds
+    if analyzer.prove(low <= 0) and not analyzer.prove(low >= 0):
+        low = const(0, low.dtype)
+    if analyzer.prove(high >= last) and not analyzer.prove(high <= last):
+        high = analyzer.simplify(last)
+    return low, high
 
 
 # -- guards -------------------------------------------------------------------------------------------------------
@@ -145,7 +160,7 @@ def _undo(guard: PrimExpr, found: Points, analyzer: Analyzer) -> bool:
     reach: PrimExpr = IntImm(1)
     variables: list[Var] = []
     for atom, coefficient in sorted(form.terms.values(), key=lambda t: t[1]):
-        if not (isinstance(atom, Var) and atom in found.extents and analyzer.prove_equal(reach, coefficient)):
+        if not (isinstance(atom, Var) and atom in found.extents and equal(reach, IntImm(coefficient), analyzer)):
             return False
         variables.append(atom)
         reach = reach * found.extents[atom]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.expr import IntImm, PrimExpr, Var, const
+from ...ir.expr import PrimExpr, Var, ceildiv, const
 from ...ir.simplify import Analyzer
 from ...ir.visitor import substitute
 from ..nodes import Block, BlockRealize, For, IterVar, PrimFunc, Stmt
 from ..regions import infer_regions
-from .affine import conjuncts, mentions
+from .affine import conjuncts, equal, is_one, mentions
 from .blocks import reduces, with_accumulator_read
 from .dependence import one_to_one
 from .tree import ScheduleError, analyzer_at, find_loop, loop_path, replace_stmts, true, unique_block_name
@@ -18,21 +18,18 @@ from .tree import ScheduleError, analyzer_at, find_loop, loop_path, replace_stmt
 
 @dataclass(frozen=True)
 class _Split:
-    """A block variable ``v = outer * size + inner``: its value outside, its value inside, how many inside."""
+    """A block variable ``v = outer * size + inner``: its value and count outside, its value and size inside."""
 
     it: IterVar
     outer: PrimExpr
     inner: PrimExpr
-    size: int
+    size: PrimExpr
+    count: PrimExpr
 
     @property
     def is_whole(self) -> bool:
         """All of the variable runs outside."""
-        return self.size == 1
-
-    @property
-    def count(self) -> PrimExpr:
-        return Analyzer().simplify((self.it.extent + (self.size - 1)) // const(self.size, self.it.var.dtype))
+        return is_one(self.size)
 
 
 @dataclass(frozen=True)
@@ -85,16 +82,18 @@ def _split(name: str, it: IterVar, value: PrimExpr, loops: Sequence[For], analyz
     start = {lp.var: const(0, lp.var.dtype) for lp in loops}
     base = analyzer.simplify(substitute(value, start))
     inside = analyzer.simplify(value - base)
-    size = 1
+    size: PrimExpr = const(1, it.var.dtype)
     for lp in loops:
-        if mentions(inside, {id(lp.var)}) and isinstance(lp.extent, IntImm):
-            size *= lp.extent.value
-    tile = const(size, it.var.dtype)
-    outer = analyzer.simplify(base // tile)
-    fits = analyzer.prove(inside >= 0) and analyzer.prove(inside < tile)
-    if not (fits and analyzer.prove_equal(outer * tile, base)):
-        raise ScheduleError(f"blockize: {it.var.name!r} of block {name!r} does not divide into tiles of {size}")
-    return _Split(it, outer, inside, size)
+        if mentions(inside, {id(lp.var)}):
+            size = size * lp.extent
+    size = analyzer.simplify(size)
+    outer, count = analyzer.simplify(base // size), analyzer.simplify(ceildiv(it.extent, size))
+    if equal(base, const(0, it.var.dtype), analyzer) and equal(size, it.extent, analyzer):
+        outer, count = const(0, it.var.dtype), const(1, it.var.dtype)
+    fits = analyzer.prove(inside >= 0) and analyzer.prove(inside < size)
+    if not (fits and equal(outer * size, base, analyzer)):
+        raise ScheduleError(f"blockize: {it.var.name!r} of block {name!r} does not divide into tiles of that nest")
+    return _Split(it, outer, inside, size, count)
 
 
 def _outer_block(t: _Tiling, name: str) -> Block:
@@ -113,7 +112,7 @@ def _inner_block(t: _Tiling, splits: Sequence[_Split], body: Stmt) -> Block:
     for s in splits:
         outer: PrimExpr = t.outer_vars[s.it.var]
         mapping[s.it.var] = outer if s.is_whole else outer * s.size + fresh[s.it.var]
-    iters = tuple(IterVar(fresh[s.it.var], const(s.size, s.it.var.dtype), s.it.kind) for s in kept)
+    iters = tuple(IterVar(fresh[s.it.var], s.size, s.it.kind) for s in kept)
     new = substitute(body, mapping)
     reads, writes = infer_regions(new, iters)
     return replace(t.block, iter_vars=iters, reads=reads, writes=writes, body=new, init=None)
@@ -138,5 +137,5 @@ def _inner_init(t: _Tiling) -> Stmt:
     values = tuple(substitute(s.inner, renamed) for s in spatial if not s.is_whole)
     stmt: Stmt = BlockRealize(values, true(), block)
     for lp in reversed(loops):
-        stmt = For(renamed[lp.var], lp.extent, stmt, lp.kind)
+        stmt = For(renamed[lp.var], lp.extent, stmt, lp.kind, lp.thread)
     return stmt

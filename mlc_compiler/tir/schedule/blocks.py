@@ -10,7 +10,7 @@ from ...ir.simplify import Analyzer
 from ...ir.visitor import Rewriter
 from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt
 from ..regions import infer_regions
-from .affine import Interval, is_one
+from .affine import Interval
 from .tree import block_path, true
 
 
@@ -60,12 +60,10 @@ def copy_nest(source: Buffer, target: Buffer, name: str, box: Sequence[Interval]
     loops: list[tuple[Var, PrimExpr]] = []
     guards: list[PrimExpr] = []
     for (low, high), size in zip(box, source.shape, strict=True):
-        extent = analyzer.simplify(high - low + 1)
-        value = low
-        if not is_one(extent):
-            loops.append((Var(f"ax{len(loops)}"), extent))
-            analyzer.bind(*loops[-1])
-            value = analyzer.simplify(low + loops[-1][0])
+        loop, extent = Var(f"ax{len(loops)}", low.dtype), analyzer.simplify(high - low + 1)
+        loops.append((loop, extent))
+        analyzer.bind(loop, extent)
+        value = analyzer.simplify(low + loop)
         values.append(value)
         guards += [g for g in (value >= 0, value < size) if not analyzer.prove(g)]
     reads, writes = infer_regions(store, iters)

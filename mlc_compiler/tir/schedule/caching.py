@@ -9,7 +9,7 @@ from ...ir.expr import IntImm
 from ...ir.simplify import Analyzer
 from ..nodes import SCOPES, BlockRealize, Buffer, PrimFunc, seq
 from .access import accesses_in
-from .affine import Interval
+from .affine import Interval, clip
 from .blocks import SwapBuffer, block_nest, copy_nest
 from .compute_at import hull
 from .dependence import bind_loops, common_loops, exact_box
@@ -93,11 +93,7 @@ def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimF
 
 def _inside(box: Sequence[Interval], buffer: Buffer, analyzer: Analyzer) -> list[Interval]:
     """A box without what provably lies outside of the buffer."""
-    result = []
-    for (low, high), size in zip(box, buffer.shape, strict=True):
-        low = IntImm(0) if analyzer.prove(low <= 0) else low
-        result.append((low, analyzer.simplify(size - 1) if analyzer.prove(high >= size - 1) else high))
-    return result
+    return [clip(bounds, size - 1, analyzer) for bounds, size in zip(box, buffer.shape, strict=True)]
 
 
 def _check_written(step: str, func: PrimFunc, realize: BlockRealize, source: Buffer) -> None:

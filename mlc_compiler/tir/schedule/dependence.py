@@ -13,7 +13,7 @@ from ...ir.simplify import Analyzer, key
 from ...ir.visitor import substitute, uses, walk
 from ..nodes import BlockRealize, Buffer, BufferLoad, For, PrimFunc, Range, Stmt
 from .access import Access, accesses_in
-from .affine import Equation, Extents, Interval, conjuncts, equal_variables, interval, is_one, mentions, points
+from .affine import Equation, Extents, Interval, conjuncts, equal, equal_variables, interval, is_one, mentions, points
 from .tree import analyzer_at
 
 
@@ -62,8 +62,7 @@ def meeting(a: Access, b: Access, analyzer: Analyzer) -> set[int] | None:
     bind_loops(analyzer, a, b)
     equations = [_axis(x, y) for x, y in zip(a.box, b.box, strict=True)] + _spatial_promise(a, b)
     varying = {id(lp.var): lp.var for lp in (*a.loops, *b.loops)}
-    equal = equal_variables(equations, list(varying.values()), analyzer)
-    return equal
+    return equal_variables(equations, list(varying.values()), analyzer)
 
 
 def _axis(a: Range, b: Range) -> Equation:
@@ -99,9 +98,9 @@ def own_conflicts(found: Sequence[Access], path: Sequence[Stmt]) -> Iterator[Con
 
 def _conflict(a: Access, b: Access, path: Sequence[Stmt]) -> Iterator[Conflict]:
     if a.buffer is b.buffer and (a.is_write or b.is_write):
-        equal = meeting(a, b, analyzer_at(tuple(path)))
-        if equal is not None:
-            yield Conflict(a, b, frozenset(equal))
+        met = meeting(a, b, analyzer_at(tuple(path)))
+        if met is not None:
+            yield Conflict(a, b, frozenset(met))
 
 
 def _distinct(found: Sequence[Access]) -> list[Access]:
@@ -198,7 +197,7 @@ def exact_box(
             return None
         boxes.append(bounds)
         volume = volume * (bounds[1] - bounds[0] + 1)
-    full = analyzer.prove_equal(found.count(analyzer), analyzer.simplify(volume))
+    full = equal(found.count(analyzer), analyzer.simplify(volume), analyzer)
     return boxes if full else None
 
 
@@ -223,8 +222,8 @@ def one_to_one(values: Sequence[PrimExpr], extents: Extents, loops: set[int], an
     kept = {id(v) for v in extents}
     if any(mentions(v, loops - kept) for v in values):
         return False
-    equal = equal_variables([Equation(v, v) for v in values], varying, analyzer)
-    return equal is not None and all(id(v) in equal for v in varying)
+    same = equal_variables([Equation(v, v) for v in values], varying, analyzer)
+    return same is not None and all(id(v) in same for v in varying)
 
 
 def _is_harmless(guard: PrimExpr, write: Access, loops: Extents, analyzer: Analyzer, assumed: set[object]) -> bool:
@@ -235,9 +234,9 @@ def _is_harmless(guard: PrimExpr, write: Access, loops: Extents, analyzer: Analy
     if not (isinstance(guard, BinaryOp) and guard.op in ("<", ">=")):
         return False
     if guard.op == ">=":
-        return any(analyzer.prove_equal(guard.a, r.min) for r in write.box) and analyzer.prove(guard.b <= 0)
+        return any(equal(guard.a, r.min, analyzer) for r in write.box) and analyzer.prove(guard.b <= 0)
     for r, size in zip(write.box, write.buffer.shape, strict=True):
-        if analyzer.prove_equal(guard.a, r.min) and analyzer.prove(size <= guard.b):
+        if equal(guard.a, r.min, analyzer) and analyzer.prove(size <= guard.b):
             return True
     return _bounds_reduction(guard, write, loops)
 

@@ -8,7 +8,7 @@ from ...ir.expr import Var, const
 from ...ir.visitor import substitute, uses
 from ..nodes import PARALLEL, SERIAL, UNROLLED, VECTORIZED, BlockRealize, Buffer, For, PrimFunc, Stmt
 from .access import Access, accesses_in, is_commutative_update
-from .affine import Equation, equal_variables, is_one, mentions
+from .affine import Equation, equal, equal_variables, is_one, mentions
 from .dependence import Conflict, common_loops, conflicts, is_private, own_conflicts
 from .tree import ScheduleError, analyzer_at, is_output, loop_path
 
@@ -89,10 +89,10 @@ def _starts_together(access: Access, loops: Sequence[For], path: Sequence[Stmt])
         return False
     analyzer = analyzer_at((*path, *access.loops))
     start = {lp.var: const(0, lp.var.dtype) for lp in loops}
-    if any(not analyzer.prove_equal(substitute(v, start), 0) for v in reduced):
+    if any(not equal(substitute(v, start), const(0, v.dtype), analyzer) for v in reduced):
         return False
-    equal = equal_variables([Equation(v, v) for v in reduced], [lp.var for lp in loops], analyzer)
-    return equal is not None and ids <= equal | {id(lp.var) for lp in loops if is_one(lp.extent)}
+    same = equal_variables([Equation(v, v) for v in reduced], [lp.var for lp in loops], analyzer)
+    return same is not None and ids <= same
 
 
 # -- order of blocks ----------------------------------------------------------------------------------------------

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.expr import IntImm, PrimExpr, Var, logical_and
+from ...ir.expr import PrimExpr, Var, logical_and
 from ...ir.simplify import Analyzer
 from ..nodes import BlockRealize, For, IterVar, PrimFunc, SeqStmt, Stmt
 from .access import Access, accesses_in
-from .affine import Interval, interval, is_one
+from .affine import Interval, clip, interval, is_one
 from .blocks import block_nest
 from .legality import all_accesses
 from .tree import ScheduleError, analyzer_at, block_path, loop_path, replace_stmts, true
@@ -80,10 +80,8 @@ class Move:
 
     def clipped(self, bounds: Interval, it: IterVar, analyzer: Analyzer) -> Interval:
         """The part of ``bounds`` inside the block's iteration space. A reduction must be run as a whole."""
-        last = analyzer.simplify(it.extent - 1)
-        low = IntImm(0, it.var.dtype) if analyzer.prove(bounds[0] <= 0) else bounds[0]
-        high = last if analyzer.prove(bounds[1] >= last) else bounds[1]
-        if it.kind == "R" and not (analyzer.prove_equal(low, 0) and analyzer.prove_equal(high, last)):
+        low, high = clip(bounds, it.extent - 1, analyzer)
+        if it.kind == "R" and not (analyzer.prove(low <= 0) and analyzer.prove(high >= it.extent - 1)):
             around = ", ".join(repr(lp.var.name) for lp in self.shared)
             raise self.error(f"one iteration of {around} runs only part of the reduction {it.var.name!r}")
         return low, high

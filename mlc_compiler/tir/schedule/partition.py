@@ -24,7 +24,7 @@ from ..nodes import (
     seq,
 )
 from .access import accesses_in
-from .affine import is_one
+from .affine import equal, is_one
 from .dependence import conflicts, own_conflicts
 from .tree import ScheduleError, find_loop, parent_of, replace_stmts, root_of, sub_statements, with_allocs
 
@@ -108,7 +108,7 @@ def _check_parts(body: Stmt, chosen: Sequence[For], bounds: Sequence[PrimExpr]) 
     analyzer = Analyzer()
     names = ", ".join(repr(c.var.name) for c in chosen)
     for other in chosen[1:]:
-        if not analyzer.prove_equal(other.extent, chosen[0].extent):
+        if not equal(other.extent, chosen[0].extent, analyzer):
             raise ScheduleError(f"partition: extents of {chosen[0].var.name!r} and {other.var.name!r} differ")
     for low, high in pairwise(bounds):
         if not (analyzer.prove(low <= high) or _is_finer(low, high)):
@@ -197,7 +197,7 @@ def merge(func: PrimFunc, loops: Sequence[Var]) -> tuple[PrimFunc, Var]:
 def _check_alike(members: Sequence[For]) -> None:
     analyzer, first = Analyzer(), members[0]
     for other in members[1:]:
-        if not analyzer.prove_equal(other.extent, first.extent):
+        if not equal(other.extent, first.extent, analyzer):
             raise ScheduleError(f"merge: extents of {first.var.name!r} and {other.var.name!r} differ")
         if other.kind != first.kind or other.thread != first.thread:
             raise ScheduleError(

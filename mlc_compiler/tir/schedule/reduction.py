@@ -28,10 +28,10 @@ from .tree import (
 STEP = "decompose_reduction"
 
 
-def decompose_reduction(func: PrimFunc, name: str, var: Var) -> tuple[PrimFunc, str]:
-    """Run a reduction's initialisation as a block of its own just before the loop ``var``; returns its name.
+def decompose_reduction(func: PrimFunc, name: str, var: Var) -> tuple[PrimFunc, tuple[str, str]]:
+    """Run a reduction's initialisation as a block of its own just before the loop ``var``.
 
-    The updates that remain are the block ``{name}_update``.
+    Returns the names of that block, ``{name}_init``, and of the one with the updates that remain, ``{name}_update``.
     """
     path = block_path(func, name)
     realize, loops = find_block(func, name), loops_above(path)
@@ -46,10 +46,9 @@ def decompose_reduction(func: PrimFunc, name: str, var: Var) -> tuple[PrimFunc, 
     init_name = unique_block_name(func, f"{name}_init")
     init = _init_nest(realize, loops[position:], init_name)
     block = replace(realize.block, name=unique_block_name(func, f"{name}_update"), init=None)
-    update = replace(realize, block=with_accumulator_read(block))
-    func = replace_stmts(func, {realize: update})
+    func = replace_stmts(func, {realize: replace(realize, block=with_accumulator_read(block))})
     target = find_loop(func, var)
-    return replace_stmts(func, {target: seq(init, target)}), init_name
+    return replace_stmts(func, {target: seq(init, target)}), (init_name, block.name)
 
 
 def _check_reduction_inside(realize: BlockRealize, outer: Sequence[For]) -> None:

@@ -9,7 +9,7 @@ from ...ir.simplify import Analyzer
 from ...ir.visitor import uses
 from ..nodes import Buffer, IterVar, PrimFunc, seq
 from .access import Access, accesses_in
-from .affine import Interval
+from .affine import Interval, equal
 from .dependence import bind_loops, conflicts, exact_box, own_conflicts, run_space
 from .legality import check_complete, check_first_use, split_by_block
 from .move import Domain, Move
@@ -140,7 +140,7 @@ def _agreed(
     move: Move, it: IterVar, available: Interval, known: Interval | None, old: Interval, analyzer: Analyzer
 ) -> Interval:
     if known is not None:
-        same = analyzer.prove_equal(known[0], available[0]) and analyzer.prove_equal(known[1], available[1])
+        same = equal(known[0], available[0], analyzer) and equal(known[1], available[1], analyzer)
         if not same:
             raise move.error(f"the inputs of {move.name!r} are not finished in step along {it.var.name!r}")
         return known

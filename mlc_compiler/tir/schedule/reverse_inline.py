@@ -9,7 +9,7 @@ from ...ir.simplify import Analyzer
 from ...ir.visitor import Rewriter, substitute, walk
 from ..nodes import BlockRealize, Buffer, BufferLoad, BufferStore, PrimFunc
 from .access import Access
-from .affine import is_one
+from .affine import equal, is_one
 from .blocks import block_nest, rebuilt
 from .dependence import common_loops, conflicts, run_space
 from .inline import definition
@@ -116,7 +116,7 @@ def _check_extents(realize: BlockRealize, producer: BlockRealize, variables: dic
     for it in realize.block.iter_vars:
         value = variables[it.var]
         own = next((p.extent for p in producer.block.iter_vars if p.var is value), IntImm(1))
-        if not analyzer.prove_equal(own, it.extent):
+        if not equal(own, it.extent, analyzer):
             mine, theirs = realize.block.name, producer.block.name
             raise ScheduleError(f"{STEP}: {mine!r} and {theirs!r} run over different extents of {it.var.name!r}")
 

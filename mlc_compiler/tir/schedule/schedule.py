@@ -370,12 +370,9 @@ class Schedule:
     def decompose_reduction(self, block: str, loop: Var) -> BlockName:
         """Initialise a reduction in a block of its own before ``loop``; gives its name. ``block`` is now the update."""
         func_name, name = self._home(block)
-        before = set(block_names(self._function(func_name)))
-        init = self._run(decompose_reduction, block, loop)
-        after = block_names(self._function(func_name))
-        (update,) = [n for n in after if n not in before and n != init]
+        init, update = self._run(decompose_reduction, block, loop)
         self._renamed[func_name, str(name)] = update
-        return init
+        return BlockName(init, func_name)
 
     @_step
     def rfactor(self, loop: Var, factor_axis: int) -> BlockName:

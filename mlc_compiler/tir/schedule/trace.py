@@ -123,6 +123,11 @@ class Trace:
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trace) and self.steps == other.steps
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __iter__(self) -> Iterator[Step]:
         return iter(self.steps)
 

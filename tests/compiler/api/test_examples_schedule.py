@@ -91,6 +91,14 @@ DECOMPOSED = """    for i, j_0 in T.grid(128, 32):
                 Y[vi, vj] = Y[vi, vj] + A[vi, vk] * B[vk, vj]
 """
 
+TRACE = """b0 = sch.get_block("Y")
+l1, l2, l3 = sch.get_loops(b0)
+l4, l5 = sch.split(l2, factors=[None, 4])
+sch.reorder(l4, l3, l5)
+b6 = sch.get_block("C")
+sch.reverse_compute_at(b6, l4)
+b7 = sch.decompose_reduction(b0, l3)"""
+
 
 def indented(text: str) -> str:
     return "".join(f"    {line}\n" for line in text.splitlines())
@@ -116,7 +124,7 @@ def walk() -> list[tuple[PrimFunc, str]]:
     steps.append((s.func, HEAD + inside + RELU_INSIDE))
     s.decompose_reduction(y, k)
     steps.append((s.func, HEAD + DECOMPOSED + RELU_INSIDE))
-    assert len(s.trace) == 4
+    assert str(s.trace) == TRACE
     return steps
 
 
