@@ -51,16 +51,17 @@ class _Legalizer:
         return Function(func.params, blocks, func.ret, func.ret_info, attrs, func.is_pure)
 
     def block(self, block: BindingBlock) -> BindingBlock:
-        return BindingBlock(tuple(new for old in block.bindings for new in self.binding(old)), block.dataflow)
+        new = [made for old in block.bindings for made in self.binding(old, block.dataflow)]
+        return BindingBlock(tuple(new), block.dataflow)
 
-    def binding(self, binding: Binding) -> list[Binding]:
+    def binding(self, binding: Binding, dataflow: bool) -> list[Binding]:
         value = binding.value
         if not (isinstance(value, Call) and isinstance(value.target, Op) and value.target.name in OPERATORS):
             return [binding]
         if value.target.name in VIEW_OPERATORS:
             return [binding]
         func, lowered = self.lower(OPERATORS[value.target.name], value)
-        items, inputs = _bound(tensor_inputs(value.args), binding.var)
+        items, inputs = _bound(tensor_inputs(value.args), binding.var.name, dataflow)
         call = call_tir(func, inputs, value.struct_info or lowered.out_info, lowered.scalars)
         return [*items, Binding(binding.var, call, binding.matched)]
 
@@ -73,7 +74,6 @@ class _Legalizer:
             self._note_assumptions(operator.name, lowered)
         return self.lowered[identity]
 
-
     def _note_assumptions(self, name: str, lowered: TensorCall) -> None:
         analyzer = Analyzer()
         for found, expected in lowered.assumptions:
@@ -81,12 +81,12 @@ class _Legalizer:
                 self.checks.append((f"an operand of {name}", found, expected))
 
 
-def _bound(inputs: list[Expr], var: Var) -> tuple[list[Binding], list[Expr]]:
+def _bound(inputs: list[Expr], name: str, dataflow: bool) -> tuple[list[Binding], list[Expr]]:
     """Bindings for the inputs that are fields of a tuple variable, and the inputs with these variables."""
     bindings, leaves = [], []
     for i, value in enumerate(inputs):
         if isinstance(value, TupleGetItem):
-            bindings.append(Binding(Var(f"{var.name}_in{i}", value.struct_info, var.dataflow), value))
+            bindings.append(Binding(Var(f"{name}_in{i}", value.struct_info, dataflow), value))
             value = bindings[-1].var
         leaves.append(value)
     return bindings, leaves

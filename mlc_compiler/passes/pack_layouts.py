@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from ..ir import expr as ir
 from ..ir.expr import IntImm, PrimExpr, Var, const
 from ..ir.module import GlobalVar, IRModule
+from ..ir.structural import structural_equal
+from ..ir.visitor import walk
 from ..relax.nodes import (
     Binding,
     BindingBlock,
     Call,
+    Constant,
     Expr,
     Function,
     Op,
@@ -20,12 +26,14 @@ from ..relax.nodes import (
     Tuple,
     TupleGetItem,
     TupleStructInfo,
+    constant,
 )
 from ..relax.nodes import Var as GraphVar
 from ..tir import te
 from ..tir.nodes import PrimFunc
 from ..tir.schedule.layout import tile_layout
 from .base import Pass
+from .dataflow import is_op
 
 Tile = tuple[int, int]
 
@@ -34,15 +42,19 @@ Tile = tuple[int, int]
 class PackLayouts(Pass):
     """Make weights arrive in the tiled layouts that scheduled tensor functions read (their attribute ``tiled``).
 
-    A field of a packed parameter tuple takes the layout itself: the tuple's type changes in every function, other
-    readers are adapted, and an exported function ``pack_N(weight) -> packed weight`` is added; the module attribute
-    ``packed`` maps the field's index to its name. Any other value is packed by a call right before it is used.
+    A field of the tuple of weights (a parameter from ``num_input`` on, of one type in all functions) takes the layout
+    itself: the tuple's type changes, other readers are adapted, and an exported function ``pack_N(weight) -> packed
+    weight`` is added; the module attribute ``packed`` maps the field's index to its name. A field stays as it is when
+    something else than a tensor function reads it, or when it is wanted in two layouts. Constants are packed here, any
+    other value by a call right before it is used.
     """
 
     name = "pack-layouts"
 
     def run(self, mod: IRModule) -> IRModule:
-        return _Packer(mod).run()
+        graph = mod.of_type(Function)
+        weights = _Weights.of(mod, graph)
+        return _Packer(mod, weights, weights.layouts(mod, graph.values())).run(graph)
 
 
 def pack_function(shape: tuple[PrimExpr, ...], dtype: str, tile: Tile) -> PrimFunc:
@@ -60,142 +72,91 @@ def pack_function(shape: tuple[PrimExpr, ...], dtype: str, tile: Tile) -> PrimFu
     return te.create_prim_func([source, te.compute(packed_shape, element, name="packed")])
 
 
-@dataclass
-class _Packer:
-    mod: IRModule
-    wanted: dict[int, Tile] = field(default_factory=dict)
-    functions: dict[str, Any] = field(default_factory=dict)
-    pack_names: dict[object, str] = field(default_factory=dict)
+def pack_array(data: np.ndarray, tile: Tile) -> np.ndarray:
+    """What ``pack_function`` computes, for an array."""
+    axis, factor = tile
+    tiles = -(-data.shape[axis] // factor)
+    padded = np.zeros((*data.shape[:axis], tiles * factor, *data.shape[axis + 1 :]), data.dtype)
+    padded[(slice(None),) * axis + (slice(data.shape[axis]),)] = data
+    cut = padded.reshape(*data.shape[:axis], tiles, factor, *data.shape[axis + 1 :])
+    return np.ascontiguousarray(np.moveaxis(cut, axis + 1, -1))
 
-    def run(self) -> IRModule:
-        graph = self.mod.of_type(Function)
-        for func in graph.values():
-            self._collect(func)
-        for name, func in graph.items():
-            self.functions[name] = self._rewrite(func)
-        packed = {str(i): self._exported_pack(i, tile, graph) for i, tile in sorted(self.wanted.items())}
-        mod = self.mod.updated(self.functions)
-        return mod.with_attr("packed", packed) if packed else mod
 
-    # -- which weights want which layout ------------------------------------------------------------------------
+# -- which weights want which layout ------------------------------------------------------------------------------
 
-    def _collect(self, func: Function) -> None:
-        fields = _packed_fields(func)
-        for binding in func.bindings:
-            for position, arg in self._tensor_args(binding.value):
-                tile = _tiles(self.mod[binding.value.args[0]]).get(position)  # type: ignore[attr-defined]
-                if tile and id(arg) in fields:
-                    self.wanted.setdefault(fields[id(arg)], tile)
 
-    def _tensor_args(self, value: Expr) -> list[tuple[int, Expr]]:
-        is_call = isinstance(value, Call) and isinstance(value.target, Op)
-        if not is_call or value.target.name not in ("call_tir", "call_tir_inplace"):  # type: ignore[attr-defined]
-            return []
-        inputs = value.args[1]  # type: ignore[attr-defined]
-        return list(enumerate(inputs.fields)) if isinstance(inputs, Tuple) else []
+@dataclass(frozen=True)
+class _Weights:
+    """The tuple of weights of each function that has one, and the variables bound to its fields."""
 
-    # -- graph functions ----------------------------------------------------------------------------------------
+    tables: Mapping[str, GraphVar]
+    fields: Mapping[int, int]
 
-    def _rewrite(self, func: Function) -> Function:
-        fields = _packed_fields(func)
-        table = _packed_parameter(func)
-        replacements: dict[int, Expr] = {}
-        params = func.params
-        if table is not None:
-            new_table = replace(table, struct_info=self._packed_info(table.struct_info))
-            replacements[id(table)] = new_table
-            params = tuple(new_table if p is table else p for p in params)
-        blocks = tuple(self._block(block, fields, replacements) for block in func.blocks)
-        return replace(func, params=params, blocks=blocks, ret=_swap(func.ret, replacements))
+    @classmethod
+    def of(cls, mod: IRModule, graph: Mapping[str, Function]) -> _Weights:
+        found = {name: table for name, func in graph.items() if (table := _weight_tuple(func)) is not None}
+        infos = [table.struct_info for table in found.values()]
+        if any(not structural_equal(info, infos[0]) for info in infos):
+            return cls({}, {})
+        fields: dict[int, int] = {}
+        for name, table in found.items():
+            for b in graph[name].bindings:
+                if isinstance(b.value, TupleGetItem) and b.value.tuple_value is table:
+                    fields[id(b.var)] = b.value.index
+        return cls(found, fields)
 
-    def _packed_info(self, info: StructInfo | None) -> TupleStructInfo:
-        assert isinstance(info, TupleStructInfo)
-        return TupleStructInfo(
-            tuple(_tiled_info(f, self.wanted[i]) if i in self.wanted else f for i, f in enumerate(info.fields))
-        )
+    def index(self, value: object) -> int | None:
+        """Which weight a value is."""
+        if isinstance(value, TupleGetItem) and any(value.tuple_value is t for t in self.tables.values()):
+            return value.index
+        return self.fields.get(id(value))
 
-    def _block(self, block: BindingBlock, fields: Mapping[int, int], swaps: dict[int, Expr]) -> BindingBlock:
-        result: list[Binding] = []
-        for binding in block.bindings:
-            if id(binding.var) in fields:
-                result.append(self._field_binding(binding, fields[id(binding.var)], swaps))
-            else:
-                self._call_binding(binding, fields, swaps, result)
-        return replace(block, bindings=tuple(result))
+    def layouts(self, mod: IRModule, funcs: Iterable[Function]) -> dict[int, Tile]:
+        """The layout that each weight takes."""
+        wanted: dict[int, set[Tile]] = {}
+        fixed: set[int] = set()
+        for func in funcs:
+            for binding in func.bindings:
+                if id(binding.var) not in self.fields:
+                    fixed |= self._read(mod, binding.value, wanted)
+            fixed |= self._inside(func.ret)
+        return {i: next(iter(tiles)) for i, tiles in wanted.items() if len(tiles) == 1 and i not in fixed}
 
-    def _field_binding(self, binding: Binding, index: int, swaps: dict[int, Expr]) -> Binding:
-        value = binding.value
-        assert isinstance(value, TupleGetItem)
-        info = _tiled_info(value.struct_info, self.wanted[index]) if index in self.wanted else value.struct_info
-        var = replace(binding.var, struct_info=info)
-        swaps[id(binding.var)] = var
-        return Binding(var, TupleGetItem(_swap(value.tuple_value, swaps), index, info))
-
-    def _call_binding(
-        self, binding: Binding, fields: Mapping[int, int], swaps: dict[int, Expr], result: list[Binding]
-    ) -> None:
-        args = self._tensor_args(binding.value)
+    def _read(self, mod: IRModule, value: Expr, wanted: dict[int, set[Tile]]) -> set[int]:
+        """Notes the layouts that a call wants; gives the weights that must stay as they are."""
+        args = tensor_args(value)
         if not args:
-            result.append(replace(binding, value=_swap(binding.value, swaps)))
-            return
-        call = binding.value
-        assert isinstance(call, Call)
-        callee, inputs = call.args[0], []
-        tiles = _tiles(self.mod[callee])
-        for position, arg in args:
-            index = fields.get(id(arg), -1)
-            given, expected = self.wanted.get(index), tiles.get(position)
-            new = _swap(arg, swaps)
-            if given and not expected:
-                callee = self._tiled_variant(callee, position, given)
-            elif expected and given != expected:
-                new = self._pack_here(new, expected, result)
-            inputs.append(new)
-        new_args = (callee, replace(call.args[1], fields=tuple(inputs)), *call.args[2:])
-        result.append(replace(binding, value=replace(call, args=new_args)))
+            return self._inside(value)
+        assert isinstance(value, Call)
+        callee, written = mod[value.args[0]], value.attrs.get("inplace_indices", ())
+        fixed: set[int] = set()
+        for position, arg in enumerate(args):
+            index = self.index(arg)
+            if index is None:
+                continue
+            tile = _tiles(callee).get(position)
+            if position in written or (tile is None and not _can_be_tiled(callee, position)):
+                fixed.add(index)
+            elif tile is not None:
+                wanted.setdefault(index, set()).add(tile)
+        return fixed
 
-    def _tiled_variant(self, callee: GlobalVar, position: int, tile: Tile) -> GlobalVar:
-        """The function that reads parameter ``position`` in the layout of another function."""
-        name = f"{callee.name}_tiled{position}"
-        if name not in self.functions:
-            func = self.functions.get(callee.name) or self.mod[callee]
-            self.functions[name], _ = tile_layout(func, func.params[position], *tile)
-        return GlobalVar(name)
+    def _inside(self, value: object) -> set[int]:
+        """The weights that occur in an expression; all where the tuple itself does."""
+        whole = any(n is t for n in _free_of_fields(value) for t in self.tables.values())
+        every = range(max((len(t.struct_info.fields) for t in self.tables.values()), default=0))  # type: ignore[union-attr]
+        return set(every) if whole else {i for n in walk(value) if (i := self.index(n)) is not None}
 
-    def _pack_here(self, value: Expr, tile: Tile, result: list[Binding]) -> Expr:
-        """Pack a value that is not a packed parameter, every time the function runs."""
-        info = _info_of(value)
-        packed = _tiled_info(info, tile)
-        func = GlobalVar(self._pack_prim_func(info, tile))
-        var = GraphVar(f"packed{len(result)}", packed, dataflow=True)
-        result.append(Binding(var, Call(Op("call_tir"), (func, Tuple((value,))), {}, packed, packed)))
-        return var
 
-    # -- packing functions --------------------------------------------------------------------------------------
+def _free_of_fields(value: object) -> Iterator[object]:
+    """The nodes of an expression, less the tuples that only a field is taken of."""
+    taken = {id(n.tuple_value) for n in walk(value) if isinstance(n, TupleGetItem)}
+    return (n for n in walk(value) if id(n) not in taken)
 
-    def _pack_prim_func(self, info: TensorStructInfo, tile: Tile) -> str:
-        key = (tuple(getattr(s, "value", str(s)) for s in info.shape or ()), info.dtype, tile)
-        if key not in self.pack_names:
-            func = pack_function(info.shape or (), info.dtype, tile)
-            name = self.mod.unique_name(f"layout_pack{len(self.pack_names)}")
-            self.functions[name] = func
-            self.pack_names[key] = name
-        return self.pack_names[key]
 
-    def _exported_pack(self, index: int, tile: Tile, graph: Mapping[str, Function]) -> str:
-        table = next(t for t in map(_packed_parameter, graph.values()) if t is not None)
-        assert isinstance(table.struct_info, TupleStructInfo)
-        info = table.struct_info.fields[index]
-        assert isinstance(info, TensorStructInfo)
-        kernel = self._pack_prim_func(info, tile)
-        name = kernel.replace("layout_pack", "pack_")
-        if name not in self.functions:
-            source, packed = GraphVar("source", info), _tiled_info(info, tile)
-            out = GraphVar("packed", packed)
-            call = Call(Op("call_tir"), (GlobalVar(kernel), Tuple((source,))), {}, packed, packed)
-            body = (BindingBlock((Binding(out, call),), True),)
-            self.functions[name] = Function((source,), body, out, packed, attrs={"global_symbol": name})
-        return name
+def _weight_tuple(func: Function) -> GraphVar | None:
+    first = int(func.attrs.get("num_input", len(func.params)))
+    return next((p for p in func.params[first:] if isinstance(p.struct_info, TupleStructInfo)), None)
 
 
 def _tiles(func: object) -> dict[int, Tile]:
@@ -203,39 +164,155 @@ def _tiles(func: object) -> dict[int, Tile]:
     return {int(k): (int(v[0]), int(v[1])) for k, v in func.attrs.get("tiled", {}).items()}
 
 
+def _can_be_tiled(func: object, position: int) -> bool:
+    """Whether a reader of a weight can be made to read tiles: its parameter tells no size, and no address is taken."""
+    assert isinstance(func, PrimFunc)
+    buffer = func.buffers[position]
+    addresses = [n for n in walk(func.body) if isinstance(n, ir.Call) and n.op == "address_of"]
+    taken = any(n is buffer for n in walk(addresses))
+    return all(isinstance(s, IntImm) for s in buffer.shape) and not taken
+
+
+def tensor_args(value: Expr) -> tuple[Expr, ...]:
+    """The tensors that a call of a tensor function takes; none for any other expression."""
+    if not is_op(value, "call_tir", "call_tir_inplace"):
+        return ()
+    inputs = value.args[1]  # type: ignore[attr-defined]
+    return inputs.fields if isinstance(inputs, Tuple) else ()
+
+
+# -- graph functions ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Packer:
+    mod: IRModule
+    weights: _Weights
+    layouts: Mapping[int, Tile]
+    functions: dict[str, Any] = field(default_factory=dict)
+    pack_names: dict[object, str] = field(default_factory=dict)
+    exported: dict[str, str] = field(default_factory=dict)
+    variants: dict[tuple[str, int, Tile], GlobalVar] = field(default_factory=dict)
+
+    def run(self, graph: Mapping[str, Function]) -> IRModule:
+        for name, func in graph.items():
+            self.functions[name] = self._rewrite(func, self.weights.tables.get(name))
+        packed = {str(i): self._exported_pack(i, tile) for i, tile in sorted(self.layouts.items())}
+        mod = self.mod.updated(self.functions)
+        return mod.with_attr("packed", packed) if packed else mod
+
+    def _rewrite(self, func: Function, table: GraphVar | None) -> Function:
+        swaps: dict[int, Expr] = {}
+        params = func.params
+        if table is not None:
+            new_table = replace(table, struct_info=self._packed_info(table.struct_info))
+            swaps[id(table)] = new_table
+            params = tuple(new_table if p is table else p for p in params)
+        blocks = tuple(self._block(block, swaps) for block in func.blocks)
+        return replace(func, params=params, blocks=blocks, ret=self._swap(func.ret, swaps))
+
+    def _packed_info(self, info: StructInfo | None) -> TupleStructInfo:
+        assert isinstance(info, TupleStructInfo)
+        return TupleStructInfo(tuple(self._info(i, f) for i, f in enumerate(info.fields)))
+
+    def _info(self, index: int, info: StructInfo) -> StructInfo:
+        return _tiled_info(info, self.layouts[index]) if index in self.layouts else info
+
+    def _block(self, block: BindingBlock, swaps: dict[int, Expr]) -> BindingBlock:
+        result: list[Binding] = []
+        for binding in block.bindings:
+            if id(binding.var) in self.weights.fields:
+                value = self._swap(binding.value, swaps)
+                swaps[id(binding.var)] = var = replace(binding.var, struct_info=value.struct_info)
+                result.append(Binding(var, value))
+            elif tensor_args(binding.value):
+                result.append(replace(binding, value=self._call(binding.value, swaps, result)))
+            else:
+                result.append(replace(binding, value=self._swap(binding.value, swaps)))
+        return replace(block, bindings=tuple(result))
+
+    def _call(self, call: Expr, swaps: Mapping[int, Expr], result: list[Binding]) -> Call:
+        """The call with its operands in the layouts that it reads, or of a function that reads those they have."""
+        assert isinstance(call, Call)
+        callee, inputs = call.args[0], []
+        tiles = _tiles(self.mod[callee])
+        for position, arg in enumerate(tensor_args(call)):
+            index = self.weights.index(arg)
+            given, expected = None if index is None else self.layouts.get(index), tiles.get(position)
+            new = self._swap(arg, swaps)
+            if given and not expected:
+                callee = self._tiled_variant(callee, position, given)
+            elif expected and not given:
+                new = self._pack_here(new, expected, result)
+            inputs.append(new)
+        return replace(call, args=(callee, replace(call.args[1], fields=tuple(inputs)), *call.args[2:]))
+
+    def _tiled_variant(self, callee: GlobalVar, position: int, tile: Tile) -> GlobalVar:
+        """The function that reads parameter ``position`` in the layout of another function."""
+        key = (callee.name, position, tile)
+        if key not in self.variants:
+            func = self.functions.get(callee.name) or self.mod[callee]
+            tiled, _ = tile_layout(func.without_attr("global_symbol"), func.params[position], *tile)
+            self.variants[key] = GlobalVar(self._add(f"{callee.name}_tiled{position}", tiled))
+        return self.variants[key]
+
+    def _add(self, name: str, func: PrimFunc | Function) -> str:
+        name = replace(self.mod, functions={**self.mod.functions, **self.functions}).unique_name(name)
+        self.functions[name] = func
+        return name
+
+    def _pack_here(self, value: Expr, tile: Tile, result: list[Binding]) -> Expr:
+        """A constant in another layout, or a call that packs a value every time the function runs."""
+        if isinstance(value, Constant):
+            return constant(pack_array(value.data, tile))
+        packed = _tiled_info(value.struct_info, tile)
+        func = GlobalVar(self._pack_prim_func(value.struct_info, tile))
+        var = GraphVar(f"packed{len(result)}", packed, dataflow=True)
+        result.append(Binding(var, Call(Op("call_tir"), (func, Tuple((value,))), {}, packed, packed)))
+        return var
+
+    # -- packing functions --------------------------------------------------------------------------------------
+
+    def _pack_prim_func(self, info: StructInfo | None, tile: Tile) -> str:
+        assert isinstance(info, TensorStructInfo)
+        key = (tuple(getattr(s, "value", str(s)) for s in info.shape or ()), info.dtype, tile)
+        if key not in self.pack_names:
+            func = pack_function(info.shape or (), info.dtype, tile)
+            self.pack_names[key] = self._add(f"layout_pack{len(self.pack_names)}", func)
+        return self.pack_names[key]
+
+    def _exported_pack(self, index: int, tile: Tile) -> str:
+        table = next(iter(self.weights.tables.values()))
+        assert isinstance(table.struct_info, TupleStructInfo)
+        info = table.struct_info.fields[index]
+        kernel = self._pack_prim_func(info, tile)
+        if kernel not in self.exported:
+            source, packed = GraphVar("source", info), _tiled_info(info, tile)
+            out = GraphVar("packed", packed)
+            call = Call(Op("call_tir"), (GlobalVar(kernel), Tuple((source,))), {}, packed, packed)
+            func = Function((source,), (BindingBlock((Binding(out, call),), True),), out, packed)
+            name = self.exported[kernel] = self._add(f"pack_{len(self.exported)}", func)
+            self.functions[name] = func.with_attr("global_symbol", name)
+        return self.exported[kernel]
+
+    def _swap(self, value: Expr, swaps: Mapping[int, Expr]) -> Expr:
+        """A value with variables replaced, and the types of weights that changed."""
+        if id(value) in swaps:
+            return swaps[id(value)]
+        if isinstance(value, Tuple):
+            return replace(value, fields=tuple(self._swap(f, swaps) for f in value.fields))
+        if isinstance(value, TupleGetItem):
+            index, info = self.weights.index(value), value.struct_info
+            if index is not None and info is not None:
+                info = self._info(index, info)
+            return TupleGetItem(self._swap(value.tuple_value, swaps), value.index, info)
+        if isinstance(value, Call):
+            return replace(value, args=tuple(self._swap(a, swaps) if isinstance(a, Expr) else a for a in value.args))
+        return value
+
+
 def _tiled_info(info: StructInfo | None, tile: Tile) -> TensorStructInfo:
     assert isinstance(info, TensorStructInfo) and info.shape is not None
     axis, factor = tile
     tiles = (info.shape[axis] + (factor - 1)) // const(factor, "int64")
     return TensorStructInfo((*info.shape[:axis], tiles, *info.shape[axis + 1 :], IntImm(factor)), info.dtype)
-
-
-def _info_of(value: Expr) -> TensorStructInfo:
-    assert isinstance(value.struct_info, TensorStructInfo)
-    return value.struct_info
-
-
-def _packed_parameter(func: Function) -> GraphVar | None:
-    return next((p for p in func.params if isinstance(p.struct_info, TupleStructInfo)), None)
-
-
-def _packed_fields(func: Function) -> dict[int, int]:
-    """Variables bound to fields of the packed parameter, with the field's index."""
-    table = _packed_parameter(func)
-    return {
-        id(b.var): b.value.index
-        for b in func.bindings
-        if isinstance(b.value, TupleGetItem) and table is not None and b.value.tuple_value is table
-    }
-
-
-def _swap(value: Expr, swaps: Mapping[int, Expr]) -> Expr:
-    if id(value) in swaps:
-        return swaps[id(value)]
-    if isinstance(value, Tuple):
-        return replace(value, fields=tuple(_swap(f, swaps) for f in value.fields))
-    if isinstance(value, TupleGetItem):
-        return replace(value, tuple_value=_swap(value.tuple_value, swaps))
-    if isinstance(value, Call):
-        return replace(value, args=tuple(_swap(a, swaps) if isinstance(a, Expr) else a for a in value.args))
-    return value

@@ -170,7 +170,7 @@ def signature(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(signature(v) for v in value)
     if isinstance(value, Constant) and value.data.ndim == 0:
-        return ("const", value.data.item(), str(value.data.dtype))
+        return ("const", value.data.tobytes(), str(value.data.dtype))
     if isinstance(value, ShapeExpr):
         return ("shape", signature(value.values))
     if isinstance(value, PrimValue):

@@ -36,6 +36,7 @@ def test_keys_agree_with_structural_equality() -> None:
         *(_two_sizes(True), _two_sizes(False)),
         *(x + y, y + x, x + x, x * y, (x, y), [x, y], ((x,), y), (x, (y,))),
         *(1, 1.0, True, "1", None, FloatImm(float("nan")), FloatImm(float("nan")), FloatImm(1.0)),
+        *(0.0, -0.0, FloatImm(0.0), FloatImm(-0.0), constant(np.array(0.0)), constant(np.array(-0.0))),
         *(constant(np.array([1, 2])), constant(np.array([1, 2])), constant(np.array([[1, 2]]))),
         constant(np.array([1, 2], "int32")),
     ]
