@@ -28,7 +28,7 @@ from .values import I8
 
 METADATA_SYMBOL = "__mlc_metadata"
 FORMAT = "mlc-lib-1"
-INSTRUCTIONS_IN_A_MODULE = 4000  # large enough that modules cost nothing, small enough that several cores get one
+INSTRUCTIONS_IN_A_MODULE = 1000  # enough that modules cost nothing, few enough that every core gets some
 
 
 def emit_llvm(mod: IRModule, target: Target, metadata: Mapping[str, Any] | None = None) -> Iterator[str]:

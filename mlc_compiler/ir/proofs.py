@@ -41,17 +41,19 @@ class Prover(NormalForm):
             return search.results.get(identity, False)
         search.left -= 1
         search.results[identity] = False
-        for k, (atom, coefficient) in sorted(form.terms.items(), key=lambda item: -self._depth(item[1][0])):
+        for k, (atom, coefficient) in sorted(form.terms.items(), key=self._outwards):
             for sufficient in self._relaxed(form.without(k), atom, coefficient):
                 if all(self._prove_form(f, search) for f in sufficient):
                     search.results[identity] = True
                     return True
         return False
 
-    def _depth(self, atom: PrimExpr) -> int:
-        """How far inside the loop is that the atom varies with: what varies most is replaced first."""
-        bound = {id(v): i for i, v in enumerate(self.keep, 1)}
-        return max((bound.get(id(n), 0) for n in walk(atom) if isinstance(n, Var)), default=0)
+    def _outwards(self, term: tuple[Key, tuple[PrimExpr, int]]) -> int:
+        """Sorts terms that vary with inner loops to the front: they are replaced first."""
+        atom = term[1][0]
+        if isinstance(atom, Var):
+            return -self.ranks.get(id(atom), 0)
+        return -max((self.ranks.get(id(n), 0) for n in walk(atom) if isinstance(n, Var)), default=0)
 
     def _relaxed(self, others: Linear, atom: PrimExpr, coefficient: int) -> Iterator[list[Linear]]:
         """Ways to show ``others + coefficient * atom >= 0``: lists of forms of which none may be negative."""

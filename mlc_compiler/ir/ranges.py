@@ -25,6 +25,7 @@ class Ranges(ABC):
     def __init__(self, ranges: Mapping[Var, ExprLike] | None = None, least: int = 0):
         self.extents: dict[int, PrimExpr] = {}
         self.values: dict[int, tuple[Interval, bool]] = {}
+        self.ranks: dict[int, int] = {}
         self.keep: list[Var] = []
         self.least = least
         self._about: tuple[PrimExpr, ...] | None = None
@@ -37,8 +38,7 @@ class Ranges(ABC):
     def bind(self, var: Var, extent: ExprLike) -> None:
         """State that ``0 <= var < extent``."""
         self.extents[id(var)] = as_expr(extent)
-        self.keep.append(var)
-        self._forget()
+        self._remember(var)
 
     def let(self, var: Var, value: PrimExpr) -> None:
         """State that ``var`` stands for ``value``."""
@@ -46,7 +46,12 @@ class Ranges(ABC):
         if dt.is_int(value.dtype):
             known = iv.intersection(self.bounds(self.linear(value)), iv.of_dtype(value.dtype))
         self.values[id(var)] = known, self.is_index(value)
+        self._remember(var)
+
+    def _remember(self, var: Var) -> None:
+        """Keep the variable, whose identity counts, and its place: inner loops come later."""
         self.keep.append(var)
+        self.ranks[id(var)] = len(self.keep)
         self._forget()
 
     @abstractmethod

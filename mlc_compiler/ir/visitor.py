@@ -22,6 +22,16 @@ def field_names(cls: type) -> tuple[str, ...]:
     return _field_names[cls]
 
 
+_inner_names: dict[type, tuple[str, ...]] = {}
+
+
+def _inner_fields(cls: type) -> tuple[str, ...]:
+    """Names of the fields that can hold more than a number or a string."""
+    if cls not in _inner_names:
+        _inner_names[cls] = tuple(f.name for f in fields(cls) if f.type not in ("str", "int", "float", "bool"))
+    return _inner_names[cls]
+
+
 _kinds: dict[type, str] = {}
 
 
@@ -51,14 +61,17 @@ def walk(node: Any) -> Iterator[Any]:
     stack = [node]
     while stack:
         item = stack.pop()
-        kind = _kind(type(item))
-        if kind == "leaf":
-            continue
-        if kind in ("node", "other"):
+        cls = type(item)
+        kind = _kinds.get(cls) or _kind(cls)
+        if kind == "node":
             yield item
-        inside = [c for c in children(item) if type(c) not in _LEAVES]
-        inside.reverse()
-        stack += inside
+            stack += [getattr(item, name) for name in reversed(_inner_fields(cls))]
+        elif kind == "sequence":
+            stack += reversed(item)
+        elif kind == "mapping":
+            stack += reversed(item.values())
+        elif kind == "other":
+            yield item
 
 
 class Rewriter:
@@ -87,13 +100,15 @@ class Rewriter:
         return node
 
     def _fields(self, node: Any) -> Any:
-        cls, same, values = type(node), True, []
-        for name in field_names(cls):
+        cls, changed = type(node), {}
+        for name in _inner_fields(cls):
             old = getattr(node, name)
-            new = old if type(old) in _LEAVES else self(old)
-            same = same and new is old
-            values.append(new)
-        return node if same else cls(*values)
+            new = self(old)
+            if new is not old:
+                changed[name] = new
+        if not changed:
+            return node
+        return cls(*[changed[n] if n in changed else getattr(node, n) for n in field_names(cls)])
 
 
 _rewrite_methods: dict[tuple[type, type], Callable[[Any, Any], Any] | None] = {}
