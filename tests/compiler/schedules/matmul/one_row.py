@@ -1,0 +1,34 @@
+# ruff: noqa
+# One row: one tile height. A depth without a small divisor is not cut into more than it has.
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def linear(x: T.Buffer((1, 7), "float32"), w: T.Buffer((16, 7), "float16"), matmul: T.Buffer((1, 16), "float32")):
+        T.func_attr({"tir.noalias": True, "num_outputs": 1})
+        # with T.block("root"):
+        for i0, i1, k in T.grid(1, 16, 7):
+            with T.block("matmul"):
+                v_i0, v_i1, v_k = T.axis.remap("SSR", [i0, i1, k])
+                T.reads(x[v_i0, v_k], w[v_i1, v_k])
+                T.writes(matmul[v_i0, v_i1])
+                with T.init():
+                    matmul[v_i0, v_i1] = T.float32(0.0)
+                matmul[v_i0, v_i1] = matmul[v_i0, v_i1] + x[v_i0, v_k] * T.Cast("float32", w[v_i1, v_k])
+
+
+# ----
+# from mlc_compiler.script import I, R, T
+
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def linear(x: T.Buffer((1, 7), "float32"), w: T.Buffer((1, 7, 16), "float16"), matmul: T.Buffer((1, 16), "float32")):
+        T.func_attr({"tir.noalias": True, "num_outputs": 1, "tiled": {"1": (0, 16)}, "tir.is_scheduled": True, "schedule": "Matmul"})
+        matmul_local = T.decl_buffer((1, 16), "float32", scope="local")
+        for i1_1_init in T.vectorized(16):
+            matmul_local[0, i1_1_init] = T.float32(0.0)
+        for k_1 in T.unroll(7):
+            for i1_1 in T.vectorized(16):
+                matmul_local[0, i1_1] = matmul_local[0, i1_1] + x[0, k_1] * T.Cast("float32", w[0, k_1, i1_1])
+        for ax0 in T.vectorized(16):
+            matmul[0, ax0] = matmul_local[0, ax0]
