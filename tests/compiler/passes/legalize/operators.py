@@ -27,9 +27,9 @@ class Module:
         return (f, h, i, j, k)
 
 
-
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -38,7 +38,17 @@ class Module:
         T.evaluate(0)
 
     @R.function
-    def main(x: R.Tensor(("n", 4), dtype="float32"), y: R.Tensor(("m", 4), dtype="float32"), c: R.Tensor((4,), dtype="float32")) -> R.Tuple(R.Tensor(("n", 2, 2), dtype="float32"), R.Tensor(("m", 4), dtype="float32"), R.Tensor(("n", "m"), dtype="float32"), R.Tensor((4,), dtype="float32"), R.Tensor((2, 4), dtype="float32")):
+    def main(
+        x: R.Tensor(("n", 4), dtype="float32"),
+        y: R.Tensor(("m", 4), dtype="float32"),
+        c: R.Tensor((4,), dtype="float32"),
+    ) -> R.Tuple(
+        R.Tensor(("n", 2, 2), dtype="float32"),
+        R.Tensor(("m", 4), dtype="float32"),
+        R.Tensor(("n", "m"), dtype="float32"),
+        R.Tensor((4,), dtype="float32"),
+        R.Tensor((2, 4), dtype="float32"),
+    ):
         n = T.int64()
         m = T.int64()
         cls = Module
@@ -48,7 +58,9 @@ class Module:
             d = R.call_tir(cls.multiply, (a,), out_sinfo=R.Tensor((n, 4), dtype="float32"))
             e = R.call_tir(cls.multiply1, (d, c), out_sinfo=R.Tensor((n, 4), dtype="float32"))
             f: R.Tensor((n, 2, 2), dtype="float32") = R.reshape(e, R.shape([n, 2, 2]))
-            g = R.call_tir(cls.split, (b,), out_sinfo=[R.Tensor((m, 2), dtype="float32"), R.Tensor((m, 2), dtype="float32")])
+            g = R.call_tir(
+                cls.split, (b,), out_sinfo=[R.Tensor((m, 2), dtype="float32"), R.Tensor((m, 2), dtype="float32")]
+            )
             h_in0: R.Tensor((m, 2), dtype="float32") = g[1]
             h_in1: R.Tensor((m, 2), dtype="float32") = g[0]
             h = R.call_tir(cls.concat, (h_in0, h_in1), out_sinfo=R.Tensor((m, 4), dtype="float32"))

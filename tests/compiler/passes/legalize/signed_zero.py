@@ -11,14 +11,16 @@ class Module:
         return (a, b)
 
 
-
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
     @R.function
-    def main(x: R.Tensor((4,), dtype="float32")) -> R.Tuple(R.Tensor((4,), dtype="float32"), R.Tensor((4,), dtype="float32")):
+    def main(x: R.Tensor((4,), dtype="float32")) -> R.Tuple(
+        R.Tensor((4,), dtype="float32"), R.Tensor((4,), dtype="float32")
+    ):
         cls = Module
         with R.dataflow():
             a = R.call_tir(cls.divide, (x,), out_sinfo=R.Tensor((4,), dtype="float32"))

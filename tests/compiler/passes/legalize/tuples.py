@@ -12,21 +12,28 @@ class Module:
         return (both, again)
 
 
-
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
     @R.function
-    def main(parts: R.Tuple(R.Tensor((2, 3), dtype="float32"), R.Tensor((2, 4), dtype="float32")), x: R.Tensor((2, 7), dtype="float32")) -> R.Tuple(R.Tuple(R.Tensor((2, 3), dtype="float32"), R.Tensor((2, 4), dtype="float32")), R.Tensor((2, 7), dtype="float32")):
+    def main(
+        parts: R.Tuple(R.Tensor((2, 3), dtype="float32"), R.Tensor((2, 4), dtype="float32")),
+        x: R.Tensor((2, 7), dtype="float32"),
+    ) -> R.Tuple(
+        R.Tuple(R.Tensor((2, 3), dtype="float32"), R.Tensor((2, 4), dtype="float32")), R.Tensor((2, 7), dtype="float32")
+    ):
         cls = Module
         with R.dataflow():
             joined_in0: R.Tensor((2, 3), dtype="float32") = parts[0]
             joined_in1: R.Tensor((2, 4), dtype="float32") = parts[1]
             joined = R.call_tir(cls.concat, (joined_in0, joined_in1), out_sinfo=R.Tensor((2, 7), dtype="float32"))
             lv = R.call_tir(cls.add, (joined, x), out_sinfo=R.Tensor((2, 7), dtype="float32"))
-            both = R.call_tir(cls.split, (lv,), out_sinfo=[R.Tensor((2, 3), dtype="float32"), R.Tensor((2, 4), dtype="float32")])
+            both = R.call_tir(
+                cls.split, (lv,), out_sinfo=[R.Tensor((2, 3), dtype="float32"), R.Tensor((2, 4), dtype="float32")]
+            )
             again_in0: R.Tensor((2, 3), dtype="float32") = both[0]
             again_in1: R.Tensor((2, 4), dtype="float32") = both[1]
             again = R.call_tir(cls.concat, (again_in0, again_in1), out_sinfo=R.Tensor((2, 7), dtype="float32"))
@@ -34,7 +41,11 @@ class Module:
         return (both, again)
 
     @T.prim_func(private=True)
-    def concat(tensors0: T.Buffer((2, 3), "float32"), tensors1: T.Buffer((2, 4), "float32"), concat: T.Buffer((2, 7), "float32")):
+    def concat(
+        tensors0: T.Buffer((2, 3), "float32"),
+        tensors1: T.Buffer((2, 4), "float32"),
+        concat: T.Buffer((2, 7), "float32"),
+    ):
         T.func_attr({"tir.noalias": True, "num_outputs": 1})
         # with T.block("root"):
         for i0, i1 in T.grid(2, 7):

@@ -51,9 +51,9 @@ class Module:
                 y[i, j, k] = codes[j, k]
 
 
-
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -72,7 +72,9 @@ class Module:
                 y[i, j] = row[i, m - 1 - j]
 
     @T.prim_func(private=True)
-    def nested(x: T.Buffer((2, 3, 70000), "float32"), y: T.Buffer((2, 3), "float32"), row: T.Buffer((2, 70000), "float32")):
+    def nested(
+        x: T.Buffer((2, 3, 70000), "float32"), y: T.Buffer((2, 3), "float32"), row: T.Buffer((2, 70000), "float32")
+    ):
         T.func_attr({"num_scratch": 1})
         for i in T.parallel(2):
             for j in T.parallel(3):
@@ -92,9 +94,18 @@ class Module:
             y[i] = row[0]
 
     @T.prim_func(private=True)
-    def operands(x: T.Buffer((2, 16), "uint32"), y: T.Buffer((2, 70000, 4), "uint8"), codes: T.Buffer((2, 70000, 4), "uint8")):
+    def operands(
+        x: T.Buffer((2, 16), "uint32"), y: T.Buffer((2, 70000, 4), "uint8"), codes: T.Buffer((2, 70000, 4), "uint8")
+    ):
         T.func_attr({"num_scratch": 1})
         for i in T.parallel(2):
-            T.evaluate(T.call_intrin("handle", "intrinsic.avx512.nibbles0", T.call_intrin("handle", "address_of", codes[i, 0, 0], T.int64(1), T.int64(16), T.int64(4)), T.call_intrin("handle", "address_of", x[i, 0], T.int64(1), T.int64(16))))
+            T.evaluate(
+                T.call_intrin(
+                    "handle",
+                    "intrinsic.avx512.nibbles0",
+                    T.call_intrin("handle", "address_of", codes[i, 0, 0], T.int64(1), T.int64(16), T.int64(4)),
+                    T.call_intrin("handle", "address_of", x[i, 0], T.int64(1), T.int64(16)),
+                )
+            )
             for j, k in T.grid(16, 4):
                 y[i, j, k] = codes[i, j, k]

@@ -44,14 +44,16 @@ class Module:
             y[i] = own[0] * own[0]
 
 
-
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
-    def two(var_x: T.handle, y: T.Buffer((8,), "float32"), var_a: T.handle, var_b: T.handle, scale: T.float32, at: T.int64):
+    def two(
+        var_x: T.handle, y: T.Buffer((8,), "float32"), var_a: T.handle, var_b: T.handle, scale: T.float32, at: T.int64
+    ):
         T.func_attr({"num_scratch": 2})
         n = T.int64()
         x = T.match_buffer(var_x, (n,), "float32")
@@ -76,7 +78,9 @@ class Module:
                 y[t, i] = row[7 - i]
 
     @T.prim_func(private=True)
-    def sometimes(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32"), row: T.Buffer((8,), "float32"), reverse: T.int64):
+    def sometimes(
+        x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32"), row: T.Buffer((8,), "float32"), reverse: T.int64
+    ):
         T.func_attr({"num_scratch": 1})
         if reverse > 0:
             for i in T.parallel(8):

@@ -54,9 +54,9 @@ class Module:
                 y[vi] = whole[7 - vi]
 
 
-
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:

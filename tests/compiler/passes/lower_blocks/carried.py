@@ -40,9 +40,9 @@ class Module:
                     y[vi, vj] = once[vi, vj] + once[vi, vj]
 
 
-
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:

@@ -15,7 +15,9 @@ class Module:
                         T.call_intrin(
                             "handle",
                             "intrinsic.avx512.nibbles0",
-                            T.call_intrin("handle", "address_of", codes[vg, vh * 16, 0], T.int64(1), T.int64(16), T.int64(4)),
+                            T.call_intrin(
+                                "handle", "address_of", codes[vg, vh * 16, 0], T.int64(1), T.int64(16), T.int64(4)
+                            ),
                             T.call_intrin("handle", "address_of", word[vg, vh, 0], T.int64(1), T.int64(1), T.int64(16)),
                         )
                     )
@@ -27,9 +29,9 @@ class Module:
                         out[vg, vj, vb] = T.Cast("int32", codes[vg, vj, vb])
 
 
-
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -38,6 +40,13 @@ class Module:
         for g in T.parallel(3):
             for half in range(2):
                 codes = T.decl_buffer((1, 16, 4), "uint8", scope="local")
-                T.evaluate(T.call_intrin("handle", "intrinsic.avx512.nibbles0", T.call_intrin("handle", "address_of", codes[0, 0, 0], T.int64(1), T.int64(16), T.int64(4)), T.call_intrin("handle", "address_of", word[g, half, 0], T.int64(1), T.int64(1), T.int64(16))))
+                T.evaluate(
+                    T.call_intrin(
+                        "handle",
+                        "intrinsic.avx512.nibbles0",
+                        T.call_intrin("handle", "address_of", codes[0, 0, 0], T.int64(1), T.int64(16), T.int64(4)),
+                        T.call_intrin("handle", "address_of", word[g, half, 0], T.int64(1), T.int64(1), T.int64(16)),
+                    )
+                )
                 for j, b in T.grid(16, 4):
                     out[g, half * 16 + j, b] = T.Cast("int32", codes[0, j, b])

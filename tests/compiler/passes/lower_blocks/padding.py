@@ -73,9 +73,9 @@ class Module:
                     y[vi, vj] = part[rows[vi], vj]
 
 
-
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:

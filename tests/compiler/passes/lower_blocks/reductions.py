@@ -45,9 +45,9 @@ class Module:
                 y[vi] = y[vi] + x[vi, vk]
 
 
-
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:

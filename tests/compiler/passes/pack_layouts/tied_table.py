@@ -31,7 +31,9 @@ class Module:
                 y[vi, vj] = table[ids[vi], vj]
 
     @R.function
-    def embed(ids: R.Tensor(("n",), "int64"), weights: R.Tuple(R.Tensor((3,), "float32"), R.Tensor((20, 4), "float32"))):
+    def embed(
+        ids: R.Tensor(("n",), "int64"), weights: R.Tuple(R.Tensor((3,), "float32"), R.Tensor((20, 4), "float32"))
+    ):
         n = T.int64()
         R.func_attr({"num_input": 1})
         cls = Module
@@ -58,9 +60,9 @@ class Module:
         return (y, z)
 
 
-
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -100,7 +102,10 @@ class Module:
                 y[vi, vj] = table[ids[vi], vj]
 
     @R.function
-    def embed(ids: R.Tensor(("n",), dtype="int64"), weights: R.Tuple(R.Tensor((3,), dtype="float32"), R.Tensor((2, 4, 16), dtype="float32"))) -> R.Tensor(("n", 4), dtype="float32"):
+    def embed(
+        ids: R.Tensor(("n",), dtype="int64"),
+        weights: R.Tuple(R.Tensor((3,), dtype="float32"), R.Tensor((2, 4, 16), dtype="float32")),
+    ) -> R.Tensor(("n", 4), dtype="float32"):
         n = T.int64()
         R.func_attr({"num_input": 1})
         cls = Module
@@ -111,7 +116,11 @@ class Module:
         return y
 
     @R.function
-    def logits(x: R.Tensor(("n", 4), dtype="float32"), other: R.Tensor((20, 4), dtype="float32"), weights: R.Tuple(R.Tensor((3,), dtype="float32"), R.Tensor((2, 4, 16), dtype="float32"))) -> R.Tuple(R.Tensor(("n", 20), dtype="float32"), R.Tensor(("n", 20), dtype="float32")):
+    def logits(
+        x: R.Tensor(("n", 4), dtype="float32"),
+        other: R.Tensor((20, 4), dtype="float32"),
+        weights: R.Tuple(R.Tensor((3,), dtype="float32"), R.Tensor((2, 4, 16), dtype="float32")),
+    ) -> R.Tuple(R.Tensor(("n", 20), dtype="float32"), R.Tensor(("n", 20), dtype="float32")):
         n = T.int64()
         R.func_attr({"num_input": 2})
         cls = Module
@@ -146,7 +155,9 @@ class Module:
                 v_i0, v_i1, v_i2 = T.axis.remap("SSS", [i0, i1, i2])
                 T.reads(source[v_i0 * 16 + v_i2, v_i1])
                 T.writes(packed[v_i0, v_i1, v_i2])
-                packed[v_i0, v_i1, v_i2] = T.if_then_else(v_i0 * 16 + v_i2 < 20, source[v_i0 * 16 + v_i2, v_i1], T.float32(0.0))
+                packed[v_i0, v_i1, v_i2] = T.if_then_else(
+                    v_i0 * 16 + v_i2 < 20, source[v_i0 * 16 + v_i2, v_i1], T.float32(0.0)
+                )
 
     @R.function
     def pack_0(source: R.Tensor((20, 4), dtype="float32")) -> R.Tensor((2, 4, 16), dtype="float32"):

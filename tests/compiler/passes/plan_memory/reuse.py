@@ -50,9 +50,9 @@ class Module:
         return (g, f[1])
 
 
-
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -81,20 +81,43 @@ class Module:
         T.evaluate(0)
 
     @R.function(pure=False)
-    def main(x: R.Tensor(("n", 4), dtype="float32"), s: R.Shape(["m"]), out0: R.Tensor(("n", 4), dtype="float32"), out1: R.Tensor(("n",), dtype="float16")) -> R.Tuple():
+    def main(
+        x: R.Tensor(("n", 4), dtype="float32"),
+        s: R.Shape(["m"]),
+        out0: R.Tensor(("n", 4), dtype="float32"),
+        out1: R.Tensor(("n",), dtype="float16"),
+    ) -> R.Tuple():
         n = T.int64()
         m = T.int64()
-        R.func_attr({"num_input": 2, "tir_var_upper_bound": {"n": 8, "m": 2}, "num_outputs": 2, "workspace_bytes": 448, "result": ({"output": 0}, {"output": 1})})
+        R.func_attr(
+            {
+                "num_input": 2,
+                "tir_var_upper_bound": {"n": 8, "m": 2},
+                "num_outputs": 2,
+                "workspace_bytes": 448,
+                "result": ({"output": 0}, {"output": 1}),
+            }
+        )
         cls = Module
-        ws0: R.Tensor((n, 4), dtype="float32") = R.builtin.alloc_tensor(R.shape([n, 4]), dtype="float32", offset=0, nbytes=128)
+        ws0: R.Tensor((n, 4), dtype="float32") = R.builtin.alloc_tensor(
+            R.shape([n, 4]), dtype="float32", offset=0, nbytes=128
+        )
         _ = cls.next(x, ws0, R.prim_value(n))
-        ws2: R.Tensor((n, 4), dtype="float32") = R.builtin.alloc_tensor(R.shape([n, 4]), dtype="float32", offset=128, nbytes=128)
+        ws2: R.Tensor((n, 4), dtype="float32") = R.builtin.alloc_tensor(
+            R.shape([n, 4]), dtype="float32", offset=128, nbytes=128
+        )
         __1 = cls.next(ws0, ws2, R.prim_value(n))
         __2 = cls.bump(ws2, R.prim_value(n))
-        ws5: R.Tensor((n, 4), dtype="float32") = R.builtin.alloc_tensor(R.shape([n, 4]), dtype="float32", offset=256, nbytes=128)
+        ws5: R.Tensor((n, 4), dtype="float32") = R.builtin.alloc_tensor(
+            R.shape([n, 4]), dtype="float32", offset=256, nbytes=128
+        )
         __3 = cls.next(ws0, ws5, R.prim_value(n))
-        ws7: R.Tensor((n, 4), dtype="float32") = R.builtin.alloc_tensor(R.shape([n, 4]), dtype="float32", offset=0, nbytes=128)
-        ws8: R.Tensor((n + m,), dtype="float32") = R.builtin.alloc_tensor(R.shape([n + m]), dtype="float32", offset=384, nbytes=64)
+        ws7: R.Tensor((n, 4), dtype="float32") = R.builtin.alloc_tensor(
+            R.shape([n, 4]), dtype="float32", offset=0, nbytes=128
+        )
+        ws8: R.Tensor((n + m,), dtype="float32") = R.builtin.alloc_tensor(
+            R.shape([n + m]), dtype="float32", offset=384, nbytes=64
+        )
         __4 = cls.both(ws5, ws2, ws7, out1, ws8, R.prim_value(m), R.prim_value(n))
         __5 = cls.next(ws7, out0, R.prim_value(n))
         return ()

@@ -41,6 +41,7 @@ class Module:
 # ----
 # from mlc_compiler.script import I, R, T
 
+
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
@@ -52,7 +53,9 @@ class Module:
         for i0_i1_0_fused in T.parallel(n * 3):
             for i1_1 in T.vectorized(8):
                 if i1_1 + i0_i1_0_fused % 3 * 8 < 20:
-                    take[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8] = table[T.max(T.min(T.Cast("int64", ids[i0_i1_0_fused // 3]), 10), 0), i1_1 + i0_i1_0_fused % 3 * 8]
+                    take[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8] = table[
+                        T.max(T.min(T.Cast("int64", ids[i0_i1_0_fused // 3]), 10), 0), i1_1 + i0_i1_0_fused % 3 * 8
+                    ]
 
     @T.prim_func(private=True)
     def exp_silu(var_x: T.handle, var_silu: T.handle):
@@ -63,4 +66,6 @@ class Module:
         for i0_i1_0_fused in T.parallel(n * 3):
             for i1_1 in T.vectorized(8):
                 if i1_1 + i0_i1_0_fused % 3 * 8 < 20:
-                    silu[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8] = T.exp(x[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8]) * T.sigmoid(T.exp(x[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8]))
+                    silu[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8] = T.exp(
+                        x[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8]
+                    ) * T.sigmoid(T.exp(x[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8]))

@@ -27,6 +27,7 @@ class Module:
 # ----
 # from mlc_compiler.script import I, R, T
 
+
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
@@ -39,8 +40,13 @@ class Module:
         for i0_i1_0_fused in T.parallel(n * 3):
             for i1_1 in T.vectorized(8):
                 if i1_1 + i0_i1_0_fused % 3 * 8 < 20:
-                    add[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8] = x[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8] + x[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8]
+                    add[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8] = (
+                        x[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8]
+                        + x[i0_i1_0_fused // 3, i1_1 + i0_i1_0_fused % 3 * 8]
+                    )
         for i_j_0_fused in T.parallel(n * 3):
             for j_1 in T.vectorized(8):
                 if j_1 + i_j_0_fused % 3 * 8 < 20:
-                    backwards[i_j_0_fused // 3, j_1 + i_j_0_fused % 3 * 8] = add[n - i_j_0_fused // 3 - 1, j_1 + i_j_0_fused % 3 * 8] * T.float32(2.0)
+                    backwards[i_j_0_fused // 3, j_1 + i_j_0_fused % 3 * 8] = add[
+                        n - i_j_0_fused // 3 - 1, j_1 + i_j_0_fused % 3 * 8
+                    ] * T.float32(2.0)

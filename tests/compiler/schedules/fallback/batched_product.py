@@ -22,6 +22,7 @@ class Module:
 # ----
 # from mlc_compiler.script import I, R, T
 
+
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
@@ -34,4 +35,8 @@ class Module:
             for k in range(20):
                 if k == 0:
                     y[b_i_j_fused // 12 // n, b_i_j_fused // 12 % n, b_i_j_fused % 12] = T.float32(0.0)
-                y[b_i_j_fused // 12 // n, b_i_j_fused // 12 % n, b_i_j_fused % 12] = y[b_i_j_fused // 12 // n, b_i_j_fused // 12 % n, b_i_j_fused % 12] + x[b_i_j_fused // 12 // n, b_i_j_fused // 12 % n, k] * w[b_i_j_fused // 12 // n, b_i_j_fused % 12, k]
+                y[b_i_j_fused // 12 // n, b_i_j_fused // 12 % n, b_i_j_fused % 12] = (
+                    y[b_i_j_fused // 12 // n, b_i_j_fused // 12 % n, b_i_j_fused % 12]
+                    + x[b_i_j_fused // 12 // n, b_i_j_fused // 12 % n, k]
+                    * w[b_i_j_fused // 12 // n, b_i_j_fused % 12, k]
+                )

@@ -37,6 +37,7 @@ class Module:
 # ----
 # from mlc_compiler.script import I, R, T
 
+
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

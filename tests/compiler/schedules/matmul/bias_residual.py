@@ -4,7 +4,13 @@
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
-    def linear_bias_add(var_x: T.handle, w: T.Buffer((20, 20), "float32"), bias: T.Buffer((20,), "float32"), var_residual: T.handle, var_add: T.handle):
+    def linear_bias_add(
+        var_x: T.handle,
+        w: T.Buffer((20, 20), "float32"),
+        bias: T.Buffer((20,), "float32"),
+        var_residual: T.handle,
+        var_add: T.handle,
+    ):
         T.func_attr({"tir.noalias": True, "num_outputs": 1})
         n = T.int64()
         x = T.match_buffer(var_x, (n, 20), "float32")
@@ -38,11 +44,26 @@ class Module:
 # ----
 # from mlc_compiler.script import I, R, T
 
+
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
-    def linear_bias_add(var_x: T.handle, w: T.Buffer((2, 20, 16), "float32"), bias: T.Buffer((20,), "float32"), var_residual: T.handle, var_add: T.handle):
-        T.func_attr({"tir.noalias": True, "num_outputs": 1, "tiled": {"1": (0, 16)}, "tir.is_scheduled": True, "schedule": "Matmul"})
+    def linear_bias_add(
+        var_x: T.handle,
+        w: T.Buffer((2, 20, 16), "float32"),
+        bias: T.Buffer((20,), "float32"),
+        var_residual: T.handle,
+        var_add: T.handle,
+    ):
+        T.func_attr(
+            {
+                "tir.noalias": True,
+                "num_outputs": 1,
+                "tiled": {"1": (0, 16)},
+                "tir.is_scheduled": True,
+                "schedule": "Matmul",
+            }
+        )
         n = T.int64()
         x = T.match_buffer(var_x, (n, 20), "float32")
         residual = T.match_buffer(var_residual, (n, 20), "float32")
@@ -57,11 +78,18 @@ class Module:
                     for k_1 in T.unroll(5):
                         for i0_1 in T.unroll(4):
                             for i1_1 in T.vectorized(16):
-                                matmul_local_p0[i0_1, i1_1] = matmul_local_p0[i0_1, i1_1] + x[i0_0 * 4 + i0_1, k_0 * 5 + k_1] * w[i1_0, k_0 * 5 + k_1, i1_1]
+                                matmul_local_p0[i0_1, i1_1] = (
+                                    matmul_local_p0[i0_1, i1_1]
+                                    + x[i0_0 * 4 + i0_1, k_0 * 5 + k_1] * w[i1_0, k_0 * 5 + k_1, i1_1]
+                                )
                 for ax0 in T.unroll(4):
                     for ax1 in T.vectorized(16):
                         if i1_0 * 16 + ax1 < 20:
-                            add[i0_0 * 4 + ax0, i1_0 * 16 + ax1] = matmul_local_p0[ax0, ax1] + bias[i1_0 * 16 + ax1] + residual[i0_0 * 4 + ax0, i1_0 * 16 + ax1]
+                            add[i0_0 * 4 + ax0, i1_0 * 16 + ax1] = (
+                                matmul_local_p0[ax0, ax1]
+                                + bias[i1_0 * 16 + ax1]
+                                + residual[i0_0 * 4 + ax0, i1_0 * 16 + ax1]
+                            )
             for i0_0 in range(n % 4):
                 matmul_local_p1 = T.decl_buffer((1, 16), "float32", scope="local")
                 for i1_1_init in T.vectorized(16):
@@ -69,7 +97,14 @@ class Module:
                 for k_0 in range(4):
                     for k_1 in T.unroll(5):
                         for i1_1 in T.vectorized(16):
-                            matmul_local_p1[0, i1_1] = matmul_local_p1[0, i1_1] + x[i0_0 + n // 4 * 4, k_0 * 5 + k_1] * w[i1_0, k_0 * 5 + k_1, i1_1]
+                            matmul_local_p1[0, i1_1] = (
+                                matmul_local_p1[0, i1_1]
+                                + x[i0_0 + n // 4 * 4, k_0 * 5 + k_1] * w[i1_0, k_0 * 5 + k_1, i1_1]
+                            )
                 for ax0 in T.vectorized(16):
                     if i1_0 * 16 + ax0 < 20:
-                        add[i0_0 + n // 4 * 4, i1_0 * 16 + ax0] = matmul_local_p1[0, ax0] + bias[i1_0 * 16 + ax0] + residual[i0_0 + n // 4 * 4, i1_0 * 16 + ax0]
+                        add[i0_0 + n // 4 * 4, i1_0 * 16 + ax0] = (
+                            matmul_local_p1[0, ax0]
+                            + bias[i1_0 * 16 + ax0]
+                            + residual[i0_0 + n // 4 * 4, i1_0 * 16 + ax0]
+                        )

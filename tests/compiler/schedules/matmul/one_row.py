@@ -19,11 +19,22 @@ class Module:
 # ----
 # from mlc_compiler.script import I, R, T
 
+
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
-    def linear(x: T.Buffer((1, 7), "float32"), w: T.Buffer((1, 7, 16), "float16"), matmul: T.Buffer((1, 16), "float32")):
-        T.func_attr({"tir.noalias": True, "num_outputs": 1, "tiled": {"1": (0, 16)}, "tir.is_scheduled": True, "schedule": "Matmul"})
+    def linear(
+        x: T.Buffer((1, 7), "float32"), w: T.Buffer((1, 7, 16), "float16"), matmul: T.Buffer((1, 16), "float32")
+    ):
+        T.func_attr(
+            {
+                "tir.noalias": True,
+                "num_outputs": 1,
+                "tiled": {"1": (0, 16)},
+                "tir.is_scheduled": True,
+                "schedule": "Matmul",
+            }
+        )
         matmul_local = T.decl_buffer((1, 16), "float32", scope="local")
         for i1_1_init in T.vectorized(16):
             matmul_local[0, i1_1_init] = T.float32(0.0)

@@ -23,11 +23,14 @@ class Module:
                 v_i0, v_i1 = T.axis.remap("SS", [i0, i1])
                 T.reads(x[v_i0, v_i1], square_sum[v_i0], gain[v_i1])
                 T.writes(rms_norm[v_i0, v_i1])
-                rms_norm[v_i0, v_i1] = x[v_i0, v_i1] * T.rsqrt(square_sum[v_i0] / T.float32(20.0) + T.float32(1e-05)) * gain[v_i1]
+                rms_norm[v_i0, v_i1] = (
+                    x[v_i0, v_i1] * T.rsqrt(square_sum[v_i0] / T.float32(20.0) + T.float32(1e-05)) * gain[v_i1]
+                )
 
 
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -46,4 +49,8 @@ class Module:
             for i1_0 in range(3):
                 for i1_1 in T.vectorized(8):
                     if i1_0 * 8 + i1_1 < 20:
-                        rms_norm[i0, i1_0 * 8 + i1_1] = x[i0, i1_0 * 8 + i1_1] * T.rsqrt(square_sum[0] / T.float32(20.0) + T.float32(1e-05)) * gain[i1_0 * 8 + i1_1]
+                        rms_norm[i0, i1_0 * 8 + i1_1] = (
+                            x[i0, i1_0 * 8 + i1_1]
+                            * T.rsqrt(square_sum[0] / T.float32(20.0) + T.float32(1e-05))
+                            * gain[i1_0 * 8 + i1_1]
+                        )
