@@ -42,7 +42,7 @@ def _overwrites(func: PrimFunc) -> bool:
             loads, stores = accesses((node.block.init, node.block.body))
             if touched & {id(s.buffer) for s in stores}:
                 return True
-            touched |= {id(a.buffer) for a in (*loads, *stores)}
+            touched |= {id(load.buffer) for load in loads} | {id(store.buffer) for store in stores}
     return False
 
 
