@@ -31,7 +31,7 @@ CONTEXT_BYTES = START + 16 * MAX_THREADS
 
 BUSY_CONTEXT, NO_MEMORY, CALL_FAILED, NO_CONTEXT = -1, -2, -3, -4  # what ``run`` answers when it did not succeed
 SPINS_BEFORE_SLEEP = 20_000
-SPINS_BEFORE_YIELD = 4_000
+SPINS_AT_BARRIER = 20_000  # some 0.2 ms, far beyond any imbalance: then another process has the core of a member
 
 BARRIER = "mlc_team_barrier"
 HIDDEN = "hidden"  # in place of a linkage: external, with a name that only this library sees
@@ -89,9 +89,6 @@ class TeamRuntime:
         elif self.target.triple.startswith("aarch64"):
             v.intrinsic(b, "llvm.aarch64.hint", [_i32(1)], VOID)
 
-    def _yield(self, b: ll.IRBuilder) -> None:
-        b.call(external(self.module, "sched_yield", I32, []), [])
-
     def _spin_while_equal(self, b: ll.IRBuilder, address: ll.Value, value: ll.Value, limit: int) -> ll.Value:
         """Spin until ``*address != value`` or ``limit`` rounds; gives whether the value changed."""
         before = b.block
@@ -121,15 +118,14 @@ class TeamRuntime:
         arrived = b.atomic_rmw("add", field(b, team, ARRIVED), _i32(1), "acq_rel")
         with b.if_then(b.icmp_unsigned("==", b.add(arrived, _i32(1)), threads)):
             store_atomic(b, _i32(0), field(b, team, ARRIVED), "monotonic")
-            store_atomic(b, b.add(generation, _i32(1)), generation_at)
+            b.atomic_rmw("add", generation_at, _i32(1), "seq_cst")
+            self._wake_sleepers(b, team)
             b.ret_void()
-        wait, yielding, done = (b.append_basic_block(n) for n in ("wait", "yield", "open"))
-        b.branch(wait)
-        b.position_at_end(wait)
-        b.cbranch(self._spin_while_equal(b, generation_at, generation, SPINS_BEFORE_YIELD), done, yielding)
-        b.position_at_end(yielding)
-        self._yield(b)
-        b.branch(wait)
+        sleep, done = (b.append_basic_block(n) for n in ("sleep", "open"))
+        b.cbranch(self._spin_while_equal(b, generation_at, generation, SPINS_AT_BARRIER), done, sleep)
+        b.position_at_end(sleep)
+        self._sleep_until_changed(b, team, generation_at, generation)
+        b.branch(done)
         b.position_at_end(done)
         b.ret_void()
         return fn
@@ -149,7 +145,7 @@ class TeamRuntime:
         epoch_at = field(b, team, EPOCH)
         b.cbranch(self._spin_while_equal(b, epoch_at, last, SPINS_BEFORE_SLEEP), work, sleep)
         b.position_at_end(sleep)
-        self._sleep_until_changed(b, team, last)
+        self._sleep_until_changed(b, team, epoch_at, last)
         b.branch(work)
         b.position_at_end(work)
         stopped = b.load_atomic(field(b, team, STOP), "acquire", 4, typ=I32)
@@ -165,14 +161,15 @@ class TeamRuntime:
         b.branch(loop)
         return fn
 
-    def _sleep_until_changed(self, b: ll.IRBuilder, team: ll.Value, last: ll.Value) -> None:
+    def _sleep_until_changed(self, b: ll.IRBuilder, team: ll.Value, address: ll.Value, last: ll.Value) -> None:
+        """Give the core away until ``*address != last``; who changes it calls ``_wake_sleepers`` after that."""
         mutex, condition = field(b, team, MUTEX), field(b, team, CONDITION)
         self._pthread(b, "pthread_mutex_lock", mutex)
         b.atomic_rmw("add", field(b, team, SLEEPERS), _i32(1), "seq_cst")
         check, wait, awake = (b.append_basic_block(n) for n in ("check", "cond_wait", "awake"))
         b.branch(check)
         b.position_at_end(check)
-        now = b.load_atomic(field(b, team, EPOCH), "seq_cst", 4, typ=I32)
+        now = b.load_atomic(address, "seq_cst", 4, typ=I32)
         b.cbranch(b.icmp_unsigned("==", now, last), wait, awake)
         b.position_at_end(wait)
         b.call(external(self.module, "pthread_cond_wait", I32, [PTR, PTR]), [condition, mutex])
@@ -187,6 +184,9 @@ class TeamRuntime:
     def _wake(self, b: ll.IRBuilder, team: ll.Value) -> None:
         """Open the next epoch and wake the workers that sleep."""
         b.atomic_rmw("add", field(b, team, EPOCH), _i32(1), "seq_cst")
+        self._wake_sleepers(b, team)
+
+    def _wake_sleepers(self, b: ll.IRBuilder, team: ll.Value) -> None:
         sleepers = b.load_atomic(field(b, team, SLEEPERS), "seq_cst", 4, typ=I32)
         with b.if_then(b.icmp_unsigned("!=", sleepers, _i32(0))):
             self._pthread(b, "pthread_mutex_lock", field(b, team, MUTEX))
