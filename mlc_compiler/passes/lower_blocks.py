@@ -80,7 +80,7 @@ class _Lower(Rewriter):
         simplify = Simplify(self.analyzer)
         body = self(simplify(substitute(block.body, binding)))
         if block.init is not None:
-            init = simplify(substitute(block.init, binding))
+            init = self(simplify(substitute(block.init, binding)))
             body = _after_init(body, init, node, self.analyzer)
         predicate = self._needed(node, body)
         return body if isinstance(predicate, IntImm) and predicate.value else IfThenElse(predicate, body)
