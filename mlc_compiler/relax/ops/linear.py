@@ -25,6 +25,8 @@ def linear(x: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None) -> te
     x's type; sums in float32.
     """
     shapes = f"{show_shape(x.shape)} and {show_shape(weight.shape)}"
+    if x.ndim < 1 or weight.ndim != 2:
+        raise ValueError(f"got shapes {shapes}; expected [..., K] and [N, K]")
     te.require_equal(x.shape[-1], weight.shape[1], f"inner sizes of {shapes}")
     k = te.reduce_axis(x.shape[-1], "k")
     acc = _sum_type(x.dtype)
@@ -46,6 +48,10 @@ def matmul(x1: te.Tensor, x2: te.Tensor, *, out_dtype: str = "void") -> te.Tenso
     """
     result = dt.promote(x1.dtype, x2.dtype) if out_dtype in ("void", "") else out_dtype
     acc = _sum_type(result)
+    if not (x1.ndim and x2.ndim):
+        raise ValueError(
+            f"got shapes {show_shape(x1.shape)} and {show_shape(x2.shape)}; expected at least one axis each"
+        )
     vector1, vector2 = x1.ndim == 1, x2.ndim == 1
     inner = x2.shape[0] if vector2 else x2.shape[-2]
     te.require_equal(x1.shape[-1], inner, f"inner sizes of {show_shape(x1.shape)} and {show_shape(x2.shape)}")

@@ -129,6 +129,9 @@ def concat(tensors: Tensors, *, axis: int = 0) -> te.Tensor:
     """The tensors one after the other along ``axis``; other sizes are equal."""
     if axis is None or not tensors:
         raise ValueError("concat needs at least one tensor and an axis")
+    if len({tensor.ndim for tensor in tensors}) > 1 or not tensors[0].ndim:
+        shapes = ", ".join(show_shape(tensor.shape) for tensor in tensors)
+        raise ValueError(f"got shapes {shapes}; expected the same number of axes, at least one")
     axis %= tensors[0].ndim
     ends: list[PrimExpr] = [IntImm(0)]
     for tensor in tensors:
@@ -157,7 +160,7 @@ def take(x: te.Tensor, indices: te.Tensor, *, axis: int | None = None, mode: str
     """
     if mode not in ("clip", "fast"):
         raise ValueError(f"mode: got {mode!r}; expected 'clip' or 'fast'")
-    if axis is None and x.ndim != 1:
+    if not x.ndim or (axis is None and x.ndim != 1):
         raise ValueError(f"axis: got None for shape {show_shape(x.shape)}; expected an axis")
     at = (axis or 0) % x.ndim
     lead, tail = x.shape[:at], x.shape[at + 1 :]
