@@ -5,7 +5,7 @@ Names and argument order are those of Apache TVM's Relax.
 
 from __future__ import annotations
 
-from . import create, elementwise, manipulate, normalize, reduce
+from . import create, elementwise, manipulate, normalize, reduce, search
 from . import linear as products
 from .create import (
     arange,
@@ -26,6 +26,7 @@ from .elementwise import (
     exp,
     floor,
     floor_divide,
+    floor_mod,
     gelu,
     gelu_tanh,
     greater,
@@ -87,6 +88,7 @@ from .reduce import (
     variance,
 )
 from .registry import Operator, OperatorError
+from .search import topk
 
 __all__ = [
     "Operator",
@@ -111,6 +113,7 @@ __all__ = [
     "expand_dims",
     "floor",
     "floor_divide",
+    "floor_mod",
     "full",
     "gelu",
     "gelu_tanh",
@@ -154,6 +157,7 @@ __all__ = [
     "sum",
     "take",
     "tanh",
+    "topk",
     "tril",
     "triu",
     "variance",
@@ -161,7 +165,7 @@ __all__ = [
     "zeros",
 ]
 
-FAMILIES = (create, elementwise, products, manipulate, normalize, reduce)
+FAMILIES = (create, elementwise, products, manipulate, normalize, reduce, search)
 OPERATORS = {o.name: o for family in FAMILIES for o in vars(family).values() if isinstance(o, Operator)}
 
 

@@ -44,7 +44,8 @@ add = _binary("add", lambda x, y: x + y)
 subtract = _binary("subtract", lambda x, y: x - y)
 multiply = _binary("multiply", lambda x, y: x * y)
 divide = _binary("divide", lambda x, y: x / y)
-floor_divide = _binary("floor_divide", lambda x, y: x // y)
+floor_divide = _binary("floor_divide", lambda x, y: _floor_quotient(x, y))
+floor_mod = _binary("floor_mod", lambda x, y: x - _floor_quotient(x, y) * y if dt.is_float(x.dtype) else x % y)
 power = _binary("power", lambda x, y: te.cast(te.call("pow", *_both_wide(x, y)), x.dtype))
 maximum = _binary("maximum", ir.maximum)
 minimum = _binary("minimum", ir.minimum)
@@ -77,6 +78,10 @@ relu = _unary("nn.relu", lambda x: ir.maximum(x, ir.const(0, x.dtype)))
 silu = _unary("nn.silu", lambda x: x * te.sigmoid(x))
 gelu = _unary("nn.gelu", lambda x: x * 0.5 * (1.0 + te.erf(x * math.sqrt(0.5))))
 gelu_tanh = _unary("nn.gelu_tanh", lambda x: x * 0.5 * (1.0 + te.tanh(_GELU_SCALE * (x + 0.044715 * x * x * x))))
+
+
+def _floor_quotient(x: PrimExpr, y: PrimExpr) -> PrimExpr:
+    return te.call("floor", x / y) if dt.is_float(x.dtype) else x // y
 
 
 def _both_wide(x: Any, y: Any) -> tuple[PrimExpr, PrimExpr]:

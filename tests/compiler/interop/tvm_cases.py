@@ -115,6 +115,7 @@ def elementwise() -> None:
         operator(f"add-{dtype}", R.add, tensor(N, 7, dtype=dtype), tensor(N, 1, dtype=dtype), stages="legal")
     operator("logical", R.logical_and, tensor(N, 4, dtype="bool"), tensor(4, dtype="bool"), stages="operators")
     operator("floor_divide", R.floor_divide, tensor(N, 4, dtype="int32"), tensor(4, dtype="int32"), stages="operators")
+    operator("floor_mod", R.floor_mod, tensor(N, 4, dtype="int32"), tensor(4, dtype="int32"), stages="operators")
     operator("clip", lambda a: R.clip(a, 0, 1), tensor(N, 4), stages="operators")
     operator("where", R.where, tensor(N, 4, dtype="bool"), tensor(N, 4), tensor(1, 4), stages="operators")
     operator("scale", lambda a: R.multiply(a, relax.const(2.5, "float32")), tensor(N, 4), stages="legal")
@@ -136,6 +137,7 @@ def reductions() -> None:
     operator("argmax", lambda a: R.argmax(a, axis=1), tensor(N, 4), stages="operators")
     operator("argmin", lambda a: R.argmin(a, axis=0), tensor(N, 4), stages="legal")
     operator("cumsum", lambda a: R.cumsum(a, axis=1), tensor(N, 4), stages="operators")
+    operator("topk", lambda a: R.topk(a, 3, axis=1, dtype="int32"), tensor(N, 8), stages="operators")
     operator("prod", lambda a: R.prod(a, axis=1), tensor(N, 4), stages="legal")
     operator("std", lambda a: R.std(a, axis=1), tensor(N, 4), stages="legal")
     for axis in (-1, 1):

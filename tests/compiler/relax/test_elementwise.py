@@ -98,6 +98,10 @@ def test_comparisons_give_bool(name):
 def test_integer_division_rounds_down():
     divisor = np.array([3, -3, 2, 5], np.int32)
     check_op("floor_divide", integers(6, 4), divisor, reference=np.floor_divide)
+    check_op("floor_mod", integers(6, 4), divisor, reference=np.mod)
+    x, y = normal(6, 4), normal(6, 1)
+    check_op("floor_divide", x, y, reference=np.floor_divide)
+    check_op("floor_mod", x, y, reference=np.mod, tolerance=1e-5)
 
 
 def test_power():

@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+
+from mlc_compiler.relax.ops import OperatorError
+from tests.compiler.relax.check_op import check_op, run_op
+
+RNG = np.random.default_rng(4)
+
+
+def reference(k, axis=-1, largest=True, dtype="int32"):
+    def topk(x):
+        count = k if k > 0 else x.shape[axis]
+        order = np.argsort(-x.astype(np.float64) if largest else x, axis=axis, kind="stable")
+        order = np.take(order, range(count), axis)
+        return np.take_along_axis(x, order, axis), order.astype(dtype)
+
+    return topk
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int8"])
+@pytest.mark.parametrize(("k", "axis", "largest"), [(1, -1, True), (3, -1, True), (2, 0, False), (-1, 1, True)])
+def test_topk(dtype, k, axis, largest):
+    x = RNG.integers(-9, 9, (4, 7)).astype(dtype)  # with equal elements
+    check_op("topk", x, reference=reference(k, axis, largest), tolerance=0, k=k, axis=axis, largest=largest)
+
+
+def test_topk_of_symbolic_rows_and_of_infinities():
+    x = RNG.standard_normal((5, 8)).astype("float32")
+    x[:, 3], x[0, 4] = -np.inf, np.inf
+    check_op("topk", x, reference=reference(3), tolerance=0, symbolic=(5,), k=3)
+    check_op("topk", x, reference=reference(8, dtype="int64"), tolerance=0, k=8, dtype="int64")
+
+
+def test_one_result_of_topk():
+    x = RNG.standard_normal((2, 6)).astype("float32")
+    values, indices = reference(2)(x)
+    assert np.array_equal(run_op("topk", x, k=2, ret_type="values"), values)
+    assert np.array_equal(run_op("topk", x, k=2, ret_type="indices"), indices)
+
+
+def test_arguments_of_topk():
+    x = RNG.standard_normal((2, 6)).astype("float32")
+    with pytest.raises(OperatorError, match="k: got 7; expected at most 6, the size of axis 1"):
+        run_op("topk", x, k=7)
+    with pytest.raises(OperatorError, match="ret_type: got 'all'; expected one of both, values, indices"):
+        run_op("topk", x, ret_type="all")
