@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from mlc_errors import MLCError
 from mlc_runtime.arrays import as_numpy, tvm_ffi
 from mlc_runtime.library import Library
 
 from .driver import build_library, native_text
 from .ir.module import IRModule
-from .passes.bind_params import BindParams
+from .passes.bind_params import bind_params as bind_arrays
 from .pipeline import entries, run_passes
 from .relax.nodes import Function
 from .script import parse as parse_script
@@ -47,7 +48,7 @@ def bind_params(mod: IRModule, name: str, params: Mapping[str, Any]) -> IRModule
     params: arrays (numpy, or whatever speaks DLPack) by parameter name. Raises MLCError for a name that the function
     does not have, and for another dtype or shape than it declares.
     """
-    return BindParams(name, {k: as_numpy(v) for k, v in params.items()}).run(mod)
+    return bind_arrays(mod, name, {k: _as_array(k, v) for k, v in params.items()})
 
 
 def register_func(name: str, func: Callable[..., Any] | None = None, *, override: bool = False) -> Any:
@@ -101,7 +102,18 @@ def _with_entries(mod: Buildable) -> IRModule:
 
 
 def _as_module(mod: Buildable) -> IRModule:
-    return mod if isinstance(mod, IRModule) else IRModule({mod.attrs.get("global_symbol", "main"): mod})
+    if isinstance(mod, Function | PrimFunc):
+        return IRModule({mod.attrs.get("global_symbol", "main"): mod})
+    if not isinstance(mod, IRModule):
+        raise MLCError(f"got a {type(mod).__name__}; expected an IRModule or a function of one")
+    return mod
+
+
+def _as_array(name: str, value: object) -> np.ndarray:
+    try:
+        return as_numpy(value)
+    except MLCError as e:
+        raise MLCError(f"bind_params: {name} {e.message}") from None
 
 
 def _as_target(target: str | Target) -> Target:

@@ -49,7 +49,7 @@ class PlanError(MLCError):
 
 @dataclass(frozen=True)
 class PlanMemory(Pass):
-    """Static memory planning; see the module's docstring.
+    """Give every value of a graph function its place in memory; results become parameters.
 
     Needs: operators legalized, tensor functions lowered (their scratch is known). Symbolic sizes count with their upper
     bound in the function's ``tir_var_upper_bound``; an offset that depends on one without is computed by each call.

@@ -24,6 +24,7 @@ from mlc_compiler import (
 )
 from mlc_compiler.passes.bind_params import BindError
 from mlc_compiler.script import to_text
+from mlc_errors import MLCError
 from mlc_runtime.arrays import tvm_ffi
 from tests.compiler.api.mlp import B0, B1, EXPECTED, W0, W1, WEIGHTS, X, check_mlp
 
@@ -232,6 +233,19 @@ def test_bound_parameters_are_constants_beside_the_text():
 def test_values_that_do_not_fit_a_parameter(params: dict[str, np.ndarray], message: str):
     with pytest.raises(BindError, match=message):
         bind_params(tensor_functions(), "main", params)
+
+
+def test_what_cannot_be_bound_or_built():
+    mod = tensor_functions()
+    with pytest.raises(BindError, match="no graph function 'linear0'; the module has main"):
+        bind_params(mod, "linear0", {})
+    with pytest.raises(MLCError, match="bind_params: w0 got str .*; expected an array"):
+        bind_params(mod, "main", {"w0": "text"})
+    with pytest.raises(MLCError, match="got a dict; expected an IRModule or a function of one"):
+        build({})
+    for target, message in (("gpu", "no target 'gpu'"), ("cpu:none", "no CPU named 'none'")):
+        with pytest.raises(MLCError, match=message):
+            build(mod, target)
 
 
 def test_binding_gives_symbolic_sizes_a_value():
