@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..ir.expr import BinaryOp, IntImm, PrimExpr, const, logical_and
+from ..ir.expr import BinaryOp, IntImm, PrimExpr, const, is_const, logical_and
 from ..ir.module import IRModule
-from ..ir.simplify import Analyzer
-from ..ir.visitor import Rewriter, substitute, walk
+from ..ir.simplify import Analyzer, simplify
+from ..ir.visitor import Rewriter, substitute, uses, walk
 from ..tir.nodes import (
     Allocate,
     Block,
@@ -26,13 +27,18 @@ from ..tir.nodes import (
     is_root,
 )
 from ..tir.regions import accesses
+from ..tir.schedule.reduction import decompose_reduction
+from ..tir.schedule.tree import ScheduleError, loops_above, paths
 from .base import Pass
 from .place_scratch import place_scratch
 
 
 @dataclass(frozen=True)
 class LowerBlocks(Pass):
-    """Tensor functions without blocks: loops, stores, conditionals and allocations of the size that is really live."""
+    """Tensor functions without blocks: loops, stores, conditionals and allocations of the size that is really live.
+
+    Initialisations run before the loops of their reduction, also when these turn out to be empty.
+    """
 
     name = "lower-blocks"
 
@@ -44,13 +50,37 @@ class LowerBlocks(Pass):
 def lower_blocks(func: PrimFunc, guarded: frozenset[int] = frozenset()) -> PrimFunc:
     """One function; see :class:`LowerBlocks`. ``guarded``: buffers that nothing may write outside of their shape."""
     lowering = _Lower(guarded)
-    body = lowering(func.body)
+    body = lowering(_initialise_first(func).body)
     for buffer in reversed(lowering.allocs):
         body = place_scratch(body, buffer)
     whole = {id(n.buffer) for n in walk(body) if isinstance(n, Allocate)}
     if whole & lowering.unguarded:
         return lower_blocks(func, guarded | (whole & lowering.unguarded))
     return replace(func, body=body)
+
+
+def _initialise_first(func: PrimFunc) -> PrimFunc:
+    """The function with initialisations taken out of their reduction's loops where that is allowed."""
+    for realize, loops in _reductions(func):
+        first = {lp.var: const(0, lp.var.dtype) for lp in loops}
+        values = [v for it, v in zip(realize.block.iter_vars, realize.iter_values, strict=True) if it.kind == "R"]
+        outermost = next((lp for lp in loops if any(uses(v, lp.var) for v in values)), None)
+        if outermost is None or not all(is_const(simplify(substitute(v, first)), 0) for v in values):
+            continue
+        try:
+            func, _ = decompose_reduction(func, realize.block.name, outermost.var)
+        except ScheduleError:
+            continue
+    return func
+
+
+def _reductions(func: PrimFunc) -> list[tuple[BlockRealize, list[For]]]:
+    """The blocks that initialise, with the loops around them; each has a name of its own."""
+    found = [(p[-1], loops_above(p)) for p in paths(func.body)]
+    names = Counter(r.block.name for r, _ in found if isinstance(r, BlockRealize))
+    return [
+        (r, loops) for r, loops in found if isinstance(r, BlockRealize) and r.block.init and names[r.block.name] == 1
+    ]
 
 
 class _Lower(Rewriter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from mlc_compiler.ir.expr import ExprLike
@@ -13,7 +14,7 @@ from mlc_compiler.relax.ops import get_operator
 from mlc_compiler.script import parse
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import PARALLEL, For, PrimFunc
-from tests.compiler.schedules.meaning import AVX2, AVX512, check_meaning
+from tests.compiler.schedules.meaning import AVX2, AVX512, check_meaning, lowered, random_arguments, run, scheduled
 
 N, M = Size("n"), Size("m")
 Shape = tuple[ExprLike, ...]
@@ -61,6 +62,16 @@ def test_reductions_of_vectors() -> None:
         check_meaning(unary(name, (M,), axis=-1), {"m": 9})
     check_meaning(normalization("nn.rms_norm", (20,)))
     check_meaning(unary("nn.softmax", (M,), axis=-1), {"m": 9})
+
+
+@pytest.mark.parametrize(("name", "expected"), [("sum", 0), ("max", -np.inf), ("min", np.inf), ("mean", np.nan)])
+def test_reductions_over_nothing(name: str, expected: float) -> None:
+    """What a call finds empty reduces to the value that changes nothing."""
+    for axis in (0, 1):
+        func = unary(name, (N, M), axis=axis)
+        arguments = random_arguments(func, {"n": 3 * axis, "m": 3 - 3 * axis})
+        (result,) = run(lowered(scheduled(func)), arguments)
+        np.testing.assert_array_equal(result, np.full(3, expected, np.float32))
 
 
 def test_argmax_and_prefix_sums() -> None:

@@ -79,9 +79,8 @@ class Module:
             doubled = T.decl_buffer((1, 8), "float32")
             for j in range(8):
                 doubled[0, j] = x[i, j] * T.float32(2.0)
+            total[0] = T.float32(0.0)
             for j in range(6):
-                if j == 0:
-                    total[0] = T.float32(0.0)
                 total[0] = total[0] + doubled[0, j + 2]
             for j in range(6):
                 y[i, j] = doubled[0, j + 1] / total[0]

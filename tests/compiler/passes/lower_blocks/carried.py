@@ -50,9 +50,8 @@ class Module:
     def scan(x: T.Buffer((6, 4), "float32"), y: T.Buffer((6, 4), "float32")):
         for j in T.parallel(4):
             state = T.decl_buffer((1,), "float32")
+            state[0] = T.float32(0.0)
             for t in range(6):
-                if t == 0:
-                    state[0] = T.float32(0.0)
                 state[0] = state[0] * T.float32(0.5) + x[t, j]
                 y[t, j] = state[0]
 

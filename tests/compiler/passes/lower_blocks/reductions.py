@@ -1,6 +1,5 @@
 # ruff: noqa
-# Initialisations run where all reduction variables are zero; without reduction loops they run always; loops of one
-# iteration disappear.
+# Initialisations run before the loops of their reduction, where these begin at zero; loops of one iteration disappear.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
@@ -53,11 +52,11 @@ class Module:
 class Module:
     @T.prim_func(private=True)
     def cut(x: T.Buffer((4, 20), "float32"), y: T.Buffer((4, 1), "float32")):
-        for i, k_0, k_1 in T.grid(4, 3, 8):
-            if k_0 * 8 + k_1 < 20:
-                if k_0 * 8 + k_1 == 0:
-                    y[i, 0] = T.float32(0.0)
-                y[i, 0] = y[i, 0] + x[i, k_0 * 8 + k_1]
+        for i in range(4):
+            y[i, 0] = T.float32(0.0)
+            for k_0, k_1 in T.grid(3, 8):
+                if k_0 * 8 + k_1 < 20:
+                    y[i, 0] = y[i, 0] + x[i, k_0 * 8 + k_1]
 
     @T.prim_func(private=True)
     def decomposed(x: T.Buffer((4, 20), "float32"), y: T.Buffer((4,), "float32")):

@@ -32,9 +32,8 @@ class Module:
         x = T.match_buffer(var_x, (2, n, 20), "float32")
         y = T.match_buffer(var_y, (2, n, 12), "float32")
         for b_i_j_fused in T.parallel(n * 24):
+            y[b_i_j_fused // 12 // n, b_i_j_fused // 12 % n, b_i_j_fused % 12] = T.float32(0.0)
             for k in range(20):
-                if k == 0:
-                    y[b_i_j_fused // 12 // n, b_i_j_fused // 12 % n, b_i_j_fused % 12] = T.float32(0.0)
                 y[b_i_j_fused // 12 // n, b_i_j_fused // 12 % n, b_i_j_fused % 12] = (
                     y[b_i_j_fused // 12 // n, b_i_j_fused // 12 % n, b_i_j_fused % 12]
                     + x[b_i_j_fused // 12 // n, b_i_j_fused // 12 % n, k]

@@ -47,9 +47,8 @@ class Module:
         x = T.match_buffer(var_x, (2, n, 20), "float32")
         sum = T.match_buffer(var_sum, (n,), "float32")
         for i0 in T.parallel(n):
+            sum[i0] = T.float32(0.0)
             for k0, k1 in T.grid(2, 20):
-                if k0 == 0 and k1 == 0:
-                    sum[i0] = T.float32(0.0)
                 sum[i0] = sum[i0] + x[k0, i0, k1]
 
     @T.prim_func(private=True)
@@ -57,7 +56,6 @@ class Module:
         T.func_attr({"tir.noalias": True, "num_outputs": 1, "tir.is_scheduled": True, "schedule": "Fallback"})
         n = T.int64()
         x = T.match_buffer(var_x, (2, n, 20), "float32")
+        max[()] = T.float32("-inf")
         for k0, k1, k2 in T.grid(2, n, 20):
-            if k0 == 0 and k1 == 0 and k2 == 0:
-                max[()] = T.float32("-inf")
             max[()] = T.max(max[()], x[k0, k1, k2])

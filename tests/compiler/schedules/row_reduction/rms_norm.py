@@ -42,9 +42,8 @@ class Module:
         rms_norm = T.match_buffer(var_rms_norm, (n, 20), "float32")
         for i0 in T.parallel(n):
             square_sum = T.decl_buffer((1,), "float32")
+            square_sum[0] = T.float32(0.0)
             for ax0 in range(20):
-                if ax0 == 0:
-                    square_sum[0] = T.float32(0.0)
                 square_sum[0] = square_sum[0] + x[i0, ax0] * x[i0, ax0]
             for i1_0 in range(3):
                 for i1_1 in T.vectorized(8):

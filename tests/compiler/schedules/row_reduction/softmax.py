@@ -60,15 +60,13 @@ class Module:
             softmax_sum = T.decl_buffer((1,), "float32")
             softmax_exp = T.decl_buffer((1, m), "float32")
             softmax_max = T.decl_buffer((1,), "float32")
+            softmax_max[0] = T.float32("-inf")
             for ax0 in range(m):
-                if ax0 == 0:
-                    softmax_max[0] = T.float32("-inf")
                 softmax_max[0] = T.max(softmax_max[0], x[i0, ax0])
             for ax0 in range(m):
                 softmax_exp[0, ax0] = T.exp(x[i0, ax0] - softmax_max[0])
+            softmax_sum[0] = T.float32(0.0)
             for ax0 in range(m):
-                if ax0 == 0:
-                    softmax_sum[0] = T.float32(0.0)
                 softmax_sum[0] = softmax_sum[0] + softmax_exp[0, ax0]
             for i1 in range(m):
                 softmax[i0, i1] = softmax_exp[0, i1] / softmax_sum[0]
