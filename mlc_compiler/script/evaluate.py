@@ -270,8 +270,9 @@ class Evaluator:
         if path is not None:
             return self.call(node, path)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "astype":
-            dtype = self.string(node.args[0])
-            return self.attempt(node, arithmetic.convert, dtype, self.value(node.func.value))
+            base = self.value(node.func.value)
+            if not isinstance(base, ModuleName):
+                return self.attempt(node, arithmetic.convert, self.string(node.args[0]), base)
         return self.call_value(node, self.value(node.func))
 
     def call(self, node: ast.Call, path: str) -> Any:

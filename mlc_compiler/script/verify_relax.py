@@ -263,13 +263,13 @@ class _Verifier:
         """Scratch parameters are given by memory planning; a tiled one has another shape until layouts are packed."""
         buffers, extra = callee.buffers, len(callee.params) - len(callee.buffers)
         buffers = buffers[: len(buffers) - int(callee.attrs.get("num_scratch", 0))]
-        tiled = {int(index) for index in callee.attrs.get("tiled", {})}
+        tiled = {id(callee.params[int(index)]) for index in callee.attrs.get("tiled", {})}
         given = len(scalars[0].values) if scalars and isinstance(scalars[0], ShapeExpr) else 0
         self.require(len(infos) == len(buffers), f"{name} takes {len(buffers)} tensors; got {len(infos)}")
         self.require(given == extra, f"{name} takes {extra} scalars; got {given}")
         sizes: dict[Any, PrimExpr] = {}
         for buffer, info in zip(buffers, infos):
-            if callee.params.index(buffer) not in tiled:
+            if id(buffer) not in tiled:
                 self._match_buffer(buffer, info, name, sizes)
 
     def _match_buffer(self, buffer: Buffer, info: Any, name: str, sizes: dict[Any, PrimExpr]) -> None:
