@@ -82,7 +82,7 @@ def _match(func: PrimFunc) -> tuple[Block, MatmulBlock, Buffer, Buffer] | None:
 
 def _one_row(product: MatmulBlock) -> bool:
     extents = [constant_extent(it.extent) for it in product.block.iter_vars if it.var in product.rows]
-    return all(e == 1 for e in extents)
+    return bool(extents) and all(e == 1 for e in extents)
 
 
 def _is_dequantize(block: Block, codes: Buffer, scale: Buffer, weight: Buffer) -> bool:

@@ -37,7 +37,7 @@ def bias_and_residual(y: te.Tensor, inputs: list[te.Tensor]) -> te.Tensor:
 
 
 def quantized(
-    rows: ExprLike,
+    rows: ExprLike | None,
     columns: int,
     k: int,
     bits: int = 4,
@@ -45,10 +45,10 @@ def quantized(
     layout: str = "NK",
     after: Epilogue | None = None,
 ) -> PrimFunc:
-    """A product with a weight that a prologue dequantizes."""
+    """A product of [rows, k] (or of one vector) with a weight that a prologue dequantizes."""
     words, groups = -(-k // (32 // bits)), -(-k // group)
     shapes = ((columns, words), (columns, groups)) if layout == "NK" else ((words, columns), (groups, columns))
-    x = te.placeholder((rows, k), "float32", "x")
+    x = te.placeholder((k,) if rows is None else (rows, k), "float32", "x")
     q, scale = te.placeholder(shapes[0], "uint32", "q"), te.placeholder(shapes[1], "float16", "scale")
     options = {"bits": bits, "group": group, "k": k, "layout": layout, "dtype": "float32"}
     inputs = [x, q, scale]
