@@ -37,8 +37,9 @@ class Module:
         r = T.int64()
         x = T.match_buffer(var_x, (r, 4), "float32")
         y = T.match_buffer(var_y, (r, 4), "float32")
-        for i, j in T.grid(r, 4):
-            y[i, j] = x[i, j] + T.float32(1)
+        for i in T.parallel(r):
+            for j in range(4):
+                y[i, j] = x[i, j] + T.float32(1)
 
     @T.prim_func(private=True)
     def add(var_a: T.handle, var_b: T.handle, var_y: T.handle):
@@ -46,8 +47,9 @@ class Module:
         a = T.match_buffer(var_a, (r, 4), "float32")
         b = T.match_buffer(var_b, (r, 4), "float32")
         y = T.match_buffer(var_y, (r, 4), "float32")
-        for i, j in T.grid(r, 4):
-            y[i, j] = a[i, j] + b[i, j]
+        for i in T.parallel(r):
+            for j in range(4):
+                y[i, j] = a[i, j] + b[i, j]
 
     @T.prim_func(private=True)
     def both(var_x: T.handle, var_y: T.handle, var_z: T.handle):
@@ -55,16 +57,18 @@ class Module:
         x = T.match_buffer(var_x, (r, 4), "float32")
         y = T.match_buffer(var_y, (r, 4), "float32")
         z = T.match_buffer(var_z, (r, 4), "float32")
-        for i, j in T.grid(r, 4):
-            y[i, j] = x[i, j] - T.float32(2)
-            z[i, j] = x[i, 3 - j]
+        for i in T.parallel(r):
+            for j in range(4):
+                y[i, j] = x[i, j] - T.float32(2)
+                z[i, j] = x[i, 3 - j]
 
     @T.prim_func(private=True)
     def bump(var_x: T.handle):
         r = T.int64()
         x = T.match_buffer(var_x, (r, 4), "float32")
-        for i, j in T.grid(r, 4):
-            x[i, j] = x[i, j] + T.float32(10)
+        for i in T.parallel(r):
+            for j in range(4):
+                x[i, j] = x[i, j] + T.float32(10)
 
     @T.prim_func(private=True)
     def reverse(var_x: T.handle, var_y: T.handle):
@@ -73,20 +77,23 @@ class Module:
         y = T.match_buffer(var_y, (r, 4), "float32")
         s = T.decl_buffer((r, 4), "float32")
         t = T.decl_buffer((2, r), "float64")
-        for i, j in T.grid(r, 4):
-            s[r - 1 - i, j] = x[i, j]
-        for i in range(r):
+        for i in T.parallel(r):
+            for j in range(4):
+                s[r - 1 - i, j] = x[i, j]
+        for i in T.parallel(r):
             t[1, i] = T.Cast("float64", s[i, 0])
-        for i, j in T.grid(r, 4):
-            y[i, j] = s[i, j] + T.Cast("float32", t[1, i])
+        for i in T.parallel(r):
+            for j in range(4):
+                y[i, j] = s[i, j] + T.Cast("float32", t[1, i])
 
     @T.prim_func(private=True)
     def repeat(var_x: T.handle, var_y: T.handle):
         r = T.int64()
         x = T.match_buffer(var_x, (r, 4), "float32")
         y = T.match_buffer(var_y, (r * 2, 4), "float32")
-        for i, j in T.grid(r * 2, 4):
-            y[i, j] = x[i // 2, j]
+        for i in T.parallel(r * 2):
+            for j in range(4):
+                y[i, j] = x[i // 2, j]
 """
 
 

@@ -70,7 +70,7 @@ def _name(arg: object) -> object:
     return (arg.tuple_value.name, arg.index) if isinstance(arg, TupleGetItem) else arg.name  # type: ignore[attr-defined]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(STEPS, RESULTS)
 def test_barriers_are_where_the_reference_has_them(steps: Steps, results: list[int]) -> None:
     plan = planned(build(steps, results))

@@ -78,7 +78,7 @@ def check_no_overlap(func: Function, sizes: dict[str, int]) -> None:
         assert not (together and a.begin < b.end and b.begin < a.end), (a, b)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(STEPS, RESULTS)
 def test_random_graphs(steps: Steps, results: list[int]) -> None:
     mod = build(steps, results)
