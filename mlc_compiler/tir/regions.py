@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..ir.expr import IntImm, PrimExpr, Var
+from ..ir.expr import Let, PrimExpr, Var, const
 from ..ir.simplify import Analyzer, key
 from ..ir.visitor import Rewriter, substitute, walk
 from .nodes import (
@@ -17,6 +17,7 @@ from .nodes import (
     BufferStore,
     For,
     IterVar,
+    LetStmt,
     Range,
     Stmt,
     seq,
@@ -36,7 +37,7 @@ def accesses(stmt: object) -> tuple[list[BufferLoad], list[BufferStore]]:
 
 def point_region(buffer: Buffer, indices: Sequence[PrimExpr]) -> BufferRegion:
     """The region of one element."""
-    return BufferRegion(buffer, tuple(Range(i, IntImm(1)) for i in indices))
+    return BufferRegion(buffer, tuple(Range(i, const(1, i.dtype)) for i in indices))
 
 
 def inner_extents(stmt: object) -> dict[Var, PrimExpr]:
@@ -52,17 +53,16 @@ def span(index: PrimExpr, inner: dict[Var, PrimExpr], analyzer: Analyzer) -> Ran
     """The range that an index covers while ``inner`` variables run; None when it is not affine in them."""
     form = analyzer.linear(index)
     inner_ids = {id(v): extent for v, extent in inner.items()}
-    low, extent = index, IntImm(1)
-    widened: PrimExpr = extent
+    widened = const(1, index.dtype)
     least: dict[PrimExpr, PrimExpr] = {}
     for atom, coefficient in form.terms.values():
         if isinstance(atom, Var) and id(atom) in inner_ids:
             last = inner_ids[id(atom)] - 1
-            least[atom] = IntImm(0) if coefficient > 0 else last
+            least[atom] = const(0, atom.dtype) if coefficient > 0 else last
             widened = widened + last * abs(coefficient)
         elif any(isinstance(n, Var) and id(n) in inner_ids for n in walk(atom)):
             return None
-    return Range(analyzer.simplify(substitute(low, least)), analyzer.simplify(widened))
+    return Range(analyzer.simplify(substitute(index, least)), analyzer.simplify(widened))
 
 
 class _OpenBlocks(Rewriter):
@@ -91,6 +91,7 @@ def infer_regions(
         analyzer.bind(it.var, it.extent)
     local = {id(b) for n in walk(body) if isinstance(n, Block) for b in n.alloc_buffers}
     local |= {id(n.buffer) for n in walk(body) if isinstance(n, Allocate)}
+    local |= {id(n.var) for n in walk(flat) if isinstance(n, For | LetStmt | Let)}
     writes = _regions([(s.buffer, s.indices) for s in stores], inner, analyzer, local)
     written = {(id(s.buffer), key(s.indices)) for s in stores}
     kept = [ld for ld in loads if reads_back or (id(ld.buffer), key(ld.indices)) not in written]
@@ -101,15 +102,18 @@ def infer_regions(
 def _regions(
     places: list[tuple[Buffer, tuple[PrimExpr, ...]]], inner: dict[Var, PrimExpr], analyzer: Analyzer, local: set[int]
 ) -> tuple[BufferRegion, ...]:
+    """The regions of accesses; ``local``: what is defined inside, which no region is about or can mention."""
     result: dict[object, BufferRegion] = {}
     for buffer, indices in places:
         if id(buffer) in local:
             continue
         ranges = []
         for index, size in zip(indices, buffer.shape, strict=True):
-            data_dependent = any(isinstance(n, BufferLoad) for n in walk(index))
-            found = None if data_dependent else (span(index, inner, analyzer) if inner else Range(index, IntImm(1)))
-            ranges.append(found or Range(IntImm(0), size))
+            found = span(index, inner, analyzer) if inner else Range(index, const(1, index.dtype))
+            known = found and not any(
+                isinstance(n, BufferLoad) or id(n) in local for n in walk((found.min, found.extent))
+            )
+            ranges.append(found if found and known else Range(const(0, size.dtype), size))
         region = BufferRegion(buffer, tuple(ranges))
         identity = (id(buffer), tuple((key(r.min), key(r.extent)) for r in region.region))
         result.setdefault(identity, region)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ...ir.expr import Var
+from ...ir.expr import Var, is_const
+from ...ir.visitor import walk
 from ...target import Target
-from ...tir.nodes import PrimFunc
+from ...tir.nodes import For, PrimFunc, While
 from ...tir.schedule import Schedule, ScheduleError
 from ..rule import Blocks, Rule, analyse, is_reduction
 
@@ -65,9 +66,13 @@ def _inline_intermediates(s: Schedule, blocks: Blocks) -> None:
 
 
 def _vectorize_innermost(s: Schedule, name: str, target: Target, outer: Var | None = None) -> None:
-    """Cut the innermost loop into SIMD vectors; the last one is masked when the extent does not divide."""
+    """Cut the innermost loop into SIMD vectors; the last one is masked when the extent does not divide.
+
+    Not where lanes would run inner loops different numbers of times.
+    """
     loops = s.get_loops(name)
-    if not loops or loops[-1] is outer:
+    inner = [n for n in walk(s.block(name).body) if isinstance(n, While | For)]
+    if not loops or loops[-1] is outer or not all(isinstance(n, For) and is_const(n.extent) for n in inner):
         return
     extent = s.extent(loops[-1])
     lanes = target.lanes(32)
@@ -90,5 +95,13 @@ class Fallback(Rule):
             loops = s.get_loops(block.name)
             spatial = next((i for i, k in enumerate(kinds) if k == "R"), len(kinds))
             if spatial and len(loops) == len(kinds):
-                s.parallel(s.fuse(*loops[:spatial]))
+                _try_parallel(s, loops[:spatial])
         return s
+
+
+def _try_parallel(s: Schedule, loops: list[Var]) -> None:
+    """Divide loops over the team, if they are nested directly and carry nothing."""
+    try:
+        s.parallel(s.fuse(*loops))
+    except ScheduleError:
+        return
