@@ -31,6 +31,7 @@ from ..tir.nodes import (
     Stmt,
     While,
 )
+from .empty import initialisations
 from .errors import InterpreterError, outside, unwritten
 from .evaluate import match_shape
 from .expressions import ExprTranslator
@@ -153,8 +154,13 @@ class StmtTranslator(ExprTranslator):
         self.suite(f"while {self.value(s.condition)}:", s.body)
 
     def _For(self, s: For) -> None:
-        extent = self.value(s.extent)
-        self.suite(f"for {self.name(s.var, bounded=True)} in range({extent}):", s.body)
+        extent, name = self.value(s.extent), self.name(s.var, bounded=True)
+        self.suite(f"for {name} in range({extent}):", s.body)
+        initial = None if isinstance(s.extent, IntImm) and s.extent.value > 0 else initialisations(s.body, {id(s.var)})
+        if initial is not None:
+            with self.out.block(f"if {extent} <= 0:"):
+                self.out.add(f"{name} = 0")
+                self.stmt(initial)
 
     def _BlockRealize(self, s: BlockRealize) -> None:
         if is_const(s.predicate, 1):

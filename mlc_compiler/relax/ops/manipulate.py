@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, as_expr, is_const, maximum, minimum
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, as_expr, const, is_const, maximum, minimum
 from ...ir.simplify import Analyzer, simplify
 from ...tir import te
 from ..info import show_shape, static_size
@@ -156,7 +156,8 @@ def concat(tensors: Tensors, *, axis: int = 0) -> te.Tensor:
 def take(x: te.Tensor, indices: te.Tensor, *, axis: int | None = None, mode: str = "clip") -> te.Tensor:
     """``x`` at ``indices`` (integers, any shape) along ``axis``; None stands for the only axis.
 
-    mode "clip" moves indices outside into the range, "fast" requires them to be inside.
+    mode "clip" moves indices outside into the range, "fast" requires them to be inside. From an axis of size 0, "clip"
+    takes zeros.
     """
     if mode not in ("clip", "fast"):
         raise ValueError(f"mode: got {mode!r}; expected 'clip' or 'fast'")
@@ -167,9 +168,11 @@ def take(x: te.Tensor, indices: te.Tensor, *, axis: int | None = None, mode: str
 
     def element(*i: PrimExpr) -> PrimExpr:
         index: PrimExpr = te.cast(_load(indices, i[at : len(i) - len(tail)]), INDEX_DTYPE)
-        if mode == "clip":
-            index = maximum(minimum(index, x.shape[at] - 1), 0)
-        return x[(*i[:at], index, *i[len(i) - len(tail) :])]
+        if mode == "fast":
+            return x[(*i[:at], index, *i[len(i) - len(tail) :])]
+        inside = maximum(minimum(index, x.shape[at] - 1), 0)
+        value = x[(*i[:at], inside, *i[len(i) - len(tail) :])]
+        return value if static_size(x.shape[at]) else te.if_then_else(x.shape[at] > 0, value, const(0, x.dtype))
 
     picked = indices.shape if isinstance(indices, te.Tensor) else ()
     return te.compute((*lead, *picked, *tail), element, name="take")

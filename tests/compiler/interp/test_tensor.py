@@ -47,6 +47,30 @@ def test_blocks_with_init_and_predicate_over_symbolic_sizes(n: int, m: int) -> N
     np.testing.assert_array_equal(c, a @ b)
 
 
+ROW_SUMS = """
+@T.prim_func
+def row_sums(a: T.handle, C: T.Buffer((3,), "float32")):
+    m = T.int64()
+    A = T.match_buffer(a, (3, m), "float32")
+    for k_0 in range((m + 3) // 4):
+        for i, k_1 in T.grid(3, 4):
+            with T.block("C"):
+                vi = T.axis.spatial(3, i)
+                vk = T.axis.reduce(m, k_0 * 4 + k_1)
+                T.where(k_0 * 4 + k_1 < m)
+                with T.init():
+                    C[vi] = 0.0
+                C[vi] = C[vi] + A[vi, vk]
+"""
+
+
+@pytest.mark.parametrize("m", [0, 1, 6])
+def test_a_reduction_over_nothing_leaves_its_initial_value(m: int) -> None:
+    a, c = np.arange(3 * m, dtype=np.float32).reshape(3, m), np.full(3, np.nan, np.float32)
+    run(ROW_SUMS, a, c)
+    np.testing.assert_array_equal(c, a.sum(1))
+
+
 def test_every_kind_of_statement() -> None:
     text = """
 @T.prim_func

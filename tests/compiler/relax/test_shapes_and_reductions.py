@@ -92,6 +92,12 @@ def test_take_of_symbolic_rows():
     exactly("take", normal(7, 2), indices, reference=lambda x, i: x[i], axis=0, symbolic=(7, 2))
 
 
+def test_take_from_nothing():
+    indices = np.array([6, 0], np.int64)
+    exactly("take", normal(7, 0), indices, reference=lambda x, i: np.zeros((7, 2), x.dtype), axis=1)
+    exactly("take", normal(0, 3), indices, reference=lambda x, i: np.zeros((2, 3), x.dtype), axis=0, symbolic=(0,))
+
+
 @pytest.mark.parametrize(
     ("axes", "begin", "end", "strides", "wanted"),
     [
