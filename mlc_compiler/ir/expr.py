@@ -20,6 +20,8 @@ COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LOGICAL = ("and", "or")
 BITWISE = ("<<", ">>", "&", "|", "^")
 BINARY_OPS = ARITHMETIC + COMPARISONS + LOGICAL + BITWISE
+OF_NUMBERS = ("+", "-", "*", "/", "//", "%", "<<", ">>")
+"""What truth values have none of; ``min``, ``max``, ``&``, ``|`` and ``^`` of them are truth values again."""
 
 
 class PrimExpr:
@@ -335,8 +337,17 @@ def _fold_identity(op: str, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
     return None
 
 
+def require_defined(op: str, dtype: str) -> None:
+    """Raises TypeError for an operator that operands of this dtype do not have."""
+    if dtype == "bool" and op in OF_NUMBERS:
+        raise TypeError(f"{op!r} takes numbers; got truth values: cast them, or use 'and', 'or', 'not'")
+
+
 def binary(op: str, a: ExprLike, b: ExprLike) -> PrimExpr:
-    """``a op b`` with operands promoted to a common dtype and constants folded."""
+    """``a op b`` with operands promoted to a common dtype and constants folded.
+
+    Raises TypeError for arithmetic on truth values.
+    """
     if not isinstance(a, PrimExpr) and isinstance(b, PrimExpr):
         a = as_expr(a, like=b.dtype)
     elif not isinstance(b, PrimExpr) and isinstance(a, PrimExpr):
@@ -345,6 +356,7 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> PrimExpr:
     if a.dtype != b.dtype:
         common = dt.promote(a.dtype, b.dtype)
         a, b = cast(common, a), cast(common, b)
+    require_defined(op, a.dtype)
     folded = _fold(op, a, b)
     return BinaryOp(op, a, b) if folded is None else folded
 
@@ -388,4 +400,6 @@ def max_value(dtype: str) -> PrimExpr:
     """The greatest value of a dtype; infinity for floats. The identity of ``min``."""
     if dt.is_float(dtype):
         return FloatImm(math.inf, dtype)
+    if dtype == "bool":
+        return _truth(True)
     return IntImm((1 << (dt.bits(dtype) - (1 if dt.is_signed(dtype) else 0))) - 1, dtype)

@@ -7,7 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir import dtype as dt
-from ..ir.expr import COMPARISONS, INDEX_DTYPE, LOGICAL, BinaryOp, Cast, FloatImm, IntImm, Not, PrimExpr, cast, const
+from ..ir.expr import (
+    COMPARISONS,
+    INDEX_DTYPE,
+    LOGICAL,
+    BinaryOp,
+    Cast,
+    FloatImm,
+    IntImm,
+    Not,
+    PrimExpr,
+    cast,
+    const,
+    require_defined,
+)
 
 Number = bool | int | float
 
@@ -83,6 +96,7 @@ def binary(op: str, a: Any, b: Any) -> Any:
         raise TypeError(f"{op!r} takes truth values; got {x.dtype}")
     if op == "/" and not dt.is_float(x.dtype):
         raise TypeError(f"'/' of {x.dtype} values; use // (floor) or T.Div (truncating)")
+    require_defined(op, x.dtype)
     return BinaryOp(op, x, y)
 
 

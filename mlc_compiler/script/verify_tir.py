@@ -7,7 +7,21 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..ir import dtype as dt
-from ..ir.expr import BINARY_OPS, LOGICAL, BinaryOp, Call, Cast, FloatImm, IntImm, Let, Not, PrimExpr, Select, Var
+from ..ir.expr import (
+    BINARY_OPS,
+    LOGICAL,
+    OF_NUMBERS,
+    BinaryOp,
+    Call,
+    Cast,
+    FloatImm,
+    IntImm,
+    Let,
+    Not,
+    PrimExpr,
+    Select,
+    Var,
+)
 from ..ir.visitor import children
 from ..tir.nodes import (
     LOOP_KINDS,
@@ -246,6 +260,8 @@ class _Verifier:
             self.require(e.a.dtype == e.b.dtype, f"operands of {e.op!r} are {e.a.dtype} and {e.b.dtype}")
             boolean = e.op not in LOGICAL or e.a.dtype == "bool"
             self.require(boolean, f"operands of {e.op!r} are {e.a.dtype}; expected bool")
+            number = e.op not in OF_NUMBERS or e.a.dtype != "bool"
+            self.require(number, f"operands of {e.op!r} are bool; expected numbers")
         elif isinstance(e, Not):
             self.require(e.value.dtype == "bool", f"the operand of 'not' is {e.value.dtype}; expected bool")
         elif isinstance(e, Select):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from mlc_errors import MLCError
 
 from ...ir.expr import IntImm, PrimExpr, Var
@@ -126,6 +128,8 @@ def _plain(value: Any) -> Any:
     """Attributes hold numbers, strings, None and tuples of these."""
     if isinstance(value, list | tuple):
         return tuple(_plain(v) for v in value)
+    if isinstance(value, np.generic):
+        return value.item()
     return value.value if isinstance(value, IntImm) else value
 
 

@@ -151,6 +151,18 @@ def test_shapes_that_do_not_broadcast():
         run_op("add", normal(3, 4), normal(5))
 
 
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "floor_divide"])
+def test_truth_values_have_no_arithmetic(name):
+    flags = np.array([True, False])
+    with pytest.raises(OperatorError, match=rf"{name}\(bool\(2\), bool\(2\)\): '.*' takes numbers; got truth values"):
+        run_op(name, flags, flags)
+    check_op("add", flags, np.array([3, 4]), reference=np.add)
+
+
+def test_attributes_may_be_numbers_of_numpy():
+    check_op("permute_dims", normal(2, 3), reference=np.transpose, axes=tuple(np.argsort([1, 0])))
+
+
 def test_wrong_attribute():
     with pytest.raises(OperatorError, match="astype: missing attribute dtype"):
         run_op("astype", normal(3))

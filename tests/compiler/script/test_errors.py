@@ -40,6 +40,7 @@ TENSOR_CASES = {
     "A[0, 1] = T.expp(A[0, 0])": "unknown function T.expp",
     "A[0, 1] = T.exp(A[0, 0], 1)": r"T.exp does not take \(float32, float32\)",
     "A[0, 1] = 1.0 if n and B[0] else 2.0": "'and' takes truth values; got int64",
+    "A[0, 1] = T.Select((n < 1) + (n > 3), 1.0, 2.0)": "'\\+' takes numbers; got truth values: cast them",
     "if not n: A[0, 0] = 1.0": "'not' takes a truth value; got int64",
     "A[0, 1] = [x for x in B]": "ListComp is not part of the script language",
     "A[0, 1] = (lambda: 1)()": "Lambda is not part of the script language",

@@ -36,6 +36,7 @@ TENSOR_CASES: dict[str, tir.Stmt] = {
     "an index of 'B' is float32; expected an integer": put(IntImm(1, "int32"), X),
     "operands of '\\+' are int64 and int32": put(Cast("int32", BinaryOp("+", ZERO, B[0]))),
     "operands of 'and' are int64; expected bool": tir.Evaluate(BinaryOp("and", ZERO, ZERO)),
+    "operands of '\\+' are bool; expected numbers": tir.Evaluate(BinaryOp("+", P, P)),
     "unknown operator '\\*\\*'": tir.Evaluate(BinaryOp("**", X, X)),
     "the operand of 'not' is float32": tir.Evaluate(Not(X)),
     "the values of T.Select are float32 and int64": tir.Evaluate(Select(P, X, ZERO)),
