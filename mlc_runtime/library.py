@@ -19,6 +19,7 @@ import numpy as np
 
 from mlc_errors import MLCError, ResourceError, UnsupportedError
 from mlc_runtime.arrays import aligned_empty, dtype_of, to_tensor, tvm_ffi
+from mlc_runtime.debug import register_debug_print
 from mlc_runtime.host import default_num_threads, host_machine, missing_cpu_flags
 from mlc_runtime.metadata import (
     Arguments,
@@ -109,6 +110,7 @@ class Library:
             with tempfile.TemporaryDirectory(prefix="mlc-load-") as folder:
                 alias = Path(folder) / self.path.name
                 alias.symlink_to(self.path.absolute())
+                register_debug_print()
                 return tvm_ffi.load_module(alias)
         except (RuntimeError, OSError) as e:
             raise MLCError(f"the library does not load: {str(e).splitlines()[0]}", where=[str(self.path)]) from None
@@ -213,6 +215,13 @@ def check_arguments(spec: FunctionSpec, args: tuple) -> tuple[list[object], dict
     for expected, tensor in tensors:
         _check(spec.name, expected, tensor, sizes)
     return operands, sizes
+
+
+def as_tensor(function: str, spec: TensorSpec, arg: object) -> tvm_ffi.Tensor:
+    """An array of any library that speaks DLPack as a tensor over its memory. Raises ArgumentError unless it fits."""
+    tensor = _tensor(function, spec, arg)
+    _check(function, spec, tensor, {})
+    return tensor
 
 
 def flatten_arguments(spec: FunctionSpec, args: tuple) -> tuple:

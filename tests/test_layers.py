@@ -34,7 +34,7 @@ COMPILER_PARTS = {
     "tir": frozenset({"ir"}),
     "relax": frozenset({"ir", "tir"}),
     "script": frozenset({"ir", "tir", "relax"}),
-    "nn": FOUNDATION,
+    "nn": FOUNDATION | {"jit"},  # for one method, see LATE_ON_PURPOSE
     "passes": FOUNDATION | {"interp"},  # constant folding evaluates
     "schedules": FOUNDATION | {"passes"},
     "codegen": FOUNDATION,
@@ -42,15 +42,22 @@ COMPILER_PARTS = {
     "pipeline": FOUNDATION | {"nn", "passes", "schedules", "codegen", "interp"},
     "driver": FOUNDATION | {"passes", "codegen", "pipeline"},
     "library": FOUNDATION | {"passes", "pipeline", "driver"},
+    "jit": FOUNDATION | {"library"},
     "": frozenset(),
 }
 
 # One direction is shared: `build` gives a loaded library, and there is one loader, with one set of argument checks.
-LOADER = {("mlc_compiler.library", "mlc_runtime.library"), ("mlc_compiler.library", "mlc_runtime.arrays")}
+LOADER = {
+    ("mlc_compiler.library", "mlc_runtime.library"),
+    ("mlc_compiler.library", "mlc_runtime.arrays"),
+    ("mlc_compiler.jit", "mlc_runtime.library"),  # holds the library and what it is called with
+    ("mlc_compiler.jit", "mlc_runtime.metadata"),
+}
 
 # What is imported within a function outside of the command line, and why that is right.
 LATE_ON_PURPOSE = {
     ("mlc_toolchain.source", "mlc_toolchain.hub"),  # huggingface_hub takes 0.2 s to import, and few sources need it
+    ("mlc_compiler.nn.module", "mlc_compiler.jit"),  # `Module.jit` looks upwards: models are defined without a compiler
     ("mlc_runtime.arrays", "tvm_ffi"),  # it would import torch wherever torch is installed, unless hidden meanwhile
     ("mlc_toolchain.source", "mlc_toolchain.hub"),  # huggingface_hub costs 0.2 s that local files need not pay
 }

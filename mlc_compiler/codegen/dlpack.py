@@ -6,7 +6,7 @@ from ..ir import dtype as dt
 
 # TVMFFIAny: a type index, then eight bytes of value or pointer.
 ANY_BYTES = 16
-TYPE_INT, TYPE_BOOL, TYPE_FLOAT, TYPE_DLTENSOR = 1, 2, 3, 7
+TYPE_INT, TYPE_BOOL, TYPE_FLOAT, TYPE_DLTENSOR, TYPE_STRING = 1, 2, 3, 7, 8
 TYPE_OBJECT, TYPE_TENSOR = 64, 70  # from TYPE_OBJECT on, values are reference counted
 OBJECT_HEADER_BYTES = 24
 

@@ -25,6 +25,7 @@ from ..relax.nodes import (
     Function,
     PrimStructInfo,
     PrimValue,
+    StringImm,
     TensorStructInfo,
     TupleGetItem,
     TupleStructInfo,
@@ -202,6 +203,8 @@ class _JobEmitter:
             b.ret_void()
 
     def _packed_argument(self, arg: Expr) -> TensorArgument | ll.Value:
+        if isinstance(arg, StringImm):
+            return self.callees.packed.errors.text(arg.value)
         value, info = self._argument(arg), arg.struct_info
         return TensorArgument(value, info) if isinstance(info, TensorStructInfo) else value
 

@@ -29,6 +29,7 @@ from .dlpack import (
     TYPE_FLOAT,
     TYPE_INT,
     TYPE_OBJECT,
+    TYPE_STRING,
     TYPE_TENSOR,
     dl_dtype,
 )
@@ -67,13 +68,18 @@ class PackedCalls:
     def emit(
         self, b: ll.IRBuilder, exprs: ExprEmitter, name: str, args: Sequence[TensorArgument | ll.Value]
     ) -> ll.Value:
-        """Emit the call of the function registered as ``name``; gives its status, an i32 that is 0 on success."""
+        """Emit the call of the function registered as ``name``; gives its status, an i32 that is 0 on success.
+
+        args: tensors, numbers, and the addresses of C strings.
+        """
         with b.goto_entry_block():
             array = v.stack_slot(b, ll.ArrayType(I64, 2 * max(len(args), 1)), "args", align=16)
         for i, arg in enumerate(args):
             slot = field(b, array, ANY_BYTES * i)
             if isinstance(arg, TensorArgument):
                 self._store_any(b, slot, TYPE_DLTENSOR, self._dltensor(b, exprs, arg))
+            elif isinstance(arg.type, ll.PointerType):
+                self._store_any(b, slot, TYPE_STRING, arg)
             elif isinstance(arg.type, ll.IntType):
                 self._store_any(b, slot, TYPE_INT, arg if arg.type == I64 else b.sext(arg, I64))
             else:

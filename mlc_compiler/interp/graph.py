@@ -11,6 +11,7 @@ import numpy as np
 from ..ir import dtype as dt
 from ..ir.expr import PrimExpr, as_expr
 from ..ir.module import GlobalVar, IRModule
+from ..relax.info import is_void
 from ..relax.nodes import (
     Binding,
     Call,
@@ -137,7 +138,8 @@ class _Frame:
         if isinstance(target, GlobalVar):
             return self._call_function(target, [self.value(a) for a in call.args])
         if isinstance(target, ExternFunc):
-            return self._extern(target)(*map(self.value, call.args))
+            result = self._extern(target)(*map(self.value, call.args))
+            return () if is_void(call.out_info) else result
         if target.name == "call_tir_inplace":
             return self._call_tir(call, list(call.attrs["inplace_indices"]))
         if target.name in ("call_tir", "call_dps_packed"):

@@ -3,7 +3,7 @@
 from . import op, spec
 from .layers import Embedding, LayerNorm, Linear, RMSNorm
 from .module import Module, ModuleList
-from .tensor import Parameter, Tensor
+from .tensor import Parameter, ParameterError, Tensor
 
 __all__ = [
     "Embedding",
@@ -12,6 +12,7 @@ __all__ = [
     "Module",
     "ModuleList",
     "Parameter",
+    "ParameterError",
     "RMSNorm",
     "Tensor",
     "op",

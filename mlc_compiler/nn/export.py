@@ -12,22 +12,26 @@ from ..relax.info import get_item, make_tuple, tensor_info
 from ..relax.nodes import Expr, PrimStructInfo, TupleStructInfo
 from ..relax.nodes import Var as GraphVar
 from . import spec
+from .debug import debugging
 from .tensor import Parameter, Tensor
 
 PACKED_PARAMS = "packed_params"
 
 
-def export_functions(functions: spec.ModuleSpec, parameters: Mapping[str, Parameter]) -> IRModule:
+def export_functions(functions: spec.ModuleSpec, parameters: Mapping[str, Parameter], debug: bool) -> IRModule:
     """The module of all functions, with the tensor functions that they call."""
     builder = BlockBuilder()
-    for name, function in functions.functions.items():
-        _Tracer(builder, function, parameters).trace(name)
+    with debugging(debug):
+        for name, function in functions.functions.items():
+            _Tracer(builder, function, parameters, debug).trace(name)
     return builder.get()
 
 
 class _Tracer:
-    def __init__(self, builder: BlockBuilder, function: spec.Function, parameters: Mapping[str, Parameter]):
-        self.builder, self.function, self.parameters = builder, function, parameters
+    def __init__(
+        self, builder: BlockBuilder, function: spec.Function, parameters: Mapping[str, Parameter], debug: bool
+    ):
+        self.builder, self.function, self.parameters, self.debug = builder, function, parameters, debug
         self.sizes: dict[str, Var] = {}
         self.inputs: list[GraphVar] = []
 
@@ -37,8 +41,8 @@ class _Tracer:
         attrs: dict[str, Any] = {"num_input": len(self.inputs)}
         if self.function.upper_bounds:
             attrs["tir_var_upper_bound"] = {k: v for k, v in self.function.upper_bounds.items() if k in self.sizes}
-        mutates = any(isinstance(s, spec.Object) and s.mutable for s in self.function.inputs.values())
-        with self.builder.function(name, [*self.inputs, *weights], attrs, is_pure=not mutates):
+        has_effects = self.debug or any(isinstance(s, spec.Object) and s.mutable for s in self.function.inputs.values())
+        with self.builder.function(name, [*self.inputs, *weights], attrs, is_pure=not has_effects):
             self._body(args, weights)
 
     def _body(self, args: Sequence[Any], weights: Sequence[GraphVar]) -> None:

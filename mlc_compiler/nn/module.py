@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ir.module import IRModule
+from ..target import Target
 from . import spec
 from .export import export_functions
-from .tensor import Parameter, Tensor
+from .tensor import Parameter, ParameterError, Tensor
+
+if TYPE_CHECKING:
+    from ..jit import CompiledModule
 
 
 class Module:
@@ -40,6 +44,31 @@ class Module:
                     seen.add(id(value))
                     yield f"{path}.{name}" if path else name, value
 
+    def parameters(self) -> Iterator[Parameter]:
+        """All parameters, in order of definition."""
+        return (parameter for _, parameter in self.named_parameters())
+
+    def state_dict(self) -> dict[str, Parameter]:
+        """All parameters by dotted path; their ``data`` is what a compiled module computes with."""
+        return dict(self.named_parameters())
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> tuple[list[str], list[str]]:
+        """Set the parameters' data: arrays (numpy, or whatever speaks DLPack) or parameters, by dotted path.
+
+        Returns the names that ``state`` lacks and those that the module does not have. Raises ParameterError for an
+        array of another shape or dtype and, when ``strict``, for any such name; then nothing is set.
+        """
+        own = self.state_dict()
+        missing, unexpected = [n for n in own if n not in state], [n for n in state if n not in own]
+        if strict and (missing or unexpected):
+            lists = [f"{what} {', '.join(n)}" for what, n in (("missing", missing), ("unexpected", unexpected)) if n]
+            raise ParameterError(f"load_state_dict: {'; '.join(lists)}", hint="strict=False ignores them")
+        arrays = {n: value.data if isinstance(value, Parameter) else value for n, value in state.items()}
+        fitting = {n: own[n].fitting(a, f"load_state_dict: {n}") for n, a in arrays.items() if n in own}
+        for name, array in fitting.items():
+            own[name].data = array
+        return missing, unexpected
+
     def to(self, dtype: str) -> Module:
         """Set the storage type of every parameter. What is computed keeps the type of the activations."""
         for _, parameter in self.named_parameters():
@@ -57,14 +86,52 @@ class Module:
     def set_child(self, name: str, module: Module) -> None:
         setattr(self, name, module)
 
-    def export(self, functions: spec.ModuleSpec | Mapping[str, Any]) -> tuple[IRModule, dict[str, Parameter]]:
+    def export(
+        self, functions: spec.ModuleSpec | Mapping[str, Any], debug: bool = False
+    ) -> tuple[IRModule, dict[str, Parameter]]:
         """Trace the functions of ``functions`` to an IRModule; also gives the parameters by name, in their order.
 
         A plain mapping is read as ``{method: {argument: spec.Tensor | spec.Int | spec.Object, "$": options}}``.
+        debug: allow ``op.print_`` and ``op.debug_func``; the functions then have effects.
         """
         listed = functions if isinstance(functions, spec.ModuleSpec) else spec.ModuleSpec.from_raw(functions, self)
         parameters = dict(self.named_parameters())
-        return export_functions(listed, parameters), parameters
+        return export_functions(listed, parameters, debug), parameters
+
+    def jit(
+        self,
+        functions: spec.ModuleSpec | Mapping[str, Any],
+        target: str | Target = "cpu",
+        *,
+        params: Mapping[str, Any] | None = None,
+        debug: bool = False,
+        num_threads: int | None = None,
+    ) -> CompiledModule:
+        """Compile the functions of ``functions`` (see ``export``) and hold the parameters: a module to be called.
+
+            model = net.jit({"forward": {"x": spec.Tensor(("n", 784))}})
+            y = model["forward"](x)
+
+        params: arrays (numpy, or whatever speaks DLPack) by dotted path, instead of the parameters' own data. Raises
+        ParameterError for a parameter without data, and for data of another shape or dtype.
+        """
+        from ..jit import compile_module
+
+        mod, parameters = self.export(functions, debug)
+        return compile_module(mod, _values(parameters, params or {}), target, num_threads)
+
+
+def _values(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The array for each parameter. Raises ParameterError where there is none, or one that does not fit."""
+    unknown = [name for name in given if name not in parameters]
+    if unknown:
+        raise ParameterError(f"jit: no parameter {unknown[0]!r}; the module has {', '.join(parameters) or 'none'}")
+    values = {name: given.get(name, parameter.data) for name, parameter in parameters.items()}
+    missing = [name for name, value in values.items() if value is None]
+    if missing:
+        hint = "set its data, call load_state_dict, or give params={name: array}"
+        raise ParameterError(f"jit: {', '.join(missing)} has no data", hint=hint)
+    return {name: parameters[name].fitting(value, f"jit: {name}") for name, value in values.items()}
 
 
 class ModuleList(Module):

@@ -12,6 +12,8 @@ from ..relax.info import tensor_info
 from ..relax.nodes import Call, TensorStructInfo, TupleStructInfo
 from ..tir import te
 from ..tir.nodes import PrimFunc
+from .debug import debug_func as debug_func
+from .debug import print_ as print_
 from .tensor import Size, Tensor, emit, emit_tuple, unpack
 
 Axes = int | Sequence[int] | None

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from mlc_errors import MLCError
+
 from ..ir.dtype import is_float
 from ..ir.expr import IntImm, PrimExpr
 from ..relax import ops
@@ -74,13 +78,21 @@ class Tensor:
         return emit(ops.negative(self.expr))
 
 
+class ParameterError(MLCError, ValueError):
+    """Data that does not fit a parameter, or that is missing."""
+
+
 class Parameter(Tensor):
-    """A weight: static shape and storage type. It has a graph value only while a function is traced."""
+    """A weight: static shape and storage type. It has a graph value only while a function is traced.
+
+    ``data`` is the array that a compiled module uses for it: numpy or any other that speaks DLPack, None at first.
+    """
 
     def __init__(self, shape: tuple[int, ...] | list[int], dtype: str = "float32"):
         self._shape = tuple(shape)
         self._dtype = dtype
         self._expr = None
+        self._data: Any = None
 
     @property
     def expr(self) -> Expr:
@@ -97,9 +109,32 @@ class Parameter(Tensor):
         return self._dtype
 
     def to(self, dtype: str) -> None:
-        """Set the storage type; packed integers keep theirs."""
-        if is_float(self._dtype):
-            self._dtype = dtype
+        """Set the storage type; packed integers keep theirs. Raises ParameterError when there is data of another."""
+        if not is_float(self._dtype) or dtype == self._dtype:
+            return
+        if self._data is not None:
+            hint = "choose the type before setting the data"
+            raise ParameterError(f"a parameter with {self._dtype} data cannot become {dtype}", hint=hint)
+        self._dtype = dtype
+
+    @property
+    def data(self) -> Any:
+        return self._data
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        self._data = None if value is None else self.fitting(value)
+
+    def fitting(self, value: Any, name: str = "parameter") -> Any:
+        """``value``, an array for this parameter. Raises ParameterError when it has another shape or dtype."""
+        wanted = f"{self.dtype} {list(self.shape)}"
+        try:
+            shape, dtype = [int(s) for s in value.shape], str(value.dtype).removeprefix("torch.")
+        except (AttributeError, TypeError):
+            raise ParameterError(f"{name} got {type(value).__name__}; expected an array {wanted}") from None
+        if shape != list(self.shape) or dtype != self.dtype:
+            raise ParameterError(f"{name} got {dtype} {shape}; expected {wanted}")
+        return np.asarray(value, order="C") if isinstance(value, np.ndarray) else value
 
     def bind(self, expr: Expr | None) -> None:
         """The graph value that stands for this parameter from now on."""

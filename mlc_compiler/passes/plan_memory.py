@@ -17,7 +17,7 @@ from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
 from ..ir.simplify import Analyzer
 from ..ir.visitor import substitute
-from ..relax.info import shape_expr
+from ..relax.info import is_void, shape_expr
 from ..relax.nodes import (
     Binding,
     BindingBlock,
@@ -29,6 +29,7 @@ from ..relax.nodes import (
     Op,
     PrimValue,
     ShapeExpr,
+    StringImm,
     StructInfo,
     TensorStructInfo,
     Tuple,
@@ -133,8 +134,7 @@ class _Planner:
         if isinstance(target, Op) and target.name in VIEW_OPERATORS:
             return self._view(call)
         if isinstance(target, ExternFunc):
-            hint = 'R.call_dps_packed("name", inputs, out_sinfo=…) calls with destinations'
-            raise PlanError(f"{self.name}: {target.name!r} gives an object; only tensors have a place", hint=hint)
+            return self._procedure(target, call)
         raise PlanError(f"{self.name}: no tensor function computes {target.name!r}")
 
     def _view(self, call: Call) -> Storage:
@@ -173,6 +173,19 @@ class _Planner:
         scalars = call.args[2].values if len(call.args) > 2 else ()
         self._step(call.args[0], [*inputs, *results, *scalars])
         return results if isinstance(call.out_info, TupleStructInfo) else results[0]
+
+    def _procedure(self, target: ExternFunc, call: Call) -> Any:
+        """A call of a registered function for what it does: thread 0 passes the arguments to it."""
+        if not is_void(call.out_info):
+            hint = 'R.call_dps_packed("name", inputs, out_sinfo=…) calls with destinations'
+            raise PlanError(f"{self.name}: {target.name!r} gives an object; only tensors have a place", hint=hint)
+        args = [part for a in call.args for part in _flatten(self.locate(a))]
+        for arg in args:
+            if not isinstance(arg, Storage | PrimValue | StringImm):
+                got = type(arg).__name__
+                raise PlanError(f"{self.name}: {target.name!r} is given a {got}; expected tensors, numbers and strings")
+        self._step(target, args)
+        return []
 
     def _step(self, func: GlobalVar | ExternFunc, args: list[Any]) -> None:
         for storage in (_base(a) for a in args if isinstance(a, Storage)):

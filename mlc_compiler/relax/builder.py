@@ -17,11 +17,13 @@ from .nodes import (
     BindingBlock,
     Call,
     Constant,
+    DataTypeImm,
     Expr,
     Function,
     Op,
     PrimValue,
     ShapeExpr,
+    StringImm,
     StructInfo,
     Tuple,
     TupleGetItem,
@@ -29,7 +31,7 @@ from .nodes import (
 )
 from .tensor_call import TensorExpression, lower_te
 
-LEAVES = (Var, Constant, ShapeExpr, PrimValue)
+LEAVES = (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm)
 
 
 def tensor_var(name: str, shape: Sequence[ExprLike], dtype: str = "float32") -> Var:

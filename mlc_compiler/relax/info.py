@@ -44,6 +44,11 @@ def tensor_info_of(expr: Expr) -> TensorStructInfo:
     return info
 
 
+def is_void(info: StructInfo | None) -> bool:
+    """Whether a call gives nothing: it is made for what it does."""
+    return isinstance(info, TupleStructInfo) and not info.fields
+
+
 def shape_of(expr: Expr) -> tuple[PrimExpr, ...]:
     """The shape of a tensor; every size is an integer or symbolic."""
     shape = tensor_info_of(expr).shape

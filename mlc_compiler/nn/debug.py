@@ -1,0 +1,81 @@
+"""Looking at values while a compiled function runs. Only functions exported with ``debug=True`` may do that."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import FrameType
+
+from mlc_errors import MLCError
+
+from ..ir.expr import ExprLike
+from ..relax.builder import BlockBuilder
+from ..relax.info import prim_value
+from ..relax.nodes import Call, Expr, ExternFunc, StringImm, TupleStructInfo
+from ..relax.nodes import Var as GraphVar
+from .tensor import Tensor
+
+DEBUG_PRINT = "mlc.debug_print"
+"""The registered function ``(where, name, tensor)`` that ``print_`` calls; the runtime has one."""
+
+_allowed: ContextVar[bool] = ContextVar("debugging", default=False)
+
+
+class DebugError(MLCError):
+    """A debug function in a module that is not exported for debugging."""
+
+
+@contextmanager
+def debugging(allowed: bool) -> Iterator[None]:
+    """Whether what is traced inside may call debug functions."""
+    token = _allowed.set(allowed)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def print_(tensor: Tensor, name: str | None = None) -> None:
+    """Print a tensor each time the function runs: file and line of this call, name, dtype, shape and elements.
+
+    name: by default that of the graph variable. Prints come in the order of the calls, once whatever the number of
+    threads. Raises DebugError unless the module is exported with ``debug=True``.
+    """
+    _call("print_", DEBUG_PRINT, [name or _name(tensor), tensor], sys._getframe(1))
+
+
+def debug_func(name: str, *args: Tensor | ExprLike | str) -> None:
+    """Call the function registered as ``name`` (see ``register_func``) each time the function runs.
+
+    It gets ``"file:line"`` of this call, then the arguments: tensors share memory with the caller and are valid during
+    the call, sizes are numbers. Raises DebugError unless the module is exported with ``debug=True``.
+    """
+    _call("debug_func", name, args, sys._getframe(1))
+
+
+def _call(what: str, name: str, args: list | tuple, caller: FrameType) -> None:
+    where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+    if not _allowed.get():
+        hint = "export(..., debug=True) and jit(..., debug=True) allow it"
+        raise DebugError(f"op.{what} in a module that is not exported for debugging", where=[where], hint=hint)
+    void = TupleStructInfo(())
+    values = tuple(_graph_value(what, a) for a in (where, *args))
+    BlockBuilder.current().emit(Call(ExternFunc(name), values, {}, void, void), "_")
+
+
+def _graph_value(what: str, value: Tensor | ExprLike | str) -> Expr:
+    if isinstance(value, Tensor):
+        return value.expr
+    if isinstance(value, str):
+        return StringImm(value)
+    try:
+        return prim_value(value)
+    except TypeError:
+        got = type(value).__name__
+        raise DebugError(f"op.{what}: got an argument of type {got}; expected a tensor, number or string") from None
+
+
+def _name(tensor: Tensor) -> str:
+    return tensor.expr.name if isinstance(tensor.expr, GraphVar) else "constant"
