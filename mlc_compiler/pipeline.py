@@ -21,6 +21,7 @@ from .passes.fold_constants import FoldConstants
 from .passes.fuse_ops import FuseOps
 from .passes.fuse_tensor_functions import FuseTensorFunctions
 from .passes.inline_calls import InlineCalls
+from .passes.interleave_reductions import InterleaveReductions
 from .passes.keep_schedules import KeepSchedules
 from .passes.legalize import Legalize
 from .passes.lift_allocs import LiftAllocs
@@ -31,6 +32,7 @@ from .passes.pack_layouts import PackLayouts
 from .passes.place_barriers import PlaceBarriers
 from .passes.plan_memory import PlanMemory
 from .passes.resolve_match_casts import ResolveMatchCasts
+from .passes.vectorize_short_loops import VectorizeShortLoops
 from .schedules.apply import ApplySchedules
 from .schedules.cpu import CPU_RULES
 from .schedules.cpu.bfloat16_pairs import Bfloat16Pairs
@@ -69,6 +71,8 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         # as loops over memory
         LowerBlocks(),
         LiftAllocs(),
+        VectorizeShortLoops(target),
+        InterleaveReductions(target),
         PlanMemory(),
         PlaceBarriers(),
         LowerMath(),
