@@ -34,6 +34,8 @@ NAMESPACES: Mapping[str, Namespace] = {
     "R": Namespace("R"),
     "I": Namespace("I"),
     "relax": Namespace("R"),
+    "tir": Namespace("T"),
+    "tirx": Namespace("T"),
     "range": Namespace("T.range"),
     "Tensor": Namespace("R.Tensor"),
     "Object": Namespace("R.Object"),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -18,14 +15,12 @@ from mlc_compiler import (
     bind_params,
     build,
     parse,
-    register_func,
     structural_equal,
     to_script,
 )
 from mlc_compiler.passes.bind_params import BindError
 from mlc_compiler.script import to_text
 from mlc_errors import MLCError
-from mlc_runtime.arrays import tvm_ffi
 from tests.compiler.api.mlp import B0, B1, EXPECTED, W0, W1, WEIGHTS, X, check_mlp
 
 
@@ -166,25 +161,6 @@ def module(functions: str, **calls: str) -> IRModule:
         call = f'R.call_dps_packed("{name}", ' if "." in name else f"R.call_tir(cls.{name}, "
         text = text.replace(f"{{{place}}}(", call)
     return parse("@I.ir_module\nclass Module:\n" + functions + text)
-
-
-@pytest.fixture
-def environment() -> Iterator[None]:
-    """The functions of the environment that some of the modules call."""
-
-    @register_func("env.linear", override=True)
-    def torch_linear(x: Any, w: Any, b: Any, out: Any) -> None:
-        x, w, b, out = map(torch.from_dlpack, (x, w, b, out))
-        torch.mm(x, w.T, out=out)
-        torch.add(out, b, out=out)
-
-    @register_func("env.relu", override=True)
-    def numpy_relu(x: Any, out: Any) -> None:
-        np.maximum(np.from_dlpack(x), 0, out=np.from_dlpack(out))
-
-    yield
-    tvm_ffi.remove_global_func("env.linear")
-    tvm_ffi.remove_global_func("env.relu")
 
 
 def tensor_functions() -> IRModule:
