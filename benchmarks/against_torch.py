@@ -9,7 +9,6 @@ share of what the machine can do: decode is bound by reading the weights, prefil
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import time
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from machine_limits import Limits, measure_limits
+from machine_limits import Limits, machine_name, measure_limits
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
@@ -171,7 +170,7 @@ def run(folder: Path, checkpoint: Path, threads: int, prompt_tokens: int, decode
     ours, theirs = speeds
     return Result(
         folder=folder.name,
-        machine=f"{_cpu_name()}, {platform.system()} {platform.machine()}",
+        machine=machine_name(),
         versions={"mlc-cli": __version__} | {name: metadata.version(name) for name in PACKAGES},
         prompt_tokens=prompt_tokens,
         decode_tokens=decode_tokens,
@@ -192,11 +191,6 @@ def load_torch(checkpoint: Path) -> PreTrainedModel:
 
 def _better(a: Limits, b: Limits) -> Limits:
     return Limits(a.threads, max(a.read_bytes_per_s, b.read_bytes_per_s), max(a.flop_per_s, b.flop_per_s))
-
-
-def _cpu_name() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
 
 
 def show(result: Result) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -24,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from machine_limits import Limits, measure_limits
+from machine_limits import Limits, machine_name, measure_limits
 
 from mlc_cli import console
 
@@ -208,10 +207,9 @@ def run(folder: Path, quantization: str, rounds: int, skip: Sequence[str]) -> Re
     shutil.rmtree(outputs)
     nbytes = (source / "model.safetensors").stat().st_size
     limits = measure_limits(len(os.sched_getaffinity(0)))
-    machine = f"{platform.processor() or platform.machine()}, {platform.system()}"
     installed = {name for names in metadata.packages_distributions().values() for name in names}
     versions = {name: metadata.version(name) for name in PACKAGES if name in installed}
-    return Result(quantization, nbytes, machine, versions, limits, speeds(samples, nbytes, limits))
+    return Result(quantization, nbytes, machine_name(), versions, limits, speeds(samples, nbytes, limits))
 
 
 def speeds(samples: dict[str, list[dict[str, float]]], nbytes: int, limits: Limits) -> list[Speed]:
