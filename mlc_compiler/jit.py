@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlc_runtime.library import ArgumentError, Function, Library, as_tensor
+from mlc_runtime.arguments import ArgumentError, as_tensor
+from mlc_runtime.library import Function, Library
 from mlc_runtime.metadata import TensorSpec
 
 from .ir.module import IRModule

@@ -43,9 +43,15 @@ class Target:
         """Elements of that width in one SIMD register."""
         return max(1, self.vector_bits // dtype_bits)
 
-    def describe(self) -> dict[str, str | int]:
-        """The fields that a library records about its target."""
-        return {"kind": self.kind, "triple": self.triple, "cpu": self.cpu, "vector_bits": self.vector_bits}
+    def describe(self) -> dict[str, str | int | list[str]]:
+        """The fields that a library records about its target. A machine without the instruction sets refuses it."""
+        return {
+            "kind": self.kind,
+            "triple": self.triple,
+            "cpu": self.cpu,
+            "vector_bits": self.vector_bits,
+            "instruction_sets": sorted(self.instruction_sets),
+        }
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,7 @@ _V2 = "sse4.1"
 _V3 = f"{_V2} avx2 fma f16c"
 _V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
 _VNNI = f"{_V4} avx512vnni"
+_ICELAKE = f"{_VNNI} avx512ifma avx512vbmi avx512vbmi2 avx512bitalg avx512vpopcntdq gfni"
 
 _CPUS = {
     "x86-64": _x86("x86-64", 128),
@@ -85,12 +92,12 @@ _CPUS = {
     "skylake": _x86("skylake", 256, _V3),
     "skylake-avx512": _x86("skylake-avx512", 512, _V4),
     "cascadelake": _x86("cascadelake", 512, _VNNI),
-    "icelake-server": _x86("icelake-server", 512, _VNNI),
-    "sapphirerapids": _x86("sapphirerapids", 512, f"{_VNNI} avx512bf16 avx512fp16"),
+    "icelake-server": _x86("icelake-server", 512, _ICELAKE),
+    "sapphirerapids": _x86("sapphirerapids", 512, f"{_ICELAKE} avx512bf16 avx512fp16 avxvnni"),
     "znver2": _x86("znver2", 256, _V3),
     "znver3": _x86("znver3", 256, _V3),
-    "znver4": _x86("znver4", 512, f"{_VNNI} avx512bf16"),
-    "znver5": _x86("znver5", 512, f"{_VNNI} avx512bf16"),
+    "znver4": _x86("znver4", 512, f"{_ICELAKE} avx512bf16"),
+    "znver5": _x86("znver5", 512, f"{_ICELAKE} avx512bf16 avxvnni"),
     "aarch64": _arm("generic"),
     "cortex-a76": _arm("cortex-a76", "dotprod"),
     "neoverse-n1": _arm("neoverse-n1", "dotprod"),

@@ -18,15 +18,21 @@ _MAP_NORESERVE = 0x4000  # Linux; mmap names it from Python 3.13 on
 
 # DLPack type codes of the data types that numpy itself cannot export.
 _DLPACK_CODES = {"bfloat16": 4, "float8_e4m3fn": 10, "float8_e5m2": 12}
+_IN_BYTES = {"int4": "int8", "uint4": "uint8"}  # one element in each byte, in numpy as in compiled code
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", *_DLPACK_CODES),
+    *("float16", "float32", "float64", *_DLPACK_CODES, *_IN_BYTES),
 )
-_DLTENSOR_OFFSET, _DTYPE_OFFSET = 32, 20  # of DLTensor in DLManagedTensorVersioned, of the type code in DLTensor
+# In DLManagedTensorVersioned the flags and the DLTensor, in DLTensor the type code.
+_FLAGS_OFFSET, _DLTENSOR_OFFSET, _DTYPE_OFFSET = 24, 32, 20
+_READ_ONLY = 1
+_VERSIONED = b"dltensor_versioned"
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_capsule_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_capsule_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def _import_tvm_ffi():
@@ -46,10 +52,15 @@ tvm_ffi = _import_tvm_ffi()
 
 
 def dtype_of(name: str) -> np.dtype:
-    """The numpy data type with the given name; bfloat16 and the 8-bit floats come from ml_dtypes."""
+    """The numpy data type with the given name; bfloat16, 8-bit floats and 4-bit integers come from ml_dtypes."""
     if name not in DTYPES:
         raise MLCError(f"unknown data type {name!r}; expected one of {', '.join(DTYPES)}")
-    return np.dtype(getattr(ml_dtypes, name) if name in _DLPACK_CODES else name)
+    return np.dtype(getattr(ml_dtypes, name) if name in _DLPACK_CODES or name in _IN_BYTES else name)
+
+
+def tensor_dtype(name: str) -> str:
+    """The data type that a tensor of elements of type ``name`` has: a 4-bit integer takes a whole byte."""
+    return _IN_BYTES.get(name, name)
 
 
 def aligned_empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -79,7 +90,7 @@ def as_numpy(array: object) -> np.ndarray:
     if isinstance(array, np.ndarray):
         return np.ascontiguousarray(array)
     try:
-        tensor = tvm_ffi.from_dlpack(array)
+        tensor, _ = from_dlpack(array)
     except Exception as e:  # an object's own __dlpack__ may raise anything
         raise MLCError(f"got {type(array).__name__} ({e}); expected an array") from None
     if tensor.device.type != "cpu" or not tensor.is_contiguous():
@@ -96,12 +107,35 @@ def is_aligned(array: np.ndarray, alignment: int = ALIGNMENT) -> bool:
 
 def to_tensor(array: np.ndarray) -> tvm_ffi.Tensor:
     """A TVM FFI tensor over the array's memory, which it keeps alive; also of read-only arrays and ml_dtypes' types."""
+    array = array.view(tensor_dtype(array.dtype.name)) if array.dtype.name in _IN_BYTES else array
     code = _DLPACK_CODES.get(array.dtype.name)
     if code is None and array.flags.writeable:
         return tvm_ffi.from_dlpack(array)
     exportable = array if code is None else array.view(f"u{array.itemsize}")
     capsule = exportable.__dlpack__(max_version=(1, 0))
     if code is not None:
-        pointer = _capsule_pointer(capsule, b"dltensor_versioned")
+        pointer = _capsule_pointer(capsule, _VERSIONED)
         ctypes.c_uint8.from_address(pointer + _DLTENSOR_OFFSET + _DTYPE_OFFSET).value = code
     return tvm_ffi.from_dlpack(capsule)
+
+
+def from_dlpack(array: object) -> tuple[tvm_ffi.Tensor, bool]:
+    """A TVM FFI tensor over the memory of an array of any library, and whether that library forbids to write there.
+
+    Raises whatever the object's ``__dlpack__`` raises, AttributeError without one.
+    """
+    if isinstance(array, tvm_ffi.Tensor):
+        return array, False
+    try:
+        capsule = array.__dlpack__(max_version=(1, 0))  # type: ignore[attr-defined]
+    except TypeError:  # of the time before versions
+        return tvm_ffi.from_dlpack(array), False
+    read_only = _is_read_only(capsule)  # before the capsule is consumed
+    return tvm_ffi.from_dlpack(capsule), read_only
+
+
+def _is_read_only(capsule: object) -> bool:
+    if not _capsule_is_valid(capsule, _VERSIONED):
+        return False
+    flags = ctypes.c_uint64.from_address(_capsule_pointer(capsule, _VERSIONED) + _FLAGS_OFFSET)
+    return bool(flags.value & _READ_ONLY)

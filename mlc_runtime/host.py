@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 
 CPU_INFO = Path("/proc/cpuinfo")
-X86_FLAGS_OF_WIDTH = {256: frozenset({"avx2"}), 512: frozenset({"avx2", "avx512f", "avx512vl"})}
+
+# The instruction sets that compiled code may use: LLVM's names, and the kernel's where they differ.
+_AVX512 = "f bw cd dq vl ifma vbmi vbmi2 bitalg vnni vpopcntdq bf16 fp16"
+_AVX512_BY_ITS_FLAG = {"f", "bw", "cd", "dq", "vl", "ifma", "vbmi"}  # avx512f, but avx512_vnni
+KERNEL_NAMES = {
+    "x86_64": {
+        **{name: name for name in "ssse3 popcnt movbe avx avx2 fma f16c bmi2 gfni".split()},
+        **{"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1", "lzcnt": "abm", "avxvnni": "avx_vnni"},
+        **{f"avx512{x}": f"avx512{x}" if x in _AVX512_BY_ITS_FLAG else f"avx512_{x}" for x in _AVX512.split()},
+    },
+    "aarch64": {"dotprod": "asimddp", "fullfp16": "asimdhp", **{name: name for name in "i8mm bf16 sve sve2".split()}},
+}
 
 
 def host_machine() -> str:
@@ -16,16 +28,18 @@ def host_machine() -> str:
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
-def missing_cpu_flags(vector_bits: int) -> list[str]:
-    """What an x86 CPU would need for code with SIMD registers of that width and does not have; [] elsewhere."""
-    if host_machine() != "x86_64":
-        return []
+def missing_instruction_sets(needed: Iterable[str]) -> list[str]:
+    """Those of the instruction sets (by LLVM's names) that this machine's kernel does not report.
+
+    [] where nothing is known: for other architectures, and without /proc/cpuinfo.
+    """
+    names = KERNEL_NAMES.get(host_machine(), {})
     try:
         lines = CPU_INFO.read_text().splitlines()
     except OSError:
         return []
-    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
-    return sorted(X86_FLAGS_OF_WIDTH.get(vector_bits, frozenset()) - set(flags)) if flags else []
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
+    return sorted(name for name in needed if name in names and names[name] not in flags) if flags else []
 
 
 def default_num_threads() -> int:

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import shutil
-import statistics
 import tempfile
-import time
+import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from mlc_errors import MLCError, ResourceError, UnsupportedError
-from mlc_runtime.arrays import aligned_empty, dtype_of, to_tensor, tvm_ffi
-from mlc_runtime.debug import register_debug_print
-from mlc_runtime.host import default_num_threads, host_machine, missing_cpu_flags
-from mlc_runtime.metadata import (
-    Arguments,
-    FunctionSpec,
-    Result,
-    ScalarSpec,
-    TensorSpec,
-    function_specs,
-    read_library_header,
+from mlc_errors import MLCError, UnsupportedError
+from mlc_runtime.arguments import (
+    ArgumentError,
+    Values,
+    allocate,
+    check_arguments,
+    flatten_arguments,
+    pack_result,
 )
-from mlc_runtime.shapes import evaluate, matches, solve
+from mlc_runtime.arrays import to_tensor, tvm_ffi
+from mlc_runtime.debug import register_debug_print
+from mlc_runtime.host import default_num_threads, host_machine, missing_instruction_sets
+from mlc_runtime.metadata import FunctionSpec, function_specs, read_library_header
+from mlc_runtime.timing import Repetitions, Timing
 
 RawFunction = Callable[..., Any]
 MAX_THREADS = 256
-
-
-class ArgumentError(MLCError, ValueError):
-    """A call whose arguments do not fit the function."""
 
 
 class Library:
@@ -47,12 +40,14 @@ class Library:
     takes numpy arrays or any other arrays that support DLPack and returns new numpy arrays.
 
     num_threads: the size of the worker team of the calls (default: the physical cores that this process may use).
-    Raises MLCError when the file is not a library of this compiler. A library serves one call at a time.
+    Raises MLCError when the file is not a library of this compiler. Calls from several threads take turns; those that
+    shall run at the same time need a library object each. A forked process may go on calling.
     """
 
     def __init__(self, path: str | Path, num_threads: int | None = None):
         self.path = Path(path)
         self.num_threads = num_threads
+        self.turns = Turns()
         self.metadata, self._machine = read_library_header(self.path)
 
     @cached_property
@@ -78,14 +73,19 @@ class Library:
             raise MLCError(f"the library has no function {name!r}; it has {known}", where=[str(self.path)])
         return Function(self, self.functions[name])
 
-    def time_evaluator(self, name: str, number: int = 10, repeat: int = 3) -> Callable[..., Timing]:
-        """A function that calls `name` with its arguments `number` times, `repeat` times over, and gives the times."""
-        function = self[name]
+    def time_evaluator(
+        self, name: str, number: int = 10, repeat: int = 3, min_repeat_ms: float = 0.0
+    ) -> Callable[..., Timing]:
+        """A function that calls ``name`` with its arguments and gives the seconds that a call takes.
+
+        It makes ``repeat`` measurements (after one call that is not measured) of ``number`` calls each, or of as many
+        more as take ``min_repeat_ms`` milliseconds. Raises MLCError for an unknown name and counts below one.
+        """
+        function, repetitions = self[name], Repetitions(number, repeat, min_repeat_ms)
 
         def evaluator(*args: object) -> Timing:
-            call, operands, _ = function.bind(*args)
-            call(*operands)
-            return Timing(tuple(_seconds_per_call(call, operands, number) for _ in range(repeat)))
+            with self.turns.mine():
+                return repetitions.measure(function.bind(*args).call)
 
         return evaluator
 
@@ -119,7 +119,7 @@ class Library:
         target = self.metadata.get("target") or {}
         if self._machine != host_machine():
             problem = f"the library is made for {self._machine}; this machine is {host_machine()}"
-        elif missing := missing_cpu_flags(target.get("vector_bits", 0)):
+        elif missing := missing_instruction_sets(target.get("instruction_sets", ())):
             problem = f"the library is made for the CPU {target.get('cpu')}; this one lacks {', '.join(missing)}"
         else:
             return
@@ -131,15 +131,34 @@ def load_library(path: str | Path, num_threads: int | None = None) -> Library:
     return Library(path, num_threads)
 
 
+class Turns:
+    """Lets one thread in at a time. In a forked process nobody is inside, whoever was in the parent."""
+
+    def __init__(self) -> None:
+        self._lock, self._process = threading.RLock(), os.getpid()
+
+    @contextmanager
+    def mine(self) -> Iterator[None]:
+        if self._process != os.getpid():
+            self._lock, self._process = threading.RLock(), os.getpid()
+        with self._lock:
+            yield
+
+
 class Context:
-    """A worker team and its workspace inside a library; ended by ``close``, by leaving ``with``, or with the object."""
+    """A worker team and its workspace inside a library; ended by ``close``, by leaving ``with``, or with the object.
+
+    It serves one call at a time. What is open when the program ends, ends with it.
+    """
 
     def __init__(self, library: Library, num_threads: int | None = None):
         self.num_threads = default_num_threads() if num_threads is None else num_threads
-        if not 1 <= self.num_threads <= MAX_THREADS:
-            raise ArgumentError(f"number of threads is {self.num_threads}; expected 1 to {MAX_THREADS}")
+        if not (isinstance(self.num_threads, int) and 1 <= self.num_threads <= MAX_THREADS):
+            raise ArgumentError(f"number of threads is {self.num_threads!r}; expected 1 to {MAX_THREADS}")
         self._handle: int = library.raw("context_create")(self.num_threads)
-        self._finalizer = weakref.finalize(self, library.raw("context_destroy"), self._handle)
+        self._destroy = library.raw("context_destroy")
+        self._finalizer = weakref.finalize(self, self._destroy, self._handle)
+        self._finalizer.atexit = False
 
     @property
     def handle(self) -> int:
@@ -149,28 +168,16 @@ class Context:
         return self._handle
 
     def close(self) -> None:
-        self._finalizer()
+        """End the workers. Raises RuntimeError while a call runs, and changes nothing."""
+        if self._finalizer.alive:
+            self._destroy(self._handle)
+            self._finalizer.detach()
 
     def __enter__(self) -> Context:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds per call, one number per repetition."""
-
-    results: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.results)
-
-    @property
-    def min(self) -> float:
-        return min(self.results)
 
 
 class Function:
@@ -183,163 +190,35 @@ class Function:
     def __call__(self, *args: object) -> object:
         """The result for the function's arguments.
 
-        Tensors are arrays of any library that speaks DLPack, tuples of tensors are tuples or lists. Gives a numpy array
-        or a (nested) tuple of them; an argument that the function wrote into and returns is given back itself. None
-        for a tensor function, which writes its results into its last arguments.
+        Tensors are arrays of any library that speaks DLPack, 4-bit integers arrays of ``ml_dtypes`` or 8-bit integers;
+        tuples of tensors are tuples or lists. Gives a numpy array, a number, a shape (a tuple of integers), or a
+        (nested) tuple of them; an argument that the function wrote into and returns is given back itself. None for a
+        tensor function, which writes its results into its last arguments.
         Raises ArgumentError for arguments that do not fit, and what a registered function raised.
         """
-        call, operands, outputs = self.bind(*args)
-        call(*operands)
-        if self.spec.result is None:
-            return _plain_result(outputs)
-        return pack_result(self.spec.result, flatten_arguments(self.spec, args), outputs)
+        with self._library.turns.mine():
+            bound = self.bind(*args)
+            bound.call()
+        return bound.result()
 
-    def bind(self, *args: object) -> tuple[RawFunction, tuple, list[np.ndarray]]:
-        """The raw function, its operands (context, inputs, outputs) and the outputs, ready to be called repeatedly."""
-        operands, sizes = check_arguments(self.spec, flatten_arguments(self.spec, args))
+    def bind(self, *args: object) -> BoundCall:
+        """A call with its arguments checked and its results allocated, to be made as often as one likes."""
+        given = flatten_arguments(self.spec, args)
+        operands, sizes = check_arguments(self.spec, given)
         outputs = [allocate(spec, sizes) for spec in self.spec.outputs]
         full = (self._library.context.handle, *operands, *map(to_tensor, outputs))
-        return self._library.raw(self.spec.name), full, outputs
+        call = partial(self._library.raw(self.spec.name), *full)
+        return BoundCall(call, self.spec, Values(given, outputs, sizes))
 
 
-def check_arguments(spec: FunctionSpec, args: tuple) -> tuple[list[object], dict[str, int]]:
-    """The flat arguments as tensors and numbers, and the symbolic sizes that they imply. Raises ArgumentError."""
-    if len(args) != len(spec.inputs):
-        names = ", ".join(t.name for t in spec.inputs)
-        raise ArgumentError(f"{spec.name} got {len(args)} arguments; expected {len(spec.inputs)} ({names})")
-    operands = [_operand(spec.name, s, arg) for s, arg in zip(spec.inputs, args, strict=True)]
-    pairs = list(zip(spec.inputs, operands, strict=True))
-    sizes = {s.size: int(x) for s, x in pairs if isinstance(s, ScalarSpec) and s.size is not None}
-    tensors = [(s, x) for s, x in pairs if isinstance(s, TensorSpec)]
-    sizes = solve([s.shape for s, _ in tensors], [tuple(x.shape) for _, x in tensors], sizes)
-    for expected, tensor in tensors:
-        _check(spec.name, expected, tensor, sizes)
-    return operands, sizes
+@dataclass(frozen=True)
+class BoundCall:
+    """A call that is ready; its results are overwritten each time."""
 
+    call: Callable[[], object]
+    spec: FunctionSpec
+    values: Values
 
-def as_tensor(function: str, spec: TensorSpec, arg: object) -> tvm_ffi.Tensor:
-    """An array of any library that speaks DLPack as a tensor over its memory. Raises ArgumentError unless it fits."""
-    tensor = _tensor(function, spec, arg)
-    _check(function, spec, tensor, {})
-    return tensor
-
-
-def flatten_arguments(spec: FunctionSpec, args: tuple) -> tuple:
-    """The arguments with tuples replaced by their fields. Raises ArgumentError for a tuple of another length."""
-    if spec.arguments is None:
-        return args
-    if len(args) != len(spec.arguments):
-        raise ArgumentError(f"{spec.name} got {len(args)} arguments; expected {len(spec.arguments)}")
-    flat: dict[int, object] = {}
-    for i, (place, arg) in enumerate(zip(spec.arguments, args, strict=True)):
-        _flatten(f"{spec.name}: argument {i}", place, arg, flat)
-    return tuple(flat[i] for i in range(len(flat)))
-
-
-def _flatten(what: str, place: Arguments, arg: object, flat: dict[int, object]) -> None:
-    if isinstance(place, int):
-        flat[place] = arg
-        return
-    if not isinstance(arg, Sequence) or isinstance(arg, str | bytes):
-        raise ArgumentError(f"{what} is {type(arg).__name__}; expected a tuple of {len(place)}")
-    if len(arg) != len(place):
-        raise ArgumentError(f"{what} has {len(arg)} fields; expected {len(place)}")
-    for i, (inner, field) in enumerate(zip(place, arg, strict=True)):
-        _flatten(f"{what}[{i}]", inner, field, flat)
-
-
-def pack_result(result: Result, args: Sequence[object], outputs: Sequence[np.ndarray]) -> object:
-    """A function's result from its flat arguments and outputs."""
-    if isinstance(result, list):
-        return tuple(pack_result(r, args, outputs) for r in result)
-    return args[result["input"]] if "input" in result else outputs[result["output"]]
-
-
-def _plain_result(outputs: Sequence[np.ndarray]) -> object:
-    if not outputs:
-        return None
-    return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-
-def allocate(spec: TensorSpec, sizes: dict[str, int]) -> np.ndarray:
-    """An uninitialised array for a result.
-
-    Raises ArgumentError when the inputs do not determine its shape, ResourceError when there is no memory for it.
-    """
-    try:
-        shape = [evaluate(size, sizes) for size in spec.shape]
-    except KeyError as e:
-        raise ArgumentError(f"the inputs do not determine the size {e.args[0]!r} of the result {spec.name!r}") from None
-    if any(size < 0 for size in shape):
-        raise ArgumentError(f"result {spec.name!r} would have shape {shape}; sizes must not be negative")
-    try:
-        return aligned_empty(shape, dtype_of(spec.dtype))
-    except (MemoryError, ValueError, OverflowError):
-        raise ResourceError(f"result {spec.name!r} of shape {shape} does not fit into memory") from None
-
-
-def _operand(function: str, spec: TensorSpec | ScalarSpec, arg: object) -> object:
-    if isinstance(spec, ScalarSpec):
-        return _scalar(function, spec, arg)
-    return arg if isinstance(arg, tvm_ffi.Tensor) else _tensor(function, spec, arg)
-
-
-def _tensor(function: str, spec: TensorSpec, arg: object) -> tvm_ffi.Tensor:
-    if spec.written and isinstance(arg, np.ndarray) and not arg.flags.writeable:
-        raise ArgumentError(f"{_name(function, spec)} is read-only; the function writes into it")
-    try:
-        return to_tensor(arg) if isinstance(arg, np.ndarray) else tvm_ffi.from_dlpack(arg)
-    except Exception as e:  # an object's own __dlpack__ may raise anything
-        reason = (str(e).splitlines() or [type(e).__name__])[0]
-        got = f"{type(arg).__name__} ({reason})"
-        raise ArgumentError(f"{_name(function, spec)} is {got}; expected an array {spec}") from None
-
-
-def _dtype_name(tensor: tvm_ffi.Tensor) -> str:
-    try:
-        return str(tensor.dtype)
-    except ValueError:  # complex, for instance
-        return "of another kind"
-
-
-def _scalar(function: str, spec: ScalarSpec, arg: object) -> int | float:
-    kind = float if spec.dtype.startswith("float") else int
-    try:
-        number = float(arg) if kind is float else operator.index(arg)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        raise ArgumentError(f"{_name(function, spec)} is {type(arg).__name__}; expected a number, {spec}") from None
-    if kind is int and not -(1 << 63) <= number < 1 << 63:
-        raise ArgumentError(f"{_name(function, spec)} is {number}; expected a number that fits {spec}")
-    return number
-
-
-def _check(function: str, spec: TensorSpec, tensor: tvm_ffi.Tensor, sizes: dict[str, int]) -> None:
-    shape = tuple(tensor.shape)
-    dtype = _dtype_name(tensor)
-    if dtype != spec.dtype:
-        problem = f"has dtype {dtype}"
-    elif not matches(spec.shape, shape, sizes):
-        known = ", ".join(f"{k} = {v}" for k, v in sizes.items() if any(k in str(d) for d in spec.shape))
-        problem = f"has shape {list(shape)}"
-        spec_text = f"{spec}" + (f" with {known}" if known else "")
-        raise ArgumentError(f"{_name(function, spec)} {problem}; expected {spec_text}")
-    elif tensor.device.type != "cpu":
-        problem = f"is on {tensor.device}"
-    elif not tensor.is_contiguous():
-        problem = f"has strides {list(tensor.strides)}, it is not contiguous"
-    elif tensor.data_ptr() % dtype_of(spec.dtype).itemsize:
-        problem = f"begins at address {tensor.data_ptr():#x}, it is not aligned to its elements"
-    else:
-        return
-    raise ArgumentError(f"{_name(function, spec)} {problem}; expected a contiguous, aligned array {spec} on the CPU")
-
-
-def _name(function: str, spec: TensorSpec | ScalarSpec) -> str:
-    return f"{function}: argument {spec.name!r}"
-
-
-def _seconds_per_call(call: RawFunction, operands: tuple, number: int) -> float:
-    begin = time.perf_counter()
-    for _ in range(number):
-        call(*operands)
-    return (time.perf_counter() - begin) / number
+    def result(self) -> object:
+        """What the function gives, after a call."""
+        return pack_result(self.spec, self.values)

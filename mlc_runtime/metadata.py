@@ -45,9 +45,10 @@ class ScalarSpec:
         return self.dtype
 
 
-# Positions of flat arguments in nested tuples, and the same of results: {"output": i} or {"input": i}.
+# Nested positions of flat arguments; of results, {"output": i} and {"input": i}, or what the sizes of a call tell:
+# {"value": size}, {"shape": [size, …]}.
 Arguments = int | list["Arguments"]
-Result = dict[str, int] | list["Result"]
+Result = dict[str, int | str | list[int | str]] | list["Result"]
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from functools import partial
 import numpy as np
 
 from mlc_errors import MLCError, UsageError
+from mlc_runtime.arguments import check_arguments
 from mlc_runtime.arrays import aligned_empty, dtype_of, to_tensor, tvm_ffi
 from mlc_runtime.kv_cache import PagedKVCache
-from mlc_runtime.library import Context, Library, check_arguments
+from mlc_runtime.library import Context, Library
 from mlc_runtime.metadata import model_spec
 from mlc_runtime.weights import LoadProgress, Params, TensorCache, load_params
 

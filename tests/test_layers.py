@@ -51,6 +51,7 @@ LOADER = {
     ("mlc_compiler.library", "mlc_runtime.library"),
     ("mlc_compiler.library", "mlc_runtime.arrays"),
     ("mlc_compiler.jit", "mlc_runtime.library"),  # holds the library and what it is called with
+    ("mlc_compiler.jit", "mlc_runtime.arguments"),
     ("mlc_compiler.jit", "mlc_runtime.metadata"),
 }
 

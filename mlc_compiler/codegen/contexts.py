@@ -11,10 +11,9 @@ from llvmlite import ir as ll
 
 from .team import (
     BUSY,
-    CONDITION,
     CONTEXT_BYTES,
     HANDLE,
-    MUTEX,
+    PROCESS,
     SERIAL,
     TeamRuntime,
     external,
@@ -63,8 +62,6 @@ class ContextTable:
         with b.if_then(b.not_(_is_present(b, made))):
             b.ret(made)
         b.call(external(self.module, "memset", PTR, [PTR, I32, I64]), [made, ll.Constant(I32, 0), _i64(size)])
-        for name, offset in (("pthread_mutex_init", MUTEX), ("pthread_cond_init", CONDITION)):
-            b.call(external(self.module, name, I32, [PTR, PTR]), [field(b, made, offset), ll.Constant(PTR, None)])
         swap = b.cmpxchg(fn.args[0], ll.Constant(PTR, None), made, "acq_rel", "acquire")
         with b.if_then(b.extract_value(swap, 1)):
             b.ret(made)
@@ -121,9 +118,18 @@ class ContextTable:
         return fn
 
     def _define_destroy(self) -> ll.Function:
-        """``i32 destroy(ptr context, i64 handle)``: 0, BUSY_ERROR while a call runs, GONE_ERROR when it is no more."""
+        """``i32 destroy(ptr context, i64 handle)``: 0, BUSY_ERROR while a call runs, GONE_ERROR when it is no more.
+
+        What has workers in the process before a fork only, is not theirs to end here.
+        """
         fn, b = function(self.module, "mlc_context_destroy", I32, [PTR, I64])
         context, handle = fn.args
+        owner = b.load_atomic(field(b, context, PROCESS), "acquire", 4, typ=I32)
+        with b.if_then(b.icmp_unsigned("!=", owner, self.team.process(b)), likely=False):
+            self.team.forget(b, context)
+            swap = b.cmpxchg(field(b, context, HANDLE), handle, _i64(FREE), "acq_rel", "monotonic")
+            gone = ll.Constant(I32, GONE_ERROR)
+            b.ret(b.select(b.extract_value(swap, 1), ll.Constant(I32, 0), gone))
         busy = b.atomic_rmw("xchg", field(b, context, BUSY), ll.Constant(I32, 1), "acquire")
         with b.if_then(b.icmp_unsigned("!=", busy, ll.Constant(I32, 0))):
             b.ret(ll.Constant(I32, BUSY_ERROR))

@@ -22,7 +22,7 @@ from .errors import ErrorReporter, FunctionPointer, is_null
 from .expressions import ExprEmitter
 from .host import Frame, Slot, frame_of, read_size, tensor_infos, widen
 from .magnitude import LARGEST, magnitude
-from .team import BUSY_CONTEXT, CALL_FAILED, MAX_THREADS, NO_CONTEXT, TeamRuntime, field
+from .team import BUSY_CONTEXT, CALL_FAILED, MAX_THREADS, NO_CONTEXT, NO_THREADS, TeamRuntime, field
 from .values import F64, I32, I64, PTR
 
 ENTRY_TYPE = ll.FunctionType(I32, [PTR, PTR, I32, PTR])
@@ -116,6 +116,7 @@ class FfiRuntime:
         """Raise what the status of a run says. A failed call of a registered function has raised its own error."""
         busy = f"{name}: the context is in use by a call that has not ended; give each thread a context of its own"
         gone = f"{name}: the first argument is not a context that is open"
+        alone = f"{name}: the system refused threads to this process, which was forked from the context's"
         with b.if_then(b.icmp_signed("<", status, ll.Constant(I32, 0)), likely=False):
             with b.if_then(b.icmp_signed("==", status, ll.Constant(I32, CALL_FAILED))):
                 b.ret(ll.Constant(I32, -1))
@@ -123,6 +124,8 @@ class FfiRuntime:
                 self.errors.fail(b, "RuntimeError", busy)
             with b.if_then(b.icmp_signed("==", status, ll.Constant(I32, NO_CONTEXT))):
                 self.errors.fail(b, "TypeError", gone)
+            with b.if_then(b.icmp_signed("==", status, ll.Constant(I32, NO_THREADS))):
+                self.errors.fail(b, "RuntimeError", alone)
             self.errors.fail(b, "RuntimeError", f"{name}: no memory for a workspace of %lld bytes", needed)
 
     def _workspace_bytes(self, b: ll.IRBuilder, name: str, size: PrimExpr, exprs: ExprEmitter) -> ll.Value:

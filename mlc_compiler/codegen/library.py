@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -93,7 +93,7 @@ def _signature(func: Function) -> dict[str, Any]:
     """Inputs and outputs in the order in which the entry takes them, and what they are to a caller.
 
     ``arguments`` and ``result`` are there when a caller's view is another: nested lists of positions in ``inputs``, and
-    of ``{"output": position}`` or ``{"input": position}``.
+    of ``{"output": position}`` or ``{"input": position}``, ``{"shape": sizes}`` or ``{"value": size}``.
     """
     described = [_describe(slot) for slot in frame_of(func).slots]
     split = len(described) - int(func.attrs.get("num_outputs", 0))
@@ -104,7 +104,17 @@ def _signature(func: Function) -> dict[str, Any]:
         "outputs": described[split:],
         "workspace_bytes": _size(as_expr(func.attrs.get("workspace_bytes", 0))),
     }
-    return signature | {name: func.attrs[name] for name in ("arguments", "result") if name in func.attrs}
+    nested = {name: _plain(func.attrs[name]) for name in ("arguments", "result") if name in func.attrs}
+    return signature | nested
+
+
+def _plain(nested: Any) -> Any:
+    """Positions and sizes, however nested, as JSON has them."""
+    if isinstance(nested, Mapping):
+        return {key: _plain(value) for key, value in nested.items()}
+    if isinstance(nested, Sequence):
+        return [_plain(value) for value in nested]
+    return _size(nested) if isinstance(nested, PrimExpr) else nested
 
 
 def _describe(slot: Slot) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 A context is a block of memory (layout below). The calling thread is thread 0; workers spin for a job for a short while
 and then sleep. A job is ``void job(ptr team, i32 thread, i32 threads, ptr frame)``, run by all threads of the team.
+
+A forked process has its parent's contexts, but none of their workers: the first call there starts new ones.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from .values import I8, I32, I64, PTR, VOID
 # Byte offsets of the context's fields; what different threads write lies on different cache lines.
 THREADS, STOP, JOB, FRAME, HANDLE, SERIAL = 0, 4, 8, 16, 24, 32
 FAILED = 40  # the number of the external call that failed in this run; 0: none
+PROCESS = 44  # where the workers run; ADOPTING while another process starts its own
 BUSY = 64
 EPOCH = 128
 ARRIVED = 192
@@ -29,7 +32,9 @@ MAX_THREADS = 256
 START = HANDLES + 8 * MAX_THREADS  # one {team, thread} pair for each worker
 CONTEXT_BYTES = START + 16 * MAX_THREADS
 
-BUSY_CONTEXT, NO_MEMORY, CALL_FAILED, NO_CONTEXT = -1, -2, -3, -4  # what ``run`` answers when it did not succeed
+# What ``run`` answers when it did not succeed.
+BUSY_CONTEXT, NO_MEMORY, CALL_FAILED, NO_CONTEXT, NO_THREADS = -1, -2, -3, -4, -5
+ADOPTING = -1
 SPINS_BEFORE_SLEEP = 20_000
 SPINS_AT_BARRIER = 20_000  # some 0.2 ms, far beyond any imbalance: then another process has the core of a member
 
@@ -81,6 +86,7 @@ class TeamRuntime:
         self.worker = self._define_worker()
         self.stop = self._define_stop()
         self.start = self._define_start()
+        self.adopt = self._define_adopt()
         self.run = self._define_run()
 
     def _pause(self, b: ll.IRBuilder) -> None:
@@ -199,9 +205,43 @@ class TeamRuntime:
         team, threads = fn.args
         for offset in (STOP, FAILED, EPOCH, ARRIVED, SLEEPERS):
             store_atomic(b, _i32(0), field(b, team, offset))
+        for name, offset in (("pthread_mutex_init", MUTEX), ("pthread_cond_init", CONDITION)):
+            b.call(external(self.module, name, I32, [PTR, PTR]), [field(b, team, offset), ll.Constant(PTR, None)])
         b.store(threads, field(b, team, THREADS))
         self._start_workers(b, team, threads)
+        store_atomic(b, self.process(b), field(b, team, PROCESS))
         b.ret(_i32(1))
+        return fn
+
+    def process(self, b: ll.IRBuilder) -> ll.Value:
+        """The number of this process."""
+        return b.call(external(self.module, "getpid", I32, []), [])
+
+    def forget(self, b: ll.IRBuilder, team: ll.Value) -> None:
+        """Drop what belongs to the threads of another process: a call that may be running there, and its workspace."""
+        b.store(ll.Constant(PTR, None), field(b, team, WORKSPACE))
+        b.store(_i64(0), field(b, team, WORKSPACE_BYTES))
+        store_atomic(b, _i32(0), field(b, team, BUSY))
+
+    def _define_adopt(self) -> ll.Function:
+        """``i32 adopt(ptr team)``: start workers for a context made before a fork; 0 or an error of ``run``."""
+        fn, b = function(self.module, "mlc_team_adopt", I32, [PTR])
+        team, process_at = fn.args[0], field(b, fn.args[0], PROCESS)
+        owner = b.load_atomic(process_at, "acquire", 4, typ=I32)
+        with b.if_then(b.icmp_unsigned("==", owner, self.process(b)), likely=True):
+            b.ret(_i32(0))
+        claim = b.cmpxchg(process_at, owner, _i32(ADOPTING), "acq_rel", "monotonic")
+        is_first = b.and_(b.extract_value(claim, 1), b.icmp_unsigned("!=", owner, _i32(ADOPTING)))
+        with b.if_then(b.not_(is_first)):
+            b.ret(_i32(BUSY_CONTEXT))
+        self.forget(b, team)
+        threads = b.load(field(b, team, THREADS), typ=I32)
+        started = b.call(self.start, [team, threads])
+        with b.if_then(b.icmp_unsigned("==", started, _i32(0))):
+            b.store(threads, field(b, team, THREADS))
+            store_atomic(b, owner, process_at)
+            b.ret(_i32(NO_THREADS))
+        b.ret(_i32(0))
         return fn
 
     def _start_workers(self, b: ll.IRBuilder, team: ll.Value, threads: ll.Value) -> None:
@@ -258,6 +298,9 @@ class TeamRuntime:
         """``i32 run(ptr team, i64 handle, ptr job, ptr frame, i64 workspace bytes)``: 0 or one of the errors above."""
         fn, b = function(self.module, "mlc_team_run", I32, [PTR, I64, PTR, PTR, I64])
         team, handle, job, frame, needed = fn.args
+        adopted = b.call(self.adopt, [team])
+        with b.if_then(b.icmp_signed("<", adopted, _i32(0)), likely=False):
+            b.ret(adopted)
         busy = b.atomic_rmw("xchg", field(b, team, BUSY), _i32(1), "acquire")
         with b.if_then(b.icmp_unsigned("!=", busy, _i32(0))):
             b.ret(_i32(BUSY_CONTEXT))

@@ -12,6 +12,7 @@ from typing import Any
 
 from mlc_errors import MLCError
 
+from ..ir import dtype as dt
 from ..ir.expr import IntImm, PrimExpr
 from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
@@ -27,6 +28,7 @@ from ..relax.nodes import (
     ExternFunc,
     Function,
     Op,
+    PrimStructInfo,
     PrimValue,
     ShapeExpr,
     StringImm,
@@ -234,12 +236,18 @@ class _Planner:
     def _result(self, located: Any, func: Function, outputs: list[tuple[Var, Storage]]) -> Any:
         """Makes results parameters; gives what the result is made of, nested as it is.
 
-        What already is a parameter (it was written in place) is not returned again.
+        What already is a parameter (it was written in place) is not returned again. Numbers and shapes are told by the
+        sizes of the call.
         """
         if isinstance(located, list):
             return tuple(self._result(item, func, outputs) for item in located)
+        if isinstance(located, ShapeExpr):
+            return {"shape": located.values}
+        if isinstance(located, Expr) and isinstance(located.struct_info, PrimStructInfo):
+            position = next((i for i, p in enumerate(func.params) if p is located), None)
+            return {"input": position} if position is not None else {"value": self._number(located)}
         if not isinstance(located, Storage):
-            raise PlanError(f"{self.name}: got {type(located).__name__} as a result; expected tensors")
+            raise PlanError(f"{self.name}: got {type(located).__name__} as a result; expected tensors, shapes, numbers")
         storage = _base(located)
         position = next((i for i, p in enumerate(func.params) if p is storage.expr), None)
         if position is not None:
@@ -250,6 +258,15 @@ class _Planner:
         storage.kind, storage.expr = "output", out
         outputs.append((out, storage))
         return {"output": len(outputs) - 1}
+
+    def _number(self, located: Expr) -> PrimExpr:
+        info = located.struct_info
+        assert isinstance(info, PrimStructInfo)
+        value = located.value if isinstance(located, PrimValue) else info.value
+        if value is None or not (isinstance(value, SizeVar) or dt.is_int(info.dtype)):
+            hint = "return a parameter, arithmetic on integers, or a tensor without axes"
+            raise PlanError(f"{self.name}: got a {info.dtype} computed from numbers as a result", hint=hint)
+        return value
 
     # -- the new function ---------------------------------------------------------------------------------------
 

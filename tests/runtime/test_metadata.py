@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mlc_errors import MLCError, UnsupportedError
 from mlc_runtime import Library, host
 from mlc_runtime.elf import read_data_symbol
-from mlc_runtime.host import host_machine, missing_cpu_flags
+from mlc_runtime.host import host_machine, missing_instruction_sets
 from mlc_runtime.metadata import METADATA_SYMBOL, function_specs, model_spec, read_metadata
 from tests.runtime.elf_image import elf_image
 from tests.runtime.fake_library import metadata
@@ -88,15 +88,16 @@ def test_library_for_another_machine_is_read_but_not_run(library_file):
 
 
 def test_library_for_a_newer_cpu_is_refused_before_it_crashes(library_file, tmp_path, monkeypatch):
-    (tmp_path / "cpuinfo").write_text("processor : 0\nflags : sse2 avx2 avx512f\n")
+    (tmp_path / "cpuinfo").write_text("processor : 0\nflags : sse2 avx2 avx512f abm\n")
     monkeypatch.setattr(host, "CPU_INFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(host, "host_machine", lambda: "x86_64")
     monkeypatch.setattr("mlc_runtime.library.host_machine", lambda: "x86_64")
-    target = {"target": {"cpu": "znver4", "vector_bits": 512}}
+    needed = ["64bit", "avx2", "avx512f", "avx512vl", "avx512vnni", "lzcnt"]
+    target = {"target": {"cpu": "znver4", "instruction_sets": needed}}
     library = Library(library_file(elf_image(SYMBOL, json.dumps(metadata(258) | target).encode())))
-    with pytest.raises(UnsupportedError, match="made for the CPU znver4; this one lacks avx512vl\n"):
+    with pytest.raises(UnsupportedError, match="made for the CPU znver4; this one lacks avx512vl, avx512vnni\n"):
         library.raw("embed")
-    assert missing_cpu_flags(256) == []
+    assert missing_instruction_sets(["avx2", "shstk"]) == []
 
 
 def test_missing_file(tmp_path):

@@ -13,7 +13,8 @@ from mlc_compiler.ir.module import IRModule
 from mlc_compiler.script.parser import parse
 from mlc_compiler.target import target
 from mlc_runtime import LLM, Library
-from mlc_runtime.library import ArgumentError, Context
+from mlc_runtime.arguments import ArgumentError
+from mlc_runtime.library import Context
 from mlc_toolchain.compile import CompileOptions, compile_model
 from tests.runtime.fake_library import byte_tokenizer, write_weights
 

@@ -1,0 +1,81 @@
+"""How long a call takes: repetitions of a number of calls each, and what they say together."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mlc_errors import MLCError
+
+GROWTH = 1.5  # of the number of calls, beyond what the last repetition lets expect
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call, one number per repetition."""
+
+    results: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.results)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.results)
+
+    @property
+    def min(self) -> float:
+        return min(self.results)
+
+    @property
+    def max(self) -> float:
+        return max(self.results)
+
+    @property
+    def std(self) -> float:
+        return statistics.pstdev(self.results)
+
+
+@dataclass(frozen=True)
+class Repetitions:
+    """``repeat`` measurements of ``number`` calls, or of as many more as last ``min_repeat_ms`` milliseconds.
+
+    Raises MLCError for numbers of calls or repetitions below one.
+    """
+
+    number: int = 10
+    repeat: int = 3
+    min_repeat_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, count in (("number", self.number), ("repeat", self.repeat)):
+            if count < 1:
+                raise MLCError(f"time_evaluator: {name} is {count}; expected at least 1")
+
+    def measure(self, call: Callable[[], object]) -> Timing:
+        """The times of a call, which is made once before."""
+        call()
+        number, results = self.number, []
+        for _ in range(self.repeat):
+            seconds = _seconds(call, number)
+            while seconds < self.min_repeat_ms / 1000:
+                number = _enough(number, seconds, self.min_repeat_ms / 1000)
+                seconds = _seconds(call, number)
+            results.append(seconds / number)
+        return Timing(tuple(results))
+
+
+def _enough(number: int, seconds: float, wanted: float) -> int:
+    """More calls than the ``number`` that took ``seconds``: what should take ``wanted``, at most ten times as many."""
+    ratio = min(wanted / seconds * GROWTH, 10.0) if seconds > 0 else 10.0
+    return max(number + 1, int(number * ratio))
+
+
+def _seconds(call: Callable[[], object], number: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(number):
+        call()
+    return time.perf_counter() - begin
