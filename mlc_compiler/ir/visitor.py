@@ -124,7 +124,10 @@ def _rewrite_method(rewriter: type, cls: type) -> Callable[[Any, Any], Any] | No
 
 
 class Substitute(Rewriter):
-    """Replaces objects (variables, buffers) found as keys of ``mapping``, by identity."""
+    """Replaces objects (variables, buffers) found as keys of ``mapping``, by identity.
+
+    A buffer whose sizes change becomes one other buffer, the same at every use.
+    """
 
     def __init__(self, mapping: Mapping[Any, Any]):
         self.mapping = {id(k): v for k, v in mapping.items()}
@@ -132,7 +135,10 @@ class Substitute(Rewriter):
     def __call__(self, node: Any) -> Any:
         if id(node) in self.mapping:
             return self.mapping[id(node)]
-        return super().__call__(node)
+        result = super().__call__(node)
+        if result is not node and getattr(node, "binds_by_identity", False):
+            self.mapping[id(node)] = result
+        return result
 
     def rewrite_BinaryOp(self, node: BinaryOp) -> PrimExpr:
         a, b = self(node.a), self(node.b)

@@ -36,11 +36,10 @@ class BlockFrame:
 
     def realize(self, body: Stmt) -> BlockRealize:
         """The finished block; regions that the text leaves out are inferred."""
-        iters, local = tuple(self.iter_vars), {id(b) for b in self.alloc_buffers}
+        iters = tuple(self.iter_vars)
         reads, writes = self.reads, self.writes
         if reads is None or writes is None:
-            found = infer_regions(body, iters, reads_back=self.init is None)
-            inferred = [tuple(r for r in regions if id(r.buffer) not in local) for regions in found]
+            inferred = infer_regions(body, iters, self.init is None, self.alloc_buffers)
             reads = inferred[0] if reads is None else reads
             writes = inferred[1] if writes is None else writes
         block = Block(self.name, iters, reads, writes, body, self.init, tuple(self.alloc_buffers), self.annotations)

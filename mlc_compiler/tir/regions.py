@@ -76,12 +76,13 @@ class _OpenBlocks(Rewriter):
 
 
 def infer_regions(
-    body: Stmt, iter_vars: Iterable[IterVar] = (), reads_back: bool = False
+    body: Stmt, iter_vars: Iterable[IterVar] = (), reads_back: bool = False, allocated: Iterable[Buffer] = ()
 ) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """Reads and writes of a block's body. A buffer read at several places gets one region for each distinct place;
 
     indices that depend on inner loops are widened to the range that they cover, or to the whole axis.
     A read of the very element that is written (the accumulator of a reduction) is listed only with ``reads_back``.
+    ``allocated``: the block's own buffers, which its regions are not about.
     """
     flat = _OpenBlocks()(body)
     loads, stores = accesses(flat)
@@ -89,7 +90,7 @@ def infer_regions(
     analyzer = Analyzer({v: e for v, e in inner.items()})
     for it in iter_vars:
         analyzer.bind(it.var, it.extent)
-    local = {id(b) for n in walk(body) if isinstance(n, Block) for b in n.alloc_buffers}
+    local = {id(b) for n in walk(body) if isinstance(n, Block) for b in n.alloc_buffers} | {id(b) for b in allocated}
     local |= {id(n.buffer) for n in walk(body) if isinstance(n, Allocate)}
     local |= {id(n.var) for n in walk(flat) if isinstance(n, For | LetStmt | Let)}
     writes = _regions([(s.buffer, s.indices) for s in stores], inner, analyzer, local)

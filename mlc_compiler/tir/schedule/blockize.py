@@ -13,7 +13,7 @@ from ..regions import infer_regions
 from .affine import conjuncts, equal, is_one, mentions
 from .blocks import reduces, with_accumulator_read
 from .dependence import one_to_one
-from .tree import ScheduleError, analyzer_at, find_loop, loop_path, replace_stmts, true, unique_block_name
+from .tree import ScheduleError, analyzer_at, find_loop, loop_path, loops_above, replace_stmts, true, unique_block_name
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ def blockize(func: PrimFunc, var: Var) -> tuple[PrimFunc, str]:
     if not isinstance(realize, BlockRealize):
         raise ScheduleError(f"blockize: loop {var.name!r} holds more than one nest around one block")
     name = realize.block.name
+    _check_extents(path, loops)
     if mentions(conjuncts(realize.predicate), {id(lp.var) for lp in loops}):
         raise ScheduleError(f"blockize: a guard of block {name!r} depends on loops inside {var.name!r}")
     bindings = zip(realize.block.iter_vars, realize.iter_values, strict=True)
@@ -69,6 +70,14 @@ def blockize(func: PrimFunc, var: Var) -> tuple[PrimFunc, str]:
     block = _outer_block(tiling, unique_block_name(func, f"{name}_o"))
     values = tuple(s.outer for s in splits)
     return replace_stmts(func, {loop: BlockRealize(values, realize.predicate, block)}), block.name
+
+
+def _check_extents(path: Sequence[Stmt], loops: Sequence[For]) -> None:
+    """A block's iteration space is a box: no extent mentions a loop around or inside it."""
+    ids = {id(lp.var) for lp in (*loops_above(tuple(path)), *loops)}
+    for lp in loops:
+        if mentions(lp.extent, ids):
+            raise ScheduleError(f"blockize: the extent of {lp.var.name!r} depends on other loops")
 
 
 def _nest_of(loop: For) -> list[For]:
@@ -114,7 +123,7 @@ def _inner_block(t: _Tiling, splits: Sequence[_Split], body: Stmt) -> Block:
         mapping[s.it.var] = outer if s.is_whole else outer * s.size + fresh[s.it.var]
     iters = tuple(IterVar(fresh[s.it.var], s.size, s.it.kind) for s in kept)
     new = substitute(body, mapping)
-    reads, writes = infer_regions(new, iters)
+    reads, writes = infer_regions(new, iters, allocated=t.block.alloc_buffers)
     return replace(t.block, iter_vars=iters, reads=reads, writes=writes, body=new, init=None)
 
 

@@ -37,7 +37,7 @@ def with_accumulator_read(block: Block) -> Block:
 def rebuilt(block: Block, body: Stmt, init: Stmt | None = None) -> Block:
     """A block with another body, and the regions that follow from it."""
     updates = init is None and reduces(block)
-    reads, writes = infer_regions(body, block.iter_vars, reads_back=updates)
+    reads, writes = infer_regions(body, block.iter_vars, updates, block.alloc_buffers)
     return replace(block, body=body, init=init, reads=reads, writes=writes)
 
 

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from ...ir.expr import BinaryOp, IntImm, PrimExpr, Var, const, is_const
 from ...ir.simplify import Analyzer
 from ...ir.visitor import substitute, uses
-from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, IterVar, PrimFunc, Stmt, seq
+from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt, seq
 from ..regions import infer_regions
+from .access import update_operand
+from .affine import equal
 from .blocks import block_nest
-from .tree import ScheduleError, block_path, find_block, loops_above, replace_stmts, single_store, true, with_allocs
+from .tree import (
+    ScheduleError,
+    find_block,
+    replace_stmts,
+    single_store,
+    true,
+    unique_block_name,
+    unique_buffer_name,
+    with_allocs,
+)
+
+STEP = "factor_reduction"
 
 
 def factor_reduction(func: PrimFunc, name: str, group: int) -> tuple[PrimFunc, str]:
@@ -20,16 +34,37 @@ def factor_reduction(func: PrimFunc, name: str, group: int) -> tuple[PrimFunc, s
     The block reduces one axis, of an extent that ``group`` divides, in the innermost of the loops that hold nothing
     else. Sums are reassociated. Returns the name of the new inner block; the outer one keeps ``name``.
     """
-    realize, loops = find_block(func, name), loops_above(block_path(func, name))
-    reduced = [v for it, v in zip(realize.block.iter_vars, realize.iter_values, strict=True) if it.kind == "R"]
-    if not loops or len(reduced) != 1 or reduced[0] is not loops[-1].var or not is_const(realize.predicate, 1):
-        raise ScheduleError(f"factor_reduction: block {name!r} must reduce its innermost loop; use it before split")
+    realize = find_block(func, name)
+    loops = _nest_loops(block_nest(func, name))
+    _check_loops(realize, loops)
     parts = _Parts.of(realize, loops[:-1], group)
-    partial = Buffer(f"{parts.store.buffer.name}_partial", parts.partial_shape, parts.store.buffer.dtype, "local")
-    inner_name = f"{name}_partial"
+    partial_name = unique_buffer_name(func, f"{parts.store.buffer.name}_partial")
+    partial = Buffer(partial_name, parts.partial_shape, parts.store.buffer.dtype, "local")
+    inner_name = unique_block_name(func, f"{name}_partial")
     nests = seq(_inner(parts, partial, inner_name), _outer(parts, partial, name))
     func = replace_stmts(func, {block_nest(func, name): nests})
     return with_allocs(func, (partial,)), inner_name
+
+
+def _nest_loops(nest: Stmt) -> list[For]:
+    loops: list[For] = []
+    while isinstance(nest, For):
+        loops.append(nest)
+        nest = nest.body
+    return loops
+
+
+def _check_loops(realize: BlockRealize, loops: Sequence[For]) -> None:
+    """The innermost loop is the block's whole reduction and nothing else."""
+    name, bindings = realize.block.name, list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
+    reduced = [(it, v) for it, v in bindings if it.kind == "R"]
+    innermost = bool(loops) and len(reduced) == 1 and reduced[0][1] is loops[-1].var
+    if not innermost or not is_const(realize.predicate, 1):
+        raise ScheduleError(f"{STEP}: block {name!r} must reduce its innermost loop; use it before split")
+    if not equal(loops[-1].extent, reduced[0][0].extent, Analyzer()):
+        raise ScheduleError(f"{STEP}: loop {loops[-1].var.name!r} runs only part of the reduction of block {name!r}")
+    if any(uses(v, loops[-1].var) for it, v in bindings if it.kind == "S"):
+        raise ScheduleError(f"{STEP}: loop {loops[-1].var.name!r} is a spatial loop of block {name!r}, too")
 
 
 @dataclass(frozen=True)
@@ -44,7 +79,7 @@ class _Parts:
     group: Var
     position: Var
     groups: PrimExpr
-    size: int
+    size: PrimExpr
     inner: PrimExpr
     outer: tuple[PrimExpr, ...]
 
@@ -54,31 +89,32 @@ class _Parts:
 
     @classmethod
     def of(cls, realize: BlockRealize, loops: Sequence[For], size: int) -> _Parts:
-        block = realize.block
-        reduction = [it for it in block.iter_vars if it.kind == "R"]
+        block, store = realize.block, single_store(realize.block)
         spatial = tuple(it for it in block.iter_vars if it.kind == "S")
-        store = single_store(block)
-        if len(reduction) != 1 or not isinstance(reduction[0].extent, IntImm) or reduction[0].extent.value % size:
-            raise ScheduleError(f"factor_reduction: block {block.name!r} has no single reduction that {size} divides")
-        value = store.value
-        adds = isinstance(value, BinaryOp) and value.op == "+" and isinstance(value.a, BufferLoad)
-        if not adds or value.a.buffer is not store.buffer:  # type: ignore[attr-defined]
-            raise ScheduleError(f"factor_reduction: block {block.name!r} is not a sum")
-        group, position = Var("g"), Var("j")
-        groups = IntImm(reduction[0].extent.value // size)
-        analyzer = Analyzer({position: IntImm(size), group: groups})
-        term = substitute(value.b, {reduction[0].var: group * size + position})  # type: ignore[attr-defined]
+        (reduction,) = (it for it in block.iter_vars if it.kind == "R")
+        if size < 1 or not isinstance(reduction.extent, IntImm) or reduction.extent.value % size:
+            raise ScheduleError(f"{STEP}: block {block.name!r} has no reduction that {size} divides")
+        dtype = reduction.var.dtype
+        group, position = Var("g", dtype), Var("j", dtype)
+        groups, extent = IntImm(reduction.extent.value // size, dtype), IntImm(size, dtype)
+        analyzer = Analyzer({position: extent, group: groups})
+        term = substitute(_summand(block, store), {reduction.var: group * size + position})
         factors = [analyzer.simplify(f) for f in _factors(term)]
         inner = [f for f in factors if uses(f, position)]
         outer = tuple(f for f in factors if not uses(f, position))
         if not inner:
-            raise ScheduleError(f"factor_reduction: block {block.name!r} has no factor that varies within a group")
-        product = inner[0]
-        for f in inner[1:]:
-            product = product * f
+            raise ScheduleError(f"{STEP}: block {block.name!r} has no factor that varies within a group")
         bound = zip(block.iter_vars, realize.iter_values, strict=True)
         values = tuple(v for it, v in bound if it.kind == "S")
-        return cls(block, store, spatial, values, tuple(loops), group, position, groups, size, product, outer)
+        product = reduce(lambda a, b: a * b, inner)
+        return cls(block, store, spatial, values, tuple(loops), group, position, groups, extent, product, outer)
+
+
+def _summand(block: Block, store: BufferStore) -> PrimExpr:
+    operand = update_operand(store)
+    if operand is None or not isinstance(store.value, BinaryOp) or store.value.op != "+":
+        raise ScheduleError(f"{STEP}: block {block.name!r} is not a sum")
+    return operand
 
 
 def _factors(expr: PrimExpr) -> list[PrimExpr]:
@@ -88,29 +124,29 @@ def _factors(expr: PrimExpr) -> list[PrimExpr]:
 
 
 def _inner(p: _Parts, partial: Buffer, name: str) -> Stmt:
-    fresh = {it.var: Var(it.var.name) for it in p.spatial}
-    group, position = Var("v_g"), Var("v_j")
+    fresh = {it.var: Var(it.var.name, it.var.dtype) for it in p.spatial}
+    group, position = Var("v_g", p.group.dtype), Var("v_j", p.group.dtype)
     indices = (*fresh.values(), group)
     term = substitute(p.inner, {**fresh, p.group: group, p.position: position})
     body = BufferStore(partial, partial[indices] + term, indices)
     init = BufferStore(partial, const(0, partial.dtype), indices)
     iters = tuple(IterVar(fresh[it.var], it.extent, "S") for it in p.spatial)
-    iters += (IterVar(group, p.groups, "S"), IterVar(position, IntImm(p.size), "R"))
-    copies = {loop.var: Var(loop.var.name) for loop in p.loops}
-    loops = [(copies[loop.var], loop.extent) for loop in p.loops]
-    g, j = Var("g"), Var("j")
+    iters += (IterVar(group, p.groups, "S"), IterVar(position, p.size, "R"))
+    copies = {loop.var: Var(loop.var.name, loop.var.dtype) for loop in p.loops}
+    loops = [(copies[loop.var], substitute(loop.extent, copies)) for loop in p.loops]
+    g, j = Var("g", p.group.dtype), Var("j", p.group.dtype)
     values = (*substitute(p.values, copies), g, j)
-    return _nest(name, iters, values, [*loops, (g, p.groups), (j, IntImm(p.size))], body, init)
+    return _nest(name, iters, values, [*loops, (g, p.groups), (j, p.size)], body, init)
 
 
 def _outer(p: _Parts, partial: Buffer, name: str) -> Stmt:
-    group = Var("v_g")
+    group = Var("v_g", p.group.dtype)
     term: PrimExpr = partial[(*(it.var for it in p.spatial), group)]
     for factor in p.outer:
         term = term * substitute(factor, {p.group: group})
     body = replace(p.store, value=p.store.buffer[p.store.indices] + term)
     iters = (*p.spatial, IterVar(group, p.groups, "R"))
-    g = Var("g")
+    g = Var("g", p.group.dtype)
     loops = [*((loop.var, loop.extent) for loop in p.loops), (g, p.groups)]
     return _nest(name, iters, (*p.values, g), loops, body, p.block.init)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.expr import Var, const
+from ...ir.expr import Var, const, is_const
 from ...ir.visitor import substitute, uses
 from ..nodes import PARALLEL, SERIAL, UNROLLED, VECTORIZED, BlockRealize, Buffer, For, PrimFunc, Stmt
 from .access import Access, accesses_in, is_commutative_update
@@ -17,6 +17,12 @@ STEP_OF_KIND = {PARALLEL: "parallel", VECTORIZED: "vectorize"}
 
 def is_concurrent(loop: For) -> bool:
     return loop.kind not in (SERIAL, UNROLLED)
+
+
+def check_runs(step: str, loop: For) -> None:
+    """The loop is not known to be empty: of what never runs anything can be proved, also that loops do not matter."""
+    if is_const(loop.extent, 0):
+        raise ScheduleError(f"{step}: loop {loop.var.name!r} has no iterations")
 
 
 def check_independent(func: PrimFunc, var: Var, kind: str) -> None:

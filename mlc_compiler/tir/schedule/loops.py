@@ -9,7 +9,7 @@ from typing import Any
 
 from ...ir.expr import ExprLike, IntImm, PrimExpr, Var, as_expr, cast, ceildiv, logical_and
 from ...ir.simplify import Analyzer
-from ...ir.visitor import Rewriter, free_vars, substitute, uses, walk
+from ...ir.visitor import Rewriter, substitute, uses, walk
 from ..nodes import (
     PARALLEL,
     SERIAL,
@@ -26,8 +26,8 @@ from ..nodes import (
     Stmt,
     While,
 )
-from .legality import check_independent, check_order
-from .tree import ScheduleError, analyzer_at, find_block, find_loop, loop_path, replace_stmts
+from .legality import check_independent, check_order, check_runs
+from .tree import ScheduleError, analyzer_at, depends_on_loops, find_block, find_loop, loop_path, replace_stmts
 
 THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 
@@ -112,14 +112,14 @@ def _checked_factors(func: PrimFunc, loop: For, factors: Sequence[ExprLike | Non
     name, given, dtype = loop.var.name, _shown(factors), loop.var.dtype
     if loop.kind in (VECTORIZED, THREAD):
         raise ScheduleError(f"split of {name!r}: the loop is {loop.kind} already; split first")
+    check_runs("split", loop)
     if not factors or sum(f is None for f in factors) > 1:
         raise ScheduleError(f"split of {name!r}: got factors {given}; expected one or more, of which one may be None")
-    sizes = {id(v) for b in func.buffers for v in free_vars(b.shape)} | {id(p) for p in func.params}
     analyzer = Analyzer(least=1)
     known: list[PrimExpr | None] = []
     for f in factors:
         expr = None if f is None else cast(dtype, as_expr(f, like=dtype))
-        if expr is not None and any(id(v) not in sizes for v in free_vars(expr)):
+        if expr is not None and depends_on_loops(expr, func):
             raise ScheduleError(f"split of {name!r}: a factor is no constant and no size of the function")
         if expr is not None and not analyzer.prove(expr > 0):
             raise ScheduleError(f"split of {name!r}: got factors {given}; expected positive ones")
@@ -159,6 +159,8 @@ def fuse(func: PrimFunc, loops: Sequence[Var]) -> tuple[PrimFunc, Var]:
 
 
 def _check_fusible(chain: Sequence[For]) -> None:
+    for loop in chain:
+        check_runs("fuse", loop)
     for outer, inner in pairwise(chain):
         if outer.body is not inner:
             raise ScheduleError(f"fuse: {inner.var.name!r} is not the only statement inside {outer.var.name!r}")

@@ -113,6 +113,8 @@ def _check_parts(body: Stmt, chosen: Sequence[For], bounds: Sequence[PrimExpr]) 
     for low, high in pairwise(bounds):
         if not (analyzer.prove(low <= high) or _is_finer(low, high)):
             raise ScheduleError(f"partition: points of {names} do not ascend from 0 to the extent")
+        if analyzer.prove(low >= high):
+            raise ScheduleError(f"partition: a part of {names} is empty")
     nests = body.stmts if isinstance(body, SeqStmt) else (body,)
     for nest in nests:
         if sum(any(n is c for c in chosen) for n in walk(nest)) != 1:

@@ -20,11 +20,19 @@ def reverse_compute_at(func: PrimFunc, name: str, var: Var) -> PrimFunc:
     """Move a consumer block under a loop, at its end: it then handles what one iteration of the loop has produced."""
     move = Move.of("reverse_compute_at", func, name, var)
     outputs = check_complete(move.step, move.found, move.realize)
+    _check_after(move)
     check_first_use(move.step, move.found, move.realize)
     analyzer = move.analyzer()
     old = _old_domain(move, analyzer)
     domain = _ready_domain(move, outputs, old, analyzer)
     return move.place(seq(move.loop.body, move.new_nest(domain, old, analyzer)))
+
+
+def _check_after(move: Move) -> None:
+    mine, others = split_by_block(move.found, move.realize)
+    inside = [a.place for a in others if any(lp.var is move.loop.var for lp in a.loops)]
+    if inside and mine[0].place < max(inside):
+        raise move.error(f"block {move.name!r} runs before loop {move.loop.var.name!r}")
 
 
 def _old_domain(move: Move, analyzer: Analyzer) -> Domain:

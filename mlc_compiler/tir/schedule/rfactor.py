@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.expr import BinaryOp, Call, PrimExpr, Var, binary, logical_and
+from ...ir.expr import BinaryOp, Call, PrimExpr, Var, binary, const, logical_and
 from ...ir.visitor import free_vars, substitute, uses
 from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt, seq
 from ..regions import infer_regions
@@ -16,6 +16,7 @@ from .legality import check_complete
 from .tree import (
     ScheduleError,
     block_path,
+    depends_on_loops,
     find_block,
     find_loop,
     loops_above,
@@ -64,9 +65,20 @@ class _Reduction:
         ids = {id(lp.var) for lp in self.reduced}
         return [g for g in conjuncts(self.realize.predicate) if mentions(g, ids) == on_reduction]
 
-    def combine(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    @property
+    def op(self) -> str:
         assert isinstance(self.store.value, BinaryOp)
-        return binary(self.store.value.op, a, b)
+        return self.store.value.op
+
+    @property
+    def start(self) -> PrimExpr:
+        """What each partial result starts from, so that the value the result starts from counts once."""
+        if self.op in ("min", "max"):
+            return self.init.value
+        return const(1 if self.op == "*" else 0, self.init.value.dtype)
+
+    def combine(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+        return binary(self.op, a, b)
 
 
 def rfactor(func: PrimFunc, var: Var, axis: int) -> tuple[PrimFunc, str]:
@@ -113,6 +125,7 @@ def _reduction(func: PrimFunc, var: Var) -> _Reduction:
     inside = tuple(lp for lp in loops_above(path) if _holds(nest, lp))
     r = _Reduction(realize, find_loop(func, var), inside, store, block.init)
     _check_loops(r, [lp for lp in loops_above(path) if not _holds(nest, lp)])
+    _check_extents(func, r)
     _check_guards(r, path)
     _check_indices(r)
     return r
@@ -138,6 +151,12 @@ def _check_loops(r: _Reduction, outer: Sequence[For]) -> None:
     for lp in outer:
         if r.binds("R", lp.var):
             raise ScheduleError(f"{STEP}: reduction loop {lp.var.name!r} holds other blocks than {r.block.name!r}")
+
+
+def _check_extents(func: PrimFunc, r: _Reduction) -> None:
+    for lp in r.reduced:
+        if depends_on_loops(lp.extent, func):
+            raise ScheduleError(f"{STEP}: the extent of reduction loop {lp.var.name!r} depends on other loops")
 
 
 def _check_guards(r: _Reduction, path: Sequence[Stmt]) -> None:
@@ -172,7 +191,7 @@ def _partial_block(r: _Reduction, partial: Buffer, axis: int, name: str) -> Bloc
     values = (*(v for _, v in r.spatial), *(lp.var for lp in r.reduced))
     renamed: dict[Var, PrimExpr] = {**fresh}
     renamed |= {it.var: substitute(v, variables) for it, v in r.bindings if it.kind == "R"}
-    operand, start = update_operand(r.store), substitute(r.init.value, renamed)
+    operand, start = update_operand(r.store), substitute(r.start, renamed)
     assert operand is not None
     value = substitute(operand, renamed)
     guards = [substitute(g, variables) for g in r.guards(on_reduction=True)]

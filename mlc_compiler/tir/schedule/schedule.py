@@ -16,8 +16,8 @@ from typing import Any
 from ...ir.expr import ExprLike, IntImm, Var
 from ...ir.module import IRModule
 from ...ir.visitor import free_vars
-from ..intrinsics import find as find_intrinsic
-from ..nodes import PARALLEL, THREAD, UNROLLED, VECTORIZED, Block, BlockRealize, Buffer, PrimFunc
+from ..intrinsics import INTRINSICS
+from ..nodes import PARALLEL, THREAD, UNROLLED, VECTORIZED, Block, Buffer, PrimFunc
 from .blockize import blockize
 from .caching import cache_read, cache_write, set_scope
 from .compute_at import compute_at
@@ -46,7 +46,6 @@ from .tree import (
     loops_above,
     loops_in,
     producers,
-    statements,
 )
 
 # Steps that may bring work of several iterations of the loops around together.
@@ -150,9 +149,7 @@ class Schedule:
             name = self._renamed[func_name, name]
         return name
 
-    def _run(
-        self, step: Callable[..., Any], at: Var | str, *args: Any, loops: Sequence[Var] | None = None
-    ) -> Any:
+    def _run(self, step: Callable[..., Any], at: Var | str, *args: Any, loops: Sequence[Var] | None = None) -> Any:
         """Replace the function that ``at`` is in by what a step makes of it; gives what else the step returns."""
         func_name, at = self._home(at)
         before = self._function(func_name)
@@ -194,8 +191,10 @@ class Schedule:
         func_name, _ = self._home(value)
         func = self._function(func_name)
         if has_loop(func, value):
-            inside = next(s.block.name for s in statements(find_loop(func, value)) if isinstance(s, BlockRealize))
-            self.get_loops(BlockName(inside, func_name))
+            blocks = child_blocks(find_loop(func, value))
+            if not blocks:
+                raise ScheduleError(f"loop {value.name!r} holds no block: steps are about loops around blocks")
+            self.get_loops(BlockName(blocks[0], func_name))
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -258,9 +257,7 @@ class Schedule:
         return factors, [int(f) for f in factors]
 
     @_step
-    def sample_categorical(
-        self, candidates: Sequence[int], probs: Sequence[float], decision: int | None = None
-    ) -> Any:
+    def sample_categorical(self, candidates: Sequence[int], probs: Sequence[float], decision: int | None = None) -> Any:
         """One of some integers by their probabilities; ``decision``: the position of the one to take."""
         return choose_category(self._random, candidates, probs, decision)
 
@@ -392,7 +389,9 @@ class Schedule:
     @_step
     def tensorize(self, loop: Var, intrinsic: str) -> None:
         """Replace the nest from ``loop`` inwards by a hardware instruction of the table in ``tir/intrinsics.py``."""
-        self._run(tensorize, loop, find_intrinsic(intrinsic))
+        if intrinsic not in INTRINSICS:
+            raise ScheduleError(f"tensorize: no instruction {intrinsic!r}; there are {', '.join(INTRINSICS)}")
+        self._run(tensorize, loop, INTRINSICS[intrinsic])
 
     @_step
     def tile_layout(self, buffer: Buffer | str, axis: int, factor: int) -> Buffer:

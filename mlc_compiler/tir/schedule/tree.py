@@ -10,7 +10,7 @@ from mlc_errors import MLCError
 
 from ...ir.expr import IntImm, PrimExpr, Var
 from ...ir.simplify import Analyzer
-from ...ir.visitor import Rewriter, walk
+from ...ir.visitor import Rewriter, free_vars, walk
 from ..nodes import (
     Allocate,
     Block,
@@ -235,6 +235,12 @@ def analyzer_at(path: tuple[Stmt, ...]) -> Analyzer:
         elif isinstance(stmt, LetStmt):
             analyzer.let(stmt.var, stmt.value)
     return analyzer
+
+
+def depends_on_loops(expr: PrimExpr, func: PrimFunc) -> bool:
+    """Whether an expression mentions more than the sizes and scalar parameters of the function."""
+    known = {id(v) for b in func.buffers for v in free_vars(b.shape)} | {id(p) for p in func.params}
+    return any(id(v) not in known for v in free_vars(expr))
 
 
 def is_output(func: PrimFunc, buffer: Buffer) -> bool:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from mlc_compiler.interp import run_prim_func
-from mlc_compiler.ir.expr import IntImm, Var
+from mlc_compiler.interp.evaluate import evaluate
+from mlc_compiler.ir.expr import PrimExpr, Var, logical_and
+from mlc_compiler.ir.visitor import free_vars
+from mlc_compiler.script import parse
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import PrimFunc
+from tests.compiler.schedule.hand_written import HAND_WRITTEN
 
 
 @dataclass(frozen=True)
@@ -22,15 +27,13 @@ class Case:
     rtol: float = 0.0
 
     def shapes(self) -> list[tuple[int, ...]]:
-        def value(size: object) -> int:
-            return size.value if isinstance(size, IntImm) else self.sizes[size.name]  # type: ignore[attr-defined]
-
-        return [tuple(value(s) for s in b.shape) for b in self.func.buffers]
+        env = {id(v): self.sizes[v.name] for v in free_vars([b.shape for b in self.func.buffers])}
+        return [tuple(evaluate(s, env) for s in b.shape) for b in self.func.buffers]
 
     def arguments(self) -> list[np.ndarray]:
         """Small whole numbers, of which sums and products are exact in any order; outputs hold no result."""
         rng = np.random.default_rng(1)
-        count = len(self.func.buffers) - self.func.attrs["num_outputs"]
+        count = len(self.func.buffers) - self.func.attrs.get("num_outputs", 0)
         arrays = []
         for i, (shape, buffer) in enumerate(zip(self.shapes(), self.func.buffers)):
             whole = rng.integers(-4, 5, shape) if i < count else np.full(shape, -77)
@@ -125,6 +128,69 @@ def _gather(n: int, m: int) -> PrimFunc:
     return te.create_prim_func([table, index, te.compute((n, m), lambda i, j: doubled[row[i], j], name="taken")])
 
 
+def _convolution(height: int, width: int) -> PrimFunc:
+    a, w = te.placeholder((2, height, width), "int32", "A"), te.placeholder((3, 2, 3, 2), "int32", "W")
+    padded = te.compute(
+        (2, height + 2, width),
+        lambda c, y, x: te.if_then_else(logical_and(y > 0, y <= height), a[c, y - 1, x], 0),
+        name="padded",
+    )
+    c, ky, kx = te.reduce_axis(2, "c"), te.reduce_axis(3, "ky"), te.reduce_axis(2, "kx")
+    out = te.compute(
+        (3, height, width // 2),
+        lambda o, y, x: te.sum(padded[c, y + ky, x * 2 + kx] * w[o, c, ky, kx], axis=[c, ky, kx]),
+        name="out",
+    )
+    return te.create_prim_func([a, w, out])
+
+
+def _softmax_like(n: object, m: object) -> PrimFunc:
+    a, scale = te.placeholder((n, m), name="A"), te.placeholder((1, m), name="scale")
+    k, k2 = te.reduce_axis(m, "k"), te.reduce_axis(m, "k")
+    scaled = te.compute((n, m), lambda i, j: a[i, j] * scale[0, j], name="scaled")
+    least = te.compute((n, 1), lambda i, u: te.min(scaled[i, k], axis=k), name="least")
+    total = te.compute((n, 1), lambda i, u: te.sum(scaled[i, k2] - least[i, 0], axis=k2), name="total")
+    out = te.compute((n, m), lambda i, j: (scaled[i, j] - least[i, 0]) + total[i, 0], name="out")
+    first = te.compute((m,), lambda j: out[0, j] * 2.0, name="first")
+    return te.create_prim_func([a, scale, out, first])
+
+
+def _reshaped(n: int, m: int) -> PrimFunc:
+    a = te.placeholder((n, m), "int64", "A")
+    doubled = te.compute((n, m), lambda i, j: a[i, j] * 2, name="doubled")
+    flat = te.compute((n * m,), lambda i: doubled[i // m, i % m] + 1, name="flat")
+    folded = te.compute((m, n), lambda i, j: flat[i * n + j] - a[j, i], name="folded")
+    return te.create_prim_func([a, folded])
+
+
+def _joined(n: int, m: int) -> PrimFunc:
+    a, b = te.placeholder((n, m), name="A"), te.placeholder((n, m), name="B")
+    left = te.compute((n, m), lambda i, j: a[i, j] + 1.0, name="left")
+    right = te.compute((n, m), lambda i, j: b[i, m - 1 - j] * 2.0, name="right")
+    joined = te.compute((n, 2 * m), lambda i, j: te.if_then_else(j < m, left[i, j], right[i, j - m]), name="joined")
+    k = te.reduce_axis(2 * m, "k")
+    return te.create_prim_func([a, b, te.compute((n,), lambda i: te.sum(joined[i, k], axis=k), name="sums")])
+
+
+def _outer_products(n: object, m: int) -> PrimFunc:
+    a, b = te.placeholder((n,), name="A"), te.placeholder((m,), name="B")
+    outer = te.compute((n, m), lambda i, j: a[i] * b[j], name="outer")
+    k, k2 = te.reduce_axis(n, "k"), te.reduce_axis(m, "k")
+    columns = te.compute((m,), lambda j: te.sum(outer[k, j], axis=k), name="columns")
+    both = te.compute((n,), lambda i: te.sum(outer[i, k2] * columns[k2], axis=k2), name="both")
+    return te.create_prim_func([a, b, both])
+
+
+def _bytes(rows: object) -> PrimFunc:
+    w, x = te.placeholder((16, 4), "uint8", "W"), te.placeholder((rows, 4), "int8", "X")
+    k = te.reduce_axis(4, "k")
+
+    def product(i: Var, j: Var) -> PrimExpr:
+        return te.cast(w[j, k], "int32") * te.cast(x[i, k], "int32")
+
+    return te.create_prim_func([w, x, te.compute((rows, 16), lambda i, j: te.sum(product(i, j), axis=k), name="dot")])
+
+
 N, M = Var("n"), Var("m")
 CASES: dict[str, Callable[[], Case]] = {
     "chain": lambda: Case(_chain(7, 13)),
@@ -146,4 +212,20 @@ CASES: dict[str, Callable[[], Case]] = {
     "batched": lambda: Case(_batched(2, 5, 7)),
     "batched-symbolic": lambda: Case(_batched(3, N, 4), {"n": 5}),
     "gather": lambda: Case(_gather(5, 7)),
+    "convolution": lambda: Case(_convolution(4, 6)),
+    "softmax-like": lambda: Case(_softmax_like(3, 7)),
+    "softmax-like-rows": lambda: Case(_softmax_like(N, 5), {"n": 4}),
+    "bytes": lambda: Case(_bytes(3)),
+    "bytes-symbolic": lambda: Case(_bytes(N), {"n": 5}),
+    "reshaped": lambda: Case(_reshaped(4, 6)),
+    "joined": lambda: Case(_joined(3, 5)),
+    "outer-products": lambda: Case(_outer_products(6, 4)),
+    "outer-products-symbolic": lambda: Case(_outer_products(N, 3), {"n": 7}),
 }
+
+
+def _hand_written(text: str) -> Case:
+    return Case(parse(f"@T.prim_func{text}"), {"n": 6})
+
+
+CASES |= {name: partial(_hand_written, text) for name, text in HAND_WRITTEN.items()}

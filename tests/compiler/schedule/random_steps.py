@@ -5,73 +5,82 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-
-from hypothesis import strategies as st
+from random import Random
 
 from mlc_compiler.ir.expr import Var, is_const
 from mlc_compiler.ir.visitor import Rewriter, substitute, walk
 from mlc_compiler.tir.nodes import SERIAL, UNROLLED, For, PrimFunc, SeqStmt
 from mlc_compiler.tir.schedule import Schedule
 
-Step = Callable[[Schedule, st.DataObject], None]
-FACTORS = st.sampled_from([2, 3, 4, 5, 8])
-SCOPES = st.sampled_from(["global", "local"])
+Step = Callable[[Schedule, Random], object]
+FACTORS = (2, 3, 4, 5, 8)
+SCOPES = ("global", "local")
 
 
-def _block(s: Schedule, data: st.DataObject) -> str:
-    return data.draw(st.sampled_from(s.get_blocks()), label="block")
+def _block(s: Schedule, r: Random) -> str:
+    return r.choice(s.get_blocks())
 
 
-def _loops(s: Schedule, data: st.DataObject) -> list[Var]:
-    return s.get_loops(_block(s, data))
+def _loops(s: Schedule, r: Random) -> list[Var]:
+    return s.get_loops(_block(s, r))
 
 
-def _loop(s: Schedule, data: st.DataObject) -> Var:
-    loops = [n.var for n in walk(s.func.body) if isinstance(n, For)]
-    return data.draw(st.sampled_from(loops), label="loop")
+def _loop(s: Schedule, r: Random) -> Var:
+    return r.choice([n.var for n in walk(s.func.body) if isinstance(n, For)])
 
 
-def _split(s: Schedule, data: st.DataObject) -> None:
-    loop, a, b = _loop(s, data), data.draw(FACTORS), data.draw(FACTORS)
-    s.split(loop, data.draw(st.sampled_from([[None, a], [a, None], [None, a, b], [a, b]])))
+def _split(s: Schedule, r: Random) -> None:
+    loop, a, b = _loop(s, r), r.choice(FACTORS), r.choice(FACTORS)
+    s.split(loop, r.choice([[None, a], [a, None], [None, a, b], [a, b]]))
 
 
-def _fuse(s: Schedule, data: st.DataObject) -> None:
-    loops = _loops(s, data)
-    start = data.draw(st.integers(0, max(0, len(loops) - 2)))
-    s.fuse(*loops[start : start + data.draw(st.integers(2, 3))])
+def _fuse(s: Schedule, r: Random) -> None:
+    loops = _loops(s, r)
+    start = r.randint(0, max(0, len(loops) - 2))
+    s.fuse(*loops[start : start + r.randint(2, 3)])
 
 
-def _reorder(s: Schedule, data: st.DataObject) -> None:
-    s.reorder(*data.draw(st.permutations(_loops(s, data))))
+def _reorder(s: Schedule, r: Random) -> None:
+    loops = list(_loops(s, r))
+    r.shuffle(loops)
+    s.reorder(*loops)
 
 
-def _swap(s: Schedule, data: st.DataObject) -> None:
-    loops = _loops(s, data)
-    start = data.draw(st.integers(0, max(0, len(loops) - 2)))
+def _swap(s: Schedule, r: Random) -> None:
+    loops = _loops(s, r)
+    start = r.randint(0, max(0, len(loops) - 2))
     s.reorder(*reversed(loops[start : start + 2]))
 
 
-def _rfactor(s: Schedule, data: st.DataObject) -> None:
-    s.rfactor(_loop(s, data), data.draw(st.sampled_from([0, -1, 1])))
+def _tile(s: Schedule, r: Random) -> None:
+    loop = _loop(s, r)
+    s.split(loop, factors=s.sample_perfect_tile(loop, n=r.randint(2, 3)))
 
 
-def _sample(s: Schedule, data: st.DataObject) -> None:
-    loop = _loop(s, data)
-    s.split(loop, factors=s.sample_perfect_tile(loop, n=2))
+def _sampled_split(s: Schedule, r: Random) -> None:
+    s.split(_loop(s, r), factors=[None, s.sample_categorical([2, 3, 4], [0.5, 0.25, 0.25])])
 
 
-def _neighbours(s: Schedule, data: st.DataObject) -> list[Var]:
+def _neighbours(s: Schedule, r: Random) -> list[Var]:
     sequences = [n.stmts for n in walk(s.func.body) if isinstance(n, SeqStmt)]
     pairs = [(a.var, b.var) for q in sequences for a, b in pairwise(q) if isinstance(a, For) and isinstance(b, For)]
-    return list(data.draw(st.sampled_from(pairs))) if pairs else []
+    return list(r.choice(pairs)) if pairs else []
 
 
-def _partition(s: Schedule, data: st.DataObject) -> None:
+def _tensorize(s: Schedule, r: Random) -> None:
+    """An update of two loops becomes an instruction; whether it is one is for the schedule to say."""
+    block = _block(s, r)
+    loops = s.get_loops(block)[-2:] or [_loop(s, r)]
+    if s.block(block).init is not None and r.random() < 0.5:
+        s.decompose_reduction(block, loops[-1])
+    s.tensorize(loops[0], r.choice(["avx512.vpdpbusd", "avx512.nibbles0"]))
+
+
+def _partition(s: Schedule, r: Random) -> None:
     tops = s.func.body.block.body  # type: ignore[attr-defined]
     nests = tops.stmts if isinstance(tops, SeqStmt) else (tops,)
     chosen = [n.var for n in nests if isinstance(n, For)]
-    s.partition(chosen, [data.draw(st.integers(1, 3))])
+    s.partition(chosen, [r.randint(1, 3)])
 
 
 STEPS: dict[str, Step] = {
@@ -79,24 +88,28 @@ STEPS: dict[str, Step] = {
     "fuse": _fuse,
     "reorder": _reorder,
     "swap": _swap,
-    "parallel": lambda s, d: s.parallel(_loop(s, d)),
-    "vectorize": lambda s, d: s.vectorize(_loop(s, d)),
-    "unroll": lambda s, d: s.unroll(_loop(s, d)),
-    "bind": lambda s, d: s.bind(_loop(s, d), "threadIdx.x"),
-    "compute_inline": lambda s, d: s.compute_inline(_block(s, d)),
-    "reverse_compute_inline": lambda s, d: s.reverse_compute_inline(_block(s, d)),
-    "compute_at": lambda s, d: s.compute_at(_block(s, d), _loop(s, d)),
-    "reverse_compute_at": lambda s, d: s.reverse_compute_at(_block(s, d), _loop(s, d)),
-    "cache_read": lambda s, d: s.cache_read(_block(s, d), d.draw(st.integers(0, 1)), d.draw(SCOPES)),
-    "cache_write": lambda s, d: s.cache_write(_block(s, d), 0, d.draw(SCOPES)),
-    "set_scope": lambda s, d: s.set_scope(_block(s, d), 0, d.draw(SCOPES)),
-    "decompose_reduction": lambda s, d: s.decompose_reduction(_block(s, d), _loop(s, d)),
-    "rfactor": _rfactor,
-    "blockize": lambda s, d: s.blockize(_loop(s, d)),
-    "merge": lambda s, d: s.merge(*_neighbours(s, d)),
+    "parallel": lambda s, r: s.parallel(_loop(s, r)),
+    "vectorize": lambda s, r: s.vectorize(_loop(s, r)),
+    "unroll": lambda s, r: s.unroll(_loop(s, r)),
+    "bind": lambda s, r: s.bind(_loop(s, r), "threadIdx.x"),
+    "compute_inline": lambda s, r: s.compute_inline(_block(s, r)),
+    "reverse_compute_inline": lambda s, r: s.reverse_compute_inline(_block(s, r)),
+    "compute_at": lambda s, r: s.compute_at(_block(s, r), _loop(s, r)),
+    "reverse_compute_at": lambda s, r: s.reverse_compute_at(_block(s, r), _loop(s, r)),
+    "cache_read": lambda s, r: s.cache_read(_block(s, r), r.randint(0, 1), r.choice(SCOPES)),
+    "cache_write": lambda s, r: s.cache_write(_block(s, r), r.randint(0, 1), r.choice(SCOPES)),
+    "set_scope": lambda s, r: s.set_scope(_block(s, r), 0, r.choice(SCOPES)),
+    "decompose_reduction": lambda s, r: s.decompose_reduction(_block(s, r), _loop(s, r)),
+    "rfactor": lambda s, r: s.rfactor(_loop(s, r), r.choice([0, -1, 1])),
+    "factor_reduction": lambda s, r: s.factor_reduction(_block(s, r), r.choice([2, 3, 4])),
+    "blockize": lambda s, r: s.blockize(_loop(s, r)),
+    "tensorize": _tensorize,
+    "merge": lambda s, r: s.merge(*_neighbours(s, r)),
     "partition": _partition,
-    "annotate": lambda s, d: s.annotate(_loop(s, d), "pragma", 1),
-    "sample": _sample,
+    "annotate": lambda s, r: s.annotate(r.choice([_loop, _block])(s, r), "pragma", 1),
+    "unannotate": lambda s, r: s.unannotate(r.choice([_loop, _block])(s, r), "pragma"),
+    "sample_perfect_tile": _tile,
+    "sample_categorical": _sampled_split,
 }
 
 

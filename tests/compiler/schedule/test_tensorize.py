@@ -86,7 +86,7 @@ def test_an_initialisation_is_refused():
 
 def test_an_unknown_instruction_lists_the_table():
     s = dot_product()
-    with pytest.raises(KeyError, match="avx512.vpdpbusd"):
+    with pytest.raises(ScheduleError, match="avx512.vpdpbusd"):
         s.tensorize(lane_loop(s), "avx1024.dream")
 
 

@@ -1,0 +1,105 @@
+"""Steps that would change what a function computes are refused, with the reason; the function stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from mlc_compiler.ir.structural import structural_equal
+from mlc_compiler.script import verify
+from mlc_compiler.tir import te
+from mlc_compiler.tir.schedule import Schedule, ScheduleError
+from tests.compiler.schedule.operators import CASES, Case
+from tests.compiler.schedule.random_steps import backwards
+from tests.compiler.schedules.meaning import lowered
+
+
+def refused(case: Case, step: Callable[[Schedule], object], why: str) -> None:
+    s = Schedule(case.func)
+    with pytest.raises(ScheduleError, match=why):
+        step(s)
+    assert structural_equal(s.func, case.func)
+
+
+def kept(case: Case, step: Callable[[Schedule], object]) -> Schedule:
+    s = Schedule(case.func)
+    step(s)
+    verify(s.func)
+    for got, want in zip(case.run(s.func), case.run(case.func), strict=True):
+        np.testing.assert_array_equal(got, want)
+    return s
+
+
+REFUSED = {
+    "read-past-an-overwrite": (
+        "overwritten",
+        lambda s: s.compute_inline("t"),
+        "'scale' writes 'A', which 't' reads",
+    ),
+    "producer-past-an-overwrite": (
+        "overwritten",
+        lambda s: s.compute_at("t", s.get_loops("out")[0]),
+        "'scale' writes 'A', which 't' reads",
+    ),
+    "consumer-under-a-later-loop": (
+        "overwritten",
+        lambda s: s.reverse_compute_at("t", s.get_loops("scale")[0]),
+        "block 't' runs before loop",
+    ),
+    "parallel-scan": ("scan", lambda s: s.parallel(s.get_loops("scan")[1]), "depend on each other"),
+    "parallel-argmax": ("argmax", lambda s: s.parallel(s.get_loops("argmax")[1]), "carries the reduction"),
+    "parallel-histogram": ("histogram", lambda s: s.parallel(s.get_loops("count")[0]), "carries the reduction"),
+    "parallel-time": ("steps-in-time", lambda s: s.parallel(s.get_loops("there")[0]), "depend on each other"),
+    "factored-horner": ("horner", lambda s: s.rfactor(s.get_loops("horner")[1], 0), "is no sum"),
+    "factored-argmax": ("argmax", lambda s: s.rfactor(s.get_loops("argmax")[1], 0), "one store"),
+    "factored-triangle": ("triangle", lambda s: s.rfactor(s.get_loops("sums")[1], 0), "depends on other loops"),
+    "triangle-as-a-block": ("triangle", lambda s: s.blockize(s.get_loops("sums")[1]), "depends on other loops"),
+    "loop-without-a-block": (
+        "conditions",
+        lambda s: s.parallel(s.block("row").body.stmts[1].var),
+        "holds no block",
+    ),
+    "empty-part": ("total", lambda s: s.partition([s.get_loops("all")[1]], [7]), "is empty"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused(name: str) -> None:
+    case, step, why = REFUSED[name]
+    refused(CASES[case](), step, why)
+
+
+def test_partial_sums_start_from_zero_whatever_the_sum_starts_from() -> None:
+    s = kept(CASES["biased-start"](), lambda s: s.rfactor(s.get_loops("sum")[1], 0))
+    assert s.get_blocks() == ["sum_rf", "sum"]
+
+
+def test_groups_are_summed_within_the_loops_around_other_blocks() -> None:
+    s = kept(CASES["greatest-then-sum"](), lambda s: s.factor_reduction("sum", 3))
+    assert s.get_blocks() == ["m", "sum_partial", "sum"]
+
+
+def test_a_block_with_memory_of_its_own_can_be_put_into_another() -> None:
+    kept(CASES["outer-block"](), lambda s: s.blockize(s.get_loops("outer")[0]))
+
+
+def test_a_buffer_whose_size_depends_on_a_loop_stays_one_buffer_when_the_loop_is_renamed() -> None:
+    case = CASES["where"]()
+    s = Schedule(case.func)
+    s.compute_at("t", s.get_loops("out")[0])
+    s.cache_write("t")
+    s.parallel(s.get_loops("out")[0])
+    for got, want in zip(case.run(backwards(lowered(s.func))), case.run(case.func), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_loop_without_iterations_is_not_cut() -> None:
+    a = te.placeholder((0, 4), name="A")
+    s = Schedule(te.create_prim_func([a, te.compute((0, 4), lambda i, j: a[i, j] + 1.0, name="out")]))
+    i, j = s.get_loops("out")
+    with pytest.raises(ScheduleError, match="no iterations"):
+        s.fuse(i, j)
+    with pytest.raises(ScheduleError, match="no iterations"):
+        s.split(i, [None, 4])
