@@ -1,4 +1,4 @@
-"""The scheduled products of ``benchmarks/``, small: right on this CPU and without the instructions they are made for."""
+"""The scheduled products of ``benchmarks/``, small: right here, and without the instructions they are made for."""
 
 from __future__ import annotations
 
