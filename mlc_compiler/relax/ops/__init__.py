@@ -80,6 +80,7 @@ from .normalize import (
 from .reduce import (
     argmax,
     argmin,
+    cumprod,
     cumsum,
     max,
     mean,
@@ -88,7 +89,11 @@ from .reduce import (
     variance,
 )
 from .registry import Operator, OperatorError
-from .search import topk
+from .search import (
+    argsort,
+    sort,
+    topk,
+)
 
 __all__ = [
     "Operator",
@@ -98,12 +103,14 @@ __all__ = [
     "arange",
     "argmax",
     "argmin",
+    "argsort",
     "astype",
     "broadcast_to",
     "ceil",
     "clip",
     "concat",
     "cos",
+    "cumprod",
     "cumsum",
     "dequantize",
     "divide",
@@ -149,6 +156,7 @@ __all__ = [
     "silu",
     "sin",
     "softmax",
+    "sort",
     "split",
     "sqrt",
     "squeeze",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Select, binary, const, max_value
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Select, Var, binary, const, max_value
+from ...tir import nodes as tir
 from ...tir import te
 from .elementwise import wide
 from .registry import Operator, operator
@@ -101,14 +102,30 @@ argmin = _position("argmin", te.min)
 @operator("cumsum")
 def cumsum(x: te.Tensor, *, axis: int = -1, dtype: str | None = None, exclusive: bool = False) -> te.Tensor:
     """Running sums along ``axis``, of the elements before as well as (unless ``exclusive``) at each place."""
+    return _running("cumsum", lambda total, value: total + value, 0, x, axis, dtype or x.dtype, exclusive)
+
+
+@operator("cumprod")
+def cumprod(x: te.Tensor, *, axis: int = -1, dtype: str | None = None, exclusive: bool = False) -> te.Tensor:
+    """Running products along ``axis``, of the elements before as well as (unless ``exclusive``) at each place."""
+    return _running("cumprod", lambda total, value: total * value, 1, x, axis, dtype or x.dtype, exclusive)
+
+
+def _running(
+    name: str, combine: Callable[[Any, Any], PrimExpr], first: int, x: te.Tensor, axis: int, dtype: str, exclusive: bool
+) -> te.Tensor:
+    """What ``combine`` makes of the elements up to each place; one pass over every row, of narrow floats in float32."""
     axis %= x.ndim
-    result = dtype or x.dtype
-    k = te.reduce_axis(x.shape[axis], "k")
+    start = wide(const(first, dtype))
+    out, so_far = tir.buffer(name, x.shape, dtype), te.Cell("so_far", start.dtype)
 
-    def partial(*i: PrimExpr) -> PrimExpr:
-        value = wide(te.cast(x[(*i[:axis], k, *i[axis + 1 :])], result))
-        counted = k < i[axis] if exclusive else k <= i[axis]
-        return te.sum(Select(counted, value, const(0, value.dtype)), axis=k)
+    def row(*lead: PrimExpr) -> tir.Stmt:
+        k = Var("k")
+        place = (*lead[:axis], k, *lead[axis:])
+        step = so_far.set(combine(so_far.value, te.cast(te.cast(x[place], dtype), start.dtype)))
+        store = tir.BufferStore(out, te.cast(so_far.value, dtype), place)
+        both = (store, step) if exclusive else (step, store)
+        return tir.seq(so_far.set(start), tir.For(k, x.shape[axis], tir.seq(*both)))
 
-    total = te.compute(x.shape, partial, name="cumsum")
-    return total if total.dtype == result else te.elementwise("cast", lambda v: te.cast(v, result), total)
+    lead = x.shape[:axis] + x.shape[axis + 1 :]
+    return te.extern([out], [x], te.each(lead, name, row, [so_far.buffer]))[0]

@@ -1,13 +1,20 @@
-"""Operators that look for elements."""
+"""Operators that look for elements and put them in order."""
 
 from __future__ import annotations
 
-from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Select, binary, logical_and, max_value, min_value
+from collections.abc import Callable, Sequence
+
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, binary, const, max_value, min_value, minimum
+from ...tir import nodes as tir
 from ...tir import te
+from ...tir.nodes import BufferStore, For, IfThenElse, While, seq
 from ..info import static_size
 from .registry import operator
 
 RESULTS = ("both", "values", "indices")
+NO = const(0, "bool")
+
+Comparison = Callable[[PrimExpr, PrimExpr], PrimExpr]
 
 
 @operator("topk")
@@ -17,38 +24,125 @@ def topk(
     """The ``k`` greatest (or least) elements along ``axis``, the best first, and where they are, in ``dtype``.
 
     Of equal elements the first comes first; k below 1 stands for all. ret_type: ``both``, ``values`` or ``indices``.
-    Every element is compared with every other: for axes of some hundred elements.
+    Where a symbolic axis has fewer than k elements, the rest is the least value (or greatest) at -1.
     """
     if ret_type not in RESULTS:
         raise ValueError(f"ret_type: got {ret_type!r}; expected one of {', '.join(RESULTS)}")
     axis %= data.ndim
-    size = data.shape[axis]
-    count = IntImm(k) if k >= 1 else size
-    if (static_size(size) or k) < k:
-        raise ValueError(f"k: got {k}; expected at most {static_size(size)}, the size of axis {axis}")
-    shape = (*data.shape[:axis], count, *data.shape[axis + 1 :])
-    other, place = te.reduce_axis(size, "other"), te.reduce_axis(size, "place")
-
-    def at(i: tuple[PrimExpr, ...], position: PrimExpr) -> tuple[PrimExpr, ...]:
-        return (*i[:axis], position, *i[axis + 1 :])
-
-    def better(*i: PrimExpr) -> PrimExpr:
-        mine, theirs = data[i], data[at(i, other)]
-        ahead = binary(">" if largest else "<", theirs, mine)
-        earlier = logical_and(binary("==", theirs, mine), other < i[axis])
-        return te.sum(te.cast(binary("or", ahead, earlier), "int32"), axis=other)
-
-    rank = te.compute(data.shape, better, name="rank")
-
-    def chosen(i: tuple[PrimExpr, ...]) -> PrimExpr:
-        return binary("==", te.cast(rank[at(i, place)], INDEX_DTYPE), i[axis])
-
-    def value(*i: PrimExpr) -> PrimExpr:
-        return te.max(Select(chosen(i), data[at(i, place)], min_value(data.dtype)), axis=place)
-
-    def index(*i: PrimExpr) -> PrimExpr:
-        return te.min(Select(chosen(i), place, max_value(INDEX_DTYPE)), axis=place)
-
-    indices = te.elementwise("indices", lambda v: te.cast(v, dtype), te.compute(shape, index, name="found"))
-    results = [te.compute(shape, value, name="values"), indices]
+    size = static_size(data.shape[axis])
+    if size is not None and k > size:
+        raise ValueError(f"k: got {k}; expected at most {size}, the size of axis {axis}")
+    if k < 1:
+        places = _order(data, axis, largest, dtype)
+        results = [_gather(data, axis, places), places]
+    else:
+        results = list(_best(data, axis, k, largest, dtype))
     return results if ret_type == "both" else results[RESULTS.index(ret_type) - 1]
+
+
+@operator("argsort")
+def argsort(data: te.Tensor, *, axis: int = -1, descending: bool = False, dtype: str = "int32") -> te.Tensor:
+    """Where along ``axis`` the elements are in ascending (or descending) order; equal ones keep their order."""
+    return _order(data, axis % data.ndim, descending, dtype)
+
+
+@operator("sort")
+def sort(data: te.Tensor, *, axis: int = -1, descending: bool = False) -> te.Tensor:
+    """The elements in ascending (or descending) order along ``axis``."""
+    axis %= data.ndim
+    return _gather(data, axis, _order(data, axis, descending, INDEX_DTYPE))
+
+
+class _Row:
+    """Element ``at`` of the row that goes along ``axis`` through the point ``lead``, of any tensor of such rows."""
+
+    def __init__(self, lead: Sequence[PrimExpr], axis: int):
+        self.lead, self.axis = tuple(lead), axis
+
+    def index(self, at: PrimExpr) -> tuple[PrimExpr, ...]:
+        return (*self.lead[: self.axis], at, *self.lead[self.axis :])
+
+    def load(self, buffer: tir.Buffer, at: PrimExpr) -> PrimExpr:
+        return buffer[self.index(at)]
+
+    def store(self, buffer: tir.Buffer, at: PrimExpr, value: PrimExpr) -> tir.Stmt:
+        return BufferStore(buffer, te.cast(value, buffer.dtype), self.index(at))
+
+
+def _better(largest: bool) -> Comparison:
+    return lambda a, b: binary(">" if largest else "<", a, b)
+
+
+def _gather(data: te.Tensor, axis: int, places: te.Tensor) -> te.Tensor:
+    def element(*i: PrimExpr) -> PrimExpr:
+        return data[(*i[:axis], te.cast(places[i], INDEX_DTYPE), *i[axis + 1 :])]
+
+    return te.compute(places.shape, element, name="values")
+
+
+def _best(data: te.Tensor, axis: int, k: int, largest: bool, dtype: str) -> tuple[te.Tensor, ...]:
+    """The k best elements of each row and their places: a list in order, into which better elements are inserted."""
+    better, size = _better(largest), data.shape[axis]
+    shape = (*data.shape[:axis], IntImm(k), *data.shape[axis + 1 :])
+    values, places = tir.buffer("values", shape, data.dtype), tir.buffer("indices", shape, dtype)
+    element, slot = te.Cell("element", data.dtype), te.Cell("slot", INDEX_DTYPE)
+
+    def row(*lead: PrimExpr) -> tir.Stmt:
+        r, at, free = _Row(lead, axis), Var("at"), Var("free")
+        before = slot.value - 1
+        shift = seq(
+            r.store(values, slot.value, r.load(values, before)),
+            r.store(places, slot.value, r.load(places, before)),
+            slot.set(before),
+        )
+        is_ahead = te.if_then_else(slot.value > 0, better(element.value, r.load(values, before)), NO)
+        insert = seq(
+            slot.set(minimum(at, k - 1)),
+            While(is_ahead, shift),
+            r.store(values, slot.value, element.value),
+            r.store(places, slot.value, at),
+        )
+        belongs = te.if_then_else(at < k, const(1, "bool"), better(element.value, r.load(values, IntImm(k - 1))))
+        scan = For(at, size, seq(element.set(r.load(data.buffer, at)), IfThenElse(belongs, insert)))
+        if static_size(size) is not None:
+            return scan
+        worst = min_value(data.dtype) if largest else max_value(data.dtype)
+        return seq(
+            For(free, IntImm(k), seq(r.store(values, free, worst), r.store(places, free, const(-1, dtype)))), scan
+        )
+
+    lead = data.shape[:axis] + data.shape[axis + 1 :]
+    return te.extern([values, places], [data], te.each(lead, "topk", row, [element.buffer, slot.buffer]))
+
+
+def _order(data: te.Tensor, axis: int, descending: bool, dtype: str) -> te.Tensor:
+    """The places of the elements of each row in order: a merge sort, runs of 1, 2, 4 … elements merged in pairs."""
+    better, size = _better(descending), data.shape[axis]
+    places = tir.buffer("indices", data.shape, dtype)
+    merged = tir.buffer("merged", (size,), dtype)
+    cells = [te.Cell(name, INDEX_DTYPE) for name in ("width", "start", "left", "right", "out")]
+    width, start, left, right, out = cells
+
+    def row(*lead: PrimExpr) -> tir.Stmt:
+        r, at, copied = _Row(lead, axis), Var("at"), Var("copied")
+        middle, end = minimum(start.value + width.value, size), minimum(start.value + width.value * 2, size)
+
+        def element(cell: te.Cell) -> PrimExpr:
+            return r.load(data.buffer, te.cast(r.load(places, cell.value), INDEX_DTYPE))
+
+        def take(cell: te.Cell) -> tir.Stmt:
+            store = BufferStore(merged, r.load(places, cell.value), (out.value,))
+            return seq(store, cell.set(cell.value + 1))
+
+        both = te.if_then_else(left.value < middle, better(element(right), element(left)), const(1, "bool"))
+        from_right = te.if_then_else(right.value < end, both, NO)
+        merge = While(out.value < end, seq(IfThenElse(from_right, take(right), take(left)), out.set(out.value + 1)))
+        pair = seq(left.set(start.value), right.set(middle), out.set(start.value), merge)
+        pairs = While(start.value < size, seq(pair, start.set(start.value + width.value * 2)))
+        keep = For(copied, size, r.store(places, copied, merged[copied]))
+        rounds = While(width.value < size, seq(start.set(0), pairs, keep, width.set(width.value * 2)))
+        return seq(For(at, size, r.store(places, at, at)), width.set(1), rounds)
+
+    lead = data.shape[:axis] + data.shape[axis + 1 :]
+    scratch = [merged, *(cell.buffer for cell in cells)]
+    return te.extern([places], [data], te.each(lead, "argsort", row, scratch))[0]

@@ -1,10 +1,4 @@
-"""Tensor expressions: a formula for each element of a tensor; ``create_prim_func`` turns them into loops and blocks.
-
-A = te.placeholder((n, 64), "float32", "A")
-k = te.reduce_axis(64, "k")
-S = te.compute((n,), lambda i: te.sum(A[i, k] * A[i, k], axis=k), name="S")
-func = te.create_prim_func([A, S])
-"""
+"""Tensors and the formulas of their elements."""
 
 from __future__ import annotations
 
@@ -15,13 +9,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..ir import dtype as dt
-from ..ir import expr as ir
-from ..ir.expr import ExprLike, IntImm, PrimExpr, Select, Var, as_expr
-from ..ir.visitor import Rewriter, free_vars, substitute, walk
-from . import nodes as tir
-from .nodes import Buffer, BufferLoad
-from .regions import infer_regions
+from ...ir import dtype as dt
+from ...ir import expr as ir
+from ...ir.expr import ExprLike, IntImm, PrimExpr, Select, Var, as_expr
+from ...ir.visitor import walk
+from .. import nodes as tir
+from ..nodes import Buffer, BufferLoad
 
 ONE = IntImm(1)
 
@@ -48,13 +41,17 @@ class Reduce(PrimExpr):
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """The result of a placeholder or compute. Index it with expressions; arithmetic works element by element."""
+    """The result of a placeholder or compute. Index it with expressions; arithmetic works element by element.
+
+    body: the formula at ``axes``, or the statement (see ``extern``) that computes all of ``results``.
+    """
 
     buffer: Buffer
     axes: tuple[Var, ...] = ()
-    body: PrimExpr | None = None
+    body: PrimExpr | tir.Stmt | None = None
     inputs: tuple[Tensor, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    results: tuple[Buffer, ...] = ()
 
     @property
     def shape(self) -> tuple[PrimExpr, ...]:
@@ -132,6 +129,11 @@ def max(a: ExprLike, b: ExprLike | None = None, axis: ReduceAxis | Sequence[Redu
 def min(a: ExprLike, b: ExprLike | None = None, axis: ReduceAxis | Sequence[ReduceAxis] | None = None) -> PrimExpr:
     """The lesser of two values, or with ``axis`` the minimum over reduction axes."""
     return ir.minimum(a, b) if axis is None else _reduce("min", as_expr(a), axis)  # type: ignore[arg-type]
+
+
+def prod(value: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
+    """Product over reduction axes, in the dtype of ``value``."""
+    return _reduce("prod", value, axis)
 
 
 def f32(value: ExprLike) -> PrimExpr:
@@ -245,7 +247,7 @@ def elementwise(name: str, f: Callable[..., PrimExpr], *operands: Any) -> Tensor
 
 def broadcast_shape(shapes: Sequence[Sequence[PrimExpr]]) -> tuple[PrimExpr, ...]:
     """numpy's broadcasting over symbolic shapes. Raises ValueError where two sizes are neither equal nor 1."""
-    rank = __builtins_max(len(s) for s in shapes)
+    rank = sorted(len(s) for s in shapes)[-1]
     result: list[PrimExpr] = []
     for axis in range(rank):
         sizes = [s[axis - (rank - len(s))] for s in shapes if axis - (rank - len(s)) >= 0]
@@ -289,139 +291,3 @@ def broadcast_index(shape: Sequence[PrimExpr], indices: Sequence[PrimExpr]) -> t
     """The index into a tensor of ``shape`` for an index into the broadcast result."""
     tail = indices[len(indices) - len(shape) :]
     return tuple(IntImm(0) if ir.is_const(s, 1) else i for s, i in zip(shape, tail, strict=True))
-
-
-def __builtins_max(values: Any) -> int:
-    best = 0
-    for v in values:
-        best = v if v > best else best
-    return best
-
-
-# -- to loops -----------------------------------------------------------------------------------------------------
-
-_COMBINE: dict[str, Callable[[PrimExpr, PrimExpr], PrimExpr]] = {
-    "sum": lambda a, b: a + b,
-    "prod": lambda a, b: a * b,
-    "max": ir.maximum,
-    "min": ir.minimum,
-}
-
-
-def reduction_identity(kind: str, dtype: str) -> PrimExpr:
-    """The value that leaves the other operand of a reduction unchanged."""
-    if kind == "max":
-        return ir.min_value(dtype)
-    if kind == "min":
-        return ir.max_value(dtype)
-    return ir.const(1 if kind == "prod" else 0, dtype)
-
-
-class _ReadsRemap(Rewriter):
-    def __init__(self, buffers: dict[int, Buffer]):
-        self.buffers = buffers
-
-    def rewrite_BufferLoad(self, node: BufferLoad) -> BufferLoad:
-        return BufferLoad(self.buffers.get(id(node.buffer), node.buffer), self(node.indices))
-
-
-def _block(tensor: Tensor) -> tir.Stmt:
-    """Loops and block of one compute."""
-    body = tensor.body
-    reduce_axes: tuple[ReduceAxis, ...] = ()
-    reduce = body if isinstance(body, Reduce) else None
-    if reduce is not None:
-        reduce_axes, body = reduce.axes, reduce.value
-    assert body is not None
-    block_vars = [Var(f"v_{a.name}") for a in (*tensor.axes, *reduce_axes)]
-    loop_vars = [Var(a.name) for a in (*tensor.axes, *reduce_axes)]
-    extents = [*tensor.shape, *(a.extent for a in reduce_axes)]
-    value = substitute(body, dict(zip((*tensor.axes, *reduce_axes), block_vars, strict=True)))
-    indices = tuple(block_vars[: len(tensor.axes)])
-    init: tir.Stmt | None = None
-    if reduce is not None:
-        init = tir.BufferStore(tensor.buffer, reduction_identity(reduce.kind, value.dtype), indices)
-        value = _COMBINE[reduce.kind](tensor.buffer[indices], value)
-    store = tir.BufferStore(tensor.buffer, value, indices)
-    kinds = ["S"] * len(tensor.axes) + ["R"] * len(reduce_axes)
-    iters = tuple(tir.IterVar(v, e, k) for v, e, k in zip(block_vars, extents, kinds, strict=True))
-    reads, writes = infer_regions(store, iters)
-    block = tir.Block(tensor.name, iters, reads, writes, store, init, (), dict(tensor.attrs))
-    stmt: tir.Stmt = tir.BlockRealize(tuple(loop_vars), IntImm(1, "bool"), block)
-    for var, extent in zip(reversed(loop_vars), reversed(extents), strict=True):
-        stmt = tir.For(var, extent, stmt)
-    return stmt
-
-
-def _topological(outputs: Sequence[Tensor]) -> list[Tensor]:
-    order: list[Tensor] = []
-    done: set[int] = set()
-
-    def visit(tensor: Tensor) -> None:
-        if id(tensor) in done:
-            return
-        done.add(id(tensor))
-        for source in tensor.inputs:
-            visit(source)
-        order.append(tensor)
-
-    for tensor in outputs:
-        visit(tensor)
-    return order
-
-
-def create_prim_func(
-    params: Sequence[Tensor | Var], name: str | None = None, attrs: Mapping[str, Any] | None = None
-) -> tir.PrimFunc:
-    """The tensor function with these parameters; computes that are not parameters become intermediate buffers.
-
-    Block names and buffer names are made unique. ``attrs["num_outputs"]`` counts the parameters that are computed.
-    """
-    tensors = [p for p in params if isinstance(p, Tensor)]
-    order = _unique_names(_topological(tensors), tensors)
-    listed = {id(t) for t in tensors}
-    missing = [t.name for t in order if t.body is None and id(t) not in listed]
-    if missing:
-        raise ValueError(f"create_prim_func: {', '.join(missing)} is read but not a parameter")
-    renamed = {id(t.buffer): b for t, b in order.items()}
-    remap = _ReadsRemap(renamed)
-    stmts, allocs = [], []
-    for tensor, buffer in order.items():
-        if tensor.body is None:
-            continue
-        stmts.append(_block(Tensor(buffer, tensor.axes, remap(tensor.body), (), tensor.attrs)))
-        if id(tensor) not in listed:
-            allocs.append(buffer)
-    buffers = tuple(order[p] if isinstance(p, Tensor) else p for p in params)
-    outputs = [t for t in tensors if t.body is not None]
-    all_attrs: dict[str, Any] = {"tir.noalias": True, "num_outputs": len(outputs), **(attrs or {})}
-    if name:
-        all_attrs["global_symbol"] = name
-    func = tir.PrimFunc(buffers, tir.root_block(tir.seq(*stmts), tuple(allocs)), all_attrs)
-    _check_scalars(func)
-    return func
-
-
-def _unique_names(order: list[Tensor], params: Sequence[Tensor]) -> Any:
-    """Tensor -> buffer with a name of its own, in computation order."""
-    taken: set[str] = set()
-    result: dict[Tensor, Buffer] = {}
-    for tensor in order:
-        name, i = tensor.name, 0
-        while name in taken:
-            i += 1
-            name = f"{tensor.name}_{i}"
-        taken.add(name)
-        result[tensor] = Buffer(name, tensor.shape, tensor.dtype, tensor.buffer.scope)
-    for tensor in params:
-        result.setdefault(tensor, tensor.buffer)
-    return result
-
-
-def _check_scalars(func: tir.PrimFunc) -> None:
-    known = {id(p) for p in func.params if isinstance(p, Var)}
-    known |= {id(v) for b in func.buffers for s in b.shape for v in free_vars(s)}
-    bound = {id(n.var) for n in walk(func.body) if isinstance(n, tir.For | tir.IterVar | ir.Let)}
-    for var in free_vars(func.body):
-        if id(var) not in known and id(var) not in bound:
-            raise ValueError(f"create_prim_func: {var.name!r} is no parameter nor the size of one; add it to params")

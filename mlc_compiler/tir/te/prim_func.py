@@ -1,0 +1,140 @@
+"""From tensor expressions to a tensor function: loops and a block for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...ir import expr as ir
+from ...ir.expr import IntImm, PrimExpr, Var
+from ...ir.visitor import free_vars, substitute, walk
+from .. import nodes as tir
+from ..nodes import Buffer
+from ..regions import infer_regions
+from .expressions import Reduce, ReduceAxis, Tensor
+
+_COMBINE: dict[str, Callable[[PrimExpr, PrimExpr], PrimExpr]] = {
+    "sum": lambda a, b: a + b,
+    "prod": lambda a, b: a * b,
+    "max": ir.maximum,
+    "min": ir.minimum,
+}
+
+
+def reduction_identity(kind: str, dtype: str) -> PrimExpr:
+    """The value that leaves the other operand of a reduction unchanged."""
+    if kind == "max":
+        return ir.min_value(dtype)
+    if kind == "min":
+        return ir.max_value(dtype)
+    return ir.const(1 if kind == "prod" else 0, dtype)
+
+
+def _block(tensor: Tensor) -> tir.Stmt:
+    """Loops and block of one compute."""
+    body = tensor.body
+    reduce_axes: tuple[ReduceAxis, ...] = ()
+    reduce = body if isinstance(body, Reduce) else None
+    if reduce is not None:
+        reduce_axes, body = reduce.axes, reduce.value
+    assert body is not None
+    block_vars = [Var(f"v_{a.name}") for a in (*tensor.axes, *reduce_axes)]
+    loop_vars = [Var(a.name) for a in (*tensor.axes, *reduce_axes)]
+    extents = [*tensor.shape, *(a.extent for a in reduce_axes)]
+    value = substitute(body, dict(zip((*tensor.axes, *reduce_axes), block_vars, strict=True)))
+    indices = tuple(block_vars[: len(tensor.axes)])
+    init: tir.Stmt | None = None
+    if reduce is not None:
+        init = tir.BufferStore(tensor.buffer, reduction_identity(reduce.kind, value.dtype), indices)
+        value = _COMBINE[reduce.kind](tensor.buffer[indices], value)
+    store = tir.BufferStore(tensor.buffer, value, indices)
+    kinds = ["S"] * len(tensor.axes) + ["R"] * len(reduce_axes)
+    iters = tuple(tir.IterVar(v, e, k) for v, e, k in zip(block_vars, extents, kinds, strict=True))
+    reads, writes = infer_regions(store, iters)
+    block = tir.Block(tensor.name, iters, reads, writes, store, init, (), dict(tensor.attrs))
+    stmt: tir.Stmt = tir.BlockRealize(tuple(loop_vars), IntImm(1, "bool"), block)
+    for var, extent in zip(reversed(loop_vars), reversed(extents), strict=True):
+        stmt = tir.For(var, extent, stmt)
+    return stmt
+
+
+def _statements(tensors: Mapping[Tensor, Buffer], renamed: Mapping[Buffer, Buffer]) -> list[tir.Stmt]:
+    """What computes the tensors, in order; a statement that computes several of them stands once."""
+    stmts: dict[int, tir.Stmt] = {}
+    for tensor, buffer in tensors.items():
+        body = substitute(tensor.body, renamed)
+        if not isinstance(body, tir.Stmt):
+            body = _block(Tensor(buffer, tensor.axes, body, (), tensor.attrs))
+        stmts.setdefault(id(tensor.body), body)
+    return list(stmts.values())
+
+
+def _topological(outputs: Sequence[Tensor]) -> list[Tensor]:
+    order: list[Tensor] = []
+    done: set[int] = set()
+
+    def visit(tensor: Tensor) -> None:
+        if id(tensor) in done:
+            return
+        done.add(id(tensor))
+        for source in tensor.inputs:
+            visit(source)
+        order.append(tensor)
+
+    for tensor in outputs:
+        visit(tensor)
+    return order
+
+
+def create_prim_func(
+    params: Sequence[Tensor | Var], name: str | None = None, attrs: Mapping[str, Any] | None = None
+) -> tir.PrimFunc:
+    """The tensor function with these parameters; computes that are not parameters become intermediate buffers.
+
+    Block names and buffer names are made unique. ``attrs["num_outputs"]`` counts the parameters that are computed.
+    """
+    tensors = [p for p in params if isinstance(p, Tensor)]
+    order = _unique_names(_topological(tensors), tensors)
+    listed = {id(t) for t in tensors}
+    missing = [t.name for t in order if t.body is None and id(t) not in listed]
+    if missing:
+        raise ValueError(f"create_prim_func: {', '.join(missing)} is read but not a parameter")
+    renamed = {t.buffer: b for t, b in order.items()}
+    computed = {t: b for t, b in order.items() if t.body is not None}
+    stmts = _statements(computed, renamed)
+    allocs = [b for t, b in computed.items() if id(t) not in listed]
+    known = {id(b) for b in renamed}
+    allocs += {id(b): b for t in computed for b in t.results if id(b) not in known}.values()
+    buffers = tuple(order[p] if isinstance(p, Tensor) else p for p in params)
+    outputs = [t for t in tensors if t.body is not None]
+    all_attrs: dict[str, Any] = {"tir.noalias": True, "num_outputs": len(outputs), **(attrs or {})}
+    if name:
+        all_attrs["global_symbol"] = name
+    func = tir.PrimFunc(buffers, tir.root_block(tir.seq(*stmts), tuple(allocs)), all_attrs)
+    _check_scalars(func)
+    return func
+
+
+def _unique_names(order: list[Tensor], params: Sequence[Tensor]) -> Any:
+    """Tensor -> buffer with a name of its own, in computation order."""
+    taken: set[str] = set()
+    result: dict[Tensor, Buffer] = {}
+    for tensor in order:
+        name, i = tensor.name, 0
+        while name in taken:
+            i += 1
+            name = f"{tensor.name}_{i}"
+        taken.add(name)
+        result[tensor] = Buffer(name, tensor.shape, tensor.dtype, tensor.buffer.scope)
+    for tensor in params:
+        result.setdefault(tensor, tensor.buffer)
+    return result
+
+
+def _check_scalars(func: tir.PrimFunc) -> None:
+    known = {id(p) for p in func.params if isinstance(p, Var)}
+    known |= {id(v) for b in func.buffers for s in b.shape for v in free_vars(s)}
+    bound = {id(n.var) for n in walk(func.body) if isinstance(n, tir.For | tir.IterVar | ir.Let)}
+    for var in free_vars(func.body):
+        if id(var) not in known and id(var) not in bound:
+            raise ValueError(f"create_prim_func: {var.name!r} is no parameter nor the size of one; add it to params")

@@ -1,0 +1,55 @@
+"""Tensors that statements compute, where no formula for single elements says how: running sums, sorting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...ir.expr import ExprLike, IntImm, PrimExpr, Var, as_expr
+from .. import nodes as tir
+from ..nodes import Buffer
+from ..regions import infer_regions
+from .expressions import Tensor
+
+
+def extern(results: Sequence[Buffer], inputs: Sequence[Tensor], body: tir.Stmt) -> tuple[Tensor, ...]:
+    """The tensors that ``body`` writes: ``results`` (see ``nodes.buffer``), all of them.
+
+    body: loops and blocks, see ``each``; it reads the buffers of ``inputs`` and nothing else.
+    """
+    return tuple(Tensor(b, (), body, tuple(inputs), results=tuple(results)) for b in results)
+
+
+def each(
+    shape: Sequence[ExprLike], name: str, body: Callable[..., tir.Stmt], scratch: Sequence[Buffer] = ()
+) -> tir.Stmt:
+    """``body(i, j, …)`` at every point of ``shape``, in any order: loops around one block of spatial variables.
+
+    What has to happen in order, the body does with loops of its own. scratch: buffers of the block.
+    """
+    extents = [as_expr(s) for s in shape]
+    axes = [Var(f"v_i{n}") for n in range(len(extents))]
+    iters = tuple(tir.IterVar(v, e, "S") for v, e in zip(axes, extents, strict=True))
+    inner = body(*axes)
+    private = {id(b) for b in scratch}
+    reads, writes = (tuple(r for r in found if id(r.buffer) not in private) for found in infer_regions(inner, iters))
+    loops = [Var(f"i{n}") for n in range(len(extents))]
+    block = tir.Block(name, iters, reads, writes, inner, None, tuple(scratch))
+    stmt: tir.Stmt = tir.BlockRealize(tuple(loops), IntImm(1, "bool"), block)
+    for loop, extent in zip(reversed(loops), reversed(extents), strict=True):
+        stmt = tir.For(loop, extent, stmt)
+    return stmt
+
+
+class Cell:
+    """A variable of a statement: one element in a register."""
+
+    def __init__(self, name: str, dtype: str):
+        self.buffer = tir.buffer(name, (1,), dtype, scope="local")
+
+    @property
+    def value(self) -> PrimExpr:
+        return self.buffer[0]
+
+    def set(self, value: ExprLike) -> tir.Stmt:
+        """Assign a value."""
+        return tir.BufferStore(self.buffer, as_expr(value, like=self.buffer.dtype), (IntImm(0),))
