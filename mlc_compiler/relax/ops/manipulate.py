@@ -59,6 +59,11 @@ def reshape(x: te.Tensor, shape: Shape) -> te.Tensor:
     return te.compute(new, lambda *i: x[_source_index(i, new, x.shape)], name="reshape")
 
 
+def flattened(x: te.Tensor) -> te.Tensor:
+    """The elements in row-major order on one axis."""
+    return reshape.te(x, (_product(x.shape),))  # type: ignore[return-value]
+
+
 @operator("permute_dims")
 def permute_dims(x: te.Tensor, *, axes: tuple[int, ...] | None = None) -> te.Tensor:
     """Axis ``i`` of the result is axis ``axes[i]`` of ``x``; None reverses the axes."""

@@ -9,6 +9,7 @@ from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Select, Var, binary, const
 from ...tir import nodes as tir
 from ...tir import te
 from .elementwise import wide
+from .manipulate import flattened
 from .registry import Operator, operator
 
 Axis = int | tuple[int, ...] | None
@@ -100,22 +101,34 @@ argmin = _position("argmin", te.min)
 
 
 @operator("cumsum")
-def cumsum(x: te.Tensor, *, axis: int = -1, dtype: str | None = None, exclusive: bool = False) -> te.Tensor:
-    """Running sums along ``axis``, of the elements before as well as (unless ``exclusive``) at each place."""
+def cumsum(x: te.Tensor, *, axis: int | None = None, dtype: str | None = None, exclusive: bool = False) -> te.Tensor:
+    """Running sums along ``axis``, of the elements before as well as (unless ``exclusive``) at each place.
+
+    axis None: of all elements in row-major order, as one axis. dtype: of the result, None for that of ``x``.
+    """
     return _running("cumsum", lambda total, value: total + value, 0, x, axis, dtype or x.dtype, exclusive)
 
 
 @operator("cumprod")
-def cumprod(x: te.Tensor, *, axis: int = -1, dtype: str | None = None, exclusive: bool = False) -> te.Tensor:
-    """Running products along ``axis``, of the elements before as well as (unless ``exclusive``) at each place."""
+def cumprod(x: te.Tensor, *, axis: int | None = None, dtype: str | None = None, exclusive: bool = False) -> te.Tensor:
+    """Running products along ``axis``, of the elements before as well as (unless ``exclusive``) at each place.
+
+    axis None: of all elements in row-major order, as one axis. dtype: of the result, None for that of ``x``.
+    """
     return _running("cumprod", lambda total, value: total * value, 1, x, axis, dtype or x.dtype, exclusive)
 
 
 def _running(
-    name: str, combine: Callable[[Any, Any], PrimExpr], first: int, x: te.Tensor, axis: int, dtype: str, exclusive: bool
+    name: str,
+    combine: Callable[[Any, Any], PrimExpr],
+    first: int,
+    x: te.Tensor,
+    axis: int | None,
+    dtype: str,
+    exclusive: bool,
 ) -> te.Tensor:
     """What ``combine`` makes of the elements up to each place; one pass over every row, of narrow floats in float32."""
-    axis %= x.ndim
+    x, axis = (flattened(x), 0) if axis is None else (x, axis % x.ndim)
     start = wide(const(first, dtype))
     out, so_far = tir.buffer(name, x.shape, dtype), te.Cell("so_far", start.dtype)
 

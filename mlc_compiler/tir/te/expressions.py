@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -247,7 +248,7 @@ def elementwise(name: str, f: Callable[..., PrimExpr], *operands: Any) -> Tensor
 
 def broadcast_shape(shapes: Sequence[Sequence[PrimExpr]]) -> tuple[PrimExpr, ...]:
     """numpy's broadcasting over symbolic shapes. Raises ValueError where two sizes are neither equal nor 1."""
-    rank = sorted(len(s) for s in shapes)[-1]
+    rank = builtins.max((len(s) for s in shapes), default=0)
     result: list[PrimExpr] = []
     for axis in range(rank):
         sizes = [s[axis - (rank - len(s))] for s in shapes if axis - (rank - len(s)) >= 0]

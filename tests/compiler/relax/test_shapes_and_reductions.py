@@ -154,7 +154,13 @@ def test_positions_of_extremes():
 
 def test_cumsum():
     check_op("cumsum", normal(3, 5), reference=lambda x: x.cumsum(0), axis=0, tolerance=1e-5)
+    check_op("cumsum", normal(3, 5), reference=lambda x: x.cumsum(), tolerance=1e-5)
+    check_op("cumsum", normal(2, 5, 4), reference=lambda x: x.cumsum(1), axis=-2, tolerance=1e-5, symbolic=(2, 5))
+    half = normal(2, 40).astype(np.float16)
+    check_op("cumsum", half, reference=lambda x: x.astype("f4").cumsum(1).astype("f2"), axis=1, tolerance=1e-3)
     x = np.arange(5, dtype=np.int32)
+    exactly("cumprod", x + 1, reference=lambda a: np.array([1, 1, 2, 6, 24], "int32"), axis=0, exclusive=True)
+    check_op("cumprod", normal(3, 5), reference=lambda x: x.cumprod(1), axis=1, tolerance=1e-5)
     exactly("cumsum", x, reference=lambda a: a.cumsum(dtype="int64") - a, axis=0, dtype="int64", exclusive=True)
 
 
