@@ -27,6 +27,24 @@ def ones(shape: Shape, *, dtype: str) -> te.Tensor:
     return te.compute(shape, lambda *_: const(1, dtype), name="ones")
 
 
+@operator("full_like")
+def full_like(x: te.Tensor, fill_value: te.Tensor, *, dtype: str | None = None) -> te.Tensor:
+    """``fill_value`` (a scalar) in the shape of ``x``, and in its type when ``dtype`` is None."""
+    return full.te(x.shape, fill_value, dtype=dtype or x.dtype)  # type: ignore[return-value]
+
+
+@operator("zeros_like")
+def zeros_like(x: te.Tensor, *, dtype: str | None = None) -> te.Tensor:
+    """0 in the shape of ``x``, and in its type when ``dtype`` is None."""
+    return zeros.te(x.shape, dtype=dtype or x.dtype)  # type: ignore[return-value]
+
+
+@operator("ones_like")
+def ones_like(x: te.Tensor, *, dtype: str | None = None) -> te.Tensor:
+    """1 in the shape of ``x``, and in its type when ``dtype`` is None."""
+    return ones.te(x.shape, dtype=dtype or x.dtype)  # type: ignore[return-value]
+
+
 @operator("arange")
 def arange(start: PrimExpr, end: PrimExpr, step: PrimExpr, *, dtype: str) -> te.Tensor:
     """``start, start + step, …`` below ``end``; integers, ``step`` positive."""

@@ -58,6 +58,13 @@ greater_equal = _binary("greater_equal", lambda x, y: x >= y)
 logical_and = _binary("logical_and", lambda x, y: ir.binary("and", x, y))
 logical_or = _binary("logical_or", lambda x, y: ir.binary("or", x, y))
 
+logical_xor = _binary("logical_xor", lambda x, y: ir.binary("!=", x, y))
+bitwise_and = _binary("bitwise_and", lambda x, y: x & y)
+bitwise_or = _binary("bitwise_or", lambda x, y: x | y)
+bitwise_xor = _binary("bitwise_xor", lambda x, y: x ^ y)
+left_shift = _binary("left_shift", lambda x, y: x << y)
+right_shift = _binary("right_shift", lambda x, y: x >> y)
+
 exp = _unary("exp", te.exp)
 log = _unary("log", te.log)
 sqrt = _unary("sqrt", te.sqrt)
@@ -67,6 +74,7 @@ sigmoid = _unary("sigmoid", te.sigmoid)
 erf = _unary("erf", te.erf)
 sin = _unary("sin", te.sin)
 cos = _unary("cos", te.cos)
+square = _unary("square", lambda x: x * x)
 negative = _unary("negative", lambda x: -x)
 abs = _unary("abs", lambda x: ir.maximum(x, -x))
 floor = _unary("floor", lambda x: te.call("floor", x))
@@ -74,7 +82,10 @@ ceil = _unary("ceil", lambda x: te.call("ceil", x))
 round = _unary("round", lambda x: te.call("round", x))
 logical_not = _unary("logical_not", ir.Not)
 
+sign = _unary("sign", lambda x: te.select(x > 0, ir.const(1, x.dtype), te.select(x < 0, ir.const(-1, x.dtype), x * 0)))
+
 relu = _unary("nn.relu", lambda x: ir.maximum(x, ir.const(0, x.dtype)))
+relu6 = _unary("nn.relu6", lambda x: ir.minimum(ir.maximum(x, ir.const(0, x.dtype)), ir.const(6, x.dtype)))
 silu = _unary("nn.silu", lambda x: x * te.sigmoid(x))
 gelu = _unary("nn.gelu", lambda x: x * 0.5 * (1.0 + te.erf(x * math.sqrt(0.5))))
 gelu_tanh = _unary("nn.gelu_tanh", lambda x: x * 0.5 * (1.0 + te.tanh(_GELU_SCALE * (x + 0.044715 * x * x * x))))
@@ -88,6 +99,30 @@ def _both_wide(x: Any, y: Any) -> tuple[PrimExpr, PrimExpr]:
     x, y = wide(ir.as_expr(x)), wide(ir.as_expr(y))
     common = dt.promote(x.dtype, y.dtype)
     return te.cast(x, common), te.cast(y, common)
+
+
+@operator("nn.leakyrelu")
+def leakyrelu(x: te.Tensor, *, alpha: float = 0.01) -> te.Tensor:
+    """``x`` where it is positive, else ``alpha * x``."""
+    return te.elementwise("leakyrelu", lambda v: te.cast(te.select(v > 0, wide(v), wide(v) * alpha), v.dtype), x)
+
+
+@operator("nn.softplus")
+def softplus(x: te.Tensor, *, beta: float = 1.0, threshold: float = 20.0) -> te.Tensor:
+    """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x`` is above ``threshold``."""
+
+    def element(value: PrimExpr) -> PrimExpr:
+        scaled = wide(value) * beta
+        positive = ir.maximum(scaled, ir.const(0, scaled.dtype)) + _log1p(te.exp(-ir.maximum(scaled, -scaled)))
+        return te.cast(te.select(scaled > threshold, wide(value), positive / beta), value.dtype)
+
+    return te.elementwise("softplus", element, x)
+
+
+def _log1p(x: PrimExpr) -> PrimExpr:
+    """``log(1 + x)`` for x in [0, 1], also of an x that 1 + x loses (Goldberg 1991)."""
+    total = x + 1.0
+    return te.select(ir.binary("==", total, ir.const(1.0, x.dtype)), x, te.log(total) * (x / (total - 1.0)))
 
 
 @operator("astype")

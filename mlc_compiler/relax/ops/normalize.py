@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ...ir.expr import PrimExpr
+from ...ir.expr import IntImm, PrimExpr
 from ...tir import te
+from ..info import show_shape, static_size
 from .registry import operator
 
 
@@ -93,6 +94,58 @@ def layer_norm(
     return te.compute(data.shape, element, name="layer_norm")
 
 
+@operator("nn.group_norm")
+def group_norm(
+    data: te.Tensor,
+    gamma: te.Tensor,
+    beta: te.Tensor | None = None,
+    *,
+    num_groups: int,
+    channel_axis: int = 1,
+    axes: tuple[int, ...] = (),
+    epsilon: float = 1e-5,
+) -> te.Tensor:
+    """As ``layer_norm``, over ``axes`` and each of ``num_groups`` equal groups of channels (Wu & He 2018).
+
+    gamma, beta: one for each channel. Returns data's shape and type; computed in float32.
+    """
+    channel, reduced = channel_axis % data.ndim, sorted(a % data.ndim for a in axes)
+    channels = static_size(data.shape[channel])
+    if channels is None or channels % num_groups or channel in reduced:
+        got = f"axis {channel} of {show_shape(data.shape)}, axes {reduced}"
+        raise ValueError(f"got {got}; expected {num_groups} equal groups of channels, and axes without theirs")
+    _require_shape(gamma, (data.shape[channel],), "sizes of gamma and of the channels")
+    size = channels // num_groups
+    k = {a: te.reduce_axis(data.shape[a], f"k{a}") for a in reduced} | {channel: te.reduce_axis(size, "k")}
+    kept = [a for a in range(data.ndim) if a not in reduced]
+    lead = [IntImm(num_groups) if a == channel else data.shape[a] for a in kept]
+    count = _count((*(data.shape[a] for a in reduced), IntImm(size)))
+
+    def member(i: tuple[PrimExpr, ...]) -> PrimExpr:
+        outer = dict(zip(kept, i, strict=True))
+        place = [k[a] if a in reduced else outer[a] for a in range(data.ndim)]
+        place[channel] = outer[channel] * size + k[channel]
+        return te.f32(data[tuple(place)])
+
+    def group(i: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        return tuple(i[a] // size if a == channel else i[a] for a in kept)
+
+    total = te.compute(lead, lambda *i: te.sum(member(i), axis=list(k.values())), name="sum")
+
+    def square(*i: PrimExpr) -> PrimExpr:
+        centered = member(i) - total[i] / count
+        return te.sum(centered * centered, axis=list(k.values()))
+
+    square_sum = te.compute(lead, square, name="square_sum")
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        centered = te.f32(data[i]) - total[group(i)] / count
+        scaled = centered * te.rsqrt(square_sum[group(i)] / count + te.f32(epsilon)) * te.f32(gamma[i[channel]])
+        return te.cast(scaled if beta is None else scaled + te.f32(beta[i[channel]]), data.dtype)
+
+    return te.compute(data.shape, element, name="group_norm")
+
+
 @operator("nn.softmax")
 def softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
     """``exp(data - max) / sum(exp(data - max))`` along ``axis``. Returns data's shape and type; computed in float32."""
@@ -110,3 +163,25 @@ def softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
     power = te.compute(data.shape, lambda *i: te.exp(te.f32(data[i]) - greatest[row(i)]), name="softmax_exp")
     total = te.compute(lead, lambda *i: te.sum(power[along(i)], axis=k), name="softmax_sum")
     return te.compute(data.shape, lambda *i: te.cast(power[i] / total[row(i)], data.dtype), name="softmax")
+
+
+@operator("nn.log_softmax")
+def log_softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
+    """``data - max - log(sum(exp(data - max)))`` along ``axis``. Returns data's shape and type; computed in float32."""
+    axis %= data.ndim
+    lead = data.shape[:axis] + data.shape[axis + 1 :]
+    k = te.reduce_axis(data.shape[axis], "k")
+
+    def shifted(i: tuple[PrimExpr, ...], greatest: te.Tensor) -> PrimExpr:
+        return te.f32(data[i]) - greatest[i[:axis] + i[axis + 1 :]]
+
+    def along(i: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        return (*i[:axis], k, *i[axis:])
+
+    greatest = te.compute(lead, lambda *i: te.max(te.f32(data[along(i)]), axis=k), name="softmax_max")
+    total = te.compute(lead, lambda *i: te.sum(te.exp(shifted(along(i), greatest)), axis=k), name="softmax_sum")
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        return te.cast(shifted(i, greatest) - te.log(total[i[:axis] + i[axis + 1 :]]), data.dtype)
+
+    return te.compute(data.shape, element, name="log_softmax")

@@ -55,6 +55,7 @@ def _reduction(name: str, combine: Callable[..., Any]) -> Operator:
 sum = _reduction("sum", te.sum)
 max = _reduction("max", te.max)
 min = _reduction("min", te.min)
+prod = _reduction("prod", te.prod)
 
 
 @operator("mean")
@@ -78,6 +79,14 @@ def variance(x: te.Tensor, *, axis: Axis = None, keepdims: bool = False) -> te.T
 
     squares = te.compute(axes.shape, square, name="square_sum")
     return te.elementwise("variance", lambda v: te.cast(v / count, x.dtype), squares)
+
+
+@operator("std")
+def std(x: te.Tensor, *, axis: Axis = None, keepdims: bool = False) -> te.Tensor:
+    """The square root of the variance over ``axis``."""
+    return te.elementwise(
+        "std", lambda v: te.cast(te.sqrt(wide(v)), v.dtype), variance.te(x, axis=axis, keepdims=keepdims)
+    )
 
 
 def _position(name: str, best: Callable[..., Any]) -> Operator:

@@ -1,0 +1,103 @@
+"""Operators that repeat, reverse, stack, pad and look up elements. One injective compute each."""
+
+from __future__ import annotations
+
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, logical_and, maximum, minimum
+from ...ir.simplify import simplify
+from ...tir import te
+from ..info import show_shape
+from .manipulate import flattened
+from .registry import Tensors, operator
+
+
+@operator("repeat")
+def repeat(data: te.Tensor, *, repeats: int, axis: int | None = None) -> te.Tensor:
+    """Every element ``repeats`` times in a row along ``axis``; None: all elements in order, on one axis."""
+    if repeats < 0:
+        raise ValueError(f"repeats: got {repeats}; expected 0 or more")
+    x, at = (flattened(data), 0) if axis is None else (data, axis % data.ndim)
+    shape = [*x.shape[:at], simplify(x.shape[at] * repeats), *x.shape[at + 1 :]]
+    return te.compute(shape, lambda *i: x[(*i[:at], i[at] // repeats, *i[at + 1 :])], name="repeat")
+
+
+@operator("tile")
+def tile(data: te.Tensor, *, repeats: int | tuple[int, ...]) -> te.Tensor:
+    """The whole tensor repeated along its axes, as in numpy: the last number is for the last axis."""
+    times = (repeats,) if isinstance(repeats, int) else repeats
+    rank = max(data.ndim, len(times))
+    times = (1,) * (rank - len(times)) + tuple(times)
+    sizes = (*(IntImm(1) for _ in range(rank - data.ndim)), *data.shape)
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        return data[tuple(i[a] % sizes[a] for a in range(rank - data.ndim, rank))]
+
+    return te.compute([simplify(s * t) for s, t in zip(sizes, times, strict=True)], element, name="tile")
+
+
+@operator("flip")
+def flip(data: te.Tensor, *, axis: int) -> te.Tensor:
+    """The elements in reverse order along ``axis``."""
+    at = axis % data.ndim
+    last = data.shape[at] - 1
+    return te.compute(data.shape, lambda *i: data[(*i[:at], last - i[at], *i[at + 1 :])], name="flip")
+
+
+@operator("stack")
+def stack(tensors: Tensors, *, axis: int = 0) -> te.Tensor:
+    """Tensors of one shape on a new axis."""
+    if not tensors or any(t.ndim != tensors[0].ndim for t in tensors):
+        raise ValueError(f"got shapes {', '.join(show_shape(t.shape) for t in tensors)}; expected equal ones")
+    for tensor in tensors[1:]:
+        for a, (size, first) in enumerate(zip(tensor.shape, tensors[0].shape, strict=True)):
+            te.require_equal(size, first, f"sizes on axis {a}")
+    at = axis % (tensors[0].ndim + 1)
+    shape = [*tensors[0].shape[:at], IntImm(len(tensors)), *tensors[0].shape[at:]]
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        place = (*i[:at], *i[at + 1 :])
+        value: PrimExpr = tensors[-1][place]
+        for n in reversed(range(len(tensors) - 1)):
+            value = te.if_then_else(i[at] < n + 1, tensors[n][place], value)
+        return value
+
+    return te.compute(shape, element, name="stack")
+
+
+@operator("nn.pad")
+def pad(
+    data: te.Tensor, *, pad_width: tuple[int, ...], pad_mode: str = "constant", pad_value: float = 0.0
+) -> te.Tensor:
+    """``pad_width`` (before, after, of each axis in turn) elements of ``pad_value`` around."""
+    if pad_mode != "constant":
+        raise ValueError(f"pad_mode: got {pad_mode!r}; expected 'constant'")
+    if len(pad_width) != 2 * data.ndim or min(pad_width, default=0) < 0:
+        raise ValueError(f"pad_width: got {list(pad_width)}; expected {2 * data.ndim} numbers, none negative")
+    before, after = pad_width[::2], pad_width[1::2]
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        places = [v - b if b else v for v, b in zip(i, before, strict=True)]
+        inside = [v >= b for v, b in zip(i, before, strict=True) if b]
+        inside += [p < s for p, s, a in zip(places, data.shape, after, strict=True) if a]
+        if not inside:
+            return data[tuple(places)]
+        return te.if_then_else(logical_and(*inside), data[tuple(places)], te.cast(pad_value, data.dtype))
+
+    shape = [simplify(s + b + a) for s, b, a in zip(data.shape, before, after, strict=True)]
+    return te.compute(shape, element, name="pad")
+
+
+@operator("gather_elements")
+def gather_elements(data: te.Tensor, indices: te.Tensor, *, axis: int = 0) -> te.Tensor:
+    """``data`` with the index along ``axis`` replaced by ``indices`` (integers), as ``numpy.take_along_axis``.
+
+    indices: as many axes as data. Returns its shape; indices outside are moved into the range.
+    """
+    if indices.ndim != data.ndim:
+        raise ValueError(f"indices: got shape {show_shape(indices.shape)}; expected {data.ndim} axes")
+    at = axis % data.ndim
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        place = maximum(minimum(te.cast(indices[i], INDEX_DTYPE), data.shape[at] - 1), 0)
+        return data[(*i[:at], place, *i[at + 1 :])]
+
+    return te.compute(indices.shape, element, name="gather_elements")

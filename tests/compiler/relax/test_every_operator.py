@@ -1,0 +1,218 @@
+"""Every operator of the graph level against numpy: interpreted with known sizes, compiled with symbolic ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlc_compiler import Library, build
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.relax.ops import OPERATORS
+from tests.compiler.relax.check_op import arrays_in, check_op, graph_of
+
+RNG = np.random.default_rng(12)
+N, M = 3, 5  # the sizes that become symbolic
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, np.float32)
+
+
+X, Y, ROW = normal(N, M, 7), normal(N, M, 7), normal(7)
+POSITIVE = np.abs(X) + np.float32(0.5)
+INTS, SMALL = RNG.integers(-9, 9, (N, M)).astype("int32"), RNG.integers(1, 5, (N, M)).astype("int32")
+TRUTH, OTHER = X > 0, Y > 0
+PLACES = RNG.integers(0, M, (N, 2)).astype("int32")
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator on some arguments, and what numpy says it gives."""
+
+    args: tuple[Any, ...]
+    reference: Callable[..., Any]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    tolerance: float = 1e-6
+
+
+def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return np.array([v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x.ravel()], "f4").reshape(x.shape)
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    return np.array([math.erf(v) for v in x.ravel()], "f4").reshape(x.shape)
+
+
+def gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return x * 0.5 * (1 + np.tanh(np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3)))
+
+
+def norm(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + np.float32(1e-5))
+
+
+def group_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    grouped = norm(x.reshape(N, M, 2, 3), (1, 3)).reshape(x.shape)
+    return grouped * gamma + beta
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def dequantize(q: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    codes = (q[..., None] >> (4 * np.arange(8, dtype=np.uint32))) & 15
+    return ((codes.reshape(N, 32).astype("f4") - 7) * np.repeat(scale, 16, 1)).astype("f4")
+
+
+def best(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    order = np.argsort(-x, axis=1, kind="stable")[:, :2]
+    return np.take_along_axis(x, order, 1), order.astype("int32")
+
+
+def unary(reference: Callable[[np.ndarray], np.ndarray], x: np.ndarray = X) -> Case:
+    return Case((x,), reference, tolerance=2e-6)
+
+
+def both(reference: Callable[..., np.ndarray], x: np.ndarray = X, y: np.ndarray = Y) -> Case:
+    return Case((x, y), reference)
+
+
+CASES: dict[str, Case] = {
+    **{name: both(getattr(np, name)) for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum")},
+    **{
+        name: both(getattr(np, name))
+        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+    },
+    **{f"logical_{name}": both(getattr(np, f"logical_{name}"), TRUTH, OTHER) for name in ("and", "or", "xor")},
+    **{name: both(getattr(np, name), INTS, SMALL) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
+    **{name: both(getattr(np, name), INTS, SMALL) for name in ("left_shift", "right_shift")},
+    "floor_divide": both(np.floor_divide, INTS, SMALL),
+    "floor_mod": both(np.mod, INTS, SMALL),
+    "power": Case((POSITIVE, ROW), np.power, tolerance=1e-5),
+    **{name: unary(getattr(np, name)) for name in ("exp", "tanh", "sin", "cos", "negative", "abs", "floor", "ceil")},
+    **{name: unary(getattr(np, name)) for name in ("square", "sign", "round")},
+    "log": unary(np.log, POSITIVE),
+    "sqrt": unary(np.sqrt, POSITIVE),
+    "rsqrt": unary(lambda x: 1 / np.sqrt(x), POSITIVE),
+    "sigmoid": unary(sigmoid),
+    "erf": unary(erf),
+    "logical_not": unary(np.logical_not, TRUTH),
+    "nn.relu": unary(lambda x: np.maximum(x, 0)),
+    "nn.relu6": unary(lambda x: np.clip(x, 0, 6), X * 5),
+    "nn.leakyrelu": Case((X,), lambda x: np.where(x > 0, x, x * np.float32(0.2)), {"alpha": 0.2}),
+    "nn.silu": unary(lambda x: x * sigmoid(x)),
+    "nn.gelu": unary(gelu),
+    "nn.gelu_tanh": unary(gelu_tanh),
+    "nn.softplus": Case((X * 9,), lambda x: np.logaddexp(x.astype("f8") * 2, 0).astype("f4") / 2, {"beta": 2.0}),
+    "astype": Case((X * 9,), lambda x: x.astype("int32"), {"dtype": "int32"}),
+    "where": Case((TRUTH, X, Y), np.where),
+    "clip": Case((X,), lambda x: x.clip(-0.5, 0.25), {"min": -0.5, "max": 0.25}),
+    "linear": Case((X, normal(11, 7), normal(11)), lambda x, w, b: x @ w.T + b, tolerance=1e-5),
+    "matmul": Case((X, normal(7, 9)), np.matmul, tolerance=1e-5),
+    "dequantize": Case(
+        (RNG.integers(0, 1 << 32, (N, 4), "uint32"), np.abs(normal(N, 2))),
+        dequantize,
+        {"bits": 4, "group": 16, "k": 32, "dtype": "float32"},
+    ),
+    "reshape": Case((X, (-1, 7)), lambda x, _: x.reshape(-1, 7)),
+    "permute_dims": Case((X,), lambda x: x.transpose(2, 0, 1), {"axes": (2, 0, 1)}),
+    "expand_dims": Case((X,), lambda x: x[:, None], {"axis": 1}),
+    "squeeze": Case((X[:, None],), lambda x: x[:, 0], {"axis": 1}),
+    "broadcast_to": Case((ROW, (2, 9, 7)), np.broadcast_to),
+    "split": Case((X,), lambda x: (x[..., :2], x[..., 2:6], x[..., 6:]), {"indices_or_sections": (2, 6), "axis": -1}),
+    "concat": Case(([X, normal(N, M, 2)],), lambda parts: np.concatenate(parts, 2), {"axis": 2}),
+    "take": Case((X, PLACES), lambda x, i: x.take(i, 1), {"axis": 1}),
+    "strided_slice": Case((X, (2,), (1,), (6,), (2,)), lambda x, *_: x[:, :, 1:6:2]),
+    "triu": Case((X,), lambda x: np.triu(x, 1), {"k": 1}),
+    "tril": Case((X,), lambda x: np.tril(x, -1), {"k": -1}),
+    "repeat": Case((X,), lambda x: np.repeat(x, 3, 1), {"repeats": 3, "axis": 1}),
+    "tile": Case((X,), lambda x: np.tile(x, (2, 1, 3, 2)), {"repeats": (2, 1, 3, 2)}),
+    "flip": Case((X,), lambda x: np.flip(x, 1), {"axis": 1}),
+    "stack": Case(([X, Y, X],), lambda parts: np.stack(parts, -1), {"axis": -1}),
+    "nn.pad": Case(
+        (X,),
+        lambda x: np.pad(x, ((0, 0), (2, 1), (0, 4)), constant_values=2),
+        {
+            "pad_width": (0, 0, 2, 1, 0, 4),
+            "pad_value": 2.0,
+        },
+    ),
+    "gather_elements": Case((INTS, PLACES), lambda x, i: np.take_along_axis(x, i, 1), {"axis": 1}),
+    "nn.rms_norm": Case((X, ROW), lambda x, w: x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(1e-5)) * w),
+    "nn.layer_norm": Case((X, ROW, ROW), lambda x, w, b: norm(x, (-1,)) * w + b, tolerance=1e-5),
+    "nn.group_norm": Case(
+        (X[..., :6].copy(), ROW[:6], ROW[1:].copy()),
+        group_norm,
+        {"num_groups": 2, "channel_axis": 2, "axes": (1,)},
+        1e-5,
+    ),
+    "nn.softmax": Case((X,), lambda x: softmax(x, 1), {"axis": 1}),
+    "nn.log_softmax": Case((X,), lambda x: np.log(softmax(x.astype("f8"))).astype("f4"), tolerance=2e-6),
+    "sum": Case((X,), lambda x: x.sum((0, 2)), {"axis": (0, 2)}, 1e-5),
+    "mean": Case((X,), lambda x: x.mean(keepdims=True), {"keepdims": True}),
+    "max": Case((X,), lambda x: x.max(1), {"axis": 1}),
+    "min": Case((X,), lambda x: x.min(-1), {"axis": -1}),
+    "prod": Case((X,), lambda x: x.prod(1), {"axis": 1}),
+    "variance": Case((X,), lambda x: x.var((1, 2)), {"axis": (1, 2)}),
+    "std": Case((X,), lambda x: x.std(0), {"axis": 0}),
+    "argmax": Case((INTS,), lambda x: x.argmax(1), {"axis": 1}),
+    "argmin": Case((INTS,), lambda x: x.argmin(0), {"axis": 0}),
+    "cumsum": Case((X,), lambda x: x.cumsum(1), {"axis": 1}),
+    "cumprod": Case((X,), lambda x: x.cumprod(-1), {"axis": -1}),
+    "topk": Case((INTS,), best, {"k": 2}),
+    "sort": Case((X,), lambda x: np.sort(x, 1), {"axis": 1}),
+    "argsort": Case((INTS,), lambda x: x.argsort(0, kind="stable").astype("int32"), {"axis": 0}),
+    "full": Case(((2, 3), 1.5), np.full, {"dtype": "float16"}),
+    "zeros": Case(((2, 3),), np.zeros, {"dtype": "int8"}),
+    "ones": Case(((2, 3),), np.ones, {"dtype": "bool"}),
+    "full_like": Case((X, 2.5), np.full_like),
+    "zeros_like": Case((INTS,), lambda x: np.zeros_like(x, "float32"), {"dtype": "float32"}),
+    "ones_like": Case((INTS,), np.ones_like),
+    "arange": Case((2, 11, 3), np.arange, {"dtype": "int32"}),
+}
+CREATION = ("full", "zeros", "ones", "arange")
+
+
+def expected(case: Case, *args: Any) -> Any:
+    result = case.reference(*args)
+    return result.astype(case.attrs["dtype"]) if case.reference in (np.full, np.zeros, np.ones, np.arange) else result
+
+
+def test_every_operator_has_a_case():
+    assert sorted(CASES) == sorted(OPERATORS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interpreted(name: str):
+    case = CASES[name]
+    check_op(name, *case.args, reference=lambda *a: expected(case, *a), tolerance=case.tolerance, **case.attrs)
+
+
+@pytest.fixture(scope="module")
+def lib() -> Library:
+    """One library with a function for each operator; sizes of 3 and 5 are symbolic."""
+    functions = {}
+    for name, case in CASES.items():
+        graph = graph_of(name, case.args, case.attrs, symbolic=(N, M))["main"]
+        functions[name.replace(".", "_")] = graph.with_attr("global_symbol", name.replace(".", "_"))
+    return build(IRModule(functions), num_threads=2)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiled(lib: Library, name: str):
+    case = CASES[name]
+    got, wanted = lib[name.replace(".", "_")](*arrays_in(case.args)), expected(case, *case.args)
+    for a, b in zip(*(x if isinstance(x, tuple) else (x,) for x in (got, wanted)), strict=True):
+        assert a.shape == b.shape and a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=case.tolerance, atol=case.tolerance)
