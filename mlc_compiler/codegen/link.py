@@ -12,27 +12,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import llvmlite.binding as llvm
+
 from mlc_errors import MLCError, ResourceError
 
 from ..target import Target, host_arch
+from .native import machine
 
 
 @dataclass(frozen=True)
 class Linker:
-    """A command up to the output flag, and the libraries that come last."""
+    """A command up to the output flag, and the libraries that come last.
+
+    finds_libraries: it knows where the C library's files are; a bare linker does not.
+    """
 
     command: tuple[str, ...]
     libraries: tuple[str, ...] = ()
+    finds_libraries: bool = False
 
 
 _FLAGS = ("-shared", "--build-id=none", "-z", "noexecstack")
+LIBM = "libm.so.6"
 
 
 def find_linker(foreign: bool = False) -> Linker:
     """The linker to use; ``foreign``: for another architecture. Raises ResourceError when there is none."""
     cc = shutil.which(os.environ.get("CC", "cc"))
     if cc and not foreign:
-        return Linker((cc, "-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread"), ("-lm",))
+        command = (cc, "-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread")
+        return Linker(command, ("-lm",), finds_libraries=True)
     ld = shutil.which("ld.lld") or (None if foreign else shutil.which("ld"))
     if ld:
         return Linker((ld, *_FLAGS))
@@ -46,20 +55,45 @@ def find_linker(foreign: bool = False) -> Linker:
 
 
 def link_shared(objects: Sequence[bytes], output: Path, target: Target) -> None:
-    """Write the shared library ``output``: under a temporary name beside it, renamed when complete."""
+    """Write the shared library ``output``: under a temporary name beside it, renamed when complete.
+
+    Raises MLCError when the linker fails or the file cannot be written, ResourceError without a linker.
+    """
     linker = find_linker(foreign=target.arch != host_arch())
     with tempfile.TemporaryDirectory(prefix="mlc-link-") as folder:
         sources = [str(_written(Path(folder) / f"{i}.o", code)) for i, code in enumerate(objects)]
+        libraries = linker.libraries if linker.finds_libraries else (_stand_in(linker, Path(folder), target),)
         linked = Path(folder) / "lib.so"
-        command = [*linker.command, "-o", str(linked), *sources, *linker.libraries]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode:
-            said = result.stderr.strip()
-            raise MLCError(f"linking failed: {command[0]} exited with {result.returncode}", where=(said,))
-        temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-        shutil.copyfile(linked, temporary)
+        _run([*linker.command, "-o", str(linked), *sources, *libraries])
+        write_whole(linked, output)
+
+
+def write_whole(source: Path, output: Path) -> None:
+    """Copy a library to ``output``, which appears whole or not at all. Raises MLCError when it cannot be written."""
+    temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
+    try:
+        shutil.copyfile(source, temporary)
         os.chmod(temporary, 0o755)
         os.replace(temporary, output)
+    except OSError as e:
+        temporary.unlink(missing_ok=True)
+        raise MLCError(f"cannot write the library: {e.strerror}", where=[str(output)]) from None
+
+
+def _stand_in(linker: Linker, folder: Path, target: Target) -> str:
+    """An empty library with the name of the one for mathematics, so that the system loads that with ours."""
+    nothing = llvm.parse_assembly(f'target triple = "{target.triple}"')
+    code = _written(folder / "nothing.o", machine(target).emit_object(nothing))
+    path = str(folder / LIBM)
+    _run([*linker.command, "-soname", LIBM, "-o", path, str(code)])
+    return path
+
+
+def _run(command: Sequence[str]) -> None:
+    result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if result.returncode:
+        said = result.stderr.strip()
+        raise MLCError(f"linking failed: {command[0]} exited with {result.returncode}", where=(said,))
 
 
 def _written(path: Path, data: bytes) -> Path:

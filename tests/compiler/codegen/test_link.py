@@ -1,0 +1,83 @@
+"""Linking with what the machine has: the C compiler, a bare linker, the linker in a Python package."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlc_compiler import load_library, parse
+from mlc_compiler.codegen import link
+from mlc_compiler.driver import build_library
+from mlc_compiler.target import target
+from mlc_errors import MLCError, ResourceError
+from tests.compiler.codegen.native import HOST
+
+DOUBLE_EXP = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n",), "float64")):
+        with R.dataflow():
+            y = R.exp(x)
+            R.output(y)
+        return y
+"""
+
+
+@pytest.fixture
+def no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without linkers; those put into the folder are found."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    return folder
+
+
+def test_a_bare_linker_gives_a_library_that_brings_its_mathematics(tmp_path: Path, no_tools: Path, monkeypatch):
+    ld = shutil.which("ld", path="/usr/bin:/bin:/usr/local/bin")
+    assert ld is not None
+    (no_tools / "ld").symlink_to(ld)
+    for name in ("a.so", "b.so"):
+        build_library(parse(DOUBLE_EXP), HOST, tmp_path / name)
+    data = (tmp_path / "a.so").read_bytes()
+    assert data == (tmp_path / "b.so").read_bytes()
+    assert link.LIBM.encode() in data
+    x = np.linspace(-3, 3, 7)
+    np.testing.assert_allclose(load_library(tmp_path / "a.so", num_threads=1)["main"](x), np.exp(x), rtol=1e-15)
+
+
+def test_the_linker_of_the_python_package(no_tools: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if name == "ziglang" else None)
+    for foreign in (False, True):
+        assert link.find_linker(foreign).command[:4] == (sys.executable, "-m", "ziglang", "ld.lld")
+
+
+def test_no_linker_at_all(tmp_path: Path, no_tools: Path):
+    with pytest.raises(ResourceError, match="no linker found .*cc, ld.lld, ld and the ziglang") as error:
+        build_library(parse(DOUBLE_EXP), HOST, tmp_path / "lib.so")
+    assert error.value.hint == "install one of them: apt install gcc, or pip install ziglang"
+    with pytest.raises(ResourceError, match="looked for ld.lld and the ziglang package"):
+        link.find_linker(foreign=True)
+    assert not (tmp_path / "lib.so").exists()
+
+
+def test_a_linker_that_fails(tmp_path: Path):
+    with pytest.raises(MLCError, match="linking failed: .* exited with 1") as error:
+        link.link_shared([b"no object file"], tmp_path / "lib.so", target("cpu"))
+    assert "0.o" in error.value.where[0]
+
+
+def test_an_output_that_cannot_be_written(tmp_path: Path):
+    (tmp_path / "folder.so").mkdir()
+    for output, reason in ((tmp_path / "none" / "lib.so", "No such file"), (tmp_path / "folder.so", "Is a directory")):
+        with pytest.raises(MLCError, match=f"cannot write the library: {reason}") as error:
+            build_library(parse(DOUBLE_EXP), HOST, output)
+        assert error.value.where == (str(output),)
+    assert [p.name for p in tmp_path.iterdir()] == ["folder.so"]
