@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +50,16 @@ def read_data_symbol(path: Path, name: str) -> DataSymbol:
     such symbol. Time does not depend on the size of the file.
     """
     try:
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):
+            raise MLCError("cannot read the library: it is not a regular file", where=[str(path)])
+        if info.st_size == 0:
+            raise MLCError("the library is an empty file", where=[str(path)])
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
             return _Reader(image, path).symbol(name)
-    except OSError as e:
-        raise MLCError(f"cannot read the library: {e.strerror}", where=[str(path)]) from None
-    except ValueError:
-        raise MLCError("the library is an empty file", where=[str(path)]) from None
+    except (OSError, ValueError) as e:
+        reason = e.strerror if isinstance(e, OSError) else e
+        raise MLCError(f"cannot read the library: {reason}", where=[str(path)]) from None
     except (struct.error, OverflowError):
         raise _truncated(path, "ends inside a table") from None
 

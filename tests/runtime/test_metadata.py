@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 
 import pytest
@@ -103,6 +104,15 @@ def test_library_for_a_newer_cpu_is_refused_before_it_crashes(library_file, tmp_
 def test_missing_file(tmp_path):
     with pytest.raises(MLCError, match="No such file"):
         Library(tmp_path / "lib.so")
+    with pytest.raises(MLCError, match="embedded null byte"):
+        Library("lib\0.so")
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.so")
+    for path in (tmp_path / "pipe.so", tmp_path, "/dev/zero"):
+        with pytest.raises(MLCError, match="cannot read the library: it is not a regular file"):
+            Library(path)
 
 
 @given(st.data())
