@@ -25,6 +25,7 @@ from .dlpack import (
     TYPE_TENSOR,
 )
 from .errors import ErrorReporter, is_null
+from .magnitude import LARGEST
 from .team import field, function
 from .values import F64, I8, I32, I64, PTR
 
@@ -99,7 +100,8 @@ class ArgumentChecks:
     def _define_tensor(self) -> ll.Function:
         """``ptr check_tensor(ptr any, ptr function, ptr name, i32 ndim, i32 dtype, ptr dtype name, i32 itemsize)``
 
-        gives the DLTensor of an argument after checking kind, device, rank, dtype, layout and alignment; null on error.
+        gives the DLTensor of an argument after checking kind, device, rank, dtype, sizes, layout and alignment; null on
+        error.
         """
         fn, b = function(self.module, "mlc_check_tensor", PTR, [PTR, PTR, PTR, I32, I32, PTR, I32])
         any_, _, _, ndim, dtype, dtype_name, itemsize = fn.args
@@ -108,6 +110,7 @@ class ArgumentChecks:
         raw = b.load(field(b, any_, 8), typ=PTR)
         is_tensor = _is_one_of(b, kind, TYPE_TENSOR, TYPE_DLTENSOR)
         require(is_tensor, "TypeError", "is not a tensor (type index %d); expected %s", kind, dtype_name)
+        require(b.not_(is_null(b, raw)), "TypeError", "is a null pointer; expected a tensor of %s", dtype_name)
         tensor = b.select(_is_one_of(b, kind, TYPE_TENSOR), field(b, raw, OBJECT_HEADER_BYTES), raw)
         device = b.load(field(b, tensor, DL_DEVICE), typ=I32)
         on_host = _is_one_of(b, device, CPU_DEVICE, CUDA_HOST_DEVICE)
@@ -115,7 +118,7 @@ class ArgumentChecks:
         rank = b.load(field(b, tensor, DL_NDIM), typ=I32)
         require(b.icmp_unsigned("==", rank, ndim), "ValueError", "has %d axes; expected %d", rank, ndim)
         self._check_dtype(b, b.load(field(b, tensor, DL_DTYPE), typ=I32), dtype, dtype_name, require)
-        self._check_layout(b, tensor, rank, require)
+        self._check_layout(b, tensor, rank, b.uitofp(itemsize, F64), require)
         data = b.add(b.ptrtoint(b.load(tensor, typ=PTR), I64), b.load(field(b, tensor, DL_OFFSET), typ=I64))
         rest = b.urem(data, b.zext(itemsize, I64))
         require(b.icmp_unsigned("==", rest, ll.Constant(I64, 0)), "ValueError", "is not aligned to its element size")
@@ -129,40 +132,63 @@ class ArgumentChecks:
         message = "has another dtype (DLPack code %d, %d bits); expected %s"
         require(b.icmp_unsigned("==", found, dtype), "TypeError", message, code, bits, dtype_name)
 
-    def _check_layout(self, b: ll.IRBuilder, tensor: ll.Value, rank: ll.Value, require: Require) -> None:
-        """Row-major without gaps: strides are absent, or each is the product of the sizes after it.
+    def _check_layout(
+        self, b: ll.IRBuilder, tensor: ll.Value, rank: ll.Value, itemsize: ll.Value, require: Require
+    ) -> None:
+        """Sizes that memory can have, row-major without gaps: strides are absent, or the product of the sizes after.
 
         The stride of an axis of size one means nothing, nor do those of a tensor without elements.
         """
         shape, strides = (b.load(field(b, tensor, o), typ=PTR) for o in (DL_SHAPE, DL_STRIDES))
+        has_shape = b.or_(b.icmp_signed("==", rank, ll.Constant(I32, 0)), b.not_(is_null(b, shape)))
+        require(has_shape, "TypeError", "has no shape; expected %d axes", rank)
+        no_strides = is_null(b, strides)
+        readable = b.select(no_strides, shape, strides)
+        least, nbytes, empty, compact = self._walk_axes(b, shape, readable, rank, itemsize)
+        require(b.icmp_signed(">=", least, _i64(0)), "ValueError", "has a size of %lld; expected 0 or more", least)
+        fits = b.or_(empty, b.fcmp_ordered("<=", nbytes, ll.Constant(F64, LARGEST)))
+        require(fits, "ValueError", "has about %.3g bytes; expected what memory can hold", nbytes)
+        require(b.or_(no_strides, b.or_(empty, compact)), "ValueError", "is not contiguous; copy it first")
+        present = b.not_(is_null(b, b.load(tensor, typ=PTR)))
+        require(b.or_(empty, present), "ValueError", "has no memory: its data is a null pointer")
+
+    def _walk_axes(
+        self, b: ll.IRBuilder, shape: ll.Value, strides: ll.Value, rank: ll.Value, itemsize: ll.Value
+    ) -> tuple[ll.Value, ll.Value, ll.Value, ll.Value]:
+        """From the last axis to the first: the least size, the bytes in all, whether a size is 0, whether compact."""
         before = b.block
-        check, loop, body, done = (b.append_basic_block(n) for n in ("strides", "axis", "axis.body", "compact"))
-        b.cbranch(is_null(b, strides), done, check)
-        b.position_at_end(check)
+        loop, body, done = (b.append_basic_block(n) for n in ("axis", "axis.body", "axis.done"))
         b.branch(loop)
         b.position_at_end(loop)
-        axis, expected, ok, empty = b.phi(I32), b.phi(I64), b.phi(v.I1), b.phi(v.I1)
+        axis, expected, least, nbytes, empty, compact = (b.phi(t) for t in (I32, I64, I64, F64, v.I1, v.I1))
+        phis = (axis, expected, least, nbytes, empty, compact)
         yes, no = ll.Constant(v.I1, 1), ll.Constant(v.I1, 0)
-        for phi, start in ((axis, rank), (expected, ll.Constant(I64, 1)), (ok, yes), (empty, no)):
-            phi.add_incoming(start, check)
-        either = b.or_(ok, empty)
+        for phi, start in zip(phis, (rank, _i64(1), _i64(0), itemsize, no, yes), strict=True):
+            phi.add_incoming(start, before)
         b.cbranch(b.icmp_signed(">", axis, ll.Constant(I32, 0)), body, done)
         b.position_at_end(body)
         previous = b.sub(axis, ll.Constant(I32, 1))
         at = b.sext(previous, I64)
         size = b.load(b.gep(shape, [at], source_etype=I64), typ=I64)
         stride = b.load(b.gep(strides, [at], source_etype=I64), typ=I64)
-        fits = b.or_(b.icmp_signed("==", stride, expected), b.icmp_signed("<=", size, ll.Constant(I64, 1)))
-        axis.add_incoming(previous, body)
-        expected.add_incoming(b.mul(expected, size), body)
-        ok.add_incoming(b.and_(ok, fits), body)
-        empty.add_incoming(b.or_(empty, b.icmp_signed("==", size, ll.Constant(I64, 0))), body)
+        fits = b.or_(b.icmp_signed("==", stride, expected), b.icmp_signed("<=", size, _i64(1)))
+        next_ = (
+            previous,
+            b.mul(expected, size),
+            b.select(b.icmp_signed("<", size, least), size, least),
+            b.fmul(nbytes, b.sitofp(size, F64)),
+            b.or_(empty, b.icmp_signed("==", size, _i64(0))),
+            b.and_(compact, fits),
+        )
+        for phi, value in zip(phis, next_, strict=True):
+            phi.add_incoming(value, body)
         b.branch(loop)
         b.position_at_end(done)
-        compact = b.phi(v.I1)
-        compact.add_incoming(yes, before)
-        compact.add_incoming(either, loop)
-        require(compact, "ValueError", "is not contiguous; copy it first")
+        return least, nbytes, empty, compact
+
+
+def _i64(value: int) -> ll.Constant:
+    return ll.Constant(I64, value)
 
 
 def _is_one_of(b: ll.IRBuilder, value: ll.Value, *numbers: int) -> ll.Value:

@@ -47,6 +47,8 @@ class FfiRuntime:
         wrong = b.icmp_unsigned("!=", fn.args[2], ll.Constant(I32, count))
         with b.if_then(wrong, likely=False):
             self.errors.fail(b, "TypeError", f"{name}: takes {count} arguments; got %d", fn.args[2])
+        with b.if_then(b.or_(is_null(b, fn.args[1]), is_null(b, fn.args[3])), likely=False):
+            self.errors.fail(b, "TypeError", f"{name}: got a null pointer for the arguments or for the result")
 
     def _return_int(self, b: ll.IRBuilder, ret: ll.Value, value: ll.Value) -> None:
         b.store(ll.Constant(I64, TYPE_INT), ret)
@@ -181,10 +183,12 @@ class FfiRuntime:
         wanted: list[tuple[str, PrimExpr, ll.Value]] = []
 
         def bind(what: str, size: PrimExpr, at: ll.Value) -> None:
+            message = f"{name}: argument {what}"
             if isinstance(size, SizeVar) and id(size) not in exprs.env:
+                self._require_width(b, message, at, size.dtype)
                 exprs.env[id(size)] = read_size(b, at, size.dtype)
             else:
-                wanted.append((f"{name}: argument {what}", size, b.load(at, typ=I64)))
+                wanted.append((message, size, b.load(at, typ=I64)))
 
         for slot in frame.slots:
             if slot.value is not None:
@@ -193,7 +197,25 @@ class FfiRuntime:
             for axis, size in enumerate(_sizes(slot) if shape is not None else ()):
                 bind(f"{slot.var.name} has size %lld on axis {axis}; expected %lld", size, _entry_at(b, shape, axis))
         for message, size, got in wanted:
+            self._require_representable(b, name, size, exprs)
             self._require_size(b, message, got, widen(b, exprs(size)))
+
+    def _require_width(self, b: ll.IRBuilder, message: str, at: ll.Value, dtype: str) -> None:
+        """A symbol narrower than 64 bits can have the size."""
+        if dt.is_int(dtype) and dt.bits(dtype) < 64:
+            got, greatest = b.load(at, typ=I64), ll.Constant(I64, _integer_range(dtype)[1])
+            with b.if_then(b.icmp_signed(">", got, greatest), likely=False):
+                self.errors.fail(b, "ValueError", message.replace("expected", "expected at most"), got, greatest)
+
+    def _require_representable(self, b: ll.IRBuilder, name: str, size: PrimExpr, exprs: ExprEmitter) -> None:
+        """A size that is computed does not overflow."""
+        if isinstance(size, IntImm | SizeVar):
+            return
+        limit = min(LARGEST, float(_integer_range(size.dtype)[1]))
+        estimate = magnitude(b, size, exprs.env)
+        message = f"{name}: the arguments make sizes of about %.3g; expected at most {limit:.3g}"
+        with b.if_then(b.not_(b.fcmp_ordered("<=", estimate, ll.Constant(F64, limit))), likely=False):
+            self.errors.fail(b, "ValueError", message, estimate)
 
     def _require_size(self, b: ll.IRBuilder, message: str, got: ll.Value, expected: ll.Value) -> None:
         with b.if_then(b.icmp_signed("!=", got, expected), likely=False):
@@ -202,6 +224,8 @@ class FfiRuntime:
     def _check_sizes(self, b: ll.IRBuilder, name: str, func: Function, exprs: ExprEmitter) -> None:
         """The sizes inside of the function that must be equal for it to have a meaning (``size_checks``)."""
         for what, found, expected in func.attrs.get("size_checks", ()):
+            for size in (found, expected):
+                self._require_representable(b, name, as_expr(size), exprs)
             message = f"{name}: {what} has size %lld; expected %lld"
             self._require_size(b, message, widen(b, exprs(as_expr(found))), widen(b, exprs(as_expr(expected))))
 

@@ -27,7 +27,7 @@ def magnitude(b: ll.IRBuilder, size: PrimExpr, env: Mapping[int, ll.Value]) -> l
     if size.op == "*":
         return b.fmul(x, y)
     if size.op == "//":
-        return x
+        return b.fdiv(x, y) if isinstance(size.b, IntImm) and size.b.value else x
     return b.fadd(x, y)
 
 
