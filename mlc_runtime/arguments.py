@@ -148,7 +148,7 @@ def _dtype_name(tensor: tvm_ffi.Tensor) -> str:
 
 def _scalar(function: str, spec: ScalarSpec, arg: object) -> int | float:
     kind = float if spec.dtype.startswith("float") else int
-    convert = float if kind is float and not isinstance(arg, str | bytes | bytearray) else operator.index
+    convert = float if kind is float and hasattr(arg, "__float__") else operator.index  # float reads text, too
     try:
         number = convert(arg)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):

@@ -88,7 +88,7 @@ def as_numpy(array: object) -> np.ndarray:
     Raises MLCError for what is no array, not on the CPU or not contiguous.
     """
     if isinstance(array, np.ndarray):
-        return np.ascontiguousarray(array)
+        return np.asarray(array, order="C")
     try:
         tensor, _ = from_dlpack(array)
     except Exception as e:  # an object's own __dlpack__ may raise anything
@@ -106,7 +106,12 @@ def is_aligned(array: np.ndarray, alignment: int = ALIGNMENT) -> bool:
 
 
 def to_tensor(array: np.ndarray) -> tvm_ffi.Tensor:
-    """A TVM FFI tensor over the array's memory, which it keeps alive; also of read-only arrays and ml_dtypes' types."""
+    """A TVM FFI tensor over the array's memory, which it keeps alive; also of read-only arrays and ml_dtypes' types.
+
+    Raises BufferError for arrays that DLPack cannot describe.
+    """
+    if not array.dtype.isnative:
+        raise BufferError("its bytes are in the other order")
     array = array.view(tensor_dtype(array.dtype.name)) if array.dtype.name in _IN_BYTES else array
     code = _DLPACK_CODES.get(array.dtype.name)
     if code is None and array.flags.writeable:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mlc_compiler import build, load_library, parse
+from mlc_compiler import bind_params, build, load_library, parse
 from mlc_errors import MLCError
 from mlc_runtime.arrays import to_tensor
 
@@ -122,6 +122,23 @@ def test_numbers_are_not_read_from_text():
     for junk in ("1.5", b"1", bytearray(b"1"), None, [1.0], 1j, 10**400):
         with pytest.raises(MLCError, match="argument 'a' is .*; expected a number, float32"):
             main(junk)
+
+
+def test_arrays_in_the_other_byte_order():
+    main = main_of('@R.function\ndef main(x: R.Tensor((4,), "bfloat16")):\n    return x')
+    x = X.astype(ml_dtypes.bfloat16)
+    with pytest.raises(MLCError, match="argument 'x' is ndarray .its bytes are in the other order."):
+        main(x.astype(x.dtype.newbyteorder(">")))
+    assert np.array_equal(main(x), x)
+
+
+def test_a_parameter_without_axes_is_bound():
+    mod = parse('''@R.function
+def main(x: R.Tensor((4,), "float32"), a: R.Tensor((), "float32")):
+    y = R.multiply(x, a)
+    return y''')
+    bound = build(bind_params(mod, "main", {"a": np.array(2.5, np.float32)}), num_threads=1)
+    assert bound["main"](X).tolist() == [0, 2.5, 5, 7.5]
 
 
 def test_times():

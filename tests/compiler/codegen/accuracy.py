@@ -2,7 +2,8 @@
 
     python -m tests.compiler.codegen.accuracy [--every N] [--target cpu:x86-64-v3] [function …]
 
-tries every N-th of all 2 ** 32 float32 numbers (all of them by default: minutes for each function).
+tries every N-th of all 2 ** 32 float32 numbers (all of them by default: minutes for each function), together with as many
+random ones for functions of two arguments.
 """
 
 from __future__ import annotations
@@ -112,19 +113,28 @@ def all_floats(every: int) -> Iterator[np.ndarray]:
         yield np.arange(start, min(start + CHUNK * every, 1 << 32), every, np.uint64).astype(np.uint32).view(np.float32)
 
 
+def second_arguments(count: int, rng: np.random.Generator) -> np.ndarray:
+    """float32 numbers to go with others: half of them any, half within some powers of ten around one."""
+    near = np.exp(rng.normal(0, 3, count)) * rng.choice([-1, 1], count)
+    anything = rng.integers(0, 1 << 32, count, np.uint64).astype(np.uint32).view(np.float32)
+    return np.where(rng.random(count) < 0.5, near.astype(np.float32), anything)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("functions", nargs="*", default=list(REFERENCES))
+    parser.add_argument("functions", nargs="*", default=[*REFERENCES, *BINARY_REFERENCES])
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--target", default="cpu")
     options = parser.parse_args()
     kernels = function_kernels(options.functions, target(options.target))
     for name in options.functions:
-        worst = Worst()
-        for x in all_floats(options.every):
-            chunk = worst_error(kernels, name, x[: x.size // 16 * 16])
+        worst, rng = Worst(), np.random.default_rng(0)
+        for numbers in all_floats(options.every):
+            x = numbers[: numbers.size // 16 * 16]
+            args = (x, second_arguments(x.size, rng)) if name in BINARY_REFERENCES else (x,)
+            chunk = worst_error(kernels, name, *args)
             worst = max(worst, chunk, key=lambda w: w.ulp)
-        print(f"{name:8} {worst.ulp:.3f} ulp at {worst.at[0] if worst.at else 0!r}", flush=True)
+        print(f"{name:8} {worst.ulp:.3f} ulp at {worst.at}", flush=True)
 
 
 if __name__ == "__main__":
