@@ -2,8 +2,8 @@
 
     python -m tests.compiler.codegen.accuracy [--every N] [--target cpu:x86-64-v3] [function …]
 
-tries every N-th of all 2 ** 32 float32 numbers (all of them by default: minutes for each function), together with as many
-random ones for functions of two arguments.
+tries every N-th of all 2 ** 32 float32 numbers (all of them by default: minutes for each function), together with as
+many random ones for functions of two arguments.
 """
 
 from __future__ import annotations
