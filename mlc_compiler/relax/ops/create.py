@@ -11,8 +11,7 @@ from .registry import Shape, operator
 @operator("full")
 def full(shape: Shape, fill_value: te.Tensor, *, dtype: str) -> te.Tensor:
     """Every element ``fill_value`` (a scalar)."""
-    value = fill_value[()] if isinstance(fill_value, te.Tensor) else fill_value
-    return te.compute(shape, lambda *_: te.cast(value, dtype), name="full")
+    return te.compute(shape, lambda *_: te.cast(fill_value[()], dtype), name="full")
 
 
 @operator("zeros")

@@ -172,19 +172,14 @@ def take(x: te.Tensor, indices: te.Tensor, *, axis: int | None = None, mode: str
     lead, tail = x.shape[:at], x.shape[at + 1 :]
 
     def element(*i: PrimExpr) -> PrimExpr:
-        index: PrimExpr = te.cast(_load(indices, i[at : len(i) - len(tail)]), INDEX_DTYPE)
+        index: PrimExpr = te.cast(indices[i[at : len(i) - len(tail)]], INDEX_DTYPE)
         if mode == "fast":
             return x[(*i[:at], index, *i[len(i) - len(tail) :])]
         inside = maximum(minimum(index, x.shape[at] - 1), 0)
         value = x[(*i[:at], inside, *i[len(i) - len(tail) :])]
         return value if static_size(x.shape[at]) else te.if_then_else(x.shape[at] > 0, value, const(0, x.dtype))
 
-    picked = indices.shape if isinstance(indices, te.Tensor) else ()
-    return te.compute((*lead, *picked, *tail), element, name="take")
-
-
-def _load(indices: te.Tensor | PrimExpr, at: Sequence[PrimExpr]) -> PrimExpr:
-    return indices[tuple(at)] if isinstance(indices, te.Tensor) else indices
+    return te.compute((*lead, *indices.shape, *tail), element, name="take")
 
 
 @operator("strided_slice")

@@ -99,9 +99,24 @@ def operator(name: str) -> Callable[[TensorExpression], Operator]:
         parameters = inspect.signature(f, eval_str=True).parameters.values()
         positional = {p.name: p.annotation for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
         attributes = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-        return Operator(name, f, positional, attributes)
+        return Operator(name, _with_tensors(f, tuple(positional.values())), positional, attributes)
 
     return define
+
+
+def _with_tensors(f: TensorExpression, kinds: Sequence[Any]) -> TensorExpression:
+    """``f`` for constants without axes too, which arrive as scalar expressions: it gets them as tensors."""
+
+    def given(*args: Any, **attrs: Any) -> te.Tensor | Sequence[te.Tensor]:
+        return f(*(_as_tensors(kind, arg) for kind, arg in zip(kinds, args, strict=False)), **attrs)
+
+    return given
+
+
+def _as_tensors(kind: Any, arg: Any) -> Any:
+    if kind == Tensors:
+        return tuple(_as_tensors(te.Tensor, a) for a in arg)
+    return te.scalar(arg) if kind in (te.Tensor, te.Tensor | None) and isinstance(arg, PrimExpr) else arg
 
 
 def _as_graph_value(kind: Any, value: Any, dtype: str | None) -> Expr:

@@ -70,7 +70,7 @@ class Tensor:
     def name(self) -> str:
         return self.buffer.name
 
-    def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> BufferLoad:
+    def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> PrimExpr:
         items = indices if isinstance(indices, tuple) else (indices,)
         if len(items) != self.ndim:
             raise ValueError(f"tensor {self.name!r} has {self.ndim} axes; indexed with {len(items)}")
@@ -78,7 +78,7 @@ class Tensor:
         _owners[id(self.buffer)] = self
         return load
 
-    def __call__(self, *indices: ExprLike) -> BufferLoad:
+    def __call__(self, *indices: ExprLike) -> PrimExpr:
         return self[indices]
 
     def __add__(self, other: Any) -> Tensor:
@@ -92,6 +92,20 @@ class Tensor:
 
     def __truediv__(self, other: Any) -> Tensor:
         return elementwise("divide", lambda a, b: a / b, self, other)
+
+
+@dataclass(frozen=True, eq=False)
+class Scalar(Tensor):
+    """A constant as a tensor without axes; its only element is the constant itself."""
+
+    def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> PrimExpr:
+        assert indices == () and isinstance(self.body, PrimExpr)
+        return self.body
+
+
+def scalar(value: PrimExpr) -> Scalar:
+    """A number as a tensor without axes."""
+    return Scalar(tir.buffer("scalar", (), value.dtype), body=value)
 
 
 # Which tensor a buffer belongs to; filled when a tensor is indexed, read when a compute collects its inputs.

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from mlc_compiler.relax.nodes import constant
 from mlc_compiler.relax.ops import OperatorError, get_operator
 from tests.compiler.relax.check_op import check_op, run_op
 
@@ -90,6 +91,16 @@ def test_take_keeps_indices_inside():
 def test_take_of_symbolic_rows():
     indices = np.array([6, 0], np.int64)
     exactly("take", normal(7, 2), indices, reference=lambda x, i: x[i], axis=0, symbolic=(7, 2))
+
+
+def test_constants_without_axes():
+    number = constant(np.array(2.5, np.float32))
+    exactly("permute_dims", number, reference=lambda x: np.float32(2.5))
+    exactly("reshape", number, (1, 1), reference=lambda x, s: np.full((1, 1), 2.5, np.float32))
+    exactly("broadcast_to", number, (2, 3), reference=lambda x, s: np.full((2, 3), 2.5, np.float32))
+    exactly("take", normal(4, 2), constant(np.array(3, np.int32)), reference=lambda x, i: x[3], axis=0)
+    with pytest.raises(OperatorError, match="expected the same number of axes, at least one"):
+        run_op("concat", [number, number], axis=0)
 
 
 def test_take_from_nothing():
