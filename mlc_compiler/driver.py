@@ -37,16 +37,17 @@ def build_library(
     dump: Path | None = None,
     emit: tuple[str, ...] = (),
     progress: Callable[[str], None] = lambda _: None,
+    check: Callable[[IRModule], None] | None = None,
 ) -> Built:
     """Compile ``mod`` for ``target`` into the shared library ``output``.
 
     metadata: given the lowered module, what the library says of itself beside its functions. dump: a folder for the
     module's text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM text and the assembly.
-    progress: told the name of each phase as it starts.
+    progress: told the name of each phase as it starts. check: runs after each pass, as the verifier may.
     """
     trace = Trace()
     progress("passes")
-    lowered = run_passes(mod, pipeline(target), trace=trace, dump=dump)
+    lowered = run_passes(mod, pipeline(target), trace=trace, dump=dump, check=check)
     progress("code generation")
     modules = emit_llvm(lowered, target, metadata(lowered))
     native: Native = _timed(

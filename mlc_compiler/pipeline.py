@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mlc_errors import MLCError
+
 from .ir.module import IRModule
 from .passes.annotate_patterns import AnnotatePatterns
 from .passes.base import Pass
@@ -97,7 +99,10 @@ def run_passes(
     dump: Path | None = None,
     check: Callable[[IRModule], None] | None = None,
 ) -> IRModule:
-    """Run passes in order. ``dump``: a folder that receives the module's text after each; ``check`` runs after each."""
+    """Run passes in order. ``dump``: a folder that receives the module's text after each; ``check`` runs after each.
+
+    Raises what ``check`` raises; an MLCError then says which pass left the module so.
+    """
     if dump is not None:
         dump.mkdir(parents=True, exist_ok=True)
         _write(dump / "00-input.py", mod)
@@ -107,10 +112,18 @@ def run_passes(
         if trace is not None:
             trace.add(step.name, time.perf_counter() - start)
         if check is not None:
-            check(mod)
+            _check_after(step, mod, check)
         if dump is not None:
             _write(dump / f"{number:02}-{step.name}.py", mod)
     return mod
+
+
+def _check_after(step: Pass, mod: IRModule, check: Callable[[IRModule], None]) -> None:
+    try:
+        check(mod)
+    except MLCError as error:
+        error.where = (*error.where, f"the module after the pass {step.name}")
+        raise
 
 
 def _write(path: Path, mod: IRModule) -> None:

@@ -1,0 +1,31 @@
+"""``python -m tests.compiler.fuzz [--examples N] [--seed S]``: random modules S, S + 1, … for as long as wanted.
+
+Every failure is printed as the smallest module that still fails; the run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from tests.compiler.fuzz.differential import Failure, Trial, run_trial
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--examples", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    options = parser.parse_args()
+    failures = 0
+    for seed in range(options.seed, options.seed + options.examples):
+        try:
+            run_trial(Trial.of_seed(seed))
+        except Failure as failure:
+            failures += 1
+            print(f"-- seed {seed}\n{failure}\n{failure.trial}\n", flush=True)
+    print(f"{options.examples} modules from seed {options.seed} on: {failures} failures")
+    raise SystemExit(failures > 0)
+
+
+if __name__ == "__main__":
+    main()

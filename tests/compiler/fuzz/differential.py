@@ -1,0 +1,192 @@
+"""Compiled modules beside the interpreter: same inputs, same results, with one thread and with two."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from mlc_compiler.driver import build_library
+from mlc_compiler.interp import run_function
+from mlc_compiler.interp.evaluate import evaluate
+from mlc_compiler.ir import dtype as dt
+from mlc_compiler.ir.expr import Var as Size
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.ir.visitor import free_vars
+from mlc_compiler.passes.eliminate_dead import EliminateDead
+from mlc_compiler.pipeline import entries, run_passes
+from mlc_compiler.relax.nodes import Function, TensorStructInfo, Var
+from mlc_compiler.script import to_text, verify
+from mlc_compiler.target import target as named_target
+from mlc_runtime.library import Library
+from tests.compiler.fuzz.recipes import Recipe, module, random_recipe
+
+SIZES = ((5,), (1, 13), (24,), (0, 5), (0, 2))
+TARGETS = ("cpu", "cpu", "cpu", "cpu:x86-64-v3", "cpu:x86-64")
+Arrays = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A module by recipe, the values of ``n`` it is run with, and the target."""
+
+    recipes: tuple[Recipe, ...]
+    sizes: tuple[int, ...]
+    target: str = "cpu"
+
+    @classmethod
+    def of_seed(cls, seed: int) -> Trial:
+        """The trial that a number stands for."""
+        random = Random(seed)
+        chosen = tuple(random_recipe(random) for _ in range(random.randint(3, 6)))
+        return cls(chosen, random.choice(SIZES), random.choice(TARGETS))
+
+
+def small_integers(shape: Sequence[int], dtype: str, seed: int) -> np.ndarray:
+    """Integers from -4 to 4 (0 to 4 for unsigned dtypes) in a fixed disorder."""
+    count = int(np.prod(shape))
+    values = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed * 40503 + 7)) >> np.uint64(13)
+    numbers = (values % np.uint64(9)).astype(np.int64) - 4
+    if dtype == "bool":
+        return (numbers > 0).reshape(shape)
+    return (np.abs(numbers) if dtype.startswith("uint") else numbers).reshape(shape).astype(dt.to_numpy(dtype))
+
+
+def inputs(func: Function, n: int) -> list[np.ndarray]:
+    """An array for each parameter, with ``n`` for every symbolic size."""
+    return [small_integers(*_shape_and_dtype(p, n), seed) for seed, p in enumerate(func.params)]
+
+
+def _shape_and_dtype(param: Var, n: int) -> tuple[tuple[int, ...], str]:
+    info = param.struct_info
+    assert isinstance(info, TensorStructInfo)
+    sizes: Mapping[int, int] = {id(v): n for s in info.shape or () for v in free_vars(s) if isinstance(v, Size)}
+    return tuple(int(evaluate(s, sizes)) for s in info.shape or ()), info.dtype
+
+
+def check(mod: IRModule, sizes: Sequence[int], target: str, errors: Mapping[str, Sequence[float]]) -> None:
+    """Assert that every graph function, compiled, gives what the interpreter gives, up to its results' ``errors``.
+
+    The module is verified after each pass.
+    """
+    verify(mod)
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        path = Path(folder) / "lib.so"
+        build_library(run_passes(mod, entries(), check=verify), named_target(target), path, check=verify)
+        libraries = [Library(path, num_threads=1), Library(path, num_threads=2)]
+        for name, func in mod.of_type(Function).items():
+            symbolic = any(free_vars(p.struct_info) for p in func.params)
+            for n in sizes if symbolic else sizes[:1]:
+                _check_function(mod, name, n, libraries, errors[name])
+
+
+def _check_function(mod: IRModule, name: str, n: int, libraries: Sequence[Library], errors: Sequence[float]) -> None:
+    args = inputs(mod[name], n)
+    wanted = _flat(run_function(mod, name, *(a.copy() for a in args)))
+    for library in libraries:
+        given = [a.copy() for a in args]
+        got = _flat(library[name](*given))
+        where = f"{name}, n = {n}, {library.num_threads} threads"
+        assert len(got) == len(wanted) == len(errors), f"{where}: {len(got)} results"
+        for i, (a, b, error) in enumerate(zip(got, wanted, errors)):
+            difference = first_difference(a, b, error)
+            assert difference is None, f"{where}, result {i}: {difference}"
+        for i, (a, b) in enumerate(zip(given, args)):
+            assert np.array_equal(a, b), f"{where}: argument {i} was overwritten"
+
+
+def _flat(result: object) -> Arrays:
+    return tuple(np.asarray(r) for r in (result if isinstance(result, tuple | list) else (result,)))
+
+
+def first_difference(got: np.ndarray, wanted: np.ndarray, error: float) -> str | None:
+    """Where two results are further apart than ``error``, as text; NaN is like NaN."""
+    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+        return f"{got.dtype}{list(got.shape)}, not {wanted.dtype}{list(wanted.shape)}"
+    same = got == wanted
+    if dt.is_float(str(got.dtype)):
+        a, b = got.astype(np.float64), wanted.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            same = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= error)
+    if np.all(same):
+        return None
+    at = tuple(int(i) for i in np.argwhere(~np.asarray(same))[0])
+    count = np.size(same) - np.count_nonzero(same)
+    return f"{got[at]} at {list(at)}, not {wanted[at]} ± {error:.1e} ({count} of {got.size} differ)"
+
+
+# -- reproducers --------------------------------------------------------------------------------------------------
+
+
+class Failure(AssertionError):
+    """A module that fails and how; the message shows it as IR text, with the constants that the text refers to."""
+
+    def __init__(self, mod: IRModule, trial: Trial, what: str):
+        text = to_text(mod)
+        self.trial, self.what, self.text, self.constants = trial, what, text.text, text.constants
+        arrays = [f"constants[{i}] = np.array({c.tolist()}, {str(c.dtype)!r})" for i, c in enumerate(text.constants)]
+        super().__init__("\n".join([f"{what} ({trial.target})", text.text, *arrays]))
+
+
+def run_trial(trial: Trial) -> None:
+    """Build and check the module of a trial. Raises Failure, which shows the smallest one that still fails."""
+    if _failure(trial) is None:
+        return
+    small = reduced(trial)
+    mod, errors = module(small.recipes)
+    tidy = EliminateDead().run(mod)
+    shown = mod if failure(tidy, small, errors) is None else tidy
+    raise Failure(shown, small, failure(shown, small, errors) or "passes when it is run again")
+
+
+def failure(mod: IRModule, trial: Trial, errors: Mapping[str, Sequence[float]]) -> str | None:
+    """What is wrong with a module, run as a trial says, if anything is."""
+    try:
+        check(mod, trial.sizes, trial.target, errors)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _failure(trial: Trial) -> str | None:
+    mod, errors = module(trial.recipes)
+    return failure(mod, trial, errors)
+
+
+def reduced(trial: Trial) -> Trial:
+    """The trial less all functions, steps, results, parameters and axes without which it fails as well."""
+    for smaller in _smaller(trial):
+        if _failure(smaller) is not None:
+            return reduced(smaller)
+    return trial
+
+
+def _smaller(trial: Trial) -> Iterator[Trial]:
+    if len(trial.recipes) > 1:
+        for recipe in trial.recipes:
+            yield replace(trial, recipes=(recipe,))
+        for i in range(len(trial.recipes)):
+            yield replace(trial, recipes=trial.recipes[:i] + trial.recipes[i + 1 :])
+    for n in trial.sizes if len(trial.sizes) > 1 else ():
+        yield replace(trial, sizes=(n,))
+    for i, recipe in enumerate(trial.recipes):
+        for less in _smaller_recipes(recipe):
+            yield replace(trial, recipes=(*trial.recipes[:i], less, *trial.recipes[i + 1 :]))
+
+
+def _smaller_recipes(recipe: Recipe) -> Iterator[Recipe]:
+    for i in range(len(recipe.steps)):
+        yield replace(recipe, steps=recipe.steps[:i] + recipe.steps[i + 1 :])
+    if recipe.results > 1:
+        yield replace(recipe, results=recipe.results - 1)
+    for i in range(len(recipe.params)):
+        if len(recipe.params) > 1:
+            yield replace(recipe, params=recipe.params[:i] + recipe.params[i + 1 :])
+        dtype, shape, symbolic = recipe.params[i]
+        for j in range(len(shape)):
+            param = (dtype, shape[:j] + shape[j + 1 :], symbolic)
+            yield replace(recipe, params=(*recipe.params[:i], param, *recipe.params[i + 1 :]))

@@ -1,0 +1,116 @@
+"""Matrix products in the forms that schedules look for: with constant, computed and quantized weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlc_compiler.ir import dtype as dt
+from mlc_compiler.relax import ops
+from mlc_compiler.relax.nodes import constant
+from tests.compiler.fuzz.values import INNER, Builder, Value, action, converted, limited
+
+COLUMNS = (1, 3, 8, 16, 17, 32, 40)
+WEIGHT_DTYPES = ("float32", "float16", "bfloat16", "float32", "float8_e4m3fn")
+GROUP = 32
+PAIRS = 2.0**-16
+"""What a float32 number may lose as the sum of two bfloat16 numbers."""
+
+
+def product_error(x: Value, y: Value, count: int, inner: float = INNER) -> float:
+    """Of a sum of ``count`` products in any order."""
+    if not (x.error or y.error):
+        return 0.0
+    each = x.limit * y.error + y.limit * x.error + x.error * y.error
+    return count * (each + 2 * (count * INNER + inner) * x.limit * y.limit)
+
+
+@action
+def product(b: Builder, x: Value, y: Value, extra: int) -> Value | None:
+    """Of two values, where they fit; else of one and its transpose."""
+    left = limited(b, x, 4) if x.is_float else converted(b, x, "float32")
+    if left is None or not left.rank:
+        return None
+    count, right = b.sizes(left)[-1], converted(b, y, left.dtype) or left
+    limit, error = left.limit * right.limit * max(count, 1), product_error(left, right, count)
+    found = b.emit((ops.linear, ops.matmul)[extra % 2], left.expr, right.expr, limit=limit, error=error)
+    if found is not None or left.rank < 2:
+        return found
+    axes = (*range(left.rank - 2), left.rank - 1, left.rank - 2)
+    turned = b.emit(ops.permute_dims, left.expr, limit=left.limit, error=left.error, axes=axes)
+    limit, error = left.limit**2 * max(count, 1), product_error(left, left, count)
+    return b.emit(ops.matmul, left.expr, turned.expr, limit=limit, error=error) if turned is not None else None
+
+
+def _input(b: Builder, x: Value) -> tuple[Value, int] | None:
+    """A small float with two axes at least, of which the last is of fixed size."""
+    x = x if x.is_float else converted(b, x, "float32") or x
+    inner = b.fixed(x, -1) if x.rank and x.is_float else None
+    if inner is None:
+        return None
+    small = limited(b, x, 4)
+    if small is not None and small.rank < 2:
+        small = b.emit(ops.expand_dims, small.expr, limit=small.limit, error=small.error, axis=0)
+    return (small, inner) if small is not None else None
+
+
+@action
+def with_constant(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
+    """``linear`` with a constant weight, which is packed while compiling."""
+    found = _input(b, x)
+    if found is None:
+        return None
+    value, inner = found
+    columns, dtype = COLUMNS[extra % len(COLUMNS)], WEIGHT_DTYPES[extra % len(WEIGHT_DTYPES)]
+    numbers = (np.arange(columns * inner) % 5 - 2).reshape(columns, inner)
+    return _linear(b, value, Value(constant(numbers.astype(dt.to_numpy(dtype))), 2.0), inner, extra)
+
+
+def _linear(b: Builder, x: Value, weight: Value, inner: int, extra: int) -> Value | None:
+    bias = constant((np.arange(b.sizes(weight)[0]) % 3 - 1).astype(np.float32))
+    given = (x.expr, weight.expr, bias) if extra % 3 else (x.expr, weight.expr)
+    limit, error = x.limit * weight.limit * max(inner, 1) + 1, product_error(x, weight, inner)
+    return b.emit(ops.linear, *given, limit=limit, error=error)
+
+
+@action
+def with_computed(b: Builder, x: Value, y: Value, extra: int) -> Value | None:
+    """``linear`` with a weight that the function computes or is given, packed while it runs."""
+    found, small = _input(b, x), limited(b, y, 4)
+    weight = converted(b, small, WEIGHT_DTYPES[extra % len(WEIGHT_DTYPES)]) if small is not None else None
+    if found is None or weight is None:
+        return None
+    value, inner = found
+    taken = _gathered(b, weight, (COLUMNS[extra % len(COLUMNS)], inner))
+    return _linear(b, value, taken, inner, extra) if taken is not None else None
+
+
+def _gathered(b: Builder, x: Value, shape: tuple[int, int]) -> Value | None:
+    """A matrix of elements of the value."""
+    flat = b.emit(ops.reshape, x.expr, (-1,), limit=x.limit, error=x.error)
+    if flat is None:
+        return None
+    places = constant((np.arange(shape[0] * shape[1]) % 11).reshape(shape).astype(np.int32))
+    return b.emit(ops.take, flat.expr, places, limit=x.limit, error=x.error, axis=0, mode="clip")
+
+
+@action
+def with_quantized(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
+    """``linear`` with 4-bit codes in groups of 32: one row by pairs of bfloat16 numbers, several by float32 tiles."""
+    found = _input(b, x)
+    value = converted(b, found[0], ("float32", "float32", "float16")[extra % 3]) if found is not None else None
+    if value is None or found is None:
+        return None
+    places = constant((np.arange(GROUP) % max(found[1], 1)).astype(np.int32))
+    wide = b.emit(ops.take, value.expr, places, limit=value.limit, error=value.error, axis=-1, mode="clip")
+    if wide is not None and extra % 2:
+        wide = b.emit(ops.strided_slice, wide.expr, (0,), (0,), (1,), limit=wide.limit, error=wide.error)
+    columns = (32, 24, 32)[extra % 3]
+    words = (np.arange(columns * 4, dtype=np.uint64) * 2654435761 % 2**32).astype(np.uint32)
+    codes = constant(words.reshape(columns, 4))
+    scale = constant((np.arange(columns) % 2 + 1).reshape(columns, 1).astype(np.float16))
+    if wide is None:
+        return None
+    call = ops.dequantize(codes, scale, bits=4, group=GROUP, k=GROUP, dtype=wide.dtype)
+    limit = wide.limit * 16 * GROUP
+    error = product_error(wide, Value(wide.expr, 16.0), GROUP, inner=PAIRS)
+    return b.emit(ops.linear, wide.expr, call, limit=limit, error=error)
