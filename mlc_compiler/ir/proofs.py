@@ -88,8 +88,11 @@ class Prover(NormalForm):
                     yield [self._by_numerator(others, atom, divisor // atom.b.value, coefficient)]
 
     def _by_numerator(self, others: Linear, numerator: PrimExpr, divisor: int, coefficient: int) -> Linear:
-        """``divisor`` times the form, with ``divisor * (x // divisor)`` between ``x - divisor + 1`` and ``x``."""
-        slack = -(divisor - 1) * coefficient if coefficient > 0 else 0
+        """``divisor`` times the form, with ``divisor * (x // divisor)`` between ``x - divisor + 1`` and ``x``.
+
+        ``others >= x // divisor`` of integers is no more than ``divisor * others >= x - divisor + 1``.
+        """
+        slack = -(divisor - 1) * coefficient if coefficient >= -1 else 0
         return others.scaled(divisor).add(self._linear(numerator), coefficient).add(Linear(slack))
 
     def _bounded(self, others: Linear, part: PrimExpr, rest: Linear, coefficient: int) -> Iterator[list[Linear]]:

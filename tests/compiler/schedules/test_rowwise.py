@@ -35,7 +35,7 @@ def normalization(name: str, shape: Shape) -> PrimFunc:
 
 @pytest.mark.parametrize("to", [AVX2, AVX512], ids=["avx2", "avx512"])
 @pytest.mark.parametrize("name", ["nn.rms_norm", "nn.layer_norm"])
-@pytest.mark.parametrize("shape", [(N, 20), (2, N, 33), (1, 576), (N, 1), (N, M)], ids=str)
+@pytest.mark.parametrize("shape", [(N, 20), (2, N, 33), (1, N, 4, 4), (1, 576), (N, 1), (N, M)], ids=str)
 def test_normalizations(name: str, shape: Shape, to: object) -> None:
     check_meaning(normalization(name, shape), {"n": 3, "m": 7}, to, rule="RowReduction")
 
