@@ -102,6 +102,8 @@ class Builder:
         value = Value(expr, limit)
         if dt.is_int(value.dtype):
             value.limit = min(limit, float(1 << dt.bits(value.dtype)))
+        elif value.dtype == "bool":
+            value.limit = 1.0
         if np.prod(self.sizes(value)) > MOST_ELEMENTS:
             return None
         if not error:
