@@ -6,7 +6,7 @@ loaded, and its text is kept in the thread-local ``__mlc_last_error``; the entry
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from llvmlite import ir as ll
 
@@ -105,7 +105,7 @@ class FfiRuntime:
         exprs = ExprEmitter(b)
         shapes = [self._argument(b, fn, name, slot, memory) for slot in frame.slots]
         self._bind_sizes(b, name, frame, shapes, memory, exprs)
-        self._check_bounds(b, name, frame, func.attrs.get("tir_var_upper_bound", {}), exprs)
+        self._check_bounds(b, name, frame, func, exprs)
         self._check_sizes(b, name, func, exprs)
         for i, var in enumerate(frame.sizes):
             b.store(widen(b, exprs.env[id(var)]), _entry_at(b, memory, len(frame.slots) + i))
@@ -229,15 +229,17 @@ class FfiRuntime:
             message = f"{name}: {what} has size %lld; expected %lld"
             self._require_size(b, message, widen(b, exprs(as_expr(found))), widen(b, exprs(as_expr(expected))))
 
-    def _check_bounds(
-        self, b: ll.IRBuilder, name: str, frame: Frame, bounds: Mapping[str, int], exprs: ExprEmitter
-    ) -> None:
-        for var in frame.sizes:
-            if var.name in bounds:
-                limit = ll.Constant(I64, int(bounds[var.name]))
-                message = f"{name}: {var.name} is %lld; the library was compiled for at most %lld"
-                with b.if_then(b.icmp_signed(">", exprs.env[id(var)], limit), likely=False):
-                    self.errors.fail(b, "ValueError", message, exprs.env[id(var)], limit)
+    def _check_bounds(self, b: ll.IRBuilder, name: str, frame: Frame, func: Function, exprs: ExprEmitter) -> None:
+        """Symbols are within the bounds that the function's attributes give."""
+        attrs = func.attrs
+        limits = [(">", "the library was compiled for at most", attrs.get("tir_var_upper_bound", {}))]
+        limits += [("<", "expected at least", dict.fromkeys(attrs.get("tir_non_negative_var", ()), 0))]
+        for var in frame.symbols:
+            for outside, what, bounds in limits:
+                if var.name in bounds:
+                    got, limit = widen(b, exprs.env[id(var)]), ll.Constant(I64, int(bounds[var.name]))
+                    with b.if_then(b.icmp_signed(outside, got, limit), likely=False):
+                        self.errors.fail(b, "ValueError", f"{name}: {var.name} is %lld; {what} %lld", got, limit)
 
 
 def _sizes(slot: Slot) -> Sequence[PrimExpr]:

@@ -79,6 +79,11 @@ class Frame:
     def length(self) -> int:
         return len(self.slots) + len(self.sizes)
 
+    @property
+    def symbols(self) -> tuple[SizeVar, ...]:
+        """All symbols that a call gives a value."""
+        return (*(slot.symbol for slot in self.slots if slot.symbol is not None), *self.sizes)
+
 
 def frame_of(func: Function) -> Frame:
     """The frame of a planned function. Raises CodegenError for parameters that cannot be passed."""

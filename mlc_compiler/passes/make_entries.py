@@ -10,7 +10,7 @@ from mlc_errors import MLCError
 
 from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
-from ..ir.visitor import Rewriter
+from ..ir.visitor import Rewriter, walk
 from ..relax import nodes as rx
 from ..relax.builder import call_tir_inplace
 from ..relax.info import get_item, make_tuple, shape_expr
@@ -18,6 +18,8 @@ from ..tir.intrinsics import written_buffers
 from ..tir.nodes import Buffer, PrimFunc
 from .base import Pass
 from .primitive import FreshSymbols
+
+NON_NEGATIVE = "tir_non_negative_var"
 
 
 class EntryError(MLCError):
@@ -31,13 +33,15 @@ class MakeEntries(Pass):
     A public tensor function (one with a ``global_symbol``; any, when there is no graph function) gets a graph function
     of its name that takes its parameters, outputs included, and calls it. Tuples and shapes among the parameters of
     exported graph functions become parameters of their own; the attribute ``arguments`` keeps how they were nested.
+    ``tir_non_negative_var`` gets the symbols that a number gives and that are sizes.
     """
 
     name = "make-entries"
 
     def run(self, mod: IRModule) -> IRModule:
         mod = _wrap_tensor_functions(mod)
-        return mod.updated({name: _Flatten(name).function(f) for name, f in mod.of_type(rx.Function).items()})
+        flat = {name: _Flatten(name).function(f) for name, f in mod.of_type(rx.Function).items()}
+        return mod.updated({name: _with_sizes_marked(f) for name, f in flat.items()})
 
 
 # -- tensor functions ---------------------------------------------------------------------------------------------
@@ -164,6 +168,18 @@ class _Flatten:
         if not isinstance(info, rx.TensorStructInfo | rx.PrimStructInfo):
             what = type(info).__name__.removesuffix("StructInfo")
             raise EntryError(f"{self.name}: the parameter {name!r} is {what}; expected tensors, tuples, shapes, ints")
+
+
+def _with_sizes_marked(func: rx.Function) -> rx.Function:
+    infos = (p.struct_info for p in func.params)
+    numbers = {id(info.value): info.value for info in infos if isinstance(info, rx.PrimStructInfo)}
+    given = {key: value for key, value in numbers.items() if isinstance(value, SizeVar)}
+    if not given:
+        return func
+    shapes = (node.shape or () for node in walk(func) if isinstance(node, rx.TensorStructInfo))
+    sizes = {given[id(size)].name for shape in shapes for size in shape if id(size) in given}
+    marked = sizes | set(func.attrs.get(NON_NEGATIVE, ()))
+    return replace(func, attrs={**func.attrs, NON_NEGATIVE: tuple(sorted(marked))}) if marked else func
 
 
 class _ReplaceParameters(Rewriter):

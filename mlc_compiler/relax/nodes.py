@@ -208,7 +208,8 @@ class Function:
     """A graph function: parameters, blocks of bindings, the value returned.
 
     ``attrs``: ``num_input`` (the first parameters that are not weights), ``tir_var_upper_bound`` (bounds of symbolic
-    sizes by name), ``Primitive`` (a fused group), ``global_symbol``.
+    sizes by name), ``tir_non_negative_var`` (names of those that are not below 0), ``Primitive`` (a fused group),
+    ``global_symbol``.
     """
 
     is_closed: ClassVar[bool] = True

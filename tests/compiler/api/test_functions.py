@@ -368,6 +368,9 @@ def test_a_workspace_that_no_machine_has(tmp_path: Path):
     for rows in (1 << 44, 1 << 60, (1 << 63) - 1):
         with pytest.raises(RuntimeError, match="main: no memory for a workspace of"):
             main(X[:1], rows, y)
+    for rows in (-1, -(1 << 63)):
+        with pytest.raises(ValueError, match=f"main: n is {rows}; expected at least 0"):
+            main(X[:1], rows, y)
     np.testing.assert_allclose(main(X[:1], 2, y), np.full(3, 4 * np.exp(3.0)), rtol=1e-5)
 
 

@@ -116,6 +116,26 @@ def test_what_a_function_writes_into():
         assert np.from_dlpack(out).tolist() == [3, 2, 1, 0]
 
 
+def test_a_number_that_is_a_size_has_an_upper_bound():
+    main = main_of("""
+@R.function
+def main(rows: R.Prim(value="n"), y: R.Tensor((3,), "float32")):
+    R.func_attr({"tir_var_upper_bound": {"n": 16}})
+    n = T.int64()
+    with R.dataflow():
+        wide = R.exp(R.broadcast_to(y, R.shape([n, 3])))
+        shares = R.nn.softmax(R.matmul(wide, R.permute_dims(wide)))
+        total = R.sum(shares)
+        R.output(total)
+    return total
+""")
+    y = np.ones(3, np.float32)
+    assert main(16, y) == pytest.approx(16)
+    for rows in (17, 1 << 62):
+        with pytest.raises(ValueError, match=f"main: n is {rows}; the library was compiled for at most 16"):
+            main(rows, y)
+
+
 def test_numbers_are_not_read_from_text():
     main = main_of('@R.function\ndef main(a: R.Prim("float32")):\n    return a')
     assert main(np.float16(1.5)) == 1.5 and main(2) == 2.0
@@ -133,10 +153,10 @@ def test_arrays_in_the_other_byte_order():
 
 
 def test_a_parameter_without_axes_is_bound():
-    mod = parse('''@R.function
+    mod = parse("""@R.function
 def main(x: R.Tensor((4,), "float32"), a: R.Tensor((), "float32")):
     y = R.multiply(x, a)
-    return y''')
+    return y""")
     bound = build(bind_params(mod, "main", {"a": np.array(2.5, np.float32)}), num_threads=1)
     assert bound["main"](X).tolist() == [0, 2.5, 5, 7.5]
 
