@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, as_expr, const, is_const, maximum, minimum
 from ...ir.simplify import Analyzer, simplify
 from ...tir import te
 from ..info import show_shape, static_size
+from ..nodes import Expr, TensorStructInfo
 from .registry import Shape, Tensors, operator
 
 
@@ -85,9 +87,17 @@ def expand_dims(x: te.Tensor, *, axis: int | tuple[int, ...]) -> te.Tensor:
     return te.compute(shape, lambda *i: x[tuple(v for a, v in enumerate(i) if a not in new)], name="expand_dims")
 
 
-@operator("squeeze")
+def _axes_of_size_one(args: Sequence[Expr], attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``axis=None`` of ``squeeze`` spelled out: an axis whose size is not known yet is none of size 1."""
+    info = args[0].struct_info
+    if attrs["axis"] is not None or not isinstance(info, TensorStructInfo) or info.shape is None:
+        return {}
+    return {"axis": tuple(a for a, s in enumerate(info.shape) if is_const(s, 1))}
+
+
+@operator("squeeze", explicit=_axes_of_size_one)
 def squeeze(x: te.Tensor, *, axis: int | tuple[int, ...] | None = None) -> te.Tensor:
-    """Without these axes of size 1; None drops all of them."""
+    """Without these axes of size 1; None drops all that are known to be."""
     if axis is None:
         dropped = {a for a, s in enumerate(x.shape) if is_const(s, 1)}
     else:

@@ -20,6 +20,7 @@ from ..tensor_call import TensorExpression, infer_te, signature
 Shape = tuple[PrimExpr, ...]
 Tensors = tuple[te.Tensor, ...]
 CACHED_RESULTS = 4096
+Explicit = Callable[[Sequence[Expr], Mapping[str, Any]], Mapping[str, Any]]
 
 
 class OperatorError(MLCError):
@@ -31,13 +32,16 @@ class Operator:
     """A graph operator.
 
     ``te`` computes it from te tensors (positional) and static attributes (keyword-only); shape and dtype rules are
-    whatever that expression gives. Calling the operator with graph values builds the ``Call``.
+    whatever that expression gives. Calling the operator with graph values builds the ``Call``. ``explicit`` replaces
+    attributes that stand for something about the arguments' shapes, so that a call means the same when sizes become
+    known.
     """
 
     name: str
     te: TensorExpression
     kinds: Mapping[str, Any]
     defaults: Mapping[str, Any]
+    explicit: Explicit | None = None
     results: dict[Any, tuple[Any, StructInfo]] = field(default_factory=dict, repr=False)
 
     @property
@@ -50,7 +54,10 @@ class Operator:
 
     def __call__(self, *args: Any, **attrs: Any) -> Call:
         """``Call(Op(name), args, attrs)``: every attribute present, structure info derived."""
-        call = Call(Op(self.name), self._arguments(args), self._attributes(attrs))
+        arguments, attributes = self._arguments(args), self._attributes(attrs)
+        if self.explicit is not None:
+            attributes = {**attributes, **self.explicit(arguments, attributes)}
+        call = Call(Op(self.name), arguments, attributes)
         return Call(call.target, call.args, call.attrs, None, self.infer(call))
 
     def infer(self, call: Call) -> StructInfo:
@@ -89,7 +96,7 @@ class Operator:
         return {n: _plain(attrs.get(n, d)) for n, d in self.defaults.items()}
 
 
-def operator(name: str) -> Callable[[TensorExpression], Operator]:
+def operator(name: str, explicit: Explicit | None = None) -> Callable[[TensorExpression], Operator]:
     """Makes a tensor expression an operator; keyword-only parameters are its attributes.
 
     Positional ones are annotated with ``te.Tensor``, ``te.Tensor | None``, ``Tensors``, ``Shape`` or ``PrimExpr``.
@@ -99,7 +106,7 @@ def operator(name: str) -> Callable[[TensorExpression], Operator]:
         parameters = inspect.signature(f, eval_str=True).parameters.values()
         positional = {p.name: p.annotation for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
         attributes = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-        return Operator(name, _with_tensors(f, tuple(positional.values())), positional, attributes)
+        return Operator(name, _with_tensors(f, tuple(positional.values())), positional, attributes, explicit)
 
     return define
 

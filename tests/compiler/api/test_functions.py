@@ -242,6 +242,26 @@ def test_graph_functions_call_graph_functions():
     assert np.array_equal(lib["main"](X), 4 * X)
 
 
+def test_a_called_function_squeezes_what_it_would_alone():
+    lib = built("""
+    @R.function(private=True)
+    def squeezed(x: R.Tensor(("n", 1), "float32")) -> R.Tensor(("n",), "float32"):
+        with R.dataflow():
+            y = R.squeeze(x)
+            R.output(y)
+        return y
+
+    @R.function
+    def main(x: R.Tensor((1, 1), "float32")) -> R.Tensor((1,), "float32"):
+        cls = Module
+        with R.dataflow():
+            y: R.Tensor((1,), "float32") = cls.squeezed(x)
+            R.output(y)
+        return y
+""")
+    assert lib["main"](X[:1, :1].copy()).tolist() == X[0, :1].tolist()
+
+
 def test_recursion_is_refused():
     recursive = CALLS.replace("cls.twice(x)", "cls.main(x)")
     with pytest.raises(InlineError, match="main calls itself: main -> main"):
