@@ -167,6 +167,14 @@ def concat(tensors: Tensors, *, axis: int = 0) -> te.Tensor:
     return te.compute(shape, element, name="concat")
 
 
+def clipped_element(x: te.Tensor, place: Sequence[PrimExpr], axis: int) -> PrimExpr:
+    """``x[place]`` with the index on ``axis`` moved into the range; 0 where the axis is empty."""
+    size = x.shape[axis]
+    inside = maximum(minimum(place[axis], size - 1), 0)
+    value = x[(*place[:axis], inside, *place[axis + 1 :])]
+    return value if static_size(size) else te.if_then_else(size > 0, value, const(0, x.dtype))
+
+
 @operator("take")
 def take(x: te.Tensor, indices: te.Tensor, *, axis: int | None = None, mode: str = "clip") -> te.Tensor:
     """``x`` at ``indices`` (integers, any shape) along ``axis``; None stands for the only axis.
@@ -182,12 +190,9 @@ def take(x: te.Tensor, indices: te.Tensor, *, axis: int | None = None, mode: str
     lead, tail = x.shape[:at], x.shape[at + 1 :]
 
     def element(*i: PrimExpr) -> PrimExpr:
-        index: PrimExpr = te.cast(indices[i[at : len(i) - len(tail)]], INDEX_DTYPE)
-        if mode == "fast":
-            return x[(*i[:at], index, *i[len(i) - len(tail) :])]
-        inside = maximum(minimum(index, x.shape[at] - 1), 0)
-        value = x[(*i[:at], inside, *i[len(i) - len(tail) :])]
-        return value if static_size(x.shape[at]) else te.if_then_else(x.shape[at] > 0, value, const(0, x.dtype))
+        index = te.cast(indices[i[at : len(i) - len(tail)]], INDEX_DTYPE)
+        place = (*i[:at], index, *i[len(i) - len(tail) :])
+        return x[place] if mode == "fast" else clipped_element(x, place, at)
 
     return te.compute((*lead, *indices.shape, *tail), element, name="take")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, logical_and, maximum, minimum
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, logical_and
 from ...ir.simplify import simplify
 from ...tir import te
-from ..info import show_shape
-from .manipulate import flattened
+from ..info import show_shape, static_size
+from .manipulate import clipped_element, flattened
 from .registry import Tensors, operator
 
 
@@ -90,14 +90,22 @@ def pad(
 def gather_elements(data: te.Tensor, indices: te.Tensor, *, axis: int = 0) -> te.Tensor:
     """``data`` with the index along ``axis`` replaced by ``indices`` (integers), as ``numpy.take_along_axis``.
 
-    indices: as many axes as data. Returns its shape; indices outside are moved into the range.
+    indices: as many axes as data, the others not longer than data's. Returns its shape; indices outside are moved into
+    the range, elements of an empty axis are 0.
     """
     if indices.ndim != data.ndim:
         raise ValueError(f"indices: got shape {show_shape(indices.shape)}; expected {data.ndim} axes")
     at = axis % data.ndim
+    for a, (size, count) in enumerate(zip(data.shape, indices.shape, strict=True)):
+        if a != at and not _is_shorter(count, size):
+            te.require_equal(size, count, f"sizes on axis {a}")
 
     def element(*i: PrimExpr) -> PrimExpr:
-        place = maximum(minimum(te.cast(indices[i], INDEX_DTYPE), data.shape[at] - 1), 0)
-        return data[(*i[:at], place, *i[at + 1 :])]
+        return clipped_element(data, (*i[:at], te.cast(indices[i], INDEX_DTYPE), *i[at + 1 :]), at)
 
     return te.compute(indices.shape, element, name="gather_elements")
+
+
+def _is_shorter(a: PrimExpr, b: PrimExpr) -> bool:
+    known_a, known_b = static_size(a), static_size(b)
+    return known_a is not None and known_b is not None and known_a < known_b

@@ -103,7 +103,17 @@ def test_constants_without_axes():
         run_op("concat", [number, number], axis=0)
 
 
+def test_gather_elements_inside_of_the_other_axes():
+    x, places = normal(4, 3), np.array([[3, 0], [1, 9]])
+    wanted = np.array([[x[3, 0], x[0, 1]], [x[1, 0], x[3, 1]]])
+    exactly("gather_elements", x, places, reference=lambda x, i: wanted, axis=0)
+    with pytest.raises(OperatorError, match="sizes on axis 0 differ: got 4 and 5"):
+        run_op("gather_elements", x, np.zeros((5, 2), np.int64), axis=1)
+
+
 def test_take_from_nothing():
+    places = np.zeros((2, 3), np.int32)
+    exactly("gather_elements", normal(0, 3), places, reference=lambda x, i: np.zeros((2, 3), x.dtype), axis=0)
     indices = np.array([6, 0], np.int64)
     exactly("take", normal(7, 0), indices, reference=lambda x, i: np.zeros((7, 2), x.dtype), axis=1)
     exactly("take", normal(0, 3), indices, reference=lambda x, i: np.zeros((2, 3), x.dtype), axis=0, symbolic=(0,))
