@@ -21,8 +21,13 @@ INSIDE = (*DTYPES, "int4", "uint4")
 def unary(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
     if x.dtype == "bool":
         return b.emit(ops.logical_not, x.expr, limit=1)
-    operator = (ops.negative, ops.abs, ops.relu)[extra % 3]
+    operator = (ops.negative, ops.abs, ops.relu, ops.relu6)[extra % 4]
     return b.emit(operator, x.expr, limit=x.limit if x.is_float or dt.is_signed(x.dtype) else np.inf, error=x.error)
+
+
+@exact_action
+def sign(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
+    return b.emit(ops.sign, x.expr, limit=1) if x.is_float or dt.is_signed(x.dtype) else None
 
 
 @exact_action

@@ -27,6 +27,8 @@ CURVES: Sequence[tuple[Operator, float, Callable[[float], float]]] = (
     (ops.erf, 1.2, lambda x: 1.0),
     (ops.sin, 1.0, lambda x: 1.0),
     (ops.cos, 1.0, lambda x: 1.0),
+    (ops.softplus, 1.0, lambda x: x + 1),
+    (ops.leakyrelu, 1.0, lambda x: x),
     (ops.silu, 1.1, lambda x: x),
     (ops.gelu, 1.2, lambda x: x),
     (ops.gelu_tanh, 1.2, lambda x: x),
@@ -93,6 +95,9 @@ def softmax(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
     count = b.sizes(value)[axis]
     exponent = value.error + 2 * INNER * value.limit
     error = 2 * math.expm1(2 * exponent) + 2 * FUNCTION + 2 * count * INNER
+    if extra % 3 == 0:
+        limit = 2 * value.limit + math.log(max(count, 1)) + 1
+        return b.emit(ops.log_softmax, value.expr, limit=limit, error=2 * (error + exponent), axis=axis)
     return b.emit(ops.softmax, value.expr, limit=1, error=error, axis=axis)
 
 
@@ -110,6 +115,9 @@ def norm(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
     error = 4 * centered / math.sqrt(epsilon) + (size + 16) * INNER * limit
     if extra % 4 < 2:
         return b.emit(ops.rms_norm, value.expr, weight, limit=limit, error=error, axes=(-1,), epsilon=epsilon)
+    if extra % 7 == 0 and value.rank > 1 and size % 2 == 0:
+        groups = {"num_groups": 2, "channel_axis": -1, "epsilon": epsilon}
+        return b.emit(ops.group_norm, value.expr, weight, limit=limit, error=error, **groups)
     given = (value.expr, weight, weight) if extra % 5 else (value.expr, weight)
     return b.emit(ops.layer_norm, *given, limit=limit, error=error, axes=(-1,), epsilon=epsilon)
 

@@ -17,11 +17,11 @@ from mlc_compiler.relax.builder import BlockBuilder
 from mlc_compiler.relax.info import make_tuple, tensor_info
 from mlc_compiler.relax.nodes import Var
 
-from . import calls, elementwise, moves, products, real, reductions
+from . import calls, elementwise, moves, products, real, rearrangements, reductions
 from .elementwise import DTYPES
 from .values import ACTIONS, MOST_ELEMENTS, SYMBOLIC, Builder, Callee, Value, converted
 
-FAMILIES = (elementwise, moves, reductions, real, products, calls)
+FAMILIES = (elementwise, moves, rearrangements, reductions, real, products, calls)
 SIZES = (1, 2, 3, 4, 7, 8, 16, 18, 32, 33)
 LARGEST = 1 << 16
 PARAMETER_LIMIT = 4.0

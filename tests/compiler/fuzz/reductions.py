@@ -41,6 +41,17 @@ def reduce(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
 
 
 @exact_action
+def running_product(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
+    """Of -1, 0 and 1, so that it stays small."""
+    if x.dtype in ("bool", "uint8", "uint4") or x.rank == 0:
+        return None
+    signs = ops.sign(x.expr)
+    if extra % 2:
+        return b.emit(ops.prod, signs, limit=1, axis=axis_of(x, extra))
+    return b.emit(ops.cumprod, signs, limit=1, axis=axis_of(x, extra), exclusive=extra % 3 == 0)
+
+
+@exact_action
 def position(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
     if x.rank == 0 or x.dtype == "bool":
         return None
