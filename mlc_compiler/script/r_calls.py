@@ -41,6 +41,8 @@ _OTHER_NAMES = {"alloc_tensor": "zeros", "nn.dense": "linear"}
 _IMPLIED = [
     ("nn.layer_norm", "center", True),
     ("nn.layer_norm", "scale", True),
+    ("nn.group_norm", "center", True),
+    ("nn.group_norm", "scale", True),
     ("strided_slice", "assume_inbound", False),
 ]
 """Attributes of other dialects whose only supported value goes without saying."""
@@ -227,8 +229,9 @@ def _attribute(name: str, value: Any) -> Any:
     """Attributes of operators hold plain values and tuples of them; ``out_dtype=None`` is a spelling of "void"."""
     if isinstance(value, list | tuple):
         return tuple(_attribute("", v) for v in value)
-    if isinstance(value, PrimValue) and isinstance(value.value, IntImm | FloatImm):
-        return value.value.value
+    plain = value.value if isinstance(value, PrimValue) else value
+    if isinstance(plain, IntImm | FloatImm):
+        return bool(plain.value) if plain.dtype == "bool" else plain.value
     return "void" if name == "out_dtype" and value in (None, "") else value
 
 

@@ -105,6 +105,19 @@ def test_positional_attributes_follow_the_operator() -> None:
     assert [s.value for s in by_name.ret_info.shape] == [1, 4]
 
 
+def test_attributes_are_plain_numbers_whatever_their_spelling() -> None:
+    text = """
+@R.function
+def main(x: R.Tensor((2, 4, 3), "float32"), w: R.Tensor((4,), "float32")):
+    y: R.Tensor((2, 4, 3), "float32") = R.clip(x, T.float64(-0.5), R.prim_value(T.float64(2.5)))
+    z = R.nn.group_norm(y, w, w, num_groups=T.int64(2), channel_axis=1, axes=[2], center=True, scale=T.bool(True))
+    return z
+"""
+    clip, group_norm = (b.value for b in parse(text).bindings)
+    assert clip.attrs == {"min": -0.5, "max": 2.5}
+    assert group_norm.attrs == {"num_groups": 2, "channel_axis": 1, "axes": (2,)}
+
+
 def test_match_cast_brings_a_symbolic_size_of_its_own() -> None:
     func = graph(
         "m = T.int64()",
