@@ -1,12 +1,14 @@
 """The front end: PyTorch-like modules whose forward is traced to an IRModule."""
 
 from . import op, spec
-from .layers import Embedding, LayerNorm, Linear, RMSNorm
+from .layers import GELU, Embedding, GroupNorm, LayerNorm, Linear, ReLU, RMSNorm, SiLU
 from .module import Module, ModuleList
 from .tensor import Parameter, ParameterError, Tensor
 
 __all__ = [
+    "GELU",
     "Embedding",
+    "GroupNorm",
     "LayerNorm",
     "Linear",
     "Module",
@@ -14,6 +16,8 @@ __all__ = [
     "Parameter",
     "ParameterError",
     "RMSNorm",
+    "ReLU",
+    "SiLU",
     "Tensor",
     "op",
     "spec",

@@ -12,10 +12,9 @@ from mlc_errors import MLCError
 
 from ..ir.expr import ExprLike
 from ..relax.builder import BlockBuilder
-from ..relax.info import prim_value
-from ..relax.nodes import Call, Expr, ExternFunc, StringImm, TupleStructInfo
+from ..relax.nodes import Call, ExternFunc, TupleStructInfo
 from ..relax.nodes import Var as GraphVar
-from .tensor import Tensor
+from .tensor import Tensor, graph_value
 
 DEBUG_PRINT = "mlc.debug_print"
 """The registered function ``(where, name, tensor)`` that ``print_`` calls; the runtime has one."""
@@ -61,20 +60,8 @@ def _call(what: str, name: str, args: list | tuple, caller: FrameType) -> None:
         hint = "export(..., debug=True) and jit(..., debug=True) allow it"
         raise DebugError(f"op.{what} in a module that is not exported for debugging", where=[where], hint=hint)
     void = TupleStructInfo(())
-    values = tuple(_graph_value(what, a) for a in (where, *args))
+    values = tuple(graph_value(f"op.{what}", a) for a in (where, *args))
     BlockBuilder.current().emit(Call(ExternFunc(name), values, {}, void, void), "_")
-
-
-def _graph_value(what: str, value: Tensor | ExprLike | str) -> Expr:
-    if isinstance(value, Tensor):
-        return value.expr
-    if isinstance(value, str):
-        return StringImm(value)
-    try:
-        return prim_value(value)
-    except TypeError:
-        got = type(value).__name__
-        raise DebugError(f"op.{what}: got an argument of type {got}; expected a tensor, number or string") from None
 
 
 def _name(tensor: Tensor) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from . import op
 from .module import Module
 from .tensor import Parameter, Tensor
@@ -45,6 +47,43 @@ class RMSNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return op.rms_norm(x, self.weight, epsilon=self.epsilon)
+
+
+class GroupNorm(Module):
+    """``LayerNorm`` over each of ``num_groups`` equal groups of channels and the axes after the second."""
+
+    def __init__(self, num_groups: int, num_channels: int, epsilon: float = 1e-5, dtype: str = "float32"):
+        self.num_groups = num_groups
+        self.epsilon = epsilon
+        self.weight = Parameter((num_channels,), dtype)
+        self.bias = Parameter((num_channels,), dtype)
+
+    def forward(self, x: Tensor, channel_axis: int = 1, axes: Sequence[int] | None = None) -> Tensor:
+        return op.group_norm(x, self.num_groups, self.weight, self.bias, self.epsilon, channel_axis, axes)
+
+
+class ReLU(Module):
+    """``max(x, 0)``"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return op.relu(x)
+
+
+class SiLU(Module):
+    """``x * sigmoid(x)``"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return op.silu(x)
+
+
+class GELU(Module):
+    """``x * Phi(x)``; ``approximate="tanh"`` is the tanh formula."""
+
+    def __init__(self, approximate: str | None = None):
+        self.approximate = approximate
+
+    def forward(self, x: Tensor) -> Tensor:
+        return op.gelu(x, self.approximate)
 
 
 class LayerNorm(Module):

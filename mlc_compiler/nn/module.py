@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..ir.module import IRModule
@@ -137,7 +137,7 @@ def _values(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> di
 class ModuleList(Module):
     """Modules by number."""
 
-    def __init__(self, modules: list[Any]):
+    def __init__(self, modules: Iterable[Any] = ()):
         self.modules: list[Module] = list(modules)
 
     def children(self) -> Iterator[tuple[str, Module]]:
@@ -154,6 +154,13 @@ class ModuleList(Module):
 
     def __getitem__(self, index: int) -> Any:
         return self.modules[index]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        self.modules[index] = module
+
+    def append(self, module: Module) -> None:
+        """Add a module at the end."""
+        self.modules.append(module)
 
     def forward(self, x: Tensor) -> Tensor:
         """The modules one after the other."""

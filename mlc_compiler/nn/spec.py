@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from mlc_errors import MLCError
+
+
+class SpecError(MLCError, ValueError):
+    """A description of functions that does not fit the module."""
+
 
 PARAM_MODES = ("packed", "plain", "none")
 
@@ -52,7 +60,7 @@ class Function:
 
     def __post_init__(self) -> None:
         if self.param_mode not in PARAM_MODES:
-            raise ValueError(f"param_mode: got {self.param_mode!r}; expected one of {', '.join(PARAM_MODES)}")
+            raise SpecError(f"param_mode: got {self.param_mode!r}; expected one of {', '.join(PARAM_MODES)}")
 
 
 @dataclass(frozen=True)
@@ -64,14 +72,40 @@ class ModuleSpec:
     @staticmethod
     def from_raw(raw: Mapping[str, Mapping[str, Any]], module: Any) -> ModuleSpec:
         """Reads ``{method: {argument: spec, "$": {"param_mode": …, "upper_bounds": …}}}``; ``int`` means ``Int()``."""
-        return ModuleSpec({name: _function(getattr(module, name), inputs) for name, inputs in raw.items()})
+        return ModuleSpec({name: _function(module, name, inputs) for name, inputs in raw.items()})
 
 
-def _function(call: Callable[..., Any], raw: Mapping[str, Any]) -> Function:
+def _function(module: Any, name: str, raw: Mapping[str, Any]) -> Function:
+    call = getattr(module, name, None)
+    if not callable(call):
+        raise SpecError(f"{type(module).__name__} has no method {name!r}")
     options = dict(raw.get("$", {}))
     effects = options.pop("effect_mode", "none")
     unknown = sorted(set(options) - {"param_mode", "upper_bounds"})
     if unknown or effects != "none":
-        raise ValueError(f"options: got {', '.join(unknown) or effects}; expected param_mode, upper_bounds")
-    inputs = {name: Int() if value is int else value for name, value in raw.items() if name != "$"}
-    return Function(call, inputs, options.get("param_mode", "packed"), options.get("upper_bounds", {}))
+        raise SpecError(f"options: got {', '.join(unknown) or effects}; expected param_mode, upper_bounds")
+    inputs = {n: _input(f"{name}: {n}", value) for n, value in raw.items() if n != "$"}
+    return Function(
+        call, _in_order(name, call, inputs), options.get("param_mode", "packed"), options.get("upper_bounds", {})
+    )
+
+
+def _input(what: str, value: Any) -> Input:
+    if value is int:
+        return Int()
+    if isinstance(value, Tensor | Int | Object):
+        return value
+    raise SpecError(f"{what} is {value!r}; expected spec.Tensor, spec.Int, spec.Object or int")
+
+
+def _in_order(name: str, call: Callable[..., Any], inputs: Mapping[str, Input]) -> dict[str, Input]:
+    """The inputs in the order in which the method takes them; those with a default may be left out at the end."""
+    parameters = inspect.signature(call).parameters
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
+        return dict(inputs)
+    ordered = {n: inputs[n] for n in parameters if n in inputs}
+    wanted = [n for n, p in parameters.items() if p.default is p.empty]
+    leading = list(parameters)[: len(ordered)]
+    if len(ordered) < len(inputs) or any(n not in inputs for n in wanted) or leading != list(ordered):
+        raise SpecError(f"{name}: got the arguments {', '.join(inputs) or 'none'}; expected {', '.join(parameters)}")
+    return ordered

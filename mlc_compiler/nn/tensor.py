@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,15 @@ import numpy as np
 from mlc_errors import MLCError
 
 from ..ir.dtype import is_float
-from ..ir.expr import IntImm, PrimExpr
+from ..ir.expr import ExprLike, IntImm, PrimExpr
 from ..relax import ops
 from ..relax.builder import BlockBuilder
-from ..relax.info import shape_of, tensor_info_of
-from ..relax.nodes import Call, Expr, Op, TensorStructInfo, TupleStructInfo, Var
+from ..relax.info import prim_value, shape_of, tensor_info, tensor_info_of
+from ..relax.nodes import Call, Expr, ObjectStructInfo, Op, StringImm, TensorStructInfo, TupleStructInfo, Var
+from ..relax.ops.registry import Operator, OperatorError
 
 Size = int | PrimExpr
+Number = int | float
 
 
 class Tensor:
@@ -43,39 +46,73 @@ class Tensor:
     def ndim(self) -> int:
         return len(self.shape)
 
+    @staticmethod
+    def placeholder(shape: Sequence[Size], dtype: str = "float32", name: str = "tensor") -> Tensor:
+        """A tensor of that shape and dtype without a value: it describes a result."""
+        return Tensor(Var(name, tensor_info(shape, dtype)))
+
     def __repr__(self) -> str:
         return f'Tensor({list(self.shape)}, "{self.dtype}")'
 
     def astype(self, dtype: str) -> Tensor:
         """In another type; itself when it has that type."""
-        return self if self.dtype == dtype else emit(ops.astype(self.expr, dtype=dtype))
+        return self if self.dtype == dtype else apply(ops.astype, self, dtype=dtype)
 
-    def __add__(self, other: Any) -> Tensor:
-        return emit(ops.add(self.expr, _operand(other)))
+    def reshape(self, *shape: Size | Sequence[Size]) -> Tensor:
+        """The same elements under another shape, given as sizes or as one sequence; one size may be -1."""
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+        return apply(ops.reshape, self, tuple(sizes))
 
-    def __radd__(self, other: Any) -> Tensor:
-        return emit(ops.add(_operand(other), self.expr))
+    def permute_dims(self, *axes: int | Sequence[int]) -> Tensor:
+        """Axis ``i`` of the result is axis ``axes[i]``, given as numbers or one sequence; or they are reversed."""
+        order = axes[0] if len(axes) == 1 and isinstance(axes[0], Sequence) else axes
+        return apply(ops.permute_dims, self, axes=tuple(order) or None)
 
-    def __sub__(self, other: Any) -> Tensor:
-        return emit(ops.subtract(self.expr, _operand(other)))
+    def repeat(self, repeats: int, axis: int | None = None) -> Tensor:
+        """Every element several times in a row along ``axis``; None: all elements in order, on one axis."""
+        return apply(ops.repeat, self, repeats=repeats, axis=axis)
 
-    def __rsub__(self, other: Any) -> Tensor:
-        return emit(ops.subtract(_operand(other), self.expr))
+    def __add__(self, other: Tensor | Number) -> Tensor:
+        return apply(ops.add, self, other)
 
-    def __mul__(self, other: Any) -> Tensor:
-        return emit(ops.multiply(self.expr, _operand(other)))
+    def __radd__(self, other: Tensor | Number) -> Tensor:
+        return apply(ops.add, other, self)
 
-    def __rmul__(self, other: Any) -> Tensor:
-        return emit(ops.multiply(_operand(other), self.expr))
+    def __sub__(self, other: Tensor | Number) -> Tensor:
+        return apply(ops.subtract, self, other)
 
-    def __truediv__(self, other: Any) -> Tensor:
-        return emit(ops.divide(self.expr, _operand(other)))
+    def __rsub__(self, other: Tensor | Number) -> Tensor:
+        return apply(ops.subtract, other, self)
 
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return emit(ops.divide(_operand(other), self.expr))
+    def __mul__(self, other: Tensor | Number) -> Tensor:
+        return apply(ops.multiply, self, other)
+
+    def __rmul__(self, other: Tensor | Number) -> Tensor:
+        return apply(ops.multiply, other, self)
+
+    def __truediv__(self, other: Tensor | Number) -> Tensor:
+        return apply(ops.divide, self, other)
+
+    def __rtruediv__(self, other: Tensor | Number) -> Tensor:
+        return apply(ops.divide, other, self)
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        return apply(ops.matmul, self, other)
 
     def __neg__(self) -> Tensor:
-        return emit(ops.negative(self.expr))
+        return apply(ops.negative, self)
+
+    def __lt__(self, other: Tensor | Number) -> Tensor:
+        return apply(ops.less, self, other)
+
+    def __le__(self, other: Tensor | Number) -> Tensor:
+        return apply(ops.less_equal, self, other)
+
+    def __gt__(self, other: Tensor | Number) -> Tensor:
+        return apply(ops.greater, self, other)
+
+    def __ge__(self, other: Tensor | Number) -> Tensor:
+        return apply(ops.greater_equal, self, other)
 
 
 class ParameterError(MLCError, ValueError):
@@ -141,8 +178,44 @@ class Parameter(Tensor):
         self._expr = expr
 
 
-def _operand(value: Any) -> Any:
-    return value.expr if isinstance(value, Tensor) else value
+def graph_value(what: str, value: Tensor | ExprLike | str) -> Expr:
+    """An argument of a registered function. Raises OperatorError, which begins with ``what``, for any other value."""
+    if isinstance(value, Tensor):
+        return value.expr
+    if isinstance(value, str):
+        return StringImm(value, ObjectStructInfo())
+    try:
+        return prim_value(value)
+    except TypeError:
+        got = type(value).__name__
+        raise OperatorError(f"{what}: got an argument of type {got}; expected a tensor, number or string") from None
+
+
+def apply(operator: Operator, *args: Any, **attrs: Any) -> Tensor:
+    """Bind the result of an operator; arguments are tensors, numbers, shapes, tuples of tensors.
+
+    Raises OperatorError for any other value, and for arguments that the operator does not take.
+    """
+    return emit(operator(*_operands(operator, args), **attrs))
+
+
+def apply_tuple(operator: Operator, *args: Any, **attrs: Any) -> tuple[Tensor, ...]:
+    """As ``apply``, for an operator that gives several tensors."""
+    return emit_tuple(operator(*_operands(operator, args), **attrs))
+
+
+def _operands(operator: Operator, args: Sequence[Any]) -> list[Any]:
+    return [_operand(operator.name, n, a) for n, a in zip(operator.arg_names, args, strict=False)]
+
+
+def _operand(operator: str, name: str, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.expr
+    if isinstance(value, tuple):
+        return [_operand(operator, name, v) for v in value]
+    if value is None or isinstance(value, int | float | PrimExpr):
+        return value
+    raise OperatorError(f"{operator}: {name} is a {type(value).__name__}; expected a Tensor or a number")
 
 
 def emit(call: Call, name: str | None = None) -> Tensor:

@@ -19,6 +19,7 @@ from .nodes import (
     Constant,
     DataTypeImm,
     Expr,
+    ExternFunc,
     Function,
     Op,
     PrimValue,
@@ -57,6 +58,11 @@ def call_tir_inplace(
     """
     attrs = {"inplace_indices": tuple(inplace_indices)}
     return Call(Op("call_tir_inplace"), _callee_args(func, inputs, scalars), attrs, out_info, out_info)
+
+
+def call_dps_packed(name: str, inputs: Sequence[Expr], out_info: StructInfo) -> Call:
+    """``R.call_dps_packed(name, inputs, out_info)``: a function that the user registered fills in the results."""
+    return Call(Op("call_dps_packed"), (ExternFunc(name), make_tuple(inputs)), {}, out_info, out_info)
 
 
 def _callee_args(func: GlobalVar, inputs: Sequence[Expr], scalars: Sequence[ExprLike]) -> tuple[Any, ...]:

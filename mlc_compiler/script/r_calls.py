@@ -161,7 +161,8 @@ class GraphEvaluator(StructInfoReader):
         attrs = {k: v for k, v in attrs.items() if (name, k, v) not in _IMPLIED}
         dtype = next((d for d in map(_tensor_dtype, given) if d), None)
         graph_args = tuple(self.graph(node, a, dtype) for a in given[:count])
-        return Call(Op(name), graph_args, {k: _attribute(k, v) for k, v in attrs.items()}, out_info)
+        attrs = {k: _attribute(k, v) for k, v in attrs.items()}
+        return Call(Op(name), graph_args, {k: _number(v) for k, v in attrs.items()} if operator else attrs, out_info)
 
     def _out_info(self, node: ast.AST, kwargs: dict[str, Any]) -> StructInfo | None:
         found = [kwargs.pop(k) for k in _OUT_INFO if k in kwargs]
@@ -225,13 +226,21 @@ def _tensor_dtype(value: Any) -> str | None:
     return info.dtype if isinstance(info, TensorStructInfo) else None
 
 
+def _number(value: Any) -> Any:
+    """An attribute of a registered operator: numbers and tuples of numbers have no type of their own."""
+    if isinstance(value, tuple):
+        return tuple(map(_number, value))
+    if isinstance(value, IntImm | FloatImm):
+        return bool(value.value) if value.dtype == "bool" else value.value
+    return value
+
+
 def _attribute(name: str, value: Any) -> Any:
     """Attributes of operators hold plain values and tuples of them; ``out_dtype=None`` is a spelling of "void"."""
     if isinstance(value, list | tuple):
         return tuple(_attribute("", v) for v in value)
-    plain = value.value if isinstance(value, PrimValue) else value
-    if isinstance(plain, IntImm | FloatImm):
-        return bool(plain.value) if plain.dtype == "bool" else plain.value
+    if isinstance(value, PrimValue) and isinstance(value.value, IntImm | FloatImm):
+        return value.value.value
     return "void" if name == "out_dtype" and value in (None, "") else value
 
 

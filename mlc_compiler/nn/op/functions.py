@@ -1,0 +1,68 @@
+"""Functions of one's own: tensor expressions, tensor functions, functions registered by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir.expr import ExprLike
+from ...relax.builder import BlockBuilder, call_dps_packed, call_tir, call_tir_inplace
+from ...relax.info import tensor_info
+from ...relax.nodes import StructInfo, TensorStructInfo, TupleStructInfo
+from ...tir import te
+from ...tir.nodes import PrimFunc
+from ..tensor import Size, Tensor, emit, emit_tuple, graph_value, unpack
+
+Out = Tensor | tuple[Sequence[Size], str]
+"""A result's shape and dtype, or a tensor that has these (see ``Tensor.placeholder``)."""
+
+
+def tensor_expr_op(
+    f: Callable[..., te.Tensor | Sequence[te.Tensor]], name_hint: str, args: Sequence[Tensor | ExprLike]
+) -> Any:
+    """``f(*args)``, a tensor expression; a Tensor, or a tuple of them when ``f`` gives several."""
+    values = [a.expr if isinstance(a, Tensor) else a for a in args]
+    var = BlockBuilder.current().emit_te(f, *values, name_hint=name_hint)
+    results = unpack(var)
+    return results[0] if isinstance(var.struct_info, TensorStructInfo) else results
+
+
+def tensor_ir_op(
+    func: PrimFunc, name_hint: str, args: Sequence[Tensor], out: Out, scalars: Sequence[ExprLike] = ()
+) -> Tensor:
+    """Call a tensor function with a fresh result ``out``; ``scalars`` follow the result."""
+    builder = BlockBuilder.current()
+    call = call_tir(builder.add_func(func, name_hint), [a.expr for a in args], _info(out), scalars)
+    return emit(call, name_hint)
+
+
+def tensor_ir_inplace_op(
+    func: PrimFunc,
+    name_hint: str,
+    args: Sequence[Tensor],
+    inplace_indices: Sequence[int],
+    out: Sequence[Out],
+    scalars: Sequence[ExprLike] = (),
+) -> tuple[Tensor, ...]:
+    """As ``tensor_ir_op``, several results: result ``i`` replaces argument ``inplace_indices[i]``, -1: a fresh one."""
+    builder = BlockBuilder.current()
+    info = TupleStructInfo(tuple(map(_info, out)))
+    inputs = [a.expr for a in args]
+    return emit_tuple(
+        call_tir_inplace(builder.add_func(func, name_hint), inputs, inplace_indices, info, scalars), name_hint
+    )
+
+
+def extern(name: str, args: Sequence[Tensor | ExprLike | str], out: Out | list[Out]) -> Any:
+    """Call the function registered as ``name`` (see ``register_func``): with ``args``, then the results to fill in.
+
+    args: tensors, sizes and strings. out: one result, which is returned as a Tensor, or a list of results.
+    """
+    several = isinstance(out, list)
+    info: StructInfo = TupleStructInfo(tuple(map(_info, out))) if isinstance(out, list) else _info(out)
+    results = emit_tuple(call_dps_packed(name, [graph_value(f"op.extern: {name}", a) for a in args], info), "extern")
+    return results if several else results[0]
+
+
+def _info(out: Out) -> TensorStructInfo:
+    return tensor_info(out.shape, out.dtype) if isinstance(out, Tensor) else tensor_info(*out)

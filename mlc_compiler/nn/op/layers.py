@@ -1,0 +1,98 @@
+"""What layers are made of: products, norms, softmax, attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...relax import ops
+from ..tensor import Tensor, apply
+from .elementwise import where
+from .shapes import full, ones, permute_dims, tril
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x @ weight.T + bias``: x [..., K], weight [N, K]; the result has x's type."""
+    return apply(ops.linear, x, weight, bias)
+
+
+def matmul(x: Tensor, y: Tensor, out_dtype: str | None = None) -> Tensor:
+    """``x @ y`` as in numpy. out_dtype: of the result, None for the common type of both."""
+    return apply(ops.matmul, x, y, out_dtype=out_dtype or "void")
+
+
+def dequantize(
+    q: Tensor, scale: Tensor, *, bits: int, group: int, k: int, layout: str = "NK", dtype: str = "float32"
+) -> Tensor:
+    """Weights from group-quantized codes: q uint32 [..., N, words], scale [..., N, groups]; gives [..., N, k]."""
+    return apply(ops.dequantize, q, scale, bits=bits, group=group, k=k, layout=layout, dtype=dtype)
+
+
+def rms_norm(x: Tensor, weight: Tensor, axes: int | Sequence[int] = -1, epsilon: float = 1e-5) -> Tensor:
+    """``x * weight / sqrt(mean(x^2) + epsilon)``"""
+    return apply(ops.rms_norm, x, weight, axes=_listed(axes), epsilon=epsilon)
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, axes: int | Sequence[int] = -1, epsilon: float = 1e-5
+) -> Tensor:
+    """``(x - mean) / sqrt(variance + epsilon) * weight + bias``"""
+    return apply(ops.layer_norm, x, weight, bias, axes=_listed(axes), epsilon=epsilon)
+
+
+def group_norm(
+    x: Tensor,
+    num_groups: int,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-5,
+    channel_axis: int = 1,
+    axes: Sequence[int] | None = None,
+) -> Tensor:
+    """As ``layer_norm``, over ``axes`` (None: those after the first two) and equal groups of channels."""
+    reduced = tuple(range(2, x.ndim)) if axes is None else tuple(axes)
+    attrs = {"num_groups": num_groups, "channel_axis": channel_axis, "axes": reduced, "epsilon": epsilon}
+    return apply(ops.group_norm, x, weight, bias, **attrs)
+
+
+def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    return apply(ops.softmax, x, axis=axis)
+
+
+def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+    return apply(ops.log_softmax, x, axis=axis)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """``softmax(query @ key.T * scale + attn_mask) @ value`` of every head.
+
+    query: [batch, S, heads, D]; key, value: [batch, T, heads, D]; attn_mask: [batch, heads, S, T]. is_causal: position
+    i sees the positions up to i. scale: ``1 / sqrt(D)`` by default. Returns [batch, S, heads, D].
+    """
+    q, k, v = (permute_dims(x, (0, 2, 1, 3)) for x in (query, key, value))
+    size = query.shape[-1]
+    if scale is None:
+        if not isinstance(size, int):
+            raise ValueError(
+                f"scaled_dot_product_attention: query has the head size {size}; expected a number, or scale"
+            )
+        scale = 1.0 / math.sqrt(size)
+    scores = matmul(q, permute_dims(k, (0, 1, 3, 2))) * scale
+    if attn_mask is not None:
+        scores = scores + attn_mask
+    if is_causal:
+        shape = scores.shape[-2:]
+        seen = tril(ones(shape, "int32")) > 0
+        scores = where(seen, scores, full(shape, -math.inf, scores.dtype))
+    return permute_dims(matmul(softmax(scores), v), (0, 2, 1, 3))
+
+
+def _listed(axes: int | Sequence[int]) -> Sequence[int]:
+    return (axes,) if isinstance(axes, int) else axes
