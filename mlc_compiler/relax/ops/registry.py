@@ -115,6 +115,8 @@ def _with_tensors(f: TensorExpression, kinds: Sequence[Any]) -> TensorExpression
     """``f`` for constants without axes too, which arrive as scalar expressions: it gets them as tensors."""
 
     def given(*args: Any, **attrs: Any) -> te.Tensor | Sequence[te.Tensor]:
+        if len(args) > len(kinds):
+            raise TypeError(f"got {len(args)} arguments; expected at most {len(kinds)}")
         return f(*(_as_tensors(kind, arg) for kind, arg in zip(kinds, args, strict=False)), **attrs)
 
     return given
