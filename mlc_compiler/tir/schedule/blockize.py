@@ -62,7 +62,10 @@ def blockize(func: PrimFunc, var: Var) -> tuple[PrimFunc, str]:
     if mentions(conjuncts(realize.predicate), {id(lp.var) for lp in loops}):
         raise ScheduleError(f"blockize: a guard of block {name!r} depends on loops inside {var.name!r}")
     bindings = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    outside = {id(lp.var) for lp in loops_above(path)}
     splits = tuple(_split(name, it, v, loops, analyzer_at((*path, *loops))) for it, v in bindings)
+    if mentions([s.inner for s in splits], outside):
+        raise ScheduleError(f"blockize: where block {name!r} runs inside {var.name!r} depends on the loops around")
     if not one_to_one([s.inner for s in splits], {lp.var: lp.extent for lp in loops}, set(), analyzer_at(tuple(loops))):
         raise ScheduleError(f"blockize: loops inside {var.name!r} run block {name!r} for the same values again")
     outer_vars = {s.it.var: Var(f"{s.it.var.name}_o", s.it.var.dtype) for s in splits}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ...ir.expr import PrimExpr, Var, maximum, minimum
 from ...ir.simplify import Analyzer
-from ..nodes import Buffer, IterVar, PrimFunc, SeqStmt, Stmt, seq
+from ...ir.visitor import walk
+from ..nodes import Buffer, BufferLoad, IterVar, PrimFunc, SeqStmt, Stmt, seq
 from .access import Access, accesses_in
 from .affine import Interval, interval
 from .legality import check_complete, check_inputs_final, check_intermediate, check_only_writer, split_by_block
@@ -86,7 +87,7 @@ def _limited(move: Move, it: IterVar, bounds: Interval | None, limits: Interval,
 
 
 def hull(reads: Sequence[Access], analyzer: Analyzer) -> list[Interval | None]:
-    """The box around several accesses of one buffer; None for an axis without simple bounds."""
+    """The box around several accesses of one buffer; None for an axis without simple bounds, or with data as index."""
     boxes = [_bounds(a, analyzer) for a in reads]
     result: list[Interval | None] = []
     for axis in zip(*boxes, strict=True):
@@ -119,7 +120,8 @@ def _bounds(access: Access, analyzer: Analyzer) -> list[Interval | None]:
         analyzer.bind(loop.var, loop.extent)
     result: list[Interval | None] = []
     for r in access.box:
-        bounds = interval(r.min, inner, analyzer)
+        by_data = any(isinstance(n, BufferLoad) for n in walk(r.min))
+        bounds = None if by_data else interval(r.min, inner, analyzer)
         result.append(None if bounds is None else (bounds[0], analyzer.simplify(bounds[1] + r.extent - 1)))
     return result
 

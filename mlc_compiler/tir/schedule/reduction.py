@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ir.expr import PrimExpr, Var, logical_and
+from ...ir.expr import PrimExpr, Var, const, logical_and
+from ...ir.simplify import Analyzer
 from ...ir.visitor import free_vars, substitute, uses
 from ..nodes import Block, BlockRealize, For, IterVar, PrimFunc, Stmt, seq
 from ..regions import infer_regions
@@ -109,11 +110,17 @@ def _init_nest(realize: BlockRealize, loops: Sequence[For], name: str) -> Stmt:
 
 def _spatial_guards(realize: BlockRealize, dropped: set[int]) -> PrimExpr:
     """What of the predicate concerns the initialisation: guards on reduction loops alone only bound the reduction."""
-    guards = conjuncts(realize.predicate)
-    spatial = [v for it, v in zip(realize.block.iter_vars, realize.iter_values, strict=True) if it.kind == "S"]
-    loops = {id(v) for v in free_vars(spatial)}
-    for guard in guards:
-        if mentions(guard, dropped) and mentions(guard, loops):
+    kept: list[PrimExpr] = []
+    for guard in conjuncts(realize.predicate):
+        if not mentions(guard, dropped):
+            kept.append(guard)
+        elif not _holds_at_start(guard, dropped):
             name = realize.block.name
-            raise ScheduleError(f"{STEP}: a guard of block {name!r} ties spatial loops to reduction loops")
-    return logical_and(true(), *(g for g in guards if not mentions(g, dropped)))
+            raise ScheduleError(f"{STEP}: a guard of block {name!r} is not known to let the reduction start")
+    return logical_and(true(), *kept)
+
+
+def _holds_at_start(guard: PrimExpr, dropped: set[int]) -> bool:
+    """Whether a guard holds where the loops of the reduction are zero, whatever other loops are."""
+    start = {v: const(0, v.dtype) for v in free_vars(guard) if id(v) in dropped}
+    return Analyzer(least=1).prove(substitute(guard, start))

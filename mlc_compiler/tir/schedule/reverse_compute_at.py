@@ -74,8 +74,7 @@ def _finished_box(move: Move, buffer: Buffer, analyzer: Analyzer) -> list[Interv
         names = ", ".join(dict.fromkeys(repr(w.block_name) for w in outside))
         raise move.error(f"{names} outside loop {move.loop.var.name!r} also writes {buffer.name!r}")
     _check_final(move, buffer)
-    if move.shared:
-        _check_no_gaps(move, writes, analyzer)
+    _check_no_gaps(move, writes, analyzer)
     bind_loops(analyzer, *inside)
     boxes = [exact_box(w, w.loops, analyzer) for w in inside]
     for box in boxes:
@@ -117,7 +116,7 @@ def _check_final(move: Move, buffer: Buffer) -> None:
 
 
 def _check_no_gaps(move: Move, writes: Sequence[Access], analyzer: Analyzer) -> None:
-    """Under shared loops, what the nest writes in one of their iterations is a box."""
+    """What the nest writes in one iteration of the shared loops is a box."""
     for write in writes:
         below = next(i for i, lp in enumerate(write.loops) if lp.var is move.chain[0].var)
         bind_loops(analyzer, write)
@@ -152,11 +151,9 @@ def _agreed(
         if not same:
             raise move.error(f"the inputs of {move.name!r} are not finished in step along {it.var.name!r}")
         return known
-    if move.shared:
-        around = move.over_chain(available, analyzer)
-        if around is None or not (analyzer.prove(around[0] <= old[0]) and analyzer.prove(around[1] >= old[1])):
-            names = ", ".join(repr(lp.var.name) for lp in move.shared)
-            raise move.error(f"{move.name!r} reads what other iterations of {names} have written")
+    around = move.over_chain(available, analyzer)
+    if around is None or not (analyzer.prove(around[0] <= old[0]) and analyzer.prove(around[1] >= old[1])):
+        raise move.error(f"{move.name!r} also runs for {it.var.name!r} beyond what the nest of the loop writes")
     return available
 
 

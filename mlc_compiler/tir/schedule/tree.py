@@ -158,15 +158,24 @@ class _Replace(Rewriter):
         kept = [s for s in stmts if s is not None]
         return seq(*kept) if kept else None
 
-    def rewrite_For(self, node: For) -> For | None:
+    def _around(self, node: Any) -> Any:
+        """A statement around one other; nothing where that is gone."""
         body = self(node.body)
         if body is None:
             return None
         return node if body is node.body else replace(node, body=body)
 
+    rewrite_For = rewrite_While = rewrite_LetStmt = rewrite_Allocate = _around
+
+    def rewrite_BlockRealize(self, node: BlockRealize) -> BlockRealize | None:
+        block = self._around(node.block)
+        if block is None:
+            return None
+        return node if block is node.block else replace(node, block=block)
+
 
 def replace_stmts(func: PrimFunc, changes: Mapping[Stmt, Stmt | None]) -> PrimFunc:
-    """The function with statements (by identity) replaced; None removes one, and loops left empty with it."""
+    """The function with statements (by identity) replaced; None removes one, and what is around nothing else."""
     return replace(func, body=_Replace({id(k): v for k, v in changes.items()})(func.body))
 
 

@@ -286,4 +286,41 @@ def main(A: T.Buffer((6, 4), "float32"), B: T.Buffer((6, 4), "float32")):
                 acc[0] = acc[0] + x
                 B[vi, vj] = acc[0] + x
 """,
+    "partly-overwritten": """
+def main(A: T.Buffer((8,)), B: T.Buffer((8,)), at: T.Buffer((3,), "int32"), D: T.Buffer((9,)), C: T.Buffer((9,))):
+    for i in range(4):
+        with T.block("even"):
+            v = T.axis.spatial(4, i)
+            A[v * 2] = 0.0
+    for i in range(8):
+        with T.block("all"):
+            v = T.axis.spatial(8, i)
+            B[v] = A[v] + 1.0
+    for i in range(3):
+        with T.block("scatter"):
+            v = T.axis.spatial(3, i)
+            D[at[v] + 4] = 5.0
+    for i in range(9):
+        with T.block("rest"):
+            v = T.axis.spatial(9, i)
+            C[v] = D[v] * 2.0
+""",
+    "moving-index": """
+def main(A: T.Buffer((6, 4), "float32"), B: T.Buffer((6, 4), "float32")):
+    at = T.alloc_buffer((1,), "int32")
+    t = T.alloc_buffer((6, 4), "float32")
+    for i, j in T.grid(6, 4):
+        with T.block("t"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            t[vi, vj] = A[vi, vj] + 1.0
+    for i in range(6):
+        for k in range(2):
+            with T.block("at"):
+                vk, vi = T.axis.remap("SS", [k, i])
+                at[0] = T.Cast("int32", (vi + vk) % 6)
+            for j in range(2):
+                with T.block("out"):
+                    vi, vk, vj = T.axis.remap("SSS", [i, k, j])
+                    B[vi, vk * 2 + vj] = t[at[0], vk * 2 + vj]
+""",
 }
