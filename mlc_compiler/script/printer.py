@@ -88,3 +88,6 @@ def _fragment(node: Any, constants: list[np.ndarray]) -> str:
     else:
         return relax.attr(node)
     return str(out)
+
+
+IRModule.printer = staticmethod(script)

@@ -23,6 +23,7 @@ class Buffer:
     """A dense row-major array. ``scope``: global memory, memory shared by a GPU block, or registers of one thread."""
 
     binds_by_identity: ClassVar[bool] = True
+    __iter__: ClassVar[None] = None  # indexing never ends
 
     name: str
     shape: tuple[PrimExpr, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ir.expr import PrimExpr, Var, logical_and
+from ...ir.expr import PrimExpr, Var, cast, logical_and
 from ...ir.simplify import Analyzer
 from ...ir.visitor import Rewriter
 from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt
@@ -53,13 +53,14 @@ class SwapBuffer(Rewriter):
 
 def copy_nest(source: Buffer, target: Buffer, name: str, box: Sequence[Interval], analyzer: Analyzer) -> Stmt:
     """Loops around a block that copies a box of ``source`` to the same place of ``target``."""
-    block_vars = [Var(f"v{i}") for i in range(len(source.shape))]
+    block_vars = [Var(f"v{i}", size.dtype) for i, size in enumerate(source.shape)]
     store = BufferStore(target, source[tuple(block_vars)], tuple(block_vars))
     iters = tuple(IterVar(v, s, "S") for v, s in zip(block_vars, source.shape, strict=True))
     values: list[PrimExpr] = []
     loops: list[tuple[Var, PrimExpr]] = []
     guards: list[PrimExpr] = []
-    for (low, high), size in zip(box, source.shape, strict=True):
+    for bounds, size in zip(box, source.shape, strict=True):
+        low, high = (cast(size.dtype, b) for b in bounds)
         loop, extent = Var(f"ax{len(loops)}", low.dtype), analyzer.simplify(high - low + 1)
         loops.append((loop, extent))
         analyzer.bind(loop, extent)

@@ -240,13 +240,23 @@ def _check_vector(func: PrimFunc, loop: For) -> None:
 
 
 def annotate(func: PrimFunc, target: Var | str, key: str, value: Any) -> PrimFunc:
-    """Note a value on a loop or a block."""
+    """Note a value on a loop or a block: what JSON can express."""
+    if not _is_data(value):
+        raise ScheduleError(f"annotate: got {value!r}; expected numbers, strings, lists and dicts of them")
     if isinstance(target, Var):
         loop = find_loop(func, target)
         return replace_stmts(func, {loop: replace(loop, annotations={**loop.annotations, key: value})})
     realize = find_block(func, target)
     block = replace(realize.block, annotations={**realize.block.annotations, key: value})
     return replace_stmts(func, {realize: replace(realize, block=block)})
+
+
+def _is_data(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_data, value))
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _is_data(v) for k, v in value.items())
+    return isinstance(value, str | int | float | bool | None)
 
 
 def unannotate(func: PrimFunc, target: Var | str, key: str) -> PrimFunc:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.expr import PrimExpr, Var, logical_and
+from ...ir.expr import PrimExpr, Var, cast, logical_and
 from ...ir.simplify import Analyzer
 from ..nodes import BlockRealize, For, IterVar, PrimFunc, SeqStmt, Stmt
 from .access import Access, accesses_in
@@ -104,7 +104,8 @@ class Move:
         loops: list[tuple[Var, PrimExpr]] = []
         guards: list[PrimExpr] = []
         for it in self.realize.block.iter_vars:
-            value, extent = domain[it.var][0], analyzer.simplify(domain[it.var][1] - domain[it.var][0] + 1)
+            value, last = (cast(it.var.dtype, bound) for bound in domain[it.var])
+            extent = analyzer.simplify(last - value + 1)
             if not is_one(extent):
                 loop = Var(f"ax{len(loops)}", it.var.dtype)
                 analyzer.bind(loop, extent)

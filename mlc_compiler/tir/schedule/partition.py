@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from ...ir.expr import BinaryOp, ExprLike, IntImm, PrimExpr, Var, as_expr
+from ...ir.expr import BinaryOp, ExprLike, IntImm, PrimExpr, Var, as_expr, cast, const
 from ...ir.simplify import Analyzer
 from ...ir.visitor import Rewriter, substitute, walk
 from ..nodes import (
@@ -83,7 +83,8 @@ def partition(
     """
     root = root_of(func)
     chosen = [find_loop(func, v) for v in loops]
-    bounds = [IntImm(0), *(as_expr(p) for p in points), chosen[0].extent]
+    dtype = chosen[0].var.dtype
+    bounds = [const(0, dtype), *(cast(dtype, as_expr(p, like=dtype)) for p in points), chosen[0].extent]
     _check_parts(root.block.body, chosen, bounds)
     parts: list[Stmt] = []
     all_loops: list[list[Var]] = []
@@ -108,8 +109,7 @@ def _check_parts(body: Stmt, chosen: Sequence[For], bounds: Sequence[PrimExpr]) 
     analyzer = Analyzer()
     names = ", ".join(repr(c.var.name) for c in chosen)
     for other in chosen[1:]:
-        if not equal(other.extent, chosen[0].extent, analyzer):
-            raise ScheduleError(f"partition: extents of {chosen[0].var.name!r} and {other.var.name!r} differ")
+        _check_same_range("partition", chosen[0], other)
     for low, high in pairwise(bounds):
         if not (analyzer.prove(low <= high) or _is_finer(low, high)):
             raise ScheduleError(f"partition: points of {names} do not ascend from 0 to the extent")
@@ -123,6 +123,11 @@ def _check_parts(body: Stmt, chosen: Sequence[For], bounds: Sequence[PrimExpr]) 
     for conflict in own_conflicts(accesses_in(unified), ()):
         if id(chosen[0].var) not in conflict.equal:
             raise ScheduleError(f"partition: parts of {names} depend on each other: {conflict} ({conflict.kind})")
+
+
+def _check_same_range(step: str, a: For, b: For) -> None:
+    if a.var.dtype != b.var.dtype or not equal(a.extent, b.extent, Analyzer()):
+        raise ScheduleError(f"{step}: extents of {a.var.name!r} and {b.var.name!r} differ")
 
 
 def _is_finer(low: PrimExpr, high: PrimExpr) -> bool:
@@ -197,10 +202,9 @@ def merge(func: PrimFunc, loops: Sequence[Var]) -> tuple[PrimFunc, Var]:
 
 
 def _check_alike(members: Sequence[For]) -> None:
-    analyzer, first = Analyzer(), members[0]
+    first = members[0]
     for other in members[1:]:
-        if not equal(other.extent, first.extent, analyzer):
-            raise ScheduleError(f"merge: extents of {first.var.name!r} and {other.var.name!r} differ")
+        _check_same_range("merge", first, other)
         if other.kind != first.kind or other.thread != first.thread:
             raise ScheduleError(
                 f"merge: {first.var.name!r} is {first.kind} and {other.var.name!r} is {other.kind}",

@@ -211,25 +211,25 @@ def unique_buffer_name(func: PrimFunc, base: str) -> str:
     return name
 
 
-def reads_buffer(stmt: object, buffer: Buffer) -> bool:
-    return any(isinstance(n, BufferLoad) and n.buffer is buffer for n in walk(stmt))
+def _touched(block: Block, kind: type[BufferLoad] | type[BufferStore]) -> set[int]:
+    """The buffers that a block's initialisation and body load or store."""
+    return {id(n.buffer) for n in walk((block.init, block.body)) if isinstance(n, kind)}
 
 
-def writes_buffer(stmt: object, buffer: Buffer) -> bool:
-    return any(isinstance(n, BufferStore) and n.buffer is buffer for n in walk(stmt))
+def producers(func: PrimFunc, name: str) -> list[str]:
+    """The other blocks that write what a block reads."""
+    return _related(func, find_block(func, name).block, BufferLoad, BufferStore)
 
 
-def producers(func: PrimFunc, buffer: Buffer) -> list[str]:
-    return _blocks_where(func, lambda block: writes_buffer(block.body, buffer))
+def consumers(func: PrimFunc, name: str) -> list[str]:
+    """The other blocks that read what a block writes."""
+    return _related(func, find_block(func, name).block, BufferStore, BufferLoad)
 
 
-def consumers(func: PrimFunc, buffer: Buffer) -> list[str]:
-    """Blocks that read a buffer other than as their own accumulator."""
-    return _blocks_where(func, lambda b: reads_buffer(b.body, buffer) and not writes_buffer(b.body, buffer))
-
-
-def _blocks_where(func: PrimFunc, test: Callable[[Block], bool]) -> list[str]:
-    return [n for n in block_names(func) if test(find_block(func, n).block)]
+def _related(func: PrimFunc, block: Block, mine: type, theirs: type) -> list[str]:
+    own = _touched(block, mine)
+    others = [n for n in block_names(func) if n != block.name]
+    return [n for n in others if own & _touched(find_block(func, n).block, theirs)]
 
 
 def analyzer_at(path: tuple[Stmt, ...]) -> Analyzer:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ...ir import dtype as dt
 from ...ir import expr as ir
@@ -46,6 +46,8 @@ class Tensor:
 
     body: the formula at ``axes``, or the statement (see ``extern``) that computes all of ``results``.
     """
+
+    __iter__: ClassVar[None] = None  # indexing never ends
 
     buffer: Buffer
     axes: tuple[Var, ...] = ()

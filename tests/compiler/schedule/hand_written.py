@@ -323,4 +323,22 @@ def main(A: T.Buffer((6, 4), "float32"), B: T.Buffer((6, 4), "float32")):
                     vi, vk, vj = T.axis.remap("SSS", [i, k, j])
                     B[vi, vk * 2 + vj] = t[at[0], vk * 2 + vj]
 """,
+    "narrow-loops": """
+def main(A: T.Buffer((6, 8), "float32"), B: T.Buffer((6, 8), "float32"), S: T.Buffer((6,), "float32")):
+    t = T.alloc_buffer((6, 8), "float32")
+    for i, j in T.grid(T.int32(6), T.int32(8)):
+        with T.block("t"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            t[vi, vj] = A[vi, 7 - vj] + 1.0
+    for i, j in T.grid(T.int32(6), T.int32(8)):
+        with T.block("b"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = t[vi, vj] * 2.0
+    for i, k in T.grid(T.int32(6), T.int32(8)):
+        with T.block("s"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                S[vi] = 0.0
+            S[vi] = S[vi] + t[vi, vk] * B[vi, vk]
+""",
 }

@@ -48,6 +48,19 @@ REFUSED = {
         lambda s: s.reverse_compute_at("t", s.get_loops("scale")[0]),
         "block 't' runs before loop",
     ),
+    "consumer-of-a-part": (
+        "partly-overwritten",
+        lambda s: s.reverse_compute_at("all", s.get_loops("even")[0]),
+        "not known to be a box|beyond what the nest",
+    ),
+    "consumer-that-reads-under-a-condition": (
+        "joined",
+        lambda s: s.reverse_compute_at("joined", s.get_loops("left")[0]),
+        "beyond what the nest|is not known|by then",
+    ),
+    "no-loop": ("chain", lambda s: s.split("first", [None, 4]), "got loop = 'first'; expected Var"),
+    "no-factors": ("chain", lambda s: s.split(s.get_loops("first")[0], 4), "got factors = 4; expected Sequence"),
+    "no-data": ("chain", lambda s: s.annotate("first", "note", object()), "expected numbers, strings"),
     "parallel-scan": ("scan", lambda s: s.parallel(s.get_loops("scan")[1]), "depend on each other"),
     "parallel-argmax": ("argmax", lambda s: s.parallel(s.get_loops("argmax")[1]), "carries the reduction"),
     "parallel-histogram": ("histogram", lambda s: s.parallel(s.get_loops("count")[0]), "carries the reduction"),
@@ -69,6 +82,16 @@ REFUSED = {
 def test_it_is_refused(name: str) -> None:
     case, step, why = REFUSED[name]
     refused(CASES[case](), step, why)
+
+
+def test_a_guard_that_skips_whole_reductions_stays_with_their_start() -> None:
+    s = Schedule(CASES["total"]().func)
+    i, k, r = s.get_loops("all")
+    whole = s.blockize(r)
+    outer, inner = s.split(i, [2, 1])
+    s.reorder(outer, k, inner)
+    with pytest.raises(ScheduleError, match="let the reduction start"):
+        s.decompose_reduction(whole, k)
 
 
 def test_partial_sums_start_from_zero_whatever_the_sum_starts_from() -> None:
@@ -93,6 +116,30 @@ def test_a_buffer_whose_size_depends_on_a_loop_stays_one_buffer_when_the_loop_is
     s.parallel(s.get_loops("out")[0])
     for got, want in zip(case.run(backwards(lowered(s.func))), case.run(case.func), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_a_block_around_one_that_is_inlined_goes_with_it() -> None:
+    def inline(s: Schedule) -> None:
+        i, j = s.get_loops("second")
+        s.reorder(j, i)
+        s.blockize(i)
+        s.compute_inline("second")
+
+    assert kept(CASES["chain-unit"](), inline).get_blocks() == ["first", "third"]
+
+
+def test_producers_and_consumers() -> None:
+    s = Schedule(CASES["chain"]().func)
+    assert s.get_producers("third") == ["first", "second"]
+    assert s.get_consumers("first") == ["second", "third"]
+
+
+def test_the_module_and_the_trace_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    s = Schedule(CASES["chain"]().func)
+    s.parallel(s.get_loops("first")[0])
+    s.show()
+    shown = capsys.readouterr().out
+    assert "for i in T.parallel(7):" in shown and "sch.parallel(l0)" in shown
 
 
 def test_a_loop_without_iterations_is_not_cut() -> None:

@@ -1,0 +1,121 @@
+"""The functions that a schedule works on: which of them a block or loop is in, and their replacement by a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir.expr import Var
+from ...ir.module import IRModule
+from ..nodes import PrimFunc
+from .caching import cache_read, cache_write
+from .compute_at import compute_at
+from .factor import factor_reduction
+from .inline import compute_inline
+from .legality import check_independent, is_concurrent
+from .loops import reorder
+from .reduction import decompose_reduction
+from .reverse_compute_at import reverse_compute_at
+from .reverse_inline import reverse_compute_inline
+from .rfactor import rfactor
+from .trace import BlockName
+from .tree import ScheduleError, block_names, has_loop, loops_in
+
+# Steps that may bring work of several iterations of the loops around together.
+MOVES = (
+    *(reorder, compute_at, reverse_compute_at, compute_inline, reverse_compute_inline),
+    *(cache_read, cache_write, decompose_reduction, rfactor, factor_reduction),
+)
+
+
+class WorkingModule:
+    """A module whose tensor functions change step by step.
+
+    mod: an IRModule, or one tensor function. func_name: the function that blocks are looked for in first; the only
+    one, or ``main``, by default.
+    """
+
+    def __init__(self, mod: IRModule | PrimFunc, func_name: str | None = None):
+        if isinstance(mod, PrimFunc):
+            func_name = func_name or str(mod.attrs.get("global_symbol", "main"))
+            mod = IRModule({func_name: mod})
+        self._mod = mod
+        self._renamed: dict[tuple[str, str], str] = {}
+        names = list(mod.of_type(PrimFunc))
+        self.func_name = func_name or (names[0] if len(names) == 1 else "main")
+        if func_name is not None:
+            self.work_on(func_name)
+
+    @property
+    def mod(self) -> IRModule:
+        return self._mod
+
+    @property
+    def func(self) -> PrimFunc:
+        """The working function."""
+        return self.function(self.func_name)
+
+    @func.setter
+    def func(self, func: PrimFunc) -> None:
+        self._mod = self._mod.update_func(self.func_name, func)
+
+    def work_on(self, func_name: str) -> None:
+        """Make a function the one that blocks are looked for in first."""
+        self.function(func_name)
+        self.func_name = func_name
+
+    def function(self, name: str) -> PrimFunc:
+        functions = self._mod.of_type(PrimFunc)
+        if name not in functions:
+            raise ScheduleError(f"no tensor function {name!r}; the module has {', '.join(functions) or 'none'}")
+        return functions[name]
+
+    def _in_order(self) -> list[tuple[str, PrimFunc]]:
+        """All tensor functions, the working one first."""
+        functions = self._mod.of_type(PrimFunc)
+        return sorted(functions.items(), key=lambda item: item[0] != self.func_name)
+
+    def home(self, at: Var | str) -> tuple[str, Var | str]:
+        """The function that a loop or block is in, and the block's present name."""
+        if isinstance(at, Var):
+            found = next((name for name, f in self._in_order() if has_loop(f, at)), self.func_name)
+            return found, at
+        candidates = [at.func_name] if isinstance(at, BlockName) else [name for name, _ in self._in_order()]
+        for func_name in candidates:
+            current = self._current(func_name, str(at))
+            if current is not None:
+                return func_name, current
+        return candidates[0], str(at)
+
+    def _current(self, func_name: str, name: str) -> str | None:
+        present = block_names(self.function(func_name))
+        while name not in present:
+            if (func_name, name) not in self._renamed:
+                return None
+            name = self._renamed[func_name, name]
+        return name
+
+    def _run(self, step: Callable[..., Any], at: Var | str, *args: Any, loops: Sequence[Var] | None = None) -> Any:
+        """Replace the function that ``at`` is in by what a step makes of it; gives what else the step returns."""
+        func_name, at = self.home(at)
+        before = self.function(func_name)
+        result = step(before, loops or at, *args)
+        func, value = result if isinstance(result, tuple) else (result, None)
+        if step in MOVES:
+            _check_concurrent(before, func)
+        self._mod = self._mod.update_func(func_name, func)
+        return BlockName(value, func_name) if isinstance(value, str) else value
+
+    def _run_all(self, step: Callable[..., Any], loops: Sequence[Var], *args: Any) -> Any:
+        """As ``_run``, for a step on several loops of one function."""
+        if not loops:
+            raise ScheduleError(f"{step.__name__}: got no loops")
+        return self._run(step, loops[0], *args, loops=loops)
+
+
+def _check_concurrent(before: PrimFunc, after: PrimFunc) -> None:
+    """Loops that run concurrently must still be independent inside where a step changed them."""
+    known = {id(lp) for lp in loops_in(before.body)}
+    for loop in loops_in(after.body):
+        if is_concurrent(loop) and id(loop) not in known:
+            check_independent(after, loop.var, loop.kind)

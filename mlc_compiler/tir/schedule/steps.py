@@ -1,0 +1,123 @@
+"""Steps of a schedule: methods whose arguments are checked and whose calls are noted in the trace."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, wraps
+from types import UnionType
+from typing import Any, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ...ir.expr import Var
+from ..nodes import PrimFunc
+from .trace import BlockName, Trace
+from .tree import ScheduleError, child_blocks, find_loop, has_loop
+
+_POSITIONAL = frozenset({"name", "block", "loop", "loops", "target", "buffer"})
+_names: set[str] = set()
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Recorded(Protocol):
+    """What has steps: a trace, and loops that can be named by ``get_loops``."""
+
+    trace: Trace
+
+    def home(self, at: Var | str) -> tuple[str, Var | str]: ...
+
+    def function(self, name: str) -> PrimFunc: ...
+
+    def get_loops(self, block: str) -> list[Var]: ...
+
+
+def step_names() -> frozenset[str]:
+    """The names of all steps there are."""
+    return frozenset(_names)
+
+
+def step(method: Method) -> Method:
+    """A method whose calls are noted in the trace: blocks and loops by position, the rest by keyword.
+
+    Raises ScheduleError for arguments that are not of the declared types.
+    """
+    signature = inspect.signature(method)
+    _names.add(method.__name__)
+
+    @wraps(method)
+    def noted(self: Any, *args: Any, **keywords: Any) -> Any:
+        bound = signature.bind(self, *args, **keywords)
+        _check_types(method, signature, bound.arguments)
+        given, named = _encoded(self, signature, bound.arguments)
+        result = method(self, *args, **keywords)
+        if "decision" in signature.parameters:
+            result, named["decision"] = result
+        self.trace.record(method.__name__, given, named, result)
+        return result
+
+    return noted  # type: ignore[return-value]
+
+
+# -- types --------------------------------------------------------------------------------------------------------
+
+_hints = cache(get_type_hints)
+
+
+def _check_types(method: Callable[..., Any], signature: inspect.Signature, arguments: Mapping[str, Any]) -> None:
+    for name, value in arguments.items():
+        parameter = signature.parameters[name]
+        hint = _hints(method).get(name, Any)
+        values = value if parameter.kind is parameter.VAR_POSITIONAL else (value,)
+        for item in values:
+            if not _conforms(item, hint):
+                raise ScheduleError(f"{method.__name__}: got {name} = {item!r}; expected {parameter.annotation}")
+
+
+def _conforms(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type made of classes, unions and sequences."""
+    if hint is Any:
+        return True
+    if get_origin(hint) in (Union, UnionType):
+        return any(_conforms(value, h) for h in get_args(hint))
+    if get_origin(hint) is Sequence:
+        return isinstance(value, list | tuple) and all(_conforms(v, get_args(hint)[0]) for v in value)
+    if hint is float:
+        return isinstance(value, int | float)
+    return isinstance(value, hint)
+
+
+# -- the trace ----------------------------------------------------------------------------------------------------
+
+
+def _encoded(
+    sch: Recorded, signature: inspect.Signature, arguments: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a step as data. Loops that no step gave are named by an additional ``get_loops``."""
+    given: list[Any] = []
+    named: dict[str, Any] = {}
+    for name, value in arguments.items():
+        parameter = signature.parameters[name]
+        if name == "self" or (parameter.default is not parameter.empty and value == parameter.default):
+            continue
+        for item in value if isinstance(value, list | tuple) else (value,):
+            _introduce(sch, item)
+        encoded = sch.trace.encode(value)
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            given += encoded
+        elif name in _POSITIONAL:
+            given.append(encoded)
+        else:
+            named[name] = encoded
+    return given, named
+
+
+def _introduce(sch: Recorded, value: Any) -> None:
+    if not isinstance(value, Var) or sch.trace.knows(value):
+        return
+    func_name, _ = sch.home(value)
+    func = sch.function(func_name)
+    if has_loop(func, value):
+        blocks = child_blocks(find_loop(func, value))
+        if not blocks:
+            raise ScheduleError(f"loop {value.name!r} holds no block: steps are about loops around blocks")
+        sch.get_loops(BlockName(blocks[0], func_name))
