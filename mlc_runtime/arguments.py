@@ -10,7 +10,16 @@ from math import prod
 import numpy as np
 
 from mlc_errors import MLCError, ResourceError
-from mlc_runtime.arrays import aligned_empty, dtype_of, from_dlpack, tensor_dtype, to_tensor, tvm_ffi
+from mlc_runtime.arrays import (
+    aligned_empty,
+    device_name,
+    dtype_of,
+    from_dlpack,
+    is_on_cpu,
+    tensor_dtype,
+    to_tensor,
+    tvm_ffi,
+)
 from mlc_runtime.metadata import Arguments, FunctionSpec, Result, ScalarSpec, TensorSpec
 from mlc_runtime.shapes import evaluate, matches, solve
 
@@ -151,7 +160,7 @@ def _scalar(function: str, spec: ScalarSpec, arg: object) -> int | float:
     convert = float if kind is float and hasattr(arg, "__float__") else operator.index  # float reads text, too
     try:
         number = convert(arg)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # an object's own __float__ may raise anything
         raise ArgumentError(f"{_name(function, spec)} is {type(arg).__name__}; expected a number, {spec}") from None
     if kind is int and not -(1 << 63) <= number < 1 << 63:
         raise ArgumentError(f"{_name(function, spec)} is {number}; expected a number that fits {spec}")
@@ -168,8 +177,8 @@ def _check(function: str, spec: TensorSpec, tensor: tvm_ffi.Tensor, sizes: Sizes
         problem = f"has shape {list(shape)}"
         spec_text = f"{spec}" + (f" with {known}" if known else "")
         raise ArgumentError(f"{_name(function, spec)} {problem}; expected {spec_text}")
-    elif tensor.device.type != "cpu":
-        problem = f"is on {tensor.device}"
+    elif not is_on_cpu(tensor):
+        problem = f"is on {device_name(tensor)}"
     elif not tensor.is_contiguous():
         problem = f"has strides {list(tensor.strides)}, it is not contiguous"
     elif tensor.data_ptr() % dtype_of(spec.dtype).itemsize:

@@ -26,6 +26,7 @@ DTYPES = (
 # In DLManagedTensorVersioned the flags and the DLTensor, in DLTensor the type code.
 _FLAGS_OFFSET, _DLTENSOR_OFFSET, _DTYPE_OFFSET = 24, 32, 20
 _READ_ONLY = 1
+_CPU = 1  # as a device
 _VERSIONED = b"dltensor_versioned"
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -93,12 +94,24 @@ def as_numpy(array: object) -> np.ndarray:
         tensor, _ = from_dlpack(array)
     except Exception as e:  # an object's own __dlpack__ may raise anything
         raise MLCError(f"got {type(array).__name__} ({e}); expected an array") from None
-    if tensor.device.type != "cpu" or not tensor.is_contiguous():
-        got = f"{tensor.device} with strides {tensor.strides}"
+    if not is_on_cpu(tensor) or not tensor.is_contiguous():
+        got = f"{device_name(tensor)} with strides {tensor.strides}"
         raise MLCError(f"got an array on {got}; expected a contiguous one on the CPU")
     copy = np.empty(tuple(tensor.shape), dtype_of(str(tensor.dtype)))
     ctypes.memmove(copy.ctypes.data, tensor.data_ptr(), copy.nbytes)
     return copy
+
+
+def is_on_cpu(tensor: tvm_ffi.Tensor) -> bool:
+    return tensor.__dlpack_device__()[0] == _CPU
+
+
+def device_name(tensor: tvm_ffi.Tensor) -> str:
+    """``cpu:0``, ``cuda:1`` …; the numbers of a device that has no name."""
+    try:
+        return str(tensor.device)
+    except KeyError:
+        return "the device {}:{}".format(*tensor.__dlpack_device__())
 
 
 def is_aligned(array: np.ndarray, alignment: int = ALIGNMENT) -> bool:

@@ -208,7 +208,8 @@ class Function:
         outputs = [allocate(spec, sizes) for spec in self.spec.outputs]
         full = (self._library.context.handle, *operands, *map(to_tensor, outputs))
         call = partial(self._library.raw(self.spec.name), *full)
-        return BoundCall(call, self.spec, Values(given, outputs, sizes))
+        numbers_and_arrays = [x if isinstance(x, int | float) else a for x, a in zip(operands, given, strict=True)]
+        return BoundCall(call, self.spec, Values(numbers_and_arrays, outputs, sizes))
 
 
 @dataclass(frozen=True)

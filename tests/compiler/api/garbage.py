@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import torch
 
 from mlc_compiler import Library, build, parse
 from mlc_errors import MLCError
@@ -96,8 +97,16 @@ def _product(a: Any, b: Any, c: Any) -> Any:
     return (a @ b.astype(np.float32)).ravel() + c.astype(np.float32), (*a.shape, b.shape[1])
 
 
+def _numbers(f: float, i: int, rows: int, s: list[int]) -> Any:
+    return rows * rows * np.exp(3.0), np.full(s, 2), float(f), int(i)
+
+
+def number(x: Any) -> Any:
+    return np.asarray(x).item()
+
+
 def _scale(a: Any, factor: float, m: int, b: Any) -> None:
-    wanted = a.ravel() * np.float32(factor) + np.float32(m)
+    wanted = a.ravel() * np.float32(number(factor)) + np.float32(number(m))
     np.testing.assert_allclose(b, wanted, rtol=1e-5)
 
 
@@ -106,7 +115,7 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "bounded": lambda x, y: _shares(x),
     "product": _product,
     "packed": lambda x, w: (np.where(w[1][0], x, 2 * x), w[0]),
-    "numbers": lambda f, i, rows, s: (rows * rows * np.exp(3.0), np.full(s, 2), float(f), int(i)),
+    "numbers": lambda f, i, rows, s: _numbers(*map(number, (f, i, rows)), [int(number(size)) for size in s]),
     "scale": _scale,
     **{f"of_{d}": lambda x: x.astype(np.float64) for d in DTYPES},
 }
@@ -156,6 +165,7 @@ def plain(x: Any) -> Any:
     """The argument with numpy arrays in the place of others."""
     if isinstance(x, list | tuple):
         return tuple(map(plain, x))
+    x = x.detach() if isinstance(x, torch.Tensor) else x
     return as_numpy(x) if hasattr(x, "__dlpack__") else x
 
 

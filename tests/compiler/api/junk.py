@@ -115,7 +115,7 @@ def array(rng: Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def spoiled(rng: Random, x: np.ndarray) -> Any:
     """The array in another form: most are not what a function takes."""
-    if x.nbytes > 1 << 20:
+    if x.nbytes > 1 << 20 or max(x.shape, default=0) > 1 << 20:
         return x
     forms: list[Callable[[], Any]] = [
         lambda: x.T,

@@ -12,6 +12,7 @@ import torch
 from mlc_compiler import bind_params, build, load_library, parse
 from mlc_errors import MLCError
 from mlc_runtime.arrays import to_tensor
+from tests.compiler.api.junk import Forged
 
 X = np.arange(4, dtype=np.float32)
 
@@ -138,8 +139,10 @@ def main(rows: R.Prim(value="n"), y: R.Tensor((3,), "float32")):
 
 def test_numbers_are_not_read_from_text():
     main = main_of('@R.function\ndef main(a: R.Prim("float32")):\n    return a')
-    assert main(np.float16(1.5)) == 1.5 and main(2) == 2.0
-    for junk in ("1.5", b"1", bytearray(b"1"), None, [1.0], 1j, 10**400):
+    for number in (np.float16(1.5), torch.tensor(1.5), np.array(1.5)):
+        assert main(number) == 1.5 and type(main(number)) is float
+    assert main(2) == 2.0
+    for junk in ("1.5", b"1", bytearray(b"1"), None, [1.0], 1j, 10**400, torch.ones((), device="meta")):
         with pytest.raises(MLCError, match="argument 'a' is .*; expected a number, float32"):
             main(junk)
 
@@ -150,6 +153,13 @@ def test_arrays_in_the_other_byte_order():
     with pytest.raises(MLCError, match="argument 'x' is ndarray .its bytes are in the other order."):
         main(x.astype(x.dtype.newbyteorder(">")))
     assert np.array_equal(main(x), x)
+
+
+def test_devices_that_nobody_knows():
+    main = main_of('@R.function\ndef main(x: R.Tensor((4,), "float32")):\n    return x')
+    with pytest.raises(MLCError, match="argument 'x' is on the device 77:0; expected .* on the CPU"):
+        main(Forged([4], device_type=77))
+    assert main(Forged([4])).tolist() == [0, 0, 0, 0]
 
 
 def test_a_parameter_without_axes_is_bound():
