@@ -32,34 +32,33 @@ def definition(m: int, n: int, k: int) -> PrimFunc:
     q = te.placeholder((m, groups, 8, 4), "int8", "q")
     act_scale = te.placeholder((m, groups), "float32", "act_scale")
     act_sum = te.placeholder((m, groups), "int32", "act_sum")
-    halves = [_half(half, words, q) for half in (0, 1)]
+    dots = _dots(words, q)
     g = te.reduce_axis(groups, "g")
 
     def element(i: Var, t: Var, r: Var) -> PrimExpr:
-        dot = halves[0][i, t, g, r] + halves[1][i, t, g, r] - act_sum[i, g] * ZERO_POINT
-        return te.sum(te.f32(dot) * te.f32(weight_scale[t, g, r]) * act_scale[i, g], axis=g)
+        whole = dots[i, t, g, r] - act_sum[i, g] * ZERO_POINT
+        return te.sum(te.f32(whole) * te.f32(weight_scale[t, g, r]) * act_scale[i, g], axis=g)
 
     out = te.compute((m, tiles, ROWS), element, name="out")
     return te.create_prim_func([words, weight_scale, q, act_scale, act_sum, out])
 
 
-def _half(half: int, words: te.Tensor, q: te.Tensor) -> te.Tensor:
-    """The products with the lower or the upper nibbles, summed over a group."""
+def _dots(words: te.Tensor, q: te.Tensor) -> te.Tensor:
+    """The products of codes and activations, summed over a group."""
     tiles, groups, _, _ = words.shape
-    shift = 4 * half
 
-    def code(t: Var, g: Var, w: Var, r: Var, b: Var) -> PrimExpr:
-        nibble = (words[t, g, w, r] >> te.cast(b * 8 + shift, "uint32")) & te.cast(15, "uint32")
+    def code(t: Var, g: Var, w: Var, half: Var, r: Var, b: Var) -> PrimExpr:
+        nibble = (words[t, g, w, r] >> te.cast(b * 8 + half * 4, "uint32")) & te.cast(15, "uint32")
         return te.cast(nibble, "uint8")
 
-    codes = te.compute((tiles, groups, 4, ROWS, 4), code, name=f"codes{half}")
-    w, b = te.reduce_axis(4, "w"), te.reduce_axis(4, "b")
+    codes = te.compute((tiles, groups, 4, 2, ROWS, 4), code, name="codes")
+    w, half, b = te.reduce_axis(4, "w"), te.reduce_axis(2, "half"), te.reduce_axis(4, "b")
 
     def dot(i: Var, t: Var, g: Var, r: Var) -> PrimExpr:
-        product = te.cast(codes[t, g, w, r, b], "int32") * te.cast(q[i, g, w * 2 + half, b], "int32")
-        return te.sum(product, axis=[w, b])
+        product = te.cast(codes[t, g, w, half, r, b], "int32") * te.cast(q[i, g, w * 2 + half, b], "int32")
+        return te.sum(product, axis=[w, half, b])
 
-    return te.compute((q.shape[0], tiles, groups, ROWS), dot, name=f"dot{half}")
+    return te.compute((q.shape[0], tiles, groups, ROWS), dot, name="dots")
 
 
 def schedule(func: PrimFunc, rows: int, target: Target) -> Schedule:
@@ -74,27 +73,25 @@ def schedule(func: PrimFunc, rows: int, target: Target) -> Schedule:
     s.reverse_compute_at(copy, tile)
     for block in (s.decompose_reduction("out", g), copy):
         _unroll_then_vectorize(s, block)
-    for half in (1, 0):
-        _dot(s, half, g, use_vnni=target.has("avx512vnni"))
+    _in_registers(s, g, use_vnni=target.has("avx512vnni"))
     s.parallel(t)
     return s
 
 
-def _dot(s: Schedule, half: int, group: Var, use_vnni: bool) -> None:
-    dot, codes = f"dot{half}", f"codes{half}"
-    s.compute_at(dot, group)
-    *rows, r, w, b = s.get_loops(dot)[3:]
-    s.reorder(w, *rows, r, b)
-    _unroll_then_vectorize(s, s.decompose_reduction(dot, w))
-    s.compute_at(codes, w)
+def _in_registers(s: Schedule, group: Var, use_vnni: bool) -> None:
+    s.compute_at("dots", group)
+    *rows, r, w, half, b = s.get_loops("dots")[3:]
+    s.reorder(w, half, *rows, r, b)
+    _unroll_then_vectorize(s, s.decompose_reduction("dots", w))
+    s.compute_at("codes", half)
     if use_vnni:
-        s.tensorize(s.get_loops(codes)[-2], f"avx512.nibbles{half}")
+        s.tensorize(s.get_loops("codes")[-2], "avx512.nibbles")
         s.tensorize(r, "avx512.vpdpbusd")
     else:
         s.reorder(b, r)
         s.unroll(b)
         s.vectorize(r)
-    for loop in (*rows, w):
+    for loop in (*rows, half, w):
         s.unroll(loop)
 
 

@@ -37,7 +37,7 @@ from .passes.resolve_match_casts import ResolveMatchCasts
 from .passes.vectorize_short_loops import VectorizeShortLoops
 from .schedules.apply import ApplySchedules
 from .schedules.cpu import CPU_RULES
-from .schedules.cpu.bfloat16_pairs import Bfloat16Pairs
+from .schedules.cpu.fixed_point import FixedPointActivations
 from .script.printer import to_text
 from .target import Target
 
@@ -65,7 +65,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         EliminateDead(),
         CopyResults(),
         # how, on this target
-        Bfloat16Pairs(target),
+        FixedPointActivations(target),
         ApplySchedules(rules, target),
         PackLayouts(),
         ApplySchedules(rules, target),

@@ -41,8 +41,8 @@ class Intrinsic:
 
     operands: the first is the result; ``accumulates`` tells that it is also the first argument. semantics: the tensor
     expression of the result from the other operands (and the ``scalars``, integers that are constant when code is
-    made). llvm: the LLVM intrinsic; or steps of plain instructions; or ``table``: a permutation of ``table``'s bfloat16
-    values by the low bits of each lane, after a shift by the scalar. requires: the CPU feature.
+    made). llvm: the LLVM intrinsic, or steps ``op amount`` of plain instructions; an amount is a number or a scalar's
+    name. requires: the CPU feature.
     """
 
     name: str
@@ -53,7 +53,6 @@ class Intrinsic:
     requires: str
     accumulates: bool = False
     scalars: tuple[str, ...] = ()
-    table: tuple[float, ...] = ()
 
     @cached_property
     def function(self) -> PrimFunc:
@@ -94,69 +93,24 @@ VNNI_DOT = intrinsic(
 )
 
 
-def _nibbles(half: int) -> Semantics:
-    def unpack(word: te.Tensor) -> te.Tensor:
-        def element(i: Var, b: Var) -> PrimExpr:
-            return te.cast((word[i] >> te.cast(b * 8 + 4 * half, "uint32")) & te.cast(15, "uint32"), "uint8")
+def _nibbles(word: te.Tensor, shift: Var) -> te.Tensor:
+    def element(i: Var, byte: Var) -> PrimExpr:
+        return te.cast((word[i] >> te.cast(byte * 8 + shift, "uint32")) & te.cast(15, "uint32"), "uint8")
 
-        return te.compute((16, 4), element, name="codes")
-
-    return unpack
+    return te.compute((16, 4), element, name="codes")
 
 
-def _unpack_row(half: int) -> Intrinsic:
-    """Every byte's lower (half 0) or upper (half 1) four bits of 16 words, as 64 bytes."""
-    return Intrinsic(
-        f"avx512.nibbles{half}",
+NIBBLES = intrinsic(
+    Intrinsic(
+        "avx512.nibbles",
         (Operand("codes", (16, 4), "uint8"), Operand("word", (16,), "uint32")),
-        _nibbles(half),
-        llvm=f"lshr {4 * half}; and 0x0F0F0F0F",
+        _nibbles,
+        llvm="lshr shift; and 0x0F0F0F0F",
         types=("i32x16",),
         requires="avx512f",
-    )
-
-
-def _dot2(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    k = te.reduce_axis(2, "k")
-    return te.compute((16,), lambda i: te.sum(te.f32(a[i, k]) * te.f32(b[k]), axis=k), name="acc")
-
-
-BF16_DOT = intrinsic(
-    Intrinsic(
-        "avx512.vdpbf16ps",
-        (Operand("acc", (16,), "float32"), Operand("a", (16, 2), "bfloat16"), Operand("b", (2,), "bfloat16", 32)),
-        _dot2,
-        llvm="llvm.x86.avx512bf16.dpbf16ps.512",
-        types=("f32x16", "bf16x32", "bf16x32"),
-        requires="avx512bf16",
-        accumulates=True,
-    )
-)
-
-
-def _codes_to_bf16(word: te.Tensor, shift: Var) -> te.Tensor:
-    def element(i: Var, half: Var) -> PrimExpr:
-        nibble = (word[i] >> te.cast(half * 16 + shift, "uint32")) & te.cast(15, "uint32")
-        return te.cast(te.f32(te.cast(nibble, "int32") - 7), "bfloat16")
-
-    return te.compute((16, 2), element, name="codes")
-
-
-NIBBLES_TO_BF16 = intrinsic(
-    Intrinsic(
-        "avx512.nibbles_to_bf16",
-        (Operand("codes", (16, 2), "bfloat16"), Operand("word", (16,), "uint32")),
-        _codes_to_bf16,
-        llvm="table 16 lshr",
-        types=("i16x32",),
-        requires="avx512bf16",
         scalars=("shift",),
-        table=tuple(float(code - 7) for code in range(16)),
     )
 )
-
-NIBBLES_LOW = intrinsic(_unpack_row(0))
-NIBBLES_HIGH = intrinsic(_unpack_row(1))
 
 
 def operands_of(call: Call) -> list[tuple[Buffer, bool]]:

@@ -73,7 +73,7 @@ def _tensorize(s: Schedule, r: Random) -> None:
     loops = s.get_loops(block)[-2:] or [_loop(s, r)]
     if s.block(block).init is not None and r.random() < 0.5:
         s.decompose_reduction(block, loops[-1])
-    s.tensorize(loops[0], r.choice(["avx512.vpdpbusd", "avx512.nibbles0"]))
+    s.tensorize(loops[0], r.choice(["avx512.vpdpbusd", "avx512.nibbles"]))
 
 
 def _partition(s: Schedule, r: Random) -> None:

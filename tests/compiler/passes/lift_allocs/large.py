@@ -42,9 +42,10 @@ class Module:
             T.evaluate(
                 T.call_intrin(
                     "handle",
-                    "intrinsic.avx512.nibbles0",
+                    "intrinsic.avx512.nibbles",
                     T.call_intrin("handle", "address_of", codes[0, 0], T.int64(16), T.int64(4)),
                     T.call_intrin("handle", "address_of", x[i, 0], T.int64(1), T.int64(16)),
+                    0,
                 )
             )
             for j, k in T.grid(16, 4):
@@ -102,9 +103,10 @@ class Module:
             T.evaluate(
                 T.call_intrin(
                     "handle",
-                    "intrinsic.avx512.nibbles0",
+                    "intrinsic.avx512.nibbles",
                     T.call_intrin("handle", "address_of", codes[i, 0, 0], T.int64(1), T.int64(16), T.int64(4)),
                     T.call_intrin("handle", "address_of", x[i, 0], T.int64(1), T.int64(16)),
+                    0,
                 )
             )
             for j, k in T.grid(16, 4):

@@ -14,11 +14,12 @@ class Module:
                     T.evaluate(
                         T.call_intrin(
                             "handle",
-                            "intrinsic.avx512.nibbles0",
+                            "intrinsic.avx512.nibbles",
                             T.call_intrin(
                                 "handle", "address_of", codes[vg, vh * 16, 0], T.int64(1), T.int64(16), T.int64(4)
                             ),
                             T.call_intrin("handle", "address_of", word[vg, vh, 0], T.int64(1), T.int64(1), T.int64(16)),
+                            0,
                         )
                     )
                 for j, b in T.grid(16, 4):
@@ -43,9 +44,10 @@ class Module:
                 T.evaluate(
                     T.call_intrin(
                         "handle",
-                        "intrinsic.avx512.nibbles0",
+                        "intrinsic.avx512.nibbles",
                         T.call_intrin("handle", "address_of", codes[0, 0, 0], T.int64(1), T.int64(16), T.int64(4)),
                         T.call_intrin("handle", "address_of", word[g, half, 0], T.int64(1), T.int64(1), T.int64(16)),
+                        0,
                     )
                 )
                 for j, b in T.grid(16, 4):
