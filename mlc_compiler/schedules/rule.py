@@ -96,5 +96,5 @@ def constant_extent(expr: PrimExpr) -> int | None:
 
 
 def largest_divisor(extent: int, limit: int) -> int:
-    """The greatest divisor of ``extent`` that is not above ``limit``."""
-    return next(d for d in range(min(extent, limit), 0, -1) if extent % d == 0)
+    """The greatest divisor of ``extent`` that is not above ``limit``; anything divides 0."""
+    return next(d for d in range(min(extent or limit, limit), 0, -1) if extent % d == 0)

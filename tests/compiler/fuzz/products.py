@@ -41,25 +41,23 @@ def product(b: Builder, x: Value, y: Value, extra: int) -> Value | None:
     return b.emit(ops.matmul, left.expr, turned.expr, limit=limit, error=error) if turned is not None else None
 
 
-def _input(b: Builder, x: Value) -> tuple[Value, int] | None:
-    """A small float with two axes at least, of which the last is of fixed size."""
-    x = x if x.is_float else converted(b, x, "float32") or x
-    inner = b.fixed(x, -1) if x.rank and x.is_float else None
-    if inner is None:
-        return None
-    small = limited(b, x, 4)
-    if small is not None and small.rank < 2:
-        small = b.emit(ops.expand_dims, small.expr, limit=small.limit, error=small.error, axis=0)
-    return (small, inner) if small is not None else None
+def _matrix(b: Builder, x: Value) -> Value | None:
+    """The value as small floats, with two axes at least."""
+    number = x if x.is_float else converted(b, x, "float32")
+    small = limited(b, number, 4) if number is not None else None
+    if small is None or small.rank >= 2:
+        return small
+    axes = tuple(range(2 - small.rank))
+    return b.emit(ops.expand_dims, small.expr, limit=small.limit, error=small.error, axis=axes)
 
 
 @action
 def with_constant(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
     """``linear`` with a constant weight, which is packed while compiling."""
-    found = _input(b, x)
-    if found is None:
+    value = _matrix(b, x)
+    inner = b.fixed(value, -1) if value is not None else None
+    if value is None or inner is None:
         return None
-    value, inner = found
     columns, dtype = COLUMNS[extra % len(COLUMNS)], WEIGHT_DTYPES[extra % len(WEIGHT_DTYPES)]
     numbers = (np.arange(columns * inner) % 5 - 2).reshape(columns, inner)
     return _linear(b, value, Value(constant(numbers.astype(dt.to_numpy(dtype))), 2.0), inner, extra)
@@ -75,11 +73,11 @@ def _linear(b: Builder, x: Value, weight: Value, inner: int, extra: int) -> Valu
 @action
 def with_computed(b: Builder, x: Value, y: Value, extra: int) -> Value | None:
     """``linear`` with a weight that the function computes or is given, packed while it runs."""
-    found, small = _input(b, x), limited(b, y, 4)
+    value, small = _matrix(b, x), limited(b, y, 4)
     weight = converted(b, small, WEIGHT_DTYPES[extra % len(WEIGHT_DTYPES)]) if small is not None else None
-    if found is None or weight is None:
+    inner = b.fixed(value, -1) if value is not None else None
+    if value is None or weight is None or inner is None:
         return None
-    value, inner = found
     taken = _gathered(b, weight, (COLUMNS[extra % len(COLUMNS)], inner))
     return _linear(b, value, taken, inner, extra) if taken is not None else None
 
@@ -96,15 +94,15 @@ def _gathered(b: Builder, x: Value, shape: tuple[int, int]) -> Value | None:
 @action
 def with_quantized(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
     """``linear`` with 4-bit codes in groups of 32: one row by pairs of bfloat16 numbers, several by float32 tiles."""
-    found = _input(b, x)
-    value = converted(b, found[0], ("float32", "float32", "float16")[extra % 3]) if found is not None else None
-    if value is None or found is None:
+    number = _matrix(b, x)
+    value = converted(b, number, ("float32", "float32", "float16")[extra // 6 % 3]) if number is not None else None
+    if value is None:
         return None
-    places = constant((np.arange(GROUP) % max(found[1], 1)).astype(np.int32))
+    places = constant((np.arange(GROUP) % 11).astype(np.int32))
     wide = b.emit(ops.take, value.expr, places, limit=value.limit, error=value.error, axis=-1, mode="clip")
     if wide is not None and extra % 2:
         wide = b.emit(ops.strided_slice, wide.expr, (0,), (0,), (1,), limit=wide.limit, error=wide.error)
-    columns = (32, 24, 32)[extra % 3]
+    columns = (32, 32, 24)[extra // 2 % 3]
     words = (np.arange(columns * 4, dtype=np.uint64) * 2654435761 % 2**32).astype(np.uint32)
     codes = constant(words.reshape(columns, 4))
     scale = constant((np.arange(columns) % 2 + 1).reshape(columns, 1).astype(np.float16))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlc_compiler import Library, build
-from mlc_compiler.script import parse
+from mlc_compiler import Library, build, parse
 
 SOURCE = """
 @I.ir_module
@@ -47,3 +46,19 @@ def test_results_are_those_of_numpy(n: int, m: int, library: Library) -> None:
     expected = [rows, rows.sum(1), x.max(0, initial=-np.inf), rows.T @ rows, mean, softmax(x @ x.T, 0), y @ w.T + 1]
     for got, want in zip(library["main"](x, w, y), expected, strict=True):
         np.testing.assert_allclose(np.asarray(got), want, rtol=1e-5, atol=1e-5)
+
+
+PRODUCT = """
+@R.function
+def main(x: R.Tensor(("n", 0), "float32"), w: R.Tensor((20, 0), "float32"), b: R.Tensor((20,), "float32")):
+    with R.dataflow():
+        y = R.linear(x, w, b)
+        R.output(y)
+    return y
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu:x86-64-v3", "cpu:x86-64"])
+def test_products_over_nothing_are_zero(target: str) -> None:
+    x, w, b = (np.ones(s, np.float32) for s in ((3, 0), (20, 0), (20,)))
+    np.testing.assert_array_equal(build(parse(PRODUCT), target)["main"](x, w, b), np.ones((3, 20), np.float32))
