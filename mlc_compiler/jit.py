@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from mlc_runtime.arguments import ArgumentError, as_tensor
+from mlc_runtime.arrays import to_tensor
 from mlc_runtime.library import Function, Library
 from mlc_runtime.metadata import TensorSpec
 
 from .ir.module import IRModule
-from .library import build
+from .library import build_prepared
+from .pipeline import methods, run_passes
 from .relax import nodes as rx
+from .script import verify
 from .target import Target
+
+
+class Weights:
+    """Tensors by name, and what the functions take for them: int64 [number], the address of each."""
+
+    def __init__(self, tensors: Mapping[str, Any]):
+        self.tensors = tensors
+        self.table = np.array([t.data_ptr() for t in tensors.values()], np.int64)
 
 
 @dataclass(frozen=True)
@@ -23,26 +36,26 @@ class Method:
     name: str
     inputs: tuple[str, ...]
     function: Function
-    weights: tuple[Any, ...]
+    weights: Weights | None
 
     def __call__(self, *args: object) -> object:
         """The result for the inputs, arrays that speak DLPack. Raises ArgumentError for what does not fit."""
         if len(args) != len(self.inputs):
             names = ", ".join(self.inputs)
             raise ArgumentError(f"{self.name} got {len(args)} arguments; expected {len(self.inputs)} ({names})")
-        return self.function(*args, *self.weights)
+        return self.function(*args, *(() if self.weights is None else (self.weights.table,)))
 
 
 class CompiledModule:
     """What ``nn.Module.jit`` gives: ``model["forward"](x)`` or ``model.forward(x)``.
 
-    mod: the module as exported; library: what it was compiled to.
+    mod: the module as exported, all weights in one tuple; library: what it was compiled to; weights: the parameters, in
+    the layouts that the kernels read.
     """
 
-    def __init__(self, mod: IRModule, library: Library, params: Mapping[str, Any]):
-        self.mod = mod
-        self.library = library
-        held = [_tensor(name, value) for name, value in params.items()]
+    def __init__(self, mod: IRModule, library: Library, weights: Mapping[str, Any]):
+        self.mod, self.library, self.weights = mod, library, weights
+        held = Weights(weights)
         self.methods = {name: _method(name, f, library, held) for name, f in mod.of_type(rx.Function).items()}
 
     def __getitem__(self, name: str) -> Method:
@@ -60,18 +73,25 @@ class CompiledModule:
 def compile_module(
     mod: IRModule, params: Mapping[str, Any], target: str | Target, num_threads: int | None
 ) -> CompiledModule:
-    """Compile an exported module; ``params`` are the arrays for the parameters that its functions take, in order."""
-    return CompiledModule(mod, build(mod, target, num_threads=num_threads), params)
+    """Compile an exported module; ``params``: arrays for the fields of the tuple of weights that its functions take."""
+    verify(mod)
+    tensors = {name: _tensor(name, value) for name, value in params.items()}
+    library, lowered = build_prepared(run_passes(mod, methods()), target, num_threads)
+    packing = lowered.attrs.get("packed", {})
+    names = {name: packing.get(str(i)) for i, name in enumerate(params)}
+    weights = {name: _packed(library, names[name], tensor) for name, tensor in tensors.items()}
+    return CompiledModule(mod, library, weights)
+
+
+def _packed(library: Library, function: str | None, weight: Any) -> Any:
+    return weight if function is None else to_tensor(np.asarray(library[function](weight)))
 
 
 def _tensor(name: str, value: Any) -> Any:
     return as_tensor("jit", TensorSpec(name, tuple(value.shape), str(value.dtype).removeprefix("torch.")), value)
 
 
-def _method(name: str, func: rx.Function, library: Library, held: Sequence[Any]) -> Method:
-    """``func`` takes its inputs, then the weights: one by one, as one tuple, or not at all."""
+def _method(name: str, func: rx.Function, library: Library, weights: Weights) -> Method:
     count = int(func.attrs["num_input"])
-    inputs, weights = func.params[:count], func.params[count:]
-    is_packed = any(isinstance(w.struct_info, rx.TupleStructInfo) for w in weights)
-    values = (held,) if is_packed else held if weights else ()
-    return Method(name, tuple(p.name for p in inputs), library[name], tuple(values))
+    inputs = tuple(p.name for p in func.params[:count])
+    return Method(name, inputs, library[name], weights if len(func.params) > count else None)

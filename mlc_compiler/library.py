@@ -72,12 +72,19 @@ def build(
     dump: a folder that receives the module's text after each pass. The library's file lives as long as the object; see
     ``Library.export_library``. Raises MLCError for what cannot be compiled.
     """
+    return build_prepared(_with_entries(mod), target, num_threads, dump)[0]
+
+
+def build_prepared(
+    mod: IRModule, target: str | Target, num_threads: int | None, dump: Path | None = None
+) -> tuple[Library, IRModule]:
+    """Compile a module whose functions can be called as they are; also gives the lowered module."""
     folder = tempfile.TemporaryDirectory(prefix="mlc-build-")
     output = Path(folder.name) / "lib.so"
-    build_library(_with_entries(mod), _as_target(target), output, dump=dump)
+    built = build_library(mod, _as_target(target), output, dump=dump)
     library = Library(output, num_threads)
     weakref.finalize(library, folder.cleanup)
-    return library
+    return library, built.mod
 
 
 def load_library(path: str | Path, num_threads: int | None = None) -> Library:

@@ -49,6 +49,11 @@ def entries() -> tuple[Pass, ...]:
     return (InlineCalls(), EliminateDead(), MakeEntries(), ResolveMatchCasts(), KeepSchedules())
 
 
+def methods() -> tuple[Pass, ...]:
+    """As ``entries``, for exported methods of modules: their weights stay one tuple, which can be packed beforehand."""
+    return tuple(step for step in entries() if not isinstance(step, MakeEntries))
+
+
 def pipeline(target: Target) -> tuple[Pass, ...]:
     """Every pass of the compilation for a target, in order."""
     rules = RULES[target.kind]

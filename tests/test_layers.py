@@ -42,7 +42,7 @@ COMPILER_PARTS = {
     "pipeline": FOUNDATION | {"nn", "passes", "schedules", "codegen", "interp"},
     "driver": FOUNDATION | {"passes", "codegen", "pipeline"},
     "library": FOUNDATION | {"passes", "pipeline", "driver"},
-    "jit": FOUNDATION | {"library"},
+    "jit": FOUNDATION | {"pipeline", "library"},
     "": frozenset(),
 }
 
@@ -52,6 +52,7 @@ LOADER = {
     ("mlc_compiler.library", "mlc_runtime.arrays"),
     ("mlc_compiler.jit", "mlc_runtime.library"),  # holds the library and what it is called with
     ("mlc_compiler.jit", "mlc_runtime.arguments"),
+    ("mlc_compiler.jit", "mlc_runtime.arrays"),
     ("mlc_compiler.jit", "mlc_runtime.metadata"),
 }
 

@@ -94,9 +94,8 @@ class Module:
         A plain mapping is read as ``{method: {argument: spec.Tensor | spec.Int | spec.Object, "$": options}}``.
         debug: allow ``op.print_`` and ``op.debug_func``; the functions then have effects.
         """
-        listed = functions if isinstance(functions, spec.ModuleSpec) else spec.ModuleSpec.from_raw(functions, self)
         parameters = dict(self.named_parameters())
-        return export_functions(listed, parameters, debug), parameters
+        return export_functions(_spec(functions, self), parameters, debug), parameters
 
     def jit(
         self,
@@ -117,8 +116,12 @@ class Module:
         """
         from ..jit import compile_module
 
-        mod, parameters = self.export(functions, debug)
+        mod, parameters = self.export(_spec(functions, self).with_packed_weights(), debug)
         return compile_module(mod, _values(parameters, params or {}), target, num_threads)
+
+
+def _spec(functions: spec.ModuleSpec | Mapping[str, Any], module: Module) -> spec.ModuleSpec:
+    return functions if isinstance(functions, spec.ModuleSpec) else spec.ModuleSpec.from_raw(functions, module)
 
 
 def _values(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlc_errors import MLCError
@@ -73,6 +73,13 @@ class ModuleSpec:
     def from_raw(raw: Mapping[str, Mapping[str, Any]], module: Any) -> ModuleSpec:
         """Reads ``{method: {argument: spec, "$": {"param_mode": …, "upper_bounds": …}}}``; ``int`` means ``Int()``."""
         return ModuleSpec({name: _function(module, name, inputs) for name, inputs in raw.items()})
+
+    def with_packed_weights(self) -> ModuleSpec:
+        """The same functions; those that take weights take them as one tuple."""
+        packed = {
+            n: f if f.param_mode == "none" else replace(f, param_mode="packed") for n, f in self.functions.items()
+        }
+        return ModuleSpec(packed)
 
 
 def _function(module: Any, name: str, raw: Mapping[str, Any]) -> Function:
