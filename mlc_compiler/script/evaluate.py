@@ -107,12 +107,18 @@ class Evaluator:
         """The dotted name of the function that a call expression calls."""
         return self.path(node.func) if isinstance(node, ast.Call) else None
 
+    def operand(self, node: ast.Call, index: int = 0) -> ast.expr:
+        """A positional argument of a call. Raises ScriptError where there is none."""
+        if index >= len(node.args):
+            raise self.error(node, f"got {len(node.args)} arguments; expected {index + 1} or more")
+        return node.args[index]
+
     def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
         """The values of a call's arguments."""
         positional: list[Any] = []
         for arg in node.args:
             if isinstance(arg, ast.Starred):
-                positional.extend(self.value(arg.value))
+                positional.extend(self._unpacked(arg))
             else:
                 positional.append(self.value(arg))
         return positional, {k.arg: self.value(k.value) for k in node.keywords if k.arg}
@@ -157,11 +163,17 @@ class Evaluator:
     def _List(self, node: ast.List) -> list[Any]:
         return self._items(node.elts)
 
+    def _unpacked(self, node: ast.Starred) -> list[Any] | tuple[Any, ...]:
+        items = self.value(node.value)
+        if not isinstance(items, list | tuple):
+            raise self.error(node, f"only lists and tuples can be unpacked; got {describe(items)}")
+        return items
+
     def _items(self, nodes: list[ast.expr]) -> list[Any]:
         items: list[Any] = []
         for node in nodes:
             if isinstance(node, ast.Starred):
-                items.extend(self.value(node.value))
+                items.extend(self._unpacked(node))
             else:
                 items.append(self.value(node))
         return items
@@ -272,7 +284,7 @@ class Evaluator:
         if isinstance(node.func, ast.Attribute) and node.func.attr == "astype":
             base = self.value(node.func.value)
             if not isinstance(base, ModuleName):
-                return self.attempt(node, arithmetic.convert, self.string(node.args[0]), base)
+                return self.attempt(node, arithmetic.convert, self.string(self.operand(node)), base)
         return self.call_value(node, self.value(node.func))
 
     def call(self, node: ast.Call, path: str) -> Any:
@@ -300,7 +312,7 @@ class Evaluator:
                 value = self.expr(value_node)
                 bound.append((Var(key.id, value.dtype), value))
                 self.scope.define(key.id, bound[-1][0])
-            body = self.expr(node.args[0])
+            body = self.expr(self.operand(node))
         for var, value in reversed(bound):
             body = Let(var, value, body)
         return body

@@ -53,19 +53,26 @@ class ScriptParser:
         evaluator = Evaluator(self.source, Scope(around))
         attrs: dict[str, Any] = {}
         for stmt in node.body:
-            if isinstance(stmt, ast.Expr) and evaluator.called(stmt.value) == "I.module_attrs":
-                attrs.update(evaluator.value(stmt.value.args[0]))  # type: ignore[attr-defined]
+            call = stmt.value if isinstance(stmt, ast.Expr) else None
+            if isinstance(call, ast.Call) and evaluator.called(call) == "I.module_attrs":
+                attrs.update(evaluator.value(evaluator.operand(call)))
         return attrs
 
     def function(
         self, node: ast.FunctionDef, around: Surroundings, results: Mapping[str, StructInfo | None] | None = None
     ) -> Any:
         """The tensor or graph function of a definition."""
+        try:
+            return self._function(node, around, results or {})
+        except RecursionError as error:
+            raise self.source.error(node, f"{node.name!r} nests too deeply") from error
+
+    def _function(self, node: ast.FunctionDef, around: Surroundings, results: Mapping[str, StructInfo | None]) -> Any:
         level, options = self._decorator(node, around)
         scope = Scope(around)
         if level == "tir":
             return TIRParser(self.source, scope).function(node, options)
-        return RelaxParser(self.source, scope, self.constants, results or {}).function(node, options)
+        return RelaxParser(self.source, scope, self.constants, results).function(node, options)
 
     def _decorator(self, node: ast.FunctionDef, around: Surroundings) -> tuple[str, dict[str, Any]]:
         for decorator in node.decorator_list:

@@ -75,7 +75,8 @@ class GraphEvaluator(StructInfoReader):
         if isinstance(value, PrimExpr):
             return prim_value(value)
         if isinstance(value, bool | int | float):
-            return scalar_constant(value, dtype or ("float32" if isinstance(value, float) else "int64"))
+            kind = dtype or ("float32" if isinstance(value, float) else "int64")
+            return self.attempt(node, scalar_constant, value, kind)
         raise self.error(node, f"expected a graph value, got {describe(value)}")
 
     def _graph_tuple(self, node: ast.AST, values: Sequence[Any]) -> Expr:

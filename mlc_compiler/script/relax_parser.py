@@ -145,8 +145,8 @@ class RelaxParser(GraphEvaluator):
     def _match_cast(self, name: str, node: ast.Call, output: bool) -> None:
         if len(node.args) != 2:
             raise self.error(node, "expected R.match_cast(value, structure info)")
-        value = self.graph(node, self.value(node.args[0]))
-        var = Var(name, self.annotation(node.args[1]), self.in_dataflow and not output)
+        value = self.graph(node, self.value(self.operand(node)))
+        var = Var(name, self.annotation(self.operand(node, 1)), self.in_dataflow and not output)
         self.bindings.append(Binding(var, value, matched=True))
         self.scope.define(name, var)
 
@@ -155,7 +155,7 @@ class RelaxParser(GraphEvaluator):
         if isinstance(call, ast.Constant) or path == "R.output":
             return
         if path == "R.func_attr" and isinstance(call, ast.Call):
-            self.attrs.update(plain_attrs(self.value(call.args[0])))
+            self.attrs.update(plain_attrs(self.value(self.operand(call))))
             return
         value = self.value(call)
         if not isinstance(value, Call):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
+import warnings
 from dataclasses import dataclass
 
 from mlc_errors import MLCError
@@ -33,10 +34,14 @@ class Source:
     def parse(self) -> ast.Module:
         """Python's syntax tree. Raises ScriptError with the place of a syntax error."""
         try:
-            return ast.parse(self.text)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SyntaxWarning)
+                return ast.parse(self.text)
         except SyntaxError as error:
             line, column = error.lineno or 1, (error.offset or 1) - 1
             raise self._error_at(line, column, column + 1, f"not valid Python syntax: {error.msg}", None) from error
+        except (RecursionError, MemoryError) as error:
+            raise self._error_at(1, 0, 1, "an expression nests too deeply", None) from error
 
     def error(self, node: ast.AST, message: str, hint: str | None = None) -> ScriptError:
         """A ScriptError that points at ``node``."""

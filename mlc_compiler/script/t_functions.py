@@ -23,7 +23,9 @@ def _argument(value: Any) -> PrimExpr:
     return StringImm(value) if isinstance(value, str) else to_expr(value)
 
 
-def _intrinsic_name(name: str) -> str:
+def _intrinsic_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"expected the name of a function, got a {type(name).__name__}")
     return name.removeprefix("tirx.").removeprefix("tir.")
 
 

@@ -98,8 +98,8 @@ class BlockParser(Evaluator):
         if kind == "remap":
             self._remap(node, targets)
         elif kind in AXIS_KINDS and len(targets) == 1 and len(node.args) == 2:
-            domain = self.value(node.args[0])
-            value = self.expr(node.args[1])
+            domain = self.value(self.operand(node))
+            value = self.expr(self.operand(node, 1))
             self._add_axis(targets[0].id, self._extent(node, domain, value), AXIS_KINDS[kind], value)
         else:
             raise self.error(node, f"expected T.axis.spatial, T.axis.reduce or T.axis.remap; got {ast.unparse(node)}")
@@ -112,8 +112,8 @@ class BlockParser(Evaluator):
         return self.attempt(node.args[0], _sized, domain, value.dtype)
 
     def _remap(self, node: ast.Call, targets: list[ast.Name]) -> None:
-        kinds = self.string(node.args[0])
-        values = self.exprs(node.args[1])
+        kinds = self.string(self.operand(node))
+        values = self.exprs(self.operand(node, 1))
         if not len(kinds) == len(values) == len(targets):
             counts = f"{len(targets)} names, {len(kinds)} kinds, {len(values)} loops"
             raise self.error(node, f"T.axis.remap: got {counts}; expected as many of each")
@@ -138,7 +138,7 @@ class BlockParser(Evaluator):
         return {"T.where": self._where, "T.reads": self._reads, "T.writes": self._writes}.get(path)
 
     def _where(self, node: ast.Call) -> None:
-        self.block.predicate = self.expr(node.args[0])
+        self.block.predicate = self.expr(self.operand(node))
 
     def _reads(self, node: ast.Call) -> None:
         self.block.reads = self._regions(node)
@@ -147,7 +147,7 @@ class BlockParser(Evaluator):
         self.block.writes = self._regions(node)
 
     def _annotate(self, node: ast.Call) -> None:
-        attrs = self.value(node.args[0])
+        attrs = self.value(self.operand(node))
         if not isinstance(attrs, dict):
             raise self.error(node, f"expected a dict of annotations, got {describe(attrs)}")
         self.block.annotations = {**self.block.annotations, **plain_attrs(attrs)}

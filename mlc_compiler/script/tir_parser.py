@@ -237,7 +237,7 @@ class TIRParser(BlockParser):
                 self.block.init = self.nested(node.body)
                 return None
             if path == "T.LetStmt":
-                return self._scoped(node, self._let_stmt(call.args[0], target))
+                return self._scoped(node, self._let_stmt(self.operand(call), target))
             if path == "T.decl_buffer":
                 return self._scoped(node, self._decl_buffer(call, target))
         raise self.error(call, f"expected T.block, T.init, T.LetStmt or T.decl_buffer; got {ast.unparse(call)}")
@@ -351,10 +351,10 @@ class TIRParser(BlockParser):
                 declare(call)
                 return None
             if path == "T.func_attr":
-                self.attrs.update(plain_attrs(self.value(call.args[0])))
+                self.attrs.update(plain_attrs(self.value(self.operand(call))))
                 return None
             if path == "T.evaluate":
-                return Evaluate(self.expr(call.args[0]))
+                return Evaluate(self.expr(self.operand(call)))
         return Evaluate(self.expr(call))
 
 

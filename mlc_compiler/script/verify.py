@@ -20,10 +20,8 @@ def verify(node: Any) -> None:
 
     Raises VerifyError, which names the function and the statement or binding at fault.
     """
-    if isinstance(node, PrimFunc):
-        verify_prim_func(node, str(node.attrs.get("global_symbol", "main")))
-    elif isinstance(node, Function):
-        verify_function(node, str(node.attrs.get("global_symbol", "main")), IRModule())
+    if isinstance(node, PrimFunc | Function):
+        _function(node, str(node.attrs.get("global_symbol", "main")), IRModule())
     elif isinstance(node, IRModule):
         _module(node)
     else:
@@ -34,9 +32,16 @@ def _module(mod: IRModule) -> None:
     for name, func in mod.functions.items():
         if identifier(name) != name:
             raise VerifyError(f"{name!r} is not a valid function name", name)
+        if not isinstance(func, PrimFunc | Function):
+            raise VerifyError(f"{name!r} is a {type(func).__name__}; expected a PrimFunc or Function", name)
+        _function(func, name, mod)
+
+
+def _function(func: PrimFunc | Function, name: str, mod: IRModule) -> None:
+    try:
         if isinstance(func, PrimFunc):
             verify_prim_func(func, name)
-        elif isinstance(func, Function):
-            verify_function(func, name, mod)
         else:
-            raise VerifyError(f"{name!r} is a {type(func).__name__}; expected a PrimFunc or Function", name)
+            verify_function(func, name, mod)
+    except RecursionError as error:
+        raise VerifyError("statements or expressions nest too deeply", name) from error

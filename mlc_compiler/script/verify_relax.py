@@ -252,7 +252,9 @@ class _Verifier:
         """The results that are not inputs overwritten in place."""
         infos = _fields(call.out_info, None)
         if isinstance(call.target, Op) and call.target.name == "call_tir_inplace":
-            indices = list(call.attrs.get("inplace_indices", ()))
+            indices = call.attrs.get("inplace_indices", ())
+            listed = isinstance(indices, list | tuple) and all(isinstance(k, int) for k in indices)
+            self.require(listed, f"inplace_indices is {indices!r}; expected a list of integers")
             self.require(
                 len(indices) == len(infos), f"inplace_indices has {len(indices)} items for {len(infos)} results"
             )

@@ -125,6 +125,8 @@ def _with_tensors(f: TensorExpression, kinds: Sequence[Any]) -> TensorExpression
 def _as_tensors(kind: Any, arg: Any) -> Any:
     if kind == Tensors:
         return tuple(_as_tensors(te.Tensor, a) for a in arg)
+    if kind is te.Tensor and isinstance(arg, tuple | list):
+        raise TypeError("expected a tensor, got a tuple")
     return te.scalar(arg) if kind in (te.Tensor, te.Tensor | None) and isinstance(arg, PrimExpr) else arg
 
 
