@@ -59,6 +59,11 @@ def dtype_of(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name) if name in _DLPACK_CODES or name in _IN_BYTES else name)
 
 
+# By the types themselves: to ask numpy for a type's name takes longer than all else about a small array.
+_CODES = {dtype_of(name): code for name, code in _DLPACK_CODES.items()}
+_BYTES = {dtype_of(name): np.dtype(byte) for name, byte in _IN_BYTES.items()}
+
+
 def tensor_dtype(name: str) -> str:
     """The data type that a tensor of elements of type ``name`` has: a 4-bit integer takes a whole byte."""
     return _IN_BYTES.get(name, name)
@@ -125,8 +130,8 @@ def to_tensor(array: np.ndarray) -> tvm_ffi.Tensor:
     """
     if not array.dtype.isnative:
         raise BufferError("its bytes are in the other order")
-    array = array.view(tensor_dtype(array.dtype.name)) if array.dtype.name in _IN_BYTES else array
-    code = _DLPACK_CODES.get(array.dtype.name)
+    array = array.view(_BYTES[array.dtype]) if array.dtype in _BYTES else array
+    code = _CODES.get(array.dtype)
     if code is None and array.flags.writeable:
         return tvm_ffi.from_dlpack(array)
     exportable = array if code is None else array.view(f"u{array.itemsize}")
