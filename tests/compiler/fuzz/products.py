@@ -12,16 +12,19 @@ from tests.compiler.fuzz.values import INNER, Builder, Value, action, converted,
 COLUMNS = (1, 3, 8, 16, 17, 32, 40)
 WEIGHT_DTYPES = ("float32", "float16", "bfloat16", "float32", "float8_e4m3fn")
 GROUP = 32
-PAIRS = 2.0**-16
-"""What a float32 number may lose as the sum of two bfloat16 numbers."""
+LARGEST_CODE = 16
+ACTIVATION = 2.0**-16
+"""What an activation may lose, in proportion to the largest of its group, where the weight is quantized: as the sum of
+two bfloat16 numbers, or as a fixed-point number of 16 bits.
+"""
 
 
-def product_error(x: Value, y: Value, count: int, inner: float = INNER) -> float:
+def product_error(x: Value, y: Value, count: int) -> float:
     """Of a sum of ``count`` products in any order."""
     if not (x.error or y.error):
         return 0.0
     each = x.limit * y.error + y.limit * x.error + x.error * y.error
-    return count * (each + 2 * (count * INNER + inner) * x.limit * y.limit)
+    return count * (each + 2 * (count + 1) * INNER * x.limit * y.limit)
 
 
 @action
@@ -93,7 +96,7 @@ def _gathered(b: Builder, x: Value, shape: tuple[int, int]) -> Value | None:
 
 @action
 def with_quantized(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
-    """``linear`` with 4-bit codes in groups of 32: one row by pairs of bfloat16 numbers, several by float32 tiles."""
+    """``linear`` with 4-bit codes in groups of 32, which some targets compute in narrow numbers."""
     number = _matrix(b, x)
     value = converted(b, number, ("float32", "float32", "float16")[extra // 6 % 3]) if number is not None else None
     if value is None:
@@ -109,6 +112,6 @@ def with_quantized(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
     if wide is None:
         return None
     call = ops.dequantize(codes, scale, bits=4, group=GROUP, k=GROUP, dtype=wide.dtype)
-    limit = wide.limit * 16 * GROUP
-    error = product_error(wide, Value(wide.expr, 16.0), GROUP, inner=PAIRS)
+    limit = wide.limit * LARGEST_CODE * GROUP
+    error = (wide.error + (ACTIVATION + 2 * GROUP * INNER) * wide.limit) * LARGEST_CODE * GROUP
     return b.emit(ops.linear, wide.expr, call, limit=limit, error=error)
