@@ -44,12 +44,12 @@ def measure_limits(threads: int, repeats: int = 5) -> Limits:
     return Limits(threads, threads * blocks * block_bytes / read_s, threads * flop / fma_s)
 
 
-def measure_int8(repeats: int = 5) -> float:
-    """Operations per second (a multiply-add is two) of one thread's 8-bit dot products, by ``vpdpbusd``."""
+def measure_int8(threads: int, repeats: int = 5) -> float:
+    """Operations per second (a multiply-add is two) of 8-bit dot products, by ``vpdpbusd`` on `threads` threads."""
     engine = _compile(_int8_source())
     dot = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int32)(engine.get_function_address("dot"))
-    seconds = min(_seconds(lambda _: dot(FMA_ROUNDS, 1), 1) for _ in range(repeats))
-    return 2 * FMA_ROUNDS * CHAINS * 64 / seconds
+    seconds = min(_seconds(lambda part: dot(FMA_ROUNDS, 1), threads) for _ in range(repeats))
+    return 2 * threads * FMA_ROUNDS * CHAINS * 64 / seconds
 
 
 def machine_name() -> str:

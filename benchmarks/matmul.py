@@ -115,7 +115,7 @@ def int4_rows(m: int, n: int, k: int, rounds: int) -> Proof:
     """(c), many rows: the weights are used for each."""
     operands, call = _int4(m, n, k, host_target())
     _check_int4(operands)
-    (seconds,), limit = _in_turns([call], rounds), measure_int8()
+    (seconds,), limit = _in_turns([call], rounds), measure_int8(1)
     return Proof(f"int4 x int8 {m} x {k} x {n}", 2 * m * n * k / seconds / 1e9, "Gop/s", limit / 1e9, "8-bit peak")
 
 
@@ -142,9 +142,9 @@ def _check_int4(operands: int4_matmul.Operands) -> None:
 
 
 def _call(func: PrimFunc, to: Target, *args: np.ndarray) -> Call:
-    main = build(func, to, num_threads=1)["main"]  # keeps the worker team that the bound call uses
-    call, operands, _ = main.bind(*args)
-    return lambda main=main: call(*operands)
+    main = build(func, to, num_threads=1)["main"]  # keeps the worker team that the call uses
+    call = main.bind(*args).call
+    return lambda main=main: call()
 
 
 def _random(*shape: int) -> np.ndarray:

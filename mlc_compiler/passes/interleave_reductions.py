@@ -40,7 +40,7 @@ class InterleaveReductions(Pass):
 
     A reduction is a serial loop around stores ``acc[i] = acc[i] + x`` to scratch memory, where ``i`` does not depend on
     the loop; the order in which it adds is free. It is split when it has fewer accumulators than additions can be under
-    way. Needs: lowered tensor functions. LLVM does this for scalars only.
+    way, unless somebody has written out steps of it. Needs: lowered tensor functions. LLVM does this for scalars only.
     """
 
     name = "interleave-reductions"
@@ -59,10 +59,6 @@ class _Reduction:
     store: BufferStore
     op: str
     operand: PrimExpr
-
-    @property
-    def over_accumulators(self) -> tuple[For, ...]:
-        return tuple(lp for lp in self.nest if uses(self.store.indices, lp.var))
 
 
 @dataclass
@@ -86,20 +82,23 @@ class _Interleave(Rewriter):
         combined = _accumulation(store)
         if combined is None or uses(store.indices, loop.var) or not isinstance(loop.extent, IntImm):
             return None
-        found = _Reduction(loop, tuple(nest), store, *combined)
-        written_out = all(lp.kind in (UNROLLED, VECTORIZED) and isinstance(lp.extent, IntImm) for lp in nest)
-        vectors = any(lp.kind == VECTORIZED for lp in found.over_accumulators)
-        return found if written_out and vectors else None
+        in_registers = all(_is_written_out(lp) and uses(store.indices, lp.var) for lp in nest)
+        has_lanes = any(lp.kind == VECTORIZED for lp in nest)
+        return _Reduction(loop, tuple(nest), store, *combined) if in_registers and has_lanes else None
 
     def _parts(self, reduction: _Reduction) -> int:
         """Into how many parts a reduction is split; 1: it stays."""
         register = self.target.lanes(dt.bits(reduction.store.buffer.dtype))
-        extents = [(_constant(lp), register if lp.kind == VECTORIZED else 1) for lp in reduction.over_accumulators]
+        extents = [(_constant(lp), register if lp.kind == VECTORIZED else 1) for lp in reduction.nest]
         chains, extent = prod(-(-count // lanes) for count, lanes in extents), _constant(reduction.loop)
         parts = CHAINS
         while parts > 1 and (parts * chains > CHAINS or extent % parts or extent < SHORTEST * parts):
             parts //= 2
         return parts
+
+
+def _is_written_out(loop: For) -> bool:
+    return loop.kind in (UNROLLED, VECTORIZED) and isinstance(loop.extent, IntImm)
 
 
 def _constant(loop: For) -> int:
@@ -138,10 +137,10 @@ def _split(reduction: _Reduction, parts: int) -> Stmt:
     own = BufferLoad(partial, place)
 
     operand = substitute(reduction.operand, {loop.var: loop.var * parts + part})
-    accumulators = (turns, *reduction.over_accumulators)
-    start = _around(accumulators, BufferStore(partial, reduction_identity(KINDS[op], dtype), place))
-    step = _around((turns, *reduction.nest), BufferStore(partial, BinaryOp(op, own, operand), place))
-    end = _around(accumulators, replace(store, value=BinaryOp(op, BufferLoad(acc, store.indices), own)))
+    loops = (turns, *reduction.nest)
+    start = _around(loops, BufferStore(partial, reduction_identity(KINDS[op], dtype), place))
+    step = _around(loops, BufferStore(partial, BinaryOp(op, own, operand), place))
+    end = _around(loops, replace(store, value=BinaryOp(op, BufferLoad(acc, store.indices), own)))
     main = replace(loop, extent=const(_constant(loop) // parts, loop.extent.dtype), body=step)
     return Allocate(partial, SeqStmt((start, main, end)))
 

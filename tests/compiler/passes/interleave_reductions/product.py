@@ -1,5 +1,5 @@
 # ruff: noqa
-# One accumulator: four parts. Two: two. Four, too few iterations, and what is no scratch memory: as it is.
+# One accumulator: four parts. Two: two. Four, too few iterations, steps written out, no scratch memory: as it is.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
@@ -18,10 +18,13 @@ class Module:
             for j in T.vectorized(8):
                 one[j] = one[j] + a[k] * b[k, j]
         for k in range(16):
+            for i in T.unroll(2):
+                for j in T.vectorized(8):
+                    two[i, j] = T.max(a[k + i], two[i, j])
+        for k in range(16):
             for inner in T.unroll(4):
-                for i in T.unroll(2):
-                    for j in T.vectorized(8):
-                        two[i, j] = T.max(a[k * 4 + inner], two[i, j])
+                for j in T.vectorized(8):
+                    one[j] = one[j] + b[k * 4 + inner, j]
         for k in range(64):
             for i in T.unroll(4):
                 for j in T.vectorized(8):
@@ -75,14 +78,17 @@ class Module:
                         two_parts[part, i, j] = T.float32("-inf")
             for k in range(8):
                 for part in T.unroll(2):
-                    for inner in T.unroll(4):
-                        for i in T.unroll(2):
-                            for j in T.vectorized(8):
-                                two_parts[part, i, j] = T.max(two_parts[part, i, j], a[(k * 2 + part) * 4 + inner])
+                    for i in T.unroll(2):
+                        for j in T.vectorized(8):
+                            two_parts[part, i, j] = T.max(two_parts[part, i, j], a[k * 2 + part + i])
             for part in T.unroll(2):
                 for i in T.unroll(2):
                     for j in T.vectorized(8):
                         two[i, j] = T.max(two[i, j], two_parts[part, i, j])
+        for k in range(16):
+            for inner in T.unroll(4):
+                for j in T.vectorized(8):
+                    one[j] = one[j] + b[k * 4 + inner, j]
         for k in range(64):
             for i in T.unroll(4):
                 for j in T.vectorized(8):
