@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.compiler.fuzz.differential import Trial, run_trial
 
 
-@settings(max_examples=6, derandomize=True, phases=(Phase.generate,))
+@settings(max_examples=12, derandomize=True, phases=(Phase.generate,))
 @given(st.integers(0, 10**6))
 def test_compiled_modules_do_what_they_mean(seed: int) -> None:
     run_trial(Trial.of_seed(seed))
