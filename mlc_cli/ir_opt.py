@@ -10,18 +10,28 @@ from mlc_cli import console
 from mlc_cli.options import FILE, device_option
 from mlc_errors import UsageError
 
+PASSES = """\b
+Passes, in the order in which a compilation runs them (--list says what each does):
+  inline-calls eliminate-dead make-entries resolve-match-casts keep-schedules
+  fold-constants common-subexpressions
+  legalize annotate-patterns fuse-ops fuse-tensor-functions copy-results
+  fixed-point apply-schedules pack-layouts
+  lower-blocks lift-allocs vectorize-short-loops interleave-reductions
+  plan-memory place-barriers lower-math
+"""
 
-@click.command("ir_opt")
+
+@click.command("ir_opt", epilog=PASSES)
 @click.argument("file", required=False, metavar="FILE", type=FILE)
-@click.option("-p", "--pass", "passes", multiple=True, metavar="NAME[:K=V,...]", help="A pass to run; may be repeated.")
+@click.option("-p", "--pass", "passes", multiple=True, metavar="NAME[:K=V,...],...", help="Passes; may be repeated.")
 @device_option
 @click.option("-o", "--output", type=FILE, metavar="FILE", help="File to write, instead of standard output.")
 @click.option("--list", "list_passes", is_flag=True, help="List the passes and leave.")
 def ir_opt(file: Path | None, passes: tuple[str, ...], device: str, output: Path | None, list_passes: bool) -> None:
     """Run passes over the module in FILE and print the result.
 
-    FILE holds TVMScript, for instance what `compile --debug-dump` wrote. Without passes the module is only parsed and
-    printed.
+    FILE holds TVMScript, a module or a single function, for instance what `compile --debug-dump` wrote. Without passes
+    it is only parsed and printed.
     """
     from mlc_toolchain.ir_opt import known_passes, run_passes
 

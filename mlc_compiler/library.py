@@ -34,7 +34,7 @@ def parse(text: str, constants: Sequence[np.ndarray] = ()) -> IRModule:
     constants: the arrays that ``metadata["relax.expr.Constant"][i]`` refers to. Raises ScriptError, which points at the
     place in the text.
     """
-    return _as_module(parse_script(text, constants))
+    return as_module(parse_script(text, constants))
 
 
 def to_script(node: Any) -> str:
@@ -103,12 +103,13 @@ def emit_asm(mod: Buildable, target: str | Target = "cpu") -> str:
 
 
 def _with_entries(mod: Buildable) -> IRModule:
-    module = _as_module(mod)
+    module = as_module(mod)
     verify(module)
     return run_passes(module, entries())
 
 
-def _as_module(mod: Buildable) -> IRModule:
+def as_module(mod: Buildable) -> IRModule:
+    """The module itself, or one that holds just the function, under its ``global_symbol`` or else ``main``."""
     if isinstance(mod, Function | PrimFunc):
         return IRModule({mod.attrs.get("global_symbol", "main"): mod})
     if not isinstance(mod, IRModule):

@@ -4,46 +4,43 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import importlib
-import pkgutil
+import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import mlc_compiler.passes
-from mlc_compiler.ir.module import IRModule
+from mlc_compiler.library import as_module
 from mlc_compiler.passes.base import Pass
-from mlc_compiler.pipeline import RULES
-from mlc_compiler.schedules.apply import ApplySchedules
+from mlc_compiler.pipeline import RULES, entries, pipeline
 from mlc_compiler.script.parser import parse
 from mlc_compiler.script.printer import script
 from mlc_compiler.target import Target
 from mlc_compiler.target import target as find_target
 from mlc_errors import UsageError
 
+_NEXT_PASS = re.compile(r",(?=\s*[A-Za-z_][\w-]*\s*(?:[:,]|$))")
+"""A comma before a name without a value; other commas are between the options of one pass."""
+
 
 def known_passes() -> dict[str, type[Pass]]:
-    """The passes by name."""
-    package = mlc_compiler.passes
-    names = [f"{package.__name__}.{info.name}" for info in pkgutil.iter_modules(package.__path__)]
-    modules = [importlib.import_module(name) for name in names]
-    members = [member for module in modules for member in vars(module).values()]
-    classes = [c for c in members if isinstance(c, type) and issubclass(c, Pass) and c is not Pass]
-    return dict(sorted((c.name, c) for c in [*classes, ApplySchedules]))
+    """The passes by name, in the order in which a compilation runs them."""
+    return {step.name: type(step) for step in (*entries(), *pipeline(find_target("cpu:generic")))}
 
 
 def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> str:
-    """The module in `file` after the passes, as text. A pass is `name` or `name:option=value,option=value`.
+    """The module in `file` after the passes, as text. A file with a single function is a module of just that.
+
+    Each string is one or more passes, separated by commas; a pass is `name` or `name:option=value,option=value`.
 
     Raises UsageError for an unknown pass or option, MLCError for text that is not a module.
     """
     target = find_target(device)
-    steps = [make_pass(spec, target) for spec in passes]
-    module = parse(file.read_text(encoding="utf-8"), name=str(file))
-    if steps and not isinstance(module, IRModule):
-        raise UsageError(
-            "passes work on modules; got a single function, expected an @I.ir_module class", where=[str(file)]
-        )
+    steps = [make_pass(spec.strip(), target) for listed in passes for spec in _NEXT_PASS.split(listed)]
+    parsed = parse(file.read_text(encoding="utf-8"), name=str(file))
+    if not steps:
+        return script(parsed)
+    module = as_module(parsed)
     for step in steps:
         module = step.run(module)
     return script(module)
@@ -54,7 +51,9 @@ def make_pass(spec: str, target: Target) -> Pass:
     name, _, text = spec.partition(":")
     passes = known_passes()
     if name not in passes:
-        raise UsageError(f"no pass {name!r}; expected one of {', '.join(passes)}")
+        close = get_close_matches(name.replace("_", "-"), passes)
+        hint = f"did you mean {' or '.join(close)}?" if close else None
+        raise UsageError(f"no pass {name!r}; expected one of {', '.join(passes)}", hint=hint)
     fields = {field.name for field in dataclasses.fields(passes[name])}
     given = {"target": target, "rules": RULES[target.kind]}
     options = _options(name, text, fields - given.keys())

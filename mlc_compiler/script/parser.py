@@ -88,10 +88,10 @@ class ScriptParser:
 def parse(text: str, constants: Sequence[np.ndarray] = (), name: str = "<script>") -> Any:
     """The IRModule of ``@I.ir_module`` text, or the function of a text that defines just one.
 
-    ``constants``: the arrays that ``metadata["relax.expr.Constant"][i]`` refers to. ``name`` is shown in errors.
-    Raises ScriptError, which points at the place in the text.
+    The text may be indented as a whole. ``constants``: the arrays that ``metadata["relax.expr.Constant"][i]`` refers
+    to. ``name`` is shown in errors. Raises ScriptError, which points at the place in the text.
     """
-    source = Source(text, name)
+    source = Source.dedented(text, name)
     tree = source.parse()
     around = surroundings(tree.body)
     parser = ScriptParser(source, constants)

@@ -26,10 +26,12 @@ class Source:
     indent: int = 0
 
     @staticmethod
-    def dedented(text: str, name: str, first_line: int) -> Source:
-        """The source of a definition that may be nested in another one."""
+    def dedented(text: str, name: str, first_line: int = 1) -> Source:
+        """The source of a text that may be indented as a whole, as a definition nested in another one is."""
         clean = textwrap.dedent(text)
-        return Source(clean, name, first_line, len(text.splitlines()[0]) - len(clean.splitlines()[0]))
+        lines = zip(text.splitlines(), clean.splitlines(), strict=True)
+        indent = next((len(given) - len(line) for given, line in lines if line), 0)
+        return Source(clean, name, first_line, indent)
 
     def parse(self) -> ast.Module:
         """Python's syntax tree. Raises ScriptError with the place of a syntax error."""

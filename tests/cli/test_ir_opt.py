@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 from mlc_cli.__main__ import main
+from mlc_compiler.pipeline import entries, pipeline, run_passes
+from mlc_compiler.script import parse, script
+from mlc_compiler.target import target as find_target
+from mlc_toolchain.ir_opt import known_passes
 
 MODULE = """\
 from tvm.script import ir as I
@@ -66,7 +70,7 @@ def test_options_and_the_target_reach_the_passes(module_file: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("spec", "error"),
     [
-        ("eliminate-daed", "error: no pass 'eliminate-daed'; expected one of annotate-patterns,"),
+        ("eliminate-daed", "error: no pass 'eliminate-daed'; expected one of inline-calls,"),
         ("eliminate-dead:limit=3", "error: pass eliminate-dead has no option 'limit'; it has none"),
         ("fold-constants:max_elements=x", "error: pass fold-constants: 'max_elements=x' is not option=value with"),
     ],
@@ -88,3 +92,45 @@ def test_list_names_every_pass_with_a_line(capsys: pytest.CaptureFixture[str]):
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["pass", "does"]
     assert {"legalize", "fuse-ops", "eliminate-dead", "plan-memory"} <= {row.split()[0] for row in rows}
+
+
+def printed(capsys: pytest.CaptureFixture[str], file: Path, *arguments: str) -> str:
+    assert main(["ir_opt", str(file), *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_list_of_passes_is_the_passes_one_by_one(module_file: Path, capsys: pytest.CaptureFixture[str]):
+    once = printed(capsys, module_file, "-p", "fold-constants:max_elements=8,eliminate-dead, legalize,lower-blocks")
+    options = ["fold-constants:max_elements=8", "eliminate-dead", "legalize", "lower-blocks"]
+    assert once == printed(capsys, module_file, *(word for name in options for word in ("-p", name)))
+    assert "unused" not in once and "T.block" not in once
+
+
+def test_the_whole_compilation_can_be_given_by_name(module_file: Path, capsys: pytest.CaptureFixture[str]):
+    target = find_target("cpu:x86-64-v3")
+    names = ",".join(step.name for step in (*entries(), *pipeline(target)))
+    assert "fixed-point" in names
+    text = printed(capsys, module_file, "-p", names, "--device", "cpu:x86-64-v3")
+    expected = run_passes(parse(MODULE), (*entries(), *pipeline(target)))
+    assert text == script(expected) + "\n"
+
+
+def test_a_file_may_hold_a_single_function_indented(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    function = MODULE.split("class Module:\n")[1].split("    @R.function")[0]
+    (tmp_path / "kernel.py").write_text(function)
+    assert printed(capsys, tmp_path / "kernel.py").startswith(
+        "# from mlc_compiler.script import I, R, T\n\n@T.prim_func"
+    )
+    lowered = printed(capsys, tmp_path / "kernel.py", "-p", "annotate-patterns,lower-blocks")
+    assert "@I.ir_module" in lowered and '"op_pattern"' in lowered and "T.block" not in lowered
+
+
+def test_help_names_the_passes(capsys: pytest.CaptureFixture[str]):
+    assert main(["ir_opt", "--help"]) == 0
+    listed = capsys.readouterr().out.split("(--list says what each does):")[1]
+    assert listed.split() == list(known_passes())
+
+
+def test_similar_names_are_suggested(module_file: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["ir_opt", str(module_file), "-p", "legalize,eliminate_daed"]) == 2
+    assert "did you mean eliminate-dead?" in capsys.readouterr().err
