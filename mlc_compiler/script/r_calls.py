@@ -150,13 +150,14 @@ class GraphEvaluator(StructInfoReader):
     def operator_call(self, node: ast.AST, name: str, args: list[Any], kwargs: dict[str, Any]) -> Call:
         """A call of an operator: positional arguments are graph values, keywords are attributes.
 
-        Of an operator that is registered, further positional arguments are attributes too.
+        Of a registered operator, keywords may name graph values and further positional arguments are attributes.
         """
         out_info = self._out_info(node, kwargs)
         name = _OTHER_NAMES.get(name, name)
         operator = OPERATORS.get(name)
         names = operator.arg_names if operator else ()
-        given = [*args, *(kwargs.pop(n) for n in names[len(args) :] if isinstance(kwargs.get(n), Expr))]
+        named = [kwargs.pop(n) for n in names[len(args) :] if n in kwargs]
+        given = [*args, *(value for value in named if value is not None)]
         count = len(names) if operator else len(given)
         attrs = (dict(zip(operator.attr_names, given[count:])) if operator else {}) | kwargs
         attrs = {k: v for k, v in attrs.items() if (name, k, v) not in _IMPLIED}

@@ -82,8 +82,12 @@ def dequantize(
     """
     if layout not in ("NK", "KN"):
         raise ValueError(f"layout: got {layout!r}; expected 'NK' or 'KN'")
+    if not 1 <= bits <= 16:
+        raise ValueError(f"bits: got {bits}; expected 1 to 16")
+    if q.ndim < 2 or scale.ndim < 2:
+        raise ValueError(f"got shapes {show_shape(q.shape)} and {show_shape(scale.shape)}; expected two axes or more")
     per_word, zero_point = 32 // bits, (1 << (bits - 1)) - 1
-    if group % per_word:
+    if group < 1 or group % per_word:
         raise ValueError(f"group: got {group}; expected a multiple of the {per_word} codes in a word")
     lead = q.shape[:-1] if layout == "NK" else (*q.shape[:-2], q.shape[-1])
     groups = scale.shape[-1] if layout == "NK" else scale.shape[-2]

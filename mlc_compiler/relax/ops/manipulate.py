@@ -11,6 +11,7 @@ from ...ir.simplify import Analyzer, simplify
 from ...tir import te
 from ..info import show_shape, static_size
 from ..nodes import Expr, TensorStructInfo
+from .axes import normalize_axes, normalize_axis
 from .registry import Shape, Tensors, operator
 
 
@@ -69,7 +70,7 @@ def flattened(x: te.Tensor) -> te.Tensor:
 @operator("permute_dims")
 def permute_dims(x: te.Tensor, *, axes: tuple[int, ...] | None = None) -> te.Tensor:
     """Axis ``i`` of the result is axis ``axes[i]`` of ``x``; None reverses the axes."""
-    order = tuple(reversed(range(x.ndim))) if axes is None else tuple(a % x.ndim for a in axes)
+    order = tuple(reversed(range(x.ndim))) if axes is None else normalize_axes(axes, x.ndim)
     if sorted(order) != list(range(x.ndim)):
         raise ValueError(f"axes: got {list(order)}; expected each of the {x.ndim} axes once")
     shape = [x.shape[a] for a in order]
@@ -79,9 +80,8 @@ def permute_dims(x: te.Tensor, *, axes: tuple[int, ...] | None = None) -> te.Ten
 @operator("expand_dims")
 def expand_dims(x: te.Tensor, *, axis: int | tuple[int, ...]) -> te.Tensor:
     """New axes of size 1 at these places of the result."""
-    listed = (axis,) if isinstance(axis, int) else axis
-    ndim = x.ndim + len(listed)
-    new = {a % ndim for a in listed}
+    ndim = x.ndim + (1 if isinstance(axis, int) else len(axis))
+    new = set(normalize_axes(axis, ndim))
     old = iter(x.shape)
     shape = [IntImm(1) if a in new else next(old) for a in range(ndim)]
     return te.compute(shape, lambda *i: x[tuple(v for a, v in enumerate(i) if a not in new)], name="expand_dims")
@@ -89,7 +89,7 @@ def expand_dims(x: te.Tensor, *, axis: int | tuple[int, ...]) -> te.Tensor:
 
 def _axes_of_size_one(args: Sequence[Expr], attrs: Mapping[str, Any]) -> Mapping[str, Any]:
     """``axis=None`` of ``squeeze`` spelled out: an axis whose size is not known yet is none of size 1."""
-    info = args[0].struct_info
+    info = args[0].struct_info if args else None
     if attrs["axis"] is not None or not isinstance(info, TensorStructInfo) or info.shape is None:
         return {}
     return {"axis": tuple(a for a, s in enumerate(info.shape) if is_const(s, 1))}
@@ -101,7 +101,7 @@ def squeeze(x: te.Tensor, *, axis: int | tuple[int, ...] | None = None) -> te.Te
     if axis is None:
         dropped = {a for a, s in enumerate(x.shape) if is_const(s, 1)}
     else:
-        dropped = {a % x.ndim for a in ((axis,) if isinstance(axis, int) else axis)}
+        dropped = set(normalize_axes(axis, x.ndim))
     wide = [a for a in dropped if not is_const(x.shape[a], 1)]
     if wide:
         raise ValueError(f"axis: got {wide} of shape {show_shape(x.shape)}; expected axes of size 1")
@@ -123,11 +123,11 @@ def broadcast_to(x: te.Tensor, shape: Shape) -> te.Tensor:
 @operator("split")
 def split(x: te.Tensor, *, indices_or_sections: int | tuple[int, ...], axis: int = 0) -> Tensors:
     """Parts along ``axis``: that many equal ones, or cut before the given indices. Returns a tuple."""
-    axis %= x.ndim
+    axis = normalize_axis(axis, x.ndim)
     size = x.shape[axis]
     if isinstance(indices_or_sections, int):
         known = static_size(size)
-        if known is None or known % indices_or_sections:
+        if known is None or indices_or_sections < 1 or known % indices_or_sections:
             raise ValueError(f"axis {axis} of {show_shape(x.shape)} has no {indices_or_sections} equal parts")
         indices_or_sections = tuple(range(0, known, known // indices_or_sections))[1:]
     bounds = [IntImm(0), *(IntImm(i) for i in indices_or_sections), size]
@@ -147,7 +147,7 @@ def concat(tensors: Tensors, *, axis: int = 0) -> te.Tensor:
     if len({tensor.ndim for tensor in tensors}) > 1 or not tensors[0].ndim:
         shapes = ", ".join(show_shape(tensor.shape) for tensor in tensors)
         raise ValueError(f"got shapes {shapes}; expected the same number of axes, at least one")
-    axis %= tensors[0].ndim
+    axis = normalize_axis(axis, tensors[0].ndim)
     ends: list[PrimExpr] = [IntImm(0)]
     for tensor in tensors:
         for other in set(range(tensors[0].ndim)) - {axis}:
@@ -186,7 +186,7 @@ def take(x: te.Tensor, indices: te.Tensor, *, axis: int | None = None, mode: str
         raise ValueError(f"mode: got {mode!r}; expected 'clip' or 'fast'")
     if not x.ndim or (axis is None and x.ndim != 1):
         raise ValueError(f"axis: got None for shape {show_shape(x.shape)}; expected an axis")
-    at = (axis or 0) % x.ndim
+    at = normalize_axis(axis or 0, x.ndim)
     lead, tail = x.shape[:at], x.shape[at + 1 :]
 
     def element(*i: PrimExpr) -> PrimExpr:
@@ -205,7 +205,8 @@ def strided_slice(x: te.Tensor, axes: Shape, begin: Shape, end: Shape, strides: 
         raise ValueError(f"strides: got {show_shape(strides)}; expected positive numbers")
     low: list[PrimExpr] = [IntImm(0)] * x.ndim
     step, shape = [1] * x.ndim, list(x.shape)
-    for a, first, last, stride in zip([static_size(a) or 0 for a in axes], begin, end, steps, strict=True):
+    places = normalize_axes([static_size(a) for a in axes], x.ndim)
+    for a, first, last, stride in zip(places, begin, end, steps, strict=True):
         low[a], step[a] = _from_front(first, x.shape[a]), stride
         length = _from_front(last, x.shape[a]) - low[a]
         shape[a] = simplify(maximum(length + (stride - 1), 0) // stride)
@@ -232,5 +233,7 @@ def tril(x: te.Tensor, *, k: int = 0) -> te.Tensor:
 
 
 def _triangle(x: te.Tensor, name: str, keep: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> te.Tensor:
+    if x.ndim < 2:
+        raise ValueError(f"got shape {show_shape(x.shape)}; expected at least two axes")
     zero = as_expr(0.0 if x.dtype.startswith(("float", "bfloat")) else 0, like=x.dtype)
     return te.compute(x.shape, lambda *i: te.select(keep(i[-2], i[-1]), x[i], zero), name=name)

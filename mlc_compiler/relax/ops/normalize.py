@@ -5,14 +5,15 @@ from __future__ import annotations
 from ...ir.expr import IntImm, PrimExpr
 from ...tir import te
 from ..info import show_shape, static_size
+from .axes import normalize_axes, normalize_axis
 from .registry import operator
 
 
 def _trailing(axes: int | tuple[int, ...], ndim: int) -> int:
     """How many trailing axes are normalized. Raises ValueError unless ``axes`` are the last ones."""
-    listed = sorted(a % ndim for a in ((axes,) if isinstance(axes, int) else axes))
-    if listed != list(range(ndim - len(listed), ndim)):
-        raise ValueError(f"axes: got {list(listed)}; expected the last {len(listed)} of {ndim} axes")
+    listed = sorted(normalize_axes(axes, ndim))
+    if not listed or listed != list(range(ndim - len(listed), ndim)):
+        raise ValueError(f"axes: got {list(listed)}; expected the last {max(len(listed), 1)} of {ndim} axes")
     return len(listed)
 
 
@@ -35,7 +36,9 @@ def _reduce_axes(sizes: tuple[PrimExpr, ...]) -> tuple[te.ReduceAxis, ...]:
 
 
 @operator("nn.rms_norm")
-def rms_norm(data: te.Tensor, weight: te.Tensor, *, axes: tuple[int, ...] = (-1,), epsilon: float = 1e-5) -> te.Tensor:
+def rms_norm(
+    data: te.Tensor, weight: te.Tensor, *, axes: int | tuple[int, ...] = (-1,), epsilon: float = 1e-5
+) -> te.Tensor:
     """``data * weight / sqrt(mean(data^2) + epsilon)`` over the trailing ``axes`` (Zhang & Sennrich 2019).
 
     data: [..., D] floating; weight: [D], any floating type. Returns data's shape and type; computed in float32.
@@ -64,7 +67,7 @@ def layer_norm(
     gamma: te.Tensor,
     beta: te.Tensor | None = None,
     *,
-    axes: tuple[int, ...] = (-1,),
+    axes: int | tuple[int, ...] = (-1,),
     epsilon: float = 1e-5,
 ) -> te.Tensor:
     """``(data - mean) / sqrt(variance + epsilon) * gamma + beta`` over the trailing ``axes`` (Ba et al. 2016).
@@ -102,16 +105,16 @@ def group_norm(
     *,
     num_groups: int,
     channel_axis: int = 1,
-    axes: tuple[int, ...] = (),
+    axes: int | tuple[int, ...] = (),
     epsilon: float = 1e-5,
 ) -> te.Tensor:
     """As ``layer_norm``, over ``axes`` and each of ``num_groups`` equal groups of channels (Wu & He 2018).
 
     gamma, beta: one for each channel. Returns data's shape and type; computed in float32.
     """
-    channel, reduced = channel_axis % data.ndim, sorted(a % data.ndim for a in axes)
+    channel, reduced = normalize_axis(channel_axis, data.ndim), sorted(normalize_axes(axes, data.ndim))
     channels = static_size(data.shape[channel])
-    if channels is None or channels % num_groups or channel in reduced:
+    if channels is None or num_groups < 1 or channels % num_groups or channel in reduced:
         got = f"axis {channel} of {show_shape(data.shape)}, axes {reduced}"
         raise ValueError(f"got {got}; expected {num_groups} equal groups of channels, and axes without theirs")
     _require_shape(gamma, (data.shape[channel],), "sizes of gamma and of the channels")
@@ -149,7 +152,7 @@ def group_norm(
 @operator("nn.softmax")
 def softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
     """``exp(data - max) / sum(exp(data - max))`` along ``axis``. Returns data's shape and type; computed in float32."""
-    axis %= data.ndim
+    axis = normalize_axis(axis, data.ndim)
     lead = data.shape[:axis] + data.shape[axis + 1 :]
     k = te.reduce_axis(data.shape[axis], "k")
 
@@ -168,7 +171,7 @@ def softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
 @operator("nn.log_softmax")
 def log_softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
     """``data - max - log(sum(exp(data - max)))`` along ``axis``. Returns data's shape and type; computed in float32."""
-    axis %= data.ndim
+    axis = normalize_axis(axis, data.ndim)
     lead = data.shape[:axis] + data.shape[axis + 1 :]
     k = te.reduce_axis(data.shape[axis], "k")
 

@@ -6,6 +6,7 @@ from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, logical_and
 from ...ir.simplify import simplify
 from ...tir import te
 from ..info import show_shape, static_size
+from .axes import normalize_axis
 from .manipulate import clipped_element, flattened
 from .registry import Tensors, operator
 
@@ -15,7 +16,7 @@ def repeat(data: te.Tensor, *, repeats: int, axis: int | None = None) -> te.Tens
     """Every element ``repeats`` times in a row along ``axis``; None: all elements in order, on one axis."""
     if repeats < 0:
         raise ValueError(f"repeats: got {repeats}; expected 0 or more")
-    x, at = (flattened(data), 0) if axis is None else (data, axis % data.ndim)
+    x, at = (flattened(data), 0) if axis is None else (data, normalize_axis(axis, data.ndim))
     shape = [*x.shape[:at], simplify(x.shape[at] * repeats), *x.shape[at + 1 :]]
     return te.compute(shape, lambda *i: x[(*i[:at], i[at] // repeats, *i[at + 1 :])], name="repeat")
 
@@ -37,7 +38,7 @@ def tile(data: te.Tensor, *, repeats: int | tuple[int, ...]) -> te.Tensor:
 @operator("flip")
 def flip(data: te.Tensor, *, axis: int) -> te.Tensor:
     """The elements in reverse order along ``axis``."""
-    at = axis % data.ndim
+    at = normalize_axis(axis, data.ndim)
     last = data.shape[at] - 1
     return te.compute(data.shape, lambda *i: data[(*i[:at], last - i[at], *i[at + 1 :])], name="flip")
 
@@ -50,7 +51,7 @@ def stack(tensors: Tensors, *, axis: int = 0) -> te.Tensor:
     for tensor in tensors[1:]:
         for a, (size, first) in enumerate(zip(tensor.shape, tensors[0].shape, strict=True)):
             te.require_equal(size, first, f"sizes on axis {a}")
-    at = axis % (tensors[0].ndim + 1)
+    at = normalize_axis(axis, tensors[0].ndim + 1)
     shape = [*tensors[0].shape[:at], IntImm(len(tensors)), *tensors[0].shape[at:]]
 
     def element(*i: PrimExpr) -> PrimExpr:
@@ -95,7 +96,7 @@ def gather_elements(data: te.Tensor, indices: te.Tensor, *, axis: int = 0) -> te
     """
     if indices.ndim != data.ndim:
         raise ValueError(f"indices: got shape {show_shape(indices.shape)}; expected {data.ndim} axes")
-    at = axis % data.ndim
+    at = normalize_axis(axis, data.ndim)
     for a, (size, count) in enumerate(zip(data.shape, indices.shape, strict=True)):
         if a != at and not _is_shorter(count, size):
             te.require_equal(size, count, f"sizes on axis {a}")

@@ -8,6 +8,7 @@ from typing import Any
 from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Select, Var, binary, const, max_value
 from ...tir import nodes as tir
 from ...tir import te
+from .axes import normalize_axes, normalize_axis
 from .elementwise import wide
 from .manipulate import flattened
 from .registry import Operator, operator
@@ -19,8 +20,7 @@ class _Axes:
     """Which axes of a tensor are reduced, and how indices of the result lead to those of the operand."""
 
     def __init__(self, x: te.Tensor, axis: Axis, keepdims: bool):
-        listed = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-        self.reduced = sorted(a % x.ndim for a in listed)
+        self.reduced = sorted(normalize_axes(range(x.ndim) if axis is None else axis, x.ndim))
         self.keepdims = keepdims
         names = ["k"] if len(self.reduced) == 1 else [f"k{n}" for n in range(len(self.reduced))]
         self.k = [te.reduce_axis(x.shape[a], name) for a, name in zip(self.reduced, names, strict=True)]
@@ -91,18 +91,25 @@ def std(x: te.Tensor, *, axis: Axis = None, keepdims: bool = False) -> te.Tensor
 
 def _position(name: str, best: Callable[..., Any]) -> Operator:
     @operator(name)
-    def definition(x: te.Tensor, *, axis: int = -1, keepdims: bool = False) -> te.Tensor:
-        axes = _Axes(x, axis, keepdims)
-        extreme = te.compute(axes.shape, lambda *i: best(x[axes.index(i)], axis=axes.k), name="extreme")
-        again = _Axes(x, axis, keepdims)
-
-        def first(*i: PrimExpr) -> PrimExpr:
-            found = binary("==", x[again.index(i)], extreme[i])
-            return te.min(Select(found, again.k[0], max_value(INDEX_DTYPE)), axis=again.k)
-
-        return te.compute(axes.shape, first, name=name)
+    def definition(x: te.Tensor, *, axis: int | None = -1, keepdims: bool = False) -> te.Tensor:
+        if axis is not None:
+            return _first_best(name, best, x, normalize_axis(axis, x.ndim), keepdims)
+        place = _first_best(name, best, flattened(x), 0, False)
+        return te.compute((1,) * x.ndim, lambda *_: place[()], name=name) if keepdims else place
 
     return definition
+
+
+def _first_best(name: str, best: Callable[..., Any], x: te.Tensor, axis: int, keepdims: bool) -> te.Tensor:
+    """The least index along ``axis`` at which the best element is."""
+    axes, again = _Axes(x, axis, keepdims), _Axes(x, axis, keepdims)
+    extreme = te.compute(axes.shape, lambda *i: best(x[axes.index(i)], axis=axes.k), name="extreme")
+
+    def first(*i: PrimExpr) -> PrimExpr:
+        found = binary("==", x[again.index(i)], extreme[i])
+        return te.min(Select(found, again.k[0], max_value(INDEX_DTYPE)), axis=again.k)
+
+    return te.compute(axes.shape, first, name=name)
 
 
 argmax = _position("argmax", te.max)
@@ -137,7 +144,7 @@ def _running(
     exclusive: bool,
 ) -> te.Tensor:
     """What ``combine`` makes of the elements up to each place; one pass over every row, of narrow floats in float32."""
-    x, axis = (flattened(x), 0) if axis is None else (x, axis % x.ndim)
+    x, axis = (flattened(x), 0) if axis is None else (x, normalize_axis(axis, x.ndim))
     start = wide(const(first, dtype))
     out, so_far = tir.buffer(name, x.shape, dtype), te.Cell("so_far", start.dtype)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
 
 import numpy as np
 
 from mlc_errors import MLCError
 
+from ...ir import dtype as dt
 from ...ir.expr import IntImm, PrimExpr, Var
 from ...tir import te
 from ..info import make_tuple, prim_value, scalar_constant, shape_expr, show_shape
@@ -23,7 +25,7 @@ CACHED_RESULTS = 4096
 Explicit = Callable[[Sequence[Expr], Mapping[str, Any]], Mapping[str, Any]]
 
 
-class OperatorError(MLCError):
+class OperatorError(MLCError, ValueError):
     """An operator called with arguments that do not fit."""
 
 
@@ -32,15 +34,16 @@ class Operator:
     """A graph operator.
 
     ``te`` computes it from te tensors (positional) and static attributes (keyword-only); shape and dtype rules are
-    whatever that expression gives. Calling the operator with graph values builds the ``Call``. ``explicit`` replaces
-    attributes that stand for something about the arguments' shapes, so that a call means the same when sizes become
-    known.
+    whatever that expression gives. ``kinds`` and ``attr_types`` are the annotations of the two. Calling the operator
+    with graph values builds the ``Call``. ``explicit`` replaces attributes that stand for something about the
+    arguments' shapes, so that a call means the same when sizes become known.
     """
 
     name: str
     te: TensorExpression
     kinds: Mapping[str, Any]
     defaults: Mapping[str, Any]
+    attr_types: Mapping[str, Any]
     explicit: Explicit | None = None
     results: dict[Any, tuple[Any, StructInfo]] = field(default_factory=dict, repr=False)
 
@@ -71,7 +74,10 @@ class Operator:
 
     def _derive(self, call: Call) -> StructInfo:
         try:
-            return infer_te(self.te, self.arg_names, call.args, call.attrs)
+            self._check_types(call.attrs)
+            info = infer_te(self.te, self.arg_names, call.args, call.attrs)
+            _require_known_dtypes(info)
+            return info
         except (ValueError, TypeError) as error:
             got = ", ".join(_show(a) for a in call.args)
             raise OperatorError(f"{self.name}({got}): {error}") from error
@@ -81,8 +87,14 @@ class Operator:
         if not len(required) <= len(args) <= len(self.kinds):
             raise OperatorError(f"{self.name}: got {len(args)} arguments; expected ({', '.join(self.kinds)})")
         dtype = next((_dtype(a) for a in args if _dtype(a)), None)
-        given = [(kind, a) for kind, a in zip(self.kinds.values(), args, strict=False) if a is not None]
-        return tuple(_as_graph_value(kind, a, dtype) for kind, a in given)
+        given = [(name, a) for name, a in zip(self.kinds, args, strict=False) if a is not None]
+        return tuple(self._graph_value(name, a, dtype) for name, a in given)
+
+    def _graph_value(self, name: str, value: Any, dtype: str | None) -> Expr:
+        try:
+            return _as_graph_value(self.kinds[name], value, dtype)
+        except (TypeError, ValueError) as error:
+            raise OperatorError(f"{self.name}: argument {name}: {error}") from error
 
     def _optional(self) -> dict[str, bool]:
         return {name: kind == te.Tensor | None for name, kind in self.kinds.items()}
@@ -95,6 +107,12 @@ class Operator:
             raise OperatorError(f"{self.name}: {wrong}; its attributes are {', '.join(self.defaults) or 'none'}")
         return {n: _plain(attrs.get(n, d)) for n, d in self.defaults.items()}
 
+    def _check_types(self, attrs: Mapping[str, Any]) -> None:
+        for name, annotation in self.attr_types.items():
+            if name in attrs and not _fits(attrs[name], annotation):
+                expected = annotation.__name__ if isinstance(annotation, type) else annotation
+                raise TypeError(f"{name}: got {attrs[name]!r}; expected {expected}")
+
 
 def operator(name: str, explicit: Explicit | None = None) -> Callable[[TensorExpression], Operator]:
     """Makes a tensor expression an operator; keyword-only parameters are its attributes.
@@ -106,7 +124,8 @@ def operator(name: str, explicit: Explicit | None = None) -> Callable[[TensorExp
         parameters = inspect.signature(f, eval_str=True).parameters.values()
         positional = {p.name: p.annotation for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
         attributes = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-        return Operator(name, _with_tensors(f, tuple(positional.values())), positional, attributes, explicit)
+        types = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
+        return Operator(name, _with_tensors(f, tuple(positional.values())), positional, attributes, types, explicit)
 
     return define
 
@@ -137,17 +156,24 @@ def _as_graph_value(kind: Any, value: Any, dtype: str | None) -> Expr:
     if kind is Shape:
         return shape_expr(value)
     if kind is Tensors:
-        return make_tuple(value)
+        return make_tuple([_as_graph_value(te.Tensor, v, dtype) for v in value])
     if kind is PrimExpr or isinstance(value, PrimExpr):
         return prim_value(value)
     if isinstance(value, bool | int | float):
         return scalar_constant(value, dtype or ("float32" if isinstance(value, float) else "int64"))
-    raise TypeError(f"expected a graph value, shape or number, got {type(value).__name__}")
+    raise TypeError(f"got {type(value).__name__}; expected a graph value, shape or number")
 
 
 def _dtype(value: Any) -> str | None:
     info = value.struct_info if isinstance(value, Expr) else None
     return info.dtype if isinstance(info, TensorStructInfo) else None
+
+
+def _require_known_dtypes(info: StructInfo) -> None:
+    """Raises ValueError for a tensor of an unknown dtype."""
+    for tensor in info.fields if isinstance(info, TupleStructInfo) else (info,):
+        if isinstance(tensor, TensorStructInfo):
+            dt.bits(tensor.dtype)
 
 
 def _plain(value: Any) -> Any:
@@ -157,6 +183,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return value.value if isinstance(value, IntImm) else value
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    """Whether an attribute is of its annotated type; a number may stand for a float or a truth value."""
+    if isinstance(annotation, UnionType):
+        return any(_fits(value, option) for option in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return isinstance(value, tuple) and all(_fits(v, get_args(annotation)[0]) for v in value)
+    if annotation in (None, NoneType):
+        return value is None
+    return isinstance(value, int | float if annotation is float else int if annotation is bool else annotation)
 
 
 def _frozen(value: Any) -> Any:

@@ -9,6 +9,7 @@ from ...tir import nodes as tir
 from ...tir import te
 from ...tir.nodes import BufferStore, For, IfThenElse, While, seq
 from ..info import static_size
+from .axes import normalize_axis
 from .registry import operator
 
 RESULTS = ("both", "values", "indices")
@@ -28,7 +29,7 @@ def topk(
     """
     if ret_type not in RESULTS:
         raise ValueError(f"ret_type: got {ret_type!r}; expected one of {', '.join(RESULTS)}")
-    axis %= data.ndim
+    axis = normalize_axis(axis, data.ndim)
     size = static_size(data.shape[axis])
     if size is not None and k > size:
         raise ValueError(f"k: got {k}; expected at most {size}, the size of axis {axis}")
@@ -43,13 +44,13 @@ def topk(
 @operator("argsort")
 def argsort(data: te.Tensor, *, axis: int = -1, descending: bool = False, dtype: str = "int32") -> te.Tensor:
     """Where along ``axis`` the elements are in ascending (or descending) order; equal ones keep their order."""
-    return _order(data, axis % data.ndim, descending, dtype)
+    return _order(data, normalize_axis(axis, data.ndim), descending, dtype)
 
 
 @operator("sort")
 def sort(data: te.Tensor, *, axis: int = -1, descending: bool = False) -> te.Tensor:
     """The elements in ascending (or descending) order along ``axis``."""
-    axis %= data.ndim
+    axis = normalize_axis(axis, data.ndim)
     return _gather(data, axis, _order(data, axis, descending, INDEX_DTYPE))
 
 

@@ -171,6 +171,8 @@ def test_positions_of_extremes():
     x = np.array([[3, 7, 7, 1], [2, 0, 2, 0]], np.float32)
     exactly("argmax", x, reference=lambda a: a.argmax(1), axis=1)
     exactly("argmin", x, reference=lambda a: a.argmin(1, keepdims=True), axis=1, keepdims=True)
+    exactly("argmax", x[:, ::-1], reference=lambda a: np.array(a.argmax()), axis=None)
+    exactly("argmin", x, reference=lambda a: a.argmin(keepdims=True), axis=None, keepdims=True)
 
 
 def test_cumsum():
@@ -188,3 +190,35 @@ def test_cumsum():
 def test_unknown_operator():
     with pytest.raises(OperatorError, match="unknown operator 'adds'"):
         get_operator("adds")
+
+
+@pytest.mark.parametrize(
+    ("name", "attrs", "message"),
+    [
+        ("sum", {"axis": 2}, "axis: got 2; expected -2 to 1"),
+        ("sum", {"axis": (0, -2)}, r"axes: got \[0, -2\]; expected each at most once"),
+        ("argmax", {"axis": -3}, "axis: got -3; expected -2 to 1"),
+        ("cumsum", {"axis": 5}, "axis: got 5; expected -2 to 1"),
+        ("nn.softmax", {"axis": 9}, "axis: got 9; expected -2 to 1"),
+        ("expand_dims", {"axis": 3}, "axis: got 3; expected -3 to 2"),
+        ("flip", {"axis": 1.5}, "axis: got 1.5; expected int"),
+        ("permute_dims", {"axes": ("a", 0)}, r"axes: got \('a', 0\); expected tuple\[int, ...\] \| None"),
+        ("astype", {"dtype": "floaty"}, "unknown dtype 'floaty'"),
+        ("split", {"indices_or_sections": 0}, "no 0 equal parts"),
+    ],
+)
+def test_attributes_that_do_not_fit(name, attrs, message):
+    with pytest.raises(OperatorError, match=message):
+        run_op(name, normal(2, 3), **attrs)
+
+
+def test_a_tensor_without_axes_has_no_axis():
+    with pytest.raises(OperatorError, match="expected a tensor with axes"):
+        run_op("argmax", normal())
+
+
+def test_arguments_that_are_no_graph_values():
+    with pytest.raises(OperatorError, match="exp: argument x: got str; expected a graph value, shape or number"):
+        get_operator("exp")("a")
+    with pytest.raises(OperatorError, match="concat: argument tensors: got str"):
+        get_operator("concat")("ab")

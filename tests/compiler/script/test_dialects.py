@@ -105,6 +105,14 @@ def test_positional_attributes_follow_the_operator() -> None:
     assert [s.value for s in by_name.ret_info.shape] == [1, 4]
 
 
+def test_operands_may_be_named() -> None:
+    by_position = graph("return R.strided_slice(x, [1], [0], [2])")
+    by_name = graph("return R.strided_slice(x, axes=[1], begin=[0], end=[2], strides=None)")
+    assert first_difference(by_position, by_name) is None
+    n, columns = by_name.ret_info.shape
+    assert (n.name, columns.value) == ("n", 2)
+
+
 def test_attributes_are_plain_numbers_whatever_their_spelling() -> None:
     text = """
 @R.function

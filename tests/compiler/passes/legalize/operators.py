@@ -47,7 +47,7 @@ class Module:
         R.Tensor(("m", 4), dtype="float32"),
         R.Tensor(("n", "m"), dtype="float32"),
         R.Tensor((4,), dtype="float32"),
-        R.Tensor((2, 4), dtype="float32"),
+        R.Tensor(("T.min(2, n)", 4), dtype="float32"),
     ):
         n = T.int64()
         m = T.int64()
@@ -66,7 +66,7 @@ class Module:
             h = R.call_tir(cls.concat, (h_in0, h_in1), out_sinfo=R.Tensor((m, 4), dtype="float32"))
             i = R.call_tir(cls.full, (), out_sinfo=R.Tensor((n, m), dtype="float32"))
             j = R.call_tir(cls.own, (c,), out_sinfo=R.Tensor((4,), dtype="float32"))
-            k = R.call_tir(cls.strided_slice, (x,), out_sinfo=R.Tensor((2, 4), dtype="float32"))
+            k = R.call_tir(cls.strided_slice, (x,), out_sinfo=R.Tensor((T.min(2, n), 4), dtype="float32"))
             R.output(f, h, i, j, k)
         return (f, h, i, j, k)
 
@@ -163,12 +163,13 @@ class Module:
                 full[v__0, v__1] = T.float32(1.0)
 
     @T.prim_func(private=True)
-    def strided_slice(var_x: T.handle, strided_slice: T.Buffer((2, 4), "float32")):
+    def strided_slice(var_x: T.handle, var_strided_slice: T.handle):
         T.func_attr({"tir.noalias": True, "num_outputs": 1})
         n = T.int64()
         x = T.match_buffer(var_x, (n, 4), "float32")
+        strided_slice = T.match_buffer(var_strided_slice, (T.min(2, n), 4), "float32")
         # with T.block("root"):
-        for i0, i1 in T.grid(2, 4):
+        for i0, i1 in T.grid(T.min(2, n), 4):
             with T.block("strided_slice"):
                 v_i0, v_i1 = T.axis.remap("SS", [i0, i1])
                 T.reads(x[v_i0, v_i1])
