@@ -41,8 +41,9 @@ lint: $(VENV)/.test-installed  ## ruff
 types: $(VENV)/.test-installed  ## mypy
 	$(BIN)/python -m mypy
 
-bench: $(VENV)/.bench-installed $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Speed beside torch and the machine's limits
+bench: $(VENV)/.bench-installed $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Speed beside torch, llama.cpp and the machine's limits
 	$(BIN)/python benchmarks/against_torch.py --folder $(MODEL)
+	$(BIN)/python benchmarks/against_llama_cpp.py --folder $(MODEL)
 
 clean:  ## Remove what was built, downloaded models included; the virtual environment stays
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
