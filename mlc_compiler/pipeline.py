@@ -14,6 +14,7 @@ from pathlib import Path
 from mlc_errors import MLCError
 
 from .ir.module import IRModule
+from .passes.absorb_transposes import AbsorbTransposes
 from .passes.annotate_patterns import AnnotatePatterns
 from .passes.base import Pass
 from .passes.common_subexpressions import CommonSubexpressions
@@ -30,6 +31,7 @@ from .passes.lift_allocs import LiftAllocs
 from .passes.lower_blocks import LowerBlocks
 from .passes.lower_math import LowerMath
 from .passes.make_entries import MakeEntries
+from .passes.mark_activations import MarkActivations
 from .passes.pack_layouts import PackLayouts
 from .passes.place_barriers import PlaceBarriers
 from .passes.plan_memory import PlanMemory
@@ -61,6 +63,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         # what to compute
         FoldConstants(),
         CommonSubexpressions(),
+        AbsorbTransposes(),
         EliminateDead(),
         # as which functions
         Legalize(),
@@ -70,6 +73,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         EliminateDead(),
         CopyResults(),
         # how, on this target
+        MarkActivations(),
         FixedPointActivations(target),
         ApplySchedules(rules, target),
         PackLayouts(),

@@ -53,7 +53,7 @@ class PackLayouts(Pass):
 
     def run(self, mod: IRModule) -> IRModule:
         graph = mod.of_type(Function)
-        weights = _Weights.of(mod, graph)
+        weights = Weights.of(mod, graph)
         return _Packer(mod, weights, weights.layouts(mod, graph.values())).run(graph)
 
 
@@ -86,14 +86,14 @@ def pack_array(data: np.ndarray, tile: Tile) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _Weights:
+class Weights:
     """The tuple of weights of each function that has one, and the variables bound to its fields."""
 
     tables: Mapping[str, GraphVar]
     fields: Mapping[int, int]
 
     @classmethod
-    def of(cls, mod: IRModule, graph: Mapping[str, Function]) -> _Weights:
+    def of(cls, mod: IRModule, graph: Mapping[str, Function]) -> Weights:
         found = {name: table for name, func in graph.items() if (table := _weight_tuple(func)) is not None}
         infos = [table.struct_info for table in found.values()]
         if any(not structural_equal(info, infos[0]) for info in infos):
@@ -187,7 +187,7 @@ def tensor_args(value: Expr) -> tuple[Expr, ...]:
 @dataclass
 class _Packer:
     mod: IRModule
-    weights: _Weights
+    weights: Weights
     layouts: Mapping[int, Tile]
     functions: dict[str, Any] = field(default_factory=dict)
     pack_names: dict[object, str] = field(default_factory=dict)

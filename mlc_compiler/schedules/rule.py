@@ -49,7 +49,10 @@ def is_reduction(block: Block) -> bool:
 
 @dataclass(frozen=True)
 class MatmulBlock:
-    """``out[m…, n] += x[m…, k] * w[n, k]``: which variables of the block are rows, columns and the reduction."""
+    """``out[m…, n] += x[m…, k] * w[n, k]``: which variables of the block are rows, columns and the reduction.
+
+    transposed: the right side is ``w[…, k, n]`` instead; then it may have the first rows as leading axes.
+    """
 
     block: Block
     rows: tuple[Var, ...]
@@ -57,10 +60,11 @@ class MatmulBlock:
     reduction: Var
     activation: Buffer
     weight: Buffer
+    transposed: bool
 
 
 def match_matmul(block: Block) -> MatmulBlock | None:
-    """The parts of a matrix product with a two-dimensional transposed right side; None for anything else."""
+    """The parts of a matrix product; None for anything else."""
     reduction = [it.var for it in block.iter_vars if it.kind == "R"]
     if len(reduction) != 1 or not isinstance(block.body, BufferStore) or not isinstance(block.body.value, BinaryOp):
         return None
@@ -77,12 +81,18 @@ def match_matmul(block: Block) -> MatmulBlock | None:
 def _with_weight(block: Block, x: BufferLoad, w: BufferLoad) -> MatmulBlock | None:
     """The match in which ``w`` is the weight; its column must be the last axis of the result."""
     spatial, reduction = [it.var for it in block.iter_vars if it.kind == "S"], block.iter_vars[-1].var
-    if not spatial or len(w.indices) != 2 or w.indices[0] is not spatial[-1] or w.indices[1] is not reduction:
+    if not spatial or len(w.indices) < 2:
         return None
     *rows, column = spatial
-    if any(n is column for n in walk(x.indices)) or not x.indices or x.indices[-1] is not reduction:
+    *lead, first, second = w.indices
+    transposed = first is reduction and second is column
+    if not transposed and (lead or first is not column or second is not reduction):
         return None
-    return MatmulBlock(block, tuple(rows), column, reduction, x.buffer, w.buffer)
+    if any(n is column for n in walk((x.indices, lead))) or not x.indices or x.indices[-1] is not reduction:
+        return None
+    if any(index is rows[-1] for index in lead) if rows else lead:
+        return None
+    return MatmulBlock(block, tuple(rows), column, reduction, x.buffer, w.buffer, transposed)
 
 
 def _load(expr: PrimExpr) -> BufferLoad | None:

@@ -77,7 +77,7 @@ def _match(func: PrimFunc) -> tuple[Block, MatmulBlock, Buffer, Buffer] | None:
         return None
     dequantized, second = blocks.in_order[:2]
     product = match_matmul(second)
-    if product is None or not product.rows or _stored(dequantized) is not product.weight:
+    if product is None or product.transposed or not product.rows or _stored(dequantized) is not product.weight:
         return None
     if product.activation.dtype != "float32":
         return None

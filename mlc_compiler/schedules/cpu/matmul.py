@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import compress
+from math import prod
 
 from ...ir.expr import BinaryOp, IntImm, Var, is_const
 from ...ir.visitor import walk
@@ -13,21 +14,23 @@ from ..rule import Blocks, MatmulBlock, Rule, analyse, constant_extent, largest_
 
 UNROLLED_REDUCTION = 8
 MAX_FACTORED_HEIGHT = 4  # tiles so low that dequantization is not shared by many rows: scales leave the inner sum
+FEW_ROWS = 32
 ROW_TILES_WIDE = (12, 4, 1)  # 32 registers: 12 rows x 2 vectors of accumulators
 ROW_TILES_NARROW = (4, 1)  # 16 registers: 4 rows x 2 vectors
 
 
 class Matmul(Rule):
-    """``x[m, k] * w[n, k]`` with element-wise blocks around it.
+    """``x[m, k] * w[n, k]`` or ``x[m, k] * w[k, n]`` with element-wise blocks around it.
 
-    Weights, and what they are dequantized from, are stored in tiles of ``2 x SIMD width`` columns. A symbolic number of
-    rows is cut into tiles of decreasing height, so that no tile is guarded. The worker team divides the column tiles.
+    Weights ``w[n, k]``, and what they are dequantized from, are stored in tiles of ``2 x SIMD width`` columns. A
+    symbolic number of rows is cut into tiles of decreasing height, so that no tile is guarded. The worker team divides
+    the column tiles.
     """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         blocks = analyse(func)
         matched = _single_matmul(blocks) if blocks else None
-        if blocks is None or matched is None:
+        if blocks is None or matched is None or _not_worth_a_layout(func, matched):
             return None
         s = Schedule(func)
         columns = 2 * target.lanes(32)
@@ -44,6 +47,15 @@ def _single_matmul(blocks: Blocks) -> MatmulBlock | None:
     if len(blocks.reductions) != 1:
         return None
     return match_matmul(blocks.reductions[0])
+
+
+def _not_worth_a_layout(func: PrimFunc, matched: MatmulBlock) -> bool:
+    """Whether the right side would be laid out anew at every call for a few rows: that takes longer than these."""
+    extents = {id(it.var): constant_extent(it.extent) for it in matched.block.iter_vars}
+    rows = [extents[id(row)] for row in matched.rows]
+    activations = {id(func.buffers[i]) for i in func.attrs.get("activations", ())}
+    few = all(e is not None for e in rows) and prod(e for e in rows if e) <= FEW_ROWS
+    return few and not matched.transposed and id(matched.weight) in activations
 
 
 def _inline_around(s: Schedule, blocks: Blocks, matched: MatmulBlock) -> list[str]:

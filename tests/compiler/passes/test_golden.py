@@ -9,6 +9,7 @@ import pytest
 
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.structural import first_difference
+from mlc_compiler.passes.absorb_transposes import AbsorbTransposes
 from mlc_compiler.passes.annotate_patterns import AnnotatePatterns
 from mlc_compiler.passes.base import Pass
 from mlc_compiler.passes.common_subexpressions import CommonSubexpressions
@@ -20,6 +21,7 @@ from mlc_compiler.passes.interleave_reductions import InterleaveReductions
 from mlc_compiler.passes.legalize import Legalize
 from mlc_compiler.passes.lift_allocs import LiftAllocs
 from mlc_compiler.passes.lower_blocks import LowerBlocks
+from mlc_compiler.passes.mark_activations import MarkActivations
 from mlc_compiler.passes.pack_layouts import PackLayouts
 from mlc_compiler.passes.place_barriers import PlaceBarriers
 from mlc_compiler.passes.plan_memory import PlanMemory
@@ -30,6 +32,7 @@ from mlc_compiler.target import target
 HERE = Path(__file__).parent
 SEPARATOR = "\n# ----\n"
 PASSES: dict[str, Pass] = {
+    "absorb_transposes": AbsorbTransposes(),
     "annotate_patterns": AnnotatePatterns(),
     "common_subexpressions": CommonSubexpressions(),
     "eliminate_dead": EliminateDead(),
@@ -40,6 +43,7 @@ PASSES: dict[str, Pass] = {
     "legalize": Legalize(),
     "lift_allocs": LiftAllocs(),
     "lower_blocks": LowerBlocks(),
+    "mark_activations": MarkActivations(),
     "pack_layouts": PackLayouts(),
     "place_barriers": PlaceBarriers(),
     "plan_memory": PlanMemory(),

@@ -64,6 +64,13 @@ def test_rows_that_are_known(rows: int, to: object) -> None:
     check_meaning(product((rows,), 20, 20, bias_and_residual), to=to, rule="Matmul")
 
 
+@pytest.mark.parametrize(("rows", "rule"), [(3, "Fallback"), (33, "Matmul"), (N, "Matmul")])
+def test_activations_on_the_right_side(rows: ExprLike, rule: str) -> None:
+    """A layout that is made at every call is for many rows."""
+    check_meaning(product((rows,), 20, 12).with_attr("activations", (0, 1)), {"n": 5}, rule=rule)
+    check_meaning(product((rows,), 20, 12).with_attr("activations", (0,)), {"n": 5}, rule="Matmul")
+
+
 @pytest.mark.parametrize("to", [AVX2, AVX512], ids=["avx2", "avx512"])
 @pytest.mark.parametrize("rows", [0, 1, 3, 12, 17])
 def test_rows_that_a_call_tells(rows: int, to: object) -> None:
@@ -175,7 +182,37 @@ OTHER_PRODUCTS: dict[str, tuple[tuple[ExprLike, ...], tuple[ExprLike, ...], tupl
         "Fallback",
     ),
     "x transposed": ((12, N), (20, 12), (N, 20), lambda x, w, k: lambda i, j: x[k, i] * w[j, k], "Fallback"),
-    "w transposed": ((N, 12), (12, 20), (N, 20), lambda x, w, k: lambda i, j: x[i, k] * w[k, j], "Fallback"),
+    "k by n": ((N, 12), (12, 20), (N, 20), lambda x, w, k: lambda i, j: x[i, k] * w[k, j], "Matmul"),
+    "k by n, one row": ((1, 12), (12, 20), (1, 20), lambda x, w, k: lambda i, j: x[i, k] * w[k, j], "Matmul"),
+    "k by n, a vector": ((12,), (12, 20), (20,), lambda x, w, k: lambda j: x[k] * w[k, j], "Matmul"),
+    "k by n, batched": (
+        (3, N, 12),
+        (3, 12, 20),
+        (3, N, 20),
+        lambda x, w, k: lambda b, i, j: x[b, i, k] * w[b, k, j],
+        "Matmul",
+    ),
+    "k by n, a batch of single rows": (
+        (14, 1, 12),
+        (14, 12, 20),
+        (14, 1, 20),
+        lambda x, w, k: lambda b, i, j: x[b, i, k] * w[b, k, j],
+        "Matmul",
+    ),
+    "k by n, a batch of vectors": (
+        (3, 12),
+        (3, 12, 20),
+        (3, 20),
+        lambda x, w, k: lambda b, j: x[b, k] * w[b, k, j],
+        "Fallback",
+    ),
+    "k by n, batch shared by heads": (
+        (2, 6, N, 12),
+        (2, 3, 12, 20),
+        (2, 6, N, 20),
+        lambda x, w, k: lambda b, h, i, j: x[b, h, i, k] * w[b, h // 2, k, j],
+        "Matmul",
+    ),
     "result transposed": ((N, 12), (20, 12), (20, N), lambda x, w, k: lambda j, i: x[i, k] * w[j, k], "Matmul"),
     "column inside": ((N, 12), (20, 12), (2, 20, N), lambda x, w, k: lambda b, j, i: x[i, k] * w[j, k], "Matmul"),
 }
@@ -183,7 +220,7 @@ OTHER_PRODUCTS: dict[str, tuple[tuple[ExprLike, ...], tuple[ExprLike, ...], tupl
 
 @pytest.mark.parametrize("name", OTHER_PRODUCTS)
 def test_other_products(name: str) -> None:
-    """What is no product with rows of a two-dimensional operand is left to other rules."""
+    """Products of other forms have the schedule of products where their right side has rows or columns in a line."""
     x_shape, w_shape, shape, dot, rule = OTHER_PRODUCTS[name]
     x, w, k = te.placeholder(x_shape, name="x"), te.placeholder(w_shape, name="w"), te.reduce_axis(12)
     term = dot(x, w, k)

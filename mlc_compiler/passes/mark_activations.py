@@ -1,0 +1,42 @@
+"""Tell tensor functions which of their parameters differ from call to call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..ir.module import GlobalVar, IRModule
+from ..relax import nodes as rx
+from ..tir.nodes import PrimFunc
+from .base import Pass
+from .pack_layouts import Weights, tensor_args
+
+
+@dataclass(frozen=True)
+class MarkActivations(Pass):
+    """Give tensor functions the attribute ``activations``: positions of parameters that are no weights or constants.
+
+    A layout of its own for a weight is made once (see ``PackLayouts``), one for an activation at every call.
+    """
+
+    name = "mark-activations"
+
+    def run(self, mod: IRModule) -> IRModule:
+        weights = Weights.of(mod, mod.of_type(rx.Function))
+        found: dict[str, set[int]] = {}
+        for name, args in _calls(mod):
+            positions = {i for i, a in enumerate(args) if not isinstance(a, rx.Constant) and weights.index(a) is None}
+            found.setdefault(name, set()).update(positions)
+        functions = mod.of_type(PrimFunc)
+        marked = {n: functions[n].with_attr("activations", tuple(sorted(found[n]))) for n in found if n in functions}
+        return mod.updated(marked)
+
+
+def _calls(mod: IRModule) -> Iterator[tuple[str, tuple[rx.Expr, ...]]]:
+    """The tensor functions that graph functions call, with the tensors that they are given."""
+    for func in mod.of_type(rx.Function).values():
+        for binding in func.bindings:
+            args = tensor_args(binding.value)
+            callee = binding.value.args[0] if args else None
+            if isinstance(callee, GlobalVar):
+                yield callee.name, args
