@@ -125,4 +125,6 @@ def _as_array(name: str, value: object) -> np.ndarray:
 
 
 def _as_target(target: str | Target) -> Target:
+    if not isinstance(target, str | Target):
+        raise MLCError(f"target: got a {type(target).__name__}; expected a name such as cpu, or a Target")
     return target if isinstance(target, Target) else named_target(target)

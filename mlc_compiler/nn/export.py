@@ -101,4 +101,4 @@ def _as_graph_value(result: Any) -> Expr:
         return result.expr
     if isinstance(result, tuple | list):
         return make_tuple([_as_graph_value(r) for r in result])
-    raise TypeError(f"an exported function returns tensors; got {type(result).__name__}")
+    raise spec.SpecError(f"an exported function returns tensors and tuples of them; got {type(result).__name__}")

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mlc_errors import MLCError
+
 from ..ir.expr import PrimExpr
 from ..relax.nodes import constant
 from ..tir import te
@@ -16,6 +18,10 @@ from . import kv_kernels, op, spec
 from .kv_inline import paged_attention_inline
 from .kv_kernels import PAGE_SIZE, AttentionShape
 from .tensor import Tensor
+
+
+class CacheError(MLCError, ValueError):
+    """Sizes of a cache that do not go together."""
 
 
 class RopeMode(enum.Enum):
@@ -32,7 +38,7 @@ class KVCacheConfig:
 
     inv_freq: float32 [R/2], the angle by which one position turns each pair; R <= head_dim elements are rotated.
     attention_factor: multiplies cosines and sines. sliding_window: how many positions a token sees; None: all.
-    Raises ValueError for sizes that do not go together.
+    Raises CacheError for sizes that do not go together.
     """
 
     num_hidden_layers: int
@@ -48,11 +54,11 @@ class KVCacheConfig:
     def __post_init__(self) -> None:
         if self.num_attention_heads % self.num_key_value_heads:
             heads = f"{self.num_attention_heads} heads over {self.num_key_value_heads}"
-            raise ValueError(f"num_key_value_heads: got {heads}; expected a divisor")
+            raise CacheError(f"num_key_value_heads: got {heads}; expected a divisor")
         if (self.rope_mode is RopeMode.NONE) != (self.inv_freq is None):
-            raise ValueError(f"inv_freq: expected for rope_mode normal and inline only; got {self.rope_mode.value}")
+            raise CacheError(f"inv_freq: expected for rope_mode normal and inline only; got {self.rope_mode.value}")
         if self.inv_freq is not None and 2 * len(self.inv_freq) > self.head_dim:
-            raise ValueError(f"inv_freq: got {len(self.inv_freq)} pairs; expected at most {self.head_dim // 2}")
+            raise CacheError(f"inv_freq: got {len(self.inv_freq)} pairs; expected at most {self.head_dim // 2}")
 
     def spec(self, num_tokens: int | str) -> spec.Object:
         """The cache as an argument of an exported function that handles ``num_tokens`` tokens."""

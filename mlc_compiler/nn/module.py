@@ -76,14 +76,15 @@ class Module:
         return self
 
     def replace(self, path: str, module: Module) -> None:
-        """Put ``module`` in the place of the sub-module at a dotted path."""
-        *outer, name = path.split(".")
-        owner: Module = self
-        for part in outer:
-            owner = dict(owner.children())[part]
-        owner.set_child(name, module)
+        """Put ``module`` in the place of the sub-module at a dotted path. Raises ParameterError where there is none."""
+        modules = dict(self.named_modules())
+        if not path or path not in modules:
+            raise ParameterError(f"replace: no module {path!r}; there are {', '.join(filter(None, modules)) or 'none'}")
+        outer, _, name = path.rpartition(".")
+        modules[outer].set_child(name, module)
 
     def set_child(self, name: str, module: Module) -> None:
+        """Put ``module`` in the place of the child of that name; see ``children``."""
         setattr(self, name, module)
 
     def export(
@@ -138,7 +139,7 @@ def _values(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> di
 
 
 class ModuleList(Module):
-    """Modules by number."""
+    """Modules by number: ``layers = ModuleList(Layer() for _ in range(12))``; their paths are ``layers.0``, …"""
 
     def __init__(self, modules: Iterable[Any] = ()):
         self.modules: list[Module] = list(modules)

@@ -12,7 +12,7 @@ from mlc_errors import MLCError
 from ..ir.dtype import is_float
 from ..ir.expr import ExprLike, IntImm, PrimExpr
 from ..relax import ops
-from ..relax.builder import BlockBuilder
+from ..relax.builder import BlockBuilder, BuilderError
 from ..relax.info import prim_value, shape_of, tensor_info, tensor_info_of
 from ..relax.nodes import Call, Expr, ObjectStructInfo, Op, StringImm, TensorStructInfo, TupleStructInfo, Var
 from ..relax.ops.registry import Operator, OperatorError
@@ -134,7 +134,7 @@ class Parameter(Tensor):
     @property
     def expr(self) -> Expr:
         if self._expr is None:
-            raise RuntimeError("a parameter has a value only while its module is exported")
+            raise BuilderError("a parameter has a value only while its module is exported")
         return self._expr
 
     @property

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from mlc_errors import MLCError
+
 from ..ir.expr import ExprLike
 from ..ir.module import GlobalVar, IRModule
 from ..ir.structural import structural_equal
@@ -36,7 +38,13 @@ LEAVES = (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm)
 
 
 def tensor_var(name: str, shape: Sequence[ExprLike], dtype: str = "float32") -> Var:
-    """A variable for a tensor: a parameter of ``BlockBuilder.function``. Sizes are numbers or symbolic."""
+    """A variable for a tensor: a parameter of ``BlockBuilder.function``.
+
+        n = te.var("n")
+        x = tensor_var("x", (n, 64), "float16")
+
+    Sizes are numbers or symbolic. Raises StructInfoError for an unknown dtype or a size that is neither.
+    """
     return Var(name, tensor_info(shape, dtype))
 
 
@@ -70,8 +78,14 @@ def _callee_args(func: GlobalVar, inputs: Sequence[Expr], scalars: Sequence[Expr
     return (*args, shape_expr(scalars)) if scalars else args
 
 
+class BuilderError(MLCError, RuntimeError):
+    """A step of building a graph function at a time when it cannot be taken."""
+
+
 @dataclass
 class _FunctionFrame:
+    """The graph function that is being built."""
+
     name: str
     params: tuple[Var, ...]
     attrs: Mapping[str, Any]
@@ -117,15 +131,15 @@ class BlockBuilder:
 
     @staticmethod
     def current() -> BlockBuilder:
-        """The builder whose function is being built. Raises RuntimeError outside of one."""
+        """The builder whose function is being built. Raises BuilderError outside of one."""
         if not BlockBuilder._active:
-            raise RuntimeError("no function is being built: call this inside `with builder.function(...)`")
+            raise BuilderError("no function is being built: call this inside `with builder.function(...)`")
         return BlockBuilder._active[-1]
 
     @property
     def frame(self) -> _FunctionFrame:
         if self._frame is None:
-            raise RuntimeError("no function is being built: use `with builder.function(...)`")
+            raise BuilderError("no function is being built: use `with builder.function(...)`")
         return self._frame
 
     @contextmanager
@@ -148,7 +162,7 @@ class BlockBuilder:
         frame = self.frame
         frame.close_block()
         if frame.ret is None:
-            raise RuntimeError(f"function {frame.name}: no output; call emit_func_output")
+            raise BuilderError(f"function {frame.name}: no output; call emit_func_output")
         return Function(frame.params, tuple(frame.blocks), frame.ret, info_of(frame.ret), frame.attrs, frame.is_pure)
 
     @contextmanager
@@ -174,7 +188,7 @@ class BlockBuilder:
     def emit_func_output(self, output: Expr, params: Sequence[Var] = ()) -> None:
         """The value that the function returns; ``params``, when they were not known where the function began."""
         if params and self.frame.params:
-            raise RuntimeError(f"function {self.frame.name}: its parameters were given before")
+            raise BuilderError(f"function {self.frame.name}: its parameters were given before")
         self.frame.params = self.frame.params or tuple(params)
         self.frame.ret = self._flat(output)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mlc_errors import MLCError
+
 from ..ir import dtype as dt
 from ..ir.expr import ExprLike, IntImm, PrimExpr, as_expr
 from .nodes import (
@@ -24,23 +26,33 @@ from .nodes import (
 )
 
 
+class StructInfoError(MLCError, ValueError):
+    """A value whose shape or dtype is unknown, or not what is needed."""
+
+
 def tensor_info(shape: Sequence[ExprLike], dtype: str) -> TensorStructInfo:
-    """A tensor of known shape; sizes may be numbers or symbolic."""
-    return TensorStructInfo(tuple(as_expr(s) for s in shape), dtype)
+    """A tensor of known shape; sizes may be numbers or symbolic. Raises StructInfoError for any other size or dtype."""
+    try:
+        sizes = tuple(as_expr(s) for s in shape)
+        dt.bits(dtype)
+    except (TypeError, ValueError) as error:
+        raise StructInfoError(f"got a tensor of shape {shape} and dtype {dtype!r}: {error}") from error
+    return TensorStructInfo(sizes, dtype)
 
 
 def info_of(expr: Expr) -> StructInfo:
-    """The structure info of a graph value. Raises ValueError where it was never derived."""
+    """The structure info of a graph value. Raises StructInfoError where it was never derived."""
     if expr.struct_info is None:
-        raise ValueError(f"{type(expr).__name__} {getattr(expr, 'name', '')} has no structure info")
+        raise StructInfoError(f"{type(expr).__name__} {getattr(expr, 'name', '')} has no structure info")
     return expr.struct_info
 
 
 def tensor_info_of(expr: Expr) -> TensorStructInfo:
-    """The structure info of a tensor with known shape. Raises ValueError for anything else."""
+    """The structure info of a tensor with known shape. Raises StructInfoError for anything else."""
     info = info_of(expr)
     if not isinstance(info, TensorStructInfo) or info.shape is None:
-        raise ValueError(f"expected a tensor of known shape, got {type(expr).__name__} with {type(info).__name__}")
+        got = f"{type(expr).__name__} with {type(info).__name__}"
+        raise StructInfoError(f"expected a tensor of known shape, got {got}")
     return info
 
 
@@ -79,7 +91,7 @@ def get_item(value: Expr, index: int) -> Expr:
         return value.fields[index]
     info = info_of(value)
     if not isinstance(info, TupleStructInfo):
-        raise ValueError(f"expected a tuple to take item {index} of, got {type(info).__name__}")
+        raise StructInfoError(f"expected a tuple to take item {index} of, got {type(info).__name__}")
     return TupleGetItem(value, index, info.fields[index])
 
 

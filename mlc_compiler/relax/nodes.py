@@ -8,6 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mlc_errors import MLCError
+
+from ..ir import dtype as dt
 from ..ir.expr import IntImm, PrimExpr
 from ..ir.module import GlobalVar
 
@@ -234,6 +237,11 @@ class Function:
 
 
 def constant(data: np.ndarray) -> Constant:
-    """A constant tensor with its structure info."""
-    name = "bool" if data.dtype == np.bool_ else str(data.dtype)
+    """A constant tensor with its structure info: ``constant(np.ones((2, 3), np.float32))``.
+
+    data: an array of a dtype that the compiler knows, those of ml_dtypes included. Raises MLCError for anything else.
+    """
+    name = str(getattr(data, "dtype", type(data).__name__))
+    if not isinstance(data, np.ndarray) or not dt.is_known(name):
+        raise MLCError(f"constant: got {name}; expected a numpy array of a known dtype", hint="np.array(…, np.float32)")
     return Constant(data, TensorStructInfo(tuple(IntImm(int(s)) for s in data.shape), name))

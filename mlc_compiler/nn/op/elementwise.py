@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...relax import ops
+from ...relax.ops import OperatorError
 from ..tensor import Number, Tensor, apply
 
 Operand = Tensor | Number
@@ -172,7 +173,7 @@ def silu(x: Tensor) -> Tensor:
 def gelu(x: Tensor, approximate: str | None = None) -> Tensor:
     """``x * Phi(x)``; ``approximate="tanh"`` is the tanh formula."""
     if approximate not in (None, "none", "tanh"):
-        raise ValueError(f"gelu: approximate is {approximate!r}; expected 'tanh' or None")
+        raise OperatorError(f"gelu: approximate is {approximate!r}; expected 'tanh' or None")
     return apply(ops.gelu_tanh if approximate == "tanh" else ops.gelu, x)
 
 

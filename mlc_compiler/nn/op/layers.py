@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ...relax import ops
+from ...relax.ops import OperatorError
 from ..tensor import Tensor, apply
 from .elementwise import where
 from .shapes import full, ones, permute_dims, tril
@@ -80,7 +81,7 @@ def scaled_dot_product_attention(
     size = query.shape[-1]
     if scale is None:
         if not isinstance(size, int):
-            raise ValueError(
+            raise OperatorError(
                 f"scaled_dot_product_attention: query has the head size {size}; expected a number, or scale"
             )
         scale = 1.0 / math.sqrt(size)

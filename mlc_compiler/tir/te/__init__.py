@@ -1,5 +1,6 @@
 """Tensor expressions: a formula for each element of a tensor; ``create_prim_func`` turns them into loops and blocks.
 
+n = te.var("n")
 A = te.placeholder((n, 64), "float32", "A")
 k = te.reduce_axis(64, "k")
 S = te.compute((n,), lambda i: te.sum(A[i, k] * A[i, k], axis=k), name="S")
@@ -39,6 +40,7 @@ from .expressions import (
     sqrt,
     sum,
     tanh,
+    var,
 )
 from .prim_func import create_prim_func, reduction_identity
 from .statements import Cell, each, extern
@@ -79,4 +81,5 @@ __all__ = [
     "sqrt",
     "sum",
     "tanh",
+    "var",
 ]

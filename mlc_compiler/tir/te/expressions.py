@@ -114,6 +114,11 @@ def scalar(value: PrimExpr) -> Scalar:
 _owners: dict[int, Tensor] = {}
 
 
+def var(name: str, dtype: str = "int64") -> Var:
+    """A symbolic size. Two variables of one name are different sizes."""
+    return Var(name, dtype)
+
+
 def placeholder(shape: Sequence[ExprLike], dtype: str = "float32", name: str = "placeholder") -> Tensor:
     """An input of the given shape."""
     return Tensor(tir.buffer(name, tuple(shape), dtype))

@@ -7,6 +7,7 @@ from mlc_compiler.ir.structural import first_difference
 from mlc_compiler.nn import spec
 from mlc_compiler.nn.kv_cache import KVCacheConfig, RopeMode
 from mlc_compiler.script import parse, script
+from mlc_errors import MLCError
 
 HEADS, KV_HEADS, DIM, LAYERS, PAGES = 4, 2, 6, 2, 9
 INV_FREQ = np.array([1.0, 0.2], np.float32)  # the last two of the six elements are not rotated
@@ -127,7 +128,7 @@ def test_layers_share_their_tensor_functions():
 
 
 def test_sizes_that_do_not_go_together():
-    with pytest.raises(ValueError, match="got 4 heads over 3; expected a divisor"):
+    with pytest.raises(MLCError, match="got 4 heads over 3; expected a divisor"):
         KVCacheConfig(1, 4, 3, 6)
-    with pytest.raises(ValueError, match="got 2 pairs; expected at most 1"):
+    with pytest.raises(MLCError, match="got 2 pairs; expected at most 1"):
         KVCacheConfig(1, 2, 1, 2, rope_mode=RopeMode.NORMAL, inv_freq=INV_FREQ)

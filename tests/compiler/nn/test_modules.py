@@ -5,6 +5,8 @@ from mlc_compiler import nn
 from mlc_compiler.interp import run_function
 from mlc_compiler.ir.structural import first_difference
 from mlc_compiler.nn import op, spec
+from mlc_compiler.nn.tensor import ParameterError
+from mlc_compiler.relax.builder import BuilderError
 from mlc_compiler.relax.nodes import TupleStructInfo
 from mlc_compiler.script import parse, script
 
@@ -130,12 +132,14 @@ def test_replacing_a_module():
     assert net.layers[1].up.bias is None
     net.replace("norm", nn.LayerNorm(6))
     assert [n for n, _ in net.named_parameters()][-2:] == ["norm.weight", "norm.bias"]
+    with pytest.raises(ParameterError, match="replace: no module 'layers.9'; there are .*layers.1"):
+        net.replace("layers.9", nn.LayerNorm(6))
 
 
 def test_a_parameter_has_no_value_outside_of_a_trace():
     net = Net()
     exported(net=net)
-    with pytest.raises(RuntimeError, match="only while its module is exported"):
+    with pytest.raises(BuilderError, match="only while its module is exported"):
         _ = net.norm.weight.expr
 
 

@@ -6,12 +6,13 @@ from mlc_compiler.ir.expr import Var as Symbol
 from mlc_compiler.ir.structural import first_difference
 from mlc_compiler.passes.legalize import Legalize
 from mlc_compiler.relax import ops
-from mlc_compiler.relax.builder import BlockBuilder
-from mlc_compiler.relax.info import get_item, make_tuple, prim_value, shape_of, tensor_info
-from mlc_compiler.relax.nodes import Call, TupleStructInfo, Var
+from mlc_compiler.relax.builder import BlockBuilder, BuilderError, tensor_var
+from mlc_compiler.relax.info import StructInfoError, get_item, make_tuple, prim_value, shape_of, tensor_info
+from mlc_compiler.relax.nodes import Call, TupleStructInfo, Var, constant
 from mlc_compiler.script import parse, script
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import PrimFunc
+from mlc_errors import MLCError
 
 
 def build(params, body):
@@ -49,9 +50,9 @@ def test_names_are_unique_within_a_function():
 
 def test_output_is_needed():
     builder = BlockBuilder()
-    with pytest.raises(RuntimeError, match="function main: no output"), builder.function("main", []):
+    with pytest.raises(BuilderError, match="function main: no output"), builder.function("main", []):
         pass
-    with pytest.raises(RuntimeError, match="no function is being built"):
+    with pytest.raises(BuilderError, match="no function is being built"):
         BlockBuilder.current()
 
 
@@ -146,5 +147,18 @@ def test_legalize_leaves_no_other_operators():
 def test_item_of_a_tuple():
     pair = make_tuple([tensor("a", 2), tensor("b", 3)])
     assert get_item(pair, 1) is pair.fields[1]
-    with pytest.raises(ValueError, match="expected a tuple"):
+    with pytest.raises(StructInfoError, match="expected a tuple"):
         get_item(tensor("a", 2), 0)
+
+
+def test_values_that_cannot_be_described():
+    with pytest.raises(StructInfoError, match="unknown dtype 'floaty'"):
+        tensor_var("x", (2, 3), "floaty")
+    with pytest.raises(StructInfoError, match="expected a scalar expression or number, got str: 'n'"):
+        tensor_var("x", ("n", 3))
+    n = te.var("n")
+    assert shape_of(tensor_var("x", (n, 3)))[0] is n
+    with pytest.raises(MLCError, match="constant: got list; expected a numpy array of a known dtype"):
+        constant([1.0, 2.0])
+    with pytest.raises(MLCError, match="constant: got <U3"):
+        constant(np.array(["abc"]))
