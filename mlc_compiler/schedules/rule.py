@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..ir.expr import BinaryOp, Cast, IntImm, PrimExpr, Var
@@ -45,6 +46,22 @@ def analyse(func: PrimFunc) -> Blocks | None:
 
 def is_reduction(block: Block) -> bool:
     return any(it.kind == "R" for it in block.iter_vars)
+
+
+def stored_buffer(block: Block) -> Buffer:
+    """The buffer that a block stores to first; of most blocks the only one."""
+    return next(n.buffer for n in walk(block.body) if isinstance(n, BufferStore))
+
+
+def accumulate_locally(s: Schedule, product: str, epilogue: Sequence[str]) -> str:
+    """Accumulate a product in registers and inline what follows it into the last block; gives that block's name.
+
+    epilogue: the names of the blocks after the product, in order.
+    """
+    after = [s.cache_write(product, "local"), *epilogue]
+    for name in after[:-1]:
+        s.compute_inline(name)
+    return after[-1]
 
 
 @dataclass(frozen=True)

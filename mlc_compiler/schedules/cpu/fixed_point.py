@@ -1,8 +1,13 @@
-"""Activations times 4-bit weights in integers: a pass that says so, and the rule that schedules it.
+"""Products of float32 activations and 4-bit weights in integer arithmetic: the pass that rewrites them.
 
-A group of 32 activations becomes integers of 16 bits times one step, and each integer two digits of eight bits. Digits
-times codes are ``vpdpbusd``: 64 products an instruction where float32 has 16. The error of an activation is at most
-2 ** -16 of the largest one of its group.
+The weights of a group of 32 are ``scale * (code - 7)``, with codes from 0 to 15. The pass gives the activations of such
+a group one step, too, so that each is ``step * fixed`` with an integer ``fixed`` of 16 bits, and writes ``fixed`` as
+``256 * high + low`` with two digits of 8 bits. The sum over a group is then::
+
+    step * scale * (256 * sum(high * code) + sum(low * code) - 7 * sum(fixed))
+
+The two sums of digits times codes are what the instruction ``vpdpbusd`` computes, 64 products at a time, where float32
+has 16. An activation changes by at most 2 ** -16 of the largest one of its group.
 """
 
 from __future__ import annotations
@@ -19,18 +24,19 @@ from ...passes.base import Pass
 from ...relax.ops.linear import dequantize
 from ...target import Target
 from ...tir import te
-from ...tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc, Stmt
-from ...tir.schedule import Schedule
+from ...tir.nodes import Block, Buffer, BufferLoad, PrimFunc, Stmt
 from ...tir.schedule.blocks import block_nest
 from ...tir.schedule.tree import replace_stmts, root_of, with_allocs
-from ..rule import Blocks, MatmulBlock, Rule, analyse, constant_extent, match_matmul
+from ..rule import MatmulBlock, analyse, constant_extent, match_matmul, stored_buffer
 
-BITS, GROUP, WORD = 4, 32, 8
-ZERO_POINT = 7
+BITS, ZERO_POINT = 4, 7
+GROUP = 32  # weights that share a scale, and activations that share a step
+WORD = 8  # codes in a uint32
+WORDS = GROUP // WORD
 LANES = 16
-ROWS = 4  # of a tile: two digits times two vectors of sums, twice as many registers as rows times four
-LARGEST = 127 * 256 + 127
-SMALLEST = 1e-30  # a group whose largest activation is less counts as zero: the inverse of its step would overflow
+ROWS = 4  # of a tile: each takes four of the 32 registers, for two digits times two vectors of sums
+MAX_FIXED = 127 * 256 + 127  # both digits at their largest
+MIN_MAGNITUDE = 1e-30  # a group whose largest activation is less counts as zero: the inverse of its step would overflow
 INFINITY = FloatImm(float("inf"), "float32")
 ATTRIBUTE = "fixed_point"
 
@@ -53,20 +59,20 @@ class FixedPointActivations(Pass):
 
 
 def _rewrite(func: PrimFunc) -> PrimFunc:
+    """The function with its first two blocks, dequantization and product, replaced by the integer computation."""
     found = _match(func)
     if found is None:
         return func
     dequantized, product, codes, scale = found
-    target = _stored(product.block)
-    core = _core(product.activation, codes, scale, target)
-    inputs = dict(zip(core.buffers, (product.activation, codes, scale, target), strict=True))
-    body = Substitute(inputs)(root_of(core).block.body)
+    operands = (product.activation, codes, scale, stored_buffer(product.block))
+    integer = integer_product(*operands)
+    body = Substitute(dict(zip(integer.buffers, operands, strict=True)))(root_of(integer).block.body)
     changes: dict[Stmt, Stmt | None] = {
         block_nest(func, dequantized.name): None,
         block_nest(func, product.block.name): body,
     }
     func = replace_stmts(func, changes)
-    func = with_allocs(func, root_of(core).block.alloc_buffers, drop=(_stored(dequantized),))
+    func = with_allocs(func, root_of(integer).block.alloc_buffers, drop=(stored_buffer(dequantized),))
     return func.with_attr(ATTRIBUTE, True)
 
 
@@ -77,7 +83,7 @@ def _match(func: PrimFunc) -> tuple[Block, MatmulBlock, Buffer, Buffer] | None:
         return None
     dequantized, second = blocks.in_order[:2]
     product = match_matmul(second)
-    if product is None or product.transposed or not product.rows or _stored(dequantized) is not product.weight:
+    if product is None or product.transposed or not product.rows or stored_buffer(dequantized) is not product.weight:
         return None
     if product.activation.dtype != "float32":
         return None
@@ -103,189 +109,149 @@ def _is_dequantize(block: Block, codes: Buffer, scale: Buffer, weight: Buffer) -
     return expected is not None and structural_equal(replace(expected.last, name=block.name), block)
 
 
-def _stored(block: Block) -> Buffer:
-    return next(n.buffer for n in walk(block.body) if isinstance(n, BufferStore))
-
-
 # -- the computation ----------------------------------------------------------------------------------------------
 
 
-def _core(activation: Buffer, codes: Buffer, scale: Buffer, out: Buffer) -> PrimFunc:
-    """The product as a tensor function of activation [..., K], codes [N, K/8], scale [N, K/32] -> [..., N].
+def integer_product(activation: Buffer, codes: Buffer, scale: Buffer, out: Buffer) -> PrimFunc:
+    """``activation @ (scale * (codes - 7)).T`` in blocks that ``FixedPointProduct`` schedules.
 
-    Rows are counted through, up to a whole number of tiles; those after the last are zero.
+    activation: float32 [..., K]; codes: uint32 [N, K/8]; scale: [N, K/32]; out: float32 [..., N]. The rows of all
+    leading axes are numbered through and filled up with zeros to a whole number of tiles.
     """
     x, q, s = (te.placeholder(b.shape, b.dtype, b.name) for b in (activation, codes, scale))
-    largest, digits, sums = _fixed_point(x)
-    padded, groups, columns = digits.shape[0], largest.shape[1], q.shape[0]
-
-    def code(word: Var, half: Var, n: Var, byte: Var) -> PrimExpr:
-        nibble = (q[n, word] >> te.cast(byte * 8 + half * 4, "uint32")) & te.cast(15, "uint32")
-        return te.cast(nibble, "uint8")
-
-    table = te.compute((q.shape[1], 2, columns, 4), code, name="codes")
-    word, half, byte = te.reduce_axis(4, "word"), te.reduce_axis(2, "half"), te.reduce_axis(4, "byte")
-
-    def dot(row: Var, g: Var, digit: Var, n: Var) -> PrimExpr:
-        at = g * 4 + word
-        product = te.cast(table[at, half, n, byte], "int32") * te.cast(digits[row, at, half, digit, byte], "int32")
-        return te.sum(product, axis=[word, half, byte])
-
-    dots = te.compute((padded, groups, 2, columns), dot, name="dots")
-    g = te.reduce_axis(groups, "g")
+    rows = _Rows.of(x)
+    largest = _largest(rows)
+    fixed = _fixed(rows, largest)
+    digits, sums, table = _digits(fixed), _sums(fixed), _codes(q)
+    dots = _dots(digits, table)
+    g = te.reduce_axis(rows.groups, "g")
 
     def total(row: Var, n: Var) -> PrimExpr:
         whole = dots[row, g, 0, n] * 256 + dots[row, g, 1, n] - sums[row, g] * ZERO_POINT
-        return te.sum(te.f32(whole) * (te.f32(s[n, g]) * (largest[row, g] * (1 / LARGEST))), axis=g)
+        return te.sum(te.f32(whole) * (te.f32(s[n, g]) * (largest[row, g] * (1 / MAX_FIXED))), axis=g)
 
-    product = te.compute((padded, columns), total, name="product")
-    result = te.compute(out.shape, lambda *i: product[_row_number(x.shape[:-1], i[:-1]), i[-1]], name="result")
+    product = te.compute((rows.padded, q.shape[0]), total, name="product")
+    result = te.compute(out.shape, lambda *i: product[rows.number(i[:-1]), i[-1]], name="result")
     return te.create_prim_func([x, q, s, result])
 
 
-def _fixed_point(x: te.Tensor) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """largest f32 [rows, groups], digits int8 [rows, words, 2, 2, 4], the high one first, sums int32 [rows, groups].
+@dataclass(frozen=True)
+class _Rows:
+    """The activations as a matrix of ``padded`` rows, of which the last ones may be zeros."""
 
-    Positions of a word are even ones, then odd ones, as the halves of the codes' bytes are.
-    """
-    lead, length = x.shape[:-1], constant_extent(x.shape[-1]) or 0
-    rows: PrimExpr = reduce(lambda a, b: a * b, lead, const(1, "int64"))
-    height = min(ROWS, constant_extent(rows) or ROWS)
-    padded = (rows + (height - 1)) // height * height
+    x: te.Tensor
+    count: PrimExpr
+    padded: PrimExpr
+    is_padded: bool
+
+    @classmethod
+    def of(cls, x: te.Tensor) -> _Rows:
+        count: PrimExpr = reduce(lambda a, b: a * b, x.shape[:-1], const(1, "int64"))
+        height = min(ROWS, constant_extent(count) or ROWS)
+        return cls(x, count, (count + (height - 1)) // height * height, height > 1)
+
+    @property
+    def length(self) -> int:
+        return constant_extent(self.x.shape[-1]) or 0
+
+    @property
+    def groups(self) -> int:
+        return self.length // GROUP
+
+    def element(self, row: PrimExpr, position: PrimExpr) -> PrimExpr:
+        value = self.x[(*self._indices(row), position)]
+        return te.if_then_else(row < self.count, value, te.f32(0)) if self.is_padded else value
+
+    def _indices(self, row: PrimExpr) -> list[PrimExpr]:
+        """The leading indices of a row by its number, the last axis fastest."""
+        lead = self.x.shape[:-1]
+        wide = [axis for axis, size in enumerate(lead) if not is_const(size, 1)]
+        indices: list[PrimExpr] = [const(0, "int64") for _ in lead]
+        for axis in reversed(wide):
+            indices[axis] = row if axis == wide[0] else row % lead[axis]
+            row = row // lead[axis]
+        return indices
+
+    def number(self, indices: Sequence[PrimExpr]) -> PrimExpr:
+        """The number of the row at these leading indices."""
+        number: PrimExpr = const(0, "int64")
+        for size, index in zip(self.x.shape[:-1], indices, strict=True):
+            number = number if is_const(size, 1) else number * size + index
+        return number
+
+
+def _largest(rows: _Rows) -> te.Tensor:
+    """float32 [rows, groups]: the largest magnitude of each group; infinity where an activation is not finite."""
     k = te.reduce_axis(GROUP, "k")
 
-    def value(row: PrimExpr, at: PrimExpr) -> PrimExpr:
-        element = x[(*_row_indices(lead, row), at)]
-        return element if height == 1 else te.if_then_else(row < rows, element, te.f32(0))
-
     def magnitude(row: Var, g: Var) -> PrimExpr:
-        element = value(row, g * GROUP + k)
+        element = rows.element(row, g * GROUP + k)
         size = te.max(element, -element)
-        return te.max(te.select(size < INFINITY, size, INFINITY), axis=k)  # a NaN makes the group's step one, too
+        return te.max(te.select(size < INFINITY, size, INFINITY), axis=k)
 
-    largest = te.compute((padded, length // GROUP), magnitude, name="largest")
+    return te.compute((rows.padded, rows.groups), magnitude, name="largest")
 
-    def whole(row: Var, word: Var, half: Var, byte: Var) -> PrimExpr:
-        limit = largest[row, word // 4]
-        inverse = te.select(limit > SMALLEST, LARGEST / limit, te.f32(0))
-        return te.cast(te.call("round", value(row, word * WORD + byte * 2 + half) * inverse), "int32")
 
-    fixed = te.compute((padded, length // WORD, 2, 4), whole, name="fixed")
+def _fixed(rows: _Rows, largest: te.Tensor) -> te.Tensor:
+    """int32 [rows, words, 2, 4]: the integers, the even positions of a word of codes and then the odd ones.
+
+    That is how codes come out of a word: the low halves of its four bytes are the even positions.
+    """
+
+    def integer(row: Var, word: Var, half: Var, byte: Var) -> PrimExpr:
+        limit = largest[row, word // WORDS]
+        inverse = te.select(limit > MIN_MAGNITUDE, MAX_FIXED / limit, te.f32(0))
+        return te.cast(te.call("round", rows.element(row, word * WORD + byte * 2 + half) * inverse), "int32")
+
+    return te.compute((rows.padded, rows.length // WORD, 2, 4), integer, name="fixed")
+
+
+def _digits(fixed: te.Tensor) -> te.Tensor:
+    """int8 [rows, words, 2, 2, 4]: of each half of a word the high digits, then the low ones."""
+    padded, words = fixed.shape[:2]
 
     def digit(row: Var, word: Var, half: Var, low: Var, byte: Var) -> PrimExpr:
         number = fixed[row, word, half, byte]
         high = (number + 128) >> 8
         return te.cast(te.select(low == 0, high, number - high * 256), "int8")
 
-    digits = te.compute((padded, length // WORD, 2, 2, 4), digit, name="digits")
-    word, half, byte = te.reduce_axis(4, "word"), te.reduce_axis(2, "half"), te.reduce_axis(4, "byte")
+    return te.compute((padded, words, 2, 2, 4), digit, name="digits")
+
+
+def _in_group() -> tuple[te.ReduceAxis, te.ReduceAxis, te.ReduceAxis]:
+    """The positions of a group: word, half, byte."""
+    return te.reduce_axis(WORDS, "word"), te.reduce_axis(2, "half"), te.reduce_axis(4, "byte")
+
+
+def _sums(fixed: te.Tensor) -> te.Tensor:
+    """int32 [rows, groups]: the sum of each group's integers."""
+    padded, words = fixed.shape[:2]
+    word, half, byte = _in_group()
 
     def total(row: Var, g: Var) -> PrimExpr:
-        return te.sum(fixed[row, g * 4 + word, half, byte], axis=[word, half, byte])
+        return te.sum(fixed[row, g * WORDS + word, half, byte], axis=[word, half, byte])
 
-    return largest, digits, te.compute((padded, length // GROUP), total, name="sums")
-
-
-def _row_indices(lead: Sequence[PrimExpr], row: PrimExpr) -> list[PrimExpr]:
-    """The indices of a row by its number: over the axes ``lead``, the last fastest."""
-    wide = [axis for axis, size in enumerate(lead) if not is_const(size, 1)]
-    indices: list[PrimExpr] = [const(0, "int64") for _ in lead]
-    for axis in reversed(wide):
-        indices[axis] = row if axis == wide[0] else row % lead[axis]
-        row = row // lead[axis]
-    return indices
+    return te.compute((padded, (constant_extent(words) or 0) // WORDS), total, name="sums")
 
 
-def _row_number(lead: Sequence[PrimExpr], indices: Sequence[PrimExpr]) -> PrimExpr:
-    number: PrimExpr = const(0, "int64")
-    for size, index in zip(lead, indices, strict=True):
-        number = number if is_const(size, 1) else number * size + index
-    return number
+def _codes(q: te.Tensor) -> te.Tensor:
+    """uint8 [words, 2, N, 4]: the codes, each in a byte, in the order of ``_fixed``."""
+
+    def code(word: Var, half: Var, n: Var, byte: Var) -> PrimExpr:
+        nibble = (q[n, word] >> te.cast(byte * 8 + half * 4, "uint32")) & te.cast(15, "uint32")
+        return te.cast(nibble, "uint8")
+
+    return te.compute((q.shape[1], 2, q.shape[0], 4), code, name="codes")
 
 
-# -- the schedule -------------------------------------------------------------------------------------------------
+def _dots(digits: te.Tensor, table: te.Tensor) -> te.Tensor:
+    """int32 [rows, groups, 2, N]: the sums of digits times codes of each group, for the high and the low digits."""
+    padded, words, columns = digits.shape[0], constant_extent(digits.shape[1]) or 0, table.shape[2]
+    word, half, byte = _in_group()
 
+    def dot(row: Var, g: Var, digit: Var, n: Var) -> PrimExpr:
+        at = g * WORDS + word
+        product = te.cast(table[at, half, n, byte], "int32") * te.cast(digits[row, at, half, digit, byte], "int32")
+        return te.sum(product, axis=[word, half, byte])
 
-class FixedPointProduct(Rule):
-    """The rewritten product: columns over the team; tiles of rows by two vectors of columns, instructions inside."""
-
-    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
-        blocks = analyse(func)
-        if blocks is None or not func.attrs.get(ATTRIBUTE):
-            return None
-        s = Schedule(func)
-        columns = 2 * LANES
-        for weight in _quantized_parameters(blocks, func):
-            s.tile_layout(weight, 0, columns)
-        last = _accumulate_locally(s, blocks)
-        _prepare_activations(s)
-        _accumulate(s, last, columns)
-        return s
-
-
-def _quantized_parameters(blocks: Blocks, func: PrimFunc) -> tuple[Buffer, Buffer]:
-    by_name = {b.name: b for b in blocks.in_order}
-    parameters = {id(p) for p in func.buffers}
-
-    def read(name: str) -> Buffer:
-        block = by_name[name]
-        loads = [n.buffer for n in walk(block.body) if isinstance(n, BufferLoad)]
-        return next(b for b in loads if id(b) in parameters and b is not _stored(block))
-
-    return read("codes"), read("product")
-
-
-def _accumulate_locally(s: Schedule, blocks: Blocks) -> str:
-    """Sums in registers; gives the block that writes the result, with everything between inlined."""
-    copy = s.cache_write("product", "local")
-    names = [b.name for b in blocks.in_order]
-    after = [copy, *names[names.index("product") + 1 :]]
-    for name in after[:-1]:
-        s.compute_inline(name)
-    return after[-1]
-
-
-def _prepare_activations(s: Schedule) -> None:
-    """Rows and groups over the team, the elements of a group as lanes."""
-    for block in ("fixed", "digits"):
-        s.vectorize(s.fuse(*s.get_loops(block)[2:]))
-    for block in ("largest", "fixed", "digits", "sums"):
-        s.parallel(s.fuse(*s.get_loops(block)[:2]))
-
-
-def _accumulate(s: Schedule, last: str, columns: int) -> None:
-    row, column, group = s.get_loops("product")
-    height = _tile_height(s)
-    tile, lane = s.split(column, [None, columns])
-    row_tile, row_in = s.split(row, [None, height])
-    s.reorder(tile, row_tile, group, row_in, lane)
-    s.fuse(*s.get_loops(last)[:-1])
-    s.reverse_compute_at(last, row_tile)
-    init = s.decompose_reduction("product", group)
-    for block in (init, "product_update", last):
-        *_, row_in, lane = s.get_loops(block)
-        s.unroll(row_in)
-        s.vectorize(lane)
-    _dots(s, group)
-    s.parallel(tile)
-
-
-def _tile_height(s: Schedule) -> int:
-    rows = s.extent(s.get_loops("product")[0])
-    return 1 if rows == 1 else ROWS
-
-
-def _dots(s: Schedule, group: Var) -> None:
-    s.compute_at("dots", group)
-    outside = len(s.get_loops("product")) - 2
-    *row, digit, column, word, half, byte = s.get_loops("dots")[outside:]
-    side, lane = s.split(column, [None, LANES])
-    s.reorder(word, half, side, *row, digit, lane, byte)
-    zero = s.decompose_reduction("dots", word)
-    *outer, vector = s.get_loops(zero)[outside:]
-    s.vectorize(vector)
-    s.compute_at("codes", side)
-    s.tensorize(s.get_loops("codes")[-2], "avx512.nibbles")
-    s.tensorize(lane, "avx512.vpdpbusd")
-    for loop in (*outer, *row, digit, side, half, word):
-        s.unroll(loop)
+    return te.compute((padded, words // WORDS, 2, columns), dot, name="dots")

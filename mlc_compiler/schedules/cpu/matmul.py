@@ -10,7 +10,16 @@ from ...ir.visitor import walk
 from ...target import Target
 from ...tir.nodes import Block, Buffer, BufferLoad, PrimFunc
 from ...tir.schedule import Schedule, ScheduleError
-from ..rule import Blocks, MatmulBlock, Rule, analyse, constant_extent, largest_divisor, match_matmul
+from ..rule import (
+    Blocks,
+    MatmulBlock,
+    Rule,
+    accumulate_locally,
+    analyse,
+    constant_extent,
+    largest_divisor,
+    match_matmul,
+)
 
 UNROLLED_REDUCTION = 8
 MAX_FACTORED_HEIGHT = 4  # tiles so low that dequantization is not shared by many rows: scales leave the inner sum
@@ -37,7 +46,8 @@ class Matmul(Rule):
         epilogue = _inline_around(s, blocks, matched)
         for weight in _weight_parameters(s, matched):
             s.tile_layout(weight, 0, columns)
-        last = _accumulate_locally(s, matched.block.name, epilogue)
+        last = accumulate_locally(s, matched.block.name, epilogue)
+        _check_elementwise(s.block(matched.block.name), s.block(last))
         heights = ROW_TILES_WIDE if target.vector_registers >= 32 else ROW_TILES_NARROW
         _tile(s, matched, last, heights, columns)
         return s
@@ -77,16 +87,6 @@ def _weight_parameters(s: Schedule, matched: MatmulBlock) -> list[Buffer]:
         if by_column and id(load.buffer) in parameters:
             found[id(load.buffer)] = load.buffer
     return list(found.values())
-
-
-def _accumulate_locally(s: Schedule, product: str, epilogue: list[str]) -> str:
-    """Accumulate in registers; gives the block that writes the result, with everything between inlined."""
-    copy = s.cache_write(product, "local")
-    after = [copy, *epilogue]
-    for name in after[:-1]:
-        s.compute_inline(name)
-    _check_elementwise(s.block(product), s.block(after[-1]))
-    return after[-1]
 
 
 def _check_elementwise(product: Block, last: Block) -> None:
