@@ -23,7 +23,7 @@ from ..rule import (
 
 UNROLLED_REDUCTION = 8
 MAX_FACTORED_HEIGHT = 4  # tiles so low that dequantization is not shared by many rows: scales leave the inner sum
-FEW_ROWS = 32
+FEW_ROWS = 12
 ROW_TILES_WIDE = (12, 4, 1)  # 32 registers: 12 rows x 2 vectors of accumulators
 ROW_TILES_NARROW = (4, 1)  # 16 registers: 4 rows x 2 vectors
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from ...ir.expr import Var, is_const
-from ...ir.visitor import walk
+from ...ir.simplify import Analyzer
+from ...ir.visitor import uses, walk
 from ...target import Target
-from ...tir.nodes import For, PrimFunc, While
+from ...tir.calling import flat_index
+from ...tir.nodes import Block, BufferLoad, For, PrimFunc, While
 from ...tir.schedule import Schedule, ScheduleError
 from ..rule import Blocks, Rule, analyse, is_reduction
+
+SQUARE = 8  # rows of a power of two apart share a few places in the first cache: eight fit
 
 
 class RowReduction(Rule):
@@ -39,7 +43,10 @@ def _rows_of(s: Schedule, name: str) -> Var:
 
 
 class Elementwise(Rule):
-    """Element-wise functions, copies and gathers: one loop over all but the SIMD lanes, over the team."""
+    """Element-wise functions, copies and gathers: one loop over all but the SIMD lanes, over the team.
+
+    Where elements that follow each other come from different rows, as in a transposition, it runs in small squares.
+    """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         blocks = analyse(func)
@@ -49,12 +56,41 @@ class Elementwise(Rule):
         _inline_intermediates(s, blocks)
         for name in s.get_blocks():
             loops = s.get_loops(name)
+            across = _other_direction(s.block(name))
+            if across is not None and _in_squares(s, loops, across):
+                continue
             if loops:
                 _vectorize_innermost(s, name, target)
                 vectorized = len(s.get_loops(name)) > len(loops)
                 outer = s.get_loops(name)[:-1] if vectorized else s.get_loops(name)
                 s.parallel(s.fuse(*outer))
         return s
+
+
+def _other_direction(block: Block) -> int | None:
+    """The axis, not the last, along which a block reads consecutive elements while it writes along the last."""
+    loads = [n for n in walk(block.body) if isinstance(n, BufferLoad)]
+    variables = [it.var for it in block.iter_vars]
+    if len(loads) != 1 or len(variables) < 2:
+        return None
+    terms = list(Analyzer().linear(flat_index(loads[0].buffer, loads[0].indices)).terms.values())
+    consecutive = [axis for axis, v in enumerate(variables) if any(atom is v and step == 1 for atom, step in terms)]
+    moves = any(uses(atom, variables[-1]) for atom, _ in terms)
+    return consecutive[0] if moves and consecutive and len(variables) - 1 not in consecutive else None
+
+
+def _in_squares(s: Schedule, loops: list[Var], across: int) -> bool:
+    """Run a nest in squares over the last axis and another one; False when one of them has not enough iterations."""
+    extents = [s.extent(loops[axis]) for axis in (across, -1)]
+    if not all(isinstance(e, int) and e >= SQUARE for e in extents):
+        return False
+    (far, near), (outer, lane) = (s.split(loops[axis], [None, SQUARE]) for axis in (across, -1))
+    rest = [*loops[:across], far, *loops[across + 1 : -1], outer]
+    s.reorder(*rest, near, lane)
+    s.unroll(near)
+    s.vectorize(lane)
+    s.parallel(s.fuse(*rest))
+    return True
 
 
 def _inline_intermediates(s: Schedule, blocks: Blocks) -> None:

@@ -13,7 +13,7 @@ from mlc_compiler.ir.visitor import walk
 from mlc_compiler.relax.ops import get_operator
 from mlc_compiler.script import parse
 from mlc_compiler.tir import te
-from mlc_compiler.tir.nodes import PARALLEL, For, PrimFunc
+from mlc_compiler.tir.nodes import PARALLEL, UNROLLED, For, PrimFunc
 from tests.compiler.schedules.meaning import AVX2, AVX512, check_meaning, lowered, random_arguments, run, scheduled
 
 N, M = Size("n"), Size("m")
@@ -100,6 +100,25 @@ def test_elementwise_chains(shape: Shape, to: object) -> None:
     x = te.placeholder(shape, name="x")
     y = get_operator("nn.silu").te(get_operator("exp").te(x))
     check_meaning(te.create_prim_func([x, y]), {"n": 3, "m": 5}, to, rule="Elementwise")
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "squares"),
+    [
+        ((16, 24), (1, 0), True),
+        ((9, 17), (1, 0), True),
+        ((3, 10, N, 11), (2, 3, 0, 1), True),
+        ((10, N, 12), (2, 1, 0), True),
+        ((N, 16), (1, 0), False),
+        ((7, 16), (1, 0), False),
+        ((16, 2, 24), (1, 0, 2), False),
+    ],
+)
+def test_transpositions(shape: Shape, axes: tuple[int, ...], squares: bool) -> None:
+    func = unary("permute_dims", shape, axes=axes)
+    result = check_meaning(func, {"n": 3}, rule="Elementwise")
+    kinds = [n.kind for n in walk(result.body) if isinstance(n, For)]
+    assert (UNROLLED in kinds) is squares
 
 
 def test_gathers_and_masks() -> None:
