@@ -44,6 +44,7 @@ __all__ = sorted([*_EXPORTS, *_MODULES])
 
 
 def __getattr__(name: str) -> object:
+    importlib.import_module("mlc_compiler.script")  # so that whatever is made prints as TVMScript
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     if name in _EXPORTS:

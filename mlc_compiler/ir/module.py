@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
+
+from .printable import Printable
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -21,21 +23,11 @@ class GlobalVar:
 
 
 @dataclass(frozen=True, eq=False)
-class IRModule:
+class IRModule(Printable):
     """Functions by name (``relax.Function``, ``tir.PrimFunc``) and attributes. Immutable: updates give a new module."""
-
-    printer: ClassVar[Callable[[Any], str]] = repr  # replaced by that of TVMScript, a layer above
 
     functions: Mapping[str, Any] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
-
-    def script(self) -> str:
-        """The module as TVMScript text."""
-        return type(self).printer(self)
-
-    def show(self) -> None:
-        """Print the module as TVMScript text."""
-        print(self.script())
 
     def __getitem__(self, name: str | GlobalVar) -> Any:
         key = name.name if isinstance(name, GlobalVar) else name

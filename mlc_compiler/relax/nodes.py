@@ -13,6 +13,7 @@ from mlc_errors import MLCError
 from ..ir import dtype as dt
 from ..ir.expr import IntImm, PrimExpr
 from ..ir.module import GlobalVar
+from ..ir.printable import Printable
 
 
 class StructInfo:
@@ -207,7 +208,7 @@ def _joined(blocks: tuple[BindingBlock, ...]) -> tuple[BindingBlock, ...]:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Function:
+class Function(Printable):
     """A graph function: parameters, blocks of bindings, the value returned.
 
     ``attrs``: ``num_input`` (the first parameters that are not weights), ``tir_var_upper_bound`` (bounds of symbolic

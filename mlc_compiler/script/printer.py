@@ -9,6 +9,7 @@ import numpy as np
 
 from ..ir.expr import PrimExpr
 from ..ir.module import IRModule
+from ..ir.printable import Printable
 from ..relax.nodes import Binding, BindingBlock, Expr, Function, StructInfo
 from ..tir.nodes import Buffer, BufferRegion, PrimFunc, Stmt
 from .expr_printer import ExprPrinter
@@ -90,4 +91,4 @@ def _fragment(node: Any, constants: list[np.ndarray]) -> str:
     return str(out)
 
 
-IRModule.printer = staticmethod(script)
+Printable.printer = staticmethod(script)

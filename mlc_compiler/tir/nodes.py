@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ..ir.expr import ExprLike, IntImm, PrimExpr, Var, as_expr
+from ..ir.printable import Printable
 
 SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD = "serial", "parallel", "vectorized", "unroll", "thread_binding"
 LOOP_KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD)
@@ -186,7 +187,7 @@ class BlockRealize(Stmt):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class PrimFunc:
+class PrimFunc(Printable):
     """A tensor function in destination-passing style: buffers and scalars in, the last buffers written.
 
     Symbolic sizes are the variables in the buffers' shapes; scalar parameters are ``Var``.

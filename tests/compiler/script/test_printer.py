@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from mlc_compiler.ir import expr as ir
@@ -10,6 +14,7 @@ from mlc_compiler.script import parse, script, to_text
 from mlc_compiler.tir import nodes as tir
 from tests.compiler.script.round_trip import check_round_trip
 
+ROOT = Path(__file__).resolve().parents[3]
 I, J = Var("i"), Var("j")  # noqa: E741
 X, Y = Var("x", "float32"), Var("y", "float32")
 P, Q = Var("p", "bool"), Var("q", "bool")
@@ -243,3 +248,16 @@ def f(A: T.Buffer((4,), "float32")):
     for i in range(4):
         A[i] = T.exp(A[i])
 """
+
+
+def test_modules_and_functions_print_as_script() -> None:
+    program = """
+from mlc_compiler import te
+a = te.placeholder((4,), name="a")
+print(te.create_prim_func([a, te.compute((4,), lambda i: a[i] + 1.0, name="b")]))
+"""
+    command = [sys.executable, "-c", program]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    mod = parse(printed)
+    assert "b[v_i] = a[v_i] + T.float32(1.0)" in printed
+    assert str(mod) == mod.script() == to_text(mod).text
