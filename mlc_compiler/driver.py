@@ -6,20 +6,22 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .codegen.library import emit_llvm
 from .codegen.link import link_shared
-from .codegen.native import Native, compile_modules
+from .codegen.native import compile_modules
 from .ir.module import IRModule
 from .pipeline import Trace, pipeline, run_passes
 from .target import Target
 from .tir.nodes import PrimFunc
 
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True)
 class Built:
-    """A library that was written: the lowered module, seconds by phase, texts asked for with ``emit``."""
+    """A library that was written: its path, the lowered module, seconds by phase, texts asked for with ``emit``."""
 
     output: Path
     mod: IRModule
@@ -43,14 +45,15 @@ def build_library(
 
     metadata: given the lowered module, what the library says of itself beside its functions. dump: a folder for the
     module's text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM text and the assembly.
-    progress: told the name of each phase as it starts. check: runs after each pass, as the verifier may.
+    progress: told the name of each phase as it starts. check: runs after each pass, as the verifier may. Raises
+    MLCError for a module that cannot be compiled, and ResourceError where there is no linker.
     """
     trace = Trace()
     progress("passes")
     lowered = run_passes(mod, pipeline(target), trace=trace, dump=dump, check=check)
     progress("code generation")
     modules = emit_llvm(lowered, target, metadata(lowered))
-    native: Native = _timed(
+    native = _timed(
         trace, "codegen", lambda: compile_modules(modules, target, assembly="asm" in emit, llvm_ir="llvm" in emit)
     )
     progress("linking")
@@ -68,7 +71,7 @@ def native_text(mod: IRModule, target: Target, kind: str) -> str:
     return text
 
 
-def _timed(trace: Trace, name: str, work: Callable[[], Any]) -> Any:
+def _timed(trace: Trace, name: str, work: Callable[[], Result]) -> Result:
     start = time.perf_counter()
     result = work()
     trace.add(name, time.perf_counter() - start)

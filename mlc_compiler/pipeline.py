@@ -47,12 +47,15 @@ RULES = {"cpu": CPU_RULES}
 
 
 def entries() -> tuple[Pass, ...]:
-    """The passes that make any module one whose functions can be called from outside, tensor functions too."""
+    """What ``build`` runs before ``pipeline``: every function gets parameters that a caller can pass one by one.
+
+    What the toolchain exports of a model has such parameters; it begins with ``pipeline``.
+    """
     return (InlineCalls(), EliminateDead(), MakeEntries(), ResolveMatchCasts(), KeepSchedules())
 
 
 def methods() -> tuple[Pass, ...]:
-    """As ``entries``, for exported methods of modules: their weights stay one tuple, which can be packed beforehand."""
+    """As ``entries``, for exported methods of ``nn`` modules: their weights stay one tuple, to be packed beforehand."""
     return tuple(step for step in entries() if not isinstance(step, MakeEntries))
 
 
@@ -77,7 +80,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         FixedPointActivations(target),
         ApplySchedules(rules, target),
         PackLayouts(),
-        ApplySchedules(rules, target),
+        ApplySchedules(rules, target),  # of the functions that pack
         EliminateDead(),
         # as loops over memory
         LowerBlocks(),
@@ -92,11 +95,12 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
 
 @dataclass
 class Trace:
-    """What happened during a compilation: seconds by pass, in order."""
+    """Seconds that each pass took, by name, in order; a pass that runs twice counts with both."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, name: str, seconds: float) -> None:
+        """Count another run."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
 

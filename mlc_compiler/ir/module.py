@@ -8,6 +8,8 @@ from typing import Any
 
 from .printable import Printable
 
+from .naming import unique_name
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GlobalVar:
@@ -67,8 +69,4 @@ class IRModule(Printable):
 
     def unique_name(self, base: str) -> str:
         """``base``, or ``base1``, ``base2`` … when taken."""
-        name, i = base, 0
-        while name in self.functions:
-            i += 1
-            name = f"{base}{i}"
-        return name
+        return unique_name(base, self.functions, separator="")

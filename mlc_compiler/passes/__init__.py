@@ -1,0 +1,1 @@
+"""Passes: one rewrite of a module in a file, under a name; ``pipeline.py`` puts them in order."""

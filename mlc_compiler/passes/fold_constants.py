@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..interp import run_function
-from ..ir.expr import Var as Size
+from ..ir.expr import Var as SizeVar
 from ..ir.module import IRModule
 from ..ir.visitor import walk
 from ..relax import nodes as rx
@@ -75,7 +75,7 @@ class _Function:
         args = tir.inputs if tir else call.args
         if not all(isinstance(a, rx.ShapeExpr | rx.PrimValue | rx.Tuple) or _is_constant(a) for a in args):
             return False
-        if any(isinstance(node, Size | rx.Var) for node in walk((call.args, call.out_info, call.struct_info))):
+        if any(isinstance(node, SizeVar | rx.Var) for node in walk((call.args, call.out_info, call.struct_info))):
             return False
         given = sum(node.data.size for node in walk(args) if isinstance(node, rx.Constant))
         return 0 < given <= self.max_elements and _elements(call.struct_info) <= given

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..ir import expr as ir
 from ..ir.module import GlobalVar, IRModule
+from ..ir.naming import unique_name
 from ..ir.structural import structural_key
 from ..ir.visitor import Rewriter, substitute, walk
 from ..relax import nodes as rx
@@ -190,9 +191,6 @@ class _UniqueBlockNames(Rewriter):
 
 def _unique(name: str, taken: set[str]) -> str:
     """``name``, or ``name_1``, ``name_2`` …; it counts as taken from now on."""
-    unique, i = name, 0
-    while unique in taken:
-        i += 1
-        unique = f"{name}_{i}"
+    unique = unique_name(name, taken)
     taken.add(unique)
     return unique

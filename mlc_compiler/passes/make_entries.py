@@ -10,6 +10,7 @@ from mlc_errors import MLCError
 
 from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
+from ..ir.naming import unique_name
 from ..ir.visitor import Rewriter, walk
 from ..relax import nodes as rx
 from ..relax.builder import call_tir_inplace
@@ -51,7 +52,7 @@ def _wrap_tensor_functions(mod: IRModule) -> IRModule:
     public = _public_tensor_functions(mod)
     renamed: dict[str, str] = {}
     for name in public:
-        renamed[name] = _unused(f"{name}_kernel", {*mod.functions, *renamed.values()})
+        renamed[name] = unique_name(f"{name}_kernel", {*mod.functions, *renamed.values()}, separator="")
     rename = _Rename(renamed)
     functions = {renamed.get(name, name): rename(f) for name, f in mod.functions.items()}
     wrappers = {name: _wrapper(name, renamed[name], f) for name, f in public.items()}
@@ -63,15 +64,6 @@ def _public_tensor_functions(mod: IRModule) -> dict[str, PrimFunc]:
     if not mod.of_type(rx.Function):
         return tensor
     return {name: f for name, f in tensor.items() if "global_symbol" in f.attrs}
-
-
-def _unused(name: str, taken: set[str]) -> str:
-    number = 0
-    unused = name
-    while unused in taken:
-        number += 1
-        unused = f"{name}{number}"
-    return unused
 
 
 class _Rename(Rewriter):

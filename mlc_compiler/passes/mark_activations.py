@@ -22,7 +22,7 @@ class MarkActivations(Pass):
     name = "mark-activations"
 
     def run(self, mod: IRModule) -> IRModule:
-        weights = Weights.of(mod, mod.of_type(rx.Function))
+        weights = Weights.of(mod.of_type(rx.Function))
         found: dict[str, set[int]] = {}
         for name, args in _calls(mod):
             positions = {i for i, a in enumerate(args) if not isinstance(a, rx.Constant) and weights.index(a) is None}

@@ -53,7 +53,7 @@ class PackLayouts(Pass):
 
     def run(self, mod: IRModule) -> IRModule:
         graph = mod.of_type(Function)
-        weights = Weights.of(mod, graph)
+        weights = Weights.of(graph)
         return _Packer(mod, weights, weights.layouts(mod, graph.values())).run(graph)
 
 
@@ -93,7 +93,7 @@ class Weights:
     fields: Mapping[int, int]
 
     @classmethod
-    def of(cls, mod: IRModule, graph: Mapping[str, Function]) -> Weights:
+    def of(cls, graph: Mapping[str, Function]) -> Weights:
         found = {name: table for name, func in graph.items() if (table := _weight_tuple(func)) is not None}
         infos = [table.struct_info for table in found.values()]
         if any(not structural_equal(info, infos[0]) for info in infos):
@@ -257,7 +257,7 @@ class _Packer:
         return self.variants[key]
 
     def _add(self, name: str, func: PrimFunc | Function) -> str:
-        name = replace(self.mod, functions={**self.mod.functions, **self.functions}).unique_name(name)
+        name = self.mod.updated(self.functions).unique_name(name)
         self.functions[name] = func
         return name
 

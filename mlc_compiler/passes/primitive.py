@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..ir import expr as ir
 from ..ir.module import GlobalVar, IRModule
+from ..ir.naming import unique_name
 from ..ir.structural import structural_key
 from ..ir.visitor import Rewriter
 from ..relax import nodes as rx
@@ -74,11 +75,7 @@ class PrimitiveFunctions:
 
     def _unique_name(self, callees: Sequence[str]) -> str:
         base = "_".join(["fused", *(self._base_name(c) for c in callees[:MAX_NAME_PARTS])])
-        name, i = base, 0
-        while name in self.functions or name in self.mod:
-            i += 1
-            name = f"{base}{i}"
-        return name
+        return unique_name(base, {*self.functions, *self.mod.functions}, separator="")
 
     def _base_name(self, name: str) -> str:
         """``add`` for ``add3``, when that number only tells it from another ``add``."""
@@ -128,12 +125,7 @@ class _GroupFunction:
         return (id(expr),)
 
     def _param(self, expr: rx.Expr, name: str) -> rx.Var:
-        taken = {p.name for p in self.params}
-        unique, i = name, 0
-        while unique in taken:
-            i += 1
-            unique = f"{name}_{i}"
-        param = rx.Var(unique, self.symbols(expr.struct_info))
+        param = rx.Var(unique_name(name, {p.name for p in self.params}), self.symbols(expr.struct_info))
         self.params.append(param)
         self.arguments.append(expr)
         return param

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..ir import dtype as dt
 from ..ir.expr import IntImm, PrimExpr, const
@@ -31,8 +30,8 @@ class Storage:
     info: TensorStructInfo
     first: int = 0
     last: int = 0
-    offset: Any = 0
-    nbytes: Any = 0
+    offset: int | PrimExpr = 0
+    nbytes: int | PrimExpr = 0
     expr: Expr | None = None
 
 
@@ -42,7 +41,7 @@ def lay_out(storages: Iterable[Storage], bounds: Mapping[str, int]) -> int | Pri
     for storage in inside:
         size = simplify(_nbytes(storage.info, bounds))
         storage.nbytes = size.value if isinstance(size, IntImm) else size
-    total = _first_fit([s for s in inside if isinstance(s.nbytes, int)])
+    total = _first_fit([(s, s.nbytes) for s in inside if isinstance(s.nbytes, int)])
     return _append_blocks([s for s in inside if not isinstance(s.nbytes, int)], total)
 
 
@@ -67,21 +66,23 @@ def _rank(size: PrimExpr) -> tuple[str, ...]:
     return tuple(v.name for v in free_vars(size))
 
 
-def _first_fit(storages: Sequence[Storage]) -> int:
-    """Each value, in order of its first use, at the lowest place that is free while it lives."""
-    placed: list[Storage] = []
+def _first_fit(sizes: Sequence[tuple[Storage, int]]) -> int:
+    """Each value, in order of its first use, at the lowest place that is free while it lives. Gives the total."""
+    alive: list[tuple[Storage, int, int]] = []
     total = 0
-    for storage in storages:
-        placed = [other for other in placed if other.last >= storage.first]
-        storage.offset = _lowest_gap(placed, storage.nbytes)
-        placed.append(storage)
-        total = max(total, storage.offset + storage.nbytes)
+    for storage, size in sizes:
+        alive = [other for other in alive if other[0].last >= storage.first]
+        begin = _lowest_gap([(low, high) for _, low, high in alive], size)
+        storage.offset, end = begin, begin + size
+        alive.append((storage, begin, end))
+        total = max(total, end)
     return total
 
 
-def _lowest_gap(alive: Sequence[Storage], size: int) -> int:
+def _lowest_gap(ranges: Sequence[tuple[int, int]], size: int) -> int:
+    """The least offset at which ``size`` bytes overlap none of the ranges."""
     offset = 0
-    for begin, end in sorted((s.offset, s.offset + s.nbytes) for s in alive):
+    for begin, end in sorted(ranges):
         if offset + size <= begin:
             break
         offset = max(offset, end)

@@ -1,0 +1,1 @@
+"""Schedules by rule: which loops a tensor function gets on a target."""

@@ -1,4 +1,4 @@
-"""The pass that schedules tensor functions, and the one that carries weight layouts to where weights come from."""
+"""The pass that schedules tensor functions: the first rule that fits decides."""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..ir.naming import unique_name
+
 RESERVED = {"T", "R", "I", "cls", "Module", "metadata", "range", "float", "Tensor", "Object", *keyword.kwlist}
 
 
@@ -27,11 +29,7 @@ class Names:
 
     def fresh(self, hint: str) -> str:
         """A name that nothing visible has: ``hint``, or with ``_1``, ``_2`` … appended."""
-        base = identifier(hint)
-        name, i = base, 0
-        while name in self._visible:
-            i += 1
-            name = f"{base}_{i}"
+        name = unique_name(identifier(hint), self._visible)
         self._visible.add(name)
         return name
 

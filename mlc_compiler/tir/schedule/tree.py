@@ -9,6 +9,7 @@ from typing import Any
 from mlc_errors import MLCError
 
 from ...ir.expr import IntImm, PrimExpr, Var
+from ...ir.naming import unique_name
 from ...ir.simplify import Analyzer
 from ...ir.visitor import Rewriter, free_vars, walk
 from ..nodes import (
@@ -195,20 +196,12 @@ def with_allocs(func: PrimFunc, add: tuple[Buffer, ...] = (), drop: tuple[Buffer
 
 
 def unique_block_name(func: PrimFunc, base: str) -> str:
-    taken, name, i = set(block_names(func)), base, 0
-    while name in taken:
-        i += 1
-        name = f"{base}_{i}"
-    return name
+    return unique_name(base, set(block_names(func)))
 
 
 def unique_buffer_name(func: PrimFunc, base: str) -> str:
     buffers = [*func.buffers, *(b for n in walk(func.body) if isinstance(n, Block) for b in n.alloc_buffers)]
-    taken, name, i = {b.name for b in buffers}, base, 0
-    while name in taken:
-        i += 1
-        name = f"{base}_{i}"
-    return name
+    return unique_name(base, {b.name for b in buffers})
 
 
 def _touched(block: Block, kind: type[BufferLoad] | type[BufferStore]) -> set[int]:

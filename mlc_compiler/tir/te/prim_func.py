@@ -7,6 +7,7 @@ from typing import Any
 
 from ...ir import expr as ir
 from ...ir.expr import IntImm, PrimExpr, Var
+from ...ir.naming import unique_name
 from ...ir.visitor import free_vars, substitute, walk
 from .. import nodes as tir
 from ..nodes import Buffer
@@ -115,15 +116,12 @@ def create_prim_func(
     return func
 
 
-def _unique_names(order: list[Tensor], params: Sequence[Tensor]) -> Any:
+def _unique_names(order: list[Tensor], params: Sequence[Tensor]) -> dict[Tensor, Buffer]:
     """Tensor -> buffer with a name of its own, in computation order."""
     taken: set[str] = set()
     result: dict[Tensor, Buffer] = {}
     for tensor in order:
-        name, i = tensor.name, 0
-        while name in taken:
-            i += 1
-            name = f"{tensor.name}_{i}"
+        name = unique_name(tensor.name, taken)
         taken.add(name)
         result[tensor] = Buffer(name, tensor.shape, tensor.dtype, tensor.buffer.scope)
     for tensor in params:
