@@ -13,9 +13,9 @@ from mlc_errors import UsageError
 PASSES = """\b
 Passes, in the order in which a compilation runs them (--list says what each does):
   inline-calls eliminate-dead make-entries resolve-match-casts keep-schedules
-  fold-constants common-subexpressions
+  fold-constants common-subexpressions absorb-transposes
   legalize annotate-patterns fuse-ops fuse-tensor-functions copy-results
-  fixed-point apply-schedules pack-layouts
+  mark-activations fixed-point apply-schedules pack-layouts
   lower-blocks lift-allocs vectorize-short-loops interleave-reductions
   plan-memory place-barriers lower-math
 """
