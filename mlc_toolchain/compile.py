@@ -83,6 +83,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         emit=options.emit,
         progress=phase,
     )
+    progress(Step("compile", 1, 1))
     for kind, text in built.texts.items():
         options.output.with_suffix(EMIT_KINDS[kind]).write_text(text)
     facts = metadata(built.mod)["memory"]
