@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .printable import Printable
-
 from .naming import unique_name
+from .printable import Printable
 
 
 @dataclass(frozen=True, eq=False, slots=True)

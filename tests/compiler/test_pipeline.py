@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from mlc_compiler.ir.structural import first_difference
-from mlc_compiler.pipeline import pipeline, run_passes
+from mlc_compiler.pipeline import entries, pipeline, run_passes
 from mlc_compiler.script import parse, to_text, verify
 from mlc_compiler.target import target
 from model_zoo.registry import ARCHITECTURES, export_model
@@ -32,6 +34,12 @@ def test_text_reads_back_after_every_pass(name: str, scheme: str):
 
     run_passes(mod, pipeline(target("cpu:x86-64-v3")), check=check)
     assert len(seen) == len(pipeline(target("cpu:x86-64-v3")))
+
+
+def test_the_documentation_lists_the_passes_in_order():
+    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+    steps = dict.fromkeys(step.name for step in (*entries(), *pipeline(target())))
+    assert re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE) == list(steps)
 
 
 def test_passes_have_names_of_their_own_module():
