@@ -19,6 +19,7 @@ from ..target import Target
 from ..tir.calling import scalar_parameters
 from ..tir.nodes import (
     PARALLEL,
+    THREAD,
     UNROLLED,
     VECTORIZED,
     Allocate,
@@ -58,7 +59,8 @@ def declare_kernel(module: ll.Module, func: PrimFunc, symbol: str) -> ll.Functio
 
 
 def emit_kernel(fn: ll.Function, func: PrimFunc, target: Target = PORTABLE) -> None:
-    """Fill in the body of a declared kernel."""
+    """Fill in the body of a declared kernel. Raises CodegenError for what has no code on a CPU."""
+    _check_loops(func, fn.name)
     entry = fn.append_basic_block("entry")
     builder = ll.IRBuilder(entry)
     emitter = KernelEmitter(builder, fn, target)
@@ -68,6 +70,16 @@ def emit_kernel(fn: ll.Function, func: PrimFunc, target: Target = PORTABLE) -> N
         emitter.expr.env[id(var)] = arg
     emitter.team(func.body)
     builder.ret_void()
+
+
+def _check_loops(func: PrimFunc, name: str) -> None:
+    for loop in walk(func.body):
+        if isinstance(loop, For) and loop.kind == THREAD:
+            raise CodegenError(
+                f"loop {loop.var.name!r} is bound to {loop.thread}; a CPU has no such threads",
+                where=[f"function {name}"],
+                hint="on a CPU, loops run in parallel by Schedule.parallel or T.parallel",
+            )
 
 
 def call_barrier(b: ll.IRBuilder, team: ll.Value, threads: ll.Value) -> None:

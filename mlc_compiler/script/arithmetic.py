@@ -21,6 +21,8 @@ from ..ir.expr import (
     const,
     require_defined,
 )
+from ..relax.nodes import Expr
+from ..tir.nodes import Buffer, BufferRegion
 
 Number = bool | int | float
 
@@ -51,7 +53,7 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
 
 def is_python(value: Any) -> bool:
     """Whether a value is known while the text is read, and no part of the IR."""
-    return not isinstance(value, PrimExpr)
+    return not isinstance(value, PrimExpr | Buffer | BufferRegion | Expr)
 
 
 def to_expr(value: Any, like: str | None = None) -> PrimExpr:
@@ -71,7 +73,7 @@ def to_expr(value: Any, like: str | None = None) -> PrimExpr:
 
 
 def _kind(value: Any) -> str:
-    if type(value).__name__ == "Buffer":
+    if isinstance(value, Buffer):
         return f"the buffer {value.name}; index it, as in {value.name}[...]"
     return f"{type(value).__name__} {value!r}" if isinstance(value, str) else f"a {type(value).__name__}"
 
@@ -112,15 +114,19 @@ def compare(op: str, a: Any, b: Any) -> Any:
 
 def negate(value: Any) -> Any:
     """``-value``: a plain number stays one; an expression is subtracted from zero."""
-    return -value if is_python(value) else BinaryOp("-", const(0, value.dtype), value)
+    if is_python(value):
+        return -value
+    expr = to_expr(value)
+    return BinaryOp("-", const(0, expr.dtype), expr)
 
 
 def logical_not(value: Any) -> Any:
     if is_python(value):
         return not value
-    if value.dtype != "bool":
-        raise TypeError(f"'not' takes a truth value; got {value.dtype}")
-    return Not(value)
+    expr = to_expr(value)
+    if expr.dtype != "bool":
+        raise TypeError(f"'not' takes a truth value; got {expr.dtype}")
+    return Not(expr)
 
 
 def convert(dtype: str, value: Any) -> PrimExpr:

@@ -30,6 +30,7 @@ class ScriptParser:
     def module(self, node: ast.ClassDef, around: Surroundings) -> IRModule:
         """The module of a class."""
         definitions = [s for s in node.body if isinstance(s, ast.FunctionDef)]
+        self._once(definitions)
         names = frozenset(d.name for d in definitions)
         around = replace(
             around,
@@ -39,6 +40,13 @@ class ScriptParser:
         )
         functions = self._functions(definitions, around)
         return IRModule(functions, self._module_attrs(node, around))
+
+    def _once(self, definitions: Sequence[ast.FunctionDef]) -> None:
+        seen: set[str] = set()
+        for definition in definitions:
+            if definition.name in seen:
+                raise self.source.error(definition, f"the module defines {definition.name!r} twice")
+            seen.add(definition.name)
 
     def _functions(self, definitions: Sequence[ast.FunctionDef], around: Surroundings) -> dict[str, Any]:
         functions: dict[str, Any] = {}

@@ -46,7 +46,7 @@ def _if_then_else(condition: Any, true_value: Any, false_value: Any) -> Any:
     if is_python(condition):
         return true_value if condition else false_value
     a, b = common_type(true_value, false_value)
-    return Call(calls.IF_THEN_ELSE, (condition, a, b), a.dtype)
+    return Call(calls.IF_THEN_ELSE, (to_expr(condition), a, b), a.dtype)
 
 
 def _select(condition: Any, true_value: Any, false_value: Any) -> PrimExpr:
@@ -63,7 +63,10 @@ def _ceildiv(a: Any, b: Any) -> Any:
 
 
 def _abs(value: Any) -> Any:
-    return abs(value) if is_python(value) else Call("abs", (value,), value.dtype)
+    if is_python(value):
+        return abs(value)
+    expr = to_expr(value)
+    return Call("abs", (expr,), expr.dtype)
 
 
 def _chain(op: str, *terms: Any) -> Any:

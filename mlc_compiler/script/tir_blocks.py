@@ -39,7 +39,7 @@ class BlockFrame:
         iters = tuple(self.iter_vars)
         reads, writes = self.reads, self.writes
         if reads is None or writes is None:
-            inferred = infer_regions(body, iters, self.init is None, self.alloc_buffers)
+            inferred = infer_regions((self.init, body), iters, self.init is None, self.alloc_buffers)
             reads = inferred[0] if reads is None else reads
             writes = inferred[1] if writes is None else writes
         block = Block(self.name, iters, reads, writes, body, self.init, tuple(self.alloc_buffers), self.annotations)

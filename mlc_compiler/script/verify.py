@@ -10,6 +10,8 @@ from ..ir.module import IRModule
 from ..relax.nodes import Function
 from ..tir.nodes import PrimFunc
 from .names import identifier
+from .verify_accesses import verify_accesses
+from .verify_attributes import wrong_attribute
 from .verify_errors import VerifyError
 from .verify_relax import verify_function
 from .verify_tir import verify_prim_func
@@ -38,9 +40,13 @@ def _module(mod: IRModule) -> None:
 
 
 def _function(func: PrimFunc | Function, name: str, mod: IRModule) -> None:
+    wrong = wrong_attribute(func)
+    if wrong is not None:
+        raise VerifyError(wrong, name)
     try:
         if isinstance(func, PrimFunc):
             verify_prim_func(func, name)
+            verify_accesses(func, name)
         else:
             verify_function(func, name, mod)
     except RecursionError as error:

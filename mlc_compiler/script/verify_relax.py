@@ -94,13 +94,13 @@ class _Verifier:
             raise VerifyError(message, self.name, self.at)
 
     def run(self) -> None:
-        wrong = unknown_attribute(dict(self.func.attrs))
-        self.require(wrong is None, f"an attribute holds {wrong}")
+        names = [p.name for p in self.func.params]
         for p in self.func.params:
             self._define(p)
             self.require(p.struct_info is not None, f"parameter {p.name!r} has no structure info")
             self._bind_symbols(p.struct_info)
         for p in self.func.params:
+            self.require(names.count(p.name) == 1, f"two parameters are called {p.name!r}")
             self._use_symbols(p.struct_info, f"parameter {p.name!r}")
         for block in self.func.blocks:
             self._block(block)

@@ -73,12 +73,13 @@ class _Verifier:
     # -- definitions
 
     def function(self, func: PrimFunc) -> None:
-        self._attributes(func.attrs)
+        names = [p.name for p in func.params]
         for p in func.params:
             if isinstance(p, Var):
                 self._define(p)
         for buffer in func.buffers:
             self.require(id(buffer) not in self.buffers, f"buffer {buffer.name!r} is a parameter twice")
+            self.require(names.count(buffer.name) == 1, f"two parameters are called {buffer.name!r}")
             self.buffers[id(buffer)] = buffer
             self.vars |= {id(s): s for s in buffer.shape if isinstance(s, Var)}
         for buffer in func.buffers:

@@ -76,10 +76,11 @@ class _OpenBlocks(Rewriter):
 
 
 def infer_regions(
-    body: Stmt, iter_vars: Iterable[IterVar] = (), reads_back: bool = False, allocated: Iterable[Buffer] = ()
+    body: object, iter_vars: Iterable[IterVar] = (), reads_back: bool = False, allocated: Iterable[Buffer] = ()
 ) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
-    """Reads and writes of a block's body. A buffer read at several places gets one region for each distinct place;
+    """Reads and writes of a block's body, a statement or several in a tuple.
 
+    A buffer read at several places gets one region for each distinct place;
     indices that depend on inner loops are widened to the range that they cover, or to the whole axis.
     A read of the very element that is written (the accumulator of a reduction) is listed only with ``reads_back``.
     ``allocated``: the block's own buffers, which its regions are not about.

@@ -113,7 +113,7 @@ def _outer_block(t: _Tiling, name: str) -> Block:
     init = _inner_init(t) if t.block.init is not None else None
     iters = tuple(IterVar(t.outer_vars[s.it.var], s.count, s.it.kind) for s in t.splits)
     updates = reduces(t.block) and t.block.init is None
-    reads, writes = infer_regions(body, iters, reads_back=updates)
+    reads, writes = infer_regions((init, body), iters, reads_back=updates)
     return Block(name, iters, reads, writes, body, init)
 
 

@@ -1,17 +1,17 @@
-"""What block transformations share: the nest of a block, regions that follow from a body, copies between buffers."""
+"""What block transformations share: the nest of a block, regions that follow from a body, buffers between blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ir.expr import PrimExpr, Var, cast, logical_and
+from ...ir.expr import PrimExpr, Var, cast, const, logical_and
 from ...ir.simplify import Analyzer
 from ...ir.visitor import Rewriter
-from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt
+from ..nodes import Block, BlockRealize, Buffer, BufferRegion, BufferStore, For, IterVar, PrimFunc, Range, Stmt
 from ..regions import infer_regions
 from .affine import Interval
-from .tree import block_path, true
+from .tree import block_path, find_block, replace_stmts, true, with_allocs
 
 
 def block_nest(func: PrimFunc, name: str) -> Stmt:
@@ -37,8 +37,20 @@ def with_accumulator_read(block: Block) -> Block:
 def rebuilt(block: Block, body: Stmt, init: Stmt | None = None) -> Block:
     """A block with another body, and the regions that follow from it."""
     updates = init is None and reduces(block)
-    reads, writes = infer_regions(body, block.iter_vars, updates, block.alloc_buffers)
+    reads, writes = infer_regions((init, body), block.iter_vars, updates, block.alloc_buffers)
     return replace(block, body=body, init=init, reads=reads, writes=writes)
+
+
+def with_intermediate(func: PrimFunc, buffer: Buffer, name: str) -> PrimFunc:
+    """The function that allocates a buffer for the block ``name``; blocks around that one read and write it too."""
+    whole = BufferRegion(buffer, tuple(Range(const(0, size.dtype), size) for size in buffer.shape))
+    around = [s.block.name for s in block_path(func, name)[:-1] if isinstance(s, BlockRealize)]
+    for outer in around[1:]:
+        realize = find_block(func, outer)
+        block = realize.block
+        block = replace(block, reads=(*block.reads, whole), writes=(*block.writes, whole))
+        func = replace_stmts(func, {realize: replace(realize, block=block)})
+    return with_allocs(func, (buffer,))
 
 
 class SwapBuffer(Rewriter):

@@ -10,7 +10,7 @@ from ...ir.simplify import Analyzer
 from ..nodes import SCOPES, BlockRealize, Buffer, PrimFunc, seq
 from .access import accesses_in
 from .affine import Interval, clip
-from .blocks import SwapBuffer, block_nest, copy_nest
+from .blocks import SwapBuffer, block_nest, copy_nest, with_intermediate
 from .compute_at import hull
 from .dependence import bind_loops, common_loops, exact_box
 from .legality import all_accesses, check_intermediate, split_by_block
@@ -24,7 +24,6 @@ from .tree import (
     root_of,
     unique_block_name,
     unique_buffer_name,
-    with_allocs,
 )
 
 
@@ -63,7 +62,7 @@ def cache_write(func: PrimFunc, name: str, index: int, scope: str) -> tuple[Prim
     copy_name = unique_block_name(func, cache.name)
     copy = copy_nest(cache, target, copy_name, _inside(box, target, analyzer), analyzer)
     func = replace_stmts(func, {nest: seq(SwapBuffer(target, cache)(nest), copy)})
-    return with_allocs(func, (cache,)), copy_name
+    return with_intermediate(func, cache, copy_name), copy_name
 
 
 def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimFunc, str]:
@@ -88,7 +87,7 @@ def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimF
     copy_name = unique_block_name(func, cache.name)
     copy = copy_nest(source, cache, copy_name, _inside(box, source, analyzer), analyzer)
     func = replace_stmts(func, {nest: seq(copy, SwapBuffer(source, cache)(nest))})
-    return with_allocs(func, (cache,)), copy_name
+    return with_intermediate(func, cache, copy_name), copy_name
 
 
 def _inside(box: Sequence[Interval], buffer: Buffer, analyzer: Analyzer) -> list[Interval]:

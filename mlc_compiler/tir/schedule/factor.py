@@ -13,7 +13,7 @@ from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, Prim
 from ..regions import infer_regions
 from .access import update_operand
 from .affine import equal
-from .blocks import block_nest
+from .blocks import block_nest, with_intermediate
 from .tree import (
     ScheduleError,
     find_block,
@@ -22,7 +22,6 @@ from .tree import (
     true,
     unique_block_name,
     unique_buffer_name,
-    with_allocs,
 )
 
 STEP = "factor_reduction"
@@ -43,7 +42,7 @@ def factor_reduction(func: PrimFunc, name: str, group: int) -> tuple[PrimFunc, s
     inner_name = unique_block_name(func, f"{name}_partial")
     nests = seq(_inner(parts, partial, inner_name), _outer(parts, partial, name))
     func = replace_stmts(func, {block_nest(func, name): nests})
-    return with_allocs(func, (partial,)), inner_name
+    return with_intermediate(func, partial, inner_name), inner_name
 
 
 def _nest_loops(nest: Stmt) -> list[For]:
@@ -159,7 +158,7 @@ def _nest(
     body: BufferStore,
     init: Stmt | None,
 ) -> Stmt:
-    reads, writes = infer_regions(body, iters)
+    reads, writes = infer_regions((init, body), iters)
     stmt: Stmt = BlockRealize(values, true(), Block(name, iters, reads, writes, body, init))
     for var, extent in reversed(loops):
         stmt = For(var, extent, stmt)

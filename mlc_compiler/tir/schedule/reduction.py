@@ -99,10 +99,10 @@ def _init_nest(realize: BlockRealize, loops: Sequence[For], name: str) -> Stmt:
     fresh = {it.var: Var(it.var.name, it.var.dtype) for it, _ in spatial}
     iters = tuple(IterVar(fresh[it.var], it.extent, "S") for it, _ in spatial)
     body = substitute(block.init, fresh)
-    _, writes = infer_regions(body, iters)
+    reads, writes = infer_regions(body, iters)
     values = tuple(substitute(v, renamed) for _, v in spatial)
     predicate = substitute(_spatial_guards(realize, dropped), renamed)
-    stmt: Stmt = BlockRealize(values, predicate, Block(name, iters, (), writes, body))
+    stmt: Stmt = BlockRealize(values, predicate, Block(name, iters, reads, writes, body))
     for lp in reversed(kept):
         stmt = For(renamed[lp.var], substitute(lp.extent, renamed), stmt, lp.kind, lp.thread, lp.annotations)
     return stmt

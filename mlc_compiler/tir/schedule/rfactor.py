@@ -11,7 +11,7 @@ from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, Prim
 from ..regions import infer_regions
 from .access import accesses_in, is_commutative_update, update_operand
 from .affine import conjuncts, mentions
-from .blocks import block_nest
+from .blocks import block_nest, with_intermediate
 from .legality import check_complete
 from .tree import (
     ScheduleError,
@@ -25,7 +25,6 @@ from .tree import (
     true,
     unique_block_name,
     unique_buffer_name,
-    with_allocs,
 )
 
 STEP = "rfactor"
@@ -99,7 +98,7 @@ def rfactor(func: PrimFunc, var: Var, axis: int) -> tuple[PrimFunc, str]:
     func = replace_stmts(func, {r.realize: _partial_block(r, partial, axis, name)})
     nest = block_nest(func, name)
     func = replace_stmts(func, {nest: seq(nest, _final_nest(r, partial, axis))})
-    return with_allocs(func, (partial,)), name
+    return with_intermediate(func, partial, name), name
 
 
 def _insert(items: Sequence[PrimExpr], axis: int, item: PrimExpr) -> tuple[PrimExpr, ...]:
@@ -213,7 +212,7 @@ def _final_nest(r: _Reduction, partial: Buffer, axis: int) -> Stmt:
     indices = r.store.indices
     value = r.combine(r.store.buffer[indices], partial[_insert(indices, axis, reduction)])
     body = replace(r.store, value=value)
-    reads, writes = infer_regions(body, iters)
+    reads, writes = infer_regions((r.block.init, body), iters)
     values = (*(substitute(v, copies) for _, v in r.spatial), copies[r.loop.var])
     block = replace(r.block, iter_vars=iters, reads=reads, writes=writes, body=body)
     guards = substitute(r.guards(on_reduction=False), copies)

@@ -74,6 +74,11 @@ def test_tensor_functions_are_refused(message: str) -> None:
     assert caught.value.where[0] == "function kernel"
 
 
+def test_parameters_have_different_names() -> None:
+    with pytest.raises(VerifyError, match="two parameters are called 'B'"):
+        verify(tir.PrimFunc((B, tir.buffer("B", (4,), "int32")), tir.SeqStmt(())))
+
+
 def test_the_statement_at_fault_is_shown() -> None:
     func = tir.PrimFunc((B,), tir.For(I, IntImm(8), tir.SeqStmt((put(B[0], I), put(FloatImm(0.5), I)))))
     with pytest.raises(VerifyError) as caught:
@@ -173,6 +178,7 @@ def exp(arg: rx.Expr) -> rx.Call:
         (graph(params=()), "variable 'v' is used before it is bound"),
         (graph(params=(V, V)), "variable 'v' is bound twice"),
         (graph(params=(rx.Var("v", None),)), "parameter 'v' has no structure info"),
+        (graph(params=(V, rx.Var("v", INFO))), "two parameters are called 'v'"),
         (graph(rx.BindingBlock((rx.Binding(V, V),))), "variable 'v' is bound twice"),
         (graph(rx.BindingBlock((rx.Binding(W, V),))), "'w' is a dataflow variable outside a dataflow block"),
         (graph(rx.BindingBlock((rx.Binding(W, V),), True), ret=W), "'w' is used outside its dataflow block"),
