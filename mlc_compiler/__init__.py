@@ -5,8 +5,14 @@
     lib = build(parse(text))
     y = lib["main"](x, w)
 
-``I``, ``R`` and ``T`` are the decorators of the same language in Python source; ``te``, ``BlockBuilder``, ``ops`` and
-``nn`` make modules from Python; ``Schedule`` arranges the loops of a tensor function. Names are loaded when first used.
+| to | use |
+|---|---|
+| make a module | ``parse`` (text); ``I``, ``R``, ``T`` (Python source); ``te``; ``BlockBuilder`` and ``ops``; ``nn`` |
+| look at one | ``to_script``, ``structural_equal``, ``emit_llvm``, ``emit_asm`` |
+| change one | ``bind_params``, ``Schedule`` (the loops of tensor functions) |
+| run it | ``build``, ``load_library``: a ``Library``; ``register_func`` for what it calls in Python |
+
+Errors are MLCErrors. Names are loaded when first used.
 """
 
 from __future__ import annotations
@@ -41,6 +47,10 @@ _EXPORTS = {
 _MODULES = {"nn": "mlc_compiler.nn", "ops": "mlc_compiler.relax.ops", "te": "mlc_compiler.tir.te"}
 
 __all__ = sorted([*_EXPORTS, *_MODULES])
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> object:

@@ -38,12 +38,18 @@ def parse(text: str, constants: Sequence[np.ndarray] = ()) -> IRModule:
 
 
 def to_script(node: Any) -> str:
-    """A module, function, statement or expression as TVMScript text; names are deterministic."""
+    """A module, function, statement or expression as TVMScript text; the same text whenever it is printed.
+
+    ``parse(to_script(mod))`` is structurally equal to ``mod``, unless large constants are given to ``parse`` apart.
+    """
     return script(node)
 
 
 def bind_params(mod: IRModule, name: str, params: Mapping[str, Any]) -> IRModule:
     """The module in which parameters of the graph function ``name`` are constants.
+
+        bound = bind_params(mod, "main", {"w": np.ones((3, 2), np.float32)})
+        y = build(bound)["main"](x)
 
     params: arrays (numpy, or whatever speaks DLPack) by parameter name. Raises MLCError for a name that the function
     does not have, and for another dtype or shape than it declares.
@@ -65,7 +71,10 @@ def register_func(name: str, func: Callable[..., Any] | None = None, *, override
 def build(
     mod: Buildable, target: str | Target = "cpu", *, num_threads: int | None = None, dump: Path | None = None
 ) -> Library:
-    """Compile a module and load the result.
+    """Compile a module, or a single function, and load the result.
+
+        lib = build(mod)
+        y = lib["main"](x, w)
 
     Every graph function becomes callable (those with a ``global_symbol``, when there are any), and every public tensor
     function, which takes its outputs as last arguments. target: "cpu" is this machine, ``cpu:NAME`` another CPU.
@@ -88,17 +97,21 @@ def build_prepared(
 
 
 def load_library(path: str | Path, num_threads: int | None = None) -> Library:
-    """Open a library that was built before. num_threads: of its calls; by default the cores of this process."""
+    """Open a library that was built before: ``load_library("model.so")["main"](x)``.
+
+    num_threads: of its calls; by default the physical cores that this process may use. Raises MLCError for a file that
+    is no library of this compiler, and for one that needs instructions that this machine lacks.
+    """
     return Library(path, num_threads)
 
 
 def emit_llvm(mod: Buildable, target: str | Target = "cpu") -> str:
-    """The optimized LLVM code of a module, as text."""
+    """The optimized LLVM code of a module or function, as text. Target and errors are those of ``build``."""
     return native_text(_with_entries(mod), _as_target(target), "llvm")
 
 
 def emit_asm(mod: Buildable, target: str | Target = "cpu") -> str:
-    """The assembly of a module."""
+    """The assembly of a module or function. Target and errors are those of ``build``."""
     return native_text(_with_entries(mod), _as_target(target), "asm")
 
 

@@ -32,7 +32,7 @@ from ..relax.nodes import (
     TupleStructInfo,
     Var,
 )
-from ..relax.ops import get_operator
+from ..relax.ops import VIEW_OPERATORS, get_operator
 from ..relax.tensor_call import lower_te
 from ..tir.calling import scalar_parameters
 from ..tir.nodes import Buffer, PrimFunc
@@ -40,7 +40,6 @@ from .errors import InterpreterError
 from .evaluate import evaluate, match_shape
 from .tensor import run_prim_func
 
-VIEW_OPERATORS = ("reshape", "expand_dims", "squeeze")
 Externs = Mapping[str, Callable[..., Any]]
 
 

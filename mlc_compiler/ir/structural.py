@@ -96,7 +96,10 @@ class _Matcher:
 
 
 def structural_equal(a: Any, b: Any) -> bool:
-    """Whether two expressions, statements, functions or modules are the same up to names of variables and buffers."""
+    """Whether two expressions, statements, functions or modules are the same up to names of variables and buffers.
+
+    A module printed and parsed is structurally equal to itself. ``first_difference`` says where two trees differ.
+    """
     return a is b or _Matcher().equal(a, b, "")
 
 

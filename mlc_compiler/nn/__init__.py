@@ -1,4 +1,16 @@
-"""The front end: PyTorch-like modules whose forward is traced to an IRModule."""
+"""The front end: PyTorch-like modules whose forward is traced to an IRModule.
+
+    class MLP(nn.Module):
+        def __init__(self):
+            self.up, self.down = nn.Linear(784, 128), nn.Linear(128, 10)
+
+        def forward(self, x):
+            return self.down(op.relu(self.up(x)))
+
+    mod, parameters = MLP().export({"forward": {"x": spec.Tensor(("n", 784))}})
+
+``op`` has the operations, ``spec`` describes what to export; ``Module.jit`` compiles what ``Module.export`` gives.
+"""
 
 from . import op, spec
 from .layers import GELU, Embedding, GroupNorm, LayerNorm, Linear, ReLU, RMSNorm, SiLU

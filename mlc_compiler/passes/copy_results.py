@@ -11,11 +11,11 @@ from ..ir.module import IRModule
 from ..relax import nodes as rx
 from ..relax.builder import BlockBuilder, call_tir
 from ..relax.info import get_item, make_tuple, tensor_info_of
+from ..relax.ops import VIEW_OPERATORS
 from ..relax.tensor_call import lower_te
 from ..tir import te
 from .base import Pass
 from .dataflow import is_op
-from .legalize import VIEW_OPERATORS
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from ..ir.expr import PrimExpr
 from ..ir.module import GlobalVar
 from ..relax import nodes as rx
-from .legalize import VIEW_OPERATORS
+from ..relax.ops import VIEW_OPERATORS
 
 # Operators that are kept although nothing reads their result.
 IMPURE_OPS = frozenset({"call_tir_inplace", "call_inplace_packed", "call_packed", "print", "assert_op"})

@@ -10,13 +10,10 @@ from ..ir.module import GlobalVar, IRModule
 from ..ir.simplify import Analyzer
 from ..relax.builder import BlockBuilder, call_tir
 from ..relax.nodes import Binding, BindingBlock, Call, Expr, Function, Op, TupleGetItem, Var
-from ..relax.ops import OPERATORS
+from ..relax.ops import OPERATORS, VIEW_OPERATORS
 from ..relax.ops.registry import Operator
 from ..relax.tensor_call import TensorCall, lower_te, signature, tensor_inputs
 from .base import Pass
-
-# Operators that only give a tensor another shape: they stay, and memory planning makes them views.
-VIEW_OPERATORS = frozenset({"reshape", "expand_dims", "squeeze"})
 
 
 @dataclass(frozen=True)

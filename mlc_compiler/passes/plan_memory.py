@@ -39,10 +39,10 @@ from ..relax.nodes import (
     TupleStructInfo,
     Var,
 )
+from ..relax.ops import VIEW_OPERATORS
 from ..tir.calling import match_sizes, size_parameters
 from ..tir.nodes import PrimFunc
 from .base import Pass
-from .legalize import VIEW_OPERATORS
 from .workspace import Storage, lay_out
 
 

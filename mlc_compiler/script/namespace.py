@@ -53,6 +53,8 @@ class Placeholder:
 
 
 class _TensorNamespace(Placeholder):
+    """``T``: the names of tensor functions. ``@T.prim_func`` makes a PrimFunc of a Python definition."""
+
     def prim_func(
         self,
         func: FunctionType | None = None,
@@ -70,6 +72,8 @@ class _TensorNamespace(Placeholder):
 
 
 class _GraphNamespace(Placeholder):
+    """``R``: the names of graph functions. ``@R.function`` makes a Function of a Python definition."""
+
     def function(
         self,
         func: FunctionType | None = None,
@@ -83,6 +87,8 @@ class _GraphNamespace(Placeholder):
 
 
 class _ModuleNamespace(Placeholder):
+    """``I``: the names of modules. ``@I.ir_module`` makes an IRModule of a class, whose methods are its functions."""
+
     def ir_module(self, cls: type | None = None, *, check_well_formed: bool = True) -> Any:
         """Decorator: the IRModule of a class whose methods are tensor and graph functions."""
         frame = sys._getframe(1)

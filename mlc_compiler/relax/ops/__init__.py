@@ -1,6 +1,7 @@
-"""Graph operators, by name. ``ops.add(x, y)`` builds a call; ``get_operator("add")`` tells what it computes.
+"""Graph operators, by name: ``ops.add(x, y)`` builds a call, ``ops.sum(x, axis=-1)`` one with an attribute.
 
-Names and argument order are those of Apache TVM's Relax.
+Operands are graph values, numbers or shapes, in the order of Apache TVM's Relax, and so are the names; attributes are
+given by name. What does not fit raises OperatorError. ``get_operator("nn.softmax")`` finds one by its full name.
 """
 
 from __future__ import annotations
@@ -122,6 +123,7 @@ from .search import (
 )
 
 __all__ = [
+    "VIEW_OPERATORS",
     "Operator",
     "OperatorError",
     "abs",
@@ -224,6 +226,8 @@ __all__ = [
 ]
 
 FAMILIES = (create, elementwise, products, manipulate, rearrange, normalize, reduce, search)
+VIEW_OPERATORS = frozenset({"reshape", "expand_dims", "squeeze"})
+"""Operators that move no element: they give the same memory another shape."""
 OPERATORS = {o.name: o for family in FAMILIES for o in vars(family).values() if isinstance(o, Operator)}
 
 
