@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from ...ir.expr import IntImm, PrimExpr
 from ...tir import te
 from ..info import show_shape, static_size
@@ -33,6 +35,25 @@ def _count(sizes: tuple[PrimExpr, ...]) -> PrimExpr:
 
 def _reduce_axes(sizes: tuple[PrimExpr, ...]) -> tuple[te.ReduceAxis, ...]:
     return tuple(te.reduce_axis(s, "k" if len(sizes) == 1 else f"k{i}") for i, s in enumerate(sizes))
+
+
+def _moments(
+    lead: Sequence[PrimExpr],
+    member: Callable[[tuple[PrimExpr, ...]], PrimExpr],
+    k: Sequence[te.ReduceAxis],
+    count: PrimExpr,
+) -> tuple[te.Tensor, te.Tensor]:
+    """float32 ``lead``: the sums over ``k``, and the sums of squared distances from the mean.
+
+    ``member(i)``: the float32 element of the result's index ``i`` at ``k``; ``count``: how many these are.
+    """
+    total = te.compute(lead, lambda *i: te.sum(member(i), axis=k), name="sum")
+
+    def square(*i: PrimExpr) -> PrimExpr:
+        centered = member(i) - total[i] / count
+        return te.sum(centered * centered, axis=k)
+
+    return total, te.compute(lead, square, name="square_sum")
 
 
 @operator("nn.rms_norm")
@@ -80,13 +101,7 @@ def layer_norm(
     if beta is not None:
         _require_shape(beta, inner, "sizes of beta and of the normalized axis")
     k, count = _reduce_axes(inner), _count(inner)
-    total = te.compute(lead, lambda *i: te.sum(te.f32(data[(*i, *k)]), axis=k), name="sum")
-
-    def square(*i: PrimExpr) -> PrimExpr:
-        centered = te.f32(data[(*i, *k)]) - total[i] / count
-        return te.sum(centered * centered, axis=k)
-
-    square_sum = te.compute(lead, square, name="square_sum")
+    total, square_sum = _moments(lead, lambda i: te.f32(data[(*i, *k)]), k, count)
 
     def element(*i: PrimExpr) -> PrimExpr:
         row = i[:-n]
@@ -133,13 +148,7 @@ def group_norm(
     def group(i: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         return tuple(i[a] // size if a == channel else i[a] for a in kept)
 
-    total = te.compute(lead, lambda *i: te.sum(member(i), axis=list(k.values())), name="sum")
-
-    def square(*i: PrimExpr) -> PrimExpr:
-        centered = member(i) - total[i] / count
-        return te.sum(centered * centered, axis=list(k.values()))
-
-    square_sum = te.compute(lead, square, name="square_sum")
+    total, square_sum = _moments(lead, member, list(k.values()), count)
 
     def element(*i: PrimExpr) -> PrimExpr:
         centered = te.f32(data[i]) - total[group(i)] / count
