@@ -24,10 +24,10 @@ from .dlpack import (
     TYPE_INT,
     TYPE_TENSOR,
 )
-from .errors import ErrorReporter, is_null
+from .errors import ErrorReporter
 from .magnitude import LARGEST
 from .team import field, function
-from .values import F64, I8, I32, I64, PTR
+from .values import F64, I8, I32, I64, PTR, i32, i64, is_null
 
 Require = Callable[..., None]
 
@@ -51,7 +51,7 @@ class ArgumentChecks:
         kind = b.load(fn.args[0], typ=I32)
         handle = b.load(field(b, fn.args[0], 8), typ=I64)
         message = "%s: the first argument is not a context that is open; make one with context_create(num_threads)"
-        with b.if_then(b.icmp_unsigned("!=", kind, ll.Constant(I32, TYPE_INT))):
+        with b.if_then(b.icmp_unsigned("!=", kind, i32(TYPE_INT))):
             self.errors.fail(b, "TypeError", message, fn.args[1], result=null)
         context = b.call(self.contexts.find, [handle])
         with b.if_then(is_null(b, context)):
@@ -73,26 +73,26 @@ class ArgumentChecks:
     def _define_integer(self) -> ll.Function:
         """``i32 check_integer(ptr any, ptr function, ptr name, i64 least, i64 greatest)``: 0 or -1."""
         fn, b = function(self.module, "mlc_check_integer", I32, [PTR, PTR, PTR, I64, I64])
-        require = self._requirement(b, fn, ll.Constant(I32, -1))
+        require = self._requirement(b, fn, i32(-1))
         kind = b.load(fn.args[0], typ=I32)
         value = b.load(field(b, fn.args[0], 8), typ=I64)
         require(_is_one_of(b, kind, TYPE_INT, TYPE_BOOL), "TypeError", "is not an integer (type index %d)", kind)
         fits = b.and_(b.icmp_signed(">=", value, fn.args[3]), b.icmp_signed("<=", value, fn.args[4]))
         require(fits, "ValueError", "is %lld; expected %lld to %lld", value, fn.args[3], fn.args[4])
-        b.ret(ll.Constant(I32, 0))
+        b.ret(i32(0))
         return fn
 
     def _define_number(self) -> ll.Function:
         """``i32 check_number(ptr any, ptr function, ptr name, ptr result)``: stores a float or integer as a double."""
         fn, b = function(self.module, "mlc_check_number", I32, [PTR, PTR, PTR, PTR])
-        require = self._requirement(b, fn, ll.Constant(I32, -1))
+        require = self._requirement(b, fn, i32(-1))
         kind = b.load(fn.args[0], typ=I32)
         is_number = _is_one_of(b, kind, TYPE_INT, TYPE_BOOL, TYPE_FLOAT)
         require(is_number, "TypeError", "is not a number (type index %d)", kind)
         at = field(b, fn.args[0], 8)
         is_float = _is_one_of(b, kind, TYPE_FLOAT)
         b.store(b.select(is_float, b.load(at, typ=F64), b.sitofp(b.load(at, typ=I64), F64)), fn.args[3])
-        b.ret(ll.Constant(I32, 0))
+        b.ret(i32(0))
         return fn
 
     # -- tensors ------------------------------------------------------------------------------------------------
@@ -121,14 +121,14 @@ class ArgumentChecks:
         self._check_layout(b, tensor, rank, b.uitofp(itemsize, F64), require)
         data = b.add(b.ptrtoint(b.load(tensor, typ=PTR), I64), b.load(field(b, tensor, DL_OFFSET), typ=I64))
         rest = b.urem(data, b.zext(itemsize, I64))
-        require(b.icmp_unsigned("==", rest, ll.Constant(I64, 0)), "ValueError", "is not aligned to its element size")
+        require(b.icmp_unsigned("==", rest, i64(0)), "ValueError", "is not aligned to its element size")
         b.ret(tensor)
         return fn
 
     def _check_dtype(
         self, b: ll.IRBuilder, found: ll.Value, dtype: ll.Value, dtype_name: ll.Value, require: Require
     ) -> None:
-        code, bits = (b.zext(b.trunc(x, I8), I32) for x in (found, b.lshr(found, ll.Constant(I32, 8))))
+        code, bits = (b.zext(b.trunc(x, I8), I32) for x in (found, b.lshr(found, i32(8))))
         message = "has another dtype (DLPack code %d, %d bits); expected %s"
         require(b.icmp_unsigned("==", found, dtype), "TypeError", message, code, bits, dtype_name)
 
@@ -140,12 +140,12 @@ class ArgumentChecks:
         The stride of an axis of size one means nothing, nor do those of a tensor without elements.
         """
         shape, strides = (b.load(field(b, tensor, o), typ=PTR) for o in (DL_SHAPE, DL_STRIDES))
-        has_shape = b.or_(b.icmp_signed("==", rank, ll.Constant(I32, 0)), b.not_(is_null(b, shape)))
+        has_shape = b.or_(b.icmp_signed("==", rank, i32(0)), b.not_(is_null(b, shape)))
         require(has_shape, "TypeError", "has no shape; expected %d axes", rank)
         no_strides = is_null(b, strides)
         readable = b.select(no_strides, shape, strides)
         least, nbytes, empty, compact = self._walk_axes(b, shape, readable, rank, itemsize)
-        require(b.icmp_signed(">=", least, _i64(0)), "ValueError", "has a size of %lld; expected 0 or more", least)
+        require(b.icmp_signed(">=", least, i64(0)), "ValueError", "has a size of %lld; expected 0 or more", least)
         fits = b.or_(empty, b.fcmp_ordered("<=", nbytes, ll.Constant(F64, LARGEST)))
         require(fits, "ValueError", "has about %.3g bytes; expected what memory can hold", nbytes)
         require(b.or_(no_strides, b.or_(empty, compact)), "ValueError", "is not contiguous; copy it first")
@@ -163,21 +163,21 @@ class ArgumentChecks:
         axis, expected, least, nbytes, empty, compact = (b.phi(t) for t in (I32, I64, I64, F64, v.I1, v.I1))
         phis = (axis, expected, least, nbytes, empty, compact)
         yes, no = ll.Constant(v.I1, 1), ll.Constant(v.I1, 0)
-        for phi, start in zip(phis, (rank, _i64(1), _i64(0), itemsize, no, yes), strict=True):
+        for phi, start in zip(phis, (rank, i64(1), i64(0), itemsize, no, yes), strict=True):
             phi.add_incoming(start, before)
-        b.cbranch(b.icmp_signed(">", axis, ll.Constant(I32, 0)), body, done)
+        b.cbranch(b.icmp_signed(">", axis, i32(0)), body, done)
         b.position_at_end(body)
-        previous = b.sub(axis, ll.Constant(I32, 1))
+        previous = b.sub(axis, i32(1))
         at = b.sext(previous, I64)
         size = b.load(b.gep(shape, [at], source_etype=I64), typ=I64)
         stride = b.load(b.gep(strides, [at], source_etype=I64), typ=I64)
-        fits = b.or_(b.icmp_signed("==", stride, expected), b.icmp_signed("<=", size, _i64(1)))
+        fits = b.or_(b.icmp_signed("==", stride, expected), b.icmp_signed("<=", size, i64(1)))
         next_ = (
             previous,
             b.mul(expected, size),
             b.select(b.icmp_signed("<", size, least), size, least),
             b.fmul(nbytes, b.sitofp(size, F64)),
-            b.or_(empty, b.icmp_signed("==", size, _i64(0))),
+            b.or_(empty, b.icmp_signed("==", size, i64(0))),
             b.and_(compact, fits),
         )
         for phi, value in zip(phis, next_, strict=True):
@@ -185,10 +185,6 @@ class ArgumentChecks:
         b.branch(loop)
         b.position_at_end(done)
         return least, nbytes, empty, compact
-
-
-def _i64(value: int) -> ll.Constant:
-    return ll.Constant(I64, value)
 
 
 def _is_one_of(b: ll.IRBuilder, value: ll.Value, *numbers: int) -> ll.Value:

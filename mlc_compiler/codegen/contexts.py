@@ -21,16 +21,12 @@ from .team import (
     function,
     store_atomic,
 )
-from .values import I32, I64, PTR
+from .values import I32, I64, PTR, i32, i64, is_null
 
 MAX_CONTEXTS = 1024
 SLOT_BITS = 16
 FREE, CHANGING = 0, -1  # what is in a context's handle field while it is nobody's, and while it starts or stops
 BUSY_ERROR, GONE_ERROR = -1, -2
-
-
-def _i64(value: int) -> ll.Constant:
-    return ll.Constant(I64, value)
 
 
 class ContextTable:
@@ -55,13 +51,13 @@ class ContextTable:
         """``ptr allocate(ptr entry)``: the context of a table entry, made when there is none; null without memory."""
         fn, b = function(self.module, "mlc_context_allocate", PTR, [PTR])
         found = b.load_atomic(fn.args[0], "acquire", 8, typ=PTR)
-        with b.if_then(_is_present(b, found)):
+        with b.if_then(b.not_(is_null(b, found))):
             b.ret(found)
         size = -(-CONTEXT_BYTES // 64) * 64
-        made = b.call(external(self.module, "aligned_alloc", PTR, [I64, I64]), [_i64(64), _i64(size)])
-        with b.if_then(b.not_(_is_present(b, made))):
+        made = b.call(external(self.module, "aligned_alloc", PTR, [I64, I64]), [i64(64), i64(size)])
+        with b.if_then(is_null(b, made)):
             b.ret(made)
-        b.call(external(self.module, "memset", PTR, [PTR, I32, I64]), [made, ll.Constant(I32, 0), _i64(size)])
+        b.call(external(self.module, "memset", PTR, [PTR, I32, I64]), [made, i32(0), i64(size)])
         swap = b.cmpxchg(fn.args[0], ll.Constant(PTR, None), made, "acq_rel", "acquire")
         with b.if_then(b.extract_value(swap, 1)):
             b.ret(made)
@@ -77,29 +73,29 @@ class ContextTable:
         b.branch(head)
         b.position_at_end(head)
         slot = b.phi(I64)
-        slot.add_incoming(_i64(0), before)
-        b.cbranch(b.icmp_unsigned("<", slot, _i64(MAX_CONTEXTS)), body, refused)
+        slot.add_incoming(i64(0), before)
+        b.cbranch(b.icmp_unsigned("<", slot, i64(MAX_CONTEXTS)), body, refused)
         b.position_at_end(body)
         context = b.call(self.allocate, [self._entry_of(b, slot)])
-        with b.if_then(b.not_(_is_present(b, context))):
-            b.ret(_i64(0))
-        claim = b.cmpxchg(field(b, context, HANDLE), _i64(FREE), _i64(CHANGING), "acq_rel", "monotonic")
+        with b.if_then(is_null(b, context)):
+            b.ret(i64(0))
+        claim = b.cmpxchg(field(b, context, HANDLE), i64(FREE), i64(CHANGING), "acq_rel", "monotonic")
         with b.if_then(b.extract_value(claim, 1)):
             self._start(b, context, slot, fn.args[0])
-        slot.add_incoming(b.add(slot, _i64(1)), b.block)
+        slot.add_incoming(b.add(slot, i64(1)), b.block)
         b.branch(head)
         b.position_at_end(refused)
-        b.ret(_i64(0))
+        b.ret(i64(0))
         return fn
 
     def _start(self, b: ll.IRBuilder, context: ll.Value, slot: ll.Value, threads: ll.Value) -> None:
         started = b.call(self.team.start, [context, threads])
-        with b.if_then(b.icmp_unsigned("==", started, ll.Constant(I32, 0))):
-            store_atomic(b, _i64(FREE), field(b, context, HANDLE))
-            b.ret(_i64(0))
-        serial = b.add(b.load(field(b, context, SERIAL), typ=I64), _i64(1))
+        with b.if_then(b.icmp_unsigned("==", started, i32(0))):
+            store_atomic(b, i64(FREE), field(b, context, HANDLE))
+            b.ret(i64(0))
+        serial = b.add(b.load(field(b, context, SERIAL), typ=I64), i64(1))
         b.store(serial, field(b, context, SERIAL))
-        handle = b.or_(b.shl(serial, _i64(SLOT_BITS)), slot)
+        handle = b.or_(b.shl(serial, i64(SLOT_BITS)), slot)
         store_atomic(b, handle, field(b, context, HANDLE))
         b.ret(handle)
 
@@ -107,11 +103,11 @@ class ContextTable:
         """``ptr find(i64 handle)``: the live context of a handle, or null."""
         fn, b = function(self.module, "mlc_context_find", PTR, [I64])
         handle, null = fn.args[0], ll.Constant(PTR, None)
-        slot = b.and_(handle, _i64((1 << SLOT_BITS) - 1))
+        slot = b.and_(handle, i64((1 << SLOT_BITS) - 1))
         with b.if_then(b.or_(_below(b, handle, 1), b.not_(_below(b, slot, MAX_CONTEXTS)))):
             b.ret(null)
         context = b.load_atomic(self._entry_of(b, slot), "acquire", 8, typ=PTR)
-        with b.if_then(b.not_(_is_present(b, context))):
+        with b.if_then(is_null(b, context)):
             b.ret(null)
         current = b.load_atomic(field(b, context, HANDLE), "acquire", 8, typ=I64)
         b.ret(b.select(b.icmp_unsigned("==", current, handle), context, null))
@@ -127,26 +123,22 @@ class ContextTable:
         owner = b.load_atomic(field(b, context, PROCESS), "acquire", 4, typ=I32)
         with b.if_then(b.icmp_unsigned("!=", owner, self.team.process(b)), likely=False):
             self.team.forget(b, context)
-            swap = b.cmpxchg(field(b, context, HANDLE), handle, _i64(FREE), "acq_rel", "monotonic")
-            gone = ll.Constant(I32, GONE_ERROR)
-            b.ret(b.select(b.extract_value(swap, 1), ll.Constant(I32, 0), gone))
-        busy = b.atomic_rmw("xchg", field(b, context, BUSY), ll.Constant(I32, 1), "acquire")
-        with b.if_then(b.icmp_unsigned("!=", busy, ll.Constant(I32, 0))):
-            b.ret(ll.Constant(I32, BUSY_ERROR))
-        claim = b.cmpxchg(field(b, context, HANDLE), handle, _i64(CHANGING), "acq_rel", "monotonic")
+            swap = b.cmpxchg(field(b, context, HANDLE), handle, i64(FREE), "acq_rel", "monotonic")
+            gone = i32(GONE_ERROR)
+            b.ret(b.select(b.extract_value(swap, 1), i32(0), gone))
+        busy = b.atomic_rmw("xchg", field(b, context, BUSY), i32(1), "acquire")
+        with b.if_then(b.icmp_unsigned("!=", busy, i32(0))):
+            b.ret(i32(BUSY_ERROR))
+        claim = b.cmpxchg(field(b, context, HANDLE), handle, i64(CHANGING), "acq_rel", "monotonic")
         with b.if_then(b.not_(b.extract_value(claim, 1))):
-            store_atomic(b, ll.Constant(I32, 0), field(b, context, BUSY))
-            b.ret(ll.Constant(I32, GONE_ERROR))
+            store_atomic(b, i32(0), field(b, context, BUSY))
+            b.ret(i32(GONE_ERROR))
         b.call(self.team.stop, [context])
-        store_atomic(b, ll.Constant(I32, 0), field(b, context, BUSY))
-        store_atomic(b, _i64(FREE), field(b, context, HANDLE))
-        b.ret(ll.Constant(I32, 0))
+        store_atomic(b, i32(0), field(b, context, BUSY))
+        store_atomic(b, i64(FREE), field(b, context, HANDLE))
+        b.ret(i32(0))
         return fn
 
 
-def _is_present(b: ll.IRBuilder, pointer: ll.Value) -> ll.Value:
-    return b.icmp_unsigned("!=", b.ptrtoint(pointer, I64), _i64(0))
-
-
 def _below(b: ll.IRBuilder, value: ll.Value, limit: int) -> ll.Value:
-    return b.icmp_signed("<", value, _i64(limit))
+    return b.icmp_signed("<", value, i64(limit))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from llvmlite import ir as ll
 
 from .team import external, function
-from .values import I8, I32, I64, PTR, VOID
+from .values import I8, I32, I64, PTR, VOID, i32, i64, is_null
 
 ERROR_BYTES = 512
 
@@ -49,9 +49,9 @@ class ErrorReporter:
     def fail(self, b: ll.IRBuilder, kind: str, message: str, *args: ll.Value, result: ll.Value | None = None) -> None:
         """Raise an error (``message`` is a printf format) and return from the function being built."""
         snprintf = external(self.module, "snprintf", I32, [PTR, I64, PTR], variadic=True)
-        b.call(snprintf, [self.last_error, ll.Constant(I64, ERROR_BYTES), self.text(message), *args])
+        b.call(snprintf, [self.last_error, i64(ERROR_BYTES), self.text(message), *args])
         b.call(self.raise_last, [self.text(kind)])
-        b.ret(ll.Constant(I32, -1) if result is None else result)
+        b.ret(i32(-1) if result is None else result)
 
     def _define_raise(self) -> ll.Function:
         fn, b = function(self.module, "mlc_raise", VOID, [PTR])
@@ -70,7 +70,3 @@ class FunctionPointer(ll.values.NamedValue):
 
     def get_reference(self) -> str:
         return str(self.fn.get_reference())
-
-
-def is_null(b: ll.IRBuilder, pointer: ll.Value) -> ll.Value:
-    return b.icmp_unsigned("==", b.ptrtoint(pointer, I64), ll.Constant(I64, 0))

@@ -18,12 +18,12 @@ from . import values as v
 from .checks import ArgumentChecks
 from .contexts import BUSY_ERROR, ContextTable
 from .dlpack import ANY_BYTES, DL_OFFSET, DL_SHAPE, TYPE_INT, dl_dtype
-from .errors import ErrorReporter, FunctionPointer, is_null
+from .errors import ErrorReporter, FunctionPointer
 from .expressions import ExprEmitter
 from .host import Frame, Slot, frame_of, read_size, tensor_infos, widen
 from .magnitude import LARGEST, magnitude
 from .team import BUSY_CONTEXT, CALL_FAILED, MAX_THREADS, NO_CONTEXT, NO_THREADS, TeamRuntime, field
-from .values import F64, I32, I64, PTR
+from .values import F64, I32, I64, PTR, i32, i64, is_null
 
 ENTRY_TYPE = ll.FunctionType(I32, [PTR, PTR, I32, PTR])
 
@@ -44,21 +44,21 @@ class FfiRuntime:
         return fn, ll.IRBuilder(fn.append_basic_block("entry"))
 
     def _require_count(self, b: ll.IRBuilder, fn: ll.Function, name: str, count: int) -> None:
-        wrong = b.icmp_unsigned("!=", fn.args[2], ll.Constant(I32, count))
+        wrong = b.icmp_unsigned("!=", fn.args[2], i32(count))
         with b.if_then(wrong, likely=False):
             self.errors.fail(b, "TypeError", f"{name}: takes {count} arguments; got %d", fn.args[2])
         with b.if_then(b.or_(is_null(b, fn.args[1]), is_null(b, fn.args[3])), likely=False):
             self.errors.fail(b, "TypeError", f"{name}: got a null pointer for the arguments or for the result")
 
     def _return_int(self, b: ll.IRBuilder, ret: ll.Value, value: ll.Value) -> None:
-        b.store(ll.Constant(I64, TYPE_INT), ret)
+        b.store(i64(TYPE_INT), ret)
         b.store(value, field(b, ret, 8))
-        b.ret(ll.Constant(I32, 0))
+        b.ret(i32(0))
 
     def _return_none(self, b: ll.IRBuilder, ret: ll.Value) -> None:
-        b.store(ll.Constant(I64, 0), ret)
-        b.store(ll.Constant(I64, 0), field(b, ret, 8))
-        b.ret(ll.Constant(I32, 0))
+        b.store(i64(0), ret)
+        b.store(i64(0), field(b, ret, 8))
+        b.ret(i32(0))
 
     # -- contexts -----------------------------------------------------------------------------------------------
 
@@ -66,13 +66,13 @@ class FfiRuntime:
         fn, b = self._entry("context_create")
         self._require_count(b, fn, "context_create", 1)
         kind, threads = b.load(fn.args[1], typ=I32), b.load(field(b, fn.args[1], 8), typ=I64)
-        least, greatest = ll.Constant(I64, 1), ll.Constant(I64, MAX_THREADS)
+        least, greatest = i64(1), i64(MAX_THREADS)
         in_range = b.and_(b.icmp_signed(">=", threads, least), b.icmp_signed("<=", threads, greatest))
-        ok = b.and_(b.icmp_unsigned("==", kind, ll.Constant(I32, TYPE_INT)), in_range)
+        ok = b.and_(b.icmp_unsigned("==", kind, i32(TYPE_INT)), in_range)
         with b.if_then(b.not_(ok)):
             self.errors.fail(b, "ValueError", f"context_create: num_threads must be an integer from 1 to {MAX_THREADS}")
         context = b.call(self.contexts.create, [b.trunc(threads, I32)])
-        with b.if_then(b.icmp_unsigned("==", context, ll.Constant(I64, 0))):
+        with b.if_then(b.icmp_unsigned("==", context, i64(0))):
             self.errors.fail(b, "RuntimeError", "context_create: the system refused memory or threads")
         self._return_int(b, fn.args[3], context)
 
@@ -80,7 +80,7 @@ class FfiRuntime:
         self._require_count(b, fn, "context_destroy", 1)
         context = self._context(b, fn, "context_destroy")
         status = b.call(self.contexts.destroy, [context, self._handle(b, fn)])
-        with b.if_then(b.icmp_signed("==", status, ll.Constant(I32, BUSY_ERROR))):
+        with b.if_then(b.icmp_signed("==", status, i32(BUSY_ERROR))):
             self.errors.fail(b, "RuntimeError", "context_destroy: the context is in use by a call that has not ended")
         self._return_none(b, fn.args[3])
 
@@ -90,7 +90,7 @@ class FfiRuntime:
     def _context(self, b: ll.IRBuilder, fn: ll.Function, name: str) -> ll.Value:
         context = b.call(self.checks.context, [fn.args[1], self.errors.text(name)])
         with b.if_then(is_null(b, context), likely=False):
-            b.ret(ll.Constant(I32, -1))
+            b.ret(i32(-1))
         return context
 
     # -- graph functions ----------------------------------------------------------------------------------------
@@ -119,14 +119,14 @@ class FfiRuntime:
         busy = f"{name}: the context is in use by a call that has not ended; give each thread a context of its own"
         gone = f"{name}: the first argument is not a context that is open"
         alone = f"{name}: the system refused threads to this process, which was forked from the context's"
-        with b.if_then(b.icmp_signed("<", status, ll.Constant(I32, 0)), likely=False):
-            with b.if_then(b.icmp_signed("==", status, ll.Constant(I32, CALL_FAILED))):
-                b.ret(ll.Constant(I32, -1))
-            with b.if_then(b.icmp_signed("==", status, ll.Constant(I32, BUSY_CONTEXT))):
+        with b.if_then(b.icmp_signed("<", status, i32(0)), likely=False):
+            with b.if_then(b.icmp_signed("==", status, i32(CALL_FAILED))):
+                b.ret(i32(-1))
+            with b.if_then(b.icmp_signed("==", status, i32(BUSY_CONTEXT))):
                 self.errors.fail(b, "RuntimeError", busy)
-            with b.if_then(b.icmp_signed("==", status, ll.Constant(I32, NO_CONTEXT))):
+            with b.if_then(b.icmp_signed("==", status, i32(NO_CONTEXT))):
                 self.errors.fail(b, "TypeError", gone)
-            with b.if_then(b.icmp_signed("==", status, ll.Constant(I32, NO_THREADS))):
+            with b.if_then(b.icmp_signed("==", status, i32(NO_THREADS))):
                 self.errors.fail(b, "RuntimeError", alone)
             self.errors.fail(b, "RuntimeError", f"{name}: no memory for a workspace of %lld bytes", needed)
 
@@ -147,11 +147,11 @@ class FfiRuntime:
             return None
         infos = tensor_infos(slot.var)
         dtype, ndim = ("int64", 1) if slot.is_table else (infos[0].dtype, infos[0].ndim)
-        numbers = [ll.Constant(I32, n) for n in (ndim, dl_dtype(dtype))]
+        numbers = [i32(n) for n in (ndim, dl_dtype(dtype))]
         args = [any_, self.errors.text(name), self.errors.text(slot.var.name), *numbers, self.errors.text(dtype)]
-        tensor = b.call(self.checks.tensor, [*args, ll.Constant(I32, dt.nbytes(dtype))])
+        tensor = b.call(self.checks.tensor, [*args, i32(dt.nbytes(dtype))])
         with b.if_then(is_null(b, tensor), likely=False):
-            b.ret(ll.Constant(I32, -1))
+            b.ret(i32(-1))
         data = b.add(b.ptrtoint(b.load(tensor, typ=PTR), I64), b.load(field(b, tensor, DL_OFFSET), typ=I64))
         b.store(data, at)
         return b.load(field(b, tensor, DL_SHAPE), typ=PTR)
@@ -164,9 +164,9 @@ class FfiRuntime:
             status = b.call(self.checks.number, [*args, at])
         else:
             least, greatest = _integer_range(dtype)
-            status = b.call(self.checks.integer, [*args, ll.Constant(I64, least), ll.Constant(I64, greatest)])
-        with b.if_then(b.icmp_signed("!=", status, ll.Constant(I32, 0)), likely=False):
-            b.ret(ll.Constant(I32, -1))
+            status = b.call(self.checks.integer, [*args, i64(least), i64(greatest)])
+        with b.if_then(b.icmp_signed("!=", status, i32(0)), likely=False):
+            b.ret(i32(-1))
         if not dt.is_float(dtype):
             b.store(b.load(field(b, any_, 8), typ=I64), at)
 
@@ -203,7 +203,7 @@ class FfiRuntime:
     def _require_width(self, b: ll.IRBuilder, message: str, at: ll.Value, dtype: str) -> None:
         """A symbol narrower than 64 bits can have the size."""
         if dt.is_int(dtype) and dt.bits(dtype) < 64:
-            got, greatest = b.load(at, typ=I64), ll.Constant(I64, _integer_range(dtype)[1])
+            got, greatest = b.load(at, typ=I64), i64(_integer_range(dtype)[1])
             with b.if_then(b.icmp_signed(">", got, greatest), likely=False):
                 self.errors.fail(b, "ValueError", message.replace("expected", "expected at most"), got, greatest)
 
@@ -237,7 +237,7 @@ class FfiRuntime:
         for var in frame.symbols:
             for outside, what, bounds in limits:
                 if var.name in bounds:
-                    got, limit = widen(b, exprs.env[id(var)]), ll.Constant(I64, int(bounds[var.name]))
+                    got, limit = widen(b, exprs.env[id(var)]), i64(int(bounds[var.name]))
                     with b.if_then(b.icmp_signed(outside, got, limit), likely=False):
                         self.errors.fail(b, "ValueError", f"{name}: {var.name} is %lld; {what} %lld", got, limit)
 
@@ -257,4 +257,4 @@ def _integer_range(dtype: str) -> tuple[int, int]:
 
 
 def _entry_at(b: ll.IRBuilder, array: ll.Value, index: int) -> ll.Value:
-    return b.gep(array, [ll.Constant(I64, index)], source_etype=I64)
+    return b.gep(array, [i64(index)], source_etype=I64)

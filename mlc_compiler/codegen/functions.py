@@ -10,7 +10,7 @@ from ..ir import dtype as dt
 from ..target import Target
 from .arithmetic import CodegenError, absolute, integer_power
 from .conversions import convert
-from .values import F64, I32, constant, intrinsic, lanes_of, type_suffix, value_type, vector_of
+from .values import F64, constant, i32, intrinsic, lanes_of, type_suffix, value_type, vector_of
 
 _INSTRUCTIONS = {"sqrt": "sqrt", "abs": "fabs", "fabs": "fabs", "copysign": "copysign"}
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "rint", "nearbyint": "rint"}
@@ -82,7 +82,7 @@ def _per_lane(b: ll.IRBuilder, name: str, args: list[ll.Value]) -> ll.Value:
         return intrinsic(b, name, args, F64)
     result = ll.Constant(args[0].type, ll.Undefined)
     for lane in range(lanes):
-        at = ll.Constant(I32, lane)
+        at = i32(lane)
         value = intrinsic(b, name, [b.extract_element(a, at) for a in args], F64)
         result = b.insert_element(result, value, at)
     return result

@@ -36,7 +36,7 @@ from .expressions import CodegenError, ExprEmitter
 from .kernels import call_barrier
 from .packed_calls import PackedCalls, TensorArgument
 from .team import FAILED, WORKSPACE, field, store_atomic
-from .values import F64, I8, I32, I64, PTR, VOID
+from .values import F64, I8, I32, I64, PTR, VOID, i32, i64
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class _JobEmitter:
         b.ret_void()
 
     def _frame_entry(self, index: int) -> ll.Value:
-        return self.b.gep(self.fn.args[3], [ll.Constant(I64, index)], source_etype=I64)
+        return self.b.gep(self.fn.args[3], [i64(index)], source_etype=I64)
 
     def _load_slot(self, slot: Slot) -> None:
         address = self._frame_entry(slot.index)
@@ -195,12 +195,12 @@ class _JobEmitter:
     def _packed_call(self, target: ExternFunc, call: Call) -> None:
         """Thread 0 calls; all meet, and leave the job together when the call has failed."""
         self.packed_calls += 1
-        b, number = self.b, ll.Constant(I32, self.packed_calls)
+        b, number = self.b, i32(self.packed_calls)
         failed_at = field(b, self.fn.args[0], FAILED)
         args = [self._packed_argument(a) for a in call.args]
-        with b.if_then(b.icmp_signed("==", self.fn.args[1], ll.Constant(I32, 0))):
+        with b.if_then(b.icmp_signed("==", self.fn.args[1], i32(0))):
             status = self.callees.packed.emit(b, self.exprs, target.name, args)
-            with b.if_then(b.icmp_signed("!=", status, ll.Constant(I32, 0)), likely=False):
+            with b.if_then(b.icmp_signed("!=", status, i32(0)), likely=False):
                 store_atomic(b, number, failed_at)
         call_barrier(b, self.fn.args[0], self.fn.args[2])
         failed = b.load_atomic(failed_at, "acquire", 4, typ=I32)
@@ -238,7 +238,7 @@ class _JobEmitter:
         key = (id(item.tuple_value), item.index)
         if key not in self.entries:
             table = self.pointers[id(item.tuple_value)]
-            address = self.b.gep(table, [ll.Constant(I64, item.index)], source_etype=I64)
+            address = self.b.gep(table, [i64(item.index)], source_etype=I64)
             self.entries[key] = self.b.load(address, typ=PTR)
         return self.entries[key]
 

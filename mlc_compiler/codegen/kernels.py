@@ -38,7 +38,7 @@ from . import values as v
 from .emitter import PORTABLE
 from .expressions import CodegenError, ExprEmitter, Lanes
 from .team import BARRIER, HIDDEN
-from .values import I32, I64, PTR
+from .values import I32, I64, PTR, i32, i64
 
 MAX_STACK_BYTES = 1 << 20
 
@@ -108,7 +108,7 @@ class KernelEmitter:
     def team(self, stmt: Stmt) -> None:
         """A statement that every thread enters."""
         if not has_parallel(stmt):
-            with self.b.if_then(self.b.icmp_signed("==", self.fn.args[1], ll.Constant(I32, 0))):
+            with self.b.if_then(self.b.icmp_signed("==", self.fn.args[1], i32(0))):
                 self.emit(stmt)
         elif isinstance(stmt, SeqStmt):
             for i, child in enumerate(stmt.stmts):
@@ -139,7 +139,7 @@ class KernelEmitter:
         extent = self._index(loop.extent)
         thread, threads = (b.sext(a, I64) for a in self.fn.args[1:3])
         start = b.sdiv(b.mul(extent, thread), threads)
-        end = b.sdiv(b.mul(extent, b.add(thread, ll.Constant(I64, 1))), threads)
+        end = b.sdiv(b.mul(extent, b.add(thread, i64(1))), threads)
         self.expr.analyzer.bind(loop.var, loop.extent)
         with self._counted(loop.var, start, end):
             self.emit(loop.body)
@@ -248,7 +248,7 @@ class KernelEmitter:
     def loop(self, var: Var, extent: PrimExpr) -> Iterator[Callable[[], ll.Instruction]]:
         """The body of a loop from 0 to ``extent``; gives what tells the branch back, once the body is emitted."""
         self.expr.analyzer.bind(var, extent)
-        with self._counted(var, ll.Constant(I64, 0), self._index(extent)) as latch:
+        with self._counted(var, i64(0), self._index(extent)) as latch:
             yield latch
 
     @contextmanager
@@ -263,7 +263,7 @@ class KernelEmitter:
         self.expr.env[id(var)] = counter if var.dtype == "int64" else b.trunc(counter, v.value_type(var.dtype))
         branches: list[ll.Instruction] = []
         yield branches.pop
-        following = b.add(counter, ll.Constant(I64, 1), flags=["nsw"])
+        following = b.add(counter, i64(1), flags=["nsw"])
         counter.add_incoming(following, b.block)
         branches.append(b.cbranch(b.icmp_signed("<", following, end), body, done))
         b.position_at_end(done)

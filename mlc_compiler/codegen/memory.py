@@ -13,7 +13,7 @@ from ..tir.nodes import Buffer, BufferLoad
 from . import values as v
 from .arithmetic import CodegenError
 from .emitter import Emitter
-from .values import I1, I32, I64, PTR
+from .values import I1, I32, I64, PTR, i32, i64
 
 
 class MemoryEmitter(Emitter):
@@ -82,7 +82,7 @@ class MemoryEmitter(Emitter):
         if self.mask is None:
             return self.b.load(pointer, align=align, typ=vector)
         name = f"llvm.masked.load.{v.type_suffix(vector)}.p0"
-        args = [pointer, ll.Constant(I32, align), self.mask, ll.Constant(vector, None)]
+        args = [pointer, i32(align), self.mask, ll.Constant(vector, None)]
         return v.intrinsic(self.b, name, args, vector)
 
     def _window(self, flat: PrimExpr) -> tuple[PrimExpr, list[int]] | None:
@@ -104,7 +104,7 @@ class MemoryEmitter(Emitter):
     def _permuted_load(self, buffer: Buffer, offset: PrimExpr, places: list[int]) -> ll.Value:
         window = ll.VectorType(v.storage_type(buffer.dtype), max(places) + 1)
         loaded = self.b.load(self.address(buffer, self(offset)), align=dt.nbytes(buffer.dtype), typ=window)
-        order = ll.Constant(ll.VectorType(I32, len(places)), [ll.Constant(I32, p) for p in places])
+        order = ll.Constant(ll.VectorType(I32, len(places)), [i32(p) for p in places])
         return self.b.shuffle_vector(loaded, ll.Constant(window, ll.Undefined), order)
 
     def _gather(self, buffer: Buffer, flat: PrimExpr) -> ll.Value:
@@ -115,7 +115,7 @@ class MemoryEmitter(Emitter):
         lanes = self.lanes.count
         vector = ll.VectorType(v.storage_type(buffer.dtype), lanes)
         name = f"llvm.masked.gather.{v.type_suffix(vector)}.v{lanes}p0"
-        align = ll.Constant(I32, dt.nbytes(buffer.dtype))
+        align = i32(dt.nbytes(buffer.dtype))
         args = [self._lane_pointers(buffer, flat), align, self._full_mask(), ll.Constant(vector, None)]
         return v.intrinsic(self.b, name, args, vector)
 
@@ -124,7 +124,7 @@ class MemoryEmitter(Emitter):
         lanes = self.lanes.count
         offsets = v.splat(self.b, self(flat), lanes)
         size = v.constant(I64, dt.nbytes(buffer.dtype), lanes)
-        base = v.splat(self.b, self.b.ptrtoint(self.address(buffer, ll.Constant(I64, 0)), I64), lanes)
+        base = v.splat(self.b, self.b.ptrtoint(self.address(buffer, i64(0)), I64), lanes)
         return self.b.inttoptr(self.b.add(base, self.b.mul(offsets, size)), ll.VectorType(PTR, lanes))
 
     def _full_mask(self) -> ll.Value:
@@ -154,10 +154,10 @@ class MemoryEmitter(Emitter):
             self.b.store(value, pointer, align=align)
             return
         name = f"llvm.masked.store.{v.type_suffix(value.type)}.p0"
-        v.intrinsic(self.b, name, [value, pointer, ll.Constant(I32, align), self.mask], v.VOID)
+        v.intrinsic(self.b, name, [value, pointer, i32(align), self.mask], v.VOID)
 
     def _scatter(self, buffer: Buffer, flat: PrimExpr, value: ll.Value) -> None:
         """Lanes are stored in order: the last one wins."""
         name = f"llvm.masked.scatter.{v.type_suffix(value.type)}.v{v.lanes_of(value)}p0"
-        align = ll.Constant(I32, dt.nbytes(buffer.dtype))
+        align = i32(dt.nbytes(buffer.dtype))
         v.intrinsic(self.b, name, [value, self._lane_pointers(buffer, flat), align, self._full_mask()], v.VOID)

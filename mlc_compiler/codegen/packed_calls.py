@@ -33,10 +33,10 @@ from .dlpack import (
     TYPE_TENSOR,
     dl_dtype,
 )
-from .errors import ErrorReporter, FunctionPointer, is_null
+from .errors import ErrorReporter, FunctionPointer
 from .expressions import ExprEmitter
 from .team import external, field, function
-from .values import I8, I32, I64, PTR, VOID
+from .values import I8, I32, I64, PTR, VOID, i32, i64, is_null
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ class PackedCalls:
                 self._store_any(b, slot, TYPE_INT, arg if arg.type == I64 else b.sext(arg, I64))
             else:
                 self._store_any(b, slot, TYPE_FLOAT, arg if arg.type == v.F64 else b.fpext(arg, v.F64))
-        size = ll.Constant(I64, len(name.encode()))
-        return b.call(self.call, [self.errors.text(name), size, array, ll.Constant(I32, len(args))])
+        size = i64(len(name.encode()))
+        return b.call(self.call, [self.errors.text(name), size, array, i32(len(args))])
 
     def _store_any(self, b: ll.IRBuilder, slot: ll.Value, kind: int, value: ll.Value) -> None:
-        b.store(ll.Constant(I64, kind), slot)
+        b.store(i64(kind), slot)
         b.store(value, field(b, slot, 8))
 
     def _dltensor(self, b: ll.IRBuilder, exprs: ExprEmitter, arg: TensorArgument) -> ll.Value:
@@ -101,7 +101,7 @@ class PackedCalls:
         b.store(ll.Constant(ll.ArrayType(I64, DL_BYTES // 8), None), tensor)
         b.store(arg.data, tensor)
         for offset, number in ((DL_DEVICE, CPU_DEVICE), (DL_NDIM, len(sizes)), (DL_DTYPE, dl_dtype(arg.info.dtype))):
-            b.store(ll.Constant(I32, number), field(b, tensor, offset))
+            b.store(i32(number), field(b, tensor, offset))
         b.store(shape, field(b, tensor, DL_SHAPE))
         return tensor
 
@@ -112,15 +112,15 @@ class PackedCalls:
         fn, b = function(self.module, "mlc_own_tensor", I32, [PTR])
         tensor = b.load(field(b, fn.args[0], 8), typ=PTR)
         ndim = b.zext(b.load(field(b, tensor, DL_NDIM), typ=I32), I64)
-        row = b.mul(ndim, ll.Constant(I64, 8))
-        size = b.add(ll.Constant(I64, MANAGED_BYTES), b.mul(row, ll.Constant(I64, 2)))
+        row = b.mul(ndim, i64(8))
+        size = b.add(i64(MANAGED_BYTES), b.mul(row, i64(2)))
         managed = b.call(external(self.module, "malloc", PTR, [I64]), [size])
         with b.if_then(is_null(b, managed), likely=False):
             self.errors.fail(b, "RuntimeError", "no memory for the arguments of a registered function")
         copy = external(self.module, "memcpy", PTR, [PTR, PTR, I64])
         shape = field(b, managed, MANAGED_BYTES)
         strides = field(b, shape, row)
-        b.call(copy, [managed, tensor, ll.Constant(I64, DL_BYTES)])
+        b.call(copy, [managed, tensor, i64(DL_BYTES)])
         b.call(copy, [shape, b.load(field(b, tensor, DL_SHAPE), typ=PTR), row])
         b.store(shape, field(b, managed, DL_SHAPE))
         b.store(strides, field(b, managed, DL_STRIDES))
@@ -129,7 +129,7 @@ class PackedCalls:
         b.store(ll.Constant(PTR, None), field(b, managed, DL_BYTES))
         b.store(FunctionPointer(release), field(b, managed, MANAGED_DELETER))
         made = v.stack_slot(b, PTR, "object")
-        no = ll.Constant(I32, 0)
+        no = i32(0)
         status = b.call(self.from_dlpack, [managed, no, no, made])
         with b.if_then(b.icmp_signed("==", status, no), likely=True):
             self._store_any(b, fn.args[0], TYPE_TENSOR, b.load(made, typ=PTR))
@@ -143,10 +143,10 @@ class PackedCalls:
         b.position_at_end(head)
         left, stride = b.phi(I64), b.phi(I64)
         left.add_incoming(ndim, before)
-        stride.add_incoming(ll.Constant(I64, 1), before)
-        b.cbranch(b.icmp_unsigned("!=", left, ll.Constant(I64, 0)), body, done)
+        stride.add_incoming(i64(1), before)
+        b.cbranch(b.icmp_unsigned("!=", left, i64(0)), body, done)
         b.position_at_end(body)
-        axis = b.sub(left, ll.Constant(I64, 1))
+        axis = b.sub(left, i64(1))
         b.store(stride, b.gep(strides, [axis], source_etype=I64))
         size = b.load(b.gep(shape, [axis], source_etype=I64), typ=I64)
         left.add_incoming(axis, body)
@@ -158,9 +158,9 @@ class PackedCalls:
         """``i32 drop(ptr any)``: release the object that an argument or result holds, if it is one."""
         fn, b = function(self.module, "mlc_drop_any", I32, [PTR])
         kind = b.load(fn.args[0], typ=I32)
-        with b.if_then(b.icmp_signed(">=", kind, ll.Constant(I32, TYPE_OBJECT))):
+        with b.if_then(b.icmp_signed(">=", kind, i32(TYPE_OBJECT))):
             b.call(self.release, [b.load(field(b, fn.args[0], 8), typ=PTR)])
-        b.ret(ll.Constant(I32, 0))
+        b.ret(i32(0))
         return fn
 
     def _define_call(self) -> ll.Function:
@@ -182,7 +182,7 @@ class PackedCalls:
             self.errors.fail(b, "ValueError", "no function is registered as %s; see register_func", name)
         status = v.stack_slot(b, I32, "status")
         b.store(self._for_each(b, args, count, TYPE_DLTENSOR, self.own), status)
-        with b.if_then(b.icmp_signed("==", b.load(status, typ=I32), ll.Constant(I32, 0))):
+        with b.if_then(b.icmp_signed("==", b.load(status, typ=I32), i32(0))):
             b.store(b.call(self.invoke, [handle, args, count, result]), status)
         b.call(self.drop, [result])
         self._for_each(b, args, count, TYPE_TENSOR, self.drop)
@@ -194,7 +194,7 @@ class PackedCalls:
         """Call ``do(any)`` for the arguments of a kind, while it gives 0; the last status."""
         before = b.block
         head, body, match, then, done = (b.append_basic_block(f"each.{n}") for n in ("if", "one", "do", "next", "end"))
-        zero = ll.Constant(I32, 0)
+        zero = i32(0)
         b.branch(head)
         b.position_at_end(head)
         i, status = b.phi(I32), b.phi(I32)
@@ -203,8 +203,8 @@ class PackedCalls:
         more = b.and_(b.icmp_signed("<", i, count), b.icmp_signed("==", status, zero))
         b.cbranch(more, body, done)
         b.position_at_end(body)
-        slot = b.gep(args, [b.mul(b.sext(i, I64), ll.Constant(I64, ANY_BYTES))], source_etype=I8)
-        is_kind = b.icmp_signed("==", b.load(slot, typ=I32), ll.Constant(I32, kind))
+        slot = b.gep(args, [b.mul(b.sext(i, I64), i64(ANY_BYTES))], source_etype=I8)
+        is_kind = b.icmp_signed("==", b.load(slot, typ=I32), i32(kind))
         b.cbranch(is_kind, match, then)
         b.position_at_end(match)
         answer = b.call(do, [slot])
@@ -213,7 +213,7 @@ class PackedCalls:
         new = b.phi(I32)
         new.add_incoming(zero, body)
         new.add_incoming(answer, match)
-        i.add_incoming(b.add(i, ll.Constant(I32, 1)), then)
+        i.add_incoming(b.add(i, i32(1)), then)
         status.add_incoming(new, then)
         b.branch(head)
         b.position_at_end(done)

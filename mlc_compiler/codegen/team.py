@@ -14,7 +14,7 @@ from llvmlite import ir as ll
 
 from ..target import Target
 from . import values as v
-from .values import I8, I32, I64, PTR, VOID
+from .values import I8, I32, I64, PTR, VOID, i32, i64
 
 # Byte offsets of the context's fields; what different threads write lies on different cache lines.
 THREADS, STOP, JOB, FRAME, HANDLE, SERIAL = 0, 4, 8, 16, 24, 32
@@ -44,17 +44,9 @@ HIDDEN = "hidden"  # in place of a linkage: external, with a name that only this
 JOB_TYPE = ll.FunctionType(VOID, [PTR, I32, I32, PTR])
 
 
-def _i32(value: int) -> ll.Constant:
-    return ll.Constant(I32, value)
-
-
-def _i64(value: int) -> ll.Constant:
-    return ll.Constant(I64, value)
-
-
 def field(b: ll.IRBuilder, context: ll.Value, offset: int | ll.Value) -> ll.Value:
     """The address of a field of the context."""
-    index = _i64(offset) if isinstance(offset, int) else offset
+    index = i64(offset) if isinstance(offset, int) else offset
     return b.gep(context, [index], source_etype=I8)
 
 
@@ -93,7 +85,7 @@ class TeamRuntime:
         if self.target.triple.startswith("x86_64"):
             v.intrinsic(b, "llvm.x86.sse2.pause", [], VOID)
         elif self.target.triple.startswith("aarch64"):
-            v.intrinsic(b, "llvm.aarch64.hint", [_i32(1)], VOID)
+            v.intrinsic(b, "llvm.aarch64.hint", [i32(1)], VOID)
 
     def _spin_while_equal(self, b: ll.IRBuilder, address: ll.Value, value: ll.Value, limit: int) -> ll.Value:
         """Spin until ``*address != value`` or ``limit`` rounds; gives whether the value changed."""
@@ -102,12 +94,12 @@ class TeamRuntime:
         b.branch(head)
         b.position_at_end(head)
         rounds = b.phi(I32)
-        rounds.add_incoming(_i32(0), before)
+        rounds.add_incoming(i32(0), before)
         changed = b.icmp_unsigned("!=", b.load_atomic(address, "acquire", 4, typ=I32), value)
-        b.cbranch(b.or_(changed, b.icmp_unsigned(">=", rounds, _i32(limit))), done, pause)
+        b.cbranch(b.or_(changed, b.icmp_unsigned(">=", rounds, i32(limit))), done, pause)
         b.position_at_end(pause)
         self._pause(b)
-        rounds.add_incoming(b.add(rounds, _i32(1)), pause)
+        rounds.add_incoming(b.add(rounds, i32(1)), pause)
         b.branch(head)
         b.position_at_end(done)
         return changed
@@ -117,14 +109,14 @@ class TeamRuntime:
         fn, b = function(self.module, BARRIER, VOID, [PTR, I32])
         fn.linkage = HIDDEN
         team, threads = fn.args
-        with b.if_then(b.icmp_unsigned("<=", threads, _i32(1))):
+        with b.if_then(b.icmp_unsigned("<=", threads, i32(1))):
             b.ret_void()
         generation_at = field(b, team, GENERATION)
         generation = b.load_atomic(generation_at, "acquire", 4, typ=I32)
-        arrived = b.atomic_rmw("add", field(b, team, ARRIVED), _i32(1), "acq_rel")
-        with b.if_then(b.icmp_unsigned("==", b.add(arrived, _i32(1)), threads)):
-            store_atomic(b, _i32(0), field(b, team, ARRIVED), "monotonic")
-            b.atomic_rmw("add", generation_at, _i32(1), "seq_cst")
+        arrived = b.atomic_rmw("add", field(b, team, ARRIVED), i32(1), "acq_rel")
+        with b.if_then(b.icmp_unsigned("==", b.add(arrived, i32(1)), threads)):
+            store_atomic(b, i32(0), field(b, team, ARRIVED), "monotonic")
+            b.atomic_rmw("add", generation_at, i32(1), "seq_cst")
             self._wake_sleepers(b, team)
             b.ret_void()
         sleep, done = (b.append_basic_block(n) for n in ("sleep", "open"))
@@ -147,7 +139,7 @@ class TeamRuntime:
         b.branch(loop)
         b.position_at_end(loop)
         last = b.phi(I32, "epoch")
-        last.add_incoming(_i32(0), entry)
+        last.add_incoming(i32(0), entry)
         epoch_at = field(b, team, EPOCH)
         b.cbranch(self._spin_while_equal(b, epoch_at, last, SPINS_BEFORE_SLEEP), work, sleep)
         b.position_at_end(sleep)
@@ -155,7 +147,7 @@ class TeamRuntime:
         b.branch(work)
         b.position_at_end(work)
         stopped = b.load_atomic(field(b, team, STOP), "acquire", 4, typ=I32)
-        b.cbranch(b.icmp_unsigned("!=", stopped, _i32(0)), stop, run)
+        b.cbranch(b.icmp_unsigned("!=", stopped, i32(0)), stop, run)
         b.position_at_end(stop)
         b.ret(ll.Constant(PTR, None))
         b.position_at_end(run)
@@ -163,7 +155,7 @@ class TeamRuntime:
         frame = b.load(field(b, team, FRAME), typ=PTR)
         _call_job(b, job, [team, thread, threads, frame])
         b.call(self.barrier, [team, threads])
-        last.add_incoming(b.add(last, _i32(1)), b.block)
+        last.add_incoming(b.add(last, i32(1)), b.block)
         b.branch(loop)
         return fn
 
@@ -171,7 +163,7 @@ class TeamRuntime:
         """Give the core away until ``*address != last``; who changes it calls ``_wake_sleepers`` after that."""
         mutex, condition = field(b, team, MUTEX), field(b, team, CONDITION)
         self._pthread(b, "pthread_mutex_lock", mutex)
-        b.atomic_rmw("add", field(b, team, SLEEPERS), _i32(1), "seq_cst")
+        b.atomic_rmw("add", field(b, team, SLEEPERS), i32(1), "seq_cst")
         check, wait, awake = (b.append_basic_block(n) for n in ("check", "cond_wait", "awake"))
         b.branch(check)
         b.position_at_end(check)
@@ -181,7 +173,7 @@ class TeamRuntime:
         b.call(external(self.module, "pthread_cond_wait", I32, [PTR, PTR]), [condition, mutex])
         b.branch(check)
         b.position_at_end(awake)
-        b.atomic_rmw("sub", field(b, team, SLEEPERS), _i32(1), "seq_cst")
+        b.atomic_rmw("sub", field(b, team, SLEEPERS), i32(1), "seq_cst")
         self._pthread(b, "pthread_mutex_unlock", mutex)
 
     def _pthread(self, b: ll.IRBuilder, name: str, argument: ll.Value) -> None:
@@ -189,12 +181,12 @@ class TeamRuntime:
 
     def _wake(self, b: ll.IRBuilder, team: ll.Value) -> None:
         """Open the next epoch and wake the workers that sleep."""
-        b.atomic_rmw("add", field(b, team, EPOCH), _i32(1), "seq_cst")
+        b.atomic_rmw("add", field(b, team, EPOCH), i32(1), "seq_cst")
         self._wake_sleepers(b, team)
 
     def _wake_sleepers(self, b: ll.IRBuilder, team: ll.Value) -> None:
         sleepers = b.load_atomic(field(b, team, SLEEPERS), "seq_cst", 4, typ=I32)
-        with b.if_then(b.icmp_unsigned("!=", sleepers, _i32(0))):
+        with b.if_then(b.icmp_unsigned("!=", sleepers, i32(0))):
             self._pthread(b, "pthread_mutex_lock", field(b, team, MUTEX))
             self._pthread(b, "pthread_cond_broadcast", field(b, team, CONDITION))
             self._pthread(b, "pthread_mutex_unlock", field(b, team, MUTEX))
@@ -204,13 +196,13 @@ class TeamRuntime:
         fn, b = function(self.module, "mlc_team_start", I32, [PTR, I32])
         team, threads = fn.args
         for offset in (STOP, FAILED, EPOCH, ARRIVED, SLEEPERS):
-            store_atomic(b, _i32(0), field(b, team, offset))
+            store_atomic(b, i32(0), field(b, team, offset))
         for name, offset in (("pthread_mutex_init", MUTEX), ("pthread_cond_init", CONDITION)):
             b.call(external(self.module, name, I32, [PTR, PTR]), [field(b, team, offset), ll.Constant(PTR, None)])
         b.store(threads, field(b, team, THREADS))
         self._start_workers(b, team, threads)
         store_atomic(b, self.process(b), field(b, team, PROCESS))
-        b.ret(_i32(1))
+        b.ret(i32(1))
         return fn
 
     def process(self, b: ll.IRBuilder) -> ll.Value:
@@ -220,8 +212,8 @@ class TeamRuntime:
     def forget(self, b: ll.IRBuilder, team: ll.Value) -> None:
         """Drop what belongs to the threads of another process: a call that may be running there, and its workspace."""
         b.store(ll.Constant(PTR, None), field(b, team, WORKSPACE))
-        b.store(_i64(0), field(b, team, WORKSPACE_BYTES))
-        store_atomic(b, _i32(0), field(b, team, BUSY))
+        b.store(i64(0), field(b, team, WORKSPACE_BYTES))
+        store_atomic(b, i32(0), field(b, team, BUSY))
 
     def _define_adopt(self) -> ll.Function:
         """``i32 adopt(ptr team)``: start workers for a context made before a fork; 0 or an error of ``run``."""
@@ -229,19 +221,19 @@ class TeamRuntime:
         team, process_at = fn.args[0], field(b, fn.args[0], PROCESS)
         owner = b.load_atomic(process_at, "acquire", 4, typ=I32)
         with b.if_then(b.icmp_unsigned("==", owner, self.process(b)), likely=True):
-            b.ret(_i32(0))
-        claim = b.cmpxchg(process_at, owner, _i32(ADOPTING), "acq_rel", "monotonic")
-        is_first = b.and_(b.extract_value(claim, 1), b.icmp_unsigned("!=", owner, _i32(ADOPTING)))
+            b.ret(i32(0))
+        claim = b.cmpxchg(process_at, owner, i32(ADOPTING), "acq_rel", "monotonic")
+        is_first = b.and_(b.extract_value(claim, 1), b.icmp_unsigned("!=", owner, i32(ADOPTING)))
         with b.if_then(b.not_(is_first)):
-            b.ret(_i32(BUSY_CONTEXT))
+            b.ret(i32(BUSY_CONTEXT))
         self.forget(b, team)
         threads = b.load(field(b, team, THREADS), typ=I32)
         started = b.call(self.start, [team, threads])
-        with b.if_then(b.icmp_unsigned("==", started, _i32(0))):
+        with b.if_then(b.icmp_unsigned("==", started, i32(0))):
             b.store(threads, field(b, team, THREADS))
             store_atomic(b, owner, process_at)
-            b.ret(_i32(NO_THREADS))
-        b.ret(_i32(0))
+            b.ret(i32(NO_THREADS))
+        b.ret(i32(0))
         return fn
 
     def _start_workers(self, b: ll.IRBuilder, team: ll.Value, threads: ll.Value) -> None:
@@ -251,20 +243,20 @@ class TeamRuntime:
         b.branch(head)
         b.position_at_end(head)
         i = b.phi(I32)
-        i.add_incoming(_i32(1), before)
+        i.add_incoming(i32(1), before)
         b.cbranch(b.icmp_signed("<", i, threads), body, done)
         b.position_at_end(body)
         wide = b.zext(i, I64)
-        pair = field(b, team, b.add(b.mul(wide, _i64(16)), _i64(START)))
+        pair = field(b, team, b.add(b.mul(wide, i64(16)), i64(START)))
         b.store(team, pair)
         b.store(i, field(b, pair, 8))
-        handle = field(b, team, b.add(b.mul(wide, _i64(8)), _i64(HANDLES)))
-        failed = b.icmp_signed("!=", b.call(start, [handle, ll.Constant(PTR, None), self.worker, pair]), _i32(0))
+        handle = field(b, team, b.add(b.mul(wide, i64(8)), i64(HANDLES)))
+        failed = b.icmp_signed("!=", b.call(start, [handle, ll.Constant(PTR, None), self.worker, pair]), i32(0))
         with b.if_then(failed):
             b.store(i, field(b, team, THREADS))
             b.call(self.stop, [team])
-            b.ret(_i32(0))
-        i.add_incoming(b.add(i, _i32(1)), b.block)
+            b.ret(i32(0))
+        i.add_incoming(b.add(i, i32(1)), b.block)
         b.branch(head)
         b.position_at_end(done)
 
@@ -272,7 +264,7 @@ class TeamRuntime:
         """``void stop(ptr team)``: end and join the workers, free the workspace."""
         fn, b = function(self.module, "mlc_team_stop", VOID, [PTR])
         team = fn.args[0]
-        store_atomic(b, _i32(1), field(b, team, STOP), "acq_rel")
+        store_atomic(b, i32(1), field(b, team, STOP), "acq_rel")
         self._wake(b, team)
         threads = b.load(field(b, team, THREADS), typ=I32)
         before = b.block
@@ -280,17 +272,17 @@ class TeamRuntime:
         b.branch(head)
         b.position_at_end(head)
         i = b.phi(I32)
-        i.add_incoming(_i32(1), before)
+        i.add_incoming(i32(1), before)
         b.cbranch(b.icmp_signed("<", i, threads), body, done)
         b.position_at_end(body)
-        handle = b.load(field(b, team, b.add(b.mul(b.zext(i, I64), _i64(8)), _i64(HANDLES))), typ=I64)
+        handle = b.load(field(b, team, b.add(b.mul(b.zext(i, I64), i64(8)), i64(HANDLES))), typ=I64)
         b.call(external(self.module, "pthread_join", I32, [I64, PTR]), [handle, ll.Constant(PTR, None)])
-        i.add_incoming(b.add(i, _i32(1)), body)
+        i.add_incoming(b.add(i, i32(1)), body)
         b.branch(head)
         b.position_at_end(done)
         b.call(external(self.module, "free", VOID, [PTR]), [b.load(field(b, team, WORKSPACE), typ=PTR)])
         b.store(ll.Constant(PTR, None), field(b, team, WORKSPACE))
-        b.store(_i64(0), field(b, team, WORKSPACE_BYTES))
+        b.store(i64(0), field(b, team, WORKSPACE_BYTES))
         b.ret_void()
         return fn
 
@@ -299,42 +291,42 @@ class TeamRuntime:
         fn, b = function(self.module, "mlc_team_run", I32, [PTR, I64, PTR, PTR, I64])
         team, handle, job, frame, needed = fn.args
         adopted = b.call(self.adopt, [team])
-        with b.if_then(b.icmp_signed("<", adopted, _i32(0)), likely=False):
+        with b.if_then(b.icmp_signed("<", adopted, i32(0)), likely=False):
             b.ret(adopted)
-        busy = b.atomic_rmw("xchg", field(b, team, BUSY), _i32(1), "acquire")
-        with b.if_then(b.icmp_unsigned("!=", busy, _i32(0))):
-            b.ret(_i32(BUSY_CONTEXT))
+        busy = b.atomic_rmw("xchg", field(b, team, BUSY), i32(1), "acquire")
+        with b.if_then(b.icmp_unsigned("!=", busy, i32(0))):
+            b.ret(i32(BUSY_CONTEXT))
         current = b.load_atomic(field(b, team, HANDLE), "acquire", 8, typ=I64)
         with b.if_then(b.icmp_unsigned("!=", current, handle), likely=False):
-            self._leave(b, team, _i32(NO_CONTEXT))
+            self._leave(b, team, i32(NO_CONTEXT))
         self._grow_workspace(b, team, needed)
         threads = b.load(field(b, team, THREADS), typ=I32)
         b.store(job, field(b, team, JOB))
         b.store(frame, field(b, team, FRAME))
-        with b.if_then(b.icmp_unsigned(">", threads, _i32(1))):
+        with b.if_then(b.icmp_unsigned(">", threads, i32(1))):
             self._wake(b, team)
-        _call_job(b, job, [team, _i32(0), threads, frame])
+        _call_job(b, job, [team, i32(0), threads, frame])
         b.call(self.barrier, [team, threads])
         failed = b.load(field(b, team, FAILED), typ=I32)
-        b.store(_i32(0), field(b, team, FAILED))
-        self._leave(b, team, b.select(b.icmp_unsigned("==", failed, _i32(0)), _i32(0), _i32(CALL_FAILED)))
+        b.store(i32(0), field(b, team, FAILED))
+        self._leave(b, team, b.select(b.icmp_unsigned("==", failed, i32(0)), i32(0), i32(CALL_FAILED)))
         return fn
 
     def _leave(self, b: ll.IRBuilder, team: ll.Value, status: ll.Value) -> None:
-        store_atomic(b, _i32(0), field(b, team, BUSY))
+        store_atomic(b, i32(0), field(b, team, BUSY))
         b.ret(status)
 
     def _grow_workspace(self, b: ll.IRBuilder, team: ll.Value, needed: ll.Value) -> None:
         size_at, memory_at = field(b, team, WORKSPACE_BYTES), field(b, team, WORKSPACE)
         with b.if_then(b.icmp_unsigned(">", needed, b.load(size_at, typ=I64)), likely=False):
             b.call(external(self.module, "free", VOID, [PTR]), [b.load(memory_at, typ=PTR)])
-            rounded = b.and_(b.add(needed, _i64(63)), _i64(-64))
-            memory = b.call(external(self.module, "aligned_alloc", PTR, [I64, I64]), [_i64(64), rounded])
+            rounded = b.and_(b.add(needed, i64(63)), i64(-64))
+            memory = b.call(external(self.module, "aligned_alloc", PTR, [I64, I64]), [i64(64), rounded])
             b.store(memory, memory_at)
             b.store(rounded, size_at)
-            with b.if_then(b.icmp_unsigned("==", b.ptrtoint(memory, I64), _i64(0))):
-                b.store(_i64(0), size_at)
-                self._leave(b, team, _i32(NO_MEMORY))
+            with b.if_then(b.icmp_unsigned("==", b.ptrtoint(memory, I64), i64(0))):
+                b.store(i64(0), size_at)
+                self._leave(b, team, i32(NO_MEMORY))
 
 
 def store_atomic(b: ll.IRBuilder, value: ll.Value, address: ll.Value, ordering: str = "acq_rel") -> None:

@@ -65,7 +65,7 @@ def splat(b: ll.IRBuilder, value: ll.Value, lanes: int) -> ll.Value:
     vector = ll.VectorType(value.type, lanes)
     if isinstance(value, ll.Constant):
         return ll.Constant(vector, [value] * lanes)
-    single = b.insert_element(ll.Constant(vector, ll.Undefined), value, ll.Constant(I32, 0))
+    single = b.insert_element(ll.Constant(vector, ll.Undefined), value, i32(0))
     zeros = ll.Constant(ll.VectorType(I32, lanes), [0] * lanes)
     return b.shuffle_vector(single, ll.Constant(vector, ll.Undefined), zeros)
 
@@ -82,6 +82,21 @@ def stack_slot(b: ll.IRBuilder, element: ll.Type, name: str = "", align: int | N
     slot.align = align
     slot.type = PTR
     return slot
+
+
+def i32(value: int) -> ll.Constant:
+    """A 32-bit integer."""
+    return ll.Constant(I32, value)
+
+
+def i64(value: int) -> ll.Constant:
+    """A 64-bit integer."""
+    return ll.Constant(I64, value)
+
+
+def is_null(b: ll.IRBuilder, pointer: ll.Value) -> ll.Value:
+    """Whether a pointer is null."""
+    return b.icmp_unsigned("==", b.ptrtoint(pointer, I64), i64(0))
 
 
 def constant(element: ll.Type, value: int | float, lanes: int = 1) -> ll.Constant:
