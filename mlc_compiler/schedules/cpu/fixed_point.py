@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from ...ir.expr import FloatImm, PrimExpr, Var, const, is_const
+from ...ir.expr import Call, PrimExpr, Var, const, is_const
 from ...ir.module import IRModule
 from ...ir.structural import structural_equal
 from ...ir.visitor import Substitute, walk
@@ -37,7 +37,6 @@ LANES = 16
 ROWS = 4  # of a tile: each takes four of the 32 registers, for two digits times two vectors of sums
 MAX_FIXED = 127 * 256 + 127  # both digits at their largest
 MIN_MAGNITUDE = 1e-30  # a group whose largest activation is less counts as zero: the inverse of its step would overflow
-INFINITY = FloatImm(float("inf"), "float32")
 ATTRIBUTE = "fixed_point"
 
 
@@ -128,7 +127,7 @@ def integer_product(activation: Buffer, codes: Buffer, scale: Buffer, out: Buffe
 
     def total(row: Var, n: Var) -> PrimExpr:
         whole = dots[row, g, 0, n] * 256 + dots[row, g, 1, n] - sums[row, g] * ZERO_POINT
-        return te.sum(te.f32(whole) * (te.f32(s[n, g]) * (largest[row, g] * (1 / MAX_FIXED))), axis=g)
+        return te.sum(te.f32(whole) * (te.f32(s[n, g]) * (_magnitude(largest, row, g) * (1 / MAX_FIXED))), axis=g)
 
     product = te.compute((rows.padded, q.shape[0]), total, name="product")
     result = te.compute(out.shape, lambda *i: product[rows.number(i[:-1]), i[-1]], name="result")
@@ -181,15 +180,22 @@ class _Rows:
 
 
 def _largest(rows: _Rows) -> te.Tensor:
-    """float32 [rows, groups]: the largest magnitude of each group; infinity where an activation is not finite."""
+    """int32 [rows, groups]: the bits of the largest magnitude of each group, see ``_magnitude``.
+
+    Magnitudes are ordered like their bits, NaN after infinity, and integers are what LLVM makes lanes of.
+    """
     k = te.reduce_axis(GROUP, "k")
 
-    def magnitude(row: Var, g: Var) -> PrimExpr:
+    def bits(row: Var, g: Var) -> PrimExpr:
         element = rows.element(row, g * GROUP + k)
-        size = te.max(element, -element)
-        return te.max(te.select(size < INFINITY, size, INFINITY), axis=k)
+        return te.max(Call("reinterpret", (element,), "int32") & 0x7FFFFFFF, axis=k)
 
-    return te.compute((rows.padded, rows.groups), magnitude, name="largest")
+    return te.compute((rows.padded, rows.groups), bits, name="largest")
+
+
+def _magnitude(largest: te.Tensor, row: PrimExpr, g: PrimExpr) -> PrimExpr:
+    """float32: the largest magnitude of a group."""
+    return Call("reinterpret", (largest[row, g],), "float32")
 
 
 def _fixed(rows: _Rows, largest: te.Tensor) -> te.Tensor:
@@ -199,7 +205,7 @@ def _fixed(rows: _Rows, largest: te.Tensor) -> te.Tensor:
     """
 
     def integer(row: Var, word: Var, half: Var, byte: Var) -> PrimExpr:
-        limit = largest[row, word // WORDS]
+        limit = _magnitude(largest, row, word // WORDS)
         inverse = te.select(limit > MIN_MAGNITUDE, MAX_FIXED / limit, te.f32(0))
         return te.cast(te.call("round", rows.element(row, word * WORD + byte * 2 + half) * inverse), "int32")
 

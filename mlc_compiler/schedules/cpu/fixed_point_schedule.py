@@ -8,7 +8,9 @@ from ...target import Target
 from ...tir.nodes import Buffer, BufferLoad, PrimFunc
 from ...tir.schedule import Schedule
 from ..rule import Blocks, Rule, accumulate_locally, analyse, stored_buffer
-from .fixed_point import ATTRIBUTE, LANES, ROWS
+from .fixed_point import ATTRIBUTE, LANES, ROWS, WORDS
+
+PARTIAL_SUMS = 8  # lanes of a reduction over 32: four steps, then eight
 
 
 class FixedPointProduct(Rule):
@@ -45,9 +47,25 @@ def _quantized_parameters(blocks: Blocks, func: PrimFunc) -> tuple[Buffer, Buffe
 def _prepare_activations(s: Schedule) -> None:
     """Before the product: rows and groups over the team, the elements of a group as lanes."""
     for block in ("fixed", "digits"):
-        s.vectorize(s.fuse(*s.get_loops(block)[2:]))
+        _, word, *inside = s.get_loops(block)
+        _, in_group = s.split(word, [None, WORDS])
+        s.vectorize(s.fuse(in_group, *inside))
+    for block in ("largest", "sums"):
+        _reduce_group(s, block)
     for block in ("largest", "fixed", "digits", "sums"):
         s.parallel(s.fuse(*s.get_loops(block)[:2]))
+
+
+def _reduce_group(s: Schedule, block: str) -> None:
+    """A reduction over a group in a few lanes, then over these."""
+    _, _, *inside = s.get_loops(block)
+    _, lane = s.split(s.fuse(*inside), [None, PARTIAL_SUMS])
+    partial = s.rfactor(lane, 2)
+    s.compute_at(partial, s.get_loops(block)[1])
+    *_, step, lane = s.get_loops(partial)
+    init = s.decompose_reduction(partial, step)
+    s.vectorize(s.get_loops(init)[-1])
+    s.vectorize(lane)
 
 
 def _accumulate(s: Schedule, last: str, columns: int) -> None:
