@@ -22,7 +22,10 @@ from .target import Target
 
 
 class Weights:
-    """Tensors by name, and what the functions take for them: int64 [number], the address of each."""
+    """The weights by name, and ``table``: int64 [number of weights], their addresses.
+
+    Compiled functions take the table in place of the tuple of weights. The tensors are held so that it stays valid.
+    """
 
     def __init__(self, tensors: Mapping[str, Any]):
         self.tensors = tensors
@@ -31,7 +34,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Method:
-    """A compiled function with its weights in place: takes its inputs, gives numpy arrays like ``Library`` does."""
+    """A compiled function that has its weights: it takes ``inputs`` (their names) and gives what ``Library`` gives."""
 
     name: str
     inputs: tuple[str, ...]

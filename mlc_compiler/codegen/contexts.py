@@ -116,7 +116,7 @@ class ContextTable:
     def _define_destroy(self) -> ll.Function:
         """``i32 destroy(ptr context, i64 handle)``: 0, BUSY_ERROR while a call runs, GONE_ERROR when it is no more.
 
-        What has workers in the process before a fork only, is not theirs to end here.
+        The workers of a context that was made before a fork belong to the parent process: then nothing is ended here.
         """
         fn, b = function(self.module, "mlc_context_destroy", I32, [PTR, I64])
         context, handle = fn.args

@@ -24,9 +24,11 @@ CHAINS = 4  # independent sums of one dot product, so that multiply-adds overlap
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What the kernels depend on: the static sizes and types above, the rotated part of a head, the score scale.
+    """What the kernels are made for.
 
-    attention_factor: of the rotation, where attention itself rotates.
+    layers, heads, kv_heads, head_dim: L, H, G, D. rotary_dim: R, how many elements of a head are rotated. dtype: of qkv
+    and of the result; kv_dtype: of the pages. scale: factor of the scores. sliding_window: how many positions a token
+    sees, 0 for all. attention_factor: multiplies cosines and sines, where attention itself rotates.
     """
 
     layers: int
@@ -43,7 +45,10 @@ class AttentionShape:
 
 @cache
 def append_raw(shape: AttentionShape) -> PrimFunc:
-    """Stores keys and values of n tokens as they are; q is the query part of qkv [n, H + 2 G, D]."""
+    """Store keys and values of n tokens as they are, and copy the queries to q [n, H, D].
+
+    qkv: [n, H + 2 G, D], queries then keys then values.
+    """
     layers, heads, kv_heads, dim = shape.layers, shape.heads, shape.kv_heads, shape.head_dim
     dtype, kv_dtype, page_size = shape.dtype, shape.kv_dtype, PAGE_SIZE
 
@@ -90,7 +95,7 @@ def append_raw(shape: AttentionShape) -> PrimFunc:
 
 @cache
 def append_rotated(shape: AttentionShape) -> PrimFunc:
-    """Rotates queries and keys by their position, then stores keys and values; q receives the rotated queries.
+    """As ``append_raw``, but queries and keys are rotated by their position first.
 
     cos, sin: float32 [n, R/2]. Elements d and d + R/2 of a head are one pair; the D - R last ones are not rotated.
     """

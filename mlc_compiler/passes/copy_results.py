@@ -22,7 +22,7 @@ from .dataflow import is_op
 class CopyResults(Pass):
     """Copy the results that are parameters, constants, or the same tensor as another result.
 
-    A tensor parameter that the function has written in place is no result of its own: the caller has it.
+    A parameter that the function has written in place is not copied when it is a result: the caller has it already.
     """
 
     name = "copy-results"

@@ -16,8 +16,8 @@ from .base import Pass
 class KeepSchedules(Pass):
     """Mark tensor functions that are scheduled already with ``tir.is_scheduled``: no rule and no fusion touches these.
 
-    Not scheduled is a function in the form in which one writes it down: blocks one after the other, each in serial
-    loops of its own, one for each of its variables, and none writes what a block before it has read or written.
+    A function counts as not scheduled when it reads like a definition: blocks one after the other, each in serial loops
+    of its own with one loop for each of its variables, and none writes what a block before it has read or written.
     """
 
     name = "keep-schedules"

@@ -1,4 +1,4 @@
-"""Blocks to plain loops: variables bound, initialisations guarded, intermediate buffers placed and shrunk."""
+"""Blocks become plain loops: their variables are replaced, initialisations guarded, intermediate buffers placed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .place_scratch import place_scratch
 
 @dataclass(frozen=True)
 class LowerBlocks(Pass):
-    """Tensor functions without blocks: loops, stores, conditionals and allocations of the size that is really live.
+    """Turn blocks into loops, stores and conditionals; intermediate buffers become allocations of the live size.
 
     Initialisations run before the loops of their reduction, also when these turn out to be empty.
     """
@@ -48,7 +48,11 @@ class LowerBlocks(Pass):
 
 
 def lower_blocks(func: PrimFunc, guarded: frozenset[int] = frozenset()) -> PrimFunc:
-    """One function; see :class:`LowerBlocks`. ``guarded``: buffers that nothing may write outside of their shape."""
+    """One function; see :class:`LowerBlocks`. ``guarded``: buffers that nothing may write outside of their shape.
+
+    Conditions that only keep padding from being written are dropped, in the hope that the buffer gets the size that is
+    accessed. Where it keeps its own shape after all, the function is lowered again with that buffer guarded.
+    """
     lowering = _Lower(guarded)
     body = lowering(_initialise_first(func).body)
     for buffer in reversed(lowering.allocs):

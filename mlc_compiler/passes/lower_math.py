@@ -1,4 +1,4 @@
-"""Elementary functions as arithmetic, in the types that have them."""
+"""Elementary functions become arithmetic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ KEPT = frozenset({"address_of", "if_then_else", "reinterpret", "likely"})
 class LowerMath(Pass):
     """Replace calls of exp, tanh, sigmoid, erf, sin, cos, log, pow … by arithmetic that vectorizes.
 
-    Functions of narrower floats are computed in float32 and rounded. Those of float64 stay: the C library has them.
+    That is so for float32; narrower floats are computed in float32 and rounded. Functions of float64 stay, for the C
+    library has them; those that it lacks become others. ``tir/math`` has the formulas and says how exact they are.
     """
 
     name = "lower-math"

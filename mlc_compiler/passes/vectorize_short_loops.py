@@ -17,10 +17,11 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class VectorizeShortLoops(Pass):
-    """Vectorize serial loops of at most one register of elements that store consecutive ones and read such or the same.
+    """Make SIMD lanes of the innermost serial loops that fit one register.
 
-    LLVM writes such a loop out before it looks for SIMD, and then makes lanes of the loop around it, by gathers. Longer
-    loops are left to LLVM. Needs: lowered tensor functions; those whose buffers may overlap stay as they are.
+    Such a loop stores consecutive elements, and what it loads is consecutive, too, or the same in all iterations. LLVM
+    unrolls it before it looks for SIMD, and then makes lanes of the loop around it, with gathers. Longer loops are left
+    to LLVM. Needs: lowered tensor functions; those whose buffers may overlap stay as they are.
     """
 
     name = "vectorize-short-loops"
