@@ -57,7 +57,7 @@ class CompileReport:
     workspace_bytes: int
     params_bytes: int
     kv_bytes_per_token: int
-    target: dict[str, str | int]
+    target: dict[str, Any]
 
 
 def compile_model(options: CompileOptions, progress: Progress = silent) -> CompileReport:
@@ -95,7 +95,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         facts["workspace_bytes"],
         facts["params_bytes"],
         facts["kv_bytes_per_token"],
-        machine.describe(),
+        {k: v for k, v in machine.describe().items() if k != "instruction_sets"},
     )
 
 
