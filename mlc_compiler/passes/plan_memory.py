@@ -56,6 +56,7 @@ class PlanMemory(Pass):
 
     Needs: operators legalized, tensor functions lowered (their scratch is known). Symbolic sizes count with their upper
     bound in the function's ``tir_var_upper_bound``; an offset that depends on one without is computed by each call.
+    Gives the attributes ``num_outputs``, ``workspace_bytes``, ``written_inputs``, ``result`` and ``size_checks``.
     """
 
     name = "plan-memory"

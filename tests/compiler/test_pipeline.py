@@ -38,8 +38,9 @@ def test_text_reads_back_after_every_pass(name: str, scheme: str):
 
 def test_the_documentation_lists_the_passes_in_order():
     text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+    section = text.partition("## The passes, in order")[2].partition("\n## ")[0]
     steps = dict.fromkeys(step.name for step in (*entries(), *pipeline(target())))
-    assert re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE) == list(steps)
+    assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE) == list(steps)
 
 
 def test_passes_have_names_of_their_own_module():
