@@ -134,6 +134,8 @@ def convert(dtype: str, value: Any) -> PrimExpr:
 
     A value that already has the dtype stays as it is.
     """
+    if not isinstance(dtype, str) or not dt.is_known(dtype):
+        raise TypeError(f'expected a dtype such as "float32", got {dtype!r}')
     if isinstance(value, str):
         return FloatImm(float(value), dtype)
     if not isinstance(value, PrimExpr):

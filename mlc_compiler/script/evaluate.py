@@ -181,7 +181,8 @@ class Evaluator:
     def _Dict(self, node: ast.Dict) -> dict[Any, Any]:
         if any(k is None for k in node.keys):
             raise self.error(node, "'**' is not part of the script language")
-        return {self.value(k): self.value(v) for k, v in zip(node.keys, node.values, strict=True) if k is not None}
+        items = [(self.value(k), self.value(v)) for k, v in zip(node.keys, node.values, strict=True) if k is not None]
+        return self.attempt(node, dict, items)
 
     # -- operators
 

@@ -163,7 +163,7 @@ class GraphEvaluator(StructInfoReader):
         attrs = {k: v for k, v in attrs.items() if (name, k, v) not in _IMPLIED}
         dtype = next((d for d in map(_tensor_dtype, given) if d), None)
         graph_args = tuple(self.graph(node, a, dtype) for a in given[:count])
-        attrs = {k: _attribute(k, v) for k, v in attrs.items()}
+        attrs = {k: self.attempt(node, _attribute, k, v) for k, v in attrs.items()}
         return Call(Op(name), graph_args, {k: _number(v) for k, v in attrs.items()} if operator else attrs, out_info)
 
     def _out_info(self, node: ast.AST, kwargs: dict[str, Any]) -> StructInfo | None:
@@ -184,7 +184,7 @@ class GraphEvaluator(StructInfoReader):
         scalars = kwargs.pop("tir_vars", None)
         out_info = self._out_info(node, kwargs) or self._old_out_info(node, args[2:], kwargs.pop("dtype", None))
         tail = () if scalars is None else (self.graph(node, scalars),)
-        attrs = {k: _attribute(k, v) for k, v in kwargs.items()}
+        attrs = {k: self.attempt(node, _attribute, k, v) for k, v in kwargs.items()}
         return Call(Op(name), (function, self._inputs(node, args[1]), *tail), attrs, out_info, out_info)
 
     def _inputs(self, node: ast.AST, value: Any) -> Expr:
@@ -200,8 +200,8 @@ class GraphEvaluator(StructInfoReader):
         if isinstance(shape, StructInfo) or dtype is None:
             return self.as_info(node, shape)
         if isinstance(dtype, list | tuple):
-            return TupleStructInfo(tuple(TensorStructInfo(self.sizes(node, s), d) for s, d in zip(shape, dtype)))
-        return TensorStructInfo(self.sizes(node, shape), dtype)
+            return TupleStructInfo(tuple(self.tensor(node, s, d) for s, d in zip(shape, dtype)))
+        return self.tensor(node, shape, dtype)
 
     def _call_packed(self, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Call:
         infos = kwargs.pop("sinfo_args", kwargs.pop("ty_args", ()))
@@ -243,6 +243,8 @@ def _attribute(name: str, value: Any) -> Any:
         return tuple(_attribute("", v) for v in value)
     if isinstance(value, PrimValue) and isinstance(value.value, IntImm | FloatImm):
         return value.value.value
+    if isinstance(value, Namespace):
+        raise TypeError(f"{value.path} is no value of an attribute")
     return "void" if name == "out_dtype" and value in (None, "") else value
 
 
@@ -253,6 +255,8 @@ def _constant(data: np.ndarray) -> Constant:
 
 def _const(value: Any, dtype: str | None = None) -> Constant:
     plain = value.value if isinstance(value, IntImm | FloatImm) else value
+    if not isinstance(plain, bool | int | float | list | tuple | np.ndarray | np.generic):
+        raise TypeError(f"expected numbers, got {describe(plain)}")
     return _constant(np.array(plain, dtype=dt.to_numpy(dtype) if dtype else _default_dtype(plain)))
 
 

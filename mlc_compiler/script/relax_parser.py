@@ -155,7 +155,7 @@ class RelaxParser(GraphEvaluator):
         if isinstance(call, ast.Constant) or path == "R.output":
             return
         if path == "R.func_attr" and isinstance(call, ast.Call):
-            self.attrs.update(plain_attrs(self.value(self.operand(call))))
+            self.attrs.update(self.attempt(node, plain_attrs, self.value(self.operand(call))))
             return
         value = self.value(call)
         if not isinstance(value, Call):

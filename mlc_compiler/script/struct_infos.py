@@ -61,6 +61,14 @@ class StructInfoReader(Evaluator):
             raise self.error(node, f"expected a shape, got {describe(value)}")
         return tuple(self.size(node, v) for v in items)
 
+    def tensor(self, node: ast.AST, shape: Any, dtype: Any) -> TensorStructInfo:
+        """A tensor of known sizes; float32 where ``dtype`` is None."""
+        sizes = self.sizes(node, shape)
+        wrong = next((size for size in sizes if not dt.is_int(size.dtype)), None)
+        if wrong is not None:
+            raise self.error(node, f"a size is {describe(wrong)}; expected an integer")
+        return TensorStructInfo(sizes, self.dtype(node, dtype, "float32"))
+
     def info_call(self, node: ast.Call, name: str, args: list[Any], kwargs: dict[str, Any]) -> StructInfo:
         """``R.Tensor(…)``, ``R.Tuple(…)``, ``R.Shape(…)``, ``R.Prim(…)``, ``R.Object()``."""
         if name == "Tensor":
@@ -71,7 +79,7 @@ class StructInfoReader(Evaluator):
         if name == "Shape":
             values = args[0] if args else kwargs.get("values")
             exprs = self.sizes(node, values) if values is not None else None
-            return ShapeStructInfo(exprs, int(kwargs.get("ndim", -1)))
+            return ShapeStructInfo(exprs, self._rank(node, kwargs))
         if name == "Prim":
             return self._prim(node, args, kwargs)
         return ObjectStructInfo()
@@ -80,15 +88,26 @@ class StructInfoReader(Evaluator):
         if args and isinstance(args[0], str):
             args = [None, *args]
         given = dict(zip(("shape", "dtype"), args)) | kwargs
-        dtype = given.get("dtype") or "float32"
-        if not isinstance(dtype, str) or not dt.is_known(dtype):
-            raise self.error(node, f'expected a dtype such as "float32", got {describe(dtype)}')
-        if given.get("shape") is None:
-            return TensorStructInfo(None, dtype, int(given.get("ndim", -1)))
-        return TensorStructInfo(self.sizes(node, given["shape"]), dtype)
+        if given.get("shape") is not None:
+            return self.tensor(node, given["shape"], given.get("dtype"))
+        return TensorStructInfo(None, self.dtype(node, given.get("dtype"), "float32"), self._rank(node, given))
 
     def _prim(self, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> PrimStructInfo:
         given = dict(zip(("dtype", "value"), args)) | kwargs
         value = self.size(node, given["value"]) if given.get("value") is not None else None
-        dtype = given.get("dtype") or (value.dtype if value is not None else "int64")
-        return PrimStructInfo(str(dtype), value)
+        dtype = self.dtype(node, given.get("dtype"), value.dtype if value is not None else "int64")
+        return PrimStructInfo(dtype, value)
+
+    def dtype(self, node: ast.AST, value: Any, default: str) -> str:
+        """The name of a data type; ``default`` for None."""
+        name = default if value is None else value
+        if not isinstance(name, str) or not dt.is_known(name):
+            raise self.error(node, f'expected a dtype such as "float32", got {describe(name)}')
+        return name
+
+    def _rank(self, node: ast.AST, given: dict[str, Any]) -> int:
+        """The number of axes; -1, which stands for any, where it is not given."""
+        rank = given.get("ndim", -1)
+        if not isinstance(rank, int) or rank < -1:
+            raise self.error(node, f"expected a number of axes, got {describe(rank)}")
+        return int(rank)

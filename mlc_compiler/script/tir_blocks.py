@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..ir import dtype as dt
 from ..ir.expr import IntImm, PrimExpr, Var, is_const
 from ..tir.nodes import Block, BlockRealize, Buffer, BufferLoad, BufferRegion, IterVar, Stmt, buffer
 from ..tir.regions import infer_regions
@@ -99,7 +100,7 @@ class BlockParser(Evaluator):
             self._remap(node, targets)
         elif kind in AXIS_KINDS and len(targets) == 1 and len(node.args) == 2:
             domain = self.value(self.operand(node))
-            value = self.expr(self.operand(node, 1))
+            value = self._index(self.operand(node, 1))
             self._add_axis(targets[0].id, self._extent(node, domain, value), AXIS_KINDS[kind], value)
         else:
             raise self.error(node, f"expected T.axis.spatial, T.axis.reduce or T.axis.remap; got {ast.unparse(node)}")
@@ -122,6 +123,12 @@ class BlockParser(Evaluator):
             if extent is None or kind not in "SR":
                 raise self.error(node, "T.axis.remap takes kinds S and R and variables of enclosing loops")
             self._add_axis(target.id, extent, kind, value)
+
+    def _index(self, node: ast.expr) -> PrimExpr:
+        value = self.expr(node)
+        if not dt.is_int(value.dtype):
+            raise self.error(node, f"expected an integer, got {describe(value)}")
+        return value
 
     def _add_axis(self, name: str, extent: PrimExpr, kind: str, value: PrimExpr) -> None:
         var = Var(name, value.dtype)
@@ -147,10 +154,8 @@ class BlockParser(Evaluator):
         self.block.writes = self._regions(node)
 
     def _annotate(self, node: ast.Call) -> None:
-        attrs = self.value(self.operand(node))
-        if not isinstance(attrs, dict):
-            raise self.error(node, f"expected a dict of annotations, got {describe(attrs)}")
-        self.block.annotations = {**self.block.annotations, **plain_attrs(attrs)}
+        attrs = self.attempt(node, plain_attrs, self.value(self.operand(node)))
+        self.block.annotations = {**self.block.annotations, **attrs}
 
     def _regions(self, node: ast.Call) -> tuple[BufferRegion, ...]:
         values = self.arguments(node)[0]
@@ -166,7 +171,15 @@ def _sized(domain: Any, dtype: str) -> PrimExpr:
     return domain if isinstance(domain, PrimExpr) else IntImm(int(domain), dtype)
 
 
-def plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as Python values: ``T.bool(True)`` is ``True``, and the prefix ``tirx.`` is ``tir.``."""
+def plain_attrs(attrs: Any) -> dict[str, Any]:
+    """Attributes as Python values: ``T.bool(True)`` is ``True``, and the prefix ``tirx.`` is ``tir.``.
+
+    Raises TypeError for what is no dictionary by name, ValueError for a ``global_symbol`` that is no name.
+    """
+    if not isinstance(attrs, Mapping) or not all(isinstance(k, str) for k in attrs):
+        raise TypeError(f"expected a dictionary of attributes by name, got {describe(attrs)}")
+    symbol = attrs.get("global_symbol", "main")
+    if not isinstance(symbol, str) or not symbol.isidentifier():
+        raise ValueError(f"global_symbol is {describe(symbol)}; expected a name")
     renamed = {k.replace("tirx.", "tir.", 1) if k.startswith("tirx.") else k: v for k, v in attrs.items()}
     return {k: bool(v.value) if isinstance(v, IntImm) and v.dtype == "bool" else v for k, v in renamed.items()}

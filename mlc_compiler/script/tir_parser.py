@@ -217,7 +217,7 @@ class TIRParser(BlockParser):
                 self.extents[id(var)] = extent
                 self.keep.append(var)
                 self.scope.define(name, var if is_const(start, 0) else binary("+", var, start))
-                annotations = plain_attrs(kwargs.get("annotations") or {})
+                annotations = self.attempt(node, plain_attrs, kwargs.get("annotations") or {})
                 made.append(For(var, extent, SeqStmt(()), kind, kwargs.get("thread"), annotations))
             body = self.suite(node.body)
         for loop in reversed(made):
@@ -351,7 +351,7 @@ class TIRParser(BlockParser):
                 declare(call)
                 return None
             if path == "T.func_attr":
-                self.attrs.update(plain_attrs(self.value(self.operand(call))))
+                self.attrs.update(self.attempt(node, plain_attrs, self.value(self.operand(call))))
                 return None
             if path == "T.evaluate":
                 return Evaluate(self.expr(self.operand(call)))

@@ -93,7 +93,6 @@ KERNEL_ATTRIBUTES = {
     '{"num_scratch": "x"}': "attribute 'num_scratch' is 'x'; expected a number of parameters",
     '{"num_outputs": 3}': "attribute 'num_outputs' is 3; expected a number of parameters",
     '{"op_pattern": None}': "attribute 'op_pattern' is None; expected a pattern's name",
-    '{"global_symbol": "a b"}': "attribute 'global_symbol' is 'a b'; expected a name",
 }
 MAIN_ATTRIBUTES = {
     '{"num_input": 1, "tir_var_upper_bound": {"n": 4}, "tir_non_negative_var": ["n"]}': None,
@@ -101,7 +100,6 @@ MAIN_ATTRIBUTES = {
     '{"tir_var_upper_bound": 3}': "attribute 'tir_var_upper_bound' is 3; expected numbers by the names of sizes",
     '{"tir_var_upper_bound": {"n": "q"}}': "attribute 'tir_var_upper_bound' is {'n': 'q'}",
     '{"tir_non_negative_var": "n"}': "attribute 'tir_non_negative_var' is 'n'; expected a list of the names",
-    '{"global_symbol": 3}': "attribute 'global_symbol' is 3; expected a name",
 }
 
 
@@ -133,6 +131,9 @@ TEXTS = {
     KERNEL + "    B[0] = -A\n": ("the buffer A; index it", 4),
     KERNEL + "    B[0] = A + T.float32(1)\n": ("the buffer A; index it", 4),
     KERNEL + "    B[0] = C[0]\n": ("unknown name 'C'", 4),
+    KERNEL + "    B[0] = T.Cast(T.int32, A[0])\n": ('expected a dtype such as "float32"', 4),
+    KERNEL + '    T.func_attr({"global_symbol": 3})\n': ("global_symbol is 3; expected a name", 4),
+    KERNEL + '    with T.block("b"):\n        v = T.axis.spatial(8, True)\n': ("expected an integer, got a bool", 5),
     module().replace("(x,)", "(x, 1 if x else 2)"): ("expected a scalar expression", 14),
     module().replace("Module.kernel", "Module.kernal"): ("the module has no function 'kernal'", 14),
     module().replace("return z", "return z[2]"): ("cannot take item 2", 16),
@@ -183,3 +184,28 @@ def test_loops_over_threads_have_no_code_on_a_cpu() -> None:
     with pytest.raises(CodegenError, match="loop 'i' is bound to threadIdx.x; a CPU has no such threads") as caught:
         build(parse(text))
     assert "kernel" in caught.value.where[0]
+
+
+DESCRIPTIONS = {
+    "y: R.Tensor(ndim='a') = x": "expected a number of axes, got 'a'",
+    "y: R.Tensor(ndim=-5) = x": "expected a number of axes, got -5",
+    "y: R.Tensor((8.5,)) = x": "a size is a float32 expression; expected an integer",
+    "y: R.Tensor((8,), R.Shape) = x": 'expected a dtype such as "float32"',
+    'y: R.Prim("foo") = x': "expected a dtype such as \"float32\", got 'foo'",
+    'y = R.call_tir("f", (x,), (8,), dtype="")': "expected a dtype such as \"float32\", got ''",
+    'y = R.call_tir("f", (x,), (8,), dtype=True)': 'expected a dtype such as "float32", got True',
+    'y = R.const(None, "float32")': "expected numbers, got None",
+    "y = R.sum(x, axis=R.Shape)": "R.Shape is no value of an attribute",
+    "R.func_attr({1.5: 2})": "expected a dictionary of attributes by name",
+    "R.func_attr({[1]: 2})": "unhashable",
+    'R.func_attr({"global_symbol": "a b"})': "global_symbol is 'a b'; expected a name",
+}
+
+
+@pytest.mark.parametrize("statement", DESCRIPTIONS)
+def test_descriptions_that_say_nothing(statement: str) -> None:
+    text = f'@R.function\ndef main(x: R.Tensor((8,), "float32")):\n    {statement}\n    return x\n'
+    with pytest.raises(ScriptError) as caught:
+        parse(text)
+    assert DESCRIPTIONS[statement] in caught.value.message
+    assert ", line 3," in caught.value.where[0]
