@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from mlc_errors import MLCError
 
@@ -18,7 +18,7 @@ from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
 from ..ir.simplify import Analyzer
 from ..ir.visitor import substitute
-from ..relax.info import is_void, shape_expr
+from ..relax.info import is_void
 from ..relax.nodes import (
     Binding,
     BindingBlock,
@@ -43,6 +43,7 @@ from ..relax.ops import VIEW_OPERATORS
 from ..tir.calling import match_sizes, size_parameters
 from ..tir.nodes import PrimFunc
 from .base import Pass
+from .planned_calls import CallWriter, Operand, Step, View, base_of
 from .workspace import Storage, lay_out
 
 
@@ -65,21 +66,19 @@ class PlanMemory(Pass):
         return mod.updated({name: _Planner(mod, name).plan(f) for name, f in mod.of_type(Function).items()})
 
 
-@dataclass
-class _Step:
-    """A call of a tensor function, or of a registered one: storages, then numbers."""
-
-    func: GlobalVar | ExternFunc
-    args: list[Any]
+Located: TypeAlias = "Storage | Expr | list[Located]"
+"""Where a value is: a storage, those of its fields, or nowhere in memory (a number, a shape)."""
 
 
 @dataclass
 class _Planner:
+    """The plan of one graph function: ``where`` its values are, and the calls (``steps``) in order."""
+
     mod: IRModule
     name: str
     storages: list[Storage] = field(default_factory=list)
-    where: dict[int, Any] = field(default_factory=dict)
-    steps: list[_Step] = field(default_factory=list)
+    where: dict[int, Located] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
     written: set[int] = field(default_factory=set)
     checks: list[tuple[str, PrimExpr, PrimExpr]] = field(default_factory=list)
     analyzer: Analyzer = field(default_factory=Analyzer)
@@ -100,7 +99,7 @@ class _Planner:
 
     # -- reading the function -----------------------------------------------------------------------------------
 
-    def _parameter(self, expr: Expr, info: StructInfo | None) -> Any:
+    def _parameter(self, expr: Expr, info: StructInfo | None) -> Located:
         if isinstance(info, TupleStructInfo):
             return [self._parameter(TupleGetItem(expr, i, f), f) for i, f in enumerate(info.fields)]
         if isinstance(info, TensorStructInfo):
@@ -114,21 +113,32 @@ class _Planner:
         else:
             self.where[id(binding.var)] = self.locate(value)
 
-    def locate(self, value: Expr) -> Any:
+    def locate(self, value: Expr) -> Located:
         """The storage (or list of storages) of a value."""
         if isinstance(value, Var):
             if id(value) not in self.where:
                 raise PlanError(f"{self.name}: {value.name!r} is used before it is defined")
             return self.where[id(value)]
         if isinstance(value, TupleGetItem):
-            return self.locate(value.tuple_value)[value.index]
+            fields = self.locate(value.tuple_value)
+            if not isinstance(fields, list):
+                raise PlanError(f"{self.name}: item {value.index} is taken of what is no tuple")
+            return fields[value.index]
         if isinstance(value, Tuple):
             return [self.locate(f) for f in value.fields]
         if isinstance(value, Constant) and isinstance(value.struct_info, TensorStructInfo):
             return Storage("const", value.struct_info, expr=value)
         return value
 
-    def _call(self, call: Call) -> Any:
+    def _storages(self, value: Expr) -> list[Storage]:
+        """The storages of a tensor, or of the tensors in a tuple."""
+        leaves = _leaves(self.locate(value))
+        found = [leaf for leaf in leaves if isinstance(leaf, Storage)]
+        if len(found) < len(leaves):
+            raise PlanError(f"{self.name}: a tensor function is given what is no tensor")
+        return found
+
+    def _call(self, call: Call) -> Located:
         target = call.target
         if isinstance(target, Op) and target.name in ("call_tir", "call_tir_inplace"):
             return self._kernel(call)
@@ -141,17 +151,17 @@ class _Planner:
         raise PlanError(f"{self.name}: no tensor function computes {target.name!r}")
 
     def _view(self, call: Call) -> Storage:
-        source = self.locate(call.args[0])
+        (source,) = self._storages(call.args[0])
         info = call.struct_info
         assert isinstance(info, TensorStructInfo)
         before, after = _elements(source.info), _elements(info)
         if not self.analyzer.prove_equal(before, after):
             self.checks.append(("the result of a reshape", after, before))
-        return _View(source.base if isinstance(source, _View) else source, info)
+        return View(base_of(source), info)
 
-    def _kernel(self, call: Call) -> Any:
+    def _kernel(self, call: Call) -> Located:
         func = self.mod[call.args[0]]
-        inputs = _flatten(self.locate(call.args[1]))
+        inputs = self._storages(call.args[1])
         inplace = call.attrs.get("inplace_indices", ())
         infos = _tensors(call.out_info)
         indices = inplace or [-1] * len(infos)
@@ -161,28 +171,28 @@ class _Planner:
         scratch = self._scratch(call, func, [*inputs, *fresh])
         buffers = [*inputs, *fresh, *scratch]
         self._step(call.args[0], [*buffers, *self._integers(call, func, buffers)])
-        return results if isinstance(call.out_info, TupleStructInfo) else results[0]
+        return list(results) if isinstance(call.out_info, TupleStructInfo) else results[0]
 
     def _write(self, callee: str, inplace: Sequence[Storage]) -> None:
-        for storage in map(_base, inplace):
+        for storage in map(base_of, inplace):
             if storage.kind == "const":
                 raise PlanError(f"{self.name}: {callee} writes a constant in place", hint="let it write a copy")
             self.written.add(id(storage.expr))
 
-    def _packed(self, call: Call) -> Any:
+    def _packed(self, call: Call) -> Located:
         """A call of a registered function: thread 0 passes inputs, results and scalars to it."""
-        inputs = _flatten(self.locate(call.args[1]))
+        inputs = _leaves(self.locate(call.args[1]))
         results = [self._fresh(info) for info in _tensors(call.out_info)]
         scalars = call.args[2].values if len(call.args) > 2 else ()
         self._step(call.args[0], [*inputs, *results, *scalars])
-        return results if isinstance(call.out_info, TupleStructInfo) else results[0]
+        return list(results) if isinstance(call.out_info, TupleStructInfo) else results[0]
 
-    def _procedure(self, target: ExternFunc, call: Call) -> Any:
+    def _procedure(self, target: ExternFunc, call: Call) -> Located:
         """A call of a registered function for what it does: thread 0 passes the arguments to it."""
         if not is_void(call.out_info):
             hint = 'R.call_dps_packed("name", inputs, out_sinfo=…) calls with destinations'
             raise PlanError(f"{self.name}: {target.name!r} gives an object; only tensors have a place", hint=hint)
-        args = [part for a in call.args for part in _flatten(self.locate(a))]
+        args = [part for a in call.args for part in _leaves(self.locate(a))]
         for arg in args:
             if not isinstance(arg, Storage | PrimValue | StringImm):
                 got = type(arg).__name__
@@ -190,10 +200,10 @@ class _Planner:
         self._step(target, args)
         return []
 
-    def _step(self, func: GlobalVar | ExternFunc, args: list[Any]) -> None:
-        for storage in (_base(a) for a in args if isinstance(a, Storage)):
+    def _step(self, func: GlobalVar | ExternFunc, args: Sequence[Operand]) -> None:
+        for storage in (base_of(a) for a in args if isinstance(a, Storage)):
             storage.last = max(storage.last, len(self.steps))
-        self.steps.append(_Step(func, args))
+        self.steps.append(Step(func, tuple(args)))
 
     def _fresh(self, info: TensorStructInfo) -> Storage:
         now = len(self.steps)
@@ -201,9 +211,9 @@ class _Planner:
         self.storages.append(storage)
         return storage
 
-    def _scratch(self, call: Call, func: PrimFunc, args: Sequence[Any]) -> list[Storage]:
+    def _scratch(self, call: Call, func: PrimFunc, args: Sequence[Storage]) -> list[Storage]:
         """Storage for the scratch parameters of a tensor function, in the caller's sizes."""
-        sizes = match_sizes(func.buffers, [a.info.shape for a in args]) | _scalars(call, func)
+        sizes = match_sizes(func.buffers, [a.info.shape or () for a in args]) | _scalars(call, func)
         result = []
         for buffer in func.buffers[len(args) :]:
             shape = tuple(Analyzer().simplify(substitute(s, sizes)) for s in buffer.shape)
@@ -234,7 +244,7 @@ class _Planner:
 
     # -- the plan -----------------------------------------------------------------------------------------------
 
-    def _result(self, located: Any, func: Function, outputs: list[tuple[Var, Storage]]) -> Any:
+    def _result(self, located: Located, func: Function, outputs: list[tuple[Var, Storage]]) -> Any:
         """Makes results parameters; gives what the result is made of, nested as it is.
 
         What already is a parameter (it was written in place) is not returned again. Numbers and shapes are told by the
@@ -249,7 +259,7 @@ class _Planner:
             return {"input": position} if position is not None else {"value": self._number(located)}
         if not isinstance(located, Storage):
             raise PlanError(f"{self.name}: got {type(located).__name__} as a result; expected tensors, shapes, numbers")
-        storage = _base(located)
+        storage = base_of(located)
         position = next((i for i, p in enumerate(func.params) if p is storage.expr), None)
         if position is not None:
             return {"input": position}
@@ -272,61 +282,13 @@ class _Planner:
     # -- the new function ---------------------------------------------------------------------------------------
 
     def _emit(self, func: Function, outputs: list[tuple[Var, Storage]], total: int | PrimExpr) -> Function:
-        emitter = _Emitter()
+        writer = CallWriter()
         for step in self.steps:
-            emitter.step(step)
+            writer.write(step)
         attrs = {**func.attrs, "num_outputs": len(outputs), "workspace_bytes": total}
         params = (*func.params, *(out for out, _ in outputs))
-        block = BindingBlock(tuple(emitter.bindings))
+        block = BindingBlock(tuple(writer.bindings))
         return Function(params, (block,), Tuple(()), TupleStructInfo(()), attrs, False)
-
-
-@dataclass
-class _Emitter:
-    """Writes the planned function: a value is allocated at its first use."""
-
-    bindings: list[Binding] = field(default_factory=list)
-    names: dict[int, Expr] = field(default_factory=dict)
-
-    def step(self, step: _Step) -> None:
-        shaped = isinstance(step.func, ExternFunc)
-        args = tuple(self._argument(a, shaped) for a in step.args)
-        self.bindings.append(Binding(Var("_", None), Call(step.func, args)))
-
-    def _argument(self, arg: Any, shaped: bool) -> Expr:
-        """The operand of a call; ``shaped``: the callee sees the shape, so that a view is not what it views."""
-        if isinstance(arg, PrimExpr):
-            return PrimValue(arg)
-        if not isinstance(arg, Storage):
-            return arg
-        storage = _base(arg)
-        if id(storage) not in self.names:
-            self.names[id(storage)] = storage.expr or self._allocation(storage)
-        base = self.names[id(storage)]
-        return self._view(base, arg.info) if shaped and arg is not storage else base
-
-    def _allocation(self, storage: Storage) -> Var:
-        info = storage.info
-        attrs = {"dtype": info.dtype, "offset": storage.offset, "nbytes": storage.nbytes}
-        call = Call(Op("builtin.alloc_tensor"), (shape_expr(info.shape or ()),), attrs, None, info)
-        return self._bind("ws", call, info)
-
-    def _view(self, base: Expr, info: TensorStructInfo) -> Var:
-        call = Call(Op("reshape"), (base, shape_expr(info.shape or ())), {}, None, info)
-        return self._bind("view", call, info)
-
-    def _bind(self, name: str, call: Call, info: TensorStructInfo) -> Var:
-        var = Var(f"{name}{len(self.bindings)}", info)
-        self.bindings.append(Binding(var, call))
-        return var
-
-
-class _View(Storage):
-    """Another shape of a storage."""
-
-    def __init__(self, base: Storage, info: TensorStructInfo):
-        super().__init__("view", info)
-        self.base = base
 
 
 def _scalars(call: Call, func: PrimFunc) -> dict[SizeVar, PrimExpr]:
@@ -342,13 +304,9 @@ def _elements(info: TensorStructInfo) -> PrimExpr:
     return count
 
 
-def _base(storage: Storage) -> Storage:
-    return storage.base if isinstance(storage, _View) else storage
-
-
-def _flatten(located: Any) -> list[Storage]:
+def _leaves(located: Located) -> list[Storage | Expr]:
     if isinstance(located, list):
-        return [s for item in located for s in _flatten(item)]
+        return [leaf for item in located for leaf in _leaves(item)]
     return [located]
 
 

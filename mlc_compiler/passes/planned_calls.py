@@ -1,0 +1,75 @@
+"""Calls of a planned graph function: on storages while memory is planned, on bound variables when it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..ir.expr import PrimExpr
+from ..ir.module import GlobalVar
+from ..relax.info import shape_expr
+from ..relax.nodes import Binding, Call, Expr, ExternFunc, Op, PrimValue, TensorStructInfo, Var
+from .workspace import Storage
+
+Operand = Storage | Expr | PrimExpr
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call of a tensor function, or of a registered one: storages, then numbers."""
+
+    func: GlobalVar | ExternFunc
+    args: tuple[Operand, ...]
+
+
+class View(Storage):
+    """Another shape of a storage."""
+
+    def __init__(self, base: Storage, info: TensorStructInfo):
+        super().__init__("view", info)
+        self.base = base
+
+
+def base_of(storage: Storage) -> Storage:
+    """The storage itself, or what it is a view of."""
+    return storage.base if isinstance(storage, View) else storage
+
+
+@dataclass
+class CallWriter:
+    """Writes the planned function: a value is allocated at its first use."""
+
+    bindings: list[Binding] = field(default_factory=list)
+    names: dict[int, Expr] = field(default_factory=dict)
+
+    def write(self, step: Step) -> None:
+        """Append a call, and before it the allocations and views that it needs."""
+        shaped = isinstance(step.func, ExternFunc)
+        args = tuple(self._argument(a, shaped) for a in step.args)
+        self.bindings.append(Binding(Var("_", None), Call(step.func, args)))
+
+    def _argument(self, arg: Operand, shaped: bool) -> Expr:
+        """The operand of a call; ``shaped``: the callee sees the shape, so that a view is not what it views."""
+        if isinstance(arg, PrimExpr):
+            return PrimValue(arg)
+        if not isinstance(arg, Storage):
+            return arg
+        storage = base_of(arg)
+        if id(storage) not in self.names:
+            self.names[id(storage)] = storage.expr or self._allocation(storage)
+        base = self.names[id(storage)]
+        return self._view(base, arg.info) if shaped and arg is not storage else base
+
+    def _allocation(self, storage: Storage) -> Var:
+        info = storage.info
+        attrs = {"dtype": info.dtype, "offset": storage.offset, "nbytes": storage.nbytes}
+        call = Call(Op("builtin.alloc_tensor"), (shape_expr(info.shape or ()),), attrs, None, info)
+        return self._bind("ws", call, info)
+
+    def _view(self, base: Expr, info: TensorStructInfo) -> Var:
+        call = Call(Op("reshape"), (base, shape_expr(info.shape or ())), {}, None, info)
+        return self._bind("view", call, info)
+
+    def _bind(self, name: str, call: Call, info: TensorStructInfo) -> Var:
+        var = Var(f"{name}{len(self.bindings)}", info)
+        self.bindings.append(Binding(var, call))
+        return var
