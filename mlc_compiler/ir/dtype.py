@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 
@@ -36,6 +37,12 @@ def nbytes(dtype: str) -> int:
 
 def is_float(dtype: str) -> bool:
     return dtype in _FLOATS
+
+
+@cache
+def greatest_float(dtype: str) -> float:
+    """Infinity, or the greatest finite value of a floating dtype that has no infinity (``float8_e4m3fn``: 448)."""
+    return float(ml_dtypes.finfo(dtype).max) if dtype == "float8_e4m3fn" else math.inf
 
 
 def is_int(dtype: str) -> bool:

@@ -6,7 +6,6 @@ Nodes are immutable. ``a == b`` builds a comparison node; identity is ``a is b``
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -390,16 +389,16 @@ def is_const(expr: Any, value: int | float | None = None) -> bool:
 
 
 def min_value(dtype: str) -> PrimExpr:
-    """The least value of a dtype; minus infinity for floats. The identity of ``max``."""
+    """The least value of a dtype; of floats minus infinity, where there is one. The identity of ``max``."""
     if dt.is_float(dtype):
-        return FloatImm(-math.inf, dtype)
+        return FloatImm(-dt.greatest_float(dtype), dtype)
     return IntImm(-(1 << (dt.bits(dtype) - 1)) if dt.is_signed(dtype) else 0, dtype)
 
 
 def max_value(dtype: str) -> PrimExpr:
-    """The greatest value of a dtype; infinity for floats. The identity of ``min``."""
+    """The greatest value of a dtype; of floats infinity, where there is one. The identity of ``min``."""
     if dt.is_float(dtype):
-        return FloatImm(math.inf, dtype)
+        return FloatImm(dt.greatest_float(dtype), dtype)
     if dtype == "bool":
         return _truth(True)
     return IntImm((1 << (dt.bits(dtype) - (1 if dt.is_signed(dtype) else 0))) - 1, dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 
 from ..ir import dtype as dt
-from ..ir.expr import BinaryOp, Call, PrimExpr, Select, StringImm
+from ..ir.expr import BinaryOp, Call, PrimExpr, Select, StringImm, max_value, min_value
 from . import calls
 from .arithmetic import binary, common_type, convert, is_python, logical_not, to_expr, truncating_division
 
@@ -139,7 +139,4 @@ def _limit(dtype: str, low: bool) -> PrimExpr:
     if dt.is_float(dtype):
         finfo = ml_dtypes.finfo(dt.to_numpy(dtype))
         return convert(dtype, float(finfo.min if low else finfo.max))
-    width, signed = dt.bits(dtype), dt.is_signed(dtype)
-    if low:
-        return convert(dtype, -(1 << (width - 1)) if signed else 0)
-    return convert(dtype, (1 << (width - signed)) - 1)
+    return min_value(dtype) if low else max_value(dtype)
