@@ -20,6 +20,7 @@ from ..tir.nodes import PrimFunc
 PAGE_SIZE = 16
 MASKED = -1e30
 CHAINS = 4  # independent sums of one dot product, so that multiply-adds overlap
+REGISTERS, SIMD_WIDTH = 16, 16  # for results; the others hold keys, values and scores
 
 
 @dataclass(frozen=True)
@@ -162,10 +163,13 @@ def paged_attention(shape: AttentionShape) -> PrimFunc:
     """out [n, H, D]: a token attends to its sequence up to its own position, or the last ``sliding_window`` of these.
 
     Page by page with a running maximum and sum (Dao et al. 2022), so memory does not grow with the context; float32.
+    Heads that share keys and values go together, so that these are loaded and converted once.
     """
     layers, heads, kv_heads, dim = shape.layers, shape.heads, shape.kv_heads, shape.head_dim
     dtype, kv_dtype, page_size = shape.dtype, shape.kv_dtype, PAGE_SIZE
     group, scale, window, masked = heads // kv_heads, shape.scale, shape.sliding_window, MASKED
+    together = _heads_together(heads, group, dim)
+    teams = heads // together
     chains = CHAINS if dim % CHAINS == 0 else 1
 
     @T.prim_func(private=True)
@@ -191,65 +195,83 @@ def paged_attention(shape: AttentionShape) -> PrimFunc:
         token_seq = T.match_buffer(var_seq, (n,), "int32")
         token_pos = T.match_buffer(var_pos, (n,), "int32")
         out = T.match_buffer(var_out, (n, heads, dim), dtype)
-        for token_head in T.parallel(n * heads):
-            token = token_head // heads
-            head = token_head % heads
+        for token_team in T.parallel(n * teams):
+            token = token_team // teams
+            head = token_team % teams * together
             sequence = T.Cast("int64", token_seq[token])
             position = T.Cast("int64", token_pos[token])
             first = T.max(position - (window - 1), 0) // page_size if window else T.int64(0)
-            products = T.decl_buffer((chains, page_size), "float32", scope="local")
-            scores = T.decl_buffer((page_size,), "float32", scope="local")
+            products = T.decl_buffer((together, chains, page_size), "float32", scope="local")
+            scores = T.decl_buffer((together, page_size), "float32", scope="local")
             folded = T.decl_buffer((page_size // 2,), "float32", scope="local")
-            greatest = T.decl_buffer((1,), "float32", scope="local")
-            total = T.decl_buffer((1,), "float32", scope="local")
-            acc = T.decl_buffer((dim,), "float32", scope="local")
-            greatest[0] = T.float32(masked)
-            total[0] = T.float32(0)
-            for d in T.vectorized(dim):
-                acc[d] = T.float32(0)
+            greatest = T.decl_buffer((together,), "float32", scope="local")
+            total = T.decl_buffer((together,), "float32", scope="local")
+            acc = T.decl_buffer((together, dim), "float32", scope="local")
+            for h in T.unroll(together):
+                greatest[h] = T.float32(masked)
+                total[h] = T.float32(0)
+                for d in T.vectorized(dim):
+                    acc[h, d] = T.float32(0)
             for i in range(position // page_size - first + 1):
                 page = T.Cast("int64", page_table[sequence, first + i])
                 last = position - (first + i) * page_size
-                for c in T.unroll(chains):
-                    for t in T.vectorized(page_size):
-                        products[c, t] = T.float32(0)
-                for step in range(dim // chains):
+                for h in T.unroll(together):
                     for c in T.unroll(chains):
                         for t in T.vectorized(page_size):
-                            products[c, t] = products[c, t] + T.Cast("float32", q[token, head, step * chains + c]) * (
-                                T.Cast("float32", k_pages[layer, page, head // group, step * chains + c, t])
-                            )
-                for t in T.vectorized(page_size):
-                    scores[t] = products[0, t]
-                for c in T.unroll(chains - 1):
+                            products[h, c, t] = T.float32(0)
+                for step in range(dim // chains):
+                    for c in T.unroll(chains):
+                        for h in T.unroll(together):
+                            for t in T.vectorized(page_size):
+                                products[h, c, t] = products[h, c, t] + (
+                                    T.Cast("float32", q[token, head + h, step * chains + c])
+                                    * T.Cast("float32", k_pages[layer, page, head // group, step * chains + c, t])
+                                )
+                for h in T.unroll(together):
                     for t in T.vectorized(page_size):
-                        scores[t] = scores[t] + products[c + 1, t]
-                for t in T.vectorized(page_size):
-                    scores[t] = T.Select(
-                        (t <= last and t > last - window) if window else t <= last,
-                        scores[t] * T.float32(scale),
-                        T.float32(masked),
-                    )
-                before = greatest[0]
-                for t in T.vectorized(8):
-                    folded[t] = T.max(scores[t], scores[t + 8])
-                for t in T.vectorized(4):
-                    folded[t] = T.max(folded[t], folded[t + 4])
-                greatest[0] = T.max(greatest[0], T.max(T.max(folded[0], folded[1]), T.max(folded[2], folded[3])))
-                shrink = T.exp(before - greatest[0])
-                for t in T.vectorized(page_size):
-                    scores[t] = T.exp(scores[t] - greatest[0])
-                for t in T.vectorized(8):
-                    folded[t] = scores[t] + scores[t + 8]
-                for t in T.vectorized(4):
-                    folded[t] = folded[t] + folded[t + 4]
-                total[0] = total[0] * shrink + ((folded[0] + folded[1]) + (folded[2] + folded[3]))
-                for d in T.vectorized(dim):
-                    acc[d] = acc[d] * shrink
-                for t in range(T.min(page_size, last + 1)):
+                        scores[h, t] = products[h, 0, t]
+                    for c in T.unroll(chains - 1):
+                        for t in T.vectorized(page_size):
+                            scores[h, t] = scores[h, t] + products[h, c + 1, t]
+                    for t in T.vectorized(page_size):
+                        scores[h, t] = T.Select(
+                            (t <= last and t > last - window) if window else t <= last,
+                            scores[h, t] * T.float32(scale),
+                            T.float32(masked),
+                        )
+                    before = greatest[h]
+                    for t in T.vectorized(8):
+                        folded[t] = T.max(scores[h, t], scores[h, t + 8])
+                    for t in T.vectorized(4):
+                        folded[t] = T.max(folded[t], folded[t + 4])
+                    greatest[h] = T.max(greatest[h], T.max(T.max(folded[0], folded[1]), T.max(folded[2], folded[3])))
+                    shrink = T.exp(before - greatest[h])
+                    for t in T.vectorized(page_size):
+                        scores[h, t] = T.exp(scores[h, t] - greatest[h])
+                    for t in T.vectorized(8):
+                        folded[t] = scores[h, t] + scores[h, t + 8]
+                    for t in T.vectorized(4):
+                        folded[t] = folded[t] + folded[t + 4]
+                    total[h] = total[h] * shrink + ((folded[0] + folded[1]) + (folded[2] + folded[3]))
                     for d in T.vectorized(dim):
-                        acc[d] = acc[d] + scores[t] * T.Cast("float32", v_pages[layer, page, head // group, t, d])
-            for d in T.vectorized(dim):
-                out[token, head, d] = T.Cast(dtype, acc[d] / total[0])
+                        acc[h, d] = acc[h, d] * shrink
+                for t in range(T.min(page_size, last + 1)):
+                    for h in T.unroll(together):
+                        for d in T.vectorized(dim):
+                            acc[h, d] = acc[h, d] + scores[h, t] * T.Cast(
+                                "float32", v_pages[layer, page, head // group, t, d]
+                            )
+            for h in T.unroll(together):
+                for d in T.vectorized(dim):
+                    out[token, head + h, d] = T.Cast(dtype, acc[h, d] / total[h])
 
     return paged_attention
+
+
+def _heads_together(heads: int, group: int, dim: int) -> int:
+    """How many of the ``group`` heads that share keys and values one thread computes.
+
+    As many as the registers hold results of, while there is work for two threads.
+    """
+    few_enough = (h for h in range(group, 1, -1) if h * dim <= REGISTERS * SIMD_WIDTH and h < heads)
+    return next((h for h in few_enough if group % h == 0), 1)
