@@ -18,6 +18,11 @@ Errors are MLCErrors. Names are loaded when first used.
 from __future__ import annotations
 
 import importlib
+import sys
+
+RECURSION_LIMIT = 5000
+"""Trees are walked by recursion, a few calls for each level: sums of hundreds of terms take more than Python's 1000."""
+sys.setrecursionlimit(max(sys.getrecursionlimit(), RECURSION_LIMIT))
 
 _FUNCTIONS = (
     "bind_params",

@@ -74,6 +74,17 @@ def walk(node: Any) -> Iterator[Any]:
             yield item
 
 
+def depth(node: Any) -> int:
+    """How many nodes lie inside one another at the deepest place."""
+    deepest, stack = 0, [(node, 0)]
+    while stack:
+        item, level = stack.pop()
+        level += _kind(type(item)) == "node"
+        deepest = max(deepest, level)
+        stack += [(child, level) for child in children(item)]
+    return deepest
+
+
 class Rewriter:
     """Rebuilds a tree bottom-up. A subclass defines ``rewrite_NodeName(node)`` for the nodes that it changes.
 

@@ -72,8 +72,8 @@ class BlockParser(Evaluator):
         if "shape" not in given:
             raise self.error(node, f"buffer {name!r} has no shape")
         shape, dtype = given["shape"], given.get("dtype", "float32")
-        if not isinstance(dtype, str):
-            raise self.error(node, f"buffer {name!r}: expected a dtype string, got {describe(dtype)}")
+        if not isinstance(dtype, str) or not dt.is_known(dtype):
+            raise self.error(node, f'buffer {name!r}: expected a dtype such as "float32", got {describe(dtype)}')
         items = shape if isinstance(shape, tuple | list) else (shape,)
         sizes = tuple(self.scope.symbol(s) if isinstance(s, str) else s for s in items)
         return self.attempt(node, buffer, name, sizes, dtype, given.get("scope") or "global")

@@ -7,6 +7,7 @@ from typing import Any
 from mlc_errors import MLCError
 
 from ..ir.module import IRModule
+from ..ir.visitor import depth
 from ..relax.nodes import Function
 from ..tir.nodes import PrimFunc
 from .names import identifier
@@ -15,6 +16,9 @@ from .verify_attributes import wrong_attribute
 from .verify_errors import VerifyError
 from .verify_relax import verify_function
 from .verify_tir import verify_prim_func
+
+MAX_DEPTH = 1000
+"""Levels of a function's tree. What walks it makes a few calls for each; see ``mlc_compiler.RECURSION_LIMIT``."""
 
 
 def verify(node: Any) -> None:
@@ -40,14 +44,13 @@ def _module(mod: IRModule) -> None:
 
 
 def _function(func: PrimFunc | Function, name: str, mod: IRModule) -> None:
+    if depth(func) > MAX_DEPTH:
+        raise VerifyError(f"statements or expressions nest too deeply: more than {MAX_DEPTH} levels", name)
     wrong = wrong_attribute(func)
     if wrong is not None:
         raise VerifyError(wrong, name)
-    try:
-        if isinstance(func, PrimFunc):
-            verify_prim_func(func, name)
-            verify_accesses(func, name)
-        else:
-            verify_function(func, name, mod)
-    except RecursionError as error:
-        raise VerifyError("statements or expressions nest too deeply", name) from error
+    if isinstance(func, PrimFunc):
+        verify_prim_func(func, name)
+        verify_accesses(func, name)
+    else:
+        verify_function(func, name, mod)

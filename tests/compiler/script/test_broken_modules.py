@@ -130,6 +130,7 @@ TEXTS = {
     KERNEL + "    B[0] = T.abs(A)\n": ("the buffer A; index it", 4),
     KERNEL + "    B[0] = -A\n": ("the buffer A; index it", 4),
     KERNEL + "    B[0] = A + T.float32(1)\n": ("the buffer A; index it", 4),
+    KERNEL + '    C = T.alloc_buffer((8,), "float33")\n': ("buffer 'C': expected a dtype such as", 4),
     KERNEL + "    B[0] = C[0]\n": ("unknown name 'C'", 4),
     KERNEL + "    B[0] = T.Cast(T.int32, A[0])\n": ('expected a dtype such as "float32"', 4),
     KERNEL + '    T.func_attr({"global_symbol": 3})\n': ("global_symbol is 3; expected a name", 4),

@@ -51,7 +51,7 @@ TENSOR_CASES = {
     "for i in range(0, 8, 2): A[i, 0] = 1.0": "expected an extent, or start and stop; got 3 arguments",
     "C = T.match_buffer(A, (4,))": "T.match_buffer takes a parameter that is a T.handle",
     "C = T.decl_buffer((4,), strides=[2])": r"buffers are dense and row-major; got strides=",
-    "C = T.decl_buffer((4,), dtype=4)": "expected a dtype string, got 4",
+    "C = T.decl_buffer((4,), dtype=4)": 'expected a dtype such as "float32", got 4',
     "D, E = T.axis.remap('SS', [n])": "got 2 names, 2 kinds, 1 loops",
     "D = T.axis.remap('S', [n])": "variables of enclosing loops",
     "D = T.axis.spatial((1, 4), n)": "a block axis must start at 0",
