@@ -38,7 +38,7 @@ class Source:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SyntaxWarning)
-                return ast.parse(self.text)
+                return _OneNameEach().visit(ast.parse(self.text))
         except SyntaxError as error:
             line, column = error.lineno or 1, (error.offset or 1) - 1
             raise self._error_at(line, column, column + 1, f"not valid Python syntax: {error.msg}", None) from error
@@ -71,3 +71,16 @@ def describe(value: object) -> str:
     if isinstance(value, PrimExpr):
         return f"a {value.dtype} expression"
     return f"{value!r}" if isinstance(value, str | int | float | bool | type(None)) else f"a {type(value).__name__}"
+
+
+class _OneNameEach(ast.NodeTransformer):
+    """``n, m = T.int64(), T.int64()`` as one assignment for each name, in order."""
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign | list[ast.Assign]:
+        target, value = node.targets[0], node.value
+        if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):
+            return node
+        if len(target.elts) != len(value.elts):
+            return node
+        pairs = zip(target.elts, value.elts, strict=True)
+        return [ast.copy_location(ast.Assign([name], single), node) for name, single in pairs]

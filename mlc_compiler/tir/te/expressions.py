@@ -230,6 +230,55 @@ def cos(x: ExprLike) -> PrimExpr:
     return call("cos", x)
 
 
+def floor(x: ExprLike) -> PrimExpr:
+    return call("floor", x)
+
+
+def ceil(x: ExprLike) -> PrimExpr:
+    return call("ceil", x)
+
+
+def round(x: ExprLike) -> PrimExpr:
+    """To the nearest integer, to the even one of two."""
+    return call("round", x)
+
+
+def power(x: ExprLike, y: ExprLike) -> PrimExpr:
+    return call("pow", *_common(x, y))
+
+
+def abs(x: ExprLike) -> PrimExpr:
+    value = as_expr(x)
+    return ir.maximum(value, -value)
+
+
+def all(*conditions: PrimExpr) -> PrimExpr:
+    """Whether all conditions hold."""
+    return ir.logical_and(*conditions)
+
+
+def any(*conditions: PrimExpr) -> PrimExpr:
+    """Whether one of the conditions holds."""
+    result = ir.const(False, "bool")
+    for condition in conditions:
+        result = ir.binary("or", result, condition)
+    return result
+
+
+def const(value: float | bool, dtype: str = "int32") -> PrimExpr:
+    return ir.const(value, dtype)
+
+
+def min_value(dtype: str) -> PrimExpr:
+    """The least value of a dtype, minus infinity where there is one."""
+    return ir.min_value(dtype)
+
+
+def max_value(dtype: str) -> PrimExpr:
+    """The greatest value of a dtype, infinity where there is one."""
+    return ir.max_value(dtype)
+
+
 def compute(
     shape: Sequence[ExprLike],
     fcompute: Callable[..., PrimExpr],

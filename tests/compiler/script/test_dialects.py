@@ -175,3 +175,19 @@ def test_constants_stand_in_the_text_while_they_are_small_and_exact() -> None:
     assert [c.shape for c in printed.constants] == [(17,), (1,), (0, 3)]
     assert 'R.const([0.10000000149011612, -0.0, 1.401298464324817e-45], "float32")' in printed.text
     assert 'metadata["relax.expr.Constant"][0]' in printed.text
+
+
+def test_several_names_in_one_assignment() -> None:
+    text = """
+@T.prim_func
+def f(a: T.handle, b: T.handle):
+    n, m = T.int64(), T.int64()
+    A = T.match_buffer(a, (n, m), "float32")
+    B = T.match_buffer(b, (n, m), "float32")
+    for i, j in T.grid(n, m):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj]
+"""
+    one_each = text.replace("n, m = T.int64(), T.int64()", "n = T.int64()\n    m = T.int64()")
+    assert first_difference(parse(text), parse(one_each)) is None
