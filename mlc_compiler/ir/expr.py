@@ -6,7 +6,7 @@ Nodes are immutable. ``a == b`` builds a comparison node; identity is ``a is b``
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -374,6 +374,29 @@ def logical_and(*terms: PrimExpr) -> PrimExpr:
     for term in terms:
         result = binary("and", result, term)
     return result
+
+
+def logical_or(*terms: PrimExpr) -> PrimExpr:
+    """Disjunction; the empty one is false."""
+    result: PrimExpr = _truth(False)
+    for term in terms:
+        result = binary("or", result, term)
+    return result
+
+
+def product(factors: Iterable[PrimExpr], dtype: str = INDEX_DTYPE) -> PrimExpr:
+    """The product of integers; of none, 1."""
+    result: PrimExpr = IntImm(1, dtype)
+    for factor in factors:
+        result = result * factor
+    return result
+
+
+def without_casts(expr: PrimExpr) -> PrimExpr:
+    """What is converted, however often."""
+    while isinstance(expr, Cast):
+        expr = expr.value
+    return expr
 
 
 def ceildiv(a: ExprLike, b: ExprLike) -> PrimExpr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ir.expr import BinaryOp, Cast, PrimExpr, Var, is_const
+from ..ir.expr import BinaryOp, PrimExpr, Var, is_const, without_casts
 from ..ir.module import IRModule
 from ..ir.visitor import walk
 from ..relax import nodes as rx
@@ -130,15 +130,9 @@ def _is_matmul(block: tir.Block, store: tir.BufferStore) -> bool:
         return False
     if not isinstance(product, BinaryOp) or product.op != "*":
         return False
-    sides = [_without_casts(product.a), _without_casts(product.b)]
+    sides = [without_casts(product.a), without_casts(product.b)]
     axes = [_axes_read(block, side) for side in sides if isinstance(side, tir.BufferLoad)]
     return len(axes) == 2 and axes[0] != axes[1]
-
-
-def _without_casts(expr: PrimExpr) -> PrimExpr:
-    while isinstance(expr, Cast):
-        expr = expr.value
-    return expr
 
 
 def _axes_read(block: tir.Block, load: tir.BufferLoad) -> set[int]:

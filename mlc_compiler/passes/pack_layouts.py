@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import expr as ir
-from ..ir.expr import IntImm, PrimExpr, Var, const
+from ..ir.expr import IntImm, PrimExpr, Var, ceildiv, const
 from ..ir.module import GlobalVar, IRModule
 from ..ir.structural import structural_equal
 from ..ir.visitor import walk
@@ -61,7 +61,7 @@ def pack_function(shape: tuple[PrimExpr, ...], dtype: str, tile: Tile) -> PrimFu
     """``[N, K] -> [ceil(N/f), K, f]`` along ``tile = (axis, f)``; zeros where the last tile is not full."""
     axis, factor = tile
     source = te.placeholder(shape, dtype, "source")
-    tiles = (shape[axis] + (factor - 1)) // const(factor, "int64")
+    tiles = ceildiv(shape[axis], factor)
     packed_shape = (*shape[:axis], tiles, *shape[axis + 1 :], IntImm(factor))
 
     def element(*i: Var) -> PrimExpr:
@@ -314,5 +314,5 @@ class _Packer:
 def _tiled_info(info: StructInfo | None, tile: Tile) -> TensorStructInfo:
     assert isinstance(info, TensorStructInfo) and info.shape is not None
     axis, factor = tile
-    tiles = (info.shape[axis] + (factor - 1)) // const(factor, "int64")
+    tiles = ceildiv(info.shape[axis], factor)
     return TensorStructInfo((*info.shape[:axis], tiles, *info.shape[axis + 1 :], IntImm(factor)), info.dtype)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from mlc_errors import MLCError
 
 from ..ir import dtype as dt
-from ..ir.expr import IntImm, PrimExpr
+from ..ir.expr import PrimExpr, product
 from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
 from ..ir.simplify import Analyzer
@@ -298,10 +298,7 @@ def _scalars(call: Call, func: PrimFunc) -> dict[SizeVar, PrimExpr]:
 
 
 def _elements(info: TensorStructInfo) -> PrimExpr:
-    count: PrimExpr = IntImm(1)
-    for size in info.shape or ():
-        count = count * size
-    return count
+    return product(info.shape or ())
 
 
 def _leaves(located: Located) -> list[Storage | Expr]:

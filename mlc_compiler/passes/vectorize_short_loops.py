@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..ir import dtype as dt
-from ..ir.expr import Call, IntImm, Var
+from ..ir.expr import Call, IntImm
 from ..ir.module import IRModule
 from ..ir.simplify import Analyzer, key
-from ..ir.visitor import Rewriter, uses, walk
+from ..ir.visitor import Rewriter, walk
 from ..target import Target
-from ..tir.calling import flat_index
+from ..tir.calling import step_along
 from ..tir.nodes import SERIAL, VECTORIZED, BufferLoad, BufferStore, For, PrimFunc, Stmt
 from .base import Pass
 
@@ -53,27 +53,20 @@ class _Vectorize(Rewriter):
         if any(isinstance(n, Call) and not _is_arithmetic(n) for n in walk(store.value)):
             return False
         widest = max(dt.bits(buffer.dtype) for buffer in (store.buffer, *(load.buffer for load in loads)))
-        if not isinstance(loop.extent, IntImm) or loop.extent.value not in _powers_of_two(self.target.lanes(widest)):
+        if not isinstance(loop.extent, IntImm) or not _is_vector(loop.extent.value, self.target.lanes(widest)):
             return False
         own = [load for load in loads if load.buffer is store.buffer]
         return (
-            self._step(store, loop.var) == 1
-            and all(self._step(load, loop.var) in (0, 1) for load in loads)
+            step_along(store, loop.var, self.analyzer) == 1
+            and all(step_along(load, loop.var, self.analyzer) in (0, 1) for load in loads)
             and all(key(load.indices) == key(store.indices) for load in own)
         )
-
-    def _step(self, access: BufferLoad | BufferStore, var: Var) -> int | None:
-        """How many elements an access moves from one iteration to the next; None when that varies."""
-        form = self.analyzer.linear(flat_index(access.buffer, access.indices))
-        atoms = [(atom, step) for atom, step in form.terms.values() if uses(atom, var)]
-        if not atoms:
-            return 0
-        return atoms[0][1] if len(atoms) == 1 and atoms[0][0] is var else None
 
 
 def _is_arithmetic(call: Call) -> bool:
     return "." not in call.op and call.op != "address_of"
 
 
-def _powers_of_two(largest: int) -> set[int]:
-    return {1 << i for i in range(1, largest.bit_length())}
+def _is_vector(count: int, lanes: int) -> bool:
+    """A power of two that is no scalar and fits one register."""
+    return 1 < count <= lanes and count & (count - 1) == 0

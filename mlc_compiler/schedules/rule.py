@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ir.expr import BinaryOp, Cast, IntImm, PrimExpr, Var
+from ..ir.expr import BinaryOp, Cast, IntImm, PrimExpr, Var, without_casts
 from ..ir.visitor import walk
 from ..target import Target
 from ..tir.nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, PrimFunc, is_root
@@ -113,9 +113,8 @@ def _with_weight(block: Block, x: BufferLoad, w: BufferLoad) -> MatmulBlock | No
 
 
 def _load(expr: PrimExpr) -> BufferLoad | None:
-    while isinstance(expr, Cast):
-        expr = expr.value
-    return expr if isinstance(expr, BufferLoad) else None
+    inner = without_casts(expr)
+    return inner if isinstance(inner, BufferLoad) else None
 
 
 def constant_extent(expr: PrimExpr) -> int | None:

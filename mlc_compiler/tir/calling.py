@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir.expr import INDEX_DTYPE, PrimExpr, Var, cast, const
-from ..ir.visitor import free_vars
-from .nodes import Buffer, PrimFunc
+from ..ir.simplify import Analyzer
+from ..ir.visitor import free_vars, uses
+from .nodes import Buffer, BufferLoad, BufferStore, PrimFunc
 
 
 def size_parameters(func: PrimFunc) -> list[Var]:
@@ -33,6 +34,15 @@ def flat_index(buffer: Buffer, indices: Sequence[PrimExpr]) -> PrimExpr:
     for index, size in zip(indices, buffer.shape, strict=True):
         flat = flat * size + cast(INDEX_DTYPE, index)
     return flat
+
+
+def step_along(access: BufferLoad | BufferStore, var: Var, analyzer: Analyzer) -> int | None:
+    """How many elements an access moves when an integer variable grows by one; None when that varies."""
+    form = analyzer.linear(flat_index(access.buffer, access.indices))
+    moving = [(atom, step) for atom, step in form.terms.values() if uses(atom, var)]
+    if not moving:
+        return 0
+    return moving[0][1] if len(moving) == 1 and moving[0][0] is var else None
 
 
 def match_sizes(buffers: Sequence[Buffer], shapes: Sequence[Sequence[PrimExpr]]) -> dict[Var, PrimExpr]:

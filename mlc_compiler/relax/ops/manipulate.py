@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, as_expr, const, is_const, maximum, minimum
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, as_expr, const, is_const, maximum, minimum, product
 from ...ir.simplify import Analyzer, simplify
 from ...tir import te
 from ..info import show_shape, static_size
@@ -16,10 +16,7 @@ from .registry import Shape, Tensors, operator
 
 
 def _product(sizes: Sequence[PrimExpr]) -> PrimExpr:
-    total: PrimExpr = IntImm(1)
-    for size in sizes:
-        total = total * size
-    return simplify(total)
+    return simplify(product(sizes))
 
 
 def _target_shape(old: Shape, new: Shape) -> Shape:

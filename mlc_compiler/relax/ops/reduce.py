@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Select, Var, binary, const, max_value
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Select, Var, binary, const, max_value, product
 from ...tir import nodes as tir
 from ...tir import te
 from .axes import normalize_axes, normalize_axis
@@ -36,10 +36,7 @@ class _Axes:
         return tuple(self.k[self.reduced.index(a)] if a in self.reduced else next(kept) for a in range(self.ndim))
 
     def count(self) -> PrimExpr:
-        total: PrimExpr = IntImm(1)
-        for axis in self.k:
-            total = total * axis.extent
-        return total
+        return product(axis.extent for axis in self.k)
 
 
 def _reduction(name: str, combine: Callable[..., Any]) -> Operator:

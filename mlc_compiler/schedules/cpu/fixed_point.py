@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
-from ...ir.expr import Call, PrimExpr, Var, const, is_const
+from ...ir.expr import Call, PrimExpr, Var, ceildiv, const, is_const, product
 from ...ir.module import IRModule
 from ...ir.structural import structural_equal
 from ...ir.visitor import Substitute, walk
@@ -145,9 +144,9 @@ class _Rows:
 
     @classmethod
     def of(cls, x: te.Tensor) -> _Rows:
-        count: PrimExpr = reduce(lambda a, b: a * b, x.shape[:-1], const(1, "int64"))
+        count = product(x.shape[:-1])
         height = min(ROWS, constant_extent(count) or ROWS)
-        return cls(x, count, (count + (height - 1)) // height * height, height > 1)
+        return cls(x, count, ceildiv(count, height) * height, height > 1)
 
     @property
     def length(self) -> int:

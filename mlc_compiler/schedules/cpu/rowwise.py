@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...ir.expr import Var, is_const
 from ...ir.simplify import Analyzer
-from ...ir.visitor import uses, walk
+from ...ir.visitor import walk
 from ...target import Target
-from ...tir.calling import flat_index
+from ...tir.calling import step_along
 from ...tir.nodes import Block, BufferLoad, For, PrimFunc, While
 from ...tir.schedule import Schedule, ScheduleError
 from ..rule import Blocks, Rule, analyse, is_reduction
@@ -73,10 +73,9 @@ def _other_direction(block: Block) -> int | None:
     variables = [it.var for it in block.iter_vars]
     if len(loads) != 1 or len(variables) < 2:
         return None
-    terms = list(Analyzer().linear(flat_index(loads[0].buffer, loads[0].indices)).terms.values())
-    consecutive = [axis for axis, v in enumerate(variables) if any(atom is v and step == 1 for atom, step in terms)]
-    moves = any(uses(atom, variables[-1]) for atom, _ in terms)
-    return consecutive[0] if moves and consecutive and len(variables) - 1 not in consecutive else None
+    analyzer = Analyzer()
+    *steps, last = (step_along(loads[0], v, analyzer) for v in variables)
+    return steps.index(1) if last not in (0, 1) and 1 in steps else None
 
 
 def _in_squares(s: Schedule, loops: list[Var], across: int) -> bool:

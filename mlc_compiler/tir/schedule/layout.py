@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.expr import IntImm, PrimExpr, const
+from ...ir.expr import IntImm, PrimExpr, ceildiv, const
 from ...ir.simplify import Analyzer
 from ...ir.visitor import Rewriter
 from ..nodes import Block, Buffer, BufferLoad, BufferStore, For, PrimFunc
@@ -27,7 +27,7 @@ def tile_layout(func: PrimFunc, buffer: Buffer, axis: int, factor: int) -> tuple
     if str(index) in func.attrs.get("tiled", {}):
         raise ScheduleError(f"tile_layout: {buffer.name!r} is tiled already")
     size = buffer.shape[axis]
-    tiles = Analyzer().simplify((size + (factor - 1)) // const(factor, "int64"))
+    tiles = Analyzer().simplify(ceildiv(size, factor))
     shape = (*buffer.shape[:axis], tiles, *buffer.shape[axis + 1 :], IntImm(factor))
     tiled = replace(buffer, shape=shape)
     func = replace(func, body=_Tile(buffer, tiled, axis, factor)(func.body))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from ...ir.expr import ExprLike, IntImm, PrimExpr, Var, as_expr, cast, ceildiv, logical_and
+from ...ir.expr import ExprLike, IntImm, PrimExpr, Var, as_expr, cast, ceildiv, logical_and, product
 from ...ir.simplify import Analyzer
 from ...ir.visitor import Rewriter, substitute, uses, walk
 from ..nodes import (
@@ -69,13 +69,6 @@ class _Guard(Rewriter):
         return self._conditional(node)
 
 
-def _product(factors: Sequence[PrimExpr | None], dtype: str) -> PrimExpr:
-    product: PrimExpr = IntImm(1, dtype)
-    for f in factors:
-        product = product if f is None else product * f
-    return product
-
-
 # -- split --------------------------------------------------------------------------------------------------------
 
 
@@ -85,14 +78,14 @@ def split(func: PrimFunc, var: Var, factors: Sequence[ExprLike | None]) -> tuple
     loop = find_loop(func, var)
     known = _checked_factors(func, loop, factors)
     analyzer = analyzer_at(path)
-    inferred = analyzer.simplify(ceildiv(loop.extent, _product(known, var.dtype)))
+    inferred = analyzer.simplify(ceildiv(loop.extent, product((f for f in known if f is not None), var.dtype)))
     extents = [inferred if f is None else f for f in known]
     new_vars = [Var(f"{var.name}_{i}", var.dtype) for i in range(len(extents))]
     value: PrimExpr = IntImm(0, var.dtype)
     for v, e in zip(new_vars, extents, strict=True):
         value = value * e + v
         analyzer.bind(v, e)
-    if not analyzer.prove(_product(extents, var.dtype) >= loop.extent):
+    if not analyzer.prove(product(extents, var.dtype) >= loop.extent):
         raise ScheduleError(f"split of {var.name!r}: factors {_shown(factors)} do not cover the extent")
     exact = analyzer.prove(value < loop.extent)
     body = substitute(loop.body, {var: value})
@@ -145,7 +138,7 @@ def fuse(func: PrimFunc, loops: Sequence[Var]) -> tuple[PrimFunc, Var]:
     dtype = loops[0].dtype
     fused = Var("_".join(v.name for v in loops) + "_fused", dtype)
     analyzer = analyzer_at(loop_path(func, loops[0])[:-1])
-    extent = analyzer.simplify(_product([cast(dtype, c.extent) for c in chain], dtype))
+    extent = analyzer.simplify(product((cast(dtype, c.extent) for c in chain), dtype))
     analyzer.bind(fused, extent)
     mapping: dict[Var, PrimExpr] = {}
     rest: PrimExpr = fused

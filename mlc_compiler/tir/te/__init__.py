@@ -9,6 +9,7 @@ func = te.create_prim_func([A, S])
 
 from __future__ import annotations
 
+from ...ir.expr import max_value, min_value
 from .expressions import (
     Reduce,
     ReduceAxis,
@@ -33,9 +34,7 @@ from .expressions import (
     if_then_else,
     log,
     max,
-    max_value,
     min,
-    min_value,
     placeholder,
     power,
     prod,

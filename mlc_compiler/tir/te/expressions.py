@@ -259,24 +259,11 @@ def all(*conditions: PrimExpr) -> PrimExpr:
 
 def any(*conditions: PrimExpr) -> PrimExpr:
     """Whether one of the conditions holds."""
-    result = ir.const(False, "bool")
-    for condition in conditions:
-        result = ir.binary("or", result, condition)
-    return result
+    return ir.logical_or(*conditions)
 
 
 def const(value: float | bool, dtype: str = "int32") -> PrimExpr:
     return ir.const(value, dtype)
-
-
-def min_value(dtype: str) -> PrimExpr:
-    """The least value of a dtype, minus infinity where there is one."""
-    return ir.min_value(dtype)
-
-
-def max_value(dtype: str) -> PrimExpr:
-    """The greatest value of a dtype, infinity where there is one."""
-    return ir.max_value(dtype)
 
 
 def compute(
