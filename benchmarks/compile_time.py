@@ -1,6 +1,6 @@
 """Seconds from a model to its library, by pass: a Llama of 1.1 B parameters (22 layers), without weights.
 
-    python benchmarks/compile_time.py --quantization q4f16_1
+Run ``python benchmarks/compile_time.py --quantization q4f16_1``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from machine_limits import machine_name
 
 from mlc_cli import console
 from mlc_compiler.driver import build_library
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
 from mlc_version import __version__
 from model_zoo import registry
 from model_zoo.llama import LlamaConfig
@@ -51,7 +51,7 @@ def run(quantization: str, device: str) -> Result:
     exported = registry.export_model(MODEL, get_scheme(quantization))
     traced = time.perf_counter() - begin
     with tempfile.TemporaryDirectory() as folder:
-        built = build_library(exported.mod, target(device), Path(folder) / "lib.so")
+        built = build_library(exported.mod, Target(device), Path(folder) / "lib.so")
         size = built.output.stat().st_size
     bindings = sum(len(b.bindings) for f in exported.mod.functions.values() for b in getattr(f, "blocks", ()))
     seconds = {"trace": traced, **built.seconds}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mlc_compiler.backends.cpu.machine import Cpu
 from mlc_compiler.ir.expr import PrimExpr, Var
 from mlc_compiler.target import Target
 from mlc_compiler.tir import te
@@ -73,7 +74,7 @@ def schedule(func: PrimFunc, rows: int, target: Target) -> Schedule:
     s.reverse_compute_at(copy, tile)
     for block in (s.decompose_reduction("out", g), copy):
         _unroll_then_vectorize(s, block)
-    _in_registers(s, g, use_vnni=target.has("avx512vnni"))
+    _in_registers(s, g, use_vnni=Cpu.of(target).has("avx512vnni"))
     s.parallel(t)
     return s
 

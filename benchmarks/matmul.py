@@ -27,7 +27,8 @@ from machine_limits import machine_name, measure_int8, measure_limits
 
 from mlc_cli import console
 from mlc_compiler import build, parse, structural_equal
-from mlc_compiler.target import Target, host_target, target
+from mlc_compiler.backends.cpu.machine import Cpu
+from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_version import __version__
 
@@ -69,12 +70,12 @@ def beside_tvm(size: int, rounds: int) -> Proof:
     func = parse(scheduled.script())["main"]
     assert isinstance(func, PrimFunc)
     assert structural_equal(replace(func, attrs={}), replace(scheduled_product_relu(size), attrs={}))
-    theirs = tvm.compile(scheduled, target=tvm.target.Target({"kind": "llvm", "mcpu": host_target().cpu}))["main"]
+    theirs = tvm.compile(scheduled, target=tvm.target.Target({"kind": "llvm", "mcpu": Target("cpu").cpu}))["main"]
 
     a, b = _random(size, size), _random(size, size)
     c = np.zeros((size, size), np.float32)
     tensors = [tvm.runtime.tensor(x) for x in (a, b, c)]
-    ours = _call(func, host_target(), a, b, c)
+    ours = _call(func, Target("cpu"), a, b, c)
     ours()
     theirs(*tensors)
     for result in (c, tensors[2].numpy()):
@@ -92,10 +93,10 @@ def _scheduled_by_tvm(size: int) -> tvm.IRModule:
 
 def beside_peak(size: int, rounds: int) -> Proof:
     """(b): tiles of 8 rows by two vectors."""
-    to = host_target()
+    to = Target("cpu")
     a, b = _random(size, size), _random(size, size)
     c = np.zeros((size, size), np.float32)
-    call = _call(tiled_product(size, 8, 2 * to.lanes()), to, a, b, c)
+    call = _call(tiled_product(size, 8, 2 * Cpu.of(to).lanes()), to, a, b, c)
     call()
     np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-3)
     (seconds,), limit = _in_turns([call], rounds), measure_limits(1).flop_per_s
@@ -104,7 +105,7 @@ def beside_peak(size: int, rounds: int) -> Proof:
 
 def int4_row(n: int, k: int, rounds: int) -> Proof:
     """(c), one row: all weights are read for it."""
-    operands, call = _int4(1, n, k, host_target())
+    operands, call = _int4(1, n, k, Target("cpu"))
     _check_int4(operands)
     (seconds,), limit = _in_turns([call], rounds), measure_limits(1).read_bytes_per_s
     gigabytes = operands.weight_bytes / 1e9
@@ -113,7 +114,7 @@ def int4_row(n: int, k: int, rounds: int) -> Proof:
 
 def int4_rows(m: int, n: int, k: int, rounds: int) -> Proof:
     """(c), many rows: the weights are used for each."""
-    operands, call = _int4(m, n, k, host_target())
+    operands, call = _int4(m, n, k, Target("cpu"))
     _check_int4(operands)
     (seconds,), limit = _in_turns([call], rounds), measure_int8(1)
     return Proof(f"int4 x int8 {m} x {k} x {n}", 2 * m * n * k / seconds / 1e9, "Gop/s", limit / 1e9, "8-bit peak")
@@ -123,7 +124,7 @@ def check_fallbacks() -> tuple[str, ...]:
     """The targets on which the schedule of (c), with its fallback where there is no VNNI, gives numpy's numbers."""
     for name in FALLBACKS:
         for m in (1, 8):
-            _check_int4(_int4(m, 64, 256, target(name))[0])
+            _check_int4(_int4(m, 64, 256, Target(name))[0])
     return FALLBACKS
 
 
@@ -168,7 +169,7 @@ def _seconds(call: Call, count: int) -> float:
 def run(rounds: int) -> Result:
     n = CACHE_BYTES * 32 // 18 // 2048 // 16 * 16
     proofs = [beside_tvm(128, rounds), beside_peak(1024, rounds)]
-    if host_target().has("avx512vnni"):
+    if Cpu.of(Target("cpu")).has("avx512vnni"):
         proofs += [int4_row(n, 2048, rounds), int4_rows(128, 5632, 2048, rounds)]
     versions = {"mlc-cli": __version__} | {name: metadata.version(name) for name in PACKAGES}
     return Result(machine_name(), versions, check_fallbacks(), tuple(proofs))

@@ -15,7 +15,7 @@ Passes, in the order in which a compilation runs them (--list says what each doe
   inline-calls eliminate-dead make-entries resolve-match-casts keep-schedules
   fold-constants common-subexpressions absorb-transposes
   legalize annotate-patterns fuse-ops fuse-tensor-functions copy-results
-  mark-activations fixed-point apply-schedules pack-layouts
+  mark-activations quantized-products apply-schedules pack-layouts
   lower-blocks lift-allocs vectorize-short-loops interleave-reductions
   plan-memory place-barriers lower-math
 """

@@ -18,11 +18,6 @@ Errors are MLCErrors. Names are loaded when first used.
 from __future__ import annotations
 
 import importlib
-import sys
-
-RECURSION_LIMIT = 5000
-"""Trees are walked by recursion, a few calls for each level: sums of hundreds of terms take more than Python's 1000."""
-sys.setrecursionlimit(max(sys.getrecursionlimit(), RECURSION_LIMIT))
 
 _FUNCTIONS = (
     "bind_params",
@@ -35,7 +30,7 @@ _FUNCTIONS = (
     "to_script",
 )
 _EXPORTS = {
-    **dict.fromkeys(_FUNCTIONS, "mlc_compiler.library"),
+    **dict.fromkeys(_FUNCTIONS, "mlc_compiler.api"),
     "BlockBuilder": "mlc_compiler.relax.builder",
     "GlobalVar": "mlc_compiler.ir.module",
     "I": "mlc_compiler.script",

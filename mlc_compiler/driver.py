@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .codegen.library import emit_llvm
+from .backends import emit_llvm
 from .codegen.link import link_shared
 from .codegen.native import compile_modules
 from .ir.module import IRModule
+from .ir.recursion import deep_recursion
 from .pipeline import Trace, pipeline, run_passes
 from .target import Target
 from .tir.nodes import PrimFunc
@@ -30,6 +31,7 @@ class Built:
     texts: Mapping[str, str] = field(default_factory=dict)
 
 
+@deep_recursion
 def build_library(
     mod: IRModule,
     target: Target,
@@ -62,6 +64,7 @@ def build_library(
     return Built(output, lowered, len(lowered.of_type(PrimFunc)), trace.seconds, texts)
 
 
+@deep_recursion
 def native_text(mod: IRModule, target: Target, kind: str) -> str:
     """What ``mod`` becomes, to be looked at: ``kind`` is ``llvm`` (optimized LLVM code) or ``asm`` (assembly)."""
     lowered = run_passes(mod, pipeline(target))

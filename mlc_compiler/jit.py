@@ -13,12 +13,11 @@ from mlc_runtime.arrays import to_tensor
 from mlc_runtime.library import Function, Library
 from mlc_runtime.metadata import TensorSpec
 
+from .api import TargetSpec, build_prepared
 from .ir.module import IRModule
-from .library import build_prepared
 from .pipeline import methods, run_passes
 from .relax import nodes as rx
-from .script import verify
-from .target import Target
+from .verifier import verify
 
 
 class Weights:
@@ -74,7 +73,7 @@ class CompiledModule:
 
 
 def compile_module(
-    mod: IRModule, params: Mapping[str, Any], target: str | Target, num_threads: int | None
+    mod: IRModule, params: Mapping[str, Any], target: TargetSpec, num_threads: int | None
 ) -> CompiledModule:
     """Compile an exported module; ``params``: arrays for the fields of the tuple of weights that its functions take."""
     verify(mod)

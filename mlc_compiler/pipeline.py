@@ -13,9 +13,12 @@ from pathlib import Path
 
 from mlc_errors import MLCError
 
+from .backends import backend_of
 from .ir.module import IRModule
+from .ir.recursion import deep_recursion
 from .passes.absorb_transposes import AbsorbTransposes
 from .passes.annotate_patterns import AnnotatePatterns
+from .passes.apply_schedules import ApplySchedules
 from .passes.base import Pass
 from .passes.common_subexpressions import CommonSubexpressions
 from .passes.copy_results import CopyResults
@@ -24,26 +27,17 @@ from .passes.fold_constants import FoldConstants
 from .passes.fuse_ops import FuseOps
 from .passes.fuse_tensor_functions import FuseTensorFunctions
 from .passes.inline_calls import InlineCalls
-from .passes.interleave_reductions import InterleaveReductions
 from .passes.keep_schedules import KeepSchedules
 from .passes.legalize import Legalize
-from .passes.lift_allocs import LiftAllocs
 from .passes.lower_blocks import LowerBlocks
 from .passes.lower_math import LowerMath
 from .passes.make_entries import MakeEntries
 from .passes.mark_activations import MarkActivations
 from .passes.pack_layouts import PackLayouts
-from .passes.place_barriers import PlaceBarriers
 from .passes.plan_memory import PlanMemory
 from .passes.resolve_match_casts import ResolveMatchCasts
-from .passes.vectorize_short_loops import VectorizeShortLoops
-from .schedules.apply import ApplySchedules
-from .schedules.cpu import CPU_RULES
-from .schedules.cpu.fixed_point import FixedPointActivations
 from .script.printer import to_text
 from .target import Target
-
-RULES = {"cpu": CPU_RULES}
 
 
 def entries() -> tuple[Pass, ...]:
@@ -60,8 +54,8 @@ def methods() -> tuple[Pass, ...]:
 
 
 def pipeline(target: Target) -> tuple[Pass, ...]:
-    """Every pass of the compilation for a target, in order."""
-    rules = RULES[target.kind]
+    """Every pass of the compilation for a target, in order: the common ones, and those of its back end."""
+    own = backend_of(target).lowering(target)
     return (
         # what to compute
         FoldConstants(),
@@ -69,7 +63,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         AbsorbTransposes(),
         EliminateDead(),
         # as which functions
-        Legalize(),
+        Legalize(own.operators),
         AnnotatePatterns(),
         FuseOps(),
         FuseTensorFunctions(),
@@ -77,18 +71,16 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         CopyResults(),
         # how, on this target
         MarkActivations(),
-        FixedPointActivations(target),
-        ApplySchedules(rules, target),
+        *own.kernels,
+        ApplySchedules(own.rules, target),
         PackLayouts(),
-        ApplySchedules(rules, target),  # of the functions that pack
+        ApplySchedules(own.rules, target),  # of the functions that pack
         EliminateDead(),
         # as loops over memory
         LowerBlocks(),
-        LiftAllocs(),
-        VectorizeShortLoops(target),
-        InterleaveReductions(target),
+        *own.loops,
         PlanMemory(),
-        PlaceBarriers(),
+        *own.calls,
         LowerMath(),
     )
 
@@ -104,6 +96,7 @@ class Trace:
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
 
+@deep_recursion
 def run_passes(
     mod: IRModule,
     passes: Sequence[Pass],

@@ -1,152 +1,232 @@
-"""Targets: what the machine that runs the code can do.
+"""Targets: the machine that code is compiled for, as text, JSON or attributes.
 
-``cpu`` is this machine; ``cpu:NAME`` a CPU that LLVM knows (``cpu:x86-64-v3``, ``cpu:znver4``, ``cpu:generic``).
+The kinds of machine are rows of type ``TargetKind``; each back end has one (``backends/``).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
-from functools import cache
+from difflib import get_close_matches
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, ClassVar
 
-import llvmlite.binding as llvm
+from mlc_errors import MLCError, UnsupportedError
 
-from mlc_errors import UnsupportedError
+Attribute = str | int | tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Target:
-    """kind ``cpu``; LLVM's triple, CPU name and feature string; SIMD width in bits and number of SIMD registers.
+class TargetKind:
+    """A kind of machine.
 
-    instruction_sets: the extensions that schedules and code generation ask for, by LLVM's names (``avx512vnni``).
+    name, aliases: what a spec may call it. options: what a spec may set, with their types. complete: all attributes of
+    a target from the options given; ``mtriple``, ``mcpu`` and ``mattr`` are LLVM's names of the machine. model: the
+    option that ``kind:MODEL`` sets. has: whether a target has an extension or one of ``CAPABILITIES``.
     """
 
-    kind: str
-    triple: str
-    cpu: str
-    features: str
-    vector_bits: int
-    vector_registers: int
-    instruction_sets: frozenset[str] = frozenset()
+    name: str
+    aliases: tuple[str, ...]
+    options: Mapping[str, type]
+    complete: Callable[[Mapping[str, Any]], Mapping[str, Attribute]]
+    model: str
+    has: Callable[[Target, str], bool]
 
-    def has(self, instruction_set: str) -> bool:
-        """Whether the CPU has an instruction set, by LLVM's name of the feature."""
-        return instruction_set in self.instruction_sets
+
+CAPABILITIES = ("convert_float16", "fma", "round")
+"""Instructions that shared code generation asks for: float16 to float32 and back, fused multiply-add, rounding."""
+
+
+class Target:
+    """What code is compiled for: a kind of machine and its attributes.
+
+        Target("cpu")                                 # this machine
+        Target("cpu:znver4")                          # a CPU by LLVM's name
+        Target("llvm -mcpu=znver4 -num-cores=8")      # Apache TVM's spelling
+        Target({"kind": "llvm", "mcpu": "znver4"})    # the same as a mapping, or as JSON text
+        with Target("cpu:x86-64-v3"): ...             # the target of what is built inside
+
+    attrs: all attributes of the kind by name. Raises UnsupportedError for an unknown kind, option or model.
+    """
+
+    __slots__ = ("attrs", "kind", "text")
+
+    def __init__(self, spec: str | Mapping[str, Any] | Target = "cpu"):
+        options = _options(spec)
+        row = find_kind(options.pop("kind"))
+        self.kind = row.name
+        self.text = _spelled(row.name, options)
+        self.attrs: Mapping[str, Attribute] = MappingProxyType(dict(row.complete(_checked(row, options))))
+
+    @property
+    def triple(self) -> str:
+        """LLVM's target triple."""
+        return str(self.attrs["mtriple"])
+
+    @property
+    def cpu(self) -> str:
+        """LLVM's name of the processor."""
+        return str(self.attrs["mcpu"])
+
+    @property
+    def features(self) -> str:
+        """LLVM's feature string."""
+        return str(self.attrs["mattr"])
 
     @property
     def arch(self) -> str:
-        """The architecture: ``x86_64``, ``aarch64``."""
+        """The architecture: ``x86_64``, ``aarch64``, ``nvptx64``."""
         return self.triple.partition("-")[0]
 
-    def lanes(self, dtype_bits: int = 32) -> int:
-        """Elements of that width in one SIMD register."""
-        return max(1, self.vector_bits // dtype_bits)
+    def has(self, extension: str) -> bool:
+        """Whether the machine has an extension, by LLVM's name (``avx512vnni``), or one of ``CAPABILITIES``."""
+        return find_kind(self.kind).has(self, extension)
 
-    def describe(self) -> dict[str, str | int | list[str]]:
-        """The fields that a library records about its target. A machine without the instruction sets refuses it."""
-        return {
-            "kind": self.kind,
-            "triple": self.triple,
-            "cpu": self.cpu,
-            "vector_bits": self.vector_bits,
-            "instruction_sets": sorted(self.instruction_sets),
-        }
+    def export(self) -> dict[str, Any]:
+        """The kind and all attributes, as JSON has them. ``Target(target.export())`` is an equal target."""
+        plain = {name: list(a) if isinstance(a, tuple) else a for name, a in self.attrs.items()}
+        return {"kind": self.kind, **plain}
 
+    def __str__(self) -> str:
+        return self.text
 
-@dataclass(frozen=True)
-class _Cpu:
-    """A CPU by name: architecture, LLVM's name, SIMD width in bits, number of SIMD registers, extensions."""
+    def __repr__(self) -> str:
+        return f"Target({self.text!r})"
 
-    arch: str
-    llvm_name: str
-    bits: int
-    registers: int
-    instruction_sets: frozenset[str]
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Target) and (self.kind, self.attrs) == (other.kind, other.attrs)
 
+    def __hash__(self) -> int:
+        return hash((self.kind, tuple(self.attrs.items())))
 
-# Conversions of float16, fused multiply-add and rounding are baseline on AArch64; they go by x86's names.
-_AARCH64 = frozenset({"f16c", "fma", "sse4.1"})
+    # -- the target of a region of code ------------------------------------------------------------------------
 
+    _entered: ClassVar[list[Token[Target | None]]] = []
 
-def _x86(name: str, bits: int, sets: str = "") -> _Cpu:
-    return _Cpu("x86_64", name, bits, 32 if bits == 512 else 16, frozenset(sets.split()))
+    def __enter__(self) -> Target:
+        self._entered.append(_current.set(self))
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._entered.pop())
 
-def _arm(name: str, sets: str = "") -> _Cpu:
-    return _Cpu("aarch64", name, 128, 32, _AARCH64 | set(sets.split()))
+    @staticmethod
+    def current(allow_none: bool = True) -> Target | None:
+        """The target of the innermost ``with Target(…)`` around. Raises MLCError without one unless ``allow_none``."""
+        found = _current.get()
+        if found is None and not allow_none:
+            raise MLCError("no target is set", hint="write `with Target(…):` around this, or pass a target")
+        return found
 
+    @staticmethod
+    def from_device(device: object) -> Target:
+        """The target of a device of this machine: ``"cpu"``, or an object with a ``type`` (``tvm_ffi.device("cpu")``).
 
-_V2 = "sse4.1"
-_V3 = f"{_V2} avx2 fma f16c"
-_V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
-_VNNI = f"{_V4} avx512vnni"
-_ICELAKE = f"{_VNNI} avx512ifma avx512vbmi avx512vbmi2 avx512bitalg avx512vpopcntdq gfni"
-
-_CPUS = {
-    "x86-64": _x86("x86-64", 128),
-    "x86-64-v2": _x86("x86-64-v2", 128, _V2),
-    "x86-64-v3": _x86("x86-64-v3", 256, _V3),
-    "x86-64-v4": _x86("x86-64-v4", 512, _V4),
-    "haswell": _x86("haswell", 256, _V3),
-    "skylake": _x86("skylake", 256, _V3),
-    "skylake-avx512": _x86("skylake-avx512", 512, _V4),
-    "cascadelake": _x86("cascadelake", 512, _VNNI),
-    "icelake-server": _x86("icelake-server", 512, _ICELAKE),
-    "sapphirerapids": _x86("sapphirerapids", 512, f"{_ICELAKE} avx512bf16 avx512fp16 avxvnni"),
-    "znver2": _x86("znver2", 256, _V3),
-    "znver3": _x86("znver3", 256, _V3),
-    "znver4": _x86("znver4", 512, f"{_ICELAKE} avx512bf16"),
-    "znver5": _x86("znver5", 512, f"{_ICELAKE} avx512bf16 avxvnni"),
-    "aarch64": _arm("generic"),
-    "cortex-a76": _arm("cortex-a76", "dotprod"),
-    "neoverse-n1": _arm("neoverse-n1", "dotprod"),
-    "neoverse-v1": _arm("neoverse-v1", "dotprod i8mm bf16"),
-    "apple-m1": _arm("apple-m1", "dotprod"),
-}
+        Raises UnsupportedError for a device that no kind of target describes.
+        """
+        name = device if isinstance(device, str) else str(getattr(device, "type", device))
+        return Target(name.partition(":")[0])
 
 
-def target(name: str = "cpu") -> Target:
-    """The target of that name. Raises UnsupportedError for a CPU that is not in the table."""
-    kind, _, cpu = name.partition(":")
-    if kind in ("auto", "llvm"):
-        kind = "cpu"
-    if kind != "cpu":
-        raise UnsupportedError(f"no target {name!r}", hint="use cpu or cpu:NAME")
-    if not cpu or cpu == "native":
-        return host_target()
-    if cpu == "generic":
-        cpu = "aarch64" if host_arch() == "aarch64" else "x86-64"
-    if cpu not in _CPUS:
-        raise UnsupportedError(f"no CPU named {cpu!r}", hint=f"known: generic, {', '.join(_CPUS)}")
-    row = _CPUS[cpu]
-    features = "-prefer-256-bit" if row.bits == 512 else ""
-    return Target("cpu", _triple(row.arch), row.llvm_name, features, row.bits, row.registers, row.instruction_sets)
+_current: ContextVar[Target | None] = ContextVar("target", default=None)
+
+
+def _kinds() -> list[TargetKind]:
+    """The kinds of all back ends, which are loaded here, when they are first needed: they import this module."""
+    return [backend.kind for backend in import_module(".backends", __package__).BACKENDS.values()]
+
+
+def find_kind(name: str) -> TargetKind:
+    """The kind of that name or alias. Raises UnsupportedError with the kinds that exist."""
+    kinds = _kinds()
+    for kind in kinds:
+        if name in (kind.name, *kind.aliases):
+            return kind
+    raise UnsupportedError(f"no kind of target {name!r}", hint=f"kinds: {', '.join(k.name for k in kinds)}")
+
+
+def as_target(spec: str | Mapping[str, Any] | Target | None) -> Target:
+    """A target from any spec; None is the current target, or else this machine's CPU."""
+    if spec is None:
+        return Target.current() or Target("cpu")
+    return spec if isinstance(spec, Target) else Target(spec)
+
+
+def _options(spec: object) -> dict[str, Any]:
+    """A spec as a mapping with ``kind``."""
+    if isinstance(spec, Target):
+        return spec.export()
+    if isinstance(spec, str):
+        return _from_text(spec.strip())
+    if isinstance(spec, Mapping):
+        if not isinstance(spec.get("kind"), str):
+            raise MLCError(f"target: got {dict(spec)!r}; expected a mapping with the key 'kind'")
+        return dict(spec)
+    raise MLCError(f"target: got a {type(spec).__name__}; expected a name such as cpu, a mapping or a Target")
+
+
+def _from_text(text: str) -> dict[str, Any]:
+    if text.startswith("{"):
+        try:
+            return _options(json.loads(text))
+        except ValueError as error:
+            raise MLCError(f"target: got text that is not JSON: {error}") from None
+    head, *words = text.split() or [""]
+    kind, _, model = head.partition(":")
+    options: dict[str, Any] = {"kind": kind, **dict(map(_word, words))}
+    if model and model != "native":
+        options[find_kind(kind).model] = model
+    return options
+
+
+def _word(word: str) -> tuple[str, str]:
+    """``-mcpu=znver4`` or ``--num-cores=8`` as a pair."""
+    name, equals, value = word.lstrip("-").partition("=")
+    if not word.startswith("-") or not equals:
+        raise MLCError(f"target: got {word!r}; expected -option=value")
+    return name, value
+
+
+def _checked(row: TargetKind, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options in their types. Raises UnsupportedError for unknown ones, MLCError for other types."""
+    result = {}
+    for name, value in options.items():
+        if name not in row.options:
+            near = get_close_matches(name, row.options, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"options: {', '.join(row.options)}"
+            raise UnsupportedError(f"target {row.name}: no option {name!r}", hint=hint)
+        result[name] = _converted(row, name, value)
+    return result
+
+
+def _converted(row: TargetKind, name: str, value: Any) -> Any:
+    wanted = row.options[name]
+    if wanted is tuple and isinstance(value, list | tuple):
+        return tuple(map(str, value))
+    if wanted is int and isinstance(value, str) and value.isdecimal():
+        return int(value)
+    if wanted is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if wanted is str and isinstance(value, str):
+        return value
+    expected = {int: "a number", str: "text", tuple: "a list of names"}[wanted]
+    raise MLCError(f"target {row.name}: {name} is {value!r}; expected {expected}")
+
+
+def _spelled(kind: str, options: Mapping[str, Any]) -> str:
+    words = (f"-{name}={','.join(v) if isinstance(v, list | tuple) else v}" for name, v in options.items())
+    return " ".join([kind, *words])
 
 
 def host_arch() -> str:
     """This machine's architecture, as LLVM names it: ``x86_64``, ``aarch64``."""
     machine = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
-
-
-def _triple(arch: str) -> str:
-    return llvm.get_default_triple() if arch == host_arch() else f"{arch}-unknown-linux-gnu"
-
-
-@cache
-def host_target() -> Target:
-    """This machine's CPU with all its features."""
-    features = llvm.get_host_cpu_features()
-    present = frozenset(name for name, has in features.items() if has)
-    if host_arch() == "aarch64":
-        bits, registers, present = 128, 32, present | _AARCH64
-    elif "avx512f" in present and "avx512vl" in present:
-        bits, registers = 512, 32
-    else:
-        bits, registers = 256 if "avx2" in present else 128, 16
-    flat = features.flatten() + (",-prefer-256-bit" if bits == 512 else "")
-    return Target("cpu", llvm.get_default_triple(), llvm.get_host_cpu_name(), flat, bits, registers, present)
 
 
 def available_cores() -> int:

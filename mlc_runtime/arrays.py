@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import sys
 from collections.abc import Sequence
 from math import prod
 
@@ -12,6 +11,8 @@ import ml_dtypes
 import numpy as np
 
 from mlc_errors import MLCError, ResourceError
+
+from .ffi import tvm_ffi
 
 ALIGNMENT = 64
 _MAP_NORESERVE = 0x4000  # Linux; mmap names it from Python 3.13 on
@@ -29,27 +30,13 @@ _READ_ONLY = 1
 _CPU = 1  # as a device
 _VERSIONED = b"dltensor_versioned"
 
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.restype = ctypes.c_void_p
-_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-_capsule_is_valid = ctypes.pythonapi.PyCapsule_IsValid
-_capsule_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
-
-
-def _import_tvm_ffi():
-    """tvm_ffi imports torch wherever it is installed (a second of start-up); nothing here needs it."""
-    hide = "torch" not in sys.modules
-    if hide:
-        sys.modules["torch"] = None
-    try:
-        import tvm_ffi
-    finally:
-        if hide:
-            del sys.modules["torch"]
-    return tvm_ffi
-
-
-tvm_ffi = _import_tvm_ffi()
+# Prototypes of their own: those of ``ctypes.pythonapi`` belong to everybody.
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_capsule_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
 
 
 def dtype_of(name: str) -> np.dtype:

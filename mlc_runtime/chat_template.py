@@ -132,9 +132,16 @@ class _Renderer:
 
     def stop(self) -> None:
         if self._process is not None:
+            atexit.unregister(self.stop)
             self._process.kill()
             self._process.communicate()
             self._process = None
+
+    def forget(self) -> None:
+        """A forked child must not write to its parent's process, nor end it."""
+        atexit.unregister(self.stop)
+        self._lock = threading.Lock()
+        self._process = None
 
     def _exchange(self, request: bytes) -> bytes:
         process = self._running()
@@ -161,6 +168,7 @@ class _Renderer:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
+            atexit.register(self.stop)
         return self._process
 
 
@@ -200,4 +208,4 @@ def _ended(process: subprocess.Popen) -> MLCError:
 
 _renderer = _Renderer()
 _cache = _Cache(_renderer)
-atexit.register(_renderer.stop)
+os.register_at_fork(after_in_child=_renderer.forget)

@@ -39,7 +39,7 @@ class Library:
     ``Library(path)`` reads the metadata and runs nothing; the code is loaded at the first call. ``lib["main"](a, b)``
     takes numpy arrays or any other arrays that support DLPack and returns new numpy arrays.
 
-    num_threads: the size of the worker team of the calls (default: the physical cores that this process may use).
+    num_threads: the size of the worker team of the calls, see ``default_num_threads``.
     Raises MLCError when the file is not a library of this compiler. Calls from several threads take turns; those that
     shall run at the same time need a library object each. A forked process may go on calling.
     """
@@ -54,6 +54,12 @@ class Library:
     def functions(self) -> dict[str, FunctionSpec]:
         """What can be called, by name."""
         return function_specs(self.metadata)
+
+    @property
+    def default_num_threads(self) -> int:
+        """The cores of the target where it names them, else the physical cores that this process may use."""
+        cores = (self.metadata.get("target") or {}).get("num-cores")
+        return cores if isinstance(cores, int) and 1 <= cores <= MAX_THREADS else default_num_threads()
 
     @cached_property
     def context(self) -> Context:
@@ -119,8 +125,8 @@ class Library:
         target = self.metadata.get("target") or {}
         if self._machine != host_machine():
             problem = f"the library is made for {self._machine}; this machine is {host_machine()}"
-        elif missing := missing_instruction_sets(target.get("instruction_sets", ())):
-            problem = f"the library is made for the CPU {target.get('cpu')}; this one lacks {', '.join(missing)}"
+        elif missing := missing_instruction_sets(target.get("isa", ())):
+            problem = f"the library is made for the CPU {target.get('mcpu')}; this one lacks {', '.join(missing)}"
         else:
             return
         raise UnsupportedError(problem, where=[str(self.path)], hint="compile the model on or for this machine")
@@ -152,7 +158,7 @@ class Context:
     """
 
     def __init__(self, library: Library, num_threads: int | None = None):
-        self.num_threads = default_num_threads() if num_threads is None else num_threads
+        self.num_threads = library.default_num_threads if num_threads is None else num_threads
         if not (isinstance(self.num_threads, int) and 1 <= self.num_threads <= MAX_THREADS):
             raise ArgumentError(f"number of threads is {self.num_threads!r}; expected 1 to {MAX_THREADS}")
         self._handle: int = library.raw("context_create")(self.num_threads)

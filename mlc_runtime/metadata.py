@@ -12,7 +12,7 @@ from mlc_errors import MLCError, UnsupportedError
 from mlc_runtime.elf import read_data_symbol
 
 METADATA_SYMBOL = "__mlc_metadata"
-FORMAT = "mlc-lib-1"
+FORMAT = "mlc-lib-2"
 
 T = TypeVar("T")
 

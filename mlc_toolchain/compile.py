@@ -10,7 +10,7 @@ from typing import Any
 from mlc_compiler.driver import build_library
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.module import IRModule
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
 from mlc_errors import UnsupportedError, UsageError
 from mlc_toolchain.chat_config import FILE_NAME, ChatConfig, read_chat_config
 from mlc_toolchain.progress import Progress, Step, silent
@@ -64,7 +64,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     """Compile the model that a chat configuration describes. Raises MLCError for what cannot be compiled."""
     _check(options)
     config = read_chat_config(_config_path(options.model))
-    machine = target(options.device if options.device != "auto" else "cpu")
+    machine = Target(options.device if options.device != "auto" else "cpu")
     overrides = parse_overrides(options.overrides)
     exported = _export(config, options, overrides)
 
@@ -95,7 +95,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         facts["workspace_bytes"],
         facts["params_bytes"],
         facts["kv_bytes_per_token"],
-        {k: v for k, v in machine.describe().items() if k != "instruction_sets"},
+        {k: v for k, v in machine.export().items() if k in ("kind", "mtriple", "mcpu", "vector-width")},
     )
 
 

@@ -10,13 +10,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from mlc_compiler.library import as_module
+from mlc_compiler.api import as_module
+from mlc_compiler.backends import backend_of
 from mlc_compiler.passes.base import Pass
-from mlc_compiler.pipeline import RULES, entries, pipeline
+from mlc_compiler.pipeline import entries, pipeline
 from mlc_compiler.script.parser import parse
 from mlc_compiler.script.printer import script
 from mlc_compiler.target import Target
-from mlc_compiler.target import target as find_target
 from mlc_errors import UsageError
 
 _NEXT_PASS = re.compile(r",(?=\s*[A-Za-z_][\w-]*\s*(?:[:,]|$))")
@@ -25,7 +25,7 @@ _NEXT_PASS = re.compile(r",(?=\s*[A-Za-z_][\w-]*\s*(?:[:,]|$))")
 
 def known_passes() -> dict[str, type[Pass]]:
     """The passes by name, in the order in which a compilation runs them."""
-    return {step.name: type(step) for step in (*entries(), *pipeline(find_target("cpu:generic")))}
+    return {step.name: type(step) for step in (*entries(), *pipeline(Target("cpu:generic")))}
 
 
 def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> str:
@@ -35,7 +35,7 @@ def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> str:
 
     Raises UsageError for an unknown pass or option, MLCError for text that is not a module.
     """
-    target = find_target(device)
+    target = Target(device)
     steps = [make_pass(spec.strip(), target) for listed in passes for spec in _NEXT_PASS.split(listed)]
     parsed = parse(file.read_text(encoding="utf-8"), name=str(file))
     if not steps:
@@ -55,7 +55,7 @@ def make_pass(spec: str, target: Target) -> Pass:
         hint = f"did you mean {' or '.join(close)}?" if close else None
         raise UsageError(f"no pass {name!r}; expected one of {', '.join(passes)}", hint=hint)
     fields = {field.name for field in dataclasses.fields(passes[name])}
-    given = {"target": target, "rules": RULES[target.kind]}
+    given = {"target": target, "rules": backend_of(target).lowering(target).rules}
     options = _options(name, text, fields - given.keys())
     return passes[name](**options, **{key: value for key, value in given.items() if key in fields})
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mlc_compiler.nn import Tensor, op, sampling, spec
+from mlc_compiler.nn import Tensor, op, spec
 from mlc_compiler.nn.kv_cache import KVCacheConfig, PagedKVCache, RopeMode
 from mlc_compiler.tir import te
 from model_zoo.config import DecoderConfig
@@ -65,7 +65,7 @@ class EntryPoints:
         return self._logits(op.take(hidden, logit_positions, axis=1))
 
     def sample(self, logits: Tensor, temperature: Tensor, top_p: Tensor, uniform: Tensor) -> Tensor:
-        return sampling.sample(logits, temperature, top_p, uniform)
+        return op.sample_top_p(op.softmax_with_temperature(logits, temperature), top_p, uniform)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return self.model.logits(hidden).astype("float32")
@@ -99,8 +99,9 @@ class EntryPoints:
         self, batch: int | str, length: int | str, more: Mapping[str, spec.Input] | None = None
     ) -> dict[str, spec.Input]:
         tokens = length if batch == 1 else batch
+        single_query = length == 1
         embed = spec.Tensor([batch, length, self.config.hidden_size], self.dtype)
-        return {"input_embed": embed, **(more or {}), "cache": self.cache.spec(tokens)}
+        return {"input_embed": embed, **(more or {}), "cache": self.cache.spec(tokens, single_query)}
 
 
 def _last_token(hidden: te.Tensor) -> te.Tensor:

@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from mlc_compiler.ir.module import IRModule
-from mlc_compiler.nn.kv_kernels import PAGE_SIZE
 from mlc_errors import UnsupportedError
 from model_zoo import gpt2, llama, mistral, qwen2
 from model_zoo.architecture import Architecture
@@ -94,4 +93,4 @@ def export_model(
     mod, parameters = model.export(EntryPoints(model, config, cache, activation_dtype).spec())
     params = tuple(ParameterInfo(name, p.shape, p.dtype) for name, p in parameters.items())
     heads = (config.num_attention_heads, config.num_key_value_heads, config.head_dim)
-    return ExportedModel(mod, params, KVCacheInfo(config.num_hidden_layers, *heads, PAGE_SIZE, kv_dtype), config)
+    return ExportedModel(mod, params, KVCacheInfo(config.num_hidden_layers, *heads, cache.page_size, kv_dtype), config)

@@ -6,10 +6,10 @@ import ctypes
 
 import llvmlite.binding as llvm
 import numpy as np
-from llvmlite import ir as ll
 
-from mlc_compiler.codegen.kernels import declare_kernel, emit_kernel
+from mlc_compiler.codegen.host.module import new_module
 from mlc_compiler.codegen.native import optimize
+from mlc_compiler.codegen.statements import declare_function, emit_function
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.passes.lower_blocks import LowerBlocks
 from mlc_compiler.target import Target
@@ -26,21 +26,17 @@ class CompiledFunction:
     """
 
     def __init__(self, func: PrimFunc, target: Target):
-        module = ll.Module(SYMBOL)
-        module.triple = target.triple
+        module = new_module(target)
         func = LowerBlocks().run(IRModule({SYMBOL: func}))[SYMBOL]
-        kernel = declare_kernel(module, func, SYMBOL)
-        kernel.linkage = "external"
-        emit_kernel(kernel, func, target)
+        emit_function(declare_function(module, func, SYMBOL), func, target)
         optimized, machine = optimize(str(module), target)
         self._engine = llvm.create_mcjit_compiler(optimized, machine)
         self._engine.finalize_object()
-        sizes = [ctypes.c_int64] * len(scalar_parameters(func))
-        team = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]
         self._buffers = len(func.buffers)
-        signature = ctypes.CFUNCTYPE(None, *team, *[ctypes.c_void_p] * self._buffers, *sizes)
+        sizes = [ctypes.c_int64] * len(scalar_parameters(func))
+        signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * self._buffers, *sizes)
         self._call = signature(self._engine.get_function_address(SYMBOL))
 
     def __call__(self, *arguments: np.ndarray | int) -> None:
         arrays = [array.ctypes.data for array in arguments[: self._buffers]]
-        self._call(None, 0, 1, *arrays, *arguments[self._buffers :])
+        self._call(*arrays, *arguments[self._buffers :])

@@ -13,7 +13,7 @@ import threading
 from functools import cache
 
 from mlc_compiler.script import T
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_errors import UnsupportedError
 from quantization.jit import CompiledFunction
@@ -47,7 +47,7 @@ def encode_kernel(scheme: Scheme, source: str, layout: str) -> CompiledFunction 
 def _compiled(scheme: Scheme, source: str, unrounded: bool) -> CompiledFunction | None:
     try:
         func = _search(scheme, source) if scheme.search else _encode(scheme, source, unrounded)
-        return CompiledFunction(func, target("cpu"))
+        return CompiledFunction(func, Target("cpu"))
     except UnsupportedError:
         return None
 

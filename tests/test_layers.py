@@ -29,27 +29,30 @@ LAYERS = {
 # part of mlc_compiler -> the other parts that it may import
 FOUNDATION = frozenset({"ir", "tir", "relax", "script", "target"})
 COMPILER_PARTS = {
-    "target": frozenset(),
+    "target": frozenset(),  # finds its kinds in ``backends``, which it loads by name
     "ir": frozenset(),
     "tir": frozenset({"ir"}),
     "relax": frozenset({"ir", "tir"}),
     "script": frozenset({"ir", "tir", "relax"}),
     "nn": FOUNDATION | {"jit"},  # for one method, see LATE_ON_PURPOSE
-    "passes": FOUNDATION | {"interp"},  # constant folding evaluates
-    "schedules": FOUNDATION | {"passes"},
-    "codegen": FOUNDATION,
+    "verifier": FOUNDATION,
+    "planning": FOUNDATION,
+    "schedules": FOUNDATION,
     "interp": FOUNDATION,
-    "pipeline": FOUNDATION | {"nn", "passes", "schedules", "codegen", "interp"},
-    "driver": FOUNDATION | {"passes", "codegen", "pipeline"},
-    "library": FOUNDATION | {"passes", "pipeline", "driver"},
-    "jit": FOUNDATION | {"pipeline", "library"},
+    "passes": FOUNDATION | {"schedules", "planning", "interp"},  # constant folding evaluates
+    "codegen": FOUNDATION,
+    "backends": FOUNDATION | {"passes", "schedules", "codegen"},
+    "pipeline": FOUNDATION | {"passes", "backends"},
+    "driver": FOUNDATION | {"codegen", "backends", "pipeline"},
+    "api": FOUNDATION | {"verifier", "pipeline", "driver"},
+    "jit": FOUNDATION | {"verifier", "pipeline", "api"},
     "": frozenset(),
 }
 
 # One direction is shared: `build` gives a loaded library, and there is one loader, with one set of argument checks.
 LOADER = {
-    ("mlc_compiler.library", "mlc_runtime.library"),
-    ("mlc_compiler.library", "mlc_runtime.arrays"),
+    ("mlc_compiler.api", "mlc_runtime.library"),
+    ("mlc_compiler.api", "mlc_runtime.arrays"),
     ("mlc_compiler.jit", "mlc_runtime.library"),  # holds the library and what it is called with
     ("mlc_compiler.jit", "mlc_runtime.arguments"),
     ("mlc_compiler.jit", "mlc_runtime.arrays"),
@@ -60,8 +63,7 @@ LOADER = {
 LATE_ON_PURPOSE = {
     ("mlc_toolchain.source", "mlc_toolchain.hub"),  # huggingface_hub takes 0.2 s to import, and few sources need it
     ("mlc_compiler.nn.module", "mlc_compiler.jit"),  # `Module.jit` looks upwards: models are defined without a compiler
-    ("mlc_runtime.arrays", "tvm_ffi"),  # it would import torch wherever torch is installed, unless hidden meanwhile
-    ("mlc_toolchain.source", "mlc_toolchain.hub"),  # huggingface_hub costs 0.2 s that local files need not pay
+    ("mlc_runtime.ffi", "tvm_ffi"),  # it would import torch wherever torch is installed, unless hidden meanwhile
 }
 
 FORBIDDEN = frozenset({"torch", "transformers", "tvm", "gguf", "onnx", "tensorflow", "jax"})

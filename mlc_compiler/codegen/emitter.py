@@ -8,14 +8,15 @@ from typing import TypeVar
 
 from llvmlite import ir as ll
 
-from ..ir.expr import PrimExpr, Var
+from ..ir import dtype as dt
+from ..ir.expr import Call, PrimExpr, Var
 from ..ir.simplify import Analyzer
-from ..target import Target
+from ..ir.visitor import substitute, walk
+from ..target import CAPABILITIES, Target
+from ..tir.nodes import BufferLoad
 from . import values as v
 from .arithmetic import CodegenError
 from .conversions import convert
-
-PORTABLE = Target("cpu", "", "generic", "", 128, 16)
 
 Emitted = TypeVar("Emitted")
 
@@ -29,15 +30,20 @@ class Lanes:
 
 
 class Emitter:
-    """The state of emission at the builder's position. ``env``: values of variables; ``buffers``: base pointers."""
+    """The state of emission at the builder's position. ``env``: values of variables; ``buffers``: base pointers.
 
-    def __init__(self, builder: ll.IRBuilder, target: Target = PORTABLE):
+    target: whose instructions may be used; None for integer arithmetic, which needs none of them.
+    """
+
+    def __init__(self, builder: ll.IRBuilder, target: Target | None = None):
         self.b = builder
         self.target = target
+        self.capabilities = frozenset(c for c in CAPABILITIES if target is not None and target.has(c))
         self.env: dict[int, ll.Value] = {}
         self.buffers: dict[int, ll.Value] = {}
         self.lanes: Lanes | None = None
         self.vector_vars: set[int] = set()
+        self.vector_indices: dict[Var, PrimExpr] = {}  # those that are arithmetic on the lane and on known variables
         self.mask: ll.Value | None = None
         self.analyzer = Analyzer()
 
@@ -51,9 +57,11 @@ class Emitter:
         self.analyzer.let(var, expr)
         if v.lanes_of(value) > 1:
             self.vector_vars.add(id(var))
+            if dt.is_int(expr.dtype) and not any(isinstance(n, BufferLoad | Call) for n in walk(expr)):
+                self.vector_indices[var] = substitute(expr, self.vector_indices)
 
     def convert(self, value: ll.Value, source: str, to: str) -> ll.Value:
-        return convert(self.b, value, source, to, self.target.has("f16c"))
+        return convert(self.b, value, source, to, "convert_float16" in self.capabilities)
 
     def under(self, mask: ll.Value, emit: Callable[[], Emitted]) -> Emitted:
         """Emit with loads and stores limited to the lanes of ``mask``."""

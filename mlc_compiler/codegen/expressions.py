@@ -9,13 +9,13 @@ from llvmlite import ir as ll
 
 from ..ir.expr import BinaryOp, Call, Cast, FloatImm, IntImm, Let, Not, PrimExpr, Select, Var
 from ..ir.visitor import walk
-from ..tir.intrinsics import INTRINSICS
+from ..tir.intrinsics import find_tensor_intrin
 from . import values as v
 from .arithmetic import CONTRACT, CodegenError, operate
 from .conversions import literal
 from .emitter import Lanes
 from .functions import call
-from .instructions import run_instruction
+from .instructions import emit_tensor_intrin
 from .memory import MemoryEmitter
 
 __all__ = ["CodegenError", "ExprEmitter", "Lanes"]
@@ -73,17 +73,17 @@ class ExprEmitter(MemoryEmitter):
     def emit_BinaryOp(self, e: BinaryOp) -> ll.Value:
         flags = REASSOCIATE if e is self.accumulation else CONTRACT
         a, d = v.same_lanes(self.b, self(e.a), self(e.b))
-        return operate(self.b, e.op, a, d, e.a.dtype, flags, self.target.has("f16c"))
+        return operate(self.b, e.op, a, d, e.a.dtype, flags, "convert_float16" in self.capabilities)
 
     def emit_Call(self, e: Call) -> ll.Value:
         if e.op == "if_then_else":
             return self._lazy_select(e)
         if e.op.startswith("intrinsic."):
-            return run_instruction(self, INTRINSICS[e.op.removeprefix("intrinsic.")], e.args)
+            return emit_tensor_intrin(self, find_tensor_intrin(e.op.removeprefix("intrinsic.")), e.args)
         if not e.args:
             raise CodegenError(f"no code for the function {e.op!r} without arguments")
         args = v.same_lanes(self.b, *(self(a) for a in e.args))
-        return call(self.b, e.op, args, e.args[0].dtype, e.dtype, self.target)
+        return call(self.b, e.op, args, e.args[0].dtype, e.dtype, self.capabilities)
 
     # -- if_then_else -------------------------------------------------------------------------------------------
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from llvmlite import ir as ll
 
 from ..ir import dtype as dt
-from ..target import Target
 from .arithmetic import CodegenError, absolute, integer_power
 from .conversions import convert
 from .values import F64, constant, i32, intrinsic, lanes_of, type_suffix, value_type, vector_of
+
+Capabilities = Collection[str]
 
 _INSTRUCTIONS = {"sqrt": "sqrt", "abs": "fabs", "fabs": "fabs", "copysign": "copysign"}
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "rint", "nearbyint": "rint"}
@@ -20,7 +21,9 @@ C_LIBRARY = frozenset(
 )
 
 
-def call(b: ll.IRBuilder, op: str, args: Sequence[ll.Value], operand: str, result: str, target: Target) -> ll.Value:
+def call(
+    b: ll.IRBuilder, op: str, args: Sequence[ll.Value], operand: str, result: str, capabilities: Capabilities
+) -> ll.Value:
     """The function ``op`` of values of dtype ``operand``, all of one lane count. CodegenError for unknown ones."""
     args = list(args)
     if op == "likely":
@@ -28,7 +31,7 @@ def call(b: ll.IRBuilder, op: str, args: Sequence[ll.Value], operand: str, resul
     if op == "reinterpret":
         return b.bitcast(args[0], vector_of(value_type(result), lanes_of(args[0])))
     if dt.is_float(operand):
-        found = _float_function(b, op, args, operand, target)
+        found = _float_function(b, op, args, operand, capabilities)
     else:
         found = _int_function(b, op, args, operand)
     if found is None:
@@ -46,15 +49,17 @@ def _int_function(b: ll.IRBuilder, op: str, args: list[ll.Value], dtype: str) ->
     return None
 
 
-def _float_function(b: ll.IRBuilder, op: str, args: list[ll.Value], dtype: str, target: Target) -> ll.Value | None:
+def _float_function(
+    b: ll.IRBuilder, op: str, args: list[ll.Value], dtype: str, capabilities: Capabilities
+) -> ll.Value | None:
     if op in _INSTRUCTIONS:
         return _overloaded(b, _INSTRUCTIONS[op], args)
     if op in _ROUNDING:
-        if target.has("sse4.1"):
+        if "round" in capabilities:
             return _overloaded(b, _ROUNDING[op], args)
         return _round(b, op, args[0], dtype)
     if op == "fma":
-        return _fma(b, args, dtype, target)
+        return _fma(b, args, dtype, capabilities)
     if op in ("isnan", "isinf", "isfinite"):
         return _classify(b, op, args[0], dtype)
     if op in C_LIBRARY and dtype == "float64":
@@ -66,8 +71,8 @@ def _overloaded(b: ll.IRBuilder, name: str, args: list[ll.Value]) -> ll.Value:
     return intrinsic(b, f"llvm.{name}.{type_suffix(args[0].type)}", args, args[0].type)
 
 
-def _fma(b: ll.IRBuilder, args: list[ll.Value], dtype: str, target: Target) -> ll.Value:
-    if target.has("fma"):
+def _fma(b: ll.IRBuilder, args: list[ll.Value], dtype: str, capabilities: Capabilities) -> ll.Value:
+    if "fma" in capabilities:
         return _overloaded(b, "fma", args)
     if dtype == "float64":
         return _per_lane(b, "fma", args)

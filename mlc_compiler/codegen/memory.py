@@ -25,6 +25,11 @@ class MemoryEmitter(Emitter):
             raise CodegenError(f"buffer {buffer.name!r} is not allocated here")
         return self.b.gep(base, [offset], source_etype=v.storage_type(buffer.dtype))
 
+    def _flat(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
+        """The offset of an element, with what the variables of a vectorized loop's body stand for."""
+        flat = flat_index(buffer, indices)
+        return substitute(flat, self.vector_indices) if self.vector_indices else flat
+
     def _stride(self, flat: PrimExpr) -> tuple[PrimExpr, int] | None:
         """The offset of lane 0 and the step between lanes; None when the offset is not linear in the lane."""
         assert self.lanes is not None
@@ -42,7 +47,7 @@ class MemoryEmitter(Emitter):
     # -- loads --------------------------------------------------------------------------------------------------
 
     def emit_BufferLoad(self, e: BufferLoad) -> ll.Value:
-        flat = flat_index(e.buffer, e.indices)
+        flat = self._flat(e.buffer, e.indices)
         place = (flat, 0) if self.lanes is None else self._stride(flat)
         if place is not None and place[1] == 0:
             loaded = self._scalar_load(e.buffer, place[0])
@@ -136,7 +141,7 @@ class MemoryEmitter(Emitter):
     def store(self, buffer: Buffer, indices: tuple[PrimExpr, ...], value: ll.Value) -> None:
         """Store a value (a vector inside a vectorized loop) at an element."""
         value = v.to_memory(self.b, value, buffer.dtype)
-        flat = flat_index(buffer, indices)
+        flat = self._flat(buffer, indices)
         if self.lanes is None:
             self.b.store(value, self.address(buffer, self(flat)), align=dt.nbytes(buffer.dtype))
             return

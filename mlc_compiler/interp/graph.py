@@ -11,6 +11,7 @@ import numpy as np
 from ..ir import dtype as dt
 from ..ir.expr import PrimExpr, as_expr
 from ..ir.module import GlobalVar, IRModule
+from ..ir.recursion import deep_recursion
 from ..relax.info import is_void
 from ..relax.nodes import (
     Binding,
@@ -43,6 +44,7 @@ from .tensor import run_prim_func
 Externs = Mapping[str, Callable[..., Any]]
 
 
+@deep_recursion
 def run_function(mod: IRModule, name: str, *args: Any, externs: Externs | None = None) -> Any:
     """Runs a function of a module.
 
@@ -206,6 +208,8 @@ class _Frame:
         lowered = lower_te(operator.te, operator.arg_names, call.args, call.attrs)
         arrays = [self.value(e) for e in lowered.inputs]
         infos = lowered.out_info.fields if isinstance(lowered.out_info, TupleStructInfo) else (lowered.out_info,)
-        outputs = [self.allocate(info) for info in infos]
-        run_prim_func(lowered.func, *arrays, *outputs, *map(self.size, lowered.scalars))
+        places = lowered.inplace or [-1] * len(infos)
+        outputs = [arrays[k] if k >= 0 else self.allocate(info) for k, info in zip(places, infos, strict=True)]
+        fresh = [out for out, k in zip(outputs, places, strict=True) if k < 0]
+        run_prim_func(lowered.func, *arrays, *fresh, *map(self.size, lowered.scalars))
         return tuple(outputs) if isinstance(lowered.out_info, TupleStructInfo) else outputs[0]

@@ -11,10 +11,11 @@ import numpy as np
 
 from ..ir import dtype as dt
 from ..ir.expr import Call, IntImm, Let, PrimExpr, Var, is_const, logical_and
+from ..ir.recursion import deep_recursion
 from ..ir.visitor import free_vars
 from ..script.lines import Lines
 from ..tir.calling import flat_index
-from ..tir.intrinsics import find, written_buffers
+from ..tir.intrinsics import find_tensor_intrin, written_buffers
 from ..tir.nodes import (
     Allocate,
     Block,
@@ -220,7 +221,7 @@ def compile_prim_func(func: PrimFunc) -> CompiledPrimFunc:
 
 def run_instruction(name: str, *operands: Any) -> None:
     """One run of a hardware instruction over (flat data, offset) operands, the result first, and its scalars."""
-    row = find(name)
+    row = find_tensor_intrin(name)
     places, scalars = operands[: len(row.operands)], operands[len(row.operands) :]
     views = [data[at : at + o.elements] for (data, at), o in zip(places, row.operands, strict=True)]
     result: list[Any] = [None] * row.operands[0].elements
@@ -232,6 +233,7 @@ def run_instruction(name: str, *operands: Any) -> None:
     data[at : at + len(result)] = result
 
 
+@deep_recursion
 def run_prim_func(func: PrimFunc, *args: Any) -> None:
     """Runs a tensor function in place.
 

@@ -19,6 +19,8 @@ COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LOGICAL = ("and", "or")
 BITWISE = ("<<", ">>", "&", "|", "^")
 BINARY_OPS = ARITHMETIC + COMPARISONS + LOGICAL + BITWISE
+OF_TRUTH = frozenset(COMPARISONS + LOGICAL)
+"""What gives a truth value."""
 OF_NUMBERS = ("+", "-", "*", "/", "//", "%", "<<", ">>")
 """What truth values have none of; ``min``, ``max``, ``&``, ``|`` and ``^`` of them are truth values again."""
 
@@ -171,7 +173,12 @@ class BinaryOp(PrimExpr):
 
     @property
     def dtype(self) -> str:  # type: ignore[override]
-        return "bool" if self.op in COMPARISONS or self.op in LOGICAL else self.a.dtype
+        expr: PrimExpr = self
+        while isinstance(expr, BinaryOp):  # not by recursion: a sum of a thousand terms is that deep
+            if expr.op in OF_TRUTH:
+                return "bool"
+            expr = expr.a
+        return expr.dtype
 
     def __bool__(self) -> bool:
         if self.op == "==":

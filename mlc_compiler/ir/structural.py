@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .expr import FloatImm, Var
+from .recursion import deep_recursion
 from .visitor import field_names
 
 
@@ -95,6 +96,7 @@ class _Matcher:
         return all(self.equal(getattr(a, n), getattr(b, n), f"{path}.{n}" if path else n) for n in names)
 
 
+@deep_recursion
 def structural_equal(a: Any, b: Any) -> bool:
     """Whether two expressions, statements, functions or modules are the same up to names of variables and buffers.
 
@@ -103,6 +105,7 @@ def structural_equal(a: Any, b: Any) -> bool:
     return a is b or _Matcher().equal(a, b, "")
 
 
+@deep_recursion
 def first_difference(a: Any, b: Any) -> str | None:
     """Where two trees differ first, as a path with both values; None when they are structurally equal."""
     matcher = _Matcher()

@@ -12,12 +12,13 @@ import numpy as np
 from mlc_errors import MLCError
 
 from ..ir.expr import PrimExpr
+from ..relax import ops
 from ..relax.nodes import constant
 from ..tir import te
-from . import kv_kernels, op, spec
-from .kv_inline import paged_attention_inline
-from .kv_kernels import PAGE_SIZE, AttentionShape
-from .tensor import Tensor
+from . import op, spec
+from .tensor import Tensor, apply, apply_tuple
+
+PAGE_SIZES = (16, 32, 64)
 
 
 class CacheError(MLCError, ValueError):
@@ -36,9 +37,12 @@ class RopeMode(enum.Enum):
 class KVCacheConfig:
     """Sizes and types of a cache.
 
-    inv_freq: float32 [R/2], the angle by which one position turns each pair; R <= head_dim elements are rotated.
-    attention_factor: multiplies cosines and sines. sliding_window: how many positions a token sees; None: all.
-    Raises CacheError for sizes that do not go together.
+    head_dim: elements of a key; v_head_dim: of a value, as many when None. latent: a layer stores one vector of
+    ``head_dim`` elements for each position, whose first ``v_head_dim`` are the value of all heads. inv_freq: float32
+    [R/2], the angle by which one position turns each pair; R <= head_dim elements are rotated. attention_factor:
+    multiplies cosines and sines. interleaved: a pair is two neighbours. sliding_window: how many positions a token
+    sees, None for all; the first ``attention_sink_size`` are seen besides. Raises CacheError for sizes that do not go
+    together.
     """
 
     num_hidden_layers: int
@@ -50,6 +54,11 @@ class KVCacheConfig:
     inv_freq: np.ndarray | None = None
     attention_factor: float = 1.0
     sliding_window: int | None = None
+    v_head_dim: int | None = None
+    latent: bool = False
+    interleaved: bool = False
+    attention_sink_size: int = 0
+    page_size: int = PAGE_SIZES[0]
 
     def __post_init__(self) -> None:
         if self.num_attention_heads % self.num_key_value_heads:
@@ -59,18 +68,33 @@ class KVCacheConfig:
             raise CacheError(f"inv_freq: expected for rope_mode normal and inline only; got {self.rope_mode.value}")
         if self.inv_freq is not None and 2 * len(self.inv_freq) > self.head_dim:
             raise CacheError(f"inv_freq: got {len(self.inv_freq)} pairs; expected at most {self.head_dim // 2}")
+        if self.page_size not in PAGE_SIZES:
+            raise CacheError(f"page_size: got {self.page_size}; expected one of {', '.join(map(str, PAGE_SIZES))}")
+        if self.latent and (self.num_key_value_heads != 1 or self.value_size > self.head_dim):
+            heads = f"{self.num_key_value_heads} heads, v_head_dim {self.value_size}"
+            raise CacheError(f"latent: got {heads}; expected one head and at most head_dim, {self.head_dim}")
 
-    def spec(self, num_tokens: int | str) -> spec.Object:
-        """The cache as an argument of an exported function that handles ``num_tokens`` tokens."""
+    @property
+    def value_size(self) -> int:
+        """Elements of a value."""
+        return self.head_dim if self.v_head_dim is None else self.v_head_dim
+
+    def spec(self, num_tokens: int | str, single_query: bool = False) -> spec.Object:
+        """The cache as an argument of an exported function that handles ``num_tokens`` tokens.
+
+        single_query: no two tokens of a call are of one sequence.
+        """
         pages = (self.num_hidden_layers, "num_pages", self.num_key_value_heads)
         fields = {
-            "k_pages": spec.Tensor((*pages, self.head_dim, PAGE_SIZE), self.dtype),
-            "v_pages": spec.Tensor((*pages, PAGE_SIZE, self.head_dim), self.dtype),
+            "k_pages": spec.Tensor((*pages, self.head_dim, self.page_size), self.dtype),
+            "v_pages": spec.Tensor((*pages, self.page_size, self.value_size), self.dtype),
             "page_table": spec.Tensor(("num_seqs", "max_pages"), "int32"),
             "token_seq": spec.Tensor((num_tokens,), "int32"),
             "token_pos": spec.Tensor((num_tokens,), "int32"),
         }
-        return spec.Object(lambda **tensors: PagedKVCache(self, **tensors), fields, mutable=True)
+        if self.latent:
+            del fields["v_pages"]
+        return spec.Object(lambda **tensors: PagedKVCache(self, single_query, **tensors), fields, mutable=True)
 
 
 class PagedKVCache:
@@ -82,15 +106,17 @@ class PagedKVCache:
     def __init__(
         self,
         config: KVCacheConfig,
+        single_query: bool,
         k_pages: Tensor,
-        v_pages: Tensor,
         page_table: Tensor,
         token_seq: Tensor,
         token_pos: Tensor,
+        v_pages: Tensor | None = None,
     ):
         self.config = config
+        self.single_query = single_query
         self.k_pages = k_pages
-        self.v_pages = v_pages
+        self.v_pages = k_pages if v_pages is None else v_pages
         self.page_table = page_table
         self.token_seq = token_seq
         self.token_pos = token_pos
@@ -104,47 +130,102 @@ class PagedKVCache:
         qkv: [n, H + 2 G, D], queries then keys then values. sm_scale: factor of the scores, 1/sqrt(D) when None.
         Returns [n, H, D].
         """
-        shape = self._shape(qkv, num_qo_heads, sm_scale)
-        q = self._append(shape, layer_id, qkv)
-        args = [q, self.k_pages, self.v_pages, *self._places()]
-        if self.config.rope_mode is RopeMode.INLINE:
-            args.append(self._inv_freq())
-            func = paged_attention_inline(shape)
-        else:
-            func = kv_kernels.paged_attention(shape)
-        return op.tensor_ir_op(func, "paged_attention", args, (q.shape, qkv.dtype), [layer_id])
+        kv_heads = self.config.num_key_value_heads
+        self._append(layer_id, qkv, qkv, num_qo_heads, num_qo_heads + kv_heads)
+        return self._attend(layer_id, qkv, num_qo_heads, sm_scale)
 
-    def _shape(self, qkv: Tensor, heads: int, sm_scale: float | None) -> AttentionShape:
-        c = self.config
-        return AttentionShape(
-            layers=c.num_hidden_layers,
-            heads=heads,
-            kv_heads=c.num_key_value_heads,
-            head_dim=c.head_dim,
-            rotary_dim=0 if c.inv_freq is None else 2 * len(c.inv_freq),
-            dtype=qkv.dtype,
-            kv_dtype=c.dtype,
-            scale=1 / math.sqrt(c.head_dim) if sm_scale is None else sm_scale,
-            sliding_window=c.sliding_window or 0,
-            attention_factor=c.attention_factor,
+    def attention(
+        self,
+        layer_id: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        sm_scale: float | None = None,
+        *,
+        sliding_window: int | None = None,
+        soft_cap: float = 0.0,
+        sinks: Tensor | None = None,
+        slopes: Tensor | None = None,
+    ) -> Tensor:
+        """Append the keys and values of layer ``layer_id`` and attend causally; returns [n, H, E].
+
+        q: [n, H, D]; k: [n, G, D]; v: [n, G, E]. sm_scale: factor of the scores, 1/sqrt(D) when None. sliding_window:
+        of this layer, when it is not that of the cache. soft_cap, and sinks and slopes, float32 [H]: see the operator
+        ``nn.paged_attention``.
+        """
+        self._append(layer_id, k, v, 0, 0)
+        window = self.config.sliding_window if sliding_window is None else sliding_window
+        more = {name: x for name, x in (("sinks", sinks), ("slopes", slopes)) if x is not None}
+        return self._attend(layer_id, q, _heads(q), sm_scale, window, soft_cap, more)
+
+    def latent_attention(self, layer_id: int, q: Tensor, latent: Tensor, sm_scale: float) -> Tensor:
+        """Append what latent attention keeps of each token and attend causally, in the absorbed form.
+
+        q: [n, H, D], rotated already; latent: [n, D]. Returns [n, H, E] (DeepSeek-V2, section 2.1).
+        """
+        self.k_pages = apply(ops.append_latent, self.k_pages, latent, *self._places(), layer_id)
+        self.v_pages = self.k_pages
+        return self._attend(layer_id, q, _heads(q), sm_scale)
+
+    def _append(self, layer: int, k: Tensor, v: Tensor, k_first: int, v_first: int) -> None:
+        rotation = self.angles() if self.config.rope_mode is RopeMode.NORMAL else ()
+        self.k_pages, self.v_pages = apply_tuple(
+            ops.append,
+            self.k_pages,
+            self.v_pages,
+            k,
+            v,
+            *self._places(),
+            layer,
+            rotation,
+            k_first=k_first,
+            v_first=v_first,
+            interleaved=self.config.interleaved,
         )
 
-    def _append(self, shape: AttentionShape, layer_id: int, qkv: Tensor) -> Tensor:
-        """Keys and values into the pages; gives the queries, rotated unless that comes later."""
-        rotate = self.config.rope_mode is RopeMode.NORMAL
-        func = kv_kernels.append_rotated(shape) if rotate else kv_kernels.append_raw(shape)
-        args = [qkv, *(self.angles() if rotate else ()), *self._places(), self.k_pages, self.v_pages]
-        out = [
-            ((qkv.shape[0], shape.heads, shape.head_dim), qkv.dtype),
-            (self.k_pages.shape, self.k_pages.dtype),
-            (self.v_pages.shape, self.v_pages.dtype),
-        ]
-        inplace = [-1, len(args) - 2, len(args) - 1]
-        q, self.k_pages, self.v_pages = op.tensor_ir_inplace_op(func, "kv_append", args, inplace, out, [layer_id])
-        return q
+    def _attend(
+        self,
+        layer: int,
+        q: Tensor,
+        heads: int,
+        sm_scale: float | None,
+        window: int | None = None,
+        soft_cap: float = 0.0,
+        more: dict[str, Tensor] | None = None,
+    ) -> Tensor:
+        c = self.config
+        optional = {**self._rotation(), **(more or {})}
+        return apply(
+            ops.paged_attention,
+            q,
+            self.k_pages,
+            self.v_pages,
+            *self._places(),
+            layer,
+            tuple(optional.values()),
+            heads=heads,
+            scale=1 / math.sqrt(c.head_dim) if sm_scale is None else sm_scale,
+            names=tuple(optional),
+            value_size=c.value_size if c.latent else 0,
+            window=(c.sliding_window if window is None else window) or 0,
+            sink_size=c.attention_sink_size,
+            soft_cap=soft_cap,
+            rotation_factor=c.attention_factor,
+            interleaved=c.interleaved,
+            single_query=self.single_query,
+        )
 
     def _places(self) -> list[Tensor]:
         return [self.page_table, self.token_seq, self.token_pos]
+
+    def _rotation(self) -> dict[str, Tensor]:
+        """What attention rotates queries with, and keys that are stored as they are."""
+        if self.config.rope_mode is RopeMode.NONE or self.config.latent:
+            return {}
+        if self.config.rope_mode is RopeMode.INLINE:
+            return {"inv_freq": self._inv_freq()}
+        cos, sin = self.angles()
+        return {"cos": cos, "sin": sin}
 
     def angles(self) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the tokens' positions, float32 [n, R/2], computed once for all layers."""
@@ -155,6 +236,13 @@ class PagedKVCache:
 
     def _inv_freq(self) -> Tensor:
         return Tensor(constant(np.asarray(self.config.inv_freq, dtype=np.float32)))
+
+
+def _heads(q: Tensor) -> int:
+    heads = q.shape[1]
+    if not isinstance(heads, int):
+        raise CacheError(f"q: got {heads} heads; expected a known number")
+    return heads
 
 
 def _rope_table(factor: float) -> Callable[[te.Tensor, te.Tensor], tuple[te.Tensor, te.Tensor]]:

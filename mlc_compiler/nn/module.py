@@ -101,7 +101,7 @@ class Module:
     def jit(
         self,
         functions: spec.ModuleSpec | Mapping[str, Any],
-        target: str | Target = "cpu",
+        target: str | Mapping[str, Any] | Target | None = None,
         *,
         params: Mapping[str, Any] | None = None,
         debug: bool = False,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, get_origin
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class Tensor:
     def reshape(self, *shape: Size | Sequence[Size]) -> Tensor:
         """The same elements under another shape, given as sizes or as one sequence; one size may be -1."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
-        return apply(ops.reshape, self, tuple(sizes))
+        return apply(ops.reshape, self, sizes)
 
     def permute_dims(self, *axes: int | Sequence[int]) -> Tensor:
         """Axis ``i`` of the result is axis ``axes[i]``, given as numbers or one sequence; or they are reversed."""
@@ -205,7 +205,13 @@ def apply_tuple(operator: Operator, *args: Any, **attrs: Any) -> tuple[Tensor, .
 
 
 def _operands(operator: Operator, args: Sequence[Any]) -> list[Any]:
-    return [_operand(operator.name, n, a) for n, a in zip(operator.arg_names, args, strict=False)]
+    given = zip(operator.kinds.items(), args, strict=False)
+    return [_operand(operator.name, name, _as_sequence(kind, value)) for (name, kind), value in given]
+
+
+def _as_sequence(kind: Any, value: Any) -> Any:
+    """A shape, or several tensors, may be any iterable."""
+    return tuple(value) if get_origin(kind) is tuple and isinstance(value, Iterable) else value
 
 
 def _operand(operator: str, name: str, value: Any) -> Any:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from ..ir.module import IRModule
 from ..relax import nodes as rx
+from ..relax.dataflow import Mutations, is_op
 from ..relax.ops.linear import linear
 from .base import Pass
-from .dataflow import Mutations, is_op
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from ..ir.expr import BinaryOp, PrimExpr, Var, is_const, without_casts
 from ..ir.module import IRModule
 from ..ir.visitor import walk
 from ..relax import nodes as rx
+from ..relax.dataflow import tir_call
 from ..tir import nodes as tir
 from .base import Pass
-from .dataflow import tir_call
 
 ELEMENTWISE, BROADCAST, INJECTIVE = "elementwise", "broadcast", "injective"
 REDUCTION, MATMUL, OPAQUE = "reduction", "matmul", "opaque"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from ..ir.module import IRModule
 from ..ir.structural import structural_key
 from ..relax import nodes as rx
+from ..relax.dataflow import Mutations, is_op, is_pure, replace_vars, used_vars
 from .base import Pass
-from .dataflow import Mutations, is_op, is_pure, replace_vars, used_vars
 
 
 @dataclass(frozen=True)

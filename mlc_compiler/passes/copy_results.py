@@ -10,12 +10,12 @@ from ..ir.expr import PrimExpr
 from ..ir.module import IRModule
 from ..relax import nodes as rx
 from ..relax.builder import BlockBuilder, call_tir
+from ..relax.dataflow import is_op
 from ..relax.info import get_item, make_tuple, tensor_info_of
 from ..relax.ops import VIEW_OPERATORS
 from ..relax.tensor_call import lower_te
 from ..tir import te
 from .base import Pass
-from .dataflow import is_op
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from ..ir.module import IRModule
 from ..relax import nodes as rx
+from ..relax.dataflow import called_functions, is_pure, used_vars
 from .base import Pass
-from .dataflow import called_functions, is_pure, used_vars
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from ..ir.expr import Var as SizeVar
 from ..ir.module import IRModule
 from ..ir.visitor import walk
 from ..relax import nodes as rx
+from ..relax.dataflow import Mutations, is_op, is_pure, replace_vars, tir_call
 from .base import Pass
-from .dataflow import Mutations, is_op, is_pure, replace_vars, tir_call
 
 
 @dataclass(frozen=True)

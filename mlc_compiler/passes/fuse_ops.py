@@ -8,10 +8,10 @@ from ..ir.expr import PrimExpr
 from ..ir.module import IRModule
 from ..ir.simplify import Analyzer
 from ..relax import nodes as rx
+from ..relax.dataflow import Mutations, TirCall, tir_call, used_vars
+from ..relax.primitive import PrimitiveFunctions
 from .annotate_patterns import BROADCAST, ELEMENTWISE, INJECTIVE_PATTERNS, MATMUL, REDUCTION
 from .base import Pass
-from .dataflow import Mutations, TirCall, tir_call, used_vars
-from .primitive import PrimitiveFunctions
 
 EPILOGUE_PATTERNS = (ELEMENTWISE, BROADCAST)
 ANCHOR_PATTERNS = (MATMUL, REDUCTION)

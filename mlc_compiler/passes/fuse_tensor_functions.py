@@ -12,11 +12,11 @@ from ..ir.naming import unique_name
 from ..ir.structural import structural_key
 from ..ir.visitor import Rewriter, substitute, walk
 from ..relax import nodes as rx
+from ..relax.dataflow import TirCall, make_tir_call, tir_call
+from ..relax.primitive import FreshSymbols
 from ..tir import nodes as tir
 from .annotate_patterns import INJECTIVE_PATTERNS, MATMUL, OPAQUE, REDUCTION
 from .base import Pass
-from .dataflow import TirCall, make_tir_call, tir_call
-from .primitive import FreshSymbols
 
 # The pattern of a group is that of its most demanding member.
 _RANK = (*INJECTIVE_PATTERNS, REDUCTION, MATMUL, OPAQUE)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..ir.expr import PrimExpr
+from ..ir.expr import Var as Symbol
 from ..ir.module import GlobalVar, IRModule
 from ..ir.simplify import Analyzer
-from ..relax.builder import BlockBuilder, call_tir
-from ..relax.nodes import Binding, BindingBlock, Call, Expr, Function, Op, TupleGetItem, Var
+from ..ir.visitor import substitute
+from ..relax.builder import BlockBuilder, call_tir, call_tir_inplace
+from ..relax.nodes import Binding, BindingBlock, Call, Expr, Function, Op, PrimValue, TupleGetItem, Var
 from ..relax.ops import OPERATORS, VIEW_OPERATORS
 from ..relax.ops.registry import Operator
-from ..relax.tensor_call import TensorCall, lower_te, signature, tensor_inputs
+from ..relax.tensor_call import NoKernel, TensorCall, TensorExpression, lower_te, signature, tensor_inputs
 from .base import Pass
 
 
@@ -23,13 +26,17 @@ class Legalize(Pass):
     Needs: operator arguments are variables, constants, shapes or tuples of these. Gives: no operator calls but views,
     which move no element; equal tensor functions are shared. Symbolic sizes that an operator takes for equal go to the
     attribute ``size_checks``: (what, size, size).
+
+    kernels: what computes an operator instead, by its name: an expression with the operator's signature whose
+    statements are a schedule already. Where one raises NoKernel, the operator's own expression is taken.
     """
 
     name = "legalize"
+    kernels: Mapping[str, TensorExpression] = field(default_factory=dict)
 
     def run(self, mod: IRModule) -> IRModule:
         builder = BlockBuilder(mod)
-        functions = {name: _Legalizer(builder).function(f) for name, f in mod.of_type(Function).items()}
+        functions = {name: _Legalizer(builder, self.kernels).function(f) for name, f in mod.of_type(Function).items()}
         return builder.get().updated(functions)
 
 
@@ -38,7 +45,9 @@ class _Legalizer:
     """One graph function. Calls with equal arguments (their sizes are this function's variables) are lowered once."""
 
     builder: BlockBuilder
+    kernels: Mapping[str, TensorExpression]
     lowered: dict[Any, tuple[GlobalVar, TensorCall]] = field(default_factory=dict)
+    variables: dict[str, Symbol] = field(default_factory=dict)
     checks: list[tuple[str, PrimExpr, PrimExpr]] = field(default_factory=list)
 
     def function(self, func: Function) -> Function:
@@ -57,19 +66,49 @@ class _Legalizer:
             return [binding]
         if value.target.name in VIEW_OPERATORS:
             return [binding]
-        func, lowered = self.lower(OPERATORS[value.target.name], value)
+        operator = OPERATORS[value.target.name]
+        args, scalars = self._with_variables(operator, value.args)
+        func, lowered = self.lower(operator, args, value.attrs)
+        given = substitute(lowered.scalars, scalars)
         items, inputs = _bound(tensor_inputs(value.args), binding.var.name, dataflow)
-        call = call_tir(func, inputs, value.struct_info or lowered.out_info, lowered.scalars)
+        info = value.struct_info or lowered.out_info
+        if lowered.inplace:
+            call = call_tir_inplace(func, inputs, lowered.inplace, info, given)
+        else:
+            call = call_tir(func, inputs, info, given)
         return [*items, Binding(binding.var, call, binding.matched)]
 
-    def lower(self, operator: Operator, call: Call) -> tuple[GlobalVar, TensorCall]:
-        identity = (operator.name, signature(call.args), tuple(call.attrs.items()))
+    def lower(self, operator: Operator, args: Sequence[Expr], attrs: Mapping[str, Any]) -> tuple[GlobalVar, TensorCall]:
+        identity = (operator.name, signature(args), tuple(attrs.items()))
         if identity not in self.lowered:
-            lowered = lower_te(operator.te, operator.arg_names, call.args, call.attrs)
+            lowered = self.kernel(operator, args, attrs) or lower_te(operator.te, operator.arg_names, args, attrs)
             func = self.builder.add_func(lowered.func, operator.name.split(".")[-1])
             self.lowered[identity] = (func, lowered)
             self._note_assumptions(operator.name, lowered)
         return self.lowered[identity]
+
+    def kernel(self, operator: Operator, args: Sequence[Expr], attrs: Mapping[str, Any]) -> TensorCall | None:
+        if operator.name not in self.kernels:
+            return None
+        try:
+            lowered = lower_te(self.kernels[operator.name], operator.arg_names, args, attrs)
+        except NoKernel:
+            return None
+        return replace(lowered, func=lowered.func.with_attr("tir.is_scheduled", True))
+
+    def _with_variables(
+        self, operator: Operator, args: Sequence[Expr]
+    ) -> tuple[tuple[Expr, ...], dict[Symbol, PrimExpr]]:
+        """The arguments with a variable for each that tensor functions take when they run, and what these stand for."""
+        result, values = list(args), dict[Symbol, PrimExpr]()
+        for name in operator.scalars:
+            i = operator.arg_names.index(name)
+            given = args[i]
+            assert isinstance(given, PrimValue)
+            variable = self.variables.setdefault(name, Symbol(name))
+            values[variable] = given.value
+            result[i] = PrimValue(variable)
+        return tuple(result), values
 
     def _note_assumptions(self, name: str, lowered: TensorCall) -> None:
         analyzer = Analyzer()

@@ -29,8 +29,8 @@ from ..tir.nodes import (
 from ..tir.regions import accesses
 from ..tir.schedule.reduction import decompose_reduction
 from ..tir.schedule.tree import ScheduleError, loops_above, paths
+from ..tir.scratch import place_scratch
 from .base import Pass
-from .place_scratch import place_scratch
 
 
 @dataclass(frozen=True)

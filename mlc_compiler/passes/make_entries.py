@@ -15,10 +15,11 @@ from ..ir.visitor import Rewriter, walk
 from ..relax import nodes as rx
 from ..relax.builder import call_tir_inplace
 from ..relax.info import get_item, make_tuple, shape_expr
+from ..relax.primitive import FreshSymbols
 from ..tir.intrinsics import written_buffers
 from ..tir.nodes import Buffer, PrimFunc
+from ..tir.schedule.layout import LAYOUTS
 from .base import Pass
-from .primitive import FreshSymbols
 
 NON_NEGATIVE = "tir_non_negative_var"
 
@@ -32,7 +33,8 @@ class MakeEntries(Pass):
     """Give everything that is exported a graph function of plain parameters.
 
     A public tensor function (one with a ``global_symbol``; any, when there is no graph function) gets a graph function
-    of its name that takes its parameters, outputs included, and calls it. Tuples and shapes among the parameters of
+    of its name that takes its parameters, outputs included, and calls it; one with a layout is taken as it is stored.
+    Tuples and shapes among the parameters of
     exported graph functions become parameters of their own; the attribute ``arguments`` keeps how they were nested.
     ``tir_non_negative_var`` gets the symbols that a number gives and that are sizes.
     """
@@ -55,6 +57,10 @@ def _wrap_tensor_functions(mod: IRModule) -> IRModule:
         renamed[name] = unique_name(f"{name}_kernel", {*mod.functions, *renamed.values()}, separator="")
     rename = _Rename(renamed)
     functions = {renamed.get(name, name): rename(f) for name, f in mod.functions.items()}
+    for name in (name for name, f in public.items() if LAYOUTS in f.attrs):
+        as_stored = functions[renamed[name]].without_attr(LAYOUTS)
+        renamed[name] = unique_name(f"{renamed[name]}_stored", functions, separator="")
+        functions[renamed[name]] = as_stored
     wrappers = {name: _wrapper(name, renamed[name], f) for name, f in public.items()}
     return mod.with_functions({**functions, **wrappers})
 

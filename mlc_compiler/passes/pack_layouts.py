@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from ..ir import expr as ir
-from ..ir.expr import IntImm, PrimExpr, Var, ceildiv, const
+from ..ir.expr import IntImm, PrimExpr, Var, const, logical_and
 from ..ir.module import GlobalVar, IRModule
 from ..ir.structural import structural_equal
 from ..ir.visitor import walk
+from ..relax.dataflow import is_op
 from ..relax.nodes import (
     Binding,
     BindingBlock,
@@ -30,17 +29,15 @@ from ..relax.nodes import (
 )
 from ..relax.nodes import Var as GraphVar
 from ..tir import te
+from ..tir.index_map import IndexMap
 from ..tir.nodes import PrimFunc
-from ..tir.schedule.layout import tile_layout
+from ..tir.schedule.layout import LAYOUTS, with_layout
 from .base import Pass
-from .dataflow import is_op
-
-Tile = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class PackLayouts(Pass):
-    """Make weights arrive in the tiled layouts that scheduled tensor functions read (their attribute ``tiled``).
+    """Make weights arrive in the layouts that scheduled tensor functions read (their attribute ``layouts``).
 
     A field of the tuple of weights (a parameter from ``num_input`` on, of one type in all functions) takes the layout
     itself: the tuple's type changes, other readers are adapted, and an exported function ``pack_N(weight) -> packed
@@ -57,29 +54,17 @@ class PackLayouts(Pass):
         return _Packer(mod, weights, weights.layouts(mod, graph.values())).run(graph)
 
 
-def pack_function(shape: tuple[PrimExpr, ...], dtype: str, tile: Tile) -> PrimFunc:
-    """``[N, K] -> [ceil(N/f), K, f]`` along ``tile = (axis, f)``; zeros where the last tile is not full."""
-    axis, factor = tile
+def pack_function(shape: tuple[PrimExpr, ...], dtype: str, layout: IndexMap) -> PrimFunc:
+    """The tensor function that copies a tensor of logical ``shape`` into a layout; padding becomes zero."""
     source = te.placeholder(shape, dtype, "source")
-    tiles = ceildiv(shape[axis], factor)
-    packed_shape = (*shape[:axis], tiles, *shape[axis + 1 :], IntImm(factor))
+    inverse, padded = layout.inverse(shape), layout.padded_axes(shape)
 
-    def element(*i: Var) -> PrimExpr:
-        position = i[axis] * factor + i[-1]
-        inside = source[(*i[:axis], position, *i[axis + 1 : -1])]
-        return te.if_then_else(position < shape[axis], inside, const(0, dtype))
+    def element(*stored: Var) -> PrimExpr:
+        index = inverse(stored)
+        inside = logical_and(*(index[axis] < shape[axis] for axis in padded))
+        return te.if_then_else(inside, source[index], const(0, dtype)) if padded else source[index]
 
-    return te.create_prim_func([source, te.compute(packed_shape, element, name="packed")])
-
-
-def pack_array(data: np.ndarray, tile: Tile) -> np.ndarray:
-    """What ``pack_function`` computes, for an array."""
-    axis, factor = tile
-    tiles = -(-data.shape[axis] // factor)
-    padded = np.zeros((*data.shape[:axis], tiles * factor, *data.shape[axis + 1 :]), data.dtype)
-    padded[(slice(None),) * axis + (slice(data.shape[axis]),)] = data
-    cut = padded.reshape(*data.shape[:axis], tiles, factor, *data.shape[axis + 1 :])
-    return np.ascontiguousarray(np.moveaxis(cut, axis + 1, -1))
+    return te.create_prim_func([source, te.compute(layout.stored_shape(shape), element, name="packed")])
 
 
 # -- which weights want which layout ------------------------------------------------------------------------------
@@ -111,18 +96,18 @@ class Weights:
             return value.index
         return self.fields.get(id(value))
 
-    def layouts(self, mod: IRModule, funcs: Iterable[Function]) -> dict[int, Tile]:
+    def layouts(self, mod: IRModule, funcs: Iterable[Function]) -> dict[int, IndexMap]:
         """The layout that each weight takes."""
-        wanted: dict[int, set[Tile]] = {}
+        wanted: dict[int, set[IndexMap]] = {}
         fixed: set[int] = set()
         for func in funcs:
             for binding in func.bindings:
                 if id(binding.var) not in self.fields:
                     fixed |= self._read(mod, binding.value, wanted)
             fixed |= self._inside(func.ret)
-        return {i: next(iter(tiles)) for i, tiles in wanted.items() if len(tiles) == 1 and i not in fixed}
+        return {i: next(iter(layouts)) for i, layouts in wanted.items() if len(layouts) == 1 and i not in fixed}
 
-    def _read(self, mod: IRModule, value: Expr, wanted: dict[int, set[Tile]]) -> set[int]:
+    def _read(self, mod: IRModule, value: Expr, wanted: dict[int, set[IndexMap]]) -> set[int]:
         """Notes the layouts that a call wants; gives the weights that must stay as they are."""
         args = tensor_args(value)
         if not args:
@@ -134,11 +119,11 @@ class Weights:
             index = self.index(arg)
             if index is None:
                 continue
-            tile = _tiles(callee).get(position)
-            if position in written or (tile is None and not _can_be_tiled(callee, position)):
+            layout = _layouts(callee).get(position)
+            if position in written or (layout is None and not _can_be_stored_anew(callee, position)):
                 fixed.add(index)
-            elif tile is not None:
-                wanted.setdefault(index, set()).add(tile)
+            elif layout is not None:
+                wanted.setdefault(index, set()).add(layout)
         return fixed
 
     def _inside(self, value: object) -> set[int]:
@@ -159,13 +144,13 @@ def _weight_tuple(func: Function) -> GraphVar | None:
     return next((p for p in func.params[first:] if isinstance(p.struct_info, TupleStructInfo)), None)
 
 
-def _tiles(func: object) -> dict[int, Tile]:
+def _layouts(func: object) -> dict[int, IndexMap]:
     assert isinstance(func, PrimFunc)
-    return {int(k): (int(v[0]), int(v[1])) for k, v in func.attrs.get("tiled", {}).items()}
+    return {int(position): layout for position, layout in func.attrs.get(LAYOUTS, {}).items()}
 
 
-def _can_be_tiled(func: object, position: int) -> bool:
-    """Whether a reader of a weight can be made to read tiles: its parameter tells no size, and no address is taken."""
+def _can_be_stored_anew(func: object, position: int) -> bool:
+    """Whether a reader of a weight can read another layout: its parameter tells no size, and no address is taken."""
     assert isinstance(func, PrimFunc)
     buffer = func.buffers[position]
     addresses = [n for n in walk(func.body) if isinstance(n, ir.Call) and n.op == "address_of"]
@@ -188,16 +173,16 @@ def tensor_args(value: Expr) -> tuple[Expr, ...]:
 class _Packer:
     mod: IRModule
     weights: Weights
-    layouts: Mapping[int, Tile]
+    layouts: Mapping[int, IndexMap]
     functions: dict[str, Any] = field(default_factory=dict)
     pack_names: dict[object, str] = field(default_factory=dict)
     exported: dict[str, str] = field(default_factory=dict)
-    variants: dict[tuple[str, int, Tile], GlobalVar] = field(default_factory=dict)
+    variants: dict[tuple[str, int, IndexMap], GlobalVar] = field(default_factory=dict)
 
     def run(self, graph: Mapping[str, Function]) -> IRModule:
         for name, func in graph.items():
             self.functions[name] = self._rewrite(func, self.weights.tables.get(name))
-        packed = {str(i): self._exported_pack(i, tile) for i, tile in sorted(self.layouts.items())}
+        packed = {str(i): self._exported_pack(i, layout) for i, layout in sorted(self.layouts.items())}
         mod = self.mod.updated(self.functions)
         return mod.with_attr("packed", packed) if packed else mod
 
@@ -216,7 +201,7 @@ class _Packer:
         return TupleStructInfo(tuple(self._info(i, f) for i, f in enumerate(info.fields)))
 
     def _info(self, index: int, info: StructInfo) -> StructInfo:
-        return _tiled_info(info, self.layouts[index]) if index in self.layouts else info
+        return _stored_info(info, self.layouts[index]) if index in self.layouts else info
 
     def _block(self, block: BindingBlock, swaps: dict[int, Expr]) -> BindingBlock:
         result: list[Binding] = []
@@ -235,25 +220,25 @@ class _Packer:
         """The call with its operands in the layouts that it reads, or of a function that reads those they have."""
         assert isinstance(call, Call)
         callee, inputs = call.args[0], []
-        tiles = _tiles(self.mod[callee])
+        layouts = _layouts(self.mod[callee])
         for position, arg in enumerate(tensor_args(call)):
             index = self.weights.index(arg)
-            given, expected = None if index is None else self.layouts.get(index), tiles.get(position)
+            given, expected = None if index is None else self.layouts.get(index), layouts.get(position)
             new = self._swap(arg, swaps)
             if given and not expected:
-                callee = self._tiled_variant(callee, position, given)
+                callee = self._variant(callee, position, given)
             elif expected and not given:
                 new = self._pack_here(new, expected, result)
             inputs.append(new)
         return replace(call, args=(callee, replace(call.args[1], fields=tuple(inputs)), *call.args[2:]))
 
-    def _tiled_variant(self, callee: GlobalVar, position: int, tile: Tile) -> GlobalVar:
+    def _variant(self, callee: GlobalVar, position: int, layout: IndexMap) -> GlobalVar:
         """The function that reads parameter ``position`` in the layout of another function."""
-        key = (callee.name, position, tile)
+        key = (callee.name, position, layout)
         if key not in self.variants:
             func = self.functions.get(callee.name) or self.mod[callee]
-            tiled, _ = tile_layout(func.without_attr("global_symbol"), func.params[position], *tile)
-            self.variants[key] = GlobalVar(self._add(f"{callee.name}_tiled{position}", tiled))
+            stored, _ = with_layout(func.without_attr("global_symbol"), func.buffers[position], layout)
+            self.variants[key] = GlobalVar(self._add(f"{callee.name}_stored{position}", stored))
         return self.variants[key]
 
     def _add(self, name: str, func: PrimFunc | Function) -> str:
@@ -261,33 +246,33 @@ class _Packer:
         self.functions[name] = func
         return name
 
-    def _pack_here(self, value: Expr, tile: Tile, result: list[Binding]) -> Expr:
+    def _pack_here(self, value: Expr, layout: IndexMap, result: list[Binding]) -> Expr:
         """A constant in another layout, or a call that packs a value every time the function runs."""
         if isinstance(value, Constant):
-            return constant(pack_array(value.data, tile))
-        packed = _tiled_info(value.struct_info, tile)
-        func = GlobalVar(self._pack_prim_func(value.struct_info, tile))
+            return constant(layout.pack(value.data))
+        packed = _stored_info(value.struct_info, layout)
+        func = GlobalVar(self._pack_prim_func(value.struct_info, layout))
         var = GraphVar(f"packed{len(result)}", packed, dataflow=True)
         result.append(Binding(var, Call(Op("call_tir"), (func, Tuple((value,))), {}, packed, packed)))
         return var
 
     # -- packing functions --------------------------------------------------------------------------------------
 
-    def _pack_prim_func(self, info: StructInfo | None, tile: Tile) -> str:
+    def _pack_prim_func(self, info: StructInfo | None, layout: IndexMap) -> str:
         assert isinstance(info, TensorStructInfo)
-        key = (tuple(getattr(s, "value", str(s)) for s in info.shape or ()), info.dtype, tile)
+        key = (tuple(getattr(s, "value", str(s)) for s in info.shape or ()), info.dtype, layout)
         if key not in self.pack_names:
-            func = pack_function(info.shape or (), info.dtype, tile)
+            func = pack_function(info.shape or (), info.dtype, layout)
             self.pack_names[key] = self._add(f"layout_pack{len(self.pack_names)}", func)
         return self.pack_names[key]
 
-    def _exported_pack(self, index: int, tile: Tile) -> str:
+    def _exported_pack(self, index: int, layout: IndexMap) -> str:
         table = next(iter(self.weights.tables.values()))
         assert isinstance(table.struct_info, TupleStructInfo)
         info = table.struct_info.fields[index]
-        kernel = self._pack_prim_func(info, tile)
+        kernel = self._pack_prim_func(info, layout)
         if kernel not in self.exported:
-            source, packed = GraphVar("source", info), _tiled_info(info, tile)
+            source, packed = GraphVar("source", info), _stored_info(info, layout)
             out = GraphVar("packed", packed)
             call = Call(Op("call_tir"), (GlobalVar(kernel), Tuple((source,))), {}, packed, packed)
             func = Function((source,), (BindingBlock((Binding(out, call),), True),), out, packed)
@@ -311,8 +296,6 @@ class _Packer:
         return value
 
 
-def _tiled_info(info: StructInfo | None, tile: Tile) -> TensorStructInfo:
+def _stored_info(info: StructInfo | None, layout: IndexMap) -> TensorStructInfo:
     assert isinstance(info, TensorStructInfo) and info.shape is not None
-    axis, factor = tile
-    tiles = ceildiv(info.shape[axis], factor)
-    return TensorStructInfo((*info.shape[:axis], tiles, *info.shape[axis + 1 :], IntImm(factor)), info.dtype)
+    return TensorStructInfo(layout.stored_shape(info.shape), info.dtype)

@@ -18,6 +18,8 @@ from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
 from ..ir.simplify import Analyzer
 from ..ir.visitor import substitute
+from ..planning.calls import CallWriter, Operand, Step, View, base_of
+from ..planning.workspace import Storage, lay_out
 from ..relax.info import is_void
 from ..relax.nodes import (
     Binding,
@@ -43,8 +45,6 @@ from ..relax.ops import VIEW_OPERATORS
 from ..tir.calling import match_sizes, size_parameters
 from ..tir.nodes import PrimFunc
 from .base import Pass
-from .planned_calls import CallWriter, Operand, Step, View, base_of
-from .workspace import Storage, lay_out
 
 
 class PlanError(MLCError):

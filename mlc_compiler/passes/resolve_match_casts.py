@@ -14,8 +14,8 @@ from ..ir.simplify import Analyzer
 from ..ir.visitor import free_vars
 from ..relax import nodes as rx
 from ..relax.info import show_shape
+from ..relax.instantiate import Copy
 from .base import Pass
-from .inline_calls import Copy
 
 
 class MatchError(MLCError):

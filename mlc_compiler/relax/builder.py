@@ -11,6 +11,7 @@ from mlc_errors import MLCError
 
 from ..ir.expr import ExprLike
 from ..ir.module import GlobalVar, IRModule
+from ..ir.recursion import deep_recursion
 from ..ir.structural import structural_equal
 from ..tir.nodes import PrimFunc
 from .info import get_item, info_of, make_tuple, shape_expr, tensor_info
@@ -214,6 +215,7 @@ class BlockBuilder:
         count = len(info_of(value).fields)  # type: ignore[attr-defined]
         return tuple(self.emit(get_item(value, i), f"{name_hint or value.name}_{i}") for i in range(count))
 
+    @deep_recursion
     def _bind(self, expr: Expr, name_hint: str | None, dataflow: bool) -> Var:
         value = self._flat_inside(expr)
         var = Var(self.frame.unique(name_hint or "lv"), info_of(value), dataflow)
@@ -224,11 +226,13 @@ class BlockBuilder:
         """A leaf or a tuple of leaves; anything else is bound first."""
         if isinstance(expr, Tuple):
             return make_tuple([self._flat(f) for f in expr.fields])
-        return expr if isinstance(expr, LEAVES) or not isinstance(expr, Expr) else self.emit(expr)
+        if isinstance(expr, LEAVES) or not isinstance(expr, Expr):
+            return expr
+        return self._bind(expr, None, dataflow=self.frame.in_dataflow)
 
     def _flat_inside(self, expr: Expr) -> Expr:
         if isinstance(expr, Call):
-            args = tuple(self._flat(a) for a in expr.args)
+            args = tuple(map(self._flat, expr.args))
             return expr if all(a is b for a, b in zip(args, expr.args, strict=True)) else replace(expr, args=args)
         if isinstance(expr, TupleGetItem):
             return replace(expr, tuple_value=self._flat(expr.tuple_value))

@@ -28,11 +28,16 @@ from .nodes import (
 TensorExpression = Callable[..., te.Tensor | Sequence[te.Tensor]]
 
 
+class NoKernel(Exception):
+    """Raised by a back end's kernel of an operator for arguments that it does not take (see ``Legalize``)."""
+
+
 @dataclass(frozen=True)
 class TensorCall:
     """``func(inputs, outputs, scalars)`` with the structure info of the outputs, in the caller's symbolic sizes.
 
-    assumptions: pairs of the caller's sizes that the function takes for equal.
+    assumptions: pairs of the caller's sizes that the function takes for equal. inplace: for each result the position of
+    the input that it is, written in place, or -1; empty when all results are new.
     """
 
     func: PrimFunc
@@ -40,6 +45,7 @@ class TensorCall:
     scalars: tuple[PrimExpr, ...]
     out_info: StructInfo
     assumptions: tuple[tuple[PrimExpr, PrimExpr], ...] = ()
+    inplace: tuple[int, ...] = ()
 
 
 @dataclass
@@ -112,11 +118,19 @@ def lower_te(f: TensorExpression, names: Sequence[str], args: Sequence[Any], att
     with te.collect_assumptions() as assumptions:
         result = f(*_converted(arguments, names, args), **attrs)
     outputs = [result] if isinstance(result, te.Tensor) else list(result)
-    buffers = [*arguments.placeholders, *outputs]
-    scalars = _unbound(arguments, buffers)
-    func = te.create_prim_func([*buffers, *(arguments.sizes[v] for v in scalars)])
+    scalars = _unbound(arguments, [*arguments.placeholders, *outputs])
+    updates = [o for o in outputs if o.is_update]
+    buffers = [*arguments.placeholders, *(o for o in outputs if not o.is_update)]
+    func = te.create_prim_func([*buffers, *(arguments.sizes[v] for v in scalars)], updates=updates)
     equal = tuple((arguments.original(a), arguments.original(b)) for a, b in assumptions)
-    return TensorCall(func, tuple(tensor_inputs(args)), tuple(scalars), _result_info(arguments, result), equal)
+    info = _result_info(arguments, result)
+    inplace = _places(arguments.placeholders, outputs) if updates else ()
+    return TensorCall(func, tuple(tensor_inputs(args)), tuple(scalars), info, equal, inplace)
+
+
+def _places(placeholders: Sequence[te.Tensor], outputs: Sequence[te.Tensor]) -> tuple[int, ...]:
+    positions = {id(p.buffer): i for i, p in enumerate(placeholders)}
+    return tuple(positions[id(o.buffer)] if o.is_update else -1 for o in outputs)
 
 
 def _converted(arguments: _Arguments, names: Sequence[str], args: Sequence[Any]) -> list[Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..ir.expr import BinaryOp, Cast, IntImm, PrimExpr, Var, without_casts
 from ..ir.visitor import walk
 from ..target import Target
+from ..tir.index_map import IndexMap
 from ..tir.nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, PrimFunc, is_root
 from ..tir.schedule import Schedule
 
@@ -62,6 +63,11 @@ def accumulate_locally(s: Schedule, product: str, epilogue: Sequence[str]) -> st
     for name in after[:-1]:
         s.compute_inline(name)
     return after[-1]
+
+
+def column_tiles(factor: int) -> IndexMap:
+    """The layout ``[ceil(N / factor), K, factor]`` of a matrix [N, K]: ``factor`` rows beside each other."""
+    return IndexMap.from_func(lambda n, k: (n // factor, k, n % factor))
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import is_dataclass
+from types import FunctionType, MethodType
 from typing import Any
 
 from mlc_errors import MLCError
 
 from ..ir.expr import Let, PrimExpr, Var
 from ..ir.module import GlobalVar
+from ..tir.index_map import IndexMap
 from ..tir.nodes import Buffer, BufferLoad, BufferRegion
 from . import arithmetic
 from .arithmetic import to_expr
@@ -59,7 +62,7 @@ class Evaluator:
             raise
         except MLCError as error:
             raise self.error(node, error.message, error.hint) from error
-        except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise self.error(node, str(error)) from error
 
     # -- values by the kind that is expected
@@ -145,7 +148,8 @@ class Evaluator:
         base = self.value(node.value)
         if isinstance(base, ModuleName):
             return self._function_of_module(node)
-        if isinstance(base, Buffer | PrimExpr) and node.attr in ("dtype", "shape", "scope", "name"):
+        is_node = isinstance(base, Buffer | PrimExpr)
+        if is_dataclass(base) and (not is_node or node.attr in ("dtype", "shape", "scope", "name")):
             return self.attempt(node, getattr, base, node.attr)
         raise self.error(node, f"{describe(base)} has no attribute {node.attr!r}")
 
@@ -280,6 +284,8 @@ class Evaluator:
         path = self.path(node.func)
         if path == "T.Let":
             return self._let(node)
+        if path == "T.index_map":
+            return self.attempt(node, IndexMap.parse, ast.unparse(self.operand(node)))
         if path is not None:
             return self.call(node, path)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "astype":
@@ -297,7 +303,10 @@ class Evaluator:
         return self.attempt(node, function, *args, **kwargs)
 
     def call_value(self, node: ast.Call, function: Any) -> Any:
-        """A call of a value that the script defines."""
+        """A call of a value that the script defines: of a Python function, which gets and gives expressions."""
+        if isinstance(function, FunctionType | MethodType):
+            args, kwargs = self.arguments(node)
+            return self.attempt(node, function, *args, **kwargs)
         raise self.error(node.func, f"{describe(function)} cannot be called")
 
     def _let(self, node: ast.Call) -> PrimExpr:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import CellType, FrameType, FunctionType
@@ -24,10 +25,11 @@ from typing import Any
 from mlc_errors import MLCError
 
 from ..ir.module import IRModule
+from ..ir.recursion import deep_recursion
 from ..relax.nodes import Function
 from ..tir.nodes import PrimFunc
 from .parser import ScriptParser, surroundings
-from .scope import Namespace, Surroundings
+from .scope import Macro, Namespace, Surroundings
 from .source import Source
 
 
@@ -69,6 +71,18 @@ class _TensorNamespace(Placeholder):
         ``root=False``: blocks get no root block around them. The other options are accepted and mean nothing.
         """
         return _decorate(func, sys._getframe(1))
+
+    def macro(self, func: FunctionType) -> Macro:
+        """Decorator: statements to be used in tensor functions by a call of ``func``, whose arguments they get.
+
+        Names mean what they mean where the macro is defined, macros that the module defines later included. Parameters
+        are expressions, buffers or Python values.
+        """
+        source = _source(func)
+        node = source.parse().body[0]
+        assert isinstance(node, ast.FunctionDef)
+        around = _around(_values(sys._getframe(1), func))
+        return Macro(node, source, replace(around, values=ChainMap(dict(around.values), func.__globals__)))
 
 
 class _GraphNamespace(Placeholder):
@@ -134,6 +148,7 @@ def _around(values: Mapping[str, Any]) -> Surroundings:
     return replace(around, namespaces={**around.namespaces, **aliases})
 
 
+@deep_recursion
 def _function(func: FunctionType, frame: FrameType) -> PrimFunc | Function:
     source = _source(func)
     node = source.parse().body[0]
@@ -141,6 +156,7 @@ def _function(func: FunctionType, frame: FrameType) -> PrimFunc | Function:
     return ScriptParser(source).function(node, _around(_values(frame, func)))
 
 
+@deep_recursion
 def _module(cls: type, frame: FrameType) -> IRModule:
     source = _source(cls)
     node = source.parse().body[0]

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..ir.module import IRModule
+from ..ir.recursion import deep_recursion
 from ..relax.nodes import StructInfo
+from ..tir.nodes import Stmt
 from .evaluate import Evaluator
 from .relax_parser import RelaxParser
-from .scope import NAMESPACES, Namespace, Scope, Surroundings, import_aliases
+from .scope import NAMESPACES, Macro, Namespace, Scope, Surroundings, import_aliases
 from .source import Source
 from .tir_parser import TIRParser
 
@@ -93,6 +95,7 @@ class ScriptParser:
         raise self.source.error(node, f"{node.name!r} is neither decorated with @T.prim_func nor with @R.function")
 
 
+@deep_recursion
 def parse(text: str, constants: Sequence[np.ndarray] = (), name: str = "<script>") -> Any:
     """The IRModule of ``@I.ir_module`` text, or the function of a text that defines just one.
 
@@ -111,6 +114,16 @@ def parse(text: str, constants: Sequence[np.ndarray] = (), name: str = "<script>
         found = f"{len(classes)} classes and {len(functions)} functions"
         raise source.error(tree, f"got {found}; expected one @I.ir_module class or one function")
     return parser.function(functions[0], around)
+
+
+@deep_recursion
+def expand(macro: Macro, *args: Any, **kwargs: Any) -> Stmt:
+    """The statements of a macro (``@T.macro``) for values of its parameters, to be put into a function.
+
+    A dataclass as argument brings Python values, buffers and methods that give expressions. Raises ScriptError, which
+    points at the place in the macro's text.
+    """
+    return TIRParser(macro.source, Scope(macro.around)).macro_body(macro, macro.bind(args, kwargs))
 
 
 def surroundings(stmts: Sequence[ast.stmt], values: Mapping[str, Any] | None = None) -> Surroundings:

@@ -10,6 +10,7 @@ import numpy as np
 from ..ir.expr import PrimExpr
 from ..ir.module import IRModule
 from ..ir.printable import Printable
+from ..ir.recursion import deep_recursion
 from ..relax.nodes import Binding, BindingBlock, Expr, Function, StructInfo
 from ..tir.nodes import Buffer, BufferRegion, PrimFunc, Stmt
 from .expr_printer import ExprPrinter
@@ -34,6 +35,7 @@ def script(node: Any) -> str:
     return to_text(node).text
 
 
+@deep_recursion
 def to_text(node: Any) -> ScriptText:
     """The text together with the constants that are too large to stand in it."""
     constants: list[np.ndarray] = []

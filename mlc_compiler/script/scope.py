@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from ..ir.expr import Var
 from ..ir.module import GlobalVar
+from .source import Source
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,24 @@ class ModuleName:
     """The module that is being defined: ``cls`` or its class name; its attributes are the functions."""
 
 
-PYTHON_VALUES = (bool, int, float, str, tuple, list, dict, type(None), np.generic, np.ndarray)
+@dataclass(frozen=True)
+class Macro:
+    """Statements by name (``@T.macro``): their definition, the text that it stands in, what its names mean there."""
+
+    node: ast.FunctionDef
+    source: Source
+    around: Surroundings
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters with their arguments. Raises TypeError for too many, too few or others."""
+        names = [a.arg for a in self.node.args.args]
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        if len(args) > len(names) or set(given) != set(names):
+            raise TypeError(f"{self.node.name} takes ({', '.join(names)}); got {len(args) + len(kwargs)} arguments")
+        return given
+
+
+PYTHON_VALUES = (bool, int, float, str, tuple, list, dict, type(None), np.generic, np.ndarray, FunctionType, Macro)
 
 NAMESPACES: Mapping[str, Namespace] = {
     "T": Namespace("T"),

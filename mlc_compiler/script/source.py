@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import ast
+import os
 import textwrap
 import warnings
 from dataclasses import dataclass
+from threading import Lock
 
 from mlc_errors import MLCError
 
 from ..ir.expr import PrimExpr
+from ..ir.recursion import deep_recursion
+
+# Filters of warnings belong to the process: two threads that change them and put them back must take turns.
+_warning_filters = Lock()
+os.register_at_fork(
+    before=_warning_filters.acquire,
+    after_in_parent=_warning_filters.release,
+    after_in_child=_warning_filters.release,
+)
 
 
 class ScriptError(MLCError):
@@ -33,10 +44,11 @@ class Source:
         indent = next((len(given) - len(line) for given, line in lines if line), 0)
         return Source(clean, name, first_line, indent)
 
+    @deep_recursion
     def parse(self) -> ast.Module:
         """Python's syntax tree. Raises ScriptError with the place of a syntax error."""
         try:
-            with warnings.catch_warnings():
+            with _warning_filters, warnings.catch_warnings():
                 warnings.simplefilter("ignore", SyntaxWarning)
                 return _OneNameEach().visit(ast.parse(self.text))
         except SyntaxError as error:

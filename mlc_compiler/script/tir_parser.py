@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..ir import dtype as dt
@@ -29,7 +29,7 @@ from ..tir.nodes import (
     root_block,
 )
 from .arithmetic import is_python
-from .scope import Scope
+from .scope import Macro, Scope
 from .source import Source, describe
 from .t_functions import DTYPES
 from .tir_blocks import BlockFrame, BlockParser, plain_attrs
@@ -345,6 +345,10 @@ class TIRParser(BlockParser):
         call, path = node.value, self.called(node.value)
         if isinstance(call, ast.Constant):
             return None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            macro = self.scope.find(call.func.id)[1]
+            if isinstance(macro, Macro):
+                return self._expanded(call, macro)
         if isinstance(call, ast.Call) and path is not None:
             declare = self.declaration(path)
             if declare is not None:
@@ -356,6 +360,23 @@ class TIRParser(BlockParser):
             if path == "T.evaluate":
                 return Evaluate(self.expr(self.operand(call)))
         return Evaluate(self.expr(call))
+
+    def _expanded(self, node: ast.Call, macro: Macro) -> Stmt:
+        """The statements of a macro, its parameters being the values of the arguments."""
+        args, kwargs = self.arguments(node)
+        outer = self.source, self.scope
+        given = self.attempt(node, macro.bind, args, kwargs)
+        self.source, self.scope = macro.source, Scope(macro.around)
+        try:
+            return self.macro_body(macro, given)
+        finally:
+            self.source, self.scope = outer
+
+    def macro_body(self, macro: Macro, given: Mapping[str, Any]) -> Stmt:
+        """The statements of a macro, whose source and scope this parser has."""
+        for name, value in given.items():
+            self.scope.define(name, value)
+        return self.suite(macro.node.body)
 
 
 def names_of(target: ast.expr) -> list[ast.Name]:

@@ -1,4 +1,4 @@
-"""Hardware instructions as table rows: what one computes, and how it is spelled in LLVM.
+"""Hardware instructions on tensors, as table rows: what one computes, and how each back end emits it.
 
 A row's semantics is a tensor expression over its operands: operand 0 is written, the others are read.
 ``Schedule.tensorize`` replaces loops that compute just that by the instruction.
@@ -6,51 +6,49 @@ A row's semantics is a tensor expression over its operands: operand 0 is written
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import import_module
+from math import prod
+from typing import Any
 
-from ..ir.expr import Call, PrimExpr, Var
+from mlc_errors import MLCError
+
+from ..ir.expr import Call, Var
 from ..ir.visitor import walk
 from . import te
 from .nodes import Buffer, BufferLoad, BufferStore, PrimFunc
 
-Semantics = Callable[..., te.Tensor]
-
 
 @dataclass(frozen=True)
 class Operand:
-    """A row-major operand in memory. ``broadcast``: one scalar of that many bits, repeated over the lanes."""
+    """A row-major operand in memory."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    broadcast: int = 0
 
     @property
     def elements(self) -> int:
-        count = 1
-        for s in self.shape:
-            count *= s
-        return count
+        return prod(self.shape)
 
 
 @dataclass(frozen=True)
-class Intrinsic:
+class TensorIntrin:
     """One instruction.
 
     operands: the first is the result; ``accumulates`` tells that it is also the first argument. semantics: the tensor
-    expression of the result from the other operands (and the ``scalars``, integers that are constant when code is
-    made). llvm: the LLVM intrinsic, or steps ``op amount`` of plain instructions; an amount is a number or a scalar's
-    name. requires: the CPU feature.
+    expression of the result from the other operands, and from the ``scalars``, integers that are constant when code is
+    made. emit: by the kind of target, what emits the instruction; ``codegen/instructions.py`` has the types. requires:
+    the extension that the target must have.
     """
 
     name: str
     operands: tuple[Operand, ...]
-    semantics: Semantics
-    llvm: str
-    types: tuple[str, ...]
-    requires: str
+    semantics: Callable[..., te.Tensor]
+    emit: Mapping[str, Callable[..., Any]]
+    requires: str = ""
     accumulates: bool = False
     scalars: tuple[str, ...] = ()
 
@@ -62,55 +60,38 @@ class Intrinsic:
         return te.create_prim_func([*inputs, self.semantics(*inputs, *scalars), *scalars])
 
 
-INTRINSICS: dict[str, Intrinsic] = {}
+_registered: dict[str, TensorIntrin] = {}
 
 
-def intrinsic(row: Intrinsic) -> Intrinsic:
-    """Add a row to the table."""
-    INTRINSICS[row.name] = row
+def register_tensor_intrin(row: TensorIntrin, *, override: bool = False) -> TensorIntrin:
+    """Make a row known by its name, for ``Schedule.tensorize(loop, row.name)``.
+
+    Raises MLCError for a name that is taken, unless ``override``.
+    """
+    if row.name in tensor_intrins() and not override:
+        raise MLCError(f"there is a tensor intrinsic {row.name!r} already", hint="pass override=True to replace it")
+    _registered[row.name] = row
     return row
 
 
-def _i32(value: PrimExpr) -> PrimExpr:
-    return te.cast(value, "int32")
+def tensor_intrins() -> Mapping[str, TensorIntrin]:
+    """All rows by name: those of the back ends, and those registered by users."""
+    return {**_of_backends(), **_registered}
 
 
-def _dot4(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    k = te.reduce_axis(4, "k")
-    return te.compute((16,), lambda i: te.sum(_i32(a[i, k]) * _i32(b[k]), axis=k), name="acc")
+def find_tensor_intrin(name: str) -> TensorIntrin:
+    """The row of that name. Raises MLCError with the names there are."""
+    row = _registered.get(name) or _of_backends().get(name)
+    if row is None:
+        raise MLCError(f"no tensor intrinsic {name!r}; there are {', '.join(tensor_intrins())}")
+    return row
 
 
-VNNI_DOT = intrinsic(
-    Intrinsic(
-        "avx512.vpdpbusd",
-        (Operand("acc", (16,), "int32"), Operand("a", (16, 4), "uint8"), Operand("b", (4,), "int8", broadcast=32)),
-        _dot4,
-        llvm="llvm.x86.avx512.vpdpbusd.512",
-        types=("i32x16", "i8x64", "i8x64"),
-        requires="avx512vnni",
-        accumulates=True,
-    )
-)
-
-
-def _nibbles(word: te.Tensor, shift: Var) -> te.Tensor:
-    def element(i: Var, byte: Var) -> PrimExpr:
-        return te.cast((word[i] >> te.cast(byte * 8 + shift, "uint32")) & te.cast(15, "uint32"), "uint8")
-
-    return te.compute((16, 4), element, name="codes")
-
-
-NIBBLES = intrinsic(
-    Intrinsic(
-        "avx512.nibbles",
-        (Operand("codes", (16, 4), "uint8"), Operand("word", (16,), "uint32")),
-        _nibbles,
-        llvm="lshr shift; and 0x0F0F0F0F",
-        types=("i32x16",),
-        requires="avx512f",
-        scalars=("shift",),
-    )
-)
+@cache
+def _of_backends() -> Mapping[str, TensorIntrin]:
+    """The rows of all back ends, which are loaded here, when they are first needed: they import this module."""
+    backends = import_module("mlc_compiler.backends").BACKENDS.values()
+    return {row.name: row for backend in backends for row in backend.instructions}
 
 
 def operands_of(call: Call) -> list[tuple[Buffer, bool]]:
@@ -128,10 +109,3 @@ def written_buffers(stmt: object) -> set[int]:
         elif isinstance(node, Call) and node.op.startswith("intrinsic."):
             written |= {id(b) for b, writes in operands_of(node) if writes}
     return written
-
-
-def find(name: str) -> Intrinsic:
-    """The row of that name. Raises KeyError with the names there are."""
-    if name not in INTRINSICS:
-        raise KeyError(f"no intrinsic {name!r}; there are {', '.join(INTRINSICS)}")
-    return INTRINSICS[name]

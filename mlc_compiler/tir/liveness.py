@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..ir.expr import BinaryOp, Call, IntImm, PrimExpr, Var, is_const
 from ..ir.simplify import Analyzer
 from ..ir.visitor import children, uses, walk
-from .intrinsics import find
+from .intrinsics import find_tensor_intrin
 from .nodes import Allocate, Buffer, BufferLoad, BufferStore, Evaluate, For, IfThenElse, LetStmt, Range, SeqStmt, Stmt
 from .regions import span
 
@@ -72,7 +72,7 @@ def _instruction(call: Call, buffer: Buffer) -> Iterator[Access]:
         box = tuple(map(Range, load.indices, extents)) if len(extents) == len(load.indices) else None
         if position == 0:
             writes.append((box, True))
-        if position or find(call.op.removeprefix("intrinsic.")).accumulates:
+        if position or find_tensor_intrin(call.op.removeprefix("intrinsic.")).accumulates:
             yield box, False
     yield from writes
 

@@ -8,7 +8,7 @@ import pytest
 from float_matmul import scheduled_product_relu, tiled_product
 
 from mlc_compiler import build, emit_asm
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PrimFunc
 
 TARGETS = ("cpu", "cpu:x86-64-v3", "cpu:generic")
@@ -37,7 +37,7 @@ def test_tiled_product(to: str) -> None:
 @pytest.mark.parametrize("to", TARGETS)
 def test_int4_product(to: str, rows: int) -> None:
     operands = int4_matmul.operands(rows, 32, 128)
-    func = int4_matmul.schedule(int4_matmul.definition(rows, 32, 128), rows, target(to)).func
+    func = int4_matmul.schedule(int4_matmul.definition(rows, 32, 128), rows, Target(to)).func
     build(func, to, num_threads=1)["main"](*operands.arrays, operands.out)
     expected = int4_matmul.reference(operands)
     np.testing.assert_allclose(operands.out, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
@@ -45,5 +45,5 @@ def test_int4_product(to: str, rows: int) -> None:
 
 @pytest.mark.parametrize(("to", "has_dot"), [("cpu:icelake-server", True), ("cpu:x86-64-v3", False)])
 def test_int4_product_uses_the_dot_instruction_where_there_is_one(to: str, has_dot: bool) -> None:
-    func = int4_matmul.schedule(int4_matmul.definition(8, 32, 128), 8, target(to)).func
+    func = int4_matmul.schedule(int4_matmul.definition(8, 32, 128), 8, Target(to)).func
     assert ("vpdpbusd" in emit_asm(func, to)) is has_dot

@@ -10,8 +10,9 @@ import pytest
 
 from mlc_compiler.ir.structural import first_difference
 from mlc_compiler.pipeline import entries, pipeline, run_passes
-from mlc_compiler.script import parse, to_text, verify
-from mlc_compiler.target import target
+from mlc_compiler.script import parse, to_text
+from mlc_compiler.target import Target
+from mlc_compiler.verifier import verify
 from model_zoo.registry import ARCHITECTURES, export_model
 from quantization.schemes import get_scheme
 
@@ -32,17 +33,17 @@ def test_text_reads_back_after_every_pass(name: str, scheme: str):
         verify(after)
         read_back_equal(after)
 
-    run_passes(mod, pipeline(target("cpu:x86-64-v3")), check=check)
-    assert len(seen) == len(pipeline(target("cpu:x86-64-v3")))
+    run_passes(mod, pipeline(Target("cpu:x86-64-v3")), check=check)
+    assert len(seen) == len(pipeline(Target("cpu:x86-64-v3")))
 
 
 def test_the_documentation_lists_the_passes_in_order():
     text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
     section = text.partition("## The passes, in order")[2].partition("\n## ")[0]
-    steps = dict.fromkeys(step.name for step in (*entries(), *pipeline(target())))
+    steps = dict.fromkeys(step.name for step in (*entries(), *pipeline(Target())))
     assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE) == list(steps)
 
 
 def test_passes_have_names_of_their_own_module():
-    for step in pipeline(target()):
+    for step in pipeline(Target()):
         assert type(step).__module__.rsplit(".", 1)[-1].replace("_", "-") in (step.name, "apply"), step.name

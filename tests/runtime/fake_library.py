@@ -146,7 +146,7 @@ def metadata(vocab: int, context: int = 64, chunk: int = 8, batch: int = 4) -> d
 
     rows = [tensor(name, ["batch_size"]) for name in ("temperature", "top_p", "uniform")]
     return {
-        "format": "mlc-lib-1",
+        "format": "mlc-lib-2",
         "model_type": "fake",
         "quantization": "q0f32",
         "vocab_size": vocab,

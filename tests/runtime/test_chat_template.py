@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from mlc_errors import MLCError
 from mlc_runtime.chat_template import render_chat_template, render_conversation
 
+ROOT = Path(__file__).parents[2]
 MESSAGES = [
     {"role": "system", "content": "Be <brief> & 'kind'."},
     {"role": "user", "content": "  héllo\n👋 "},
@@ -116,3 +121,24 @@ def test_reasoning_is_stripped_from_past_answers_only():
 def test_conversation_template_names_the_roles_it_knows():
     with pytest.raises(MLCError, match="'tool'.*system, user, assistant"):
         render_conversation(llama2_conversation(), [{"role": "tool", "content": ""}])
+
+
+FORKED = """
+import os, sys
+from mlc_runtime.chat_template import render_chat_template as render
+assert render("{{ 1 }}", []) == "1"
+pid = os.fork()
+if pid == 0:
+    print(render("{{ 2 }}", []), flush=True)
+    sys.exit()  # runs what was registered for the end of the process
+assert os.waitpid(pid, 0)[1] == 0
+from mlc_runtime import chat_template
+process = chat_template._renderer._process
+assert process.poll() is None
+print(render("{{ 3 }}", []), chat_template._renderer._process is process)
+"""
+
+
+def test_a_forked_process_renders_by_itself():
+    ran = subprocess.run([sys.executable, "-c", FORKED], cwd=ROOT, capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == ("2\n3 True\n", "")

@@ -59,7 +59,7 @@ def test_typed_views():
         (elf_image(b"something_else", METADATA), "not made by this compiler"),
         (elf_image(SYMBOL, b"{not json}\0"), "not JSON"),
         (elf_image(SYMBOL, b"[" * 100_000), "not JSON"),
-        (elf_image(SYMBOL, b'{"format": "mlc-lib-0"}\0'), "'mlc-lib-0'; this runtime reads 'mlc-lib-1'"),
+        (elf_image(SYMBOL, b'{"format": "mlc-lib-0"}\0'), "'mlc-lib-0'; this runtime reads 'mlc-lib-2'"),
         (elf_image(SYMBOL, b"[1]\0"), "format None"),
     ],
 )
@@ -94,7 +94,7 @@ def test_library_for_a_newer_cpu_is_refused_before_it_crashes(library_file, tmp_
     monkeypatch.setattr(host, "host_machine", lambda: "x86_64")
     monkeypatch.setattr("mlc_runtime.library.host_machine", lambda: "x86_64")
     needed = ["64bit", "avx2", "avx512f", "avx512vl", "avx512vnni", "lzcnt"]
-    target = {"target": {"cpu": "znver4", "instruction_sets": needed}}
+    target = {"target": {"mcpu": "znver4", "isa": needed}}
     library = Library(library_file(elf_image(SYMBOL, json.dumps(metadata(258) | target).encode())))
     with pytest.raises(UnsupportedError, match="made for the CPU znver4; this one lacks avx512vl, avx512vnni\n"):
         library.raw("embed")

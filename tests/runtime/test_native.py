@@ -11,7 +11,7 @@ import pytest
 from mlc_compiler.driver import build_library
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.script.parser import parse
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
 from mlc_runtime import LLM, Library
 from mlc_runtime.arguments import ArgumentError
 from mlc_runtime.library import Context
@@ -64,7 +64,7 @@ VOCAB = LLAMA["vocab_size"]
 @pytest.fixture(scope="module")
 def library(tmp_path_factory) -> Library:
     path = tmp_path_factory.mktemp("general") / "lib.so"
-    build_library(parse(MODULE), target("cpu"), path)
+    build_library(parse(MODULE), Target("cpu"), path)
     return Library(path, num_threads=2)
 
 
@@ -107,7 +107,7 @@ def test_a_library_that_is_compiled_again_is_loaded_again(tmp_path):
     path, x = tmp_path / "lib.so", np.ones(4, np.float32)
     for operator, expected in (("negative", -1), ("abs", 1)):
         function = parse(f"@R.function\ndef main(x: R.Tensor((4,), 'float32')):\n    return R.{operator}(x)")
-        build_library(IRModule({"main": function}), target("cpu"), path)
+        build_library(IRModule({"main": function}), Target("cpu"), path)
         assert Library(path)["main"](x).tolist() == [expected] * 4
 
 

@@ -79,6 +79,7 @@ from .reductions import (
     topk,
     variance,
 )
+from .sampling import sample_top_p, softmax_with_temperature
 from .shapes import (
     arange,
     broadcast_to,
@@ -172,11 +173,13 @@ __all__ = [
     "rms_norm",
     "round",
     "rsqrt",
+    "sample_top_p",
     "scaled_dot_product_attention",
     "sigmoid",
     "silu",
     "sin",
     "softmax",
+    "softmax_with_temperature",
     "softplus",
     "sort",
     "split",

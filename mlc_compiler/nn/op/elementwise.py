@@ -4,74 +4,49 @@ from __future__ import annotations
 
 from ...relax import ops
 from ...relax.ops import OperatorError
-from ..tensor import Number, Tensor, apply
+from ..tensor import Tensor, apply
+from .traced import Operand, traced
 
-Operand = Tensor | Number
+_BOTH = {"a": Operand, "b": Operand}
+_EITHER = {"x1": Operand, "x2": Operand}
 
+add = traced(ops.add, _BOTH)
+subtract = traced(ops.subtract, _BOTH)
+multiply = traced(ops.multiply, _BOTH)
+divide = traced(ops.divide, _BOTH)
+power = traced(ops.power, _BOTH)
+maximum = traced(ops.maximum, _EITHER)
+minimum = traced(ops.minimum, _EITHER)
+equal = traced(ops.equal, _BOTH)
+not_equal = traced(ops.not_equal, _BOTH)
+less = traced(ops.less, _BOTH)
+less_equal = traced(ops.less_equal, _BOTH)
+greater = traced(ops.greater, _BOTH)
+greater_equal = traced(ops.greater_equal, _BOTH)
+logical_and = traced(ops.logical_and, _BOTH)
+logical_or = traced(ops.logical_or, _BOTH)
 
-def add(a: Operand, b: Operand) -> Tensor:
-    return apply(ops.add, a, b)
-
-
-def subtract(a: Operand, b: Operand) -> Tensor:
-    return apply(ops.subtract, a, b)
-
-
-def multiply(a: Operand, b: Operand) -> Tensor:
-    return apply(ops.multiply, a, b)
-
-
-def divide(a: Operand, b: Operand) -> Tensor:
-    return apply(ops.divide, a, b)
-
-
-def power(a: Operand, b: Operand) -> Tensor:
-    """``a`` to the power of ``b``."""
-    return apply(ops.power, a, b)
-
-
-def maximum(x1: Operand, x2: Operand) -> Tensor:
-    return apply(ops.maximum, x1, x2)
-
-
-def minimum(x1: Operand, x2: Operand) -> Tensor:
-    return apply(ops.minimum, x1, x2)
-
-
-def equal(a: Operand, b: Operand) -> Tensor:
-    return apply(ops.equal, a, b)
-
-
-def not_equal(a: Operand, b: Operand) -> Tensor:
-    return apply(ops.not_equal, a, b)
-
-
-def less(a: Operand, b: Operand) -> Tensor:
-    return apply(ops.less, a, b)
-
-
-def less_equal(a: Operand, b: Operand) -> Tensor:
-    return apply(ops.less_equal, a, b)
-
-
-def greater(a: Operand, b: Operand) -> Tensor:
-    return apply(ops.greater, a, b)
-
-
-def greater_equal(a: Operand, b: Operand) -> Tensor:
-    return apply(ops.greater_equal, a, b)
-
-
-def logical_and(a: Tensor, b: Tensor) -> Tensor:
-    return apply(ops.logical_and, a, b)
-
-
-def logical_or(a: Tensor, b: Tensor) -> Tensor:
-    return apply(ops.logical_or, a, b)
-
-
-def logical_not(x: Tensor) -> Tensor:
-    return apply(ops.logical_not, x)
+logical_not = traced(ops.logical_not)
+negative = traced(ops.negative)
+abs = traced(ops.abs)
+square = traced(ops.square)
+sqrt = traced(ops.sqrt)
+rsqrt = traced(ops.rsqrt)
+exp = traced(ops.exp)
+log = traced(ops.log)
+sin = traced(ops.sin)
+cos = traced(ops.cos)
+erf = traced(ops.erf)
+floor = traced(ops.floor)
+ceil = traced(ops.ceil)
+round = traced(ops.round)
+tanh = traced(ops.tanh)
+sigmoid = traced(ops.sigmoid)
+relu = traced(ops.relu)
+relu6 = traced(ops.relu6)
+silu = traced(ops.silu)
+clip = traced(ops.clip)
+softplus = traced(ops.softplus)
 
 
 def where(condition: Tensor, x1: Operand, x2: Operand) -> Tensor:
@@ -84,90 +59,9 @@ def astype(x: Tensor, dtype: str) -> Tensor:
     return x.astype(dtype)
 
 
-def clip(x: Tensor, min: float, max: float) -> Tensor:
-    """The elements limited to ``[min, max]``."""
-    return apply(ops.clip, x, min=min, max=max)
-
-
-def negative(x: Tensor) -> Tensor:
-    return apply(ops.negative, x)
-
-
-def abs(x: Tensor) -> Tensor:
-    return apply(ops.abs, x)
-
-
-def square(x: Tensor) -> Tensor:
-    return apply(ops.square, x)
-
-
-def sqrt(x: Tensor) -> Tensor:
-    return apply(ops.sqrt, x)
-
-
-def rsqrt(x: Tensor) -> Tensor:
-    """``1 / sqrt(x)``"""
-    return apply(ops.rsqrt, x)
-
-
-def exp(x: Tensor) -> Tensor:
-    return apply(ops.exp, x)
-
-
-def log(x: Tensor) -> Tensor:
-    return apply(ops.log, x)
-
-
-def sin(x: Tensor) -> Tensor:
-    return apply(ops.sin, x)
-
-
-def cos(x: Tensor) -> Tensor:
-    return apply(ops.cos, x)
-
-
-def erf(x: Tensor) -> Tensor:
-    return apply(ops.erf, x)
-
-
-def floor(x: Tensor) -> Tensor:
-    return apply(ops.floor, x)
-
-
-def ceil(x: Tensor) -> Tensor:
-    return apply(ops.ceil, x)
-
-
-def round(x: Tensor) -> Tensor:
-    """To the nearest integer, halves to the even one."""
-    return apply(ops.round, x)
-
-
-def tanh(x: Tensor) -> Tensor:
-    return apply(ops.tanh, x)
-
-
-def sigmoid(x: Tensor) -> Tensor:
-    return apply(ops.sigmoid, x)
-
-
-def relu(x: Tensor) -> Tensor:
-    return apply(ops.relu, x)
-
-
-def relu6(x: Tensor) -> Tensor:
-    """``x`` limited to ``[0, 6]``."""
-    return apply(ops.relu6, x)
-
-
 def leaky_relu(x: Tensor, alpha: float = 0.01) -> Tensor:
     """``x`` where it is positive, else ``alpha * x``."""
     return apply(ops.leakyrelu, x, alpha=alpha)
-
-
-def silu(x: Tensor) -> Tensor:
-    """``x * sigmoid(x)``"""
-    return apply(ops.silu, x)
 
 
 def gelu(x: Tensor, approximate: str | None = None) -> Tensor:
@@ -175,8 +69,3 @@ def gelu(x: Tensor, approximate: str | None = None) -> Tensor:
     if approximate not in (None, "none", "tanh"):
         raise OperatorError(f"gelu: approximate is {approximate!r}; expected 'tanh' or None")
     return apply(ops.gelu_tanh if approximate == "tanh" else ops.gelu, x)
-
-
-def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x`` is above ``threshold``."""
-    return apply(ops.softplus, x, beta=beta, threshold=threshold)

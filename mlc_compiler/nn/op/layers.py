@@ -10,11 +10,11 @@ from ...relax.ops import OperatorError
 from ..tensor import Tensor, apply
 from .elementwise import where
 from .shapes import full, ones, permute_dims, tril
+from .traced import traced
 
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x @ weight.T + bias``: x [..., K], weight [N, K]; the result has x's type."""
-    return apply(ops.linear, x, weight, bias)
+linear = traced(ops.linear)
+softmax = traced(ops.softmax, {"x": Tensor})
+log_softmax = traced(ops.log_softmax, {"x": Tensor})
 
 
 def matmul(x: Tensor, y: Tensor, out_dtype: str | None = None) -> Tensor:
@@ -54,14 +54,6 @@ def group_norm(
     reduced = tuple(range(2, x.ndim)) if axes is None else tuple(axes)
     attrs = {"num_groups": num_groups, "channel_axis": channel_axis, "axes": reduced, "epsilon": epsilon}
     return apply(ops.group_norm, x, weight, bias, **attrs)
-
-
-def softmax(x: Tensor, axis: int = -1) -> Tensor:
-    return apply(ops.softmax, x, axis=axis)
-
-
-def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
-    return apply(ops.log_softmax, x, axis=axis)
 
 
 def scaled_dot_product_attention(

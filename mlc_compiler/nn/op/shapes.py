@@ -7,6 +7,14 @@ from collections.abc import Sequence
 from ...ir.expr import ExprLike
 from ...relax import ops
 from ..tensor import Size, Tensor, apply, apply_tuple
+from .traced import traced
+
+permute_dims = traced(ops.permute_dims)
+expand_dims = traced(ops.expand_dims)
+broadcast_to = traced(ops.broadcast_to)
+tile = traced(ops.tile, {"x": Tensor})
+flip = traced(ops.flip, {"x": Tensor})
+stack = traced(ops.stack, {"x": Sequence[Tensor]})
 
 
 def reshape(x: Tensor, *shape: Size | Sequence[Size]) -> Tensor:
@@ -14,19 +22,9 @@ def reshape(x: Tensor, *shape: Size | Sequence[Size]) -> Tensor:
     return x.reshape(*shape)
 
 
-def permute_dims(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
-    """Axis ``i`` of the result is axis ``axes[i]`` of ``x``; None reverses the axes."""
-    return apply(ops.permute_dims, x, axes=axes)
-
-
 def permute(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
     """Another name of ``permute_dims``."""
     return permute_dims(x, axes)
-
-
-def expand_dims(x: Tensor, axis: int | Sequence[int]) -> Tensor:
-    """New axes of size 1."""
-    return apply(ops.expand_dims, x, axis=axis)
 
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
@@ -39,19 +37,9 @@ def squeeze(x: Tensor, axis: int | Sequence[int] | None = -1) -> Tensor:
     return apply(ops.squeeze, x, axis=axis)
 
 
-def broadcast_to(x: Tensor, shape: Sequence[Size]) -> Tensor:
-    """``x`` repeated along axes of size 1 and new leading axes."""
-    return apply(ops.broadcast_to, x, tuple(shape))
-
-
 def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     """Every element several times in a row along ``axis``; None: all elements in order, on one axis."""
     return x.repeat(repeats, axis)
-
-
-def tile(x: Tensor, repeats: int | Sequence[int]) -> Tensor:
-    """The whole tensor repeated along its axes, as in numpy."""
-    return apply(ops.tile, x, repeats=repeats)
 
 
 def split(x: Tensor, indices_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
@@ -66,17 +54,7 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 def concat(x: Sequence[Tensor], dim: int | None = None, axis: int = 0) -> Tensor:
     """The tensors one after the other along ``dim``, which is also called ``axis``."""
-    return apply(ops.concat, tuple(x), axis=axis if dim is None else dim)
-
-
-def stack(x: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Tensors of one shape on a new axis."""
-    return apply(ops.stack, tuple(x), axis=axis)
-
-
-def flip(x: Tensor, axis: int) -> Tensor:
-    """The elements in reverse order along ``axis``."""
-    return apply(ops.flip, x, axis=axis)
+    return apply(ops.concat, x, axis=axis if dim is None else dim)
 
 
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
@@ -98,7 +76,7 @@ def strided_slice(
     x: Tensor, axes: Sequence[int], begin: Sequence[Size], end: Sequence[Size], strides: Sequence[int] = ()
 ) -> Tensor:
     """``x[begin:end:stride]`` along ``axes``. Negative ends count from the back; strides are positive."""
-    return apply(ops.strided_slice, x, tuple(axes), tuple(begin), tuple(end), tuple(strides))
+    return apply(ops.strided_slice, x, axes, begin, end, strides)
 
 
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
@@ -113,15 +91,17 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
 
 def full(shape: Sequence[Size], fill_value: Tensor | float, dtype: str = "float32") -> Tensor:
     """Every element ``fill_value``, a number or a tensor without axes."""
-    return apply(ops.full, tuple(shape), fill_value, dtype=dtype)
+    return apply(ops.full, shape, fill_value, dtype=dtype)
 
 
 def zeros(shape: Sequence[Size], dtype: str = "float32") -> Tensor:
-    return apply(ops.zeros, tuple(shape), dtype=dtype)
+    """Every element 0."""
+    return apply(ops.zeros, shape, dtype=dtype)
 
 
 def ones(shape: Sequence[Size], dtype: str = "float32") -> Tensor:
-    return apply(ops.ones, tuple(shape), dtype=dtype)
+    """Every element 1."""
+    return apply(ops.ones, shape, dtype=dtype)
 
 
 def empty(shape: Sequence[Size], dtype: str = "float32") -> Tensor:

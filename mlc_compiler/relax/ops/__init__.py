@@ -6,8 +6,9 @@ given by name. What does not fit raises OperatorError. ``get_operator("nn.softma
 
 from __future__ import annotations
 
-from . import create, elementwise, manipulate, normalize, rearrange, reduce, search
+from . import attention, create, elementwise, manipulate, normalize, rearrange, reduce, sampling, search
 from . import linear as products
+from .attention import append, append_latent, paged_attention, rotary_embedding
 from .create import (
     arange,
     full,
@@ -116,6 +117,7 @@ from .reduce import (
     variance,
 )
 from .registry import Operator, OperatorError
+from .sampling import sample_top_p, softmax_with_temperature
 from .search import (
     argsort,
     sort,
@@ -128,6 +130,8 @@ __all__ = [
     "OperatorError",
     "abs",
     "add",
+    "append",
+    "append_latent",
     "arange",
     "argmax",
     "argmin",
@@ -186,6 +190,7 @@ __all__ = [
     "ones",
     "ones_like",
     "pad",
+    "paged_attention",
     "permute_dims",
     "power",
     "prod",
@@ -195,13 +200,16 @@ __all__ = [
     "reshape",
     "right_shift",
     "rms_norm",
+    "rotary_embedding",
     "round",
     "rsqrt",
+    "sample_top_p",
     "sigmoid",
     "sign",
     "silu",
     "sin",
     "softmax",
+    "softmax_with_temperature",
     "softplus",
     "sort",
     "split",
@@ -225,7 +233,7 @@ __all__ = [
     "zeros_like",
 ]
 
-FAMILIES = (create, elementwise, products, manipulate, rearrange, normalize, reduce, search)
+FAMILIES = (create, elementwise, products, manipulate, rearrange, normalize, reduce, search, attention, sampling)
 VIEW_OPERATORS = frozenset({"reshape", "expand_dims", "squeeze"})
 """Operators that move no element: they give the same memory another shape."""
 OPERATORS = {o.name: o for family in FAMILIES for o in vars(family).values() if isinstance(o, Operator)}

@@ -21,32 +21,32 @@ def wide(value: PrimExpr) -> PrimExpr:
 _GELU_SCALE = math.sqrt(2.0 / math.pi)
 
 
-def _unary(name: str, f: Callable[[PrimExpr], PrimExpr]) -> Operator:
+def _unary(name: str, f: Callable[[PrimExpr], PrimExpr], doc: str = "Element by element.") -> Operator:
     def element(value: PrimExpr) -> PrimExpr:
         return te.cast(f(wide(value)), value.dtype)
 
-    @operator(name)
     def definition(x: te.Tensor) -> te.Tensor:
         return te.elementwise(name.split(".")[-1], element, x)
 
-    return definition
+    definition.__doc__ = doc
+    return operator(name)(definition)
 
 
-def _binary(name: str, f: Callable[[Any, Any], PrimExpr]) -> Operator:
-    @operator(name)
+def _binary(name: str, f: Callable[[Any, Any], PrimExpr], doc: str = "Element by element.") -> Operator:
     def definition(x: te.Tensor, y: te.Tensor) -> te.Tensor:
         return te.elementwise(name, f, x, y)
 
-    return definition
+    definition.__doc__ = f"{doc} Operands broadcast as in numpy."
+    return operator(name)(definition)
 
 
 add = _binary("add", lambda x, y: x + y)
 subtract = _binary("subtract", lambda x, y: x - y)
 multiply = _binary("multiply", lambda x, y: x * y)
 divide = _binary("divide", lambda x, y: x / y)
-floor_divide = _binary("floor_divide", lambda x, y: _floor_quotient(x, y))
-floor_mod = _binary("floor_mod", lambda x, y: x - _floor_quotient(x, y) * y if dt.is_float(x.dtype) else x % y)
-power = _binary("power", lambda x, y: te.cast(te.call("pow", *_both_wide(x, y)), x.dtype))
+floor_divide = _binary("floor_divide", lambda x, y: _floor_quotient(x, y), "The quotient rounded down.")
+floor_mod = _binary("floor_mod", lambda x, y: _floor_rest(x, y), "The rest that ``floor_divide`` leaves.")
+power = _binary("power", lambda x, y: _power(x, y), "The first to the power of the second.")
 maximum = _binary("maximum", ir.maximum)
 minimum = _binary("minimum", ir.minimum)
 equal = _binary("equal", lambda x, y: ir.binary("==", x, y))
@@ -66,33 +66,49 @@ left_shift = _binary("left_shift", lambda x, y: x << y)
 right_shift = _binary("right_shift", lambda x, y: x >> y)
 
 exp = _unary("exp", te.exp)
-log = _unary("log", te.log)
+log = _unary("log", te.log, "The natural logarithm.")
 sqrt = _unary("sqrt", te.sqrt)
-rsqrt = _unary("rsqrt", te.rsqrt)
+rsqrt = _unary("rsqrt", te.rsqrt, "``1 / sqrt(x)``")
 tanh = _unary("tanh", te.tanh)
-sigmoid = _unary("sigmoid", te.sigmoid)
-erf = _unary("erf", te.erf)
+sigmoid = _unary("sigmoid", te.sigmoid, "``1 / (1 + exp(-x))``")
+erf = _unary("erf", te.erf, "The error function.")
 sin = _unary("sin", te.sin)
 cos = _unary("cos", te.cos)
-square = _unary("square", lambda x: x * x)
+square = _unary("square", lambda x: x * x, "``x * x``")
 negative = _unary("negative", lambda x: -x)
 abs = _unary("abs", lambda x: ir.maximum(x, -x))
 floor = _unary("floor", lambda x: te.call("floor", x))
 ceil = _unary("ceil", lambda x: te.call("ceil", x))
-round = _unary("round", lambda x: te.call("round", x))
+round = _unary("round", lambda x: te.call("round", x), "To the nearest integer, halves to the even one.")
 logical_not = _unary("logical_not", ir.Not)
 
 sign = _unary("sign", lambda x: te.select(x > 0, ir.const(1, x.dtype), te.select(x < 0, ir.const(-1, x.dtype), x * 0)))
 
-relu = _unary("nn.relu", lambda x: ir.maximum(x, ir.const(0, x.dtype)))
-relu6 = _unary("nn.relu6", lambda x: ir.minimum(ir.maximum(x, ir.const(0, x.dtype)), ir.const(6, x.dtype)))
-silu = _unary("nn.silu", lambda x: x * te.sigmoid(x))
-gelu = _unary("nn.gelu", lambda x: x * 0.5 * (1.0 + te.erf(x * math.sqrt(0.5))))
-gelu_tanh = _unary("nn.gelu_tanh", lambda x: x * 0.5 * (1.0 + te.tanh(_GELU_SCALE * (x + 0.044715 * x * x * x))))
+relu = _unary("nn.relu", lambda x: ir.maximum(x, ir.const(0, x.dtype)), "``max(x, 0)``")
+relu6 = _unary("nn.relu6", lambda x: _relu6(x), "``x`` limited to ``[0, 6]``.")
+silu = _unary("nn.silu", lambda x: x * te.sigmoid(x), "``x * sigmoid(x)``")
+gelu = _unary("nn.gelu", lambda x: x * 0.5 * (1.0 + te.erf(x * math.sqrt(0.5))), "``x * Phi(x)``")
+gelu_tanh = _unary("nn.gelu_tanh", lambda x: _gelu_tanh(x), "``x * Phi(x)`` by a formula with tanh.")
+
+
+def _relu6(x: PrimExpr) -> PrimExpr:
+    return ir.minimum(ir.maximum(x, ir.const(0, x.dtype)), ir.const(6, x.dtype))
+
+
+def _gelu_tanh(x: PrimExpr) -> PrimExpr:
+    return x * 0.5 * (1.0 + te.tanh(_GELU_SCALE * (x + 0.044715 * x * x * x)))
 
 
 def _floor_quotient(x: PrimExpr, y: PrimExpr) -> PrimExpr:
     return te.call("floor", x / y) if dt.is_float(x.dtype) else x // y
+
+
+def _floor_rest(x: PrimExpr, y: PrimExpr) -> PrimExpr:
+    return x - _floor_quotient(x, y) * y if dt.is_float(x.dtype) else x % y
+
+
+def _power(x: Any, y: Any) -> PrimExpr:
+    return te.cast(te.call("pow", *_both_wide(x, y)), x.dtype)
 
 
 def _both_wide(x: Any, y: Any) -> tuple[PrimExpr, PrimExpr]:

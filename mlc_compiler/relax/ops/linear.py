@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir import dtype as dt
-from ...ir.expr import PrimExpr, is_const
+from ...ir.expr import PrimExpr, const, is_const
 from ...tir import te
 from ..info import show_shape
 from .registry import operator
@@ -72,18 +72,29 @@ def matmul(x1: te.Tensor, x2: te.Tensor, *, out_dtype: str = "void") -> te.Tenso
 
 @operator("dequantize")
 def dequantize(
-    q: te.Tensor, scale: te.Tensor, *, bits: int, group: int, k: int, layout: str = "NK", dtype: str = "float16"
+    q: te.Tensor,
+    scale: te.Tensor,
+    *,
+    bits: int,
+    group: int,
+    k: int,
+    layout: str = "NK",
+    dtype: str = "float16",
+    values: tuple[int, ...] = (),
 ) -> te.Tensor:
     """Symmetric group quantization undone: ``(code - zero_point) * scale``, zero point ``2**(bits-1) - 1``.
 
     q: uint32 [..., N, words] with ``32 // bits`` codes a word, the first in the lowest bits; scale: [..., N, groups],
-    one for ``group`` codes. Layout "KN" has both transposed ([words, N] and [groups, N]). Returns [..., N, k] in
-    ``dtype``, computed in that type.
+    one for ``group`` codes. Layout "KN" has both transposed ([words, N] and [groups, N]). values: a code book, one
+    integer from -128 to 127 for each code: elements are ``values[code] * scale``. Returns [..., N, k] in ``dtype``,
+    computed in that type.
     """
     if layout not in ("NK", "KN"):
         raise ValueError(f"layout: got {layout!r}; expected 'NK' or 'KN'")
     if not 1 <= bits <= 16:
         raise ValueError(f"bits: got {bits}; expected 1 to 16")
+    if values and (len(values) != 1 << bits or min(values) < -128 or max(values) > 127):
+        raise ValueError(f"values: got {len(values)} of them; expected {1 << bits}, from -128 to 127")
     if q.ndim < 2 or scale.ndim < 2:
         raise ValueError(f"got shapes {show_shape(q.shape)} and {show_shape(scale.shape)}; expected two axes or more")
     per_word, zero_point = 32 // bits, (1 << (bits - 1)) - 1
@@ -100,6 +111,22 @@ def dequantize(
     def element(*i: PrimExpr) -> PrimExpr:
         row, j = i[:-1], i[-1]
         code = (at(q, row, j // per_word) >> te.cast(j % per_word * bits, "uint32")) & ((1 << bits) - 1)
-        return (te.cast(te.cast(code, "int32") - zero_point, dtype)) * te.cast(at(scale, row, j // group), dtype)
+        return te.cast(_weight(te.cast(code, "int32"), values, zero_point), dtype) * te.cast(
+            at(scale, row, j // group), dtype
+        )
 
-    return te.compute((*lead, k), element, name="dequantize")
+    codes = {"bits": bits, "group": group, "layout": layout, "values": values}
+    return te.compute((*lead, k), element, name="dequantize", attrs={QUANTIZED: codes})
+
+
+QUANTIZED = "quantized"
+"""The attribute of the block that ``dequantize`` becomes: its own attributes, from which back ends make kernels."""
+
+
+def _weight(code: PrimExpr, values: tuple[int, ...], zero_point: int) -> PrimExpr:
+    if not values:
+        return code - zero_point
+    weight = const(values[-1], "int32")
+    for i in range(len(values) - 2, -1, -1):
+        weight = te.select(code <= i, const(values[i], "int32"), weight)
+    return weight

@@ -160,7 +160,7 @@ def group_norm(
 
 @operator("nn.softmax")
 def softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
-    """``exp(data - max) / sum(exp(data - max))`` along ``axis``. Returns data's shape and type; computed in float32."""
+    """``exp(v - max) / sum(exp(v - max))`` of the elements v along ``axis``, computed in float32. Keeps the type."""
     axis = normalize_axis(axis, data.ndim)
     lead = data.shape[:axis] + data.shape[axis + 1 :]
     k = te.reduce_axis(data.shape[axis], "k")
@@ -179,7 +179,7 @@ def softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
 
 @operator("nn.log_softmax")
 def log_softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
-    """``data - max - log(sum(exp(data - max)))`` along ``axis``. Returns data's shape and type; computed in float32."""
+    """``v - max - log(sum(exp(v - max)))`` of the elements v along ``axis``, computed in float32. Keeps the type."""
     axis = normalize_axis(axis, data.ndim)
     lead = data.shape[:axis] + data.shape[axis + 1 :]
     k = te.reduce_axis(data.shape[axis], "k")

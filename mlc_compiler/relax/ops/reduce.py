@@ -39,20 +39,20 @@ class _Axes:
         return product(axis.extent for axis in self.k)
 
 
-def _reduction(name: str, combine: Callable[..., Any]) -> Operator:
-    @operator(name)
+def _reduction(name: str, combine: Callable[..., Any], what: str) -> Operator:
     def definition(x: te.Tensor, *, axis: Axis = None, keepdims: bool = False) -> te.Tensor:
         axes = _Axes(x, axis, keepdims)
         total = te.compute(axes.shape, lambda *i: combine(wide(x[axes.index(i)]), axis=axes.k), name=name)
         return total if total.dtype == x.dtype else te.elementwise("cast", lambda v: te.cast(v, x.dtype), total)
 
-    return definition
+    definition.__doc__ = f"The {what} over ``axis`` (None: all axes)."
+    return operator(name)(definition)
 
 
-sum = _reduction("sum", te.sum)
-max = _reduction("max", te.max)
-min = _reduction("min", te.min)
-prod = _reduction("prod", te.prod)
+sum = _reduction("sum", te.sum, "sum")
+max = _reduction("max", te.max, "greatest element")
+min = _reduction("min", te.min, "least element")
+prod = _reduction("prod", te.prod, "product")
 
 
 @operator("mean")
@@ -86,15 +86,15 @@ def std(x: te.Tensor, *, axis: Axis = None, keepdims: bool = False) -> te.Tensor
     )
 
 
-def _position(name: str, best: Callable[..., Any]) -> Operator:
-    @operator(name)
+def _position(name: str, best: Callable[..., Any], what: str) -> Operator:
     def definition(x: te.Tensor, *, axis: int | None = -1, keepdims: bool = False) -> te.Tensor:
         if axis is not None:
             return _first_best(name, best, x, normalize_axis(axis, x.ndim), keepdims)
         place = _first_best(name, best, flattened(x), 0, False)
         return te.compute((1,) * x.ndim, lambda *_: place[()], name=name) if keepdims else place
 
-    return definition
+    definition.__doc__ = f"Where along ``axis`` the first {what} element is: int64. None: among all elements in order."
+    return operator(name)(definition)
 
 
 def _first_best(name: str, best: Callable[..., Any], x: te.Tensor, axis: int, keepdims: bool) -> te.Tensor:
@@ -109,8 +109,8 @@ def _first_best(name: str, best: Callable[..., Any], x: te.Tensor, axis: int, ke
     return te.compute(axes.shape, first, name=name)
 
 
-argmax = _position("argmax", te.max)
-argmin = _position("argmin", te.min)
+argmax = _position("argmax", te.max, "greatest")
+argmin = _position("argmin", te.min, "least")
 
 
 @operator("cumsum")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
@@ -36,7 +37,9 @@ class Operator:
     ``te`` computes it from te tensors (positional) and static attributes (keyword-only); shape and dtype rules are
     whatever that expression gives. ``kinds`` and ``attr_types`` are the annotations of the two. Calling the operator
     with graph values builds the ``Call``. ``explicit`` replaces attributes that stand for something about the
-    arguments' shapes, so that a call means the same when sizes become known.
+    arguments' shapes, so that a call means the same when sizes become known. ``updates`` names the arguments that the
+    operator writes in place, which its results are. ``scalars`` names the integer arguments that tensor functions take
+    when they run: calls that differ in these alone share one function.
     """
 
     name: str
@@ -45,6 +48,8 @@ class Operator:
     defaults: Mapping[str, Any]
     attr_types: Mapping[str, Any]
     explicit: Explicit | None = None
+    updates: tuple[str, ...] = ()
+    scalars: tuple[str, ...] = ()
     results: dict[Any, tuple[Any, StructInfo]] = field(default_factory=dict, repr=False)
 
     @property
@@ -52,8 +57,18 @@ class Operator:
         return tuple(self.kinds)
 
     @property
+    def doc(self) -> str:
+        """What the operator computes."""
+        return self.te.__doc__ or ""
+
+    @property
     def attr_names(self) -> tuple[str, ...]:
         return tuple(self.defaults)
+
+    @property
+    def updated_positions(self) -> tuple[int, ...]:
+        """The positions of the arguments that are written in place."""
+        return tuple(self.arg_names.index(name) for name in self.updates)
 
     def __call__(self, *args: Any, **attrs: Any) -> Call:
         """``Call(Op(name), args, attrs)``: every attribute present, structure info derived."""
@@ -114,7 +129,9 @@ class Operator:
                 raise TypeError(f"{name}: got {attrs[name]!r}; expected {expected}")
 
 
-def operator(name: str, explicit: Explicit | None = None) -> Callable[[TensorExpression], Operator]:
+def operator(
+    name: str, explicit: Explicit | None = None, updates: tuple[str, ...] = (), scalars: tuple[str, ...] = ()
+) -> Callable[[TensorExpression], Operator]:
     """Makes a tensor expression an operator; keyword-only parameters are its attributes.
 
     Positional ones are annotated with ``te.Tensor``, ``te.Tensor | None``, ``Tensors``, ``Shape`` or ``PrimExpr``.
@@ -125,7 +142,8 @@ def operator(name: str, explicit: Explicit | None = None) -> Callable[[TensorExp
         positional = {p.name: p.annotation for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
         attributes = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
         types = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
-        return Operator(name, _with_tensors(f, tuple(positional.values())), positional, attributes, types, explicit)
+        te_function = _with_tensors(f, tuple(positional.values()))
+        return Operator(name, te_function, positional, attributes, types, explicit, updates, scalars)
 
     return define
 
@@ -133,6 +151,7 @@ def operator(name: str, explicit: Explicit | None = None) -> Callable[[TensorExp
 def _with_tensors(f: TensorExpression, kinds: Sequence[Any]) -> TensorExpression:
     """``f`` for constants without axes too, which arrive as scalar expressions: it gets them as tensors."""
 
+    @wraps(f)
     def given(*args: Any, **attrs: Any) -> te.Tensor | Sequence[te.Tensor]:
         if len(args) > len(kinds):
             raise TypeError(f"got {len(args)} arguments; expected at most {len(kinds)}")

@@ -1,44 +1,60 @@
-"""How parameters lie in memory."""
+"""The layout of buffers: every access is rewritten to where an index map says that the element is."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.expr import IntImm, PrimExpr, ceildiv, const
+from ...ir.expr import PrimExpr
 from ...ir.simplify import Analyzer
-from ...ir.visitor import Rewriter
+from ...ir.visitor import Rewriter, walk
+from ..index_map import IndexMap, IndexMapError
 from ..nodes import Block, Buffer, BufferLoad, BufferStore, For, PrimFunc
 from .blocks import rebuilt
-from .tree import ScheduleError
+from .tree import ScheduleError, find_block
+
+LAYOUTS = "layouts"
 
 
-def tile_layout(func: PrimFunc, buffer: Buffer, axis: int, factor: int) -> tuple[PrimFunc, Buffer]:
-    """Store a buffer with one axis cut into tiles of ``factor``, the tile innermost: ``[N, K] -> [ceil(N/f), K, f]``.
+def transform_layout(func: PrimFunc, block: str, which: str | tuple[str, int], index_map: IndexMap) -> PrimFunc:
+    """Store a buffer that a block accesses, by name or as ``("read", i)`` or ``("write", i)``, in another layout."""
+    node = find_block(func, block).block
+    regions = {"read": node.reads, "write": node.writes}
+    if isinstance(which, str):
+        found = [r.buffer for r in (*node.reads, *node.writes) if r.buffer.name == which]
+    else:
+        found = [r.buffer for r in regions.get(which[0], ())[which[1] : which[1] + 1]]
+    if not found:
+        raise ScheduleError(f"transform_layout: block {block!r} accesses no buffer {which!r}")
+    return with_layout(func, found[0], index_map)[0]
 
-    ``buffer`` is a parameter; every access is rewritten; the attribute ``tiled`` notes ``{parameter: (axis, factor)}``.
-    The last tile is padded; the padding is never a result.
+
+def with_layout(func: PrimFunc, buffer: Buffer, index_map: IndexMap) -> tuple[PrimFunc, Buffer]:
+    """Store a buffer as ``index_map`` says; gives the new buffer.
+
+    A parameter then has to arrive so: the attribute ``layouts`` notes ``{position: index map}``. What is stored beyond
+    the logical shape is zero in parameters and undefined in intermediate buffers; it is never part of a result.
     """
-    index = next((i for i, p in enumerate(func.params) if p is buffer), None)
-    if index is None:
-        raise ScheduleError(f"tile_layout: {buffer.name!r} is no parameter of the function")
-    rank = len(buffer.shape)
-    if not 0 <= axis < rank or factor < 1:
-        raise ScheduleError(f"tile_layout: got axis {axis} and factor {factor}; {buffer.name!r} has {rank} axes")
-    if str(index) in func.attrs.get("tiled", {}):
-        raise ScheduleError(f"tile_layout: {buffer.name!r} is tiled already")
-    size = buffer.shape[axis]
-    tiles = Analyzer().simplify(ceildiv(size, factor))
-    shape = (*buffer.shape[:axis], tiles, *buffer.shape[axis + 1 :], IntImm(factor))
-    tiled = replace(buffer, shape=shape)
-    func = replace(func, body=_Tile(buffer, tiled, axis, factor)(func.body))
-    tiles_of = {**func.attrs.get("tiled", {}), str(index): (axis, factor)}
-    params = tuple(tiled if p is buffer else p for p in func.params)
-    return replace(func, params=params, attrs={**func.attrs, "tiled": tiles_of}), tiled
+    position = next((i for i, p in enumerate(func.params) if p is buffer), None)
+    known = {b.name for n in walk(func.body) if isinstance(n, Block) for b in n.alloc_buffers if b is buffer}
+    if position is None and not known:
+        raise ScheduleError(f"transform_layout: {buffer.name!r} is no buffer of the function")
+    if str(position) in func.attrs.get(LAYOUTS, {}):
+        raise ScheduleError(f"transform_layout: {buffer.name!r} has another layout already")
+    try:
+        stored = replace(buffer, shape=index_map.stored_shape(buffer.shape))
+    except IndexMapError as error:
+        raise ScheduleError(f"transform_layout: {buffer.name!r}: {error.message}") from error
+    func = replace(func, body=_Relocate(buffer, stored, index_map)(func.body))
+    if position is None:
+        return func, stored
+    layouts = {**func.attrs.get(LAYOUTS, {}), str(position): index_map}
+    params = tuple(stored if p is buffer else p for p in func.params)
+    return replace(func, params=params, attrs={**func.attrs, LAYOUTS: layouts}), stored
 
 
-class _Tile(Rewriter):
-    def __init__(self, old: Buffer, new: Buffer, axis: int, factor: int):
-        self.old, self.new, self.axis, self.factor = old, new, axis, factor
+class _Relocate(Rewriter):
+    def __init__(self, old: Buffer, new: Buffer, index_map: IndexMap):
+        self.old, self.new, self.index_map = old, new, index_map
         self.analyzer = Analyzer()
 
     def rewrite_For(self, node: For) -> For:
@@ -49,24 +65,24 @@ class _Tile(Rewriter):
         for it in node.iter_vars:
             self.analyzer.bind(it.var, it.extent)
         body, init = self(node.body), self(node.init)
+        own = any(b is self.old for b in node.alloc_buffers)
+        if own:
+            node = replace(node, alloc_buffers=tuple(self.new if b is self.old else b for b in node.alloc_buffers))
         if body is node.body and init is node.init:
             return node
         return replace(node, body=body) if node.name == "root" else rebuilt(node, body, init)
 
-    def indices(self, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
-        i = indices[self.axis]
-        tile = self.analyzer.simplify(i // const(self.factor, i.dtype))
-        lane = self.analyzer.simplify(i % const(self.factor, i.dtype))
-        return (*indices[: self.axis], tile, *indices[self.axis + 1 :], lane)
+    def _stored(self, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        return self.index_map(indices, self.analyzer)
 
     def rewrite_BufferLoad(self, node: BufferLoad) -> BufferLoad:
         inner = self(node.indices)
         if node.buffer is not self.old:
             return node if inner is node.indices else BufferLoad(node.buffer, inner)
-        return BufferLoad(self.new, self.indices(inner))
+        return BufferLoad(self.new, self._stored(inner))
 
     def rewrite_BufferStore(self, node: BufferStore) -> BufferStore:
         value, inner = self(node.value), self(node.indices)
         if node.buffer is not self.old:
             return BufferStore(node.buffer, value, inner)
-        return BufferStore(self.new, value, self.indices(inner))
+        return BufferStore(self.new, value, self._stored(inner))

@@ -14,14 +14,15 @@ from typing import Any
 from ...ir.expr import ExprLike, IntImm, Var
 from ...ir.module import IRModule
 from ...ir.visitor import free_vars
-from ..intrinsics import INTRINSICS
-from ..nodes import PARALLEL, THREAD, UNROLLED, VECTORIZED, Block, Buffer, PrimFunc
+from ..index_map import IndexMap, IndexMapError
+from ..intrinsics import tensor_intrins
+from ..nodes import PARALLEL, THREAD, UNROLLED, VECTORIZED, Block, PrimFunc
 from .blockize import blockize
 from .caching import cache_read, cache_write, set_scope
 from .compute_at import compute_at
 from .factor import factor_reduction
 from .inline import compute_inline
-from .layout import tile_layout
+from .layout import transform_layout
 from .loops import annotate, fuse, reorder, set_kind, split, unannotate
 from .partition import merge, partition
 from .reduction import decompose_reduction
@@ -270,20 +271,31 @@ class Schedule(WorkingModule):
 
     @step
     def tensorize(self, loop: Var, intrinsic: str) -> None:
-        """Replace the nest from ``loop`` inwards by a hardware instruction of the table in ``tir/intrinsics.py``."""
-        if intrinsic not in INTRINSICS:
-            raise ScheduleError(f"tensorize: no instruction {intrinsic!r}; there are {', '.join(INTRINSICS)}")
-        self._run(tensorize, loop, INTRINSICS[intrinsic])
+        """Replace the nest from ``loop`` inwards by a hardware instruction, see ``register_tensor_intrin``."""
+        rows = tensor_intrins()
+        if intrinsic not in rows:
+            raise ScheduleError(f"tensorize: no tensor intrinsic {intrinsic!r}; there are {', '.join(rows)}")
+        self._run(tensorize, loop, rows[intrinsic])
 
     @step
-    def tile_layout(self, buffer: Buffer | str, axis: int, factor: int) -> Buffer:
-        """Store a parameter in tiles of one axis, tile innermost; see ``layout.py``."""
-        name = buffer if isinstance(buffer, str) else buffer.name
-        chosen = buffer if isinstance(buffer, Buffer) else next((b for b in self.func.buffers if b.name == name), None)
-        if chosen is None:
-            raise ScheduleError(f"tile_layout: {name!r} is no parameter of the function")
-        self.func, tiled = tile_layout(self.func, chosen, axis, factor)
-        return tiled
+    def transform_layout(
+        self, block: str, buffer: str | tuple[str, int], index_map: IndexMap | Callable[..., Any] | str
+    ) -> None:
+        """Store a buffer that a block accesses in another layout; see ``layout.py``.
+
+        buffer: its name, or ``("read", i)`` or ``("write", i)``, one of the regions that the block reads or writes.
+        index_map: from logical to stored indices, as ``lambda n, k: (n // 16, k, n % 16)``.
+        """
+        self._run(transform_layout, block, buffer, _as_index_map(index_map))
+
+
+def _as_index_map(index_map: IndexMap | Callable[..., Any] | str) -> IndexMap:
+    if isinstance(index_map, IndexMap):
+        return index_map
+    try:
+        return IndexMap.parse(index_map) if isinstance(index_map, str) else IndexMap.from_func(index_map)
+    except IndexMapError as error:
+        raise ScheduleError(f"transform_layout: {error.message}") from error
 
 
 Schedule.step_names = step_names()

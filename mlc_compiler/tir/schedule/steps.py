@@ -9,11 +9,12 @@ from types import UnionType
 from typing import Any, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ...ir.expr import Var
+from ...ir.recursion import deep_recursion
 from ..nodes import PrimFunc
 from .trace import BlockName, Trace
 from .tree import ScheduleError, child_blocks, find_loop, has_loop
 
-_POSITIONAL = frozenset({"name", "block", "loop", "loops", "target", "buffer"})
+_POSITIONAL = frozenset({"name", "block", "loop", "loops", "target"})
 _names: set[str] = set()
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -45,6 +46,7 @@ def step(method: Method) -> Method:
     _names.add(method.__name__)
 
     @wraps(method)
+    @deep_recursion
     def noted(self: Any, *args: Any, **keywords: Any) -> Any:
         bound = signature.bind(self, *args, **keywords)
         _check_types(method, signature, bound.arguments)
@@ -81,6 +83,10 @@ def _conforms(value: Any, hint: Any) -> bool:
         return any(_conforms(value, h) for h in get_args(hint))
     if get_origin(hint) is Sequence:
         return isinstance(value, list | tuple) and all(_conforms(v, get_args(hint)[0]) for v in value)
+    if get_origin(hint) is tuple:
+        return isinstance(value, list | tuple) and all(map(_conforms, value, get_args(hint)))
+    if get_origin(hint) is Callable:
+        return callable(value)
     if hint is float:
         return isinstance(value, int | float)
     return isinstance(value, hint)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ...ir.expr import Call, IntImm, PrimExpr, Var, const
 from ...ir.simplify import Analyzer, key
 from ...ir.visitor import field_names, substitute, uses
-from ..intrinsics import Intrinsic
+from ..intrinsics import TensorIntrin
 from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, Evaluate, For, PrimFunc, Stmt
 from ..regions import span
 from .blocks import with_accumulator_read
@@ -24,7 +24,7 @@ class _Nest:
     store: BufferStore
 
 
-def tensorize(func: PrimFunc, var: Var, row: Intrinsic) -> PrimFunc:
+def tensorize(func: PrimFunc, var: Var, row: TensorIntrin) -> PrimFunc:
     """The nest from loop ``var`` inwards becomes the instruction ``row``.
 
     Both must be the same loops (extents in order) over the same expression, every buffer accessed with the operand's
@@ -74,7 +74,7 @@ def _nest_of(stmt: Stmt) -> _Nest:
 
 
 class _Matcher:
-    def __init__(self, row: Intrinsic, nest: _Nest, wanted: _Nest, analyzer: Analyzer):
+    def __init__(self, row: TensorIntrin, nest: _Nest, wanted: _Nest, analyzer: Analyzer):
         self.row, self.nest, self.wanted, self.analyzer = row, nest, wanted, analyzer
         block = nest.realize.block
         values = nest.realize.iter_values

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ...ir.expr import BinaryOp, IntImm, PrimExpr, Var, binary
+from ..index_map import IndexMap
 from ..nodes import Buffer
 from .sampling import Choice
 from .tree import ScheduleError
@@ -151,6 +152,8 @@ class Trace:
             return _encode_expr(value)
         if isinstance(value, Choice):
             return int(value)
+        if isinstance(value, IndexMap) or callable(value):
+            return value.text if isinstance(value, IndexMap) else IndexMap.from_func(value).text
         return str(value) if isinstance(value, str) else value
 
     def record(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], result: Any) -> None:

@@ -52,7 +52,7 @@ from .expressions import (
     var,
 )
 from .prim_func import create_prim_func, reduction_identity
-from .statements import Cell, each, extern
+from .statements import Cell, each, extern, updated
 
 __all__ = [
     "Cell",
@@ -100,5 +100,6 @@ __all__ = [
     "sqrt",
     "sum",
     "tanh",
+    "updated",
     "var",
 ]

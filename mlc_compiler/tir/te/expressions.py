@@ -7,12 +7,13 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ...ir import dtype as dt
 from ...ir import expr as ir
 from ...ir.expr import ExprLike, IntImm, PrimExpr, Select, Var, as_expr
+from ...ir.recursion import deep_recursion
 from ...ir.visitor import walk
 from .. import nodes as tir
 from ..nodes import Buffer, BufferLoad
@@ -29,32 +30,44 @@ class ReduceAxis(Var):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reduce(PrimExpr):
-    """A reduction of ``value`` over ``axes``; only as the whole body of a compute."""
+    """A reduction of ``value`` over ``axes``, from ``init`` on; only as the whole body of a compute."""
 
     kind: str
     value: PrimExpr
     axes: tuple[ReduceAxis, ...]
+    init: PrimExpr | None = None
 
     @property
     def dtype(self) -> str:  # type: ignore[override]
         return self.value.dtype
 
 
-@dataclass(frozen=True, eq=False)
 class Tensor:
     """The result of a placeholder or compute. Index it with expressions; arithmetic works element by element.
 
     body: the formula at ``axes``, or the statement (see ``extern``) that computes all of ``results``.
     """
 
-    __iter__: ClassVar[None] = None  # indexing never ends
+    __iter__: ClassVar[None] = None  # not iterable: ``__getitem__`` never raises IndexError
 
-    buffer: Buffer
-    axes: tuple[Var, ...] = ()
-    body: PrimExpr | tir.Stmt | None = None
-    inputs: tuple[Tensor, ...] = ()
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    results: tuple[Buffer, ...] = ()
+    def __init__(
+        self,
+        buffer: Buffer,
+        axes: tuple[Var, ...] = (),
+        body: PrimExpr | tir.Stmt | None = None,
+        inputs: tuple[Tensor, ...] = (),
+        attrs: Mapping[str, Any] | None = None,
+        results: tuple[Buffer, ...] = (),
+    ):
+        self.buffer = buffer
+        self.axes = axes
+        self.body = body
+        self.inputs = inputs
+        self.attrs = attrs or {}
+        self.results = results
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.buffer!r})"
 
     @property
     def shape(self) -> tuple[PrimExpr, ...]:
@@ -72,13 +85,16 @@ class Tensor:
     def name(self) -> str:
         return self.buffer.name
 
+    @property
+    def is_update(self) -> bool:
+        """Whether this is another tensor after something was written into it, see ``updated``."""
+        return self.body is not None and bool(self.inputs) and self.inputs[0].buffer is self.buffer
+
     def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> PrimExpr:
         items = indices if isinstance(indices, tuple) else (indices,)
         if len(items) != self.ndim:
             raise ValueError(f"tensor {self.name!r} has {self.ndim} axes; indexed with {len(items)}")
-        load = self.buffer[items]
-        _owners[id(self.buffer)] = self
-        return load
+        return TensorLoad(self.buffer, tuple(as_expr(i) for i in items), self)
 
     def __call__(self, *indices: ExprLike) -> PrimExpr:
         return self[indices]
@@ -96,7 +112,13 @@ class Tensor:
         return elementwise("divide", lambda a, b: a / b, self, other)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
+class TensorLoad(BufferLoad):
+    """An element of a tensor. In a tensor function it is a load of the tensor's buffer."""
+
+    tensor: Tensor
+
+
 class Scalar(Tensor):
     """A constant as a tensor without axes; its only element is the constant itself."""
 
@@ -108,10 +130,6 @@ class Scalar(Tensor):
 def scalar(value: PrimExpr) -> Scalar:
     """A number as a tensor without axes."""
     return Scalar(tir.buffer("scalar", (), value.dtype), body=value)
-
-
-# Which tensor a buffer belongs to; filled when a tensor is indexed, read when a compute collects its inputs.
-_owners: dict[int, Tensor] = {}
 
 
 def var(name: str, dtype: str = "int64") -> Var:
@@ -138,9 +156,9 @@ def _reduce(kind: str, value: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis])
     return Reduce(kind, value, (axis,) if isinstance(axis, ReduceAxis) else tuple(axis))
 
 
-def sum(value: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
-    """Sum over reduction axes, in the dtype of ``value``."""
-    return _reduce("sum", value, axis)
+def sum(value: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis], init: PrimExpr | None = None) -> Reduce:
+    """Sum over reduction axes, in the dtype of ``value``; ``init``, of the same dtype, is added (None: 0)."""
+    return replace(_reduce("sum", value, axis), init=init)
 
 
 def max(a: ExprLike, b: ExprLike | None = None, axis: ReduceAxis | Sequence[ReduceAxis] | None = None) -> PrimExpr:
@@ -266,6 +284,7 @@ def const(value: float | bool, dtype: str = "int32") -> PrimExpr:
     return ir.const(value, dtype)
 
 
+@deep_recursion
 def compute(
     shape: Sequence[ExprLike],
     fcompute: Callable[..., PrimExpr],
@@ -276,8 +295,8 @@ def compute(
     extents = tuple(as_expr(s) for s in shape)
     axes = tuple(Var(axis_name) for axis_name in _axis_names(fcompute, len(extents)))
     body = as_expr(fcompute(*axes))
-    inputs = {id(n.buffer): _owners[id(n.buffer)] for n in walk(body) if isinstance(n, BufferLoad)}
-    return Tensor(Buffer(name, extents, body.dtype), axes, body, tuple(inputs.values()), attrs or {})
+    inputs = dict.fromkeys(n.tensor for n in walk(body) if isinstance(n, TensorLoad))
+    return Tensor(Buffer(name, extents, body.dtype), axes, body, tuple(inputs), attrs)
 
 
 def _axis_names(fcompute: Callable[..., PrimExpr], count: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...ir.expr import ExprLike, IntImm, PrimExpr, Var, as_expr
+from ...ir.recursion import deep_recursion
 from .. import nodes as tir
 from ..nodes import Buffer
 from ..regions import infer_regions
@@ -19,6 +20,12 @@ def extern(results: Sequence[Buffer], inputs: Sequence[Tensor], body: tir.Stmt) 
     return tuple(Tensor(b, (), body, tuple(inputs), results=tuple(results)) for b in results)
 
 
+def updated(tensor: Tensor, inputs: Sequence[Tensor], body: tir.Stmt) -> Tensor:
+    """``tensor`` after ``body``, which reads ``inputs``, has written some of its elements in place."""
+    return Tensor(tensor.buffer, (), body, (tensor, *inputs), results=(tensor.buffer,))
+
+
+@deep_recursion
 def each(
     shape: Sequence[ExprLike], name: str, body: Callable[..., tir.Stmt], scratch: Sequence[Buffer] = ()
 ) -> tir.Stmt:

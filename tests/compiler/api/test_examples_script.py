@@ -18,7 +18,7 @@ from mlc_compiler import (
     structural_equal,
     to_script,
 )
-from mlc_compiler.passes.bind_params import BindError
+from mlc_compiler.relax.bind_params import BindError
 from mlc_compiler.script import to_text
 from mlc_errors import MLCError
 from tests.compiler.api.mlp import B0, B1, EXPECTED, W0, W1, WEIGHTS, X, check_mlp
@@ -219,7 +219,7 @@ def test_what_cannot_be_bound_or_built():
         bind_params(mod, "main", {"w0": "text"})
     with pytest.raises(MLCError, match="got a dict; expected an IRModule or a function of one"):
         build({})
-    for target, message in (("gpu", "no target 'gpu'"), ("cpu:none", "no CPU named 'none'")):
+    for target, message in (("gpu", "no kind of target 'gpu'"), ("cpu:none", "no CPU named 'none'")):
         with pytest.raises(MLCError, match=message):
             build(mod, target)
 

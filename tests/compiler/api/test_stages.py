@@ -8,8 +8,9 @@ from mlc_compiler import IRModule, parse
 from mlc_compiler.ir.structural import first_difference
 from mlc_compiler.pipeline import entries, pipeline, run_passes
 from mlc_compiler.script import parse as parse_script
-from mlc_compiler.script import to_text, verify
-from mlc_compiler.target import target
+from mlc_compiler.script import to_text
+from mlc_compiler.target import Target
+from mlc_compiler.verifier import verify
 from tests.compiler.api import test_bad_arguments, test_functions, test_registered
 from tests.compiler.api.test_examples_script import Mixed
 
@@ -37,5 +38,5 @@ def test_every_stage(name: str):
         assert first_difference(parse_script(text.text, text.constants), mod) is None
         texts.append(text.text)
 
-    run_passes(MODULES[name], [*entries(), *pipeline(target("cpu:x86-64-v3"))], check=check)
+    run_passes(MODULES[name], [*entries(), *pipeline(Target("cpu:x86-64-v3"))], check=check)
     assert len(set(texts)) > 5

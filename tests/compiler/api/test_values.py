@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mlc_compiler import bind_params, build, load_library, parse, structural_equal, to_script
+from mlc_compiler import bind_params, build, load_library, parse
 from mlc_errors import MLCError
 from mlc_runtime.arrays import to_tensor
 from tests.compiler.api.junk import Forged
@@ -187,14 +187,4 @@ def test_times():
 
 def test_a_library_says_what_it_needs():
     lib = build(parse(SHIFT), "cpu:x86-64-v3", num_threads=1)
-    assert load_library(lib.path).metadata["target"]["instruction_sets"] == ["avx2", "f16c", "fma", "sse4.1"]
-
-
-def test_sums_of_hundreds_of_terms() -> None:
-    terms = " + ".join(f"A[{i % 8}] * T.float32({i})" for i in range(900))
-    text = f'@T.prim_func\ndef f(A: T.Buffer((8,), "float32"), B: T.Buffer((1,), "float32")):\n    B[0] = {terms}\n'
-    mod = parse(text)
-    assert structural_equal(parse(to_script(mod)), mod)
-    result = np.zeros(1, np.float32)
-    build(mod)["f"](np.ones(8, np.float32), result)
-    assert result == sum(range(900))
+    assert load_library(lib.path).metadata["target"]["isa"] == ["avx2", "f16c", "fma", "sse4.1"]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from mlc_compiler.ir.expr import Call
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
 from tests.compiler.codegen.native import HOST, Kernels, apply, elementwise
 
 F32 = "float32"
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--target", default="cpu")
     options = parser.parse_args()
-    kernels = function_kernels(options.functions, target(options.target))
+    kernels = function_kernels(options.functions, Target(options.target))
     for name in options.functions:
         worst, rng = Worst(), np.random.default_rng(0)
         for numbers in all_floats(options.every):

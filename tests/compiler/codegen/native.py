@@ -8,20 +8,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-from llvmlite import ir as ll
 
-from mlc_compiler.codegen import values as v
-from mlc_compiler.codegen.kernels import BARRIER, declare_kernel, emit_kernel
+from mlc_compiler.codegen.host.module import new_module
 from mlc_compiler.codegen.link import link_shared
-from mlc_compiler.codegen.native import compile_modules, data_layout
+from mlc_compiler.codegen.native import compile_modules
+from mlc_compiler.codegen.statements import declare_function, emit_function
 from mlc_compiler.ir.expr import PrimExpr, Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.passes.lower_blocks import LowerBlocks
 from mlc_compiler.passes.lower_math import LowerMath
-from mlc_compiler.target import Target, target
+from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PARALLEL, VECTORIZED, Buffer, BufferStore, For, PrimFunc, buffer
 
-HOST = target("cpu")
+HOST = Target("cpu")
 LANES = 16
 
 
@@ -30,15 +29,9 @@ def llvm_text(funcs: Mapping[str, PrimFunc], to: Target = HOST) -> str:
     mod = IRModule(dict(funcs))
     for step in (LowerBlocks(), LowerMath()):
         mod = step.run(mod)
-    module = ll.Module("kernels")
-    module.triple = to.triple
-    module.data_layout = data_layout(to)
-    barrier = ll.Function(module, ll.FunctionType(v.VOID, [v.PTR, v.I32]), BARRIER)
-    ll.IRBuilder(barrier.append_basic_block("entry")).ret_void()
+    module = new_module(to)
     for name, func in mod.of_type(PrimFunc).items():
-        kernel = declare_kernel(module, func, f"kernel.{name}")
-        kernel.linkage = ""
-        emit_kernel(kernel, func, to)
+        emit_function(declare_function(module, func, f"kernel.{name}"), func, to)
     return str(module)
 
 
@@ -64,7 +57,7 @@ class Kernels:
 
         def call(*args: np.ndarray | int) -> None:
             pointers_and_sizes = (a.ctypes.data if isinstance(a, np.ndarray) else a for a in args)
-            function(None, 0, 1, *map(ctypes.c_int64, pointers_and_sizes))
+            function(*map(ctypes.c_int64, pointers_and_sizes))
 
         return call
 

@@ -8,7 +8,7 @@ import pytest
 from mlc_compiler.interp import run_prim_func
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.expr import BinaryOp, Call, Cast, IntImm, Not, Select, const
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
 from tests.compiler.codegen.native import Kernels, apply, elementwise
 
 INTS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32, 64)]
@@ -62,7 +62,7 @@ WHERE = [(d, "cpu") for d in INTS] + [("int8", "cpu:x86-64-v3"), ("int32", "cpu:
 @pytest.mark.parametrize(("dtype", "on"), WHERE)
 def test_integer_operators(dtype, on):
     a, b = integers(dtype)
-    kernels = Kernels(functions(dtype, LANES), target(on))
+    kernels = Kernels(functions(dtype, LANES), Target(on))
     for op, func in functions(dtype, LANES).items():
         defined = np.ones(a.size, bool)
         if op in ("//", "%", "/"):
@@ -142,7 +142,7 @@ def test_narrow_floats_round_after_every_operation(dtype, on):
     funcs |= {op: elementwise(lambda x, y, op=op: BinaryOp(op, x, y), (dtype, dtype), dtype) for op in ("min", "max")}
     funcs["a * b + a"] = elementwise(lambda x, y: x * y + x, (dtype, dtype), dtype)
     funcs |= {op: elementwise(lambda x, y, op=op: BinaryOp(op, x, y), (dtype, dtype), "bool") for op in COMPARISONS}
-    kernels = Kernels(funcs, target(on))
+    kernels = Kernels(funcs, Target(on))
     for op, func in funcs.items():
         out = np.empty(a.size, bool if op in COMPARISONS else to)
         got = apply(kernels[op], out, a, b)

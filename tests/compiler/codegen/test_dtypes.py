@@ -10,7 +10,7 @@ import pytest
 from mlc_compiler.interp import scalars
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.expr import Cast, FloatImm
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
 from tests.compiler.codegen.native import LANES, Kernels, apply, elementwise
 
 INTS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32, 64)]
@@ -28,7 +28,7 @@ def conversions() -> Kernels:
 
 def compiled(dtypes: list[str], on: str) -> Kernels:
     pairs = {f"{a}.{b}": elementwise(lambda x, b=b: _cast(b, x), (a,), b) for a, b in product(dtypes, dtypes)}
-    return Kernels(pairs, target(on))
+    return Kernels(pairs, Target(on))
 
 
 def _cast(dtype, x):

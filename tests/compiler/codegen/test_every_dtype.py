@@ -11,9 +11,10 @@ from mlc_compiler.interp import run_prim_func
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.structural import first_difference
-from mlc_compiler.script import parse, script, verify
+from mlc_compiler.script import parse, script
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import PrimFunc
+from mlc_compiler.verifier import verify
 
 INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32, 64)]
 FLOATS = ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]

@@ -13,7 +13,7 @@ import pytest
 from mlc_compiler import load_library, parse
 from mlc_compiler.codegen import link
 from mlc_compiler.driver import build_library
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
 from mlc_errors import MLCError, ResourceError
 from tests.compiler.codegen.native import HOST
 
@@ -70,7 +70,7 @@ def test_no_linker_at_all(tmp_path: Path, no_tools: Path):
 
 def test_a_linker_that_fails(tmp_path: Path):
     with pytest.raises(MLCError, match="linking failed: .* exited with 1") as error:
-        link.link_shared([b"no object file"], tmp_path / "lib.so", target("cpu"))
+        link.link_shared([b"no object file"], tmp_path / "lib.so", Target("cpu"))
     assert "0.o" in error.value.where[0]
 
 

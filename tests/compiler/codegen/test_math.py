@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mlc_compiler.ir.expr import Call
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
 from mlc_compiler.tir.math import POLYNOMIALS
 from tests.compiler.codegen.accuracy import (
     BINARY_REFERENCES,
@@ -25,7 +25,7 @@ EXACT = ("floor", "ceil", "trunc", "round", "abs")
 
 @pytest.fixture(scope="module", params=TARGETS)
 def compiled(request) -> Kernels:
-    return function_kernels(REFERENCES | BINARY_REFERENCES, target(request.param))
+    return function_kernels(REFERENCES | BINARY_REFERENCES, Target(request.param))
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_double_precision():
 @pytest.mark.parametrize("name", POLYNOMIALS)
 def test_functions_are_vector_code(name):
     kernel = elementwise(lambda *a: Call(name, a, "float32"), ("float32",) * _arity(name), "float32")
-    text = assembly(kernel, target("cpu:x86-64-v4"))
+    text = assembly(kernel, Target("cpu:x86-64-v4"))
     assert "zmm" in text
     assert "call" not in text
     assert not any(scalar in text for scalar in ("addss", "mulss", "fmadd213ss", "fmadd231ss"))

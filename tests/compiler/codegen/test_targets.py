@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
+import tvm_ffi
 
+from mlc_compiler import build, load_library
+from mlc_compiler.backends.cpu.machine import CPUS, Cpu
 from mlc_compiler.driver import native_text
 from mlc_compiler.ir.expr import Call, Cast
 from mlc_compiler.script.parser import parse
-from mlc_compiler.target import _CPUS, target
-from mlc_errors import UnsupportedError
+from mlc_compiler.target import Target
+from mlc_errors import MLCError, UnsupportedError
 from tests.compiler.codegen.native import assembly, elementwise
 from tests.compiler.codegen.test_workers import MODULE
 
@@ -21,42 +24,104 @@ HALF = elementwise(lambda a: Cast("float16", Call("exp", (Cast("float32", a),), 
 @pytest.mark.parametrize("name", ["cpu:z80", "cpu:znver99", "cpu:+avx2", "cpu:generic;x", "gpu", "cpu:Generic"])
 def test_unknown_names_are_refused(name):
     with pytest.raises(UnsupportedError) as error:
-        target(name)
+        Target(name)
     assert name.removeprefix("cpu:") in error.value.message and error.value.hint
 
 
-@pytest.mark.parametrize("name", _CPUS)
+@pytest.mark.parametrize("name", CPUS)
 def test_every_cpu_of_the_table(name):
     """LLVM warns of names that it does not know, and the instructions that the table promises are used."""
-    to = target(f"cpu:{name}")
+    to = Target(f"cpu:{name}")
+    cpu = Cpu.of(to)
     text = assembly(MULTIPLY_ADD, to)
     if to.arch == "aarch64":
         assert re.search(r"fmla\s+v\d+\.4s", text)
     else:
-        register = {128: "xmm", 256: "ymm", 512: "zmm"}[to.vector_bits]
+        register = {128: "xmm", 256: "ymm", 512: "zmm"}[cpu.vector_bits]
         assert register in text
-        assert ("vfmadd" in text) == to.has("fma")
+        assert ("vfmadd" in text) == cpu.has("fma")
     half = assembly(HALF, to)
     assert "__extendhfsf2" not in half and "__truncsfhf2" not in half and "call" not in half
     if to.arch == "x86_64":
-        assert ("vcvtph2ps" in half) == to.has("f16c")
+        assert ("vcvtph2ps" in half) == cpu.has("f16c")
 
 
 def test_the_rows_of_the_table_name_cpus_that_llvm_knows():
     """An unknown CPU gets no instructions beyond the baseline: the widest vectors would be missing."""
-    for name, row in _CPUS.items():
-        if row.arch == "x86_64" and row.bits > 128:
-            assert "vaddps" in assembly(elementwise(lambda a: a + a, ("float32",), "float32"), target(f"cpu:{name}"))
+    for to in (Target(f"cpu:{name}") for name in CPUS):
+        if to.arch == "x86_64" and Cpu.of(to).vector_bits > 128:
+            assert "vaddps" in assembly(elementwise(lambda a: a + a, ("float32",), "float32"), to)
 
 
 @pytest.mark.parametrize("name", ["cpu:aarch64", "cpu:neoverse-v1"])
 def test_a_whole_module_for_aarch64(name):
-    text = native_text(parse(MODULE), target(name), "asm")
+    text = native_text(parse(MODULE), Target(name), "asm")
     assert "__tvm_ffi_main:" in text
     assert "fmla" in text
     assert "%zmm" not in text and "%ymm" not in text
 
 
 def test_generic_is_the_baseline_of_this_architecture():
-    to = target("cpu:generic")
-    assert to.arch == target("cpu").arch and to.vector_bits == 128
+    to = Target("cpu:generic")
+    assert to.arch == Target("cpu").arch and Cpu.of(to).vector_bits == 128
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "cpu:znver4 -num-cores=8",
+        "llvm -mcpu=znver4 --num-cores=8",
+        '{"kind": "llvm", "mcpu": "znver4", "num-cores": 8}',
+        {"kind": "cpu", "mcpu": "znver4", "num-cores": "8"},
+        Target("cpu:znver4 -num-cores=8"),
+    ],
+)
+def test_the_spellings_of_one_target(spec):
+    to = Target(spec)
+    assert (to.kind, to.cpu, to.attrs["num-cores"]) == ("cpu", "znver4", 8)
+    assert to == Target("cpu:znver4 -num-cores=8") and Target(to.export()) == to
+    assert Cpu.of(to).vector_bits == 512 and Cpu.of(to).has("avx512vnni")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("cpu -mcp=znver4", "no option 'mcp'"),
+        ("cpu -num-cores=many", "num-cores is 'many'; expected a number"),
+        ("cpu num-cores=2", "got 'num-cores=2'; expected -option=value"),
+        ('{"kind": 3}', "expected a mapping with the key 'kind'"),
+        ('{"kind"', "text that is not JSON"),
+        ("cpu:znver4 -mtriple=aarch64-unknown-linux-gnu", "mcpu znver4 is x86_64; mtriple is aarch64"),
+        (7, "got a int; expected a name such as cpu"),
+    ],
+)
+def test_specs_that_say_nothing(spec, message):
+    with pytest.raises(MLCError, match=message):
+        Target(spec)
+
+
+def test_options_change_the_code():
+    """Features are added to and taken from the CPU's; a narrower SIMD width is kept to."""
+    assert not Cpu.of(Target("cpu:znver4 -mattr=-avx512vnni")).has("avx512vnni")
+    assert Cpu.of(Target("cpu:haswell -mattr=+avxvnni")).has("avxvnni")
+    assert Cpu.of(Target("cpu:znver4 -mattr=-avx512f")).vector_bits == 256
+    wide, narrow = (native_text(parse(MODULE), Target(f"cpu:znver4 -vector-width={n}"), "asm") for n in (512, 256))
+    assert narrow.count("%zmm") < wide.count("%zmm") / 2 and narrow.count("%ymm") > 2 * wide.count("%ymm")
+    assert Target("cpu -mtriple=aarch64-unknown-linux-gnu").cpu == "generic"
+
+
+def test_the_cores_of_a_target_are_the_threads_of_its_calls():
+    lib = build(parse(MODULE), "llvm -num-cores=1")
+    assert lib.context.num_threads == 1 and load_library(lib.path).context.num_threads == 1
+
+
+def test_the_target_of_a_region_of_code():
+    assert Target.current() is None
+    with Target("cpu:x86-64-v3"), Target("cpu:x86-64-v2") as inner:
+        assert Target.current() is inner
+        assert build(parse(MODULE)).metadata["target"]["mcpu"] == "x86-64-v2"
+    with pytest.raises(MLCError, match="no target is set"):
+        Target.current(allow_none=False)
+    assert Target.from_device("cpu") == Target.from_device(tvm_ffi.device("cpu:0")) == Target("cpu")
+    with pytest.raises(UnsupportedError, match="no kind of target 'metal'"):
+        Target.from_device("metal:0")

@@ -7,15 +7,15 @@ import os
 import numpy as np
 import pytest
 
+from mlc_compiler.backends import emit_llvm
 from mlc_compiler.codegen.arithmetic import CodegenError
-from mlc_compiler.codegen.library import emit_llvm
 from mlc_compiler.codegen.native import compile_modules
 from mlc_compiler.codegen.workers import Workers
 from mlc_compiler.driver import build_library
 from mlc_compiler.ir.expr import Call
 from mlc_compiler.pipeline import pipeline, run_passes
 from mlc_compiler.script.parser import parse
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
 from tests.compiler.codegen.native import HOST, Kernels, apply, elementwise, llvm_text
 
 MODULE = """
@@ -49,7 +49,7 @@ def one_process():
 
 
 def test_objects_do_not_depend_on_the_number_of_processes(one_process, monkeypatch):
-    monkeypatch.setattr("mlc_compiler.codegen.library.INSTRUCTIONS_IN_A_MODULE", 50)
+    monkeypatch.setattr("mlc_compiler.backends.cpu.kernels.INSTRUCTIONS_IN_A_MODULE", 50)
     lowered = run_passes(parse(MODULE), pipeline(HOST))
     texts = list(emit_llvm(lowered, HOST))
     assert len(texts) > 2
@@ -67,7 +67,7 @@ def test_two_builds_are_the_same_bytes(tmp_path):
 
 def test_an_abort_of_llvm_is_an_error(one_process):
     with pytest.raises(CodegenError, match="LLVM stopped with SIGABRT") as error:
-        compile_modules([ABORTS], target("cpu:x86-64"), workers=one_process)
+        compile_modules([ABORTS], Target("cpu:x86-64"), workers=one_process)
     assert any("LLVM ERROR" in line for line in error.value.where)
     text = llvm_text({"f": elementwise(lambda x: Call("exp", (x,), "float32"), ("float32",), "float32")})
     assert compile_modules([text], HOST, workers=one_process).objects[0][:4] == b"\x7fELF"

@@ -20,8 +20,9 @@ from mlc_compiler.ir.visitor import free_vars
 from mlc_compiler.passes.eliminate_dead import EliminateDead
 from mlc_compiler.pipeline import entries, run_passes
 from mlc_compiler.relax.nodes import Function, TensorStructInfo, Var
-from mlc_compiler.script import to_text, verify
-from mlc_compiler.target import target as named_target
+from mlc_compiler.script import to_text
+from mlc_compiler.target import Target
+from mlc_compiler.verifier import verify
 from mlc_runtime.library import Library
 from tests.compiler.fuzz.recipes import Recipe, module, random_recipe
 
@@ -76,7 +77,7 @@ def check(mod: IRModule, sizes: Sequence[int], target: str, errors: Mapping[str,
     verify(mod)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         path = Path(folder) / "lib.so"
-        build_library(run_passes(mod, entries(), check=verify), named_target(target), path, check=verify)
+        build_library(run_passes(mod, entries(), check=verify), Target(target), path, check=verify)
         libraries = [Library(path, num_threads=1), Library(path, num_threads=2)]
         for name, func in mod.of_type(Function).items():
             symbolic = any(free_vars(p.struct_info) for p in func.params)

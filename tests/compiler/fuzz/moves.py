@@ -132,5 +132,3 @@ def created(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
         end = x.shape[axis_of(x, extra)]
         return b.emit(ops.arange, 0, end, 1 + extra % 3, limit=3 * max(SYMBOLIC) * 8, dtype="int64")
     return b.emit(ops.full, x.shape, 2, limit=2, dtype="float32")
-
-

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mlc_compiler import build, parse
-from mlc_compiler.script import verify
+from mlc_compiler.verifier import verify
 from tests.compiler.interop.tvm_cases import CASES
 from tests.compiler.script.round_trip import check_round_trip
 

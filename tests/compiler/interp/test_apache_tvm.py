@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from mlc_compiler.interp import run_function
-from mlc_compiler.script import parse, verify
+from mlc_compiler.script import parse
+from mlc_compiler.verifier import verify
 from tests.compiler.script.round_trip import check_round_trip
 
 CASES = json.loads((Path(__file__).parents[2] / "data/apache_tvm/modules.json").read_text())

@@ -10,8 +10,9 @@ import pytest
 from mlc_compiler.interp import run_function
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.pipeline import pipeline
-from mlc_compiler.script import parse, verify
-from mlc_compiler.target import target
+from mlc_compiler.script import parse
+from mlc_compiler.target import Target
+from mlc_compiler.verifier import verify
 from tests.compiler.script.round_trip import check_round_trip
 
 TEXT = """
@@ -89,7 +90,7 @@ def test_every_pass_keeps_the_meaning_and_the_text(module: IRModule) -> None:
     expected_cache = cache.copy()
     flat, best = run_function(module, "main", ids, expected_cache, at, weights)
     mod = module
-    for step in pipeline(target("cpu:x86-64-v3")):
+    for step in pipeline(Target("cpu:x86-64-v3")):
         mod = step.run(mod)
         verify(mod)
         check_round_trip(mod)

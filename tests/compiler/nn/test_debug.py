@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from mlc_compiler import nn, parse, register_func, structural_equal, to_script
+from mlc_compiler.api import build
 from mlc_compiler.interp import run_function
-from mlc_compiler.library import build
 from mlc_compiler.nn import op, spec
 from mlc_compiler.nn.debug import DEBUG_PRINT, DebugError
 from mlc_compiler.passes.plan_memory import PlanError
 from mlc_compiler.pipeline import entries, pipeline, run_passes
 from mlc_compiler.relax.ops import OperatorError
-from mlc_compiler.script import verify
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
+from mlc_compiler.verifier import verify
 from mlc_runtime import debug
 from mlc_runtime.arrays import dtype_of, tvm_ffi
 
@@ -77,7 +77,7 @@ def test_prints_are_effects_in_every_stage():
         assert structural_equal(parse(to_script(stage)), stage)
         assert to_script(stage).count("mlc.debug_print") == 5
 
-    run_passes(mod, (*entries(), *pipeline(target("cpu:x86-64-v3"))), check=check)
+    run_passes(mod, (*entries(), *pipeline(Target("cpu:x86-64-v3"))), check=check)
 
 
 def test_the_interpreter_prints_too():

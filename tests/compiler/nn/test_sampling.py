@@ -1,12 +1,18 @@
+from functools import cache
+
 import numpy as np
 import pytest
 
-from mlc_compiler import nn
+from mlc_compiler import build, nn
 from mlc_compiler.interp import run_function
-from mlc_compiler.nn import spec
-from mlc_compiler.nn.sampling import sample
+from mlc_compiler.nn import op, spec
 
 VOCAB = 37
+TARGETS = ("cpu", "cpu:x86-64-v3", "cpu:generic")
+
+
+def sample(logits, temperature, top_p, uniform):
+    return op.sample_top_p(op.softmax_with_temperature(logits, temperature), top_p, uniform)
 
 
 def exported(vocab):
@@ -22,7 +28,15 @@ def mod():
 
 def draw(mod, logits, temperature, top_p, uniform):
     rows = [np.broadcast_to(np.float32(x), len(logits)).astype(np.float32) for x in (temperature, top_p, uniform)]
-    return run_function(mod, "sample", logits.astype(np.float32), *rows)
+    tokens = run_function(mod, "sample", logits.astype(np.float32), *rows)
+    for target in TARGETS:
+        np.testing.assert_array_equal(compiled(mod, target)["sample"](logits.astype(np.float32), *rows), tokens)
+    return tokens
+
+
+@cache
+def compiled(mod, target):
+    return build(mod, target, num_threads=2)
 
 
 def softmax(x):

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from mlc_compiler.backends.cpu.passes.interleave_reductions import InterleaveReductions
+from mlc_compiler.backends.cpu.passes.lift_allocs import LiftAllocs
+from mlc_compiler.backends.cpu.passes.place_barriers import PlaceBarriers
+from mlc_compiler.backends.cpu.passes.vectorize_short_loops import VectorizeShortLoops
 from mlc_compiler.passes.absorb_transposes import AbsorbTransposes
 from mlc_compiler.passes.annotate_patterns import AnnotatePatterns
 from mlc_compiler.passes.base import Pass
@@ -14,16 +18,12 @@ from mlc_compiler.passes.eliminate_dead import EliminateDead
 from mlc_compiler.passes.fold_constants import FoldConstants
 from mlc_compiler.passes.fuse_ops import FuseOps
 from mlc_compiler.passes.fuse_tensor_functions import FuseTensorFunctions
-from mlc_compiler.passes.interleave_reductions import InterleaveReductions
 from mlc_compiler.passes.legalize import Legalize
-from mlc_compiler.passes.lift_allocs import LiftAllocs
 from mlc_compiler.passes.lower_blocks import LowerBlocks
 from mlc_compiler.passes.mark_activations import MarkActivations
 from mlc_compiler.passes.pack_layouts import PackLayouts
-from mlc_compiler.passes.place_barriers import PlaceBarriers
 from mlc_compiler.passes.plan_memory import PlanMemory
-from mlc_compiler.passes.vectorize_short_loops import VectorizeShortLoops
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
 from tests.compiler.golden import check_golden
 
 HERE = Path(__file__).parent
@@ -35,7 +35,7 @@ PASSES: dict[str, Pass] = {
     "fold_constants": FoldConstants(),
     "fuse_ops": FuseOps(),
     "fuse_tensor_functions": FuseTensorFunctions(),
-    "interleave_reductions": InterleaveReductions(target("cpu:x86-64-v3")),
+    "interleave_reductions": InterleaveReductions(Target("cpu:x86-64-v3")),
     "legalize": Legalize(),
     "lift_allocs": LiftAllocs(),
     "lower_blocks": LowerBlocks(),
@@ -43,7 +43,7 @@ PASSES: dict[str, Pass] = {
     "pack_layouts": PackLayouts(),
     "place_barriers": PlaceBarriers(),
     "plan_memory": PlanMemory(),
-    "vectorize_short_loops": VectorizeShortLoops(target("cpu:x86-64-v3")),
+    "vectorize_short_loops": VectorizeShortLoops(Target("cpu:x86-64-v3")),
 }
 CASES = sorted(HERE.glob("*/*.py"))
 

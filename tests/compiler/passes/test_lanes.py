@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from mlc_compiler import Schedule, build, emit_asm, te
+from mlc_compiler.backends.cpu.passes.interleave_reductions import InterleaveReductions
+from mlc_compiler.backends.cpu.passes.vectorize_short_loops import VectorizeShortLoops
 from mlc_compiler.interp import run_prim_func
 from mlc_compiler.passes.base import Pass
-from mlc_compiler.passes.interleave_reductions import InterleaveReductions
-from mlc_compiler.passes.vectorize_short_loops import VectorizeShortLoops
-from mlc_compiler.script import parse, verify
-from mlc_compiler.target import target
+from mlc_compiler.script import parse
+from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PrimFunc
+from mlc_compiler.verifier import verify
 
-HERE, AVX2 = Path(__file__).parent, target("cpu:x86-64-v3")
+HERE, AVX2 = Path(__file__).parent, Target("cpu:x86-64-v3")
 PASSES = {"vectorize_short_loops": VectorizeShortLoops(AVX2), "interleave_reductions": InterleaveReductions(AVX2)}
 CASES = [(p, case) for p in PASSES for case in sorted((HERE / p).glob("*.py"))]
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlc_compiler.backends.cpu.passes.lift_allocs import MAX_STACK_BYTES, LiftAllocs, lift_allocs
 from mlc_compiler.interp import run_prim_func
 from mlc_compiler.interp.evaluate import evaluate
 from mlc_compiler.ir import dtype as dt
-from mlc_compiler.passes.lift_allocs import MAX_STACK_BYTES, LiftAllocs, lift_allocs
-from mlc_compiler.script import parse, verify
+from mlc_compiler.script import parse
 from mlc_compiler.tir.nodes import PrimFunc
+from mlc_compiler.verifier import verify
 from tests.compiler.schedules.meaning import random_arguments, sizes_of
 
 CASES = sorted(Path(__file__).parent.glob("lift_allocs/*.py"))

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from mlc_compiler.interp import run_prim_func
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.passes.lower_blocks import LowerBlocks, lower_blocks
-from mlc_compiler.script import parse, verify
+from mlc_compiler.script import parse
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_compiler.tir.schedule import Schedule, ScheduleError
+from mlc_compiler.verifier import verify
 from tests.compiler.schedules.meaning import random_arguments
 from tests.compiler.script.round_trip import check_round_trip
 

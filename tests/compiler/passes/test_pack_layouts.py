@@ -7,19 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlc_compiler.backends.cpu.schedules import CPU_RULES
 from mlc_compiler.interp import run_function
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.expr import IntImm
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.passes.annotate_patterns import AnnotatePatterns
+from mlc_compiler.passes.apply_schedules import ApplySchedules
 from mlc_compiler.passes.fuse_ops import FuseOps
 from mlc_compiler.passes.fuse_tensor_functions import FuseTensorFunctions
 from mlc_compiler.passes.legalize import Legalize
-from mlc_compiler.passes.pack_layouts import PackLayouts, pack_array, pack_function
+from mlc_compiler.passes.pack_layouts import PackLayouts, pack_function
 from mlc_compiler.relax.nodes import Call, Constant, Function, TensorStructInfo, TupleStructInfo
-from mlc_compiler.schedules.apply import ApplySchedules
-from mlc_compiler.schedules.cpu import CPU_RULES
-from mlc_compiler.script import parse, verify
+from mlc_compiler.schedules.rule import column_tiles
+from mlc_compiler.script import parse
+from mlc_compiler.tir.index_map import IndexMap, IndexMapError
+from mlc_compiler.verifier import verify
 from tests.compiler.schedules.meaning import AVX2, run
 from tests.compiler.script.round_trip import check_round_trip
 
@@ -117,7 +120,7 @@ def test_one_weight_of_two_products() -> None:
 def test_weights_that_other_functions_read_too() -> None:
     body = "a = R.linear(x, table); b = R.call_tir(cls.rows, (table,), out_sinfo=R.Tensor((5, 12), 'float32'))"
     after = check_same(source(body, "(a, b)"), {"0": "pack_0"})
-    assert after["rows_tiled0"].attrs["tiled"] == {"0": (0, 16)}
+    assert after["rows_stored0"].attrs["layouts"] == {"0": column_tiles(16)}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +171,7 @@ def test_values_that_are_no_weights_are_packed_where_they_are_used() -> None:
     calls = [b.value for b in func.bindings if isinstance(b.value, Call)]
     assert sum("layout_pack" in c.args[0].name for c in calls) == 2
     (packed,) = (f for c in calls for f in c.args[1].fields if isinstance(f, Constant))
-    np.testing.assert_array_equal(packed.data, pack_array(constant, (0, 16)))
+    np.testing.assert_array_equal(packed.data, column_tiles(16).pack(constant))
 
 
 TWO_LAYOUTS = """
@@ -176,7 +179,7 @@ TWO_LAYOUTS = """
 class Module:
     @T.prim_func(private=True)
     def first(w: T.Buffer((2, 12, 16), "float32"), y: T.Buffer((20, 12), "float32")):
-        T.func_attr({"tiled": {"0": (0, 16)}, "tir.is_scheduled": True})
+        T.func_attr({"layouts": {"0": T.index_map(lambda i0, i1: (i0 // 16, i1, i0 % 16))}, "tir.is_scheduled": True})
         for i, j in T.grid(20, 12):
             with T.block("y"):
                 vi, vj = T.axis.remap("SS", [i, j])
@@ -184,7 +187,7 @@ class Module:
 
     @T.prim_func(private=True)
     def second(w: T.Buffer((5, 12, 4), "float32"), y: T.Buffer((20, 12), "float32")):
-        T.func_attr({"tiled": {"0": (0, 4)}, "tir.is_scheduled": True})
+        T.func_attr({"layouts": {"0": T.index_map(lambda i0, i1: (i0 // 4, i1, i0 % 4))}, "tir.is_scheduled": True})
         for i, j in T.grid(20, 12):
             with T.block("y"):
                 vi, vj = T.axis.remap("SS", [i, j])
@@ -234,19 +237,56 @@ def test_inputs_that_are_tuples_are_no_weights() -> None:
     check_same(mod, {})
 
 
+LAYOUTS = [
+    ((20, 12), "lambda n, k: (n // 16, k, n % 16)"),
+    ((4, 3), "lambda n, k: (n // 4, k, n % 4)"),
+    ((3, 5, 2), "lambda a, n, k: (a, n // 4, k, n % 4)"),
+    ((16, 8), "lambda i, j: (i // 8, j // 4, i % 8 * 4 + j % 4)"),
+    ((6, 10), "lambda i, j: (j // 8 % 2 * 4 + i % 4, i // 4, j // 16 * 8 + j % 8)"),
+    ((5,), "lambda i: (i // 4, i % 4 // 2, i % 2)"),
+]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "uint32", "float16", "bfloat16", "int8"])
-@pytest.mark.parametrize(
-    ("shape", "tile"), [((20, 12), (0, 16)), ((4, 3), (0, 4)), ((3, 5, 2), (1, 4)), ((3, 2), (1, 3))]
-)
-def test_packing(shape: tuple[int, ...], tile: tuple[int, int], dtype: str) -> None:
-    """``result[..., i // f, ..., i % f]`` is ``source[..., i, ...]``; the rest is zero."""
-    func = pack_function(tuple(map(IntImm, shape)), dtype, tile)
-    axis, factor = tile
+@pytest.mark.parametrize(("shape", "text"), LAYOUTS)
+def test_packing(shape: tuple[int, ...], text: str, dtype: str) -> None:
+    """Every element is where the map says; the rest is zero. The inverse finds it again."""
+    layout, sizes = IndexMap.parse(text), tuple(map(IntImm, shape))
+    func = pack_function(sizes, dtype, layout)
     source = (np.arange(np.prod(shape)) % 100 + 1).reshape(shape).astype(dt.to_numpy(dtype))
-    expected = pack_array(source, tile)
+    expected = layout.pack(source)
     (result,) = run(func, [source, np.zeros_like(expected)])
     np.testing.assert_array_equal(result, expected)
+    assert result.astype(np.float64).sum() == source.astype(np.float64).sum()
+    inverse = layout.inverse(sizes)
     for index in np.ndindex(*shape):
-        i = index[axis]
-        assert result[(*index[:axis], i // factor, *index[axis + 1 :], i % factor)] == source[index]
-    assert np.count_nonzero(result) == source.size
+        stored = [i.value for i in layout(tuple(map(IntImm, index)))]
+        assert result[tuple(stored)] == source[index]
+        assert [i.value for i in inverse(tuple(map(IntImm, stored)))] == list(index)
+
+
+@pytest.mark.parametrize(
+    ("rank", "text"),
+    [
+        (2, "lambda i, j: (i, j // 2)"),
+        (1, "lambda i: (i * 2,)"),
+        (2, "lambda i, j: (i + j,)"),
+        (1, "lambda i: (i % 4,)"),
+    ],
+)
+def test_maps_without_an_inverse(rank: int, text: str) -> None:
+    with pytest.raises(IndexMapError, match="has no inverse"):
+        IndexMap.parse(text).stored_shape([IntImm(8)] * rank)
+
+
+@pytest.mark.parametrize("text", ["i, j", "lambda i: (i.x,)", "lambda i: (k,)", "lambda i: (i / 2,)", "lambda i: ("])
+def test_texts_that_are_no_maps(text: str) -> None:
+    with pytest.raises(IndexMapError, match="expected lambda"):
+        IndexMap.parse(text)
+
+
+def test_maps_are_values() -> None:
+    tiles = IndexMap.from_func(lambda n, k: (n // 16, k, n % 16))
+    assert tiles == column_tiles(16) == IndexMap.parse(tiles.text) and hash(tiles) == hash(column_tiles(16))
+    assert tiles != column_tiles(8)
+    assert tiles.compose(tiles.inverse((IntImm(32), IntImm(3)))) == IndexMap.from_func(lambda n, k: (n, k))

@@ -8,11 +8,12 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, settings
 
+from mlc_compiler.backends.cpu.passes.place_barriers import PlaceBarriers
 from mlc_compiler.ir.module import GlobalVar, IRModule
-from mlc_compiler.passes.place_barriers import PlaceBarriers
 from mlc_compiler.relax.nodes import Call, ExternFunc, Function, Op, PrimValue, TupleGetItem
-from mlc_compiler.script import parse, to_text, verify
+from mlc_compiler.script import parse, to_text
 from mlc_compiler.tir.intrinsics import written_buffers
+from mlc_compiler.verifier import verify
 from tests.compiler.passes.kernel_graphs import RESULTS, STEPS, Steps, build, planned
 from tests.compiler.passes.test_plan_memory import number
 

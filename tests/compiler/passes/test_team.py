@@ -7,9 +7,9 @@ import random
 import numpy as np
 
 from mlc_compiler import build as build_library
+from mlc_compiler.api import register_func
 from mlc_compiler.interp import run_function
 from mlc_compiler.ir.module import IRModule
-from mlc_compiler.library import register_func
 from tests.compiler.passes.kernel_graphs import FIXED, KINDS, WIDTH, build, negate
 
 FUNCTIONS = 8

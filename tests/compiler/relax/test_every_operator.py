@@ -13,6 +13,7 @@ import pytest
 from mlc_compiler import Library, build
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.relax.ops import OPERATORS
+from tests.compiler.relax import paged
 from tests.compiler.relax.check_op import arrays_in, check_op, graph_of
 
 RNG = np.random.default_rng(12)
@@ -82,6 +83,31 @@ def best(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def unary(reference: Callable[[np.ndarray], np.ndarray], x: np.ndarray = X) -> Case:
     return Case((x,), reference, tolerance=2e-6)
+
+
+BATCH = paged.random_batch(paged.Sizes())
+ANGLES = [np.cos(normal(N, 4)), np.sin(normal(N, 4))]
+ATTENTION = {"heads": 4, "scale": 0.4, "names": ("cos", "sin"), "window": 4}
+
+
+def turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
+    return paged.rotated(x, cos[:, None], sin[:, None], interleaved=False).astype("f4")
+
+
+def warm_softmax(logits: np.ndarray, temperature: np.ndarray) -> np.ndarray:
+    rows = [softmax(x / t) if t else np.eye(len(x))[x.argmax()] for x, t in zip(logits, temperature, strict=True)]
+    return np.array(rows, "f4")
+
+
+def drawn(probs: np.ndarray, top_p: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """Nucleus sampling by sorting: the fewest most probable tokens that hold ``top_p``, in the order of their ids."""
+    tokens = []
+    for p, share, u in zip(probs, top_p, uniform, strict=True):
+        order = np.argsort(-p)
+        count = np.searchsorted(np.cumsum(p[order]), share) + 1
+        kept = np.sort(order[:count])
+        tokens.append(kept[np.searchsorted(np.cumsum(p[kept]), u * p[kept].sum(), side="right")])
+    return np.array(tokens, "int32")
 
 
 def both(reference: Callable[..., np.ndarray], x: np.ndarray = X, y: np.ndarray = Y) -> Case:
@@ -180,6 +206,25 @@ CASES: dict[str, Case] = {
     "zeros_like": Case((INTS,), lambda x: np.zeros_like(x, "float32"), {"dtype": "float32"}),
     "ones_like": Case((INTS,), np.ones_like),
     "arange": Case((2, 11, 3), np.arange, {"dtype": "int32"}),
+    "nn.rotary_embedding": Case((BATCH.q, *ANGLES), lambda x, cos, sin: turned(x, cos, sin)),
+    "kv_cache.append": Case(
+        (BATCH.k_pages, BATCH.v_pages, BATCH.q, BATCH.q, *BATCH.args[3:], 1, ANGLES),
+        lambda *args: paged.append(*args, v_first=2),
+        {"v_first": 2},
+    ),
+    "kv_cache.append_latent": Case(
+        (BATCH.k_pages[:, :, :1].copy(), BATCH.q[:, 0].copy(), *BATCH.args[3:], 0),
+        lambda pages, x, *places: paged.append(pages, BATCH.v_pages, x[:, None], x[:, None], *places, [])[0],
+    ),
+    "nn.paged_attention": Case(
+        (*BATCH.args, 1, ANGLES),
+        lambda *args: paged.attention(*args, **ATTENTION),
+        ATTENTION,
+    ),
+    "nn.softmax_with_temperature": Case((X[0], np.array([0.5, 0, 1, 2, 3], "f4")), warm_softmax),
+    "nn.sample_top_p": Case(
+        (softmax(X[0]), np.array([0.1, 0.5, 0.9, 1, 1], "f4"), np.array([0.9, 0.3, 0.8, 0.99, 0], "f4")), drawn
+    ),
 }
 CREATION = ("full", "zeros", "ones", "arange")
 

@@ -16,9 +16,10 @@ from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.structural import first_difference
 from mlc_compiler.passes.lower_blocks import LowerBlocks
 from mlc_compiler.passes.lower_math import LowerMath
-from mlc_compiler.script import parse, script, verify
+from mlc_compiler.script import parse, script
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_compiler.tir.schedule import Schedule, ScheduleError, Trace
+from mlc_compiler.verifier import verify
 from tests.compiler.schedule.operators import CASES, Case
 from tests.compiler.schedule.random_steps import STEPS, backwards
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mlc_compiler.ir.structural import structural_equal
-from mlc_compiler.script import verify
 from mlc_compiler.tir import te
 from mlc_compiler.tir.schedule import Schedule, ScheduleError
+from mlc_compiler.verifier import verify
 from tests.compiler.schedule.operators import CASES, Case
 from tests.compiler.schedule.random_steps import backwards
 from tests.compiler.schedules.meaning import lowered

@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mlc_compiler import build, emit_llvm
+from mlc_compiler.codegen import values as v
+from mlc_compiler.codegen.arithmetic import CodegenError
+from mlc_compiler.codegen.instructions import on_vectors
 from mlc_compiler.interp import run_prim_func
 from mlc_compiler.ir.structural import structural_equal
 from mlc_compiler.ir.visitor import walk
@@ -12,9 +16,16 @@ from mlc_compiler.passes.lower_blocks import lower_blocks
 from mlc_compiler.script.parser import parse
 from mlc_compiler.script.printer import script
 from mlc_compiler.tir import te
-from mlc_compiler.tir.intrinsics import INTRINSICS, written_buffers
-from mlc_compiler.tir.nodes import Evaluate
+from mlc_compiler.tir.intrinsics import (
+    Operand,
+    TensorIntrin,
+    find_tensor_intrin,
+    register_tensor_intrin,
+    written_buffers,
+)
+from mlc_compiler.tir.nodes import Evaluate, PrimFunc
 from mlc_compiler.tir.schedule import Schedule, ScheduleError
+from mlc_errors import MLCError
 
 
 def dot_product(signed_codes: bool = False, lanes: int = 16) -> Schedule:
@@ -98,9 +109,65 @@ def test_the_instruction_counts_as_a_write():
 
 @pytest.mark.parametrize("half", [0, 1])
 def test_nibbles_are_unpacked_as_told(half: int):
-    row = INTRINSICS["avx512.nibbles"]
+    row = find_tensor_intrin("avx512.nibbles")
     words = np.random.default_rng(1).integers(0, 2**32, 16, dtype=np.uint32)
     out = np.zeros((16, 4), np.uint8)
     run_prim_func(row.function, words, out, 4 * half)
     expected = np.stack([(words >> np.uint32(8 * b + 4 * half)) & 15 for b in range(4)], -1)
     assert np.array_equal(out, expected)
+
+
+def dot_of_pairs(b, acc, left, pair):
+    """``vpmaddwd`` and an addition."""
+    repeated = b.bitcast(v.splat(b, b.bitcast(pair, v.I32), 8), left.type)
+    return b.add(acc, v.intrinsic(b, "llvm.x86.avx2.pmadd.wd", [left, repeated], acc.type))
+
+
+def meaning_of_pairs(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis(2, "k")
+    return te.compute((8,), lambda i: te.sum(te.cast(a[i, k], "int32") * te.cast(b[k], "int32"), axis=k), name="acc")
+
+
+PAIRS = TensorIntrin(
+    "test.pmaddwd",
+    (Operand("acc", (8,), "int32"), Operand("a", (8, 2), "int16"), Operand("b", (2,), "int16")),
+    meaning_of_pairs,
+    {"cpu": on_vectors(dot_of_pairs)},
+    requires="avx2",
+    accumulates=True,
+)
+
+
+def product_of_pairs() -> PrimFunc:
+    """out[i] = sum of a[i, k] * b[k] over int16, 40 products each."""
+    a, b = te.placeholder((8, 40), "int16", "a"), te.placeholder((40,), "int16", "b")
+    g, k = te.reduce_axis(20, "g"), te.reduce_axis(2, "k")
+    out = te.compute(
+        (8,),
+        lambda i: te.sum(te.cast(a[i, g * 2 + k], "int32") * te.cast(b[g * 2 + k], "int32"), axis=[g, k]),
+        name="out",
+    )
+    s = Schedule(te.create_prim_func([a, b, out]))
+    row, step, _ = s.get_loops("out")
+    s.transform_layout("out", "a", lambda i, j: (j // 2, i, j % 2))
+    s.reorder(step, row)
+    s.decompose_reduction("out", step)
+    s.tensorize(s.get_loops("out_update")[1], "test.pmaddwd")
+    return s.func
+
+
+def test_users_register_instructions_of_their_own():
+    """The meaning runs in the interpreter, the code on the CPU; other targets refuse it by name."""
+    register_tensor_intrin(PAIRS, override=True)
+    with pytest.raises(MLCError, match="there is a tensor intrinsic 'test.pmaddwd' already"):
+        register_tensor_intrin(PAIRS)
+    func = product_of_pairs()
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(-300, 300, shape).astype(np.int16) for shape in ((8, 40), (40,)))
+    stored = np.ascontiguousarray(a.reshape(8, 20, 2).transpose(1, 0, 2))
+    interpreted, compiled = np.zeros(8, np.int32), np.zeros(8, np.int32)
+    run_prim_func(func, stored, b, interpreted)
+    build(func)["main"](stored, b, compiled)
+    assert interpreted.tolist() == compiled.tolist() == (a.astype(np.int64) @ b).tolist()
+    with pytest.raises(CodegenError, match="the target has no instruction 'test.pmaddwd'; it needs avx2"):
+        emit_llvm(func, "cpu:x86-64")

@@ -8,22 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from mlc_compiler.backends.cpu.passes.lift_allocs import LiftAllocs
+from mlc_compiler.backends.cpu.schedules import CPU_RULES
 from mlc_compiler.interp import run_prim_func
 from mlc_compiler.interp.evaluate import evaluate
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.expr import Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import Rewriter, free_vars, substitute
-from mlc_compiler.passes.lift_allocs import LiftAllocs
+from mlc_compiler.passes.apply_schedules import ApplySchedules
 from mlc_compiler.passes.lower_blocks import LowerBlocks
-from mlc_compiler.schedules.apply import ApplySchedules
-from mlc_compiler.schedules.cpu import CPU_RULES
-from mlc_compiler.script import verify
-from mlc_compiler.target import target
+from mlc_compiler.target import Target
+from mlc_compiler.tir.index_map import IndexMap
 from mlc_compiler.tir.nodes import PARALLEL, Buffer, For, PrimFunc
+from mlc_compiler.verifier import verify
 from tests.compiler.script.round_trip import check_round_trip
 
-AVX2, AVX512 = target("cpu:x86-64-v3"), target("cpu:znver4")
+AVX2, AVX512 = Target("cpu:x86-64-v3"), Target("cpu:znver4")
 
 
 def scheduled(func: PrimFunc, to: Any = AVX2) -> PrimFunc:
@@ -91,11 +92,16 @@ def _random(rng: np.random.Generator, buffer: Buffer, env: dict[int, int]) -> np
     return rng.integers(0, high, shape).astype(dt.to_numpy(buffer.dtype))
 
 
+def _stored(array: np.ndarray, layout: IndexMap) -> np.ndarray:
+    """The array in a layout; the padding is what a result must never show."""
+    return layout.pack(array, np.nan if array.dtype.kind == "f" else 1)
+
+
 def run(func: PrimFunc, arguments: list[Any]) -> list[np.ndarray]:
-    """The outputs of a function whose weights may be tiled and which may want scratch memory."""
+    """The outputs of a function whose weights may have other layouts and which may want scratch memory."""
     count, scratch = int(func.attrs["num_outputs"]), int(func.attrs.get("num_scratch", 0))
-    tiled = func.attrs.get("tiled", {})
-    args = [pack(a, *tiled[str(i)]) if str(i) in tiled else a for i, a in enumerate(arguments)]
+    layouts = func.attrs.get("layouts", {})
+    args = [_stored(a, layouts[str(i)]) if str(i) in layouts else a for i, a in enumerate(arguments)]
     arrays = [np.copy(a) for a in args if isinstance(a, np.ndarray)]
     outputs = arrays[len(arrays) - count :]
     for out in outputs:
@@ -123,14 +129,3 @@ def sizes_of(func: PrimFunc, arrays: list[Any]) -> dict[int, int]:
 def _scratch(buffer: Buffer, env: dict[int, int]) -> np.ndarray:
     shape = tuple(evaluate(s, env) for s in buffer.shape)
     return np.full(shape, 77).astype(dt.to_numpy(buffer.dtype))
-
-
-def pack(array: np.ndarray, axis: int, factor: int) -> np.ndarray:
-    """``[N, K] -> [ceil(N / factor), K, factor]``; the padding is what a result must never show."""
-    missing = -array.shape[axis] % factor
-    widths = [(0, missing if a == axis else 0) for a in range(array.ndim)]
-    filler = np.nan if array.dtype.kind == "f" else 1
-    padded = np.pad(array, widths, constant_values=filler)
-    tiles = padded.shape[axis] // factor
-    cut = padded.reshape(*array.shape[:axis], tiles, factor, *array.shape[axis + 1 :])
-    return np.ascontiguousarray(np.moveaxis(cut, axis + 1, -1))

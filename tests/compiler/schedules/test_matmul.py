@@ -9,6 +9,7 @@ import pytest
 from mlc_compiler.ir.expr import ExprLike, PrimExpr
 from mlc_compiler.ir.expr import Var as Size
 from mlc_compiler.relax.ops import get_operator
+from mlc_compiler.schedules.rule import column_tiles
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import PrimFunc
 from tests.compiler.schedules.meaning import AVX2, AVX512, check_meaning
@@ -116,7 +117,7 @@ def test_operands_in_either_order() -> None:
     x, w, k = te.placeholder((N, 12), name="x"), te.placeholder((20, 12), name="w"), te.reduce_axis(12)
     y = te.compute((N, 20), lambda i, j: te.sum(w[j, k] * x[i, k], axis=k), name="y")
     result = check_meaning(te.create_prim_func([w, x, y]), {"n": 5}, rule="Matmul")
-    assert result.attrs["tiled"] == {"0": (0, 16)}
+    assert result.attrs["layouts"] == {"0": column_tiles(16)}
 
 
 def test_a_matrix_times_itself() -> None:

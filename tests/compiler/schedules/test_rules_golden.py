@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from mlc_compiler.backends.cpu.schedules import CPU_RULES
 from mlc_compiler.ir.module import IRModule
+from mlc_compiler.passes.apply_schedules import ApplySchedules
 from mlc_compiler.passes.lower_blocks import LowerBlocks
-from mlc_compiler.schedules.apply import ApplySchedules
-from mlc_compiler.schedules.cpu import CPU_RULES
 from mlc_compiler.tir.nodes import PrimFunc
 from tests.compiler.golden import check_golden, source_of
 from tests.compiler.schedules.meaning import AVX2, check_meaning

@@ -6,7 +6,8 @@ import pytest
 
 from mlc_compiler import build
 from mlc_compiler.codegen.arithmetic import CodegenError
-from mlc_compiler.script import ScriptError, VerifyError, parse, verify
+from mlc_compiler.script import ScriptError, parse
+from mlc_compiler.verifier import VerifyError, verify
 
 KERNEL = """
 @T.prim_func
@@ -85,11 +86,11 @@ class Module:
         return z
 """
 KERNEL_ATTRIBUTES = {
-    '{"tiled": {"0": (0, 4)}}': None,
-    '{"tiled": {"a": 3}}': "attribute 'tiled' is {'a': 3}; expected {parameter: (axis, factor)}",
-    '{"tiled": 5}': "attribute 'tiled' is 5",
-    '{"tiled": {"7": (0, 4)}}': "attribute 'tiled' is {'7': (0, 4)}",
-    '{"tiled": {"0": (0, 0)}}': "attribute 'tiled' is {'0': (0, 0)}",
+    '{"layouts": {"0": T.index_map(lambda i: (i % 8,))}}': None,
+    '{"layouts": {"a": 3}}': "attribute 'layouts' is {'a': 3}; expected {parameter: index map}",
+    '{"layouts": 5}': "attribute 'layouts' is 5",
+    '{"layouts": {"7": T.index_map(lambda i: (i,))}}': "attribute 'layouts' is {'7': T.index_map(",
+    '{"layouts": {"0": T.index_map(lambda i, j: (i, j))}}': "attribute 'layouts' is {'0': T.index_map(",
     '{"num_scratch": "x"}': "attribute 'num_scratch' is 'x'; expected a number of parameters",
     '{"num_outputs": 3}': "attribute 'num_outputs' is 3; expected a number of parameters",
     '{"op_pattern": None}': "attribute 'op_pattern' is None; expected a pattern's name",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import warnings
 
 import pytest
 
-from mlc_compiler.script import ScriptError, VerifyError, parse, verify
+from mlc_compiler.script import ScriptError, parse
+from mlc_compiler.verifier import VerifyError, verify
 
 TENSOR = '@T.prim_func\ndef main(A: T.Buffer((6,), "float32"), B: T.Buffer((6,), "float32")):\n'
 GRAPH = '@R.function\ndef main(x: R.Tensor((2, 3), "float32")):\n'
@@ -45,3 +48,19 @@ def test_python_does_not_warn_about_the_text() -> None:
         warnings.simplefilter("error")
         with pytest.raises(ScriptError):
             parse(f"{TENSOR}    B[0] = 1or nothing\n")
+
+
+def test_threads_that_parse_leave_the_filters_of_warnings_alone() -> None:
+    filters = list(warnings.filters)
+    text = f"{TENSOR}    B[0] = A[0]\n"
+    threads = [threading.Thread(target=lambda: [parse(text) for _ in range(20)]) for _ in range(8)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert warnings.filters == filters

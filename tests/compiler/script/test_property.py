@@ -22,8 +22,8 @@ from mlc_compiler.ir.expr import (
     Var,
 )
 from mlc_compiler.relax import nodes as rx
-from mlc_compiler.script import verify
 from mlc_compiler.tir import nodes as tir
+from mlc_compiler.verifier import verify
 from tests.compiler.script.round_trip import check_round_trip
 
 DTYPES = ("int64", "int32", "uint8", "int4", "float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "bool")

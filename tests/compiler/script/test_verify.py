@@ -7,8 +7,9 @@ import pytest
 from mlc_compiler.ir.expr import BinaryOp, Call, Cast, FloatImm, IntImm, Let, Not, Select, Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.relax import nodes as rx
-from mlc_compiler.script import VerifyError, parse, verify
+from mlc_compiler.script import parse
 from mlc_compiler.tir import nodes as tir
+from mlc_compiler.verifier import VerifyError, verify
 
 A = tir.buffer("A", (8, 8))
 B = tir.buffer("B", (8,), "int32")

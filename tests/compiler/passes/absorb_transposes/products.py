@@ -36,8 +36,10 @@ class Module:
             R.output(a, b, c, d, e, f, w1)
         return (a, b, c, d, e, f, w1)
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -53,7 +55,22 @@ class Module:
                 w[vi, vj] = T.float32(0.0)
 
     @R.function
-    def main(x: R.Tensor(("n", 4), dtype="float32"), half: R.Tensor(("n", 4), dtype="float16"), v: R.Tensor((3, 4), dtype="float32"), w: R.Tensor((3, 4), dtype="float32"), square: R.Tensor((4, 4), dtype="float32"), batch: R.Tensor((2, 3, 4), dtype="float32")) -> R.Tuple(R.Tensor(("n", 3), dtype="float32"), R.Tensor(("n", 3), dtype="float32"), R.Tensor(("n", 4), dtype="float32"), R.Tensor((2, "n", 3), dtype="float32"), R.Tensor(("n", 3), dtype="float32"), R.Tensor(("n", 3), dtype="float32"), R.Tensor((3, 4), dtype="float32")):
+    def main(
+        x: R.Tensor(("n", 4), dtype="float32"),
+        half: R.Tensor(("n", 4), dtype="float16"),
+        v: R.Tensor((3, 4), dtype="float32"),
+        w: R.Tensor((3, 4), dtype="float32"),
+        square: R.Tensor((4, 4), dtype="float32"),
+        batch: R.Tensor((2, 3, 4), dtype="float32"),
+    ) -> R.Tuple(
+        R.Tensor(("n", 3), dtype="float32"),
+        R.Tensor(("n", 3), dtype="float32"),
+        R.Tensor(("n", 4), dtype="float32"),
+        R.Tensor((2, "n", 3), dtype="float32"),
+        R.Tensor(("n", 3), dtype="float32"),
+        R.Tensor(("n", 3), dtype="float32"),
+        R.Tensor((3, 4), dtype="float32"),
+    ):
         n = T.int64()
         cls = Module
         with R.dataflow():

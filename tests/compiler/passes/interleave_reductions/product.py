@@ -43,8 +43,10 @@ class Module:
             out[2, j] = two[0, j] + two[1, j]
             out[3, j] = four[0, j] + four[1, j] + four[2, j] + four[3, j]
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:

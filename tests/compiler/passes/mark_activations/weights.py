@@ -17,7 +17,9 @@ class Module:
                 c[vi] = a[vi] - b[vi]
 
     @R.function
-    def main(x: R.Tensor((4,), "float32"), packed_params: R.Tuple(R.Tensor((4,), "float32"), R.Tensor((4,), "float32"))):
+    def main(
+        x: R.Tensor((4,), "float32"), packed_params: R.Tuple(R.Tensor((4,), "float32"), R.Tensor((4,), "float32"))
+    ):
         R.func_attr({"num_input": 1})
         cls = Module
         with R.dataflow():
@@ -29,8 +31,10 @@ class Module:
             R.output(z, v)
         return (z, v)
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -57,14 +61,19 @@ class Module:
                 c[vi] = a[vi] - b[vi]
 
     @R.function
-    def main(x: R.Tensor((4,), dtype="float32"), packed_params: R.Tuple(R.Tensor((4,), dtype="float32"), R.Tensor((4,), dtype="float32"))) -> R.Tuple(R.Tensor((4,), dtype="float32"), R.Tensor((4,), dtype="float32")):
+    def main(
+        x: R.Tensor((4,), dtype="float32"),
+        packed_params: R.Tuple(R.Tensor((4,), dtype="float32"), R.Tensor((4,), dtype="float32")),
+    ) -> R.Tuple(R.Tensor((4,), dtype="float32"), R.Tensor((4,), dtype="float32")):
         R.func_attr({"num_input": 1})
         cls = Module
         with R.dataflow():
             w: R.Tensor((4,), dtype="float32") = packed_params[0]
             y = R.call_tir(cls.add, (x, w), out_sinfo=R.Tensor((4,), dtype="float32"))
             z = R.call_tir(cls.add, (y, packed_params[1]), out_sinfo=R.Tensor((4,), dtype="float32"))
-            u = R.call_tir(cls.sub, (w, R.const([1.0, 2.0, 3.0, 4.0], "float32")), out_sinfo=R.Tensor((4,), dtype="float32"))
+            u = R.call_tir(
+                cls.sub, (w, R.const([1.0, 2.0, 3.0, 4.0], "float32")), out_sinfo=R.Tensor((4,), dtype="float32")
+            )
             v = R.call_tir(cls.sub, (u, w), out_sinfo=R.Tensor((4,), dtype="float32"))
             R.output(z, v)
         return (z, v)

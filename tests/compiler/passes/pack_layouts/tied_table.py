@@ -5,7 +5,7 @@
 class Module:
     @T.prim_func(private=True)
     def product(var_x: T.handle, w: T.Buffer((2, 4, 16), "float32"), var_y: T.handle):
-        T.func_attr({"tiled": {"1": (0, 16)}, "tir.is_scheduled": True})
+        T.func_attr({"layouts": {"1": T.index_map(lambda i0, i1: (i0 // 16, i1, i0 % 16))}, "tir.is_scheduled": True})
         n = T.int64()
         x = T.match_buffer(var_x, (n, 4), "float32")
         y = T.match_buffer(var_y, (n, 20), "float32")
@@ -70,7 +70,7 @@ class Module:
 
     @T.prim_func(private=True)
     def product(var_x: T.handle, w: T.Buffer((2, 4, 16), "float32"), var_y: T.handle):
-        T.func_attr({"tiled": {"1": (0, 16)}, "tir.is_scheduled": True})
+        T.func_attr({"layouts": {"1": T.index_map(lambda i0, i1: (i0 // 16, i1, i0 % 16))}, "tir.is_scheduled": True})
         n = T.int64()
         x = T.match_buffer(var_x, (n, 4), "float32")
         y = T.match_buffer(var_y, (n, 20), "float32")
@@ -111,7 +111,7 @@ class Module:
         cls = Module
         with R.dataflow():
             table: R.Tensor((2, 4, 16), dtype="float32") = weights[1]
-            y = R.call_tir(cls.take_tiled0, (table, ids), out_sinfo=R.Tensor((n, 4), dtype="float32"))
+            y = R.call_tir(cls.take_stored0, (table, ids), out_sinfo=R.Tensor((n, 4), dtype="float32"))
             R.output(y)
         return y
 
@@ -133,8 +133,8 @@ class Module:
         return (y, z)
 
     @T.prim_func(private=True)
-    def take_tiled0(table: T.Buffer((2, 4, 16), "float32"), var_ids: T.handle, var_y: T.handle):
-        T.func_attr({"tiled": {"0": (0, 16)}})
+    def take_stored0(table: T.Buffer((2, 4, 16), "float32"), var_ids: T.handle, var_y: T.handle):
+        T.func_attr({"layouts": {"0": T.index_map(lambda i0, i1: (i0 // 16, i1, i0 % 16))}})
         n = T.int64()
         ids = T.match_buffer(var_ids, (n,), "int64")
         y = T.match_buffer(var_y, (n, 4), "float32")

@@ -37,13 +37,22 @@ class Module:
         for i in range(8):
             b[i] = a[i]
 
+
 # ----
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
-    def f(a: T.Buffer((16, 8), "float32"), b: T.Buffer((8, 16), "float32"), ids: T.Buffer((8,), "int32"), out: T.Buffer((16, 8), "float32"), long: T.Buffer((16, 16), "float32"), wide: T.Buffer((16, 8), "float64")):
+    def f(
+        a: T.Buffer((16, 8), "float32"),
+        b: T.Buffer((8, 16), "float32"),
+        ids: T.Buffer((8,), "int32"),
+        out: T.Buffer((16, 8), "float32"),
+        long: T.Buffer((16, 16), "float32"),
+        wide: T.Buffer((16, 8), "float64"),
+    ):
         T.func_attr({"tir.noalias": True})
         for i in range(16):
             for j in T.vectorized(8):

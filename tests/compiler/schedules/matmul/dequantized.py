@@ -55,7 +55,10 @@ class Module:
             {
                 "tir.noalias": True,
                 "num_outputs": 1,
-                "tiled": {"1": (0, 16), "2": (0, 16)},
+                "layouts": {
+                    "1": T.index_map(lambda i0, i1: (i0 // 16, i1, i0 % 16)),
+                    "2": T.index_map(lambda i0, i1: (i0 // 16, i1, i0 % 16)),
+                },
                 "tir.is_scheduled": True,
                 "schedule": "Matmul",
             }

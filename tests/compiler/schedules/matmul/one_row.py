@@ -30,7 +30,7 @@ class Module:
             {
                 "tir.noalias": True,
                 "num_outputs": 1,
-                "tiled": {"1": (0, 16)},
+                "layouts": {"1": T.index_map(lambda i0, i1: (i0 // 16, i1, i0 % 16))},
                 "tir.is_scheduled": True,
                 "schedule": "Matmul",
             }

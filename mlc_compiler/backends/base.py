@@ -1,0 +1,55 @@
+"""What a back end is: everything that depends on the kind of machine that code is compiled for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..codegen.host.contexts import HostRuntime
+from ..codegen.host.module import HostModule
+from ..ir.module import IRModule
+from ..passes.base import Pass
+from ..relax.tensor_call import TensorExpression
+from ..schedules.rule import Rule
+from ..target import Target, TargetKind
+from ..tir.intrinsics import TensorIntrin
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """A back end's part of the pipeline (``pipeline.py`` has the places).
+
+    operators: the kernels that the back end has for operators, see ``Legalize``. kernels: on fused
+    tensor functions without a schedule. rules: schedules, the first that fits decides. loops: on scheduled functions,
+    which are plain loops. calls: on graph functions whose memory is planned.
+    """
+
+    operators: Mapping[str, TensorExpression] = field(default_factory=dict)
+    kernels: Sequence[Pass] = ()
+    rules: Sequence[Rule] = ()
+    loops: Sequence[Pass] = ()
+    calls: Sequence[Pass] = ()
+
+
+class Backend(ABC):
+    """Compiles lowered modules for one kind of target. instructions: what schedules may use by name."""
+
+    kind: TargetKind
+    instructions: Sequence[TensorIntrin] = ()
+
+    @abstractmethod
+    def lowering(self, target: Target) -> Lowering:
+        """The passes and schedule rules for a target."""
+
+    @abstractmethod
+    def host_target(self, target: Target) -> Target:
+        """The CPU that runs the graph functions; ``target`` itself where it is one."""
+
+    @abstractmethod
+    def emit_kernels(self, mod: IRModule, target: Target) -> Iterator[str]:
+        """LLVM modules with the tensor functions of a lowered module, as text, for the host's linker."""
+
+    @abstractmethod
+    def host_runtime(self, host: HostModule, mod: IRModule, target: Target) -> HostRuntime:
+        """Defines in the host's module what graph functions run on: contexts, the calls of kernels."""

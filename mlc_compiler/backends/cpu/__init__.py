@@ -1,0 +1,48 @@
+"""CPUs: x86-64 and AArch64, SIMD lanes, a team of worker threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...codegen.host.module import HostModule
+from ...ir.module import IRModule
+from ...target import Target
+from ...tir.nodes import PrimFunc
+from ..base import Backend, Lowering
+from .instructions import INSTRUCTIONS
+from .kernels import declare_kernel, emit_kernels
+from .machine import CPU_KIND
+from .operators import kernels_of
+from .passes.interleave_reductions import InterleaveReductions
+from .passes.lift_allocs import LiftAllocs
+from .passes.place_barriers import PlaceBarriers
+from .passes.quantized_products import QuantizedProducts
+from .passes.vectorize_short_loops import VectorizeShortLoops
+from .schedules import CPU_RULES
+from .team import TeamRuntime
+
+
+class CpuBackend(Backend):
+    """Kernels divide their loops over a team of threads that runs the whole graph function."""
+
+    kind = CPU_KIND
+    instructions = INSTRUCTIONS
+
+    def lowering(self, target: Target) -> Lowering:
+        return Lowering(
+            operators=kernels_of(target),
+            kernels=(QuantizedProducts(target),),
+            rules=CPU_RULES,
+            loops=(LiftAllocs(), VectorizeShortLoops(target), InterleaveReductions(target)),
+            calls=(PlaceBarriers(),),
+        )
+
+    def host_target(self, target: Target) -> Target:
+        return target
+
+    def emit_kernels(self, mod: IRModule, target: Target) -> Iterator[str]:
+        return emit_kernels(mod, target)
+
+    def host_runtime(self, host: HostModule, mod: IRModule, target: Target) -> TeamRuntime:
+        functions = mod.of_type(PrimFunc).items()
+        return TeamRuntime(host, {name: declare_kernel(host.module, func, name) for name, func in functions})

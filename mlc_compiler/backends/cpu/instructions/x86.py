@@ -1,0 +1,97 @@
+"""Instructions of x86-64: dot products of bytes, 4-bit codes out of words."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llvmlite import ir as ll
+
+from ....codegen import values as v
+from ....codegen.instructions import on_vectors
+from ....ir.expr import PrimExpr, Var
+from ....tir import te
+from ....tir.intrinsics import Operand, TensorIntrin
+from .dot import dot_product
+
+LANES = 16  # of 32 bits in a 512-bit register
+
+
+def _i32(value: PrimExpr) -> PrimExpr:
+    return te.cast(value, "int32")
+
+
+def _dot4(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis(4, "k")
+    return te.compute((LANES,), lambda i: te.sum(_i32(a[i, k]) * _i32(b[k]), axis=k), name="acc")
+
+
+def _vpdpbusd(b: ll.IRBuilder, acc: ll.Value, codes: ll.Value, four: ll.Value) -> ll.Value:
+    word = b.bitcast(four, v.I32)
+    repeated = b.bitcast(v.splat(b, word, LANES), codes.type)
+    return v.intrinsic(b, "llvm.x86.avx512.vpdpbusd.512", [acc, codes, repeated], acc.type)
+
+
+VPDPBUSD = TensorIntrin(
+    "avx512.vpdpbusd",
+    (Operand("acc", (LANES,), "int32"), Operand("a", (LANES, 4), "uint8"), Operand("b", (4,), "int8")),
+    _dot4,
+    {"cpu": on_vectors(_vpdpbusd)},
+    requires="avx512vnni",
+    accumulates=True,
+)
+
+
+def _nibbles(word: te.Tensor, shift: Var) -> te.Tensor:
+    def element(i: Var, byte: Var) -> PrimExpr:
+        return te.cast((word[i] >> te.cast(byte * 8 + shift, "uint32")) & te.cast(15, "uint32"), "uint8")
+
+    return te.compute((LANES, 4), element, name="codes")
+
+
+def _shift_and_mask(b: ll.IRBuilder, word: ll.Value, shift: ll.Value) -> ll.Value:
+    amount = v.splat(b, b.trunc(shift, v.I32), LANES)
+    return b.and_(b.lshr(word, amount), v.constant(v.I32, 0x0F0F0F0F, LANES))
+
+
+NIBBLES = TensorIntrin(
+    "avx512.nibbles",
+    (Operand("codes", (LANES, 4), "uint8"), Operand("word", (LANES,), "uint32")),
+    _nibbles,
+    {"cpu": on_vectors(_shift_and_mask)},
+    requires="avx512f",
+    scalars=("shift",),
+)
+
+
+# -- dot products of the bytes of words --------------------------------------------------------------------------------
+
+
+def _dot_bytes(b: ll.IRBuilder, acc: ll.Value, weights: ll.Value, four: ll.Value, bits: int) -> ll.Value:
+    return v.intrinsic(b, f"llvm.x86.avx512.vpdpbusd.{bits}", [acc, weights, four], acc.type)
+
+
+def _avx2(b: ll.IRBuilder, acc: ll.Value, weights: ll.Value, four: ll.Value) -> ll.Value:
+    """Sums of pairs of products are int16: 2 * 127 * 128 < 2 ** 15."""
+    return b.add(acc, _pairs_times(b, weights, four, 1))
+
+
+def _avx2_bytes(b: ll.IRBuilder, acc: ll.Value, weights: ll.Value, four: ll.Value) -> ll.Value:
+    """Any uint8 as ``16 * high + low``."""
+    nibble, shift = v.constant(v.I8, 15, 32), v.constant(v.I8, 4, 32)
+    low = _pairs_times(b, b.and_(weights, nibble), four, 1)
+    high = _pairs_times(b, b.lshr(weights, shift), four, 16)
+    return b.add(b.add(acc, low), high)
+
+
+def _pairs_times(b: ll.IRBuilder, weights: ll.Value, four: ll.Value, factor: int) -> ll.Value:
+    pairs = v.intrinsic(b, "llvm.x86.avx2.pmadd.ub.sw", [weights, four], ll.VectorType(v.I16, 16))
+    factors = v.constant(v.I16, factor, 16)
+    return v.intrinsic(b, "llvm.x86.avx2.pmadd.wd", [pairs, factors], ll.VectorType(v.I32, 8))
+
+
+X86_DOT_PRODUCTS = (  # the best first
+    dot_product("dot4.avx512vnni", 16, "avx512vnni", partial(_dot_bytes, bits=512)),
+    dot_product("dot4.avxvnni", 8, "avxvnni", partial(_dot_bytes, bits=256)),
+    dot_product("dot4.avx2", 8, "avx2", _avx2, most=127),
+    dot_product("dot4.avx2.bytes", 8, "avx2", _avx2_bytes),
+)

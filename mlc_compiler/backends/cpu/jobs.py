@@ -1,0 +1,56 @@
+"""Jobs of the worker team: every thread runs the whole job; kernels divide their loops, barriers separate them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from llvmlite import ir as ll
+
+from ...codegen.host.code import field, store_atomic
+from ...codegen.host.contexts import FAILED
+from ...codegen.host.jobs import JobEmitter
+from ...codegen.host.packed_calls import PackedCalls, TensorArgument
+from ...codegen.values import I32, i32
+from ...relax.nodes import Function
+from .kernels import call_barrier
+
+BARRIER_CALL = "builtin.barrier"
+
+
+class TeamJob(JobEmitter):
+    """``void job(ptr team, i32 thread, i32 threads, ptr frame)``"""
+
+    def __init__(self, fn: ll.Function, func: Function, packed: PackedCalls, kernels: Mapping[str, ll.Function]):
+        super().__init__(fn, func, packed)
+        self.kernels = kernels
+        self.packed_calls = 0
+
+    def kernel_call(self, name: str, args: list[ll.Value]) -> None:
+        kernel = self.kernels[name]
+        given = [*self.fn.args[:3], *args]
+        self.b.call(kernel, [self._resized(a, t) for a, t in zip(given, kernel.function_type.args, strict=True)])
+
+    def _resized(self, value: ll.Value, to: ll.Type) -> ll.Value:
+        if not isinstance(to, ll.IntType) or value.type == to:
+            return value
+        return self.b.trunc(value, to) if value.type.width > to.width else self.b.sext(value, to)
+
+    def builtin(self, name: str) -> None:
+        if name == BARRIER_CALL:
+            call_barrier(self.b, self.context, self.fn.args[2])
+        else:
+            super().builtin(name)
+
+    def packed_call(self, name: str, args: list[TensorArgument | ll.Value]) -> None:
+        """Thread 0 calls; all meet, and leave the job together when the call has failed."""
+        self.packed_calls += 1
+        b, number = self.b, i32(self.packed_calls)
+        failed_at = field(b, self.context, FAILED)
+        with b.if_then(b.icmp_signed("==", self.fn.args[1], i32(0))):
+            status = self.packed.emit(b, self.exprs, name, args)
+            with b.if_then(b.icmp_signed("!=", status, i32(0)), likely=False):
+                store_atomic(b, number, failed_at)
+        call_barrier(b, self.context, self.fn.args[2])
+        failed = b.load_atomic(failed_at, "acquire", 4, typ=I32)
+        with b.if_then(b.icmp_unsigned("==", failed, number), likely=False):
+            b.ret_void()

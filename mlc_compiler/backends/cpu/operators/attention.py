@@ -1,0 +1,250 @@
+"""Attention over pages on a CPU: tiles of queries against blocks of keys and values (Dao et al. 2022).
+
+A tile has the query heads that share a key/value head, of some tokens. For each block of positions, a row tile at a
+time: scores, online softmax, sums of values; all sums are in registers, float32. Decoding cuts long contexts into
+pieces that any thread may take, and merges their partial results (Dao et al. 2023). Blocks and pieces begin at fixed
+positions, so a row's result is the same bits for any number of threads and whatever else is in the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....ir import dtype as dt
+from ....ir.expr import INDEX_DTYPE, PrimExpr, Var, cast, ceildiv, const, logical_and, logical_or, maximum, minimum
+from ....relax.info import static_size
+from ....relax.tensor_call import NoKernel
+from ....script import expand
+from ....target import Target
+from ....tir import te
+from ....tir.nodes import PARALLEL, Allocate, Buffer, For, Stmt, buffer, seq
+from ..machine import Cpu
+from .attention_loops import FARTHEST, NO_MAXIMUM, attend_piece, attend_tile, count_pieces, merge_pieces
+from .attention_tiles import Sizes, Tiles
+
+MASKED = -3e38  # the score of what a row does not see: its weight is 0 whatever the maximum
+TILES_OF_A_THREAD = 4  # that each thread finds at least, when a prompt is long enough
+MOST_PIECES = 32  # of one context: they are longer where it is very long
+DYNAMIC = {"schedule": "dynamic"}
+
+
+def paged_attention(
+    q: te.Tensor,
+    k_pages: te.Tensor,
+    v_pages: te.Tensor,
+    page_table: te.Tensor,
+    token_seq: te.Tensor,
+    token_pos: te.Tensor,
+    layer: PrimExpr,
+    optional: tuple[te.Tensor, ...],
+    *,
+    target: Target,
+    **attrs: Any,
+) -> te.Tensor:
+    """As the operator ``nn.paged_attention``."""
+    inputs = [q, k_pages, v_pages, page_table, token_seq, token_pos, *optional]
+    more = dict(zip(attrs["names"], (t.buffer for t in optional), strict=True))
+    places = (page_table.buffer, token_seq.buffer, token_pos.buffer)
+    kernel = _Kernel(q.buffer, k_pages.buffer, v_pages.buffer, *places, layer, more, attrs, target)
+    return te.extern([kernel.out], inputs, kernel.body())[0]
+
+
+@dataclass(eq=False)
+class _Kernel:
+    """Sizes, tiles and buffers, as the macros below use them; see ``Tiles`` for the terms.
+
+    stop: first token behind the run (tokens of one sequence) that is at work. low, high: the first and the end of the
+    positions that it sees. ends: for each row the end of these, 0 for rows of other runs.
+    """
+
+    q: Buffer
+    k_pages: Buffer
+    v_pages: Buffer
+    page_table: Buffer
+    token_seq: Buffer
+    token_pos: Buffer
+    layer: PrimExpr
+    more: dict[str, Buffer]
+    attrs: dict[str, Any]
+    target: Target
+
+    out: Buffer = field(init=False)
+
+    def __post_init__(self) -> None:
+        a, cpu = self.attrs, Cpu.of(self.target)
+        self.heads, self.first, self.scale, self.window = a["heads"], a["first"], a["scale"], a["window"]
+        self.sink_size, self.soft_cap, self.factor = a["sink_size"], a["soft_cap"], a["rotation_factor"]
+        self.single_query, self.interleaved, self.latent = a["single_query"], a["interleaved"], bool(a["value_size"])
+        self.rotated, self.inline, self.cross = "cos" in self.more, "inv_freq" in self.more, "lengths" in self.more
+        self.has_sinks, self.has_slopes = "sinks" in self.more, "slopes" in self.more
+        angles = self.more.get("cos" if self.rotated else "inv_freq")
+        self.pairs = 0 if angles is None else _size(angles.shape[-1])
+        self.kv_heads, self.key, self.page = (_size(s) for s in self.k_pages.shape[2:])
+        self.value = a["value_size"] or _size(self.v_pages.shape[4])
+        self.group = self.heads // self.kv_heads
+        sizes = Sizes(self.kv_heads, self.group, self.key, self.value, self.page, dt.nbytes(self.k_pages.dtype))
+        self.tiles = t = Tiles.of(sizes, cpu, self.single_query, not self.inline and not self.latent)
+        self.lanes, self.row_tile, self.block, self.piece = t.lanes, t.row_tile, t.block, t.piece
+        self.padded_value = t.value_tiles * t.value_vectors * t.lanes
+        self.n, (self.num_seqs, self.max_pages) = self.q.shape[0], self.page_table.shape
+        self.num_pages, self.limit = self.k_pages.shape[1], self.max_pages * self.page
+        self.out = buffer("attention", (self.n, self.heads, self.value), self.q.dtype)
+        self._make_scratch()
+
+    def _make_scratch(self) -> None:
+        def local(name: str, *shape: int, dtype: str = "float32") -> Buffer:
+            self.scratch.append(buffer(name, shape, dtype, scope="local"))
+            return self.scratch[-1]
+
+        t, self.scratch = self.tiles, list[Buffer]()
+        self.query, self.acc = local("query", t.rows, self.key), local("acc", t.rows, self.padded_value)
+        self.row_max, self.row_sum = local("row_max", t.rows), local("row_sum", t.rows)
+        self.ends, self.positions = local("ends", t.rows, dtype="int32"), local("positions", t.rows, dtype="int32")
+        self.keys = local("keys", self.key, t.block) if t.staged else None
+        self.values = local("values", t.block, self.padded_value) if t.staged else None
+        self.score, self.fold = local("score", t.row_tile, t.block), local("fold", t.lanes)
+        self.new_max, self.correction = local("new_max", t.row_tile), local("correction", t.row_tile)
+        self.key_sums = local("key_sums", t.row_tile, t.key_vectors, t.lanes)
+        self.value_sums = local("value_sums", t.value_rows, t.value_vectors, t.lanes)
+        self.pages = local("pages", t.block // self.page, dtype="int64")
+        self.last, self.low, self.high = (local(x, 1, dtype="int32") for x in ("last", "low", "high"))
+        self.stop = local("stop", 1, dtype="int64")
+
+    # -- work items
+
+    def body(self) -> Stmt:
+        """Everything: tiles of queries, or the pieces of each token and their merging."""
+        item = Var("item")
+        if not self.single_query:
+            self.step = self._tokens_of_a_tile()
+            self.count = ceildiv(self.n, self.step)
+            return self._parallel(item, self.count * self.kv_heads, expand(attend_tile, self, item))
+        shape = (self.n, self.heads, MOST_PIECES)
+        self.partial = buffer("partial", (*shape, self.value))
+        self.partial_max, self.partial_sum = buffer("partial_max", shape), buffer("partial_sum", shape)
+        most, merged = buffer("most", (1,), "int64"), Var("merged")
+        self.most = most
+        extent = self.n * self.kv_heads * most[0]
+        pieces = self._parallel(item, extent, expand(attend_piece, self, item))
+        merge = For(merged, self.n * self.heads, expand(merge_pieces, self, merged), PARALLEL)
+        body = seq(expand(count_pieces, self), pieces, merge)
+        return _allocated([self.partial, self.partial_max, self.partial_sum, most], body)
+
+    def _tokens_of_a_tile(self) -> PrimExpr:
+        """All that fit, or fewer so that each thread gets some tiles."""
+        threads = int(str(self.target.attrs.get("num-cores", 1)))
+        share = ceildiv(self.n * self.kv_heads, TILES_OF_A_THREAD * threads)
+        return maximum(minimum(share, self.tiles.tokens), 1)
+
+    def _parallel(self, item: Var, extent: PrimExpr, body: Stmt) -> Stmt:
+        return For(item, extent, _allocated(self.scratch, body), PARALLEL, None, DYNAMIC)
+
+    # -- expressions
+
+    def sequence(self, token: PrimExpr) -> PrimExpr:
+        return _clamped(_index(self.token_seq[token]), self.num_seqs)
+
+    def position(self, token: PrimExpr) -> PrimExpr:
+        """int32, limited so that sums of positions are exact."""
+        return minimum(maximum(self.token_pos[token], const(-1, "int32")), const(FARTHEST, "int32"))
+
+    def end(self, token: PrimExpr) -> PrimExpr:
+        """The end of the positions that a token sees, int32."""
+        given = self.more["lengths"][self.sequence(token)] if self.cross else self.position(token) + 1
+        return minimum(maximum(given, const(0, "int32")), cast("int32", self.limit))
+
+    def piece_length(self, token: PrimExpr) -> PrimExpr:
+        return maximum(ceildiv(_index(self.end(token)), MOST_PIECES * self.piece), 1) * self.piece
+
+    def pieces(self, token: PrimExpr) -> PrimExpr:
+        return ceildiv(_index(self.end(token)), self.piece_length(token))
+
+    def first_seen(self, token: PrimExpr) -> PrimExpr:
+        return maximum(self.position(token) - (self.window - 1), const(0, "int32"))
+
+    def page_of(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
+        row = minimum(position // self.page, self.max_pages - 1)
+        return _clamped(_index(self.page_table[sequence, row]), self.num_pages)
+
+    def pair(self, i: PrimExpr) -> PrimExpr:
+        """The first element of a rotated pair."""
+        return i * 2 if self.interleaved else i
+
+    def partner(self, i: PrimExpr) -> PrimExpr:
+        return i * 2 + 1 if self.interleaved else i + self.pairs
+
+    def angle(self, i: PrimExpr, position: PrimExpr) -> PrimExpr:
+        return cast("float32", position) * self.more["inv_freq"][i]
+
+    def query_cos(self, i: PrimExpr, token: PrimExpr) -> PrimExpr:
+        return self.more["cos"][token, i] if self.rotated else self.cos(i, self.position(token))
+
+    def query_sin(self, i: PrimExpr, token: PrimExpr) -> PrimExpr:
+        return self.more["sin"][token, i] if self.rotated else self.sin(i, self.position(token))
+
+    def cos(self, i: PrimExpr, position: PrimExpr) -> PrimExpr:
+        return te.cos(self.angle(i, position)) * self.factor
+
+    def sin(self, i: PrimExpr, position: PrimExpr) -> PrimExpr:
+        return te.sin(self.angle(i, position)) * self.factor
+
+    def key_at(self, g: PrimExpr, d: PrimExpr, start: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        """Element d of the block's key ``start + lane``; ``start`` is a multiple of the lanes."""
+        if self.keys is not None:
+            return self.keys[d, start + lane]
+        place = (self.layer, self.pages[start // self.page], g, d, start % self.page + lane)
+        return cast("float32", self.k_pages[place])
+
+    def stored_value(self, page: PrimExpr, g: PrimExpr, slot: PrimExpr, e: PrimExpr) -> PrimExpr:
+        if self.latent:
+            return cast("float32", self.k_pages[self.layer, page, g, e, slot])
+        return cast("float32", self.v_pages[self.layer, page, g, slot, e])
+
+    def scored(self, product: PrimExpr, row: PrimExpr, head: PrimExpr, j: PrimExpr) -> PrimExpr:
+        """The score of position j, int32, for a row; ``product`` is scaled already."""
+        score = product
+        if self.soft_cap:
+            score = te.tanh(score / self.soft_cap) * self.soft_cap
+        if self.has_slopes:
+            distance = cast("float32", j - self.positions[row])
+            score = score + self.more["slopes"][head] * distance
+        visible = j < self.ends[row]
+        if self.window:
+            near = j > self.positions[row] - self.window
+            if self.cross:
+                near = logical_and(near, j < self.positions[row] + self.window)
+            if self.sink_size:
+                near = logical_or(near, j < self.sink_size)
+            visible = logical_and(visible, near)
+        return te.select(visible, score, const(MASKED, "float32"))
+
+    def start_max(self, head: PrimExpr, begin: PrimExpr) -> PrimExpr:
+        """A row's maximum before its first position; the learned sink belongs to the first piece."""
+        none = const(NO_MAXIMUM, "float32")
+        return te.if_then_else(begin < 1, self.more["sinks"][head], none) if self.has_sinks else none
+
+    def start_sum(self, begin: PrimExpr) -> PrimExpr:
+        zero = const(0.0, "float32")
+        return te.if_then_else(begin < 1, const(1.0, "float32"), zero) if self.has_sinks else zero
+
+
+def _allocated(buffers: list[Buffer], body: Stmt) -> Stmt:
+    for scratch in reversed(buffers):
+        body = Allocate(scratch, body)
+    return body
+
+
+def _index(value: PrimExpr) -> PrimExpr:
+    return cast(INDEX_DTYPE, value)
+
+
+def _clamped(value: PrimExpr, size: PrimExpr) -> PrimExpr:
+    return minimum(maximum(value, 0), size - 1)
+
+
+def _size(size: PrimExpr) -> int:
+    static = static_size(size)
+    if static is None:
+        raise NoKernel
+    return static

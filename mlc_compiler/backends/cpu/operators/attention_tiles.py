@@ -1,0 +1,112 @@
+"""Attention's sizes: those of the problem, and the tiles that a CPU computes it in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..machine import Cpu
+
+ROW_TILES = 16  # that share a block of keys and values converted to float32, which takes about as long as one row tile
+CONVERSIONS = 2  # of a block, up to which it is read where it lies
+PARTIAL_SHARE = 16  # a piece's keys and values are at least so many times as large as its partial results
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """key, value: elements of a key and a value; page: slots of a page; group: query heads of one key/value head."""
+
+    kv_heads: int
+    group: int
+    key: int
+    value: int
+    page: int
+    kv_bytes: int
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How the work is cut. A row is a query head of a token.
+
+    lanes: elements of a SIMD register. tokens: of one tile, which has ``rows`` rows with those that fill the last row
+    tile. Sums of ``row_tile`` rows and ``key_vectors`` x lanes keys, then of ``value_rows`` rows and ``value_vectors``
+    x lanes elements of a value, are in registers at a time. block: keys between two corrections of the softmax. piece:
+    keys after which another thread may go on. staged: whether blocks are copied, as float32, before they are used.
+    """
+
+    lanes: int
+    tokens: int
+    rows: int
+    row_tile: int
+    key_vectors: int
+    value_rows: int
+    value_vectors: int
+    value_tiles: int
+    block: int
+    piece: int
+    staged: bool
+
+    @staticmethod
+    def of(sizes: Sizes, cpu: Cpu, single_query: bool, readable: bool) -> Tiles:
+        """single_query: tiles of one token. readable: keys and values may be read from their pages."""
+        lanes, registers = cpu.lanes(32), cpu.vector_registers
+        in_l1 = cpu.l1_bytes // (FLOAT_BYTES * (sizes.key + sizes.value))
+        block = max(_power_of_two(in_l1), 4 * lanes, sizes.page)
+        most_rows = sizes.group if single_query else ROW_TILES * registers
+        row_tile, key_vectors = register_tile(most_rows, block // lanes, registers)
+        tokens = 1 if single_query else max(1, ROW_TILES * row_tile // sizes.group)
+        row_tiles = -(-tokens * sizes.group // row_tile)
+        value_rows, value_vectors, value_tiles = _value_tile(row_tile, -(-sizes.value // lanes), registers)
+        whole = sizes.value % (value_vectors * lanes) == 0 and sizes.page % lanes == 0
+        partial = sizes.group * (sizes.value + 2) * FLOAT_BYTES
+        piece = -(-PARTIAL_SHARE * partial // ((sizes.key + sizes.value) * sizes.kv_bytes * block)) * block
+        return Tiles(
+            lanes,
+            tokens,
+            row_tiles * row_tile,
+            row_tile,
+            key_vectors,
+            value_rows,
+            value_vectors,
+            value_tiles,
+            block,
+            max(piece, 2 * block),
+            not (single_query and readable and whole and row_tiles <= CONVERSIONS),
+        )
+
+
+def register_tile(rows: int, vectors: int, registers: int) -> tuple[int, int]:
+    """Rows and vectors of a tile of sums, to cover ``rows`` x ``vectors`` with few multiply-adds and loads.
+
+    A step of the reduction multiplies a factor of each row, broadcast to one more register, with each vector, which are
+    in registers, too. The vectors of a tile divide ``vectors``.
+    """
+    fitting = [
+        (r, v)
+        for v in range(1, vectors + 1)
+        for r in range(1, rows + 1)
+        if vectors % v == 0 and r * v + v + 1 <= registers
+    ]
+    return min(fitting, key=lambda tile: _cost(rows, vectors, *tile))
+
+
+def _value_tile(rows: int, vectors: int, registers: int) -> tuple[int, int, int]:
+    """As ``register_tile``, but the rows of a tile divide ``rows``, and the last tile may have vectors to spare."""
+    fitting = [
+        (r, v)
+        for v in range(1, vectors + 1)
+        for r in range(1, rows + 1)
+        if rows % r == 0 and r * v + v + 1 <= registers
+    ]
+    r, v = min(fitting, key=lambda tile: _cost(rows, vectors, *tile))
+    return r, v, -(-vectors // v)
+
+
+def _cost(rows: int, vectors: int, r: int, v: int) -> float:
+    """Instructions of a step: a multiply-add for each sum, half as many for a load, of which two start at a time."""
+    return -(-rows // r) * -(-vectors // v) * (r * v + (r + v) / 2)
+
+
+def _power_of_two(limit: int) -> int:
+    """The greatest power of two up to ``limit``."""
+    return 1 << max(limit.bit_length() - 1, 0)

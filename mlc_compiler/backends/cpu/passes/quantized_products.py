@@ -1,0 +1,107 @@
+"""Products with quantized weights become sums of integer products, see ``quantized/products.py``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....ir.module import IRModule
+from ....ir.visitor import Substitute, walk
+from ....passes.base import Pass
+from ....relax.ops.linear import QUANTIZED
+from ....schedules.rule import MatmulBlock, analyse, constant_extent, match_matmul, stored_buffer
+from ....target import Target
+from ....tir.nodes import Block, Buffer, BufferLoad, PrimFunc, Stmt
+from ....tir.schedule.blocks import block_nest
+from ....tir.schedule.tree import replace_stmts, root_of, with_allocs
+from ..machine import Cpu
+from ..quantized.plan import Plan, Weight
+from ..quantized.products import integer_product
+
+PLAN = "quantized_product"
+TWO_DIGITS = 16
+ACTIVATION_BITS = {8: 1, TWO_DIGITS: 2}
+
+
+@dataclass(frozen=True)
+class QuantizedProducts(Pass):
+    """Rewrite products with group-quantized weights as sums of integer products.
+
+    Needs: fused, unscheduled tensor functions whose dequantization has the attribute ``quantized``. Applies where the
+    target has a dot product of bytes whose lanes the columns fill; marks what it rewrote with the attribute
+    ``quantized_product``. activation_bits: 8 or 16, of activations in such products; None leaves all products as they
+    are.
+    """
+
+    name = "quantized-products"
+    target: Target
+    activation_bits: int | None = TWO_DIGITS
+
+    def run(self, mod: IRModule) -> IRModule:
+        if self.activation_bits is None:
+            return mod
+        return mod.updated({name: self._rewrite(f) for name, f in mod.of_type(PrimFunc).items()})
+
+    def _rewrite(self, func: PrimFunc) -> PrimFunc:
+        """The function with dequantization and product replaced by the integer computation."""
+        found = _match(func)
+        plan = self._plan(found) if found is not None else None
+        if found is None or plan is None:
+            return func
+        operands = (found.product.activation, found.codes, found.scale, stored_buffer(found.product.block))
+        integer = integer_product(plan, *operands)
+        body = Substitute(dict(zip(integer.buffers, operands, strict=True)))(root_of(integer).block.body)
+        changes: dict[Stmt, Stmt | None] = {
+            block_nest(func, found.dequantized.name): None,
+            block_nest(func, found.product.block.name): body,
+        }
+        func = replace_stmts(func, changes)
+        func = with_allocs(func, root_of(integer).block.alloc_buffers, drop=(stored_buffer(found.dequantized),))
+        return func.with_attr(PLAN, _attribute(plan))
+
+    def _plan(self, found: _Match) -> Plan | None:
+        columns, length = (constant_extent(size) for size in found.product.weight.shape)
+        if columns is None or length is None:
+            return None
+        weight = Weight(columns, length, **found.dequantized.annotations[QUANTIZED])
+        assert self.activation_bits is not None
+        return Plan.of(weight, Cpu.of(self.target), ACTIVATION_BITS[self.activation_bits])
+
+
+@dataclass(frozen=True)
+class _Match:
+    dequantized: Block
+    product: MatmulBlock
+    codes: Buffer
+    scale: Buffer
+
+
+def _match(func: PrimFunc) -> _Match | None:
+    """The dequantization and the product that alone reads it; None for any other function."""
+    blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
+    dequantized = [b for b in blocks.in_order if QUANTIZED in b.annotations] if blocks is not None else []
+    if blocks is None or len(dequantized) != 1:
+        return None
+    weight = stored_buffer(dequantized[0])
+    readers = [b for b in blocks.in_order if any(r.buffer is weight for r in b.reads)]
+    product = match_matmul(readers[0]) if len(readers) == 1 else None
+    if product is None or product.transposed or not product.rows or product.weight is not weight:
+        return None
+    if product.activation.dtype != "float32" or weight.dtype != "float32" or len(weight.shape) != 2:
+        return None
+    loads = {id(n.buffer): n.buffer for n in walk(dequantized[0].body) if isinstance(n, BufferLoad)}
+    codes = [b for b in loads.values() if b.dtype == "uint32"]
+    scale = [b for b in loads.values() if b.dtype != "uint32"]
+    parameters = {id(b) for b in func.buffers}
+    if len(codes) != 1 or len(scale) != 1 or not {id(codes[0]), id(scale[0])} <= parameters:
+        return None
+    return _Match(dequantized[0], product, codes[0], scale[0])
+
+
+def _attribute(plan: Plan) -> dict[str, object]:
+    """What the schedule needs of a plan."""
+    return {
+        "dot": plan.dot.intrin.name,
+        "columns": plan.columns,
+        "rows": plan.rows,
+        "layout": plan.weight.layout,
+    }

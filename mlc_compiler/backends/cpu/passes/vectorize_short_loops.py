@@ -1,0 +1,73 @@
+"""Innermost loops as long as a SIMD register become SIMD lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ....ir import dtype as dt
+from ....ir.expr import Call, IntImm
+from ....ir.module import IRModule
+from ....ir.simplify import Analyzer, key
+from ....ir.visitor import Rewriter, walk
+from ....passes.base import Pass
+from ....target import Target
+from ....tir.calling import step_along
+from ....tir.nodes import SERIAL, VECTORIZED, BufferLoad, BufferStore, For, PrimFunc, Stmt
+from ..machine import Cpu
+
+
+@dataclass(frozen=True)
+class VectorizeShortLoops(Pass):
+    """Make SIMD lanes of the innermost serial loops that fit one register.
+
+    Such a loop stores consecutive elements, and what it loads is consecutive, too, or the same in all iterations. LLVM
+    unrolls it before it looks for SIMD, and then makes lanes of the loop around it, with gathers. Longer loops are left
+    to LLVM. Needs: lowered tensor functions; those whose buffers may overlap stay as they are.
+    """
+
+    name = "vectorize-short-loops"
+    target: Target
+
+    def run(self, mod: IRModule) -> IRModule:
+        apart = {name: f for name, f in mod.of_type(PrimFunc).items() if f.attrs.get("tir.noalias")}
+        return mod.updated({name: _Vectorize(self.target)(f) for name, f in apart.items()})
+
+
+class _Vectorize(Rewriter):
+    def __init__(self, target: Target):
+        self.target = target
+        self.analyzer = Analyzer()
+
+    def rewrite_For(self, node: For) -> Stmt:
+        self.analyzer.bind(node.var, node.extent)
+        if node.kind == VECTORIZED:
+            return node
+        if self._fits_register(node):
+            return replace(node, kind=VECTORIZED)
+        return self.rewrite_children(node)
+
+    def _fits_register(self, loop: For) -> bool:
+        store = loop.body
+        if loop.kind != SERIAL or loop.annotations or not isinstance(store, BufferStore):
+            return False
+        loads = [n for n in walk(store.value) if isinstance(n, BufferLoad)]
+        if any(isinstance(n, Call) and not _is_arithmetic(n) for n in walk(store.value)):
+            return False
+        widest = max(dt.bits(buffer.dtype) for buffer in (store.buffer, *(load.buffer for load in loads)))
+        if not isinstance(loop.extent, IntImm) or not _is_vector(loop.extent.value, Cpu.of(self.target).lanes(widest)):
+            return False
+        own = [load for load in loads if load.buffer is store.buffer]
+        return (
+            step_along(store, loop.var, self.analyzer) == 1
+            and all(step_along(load, loop.var, self.analyzer) in (0, 1) for load in loads)
+            and all(key(load.indices) == key(store.indices) for load in own)
+        )
+
+
+def _is_arithmetic(call: Call) -> bool:
+    return "." not in call.op and call.op != "address_of"
+
+
+def _is_vector(count: int, lanes: int) -> bool:
+    """A power of two that is no scalar and fits one register."""
+    return 1 < count <= lanes and count & (count - 1) == 0

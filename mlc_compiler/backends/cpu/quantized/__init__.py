@@ -1,0 +1,1 @@
+"""Products with quantized weights in integer arithmetic; ``products.py`` says how."""

@@ -1,0 +1,239 @@
+"""``x @ w.T`` with a group-quantized weight as sums of integer products, in tensor expressions.
+
+The weights of a group are ``scale * (weight - zero_point)`` with small unsigned weights. The activations of such a
+group get one step, too, so that each is ``step * fixed`` with an integer ``fixed``, of one or two digits of 8 bits. The
+sum over a group is then ::
+
+    step * scale * (sum(fixed * weight) - zero_point * sum(fixed))
+
+where the first sum is 256 times that of the high digits plus that of the low ones: dot products of bytes, of which a
+CPU computes 32 to 64 products at a time. With two digits an activation changes by at most 2 ** -16 of the largest one
+of its group, with one by 2 ** -8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ....ir.expr import Call, PrimExpr, Var, const, is_const, product
+from ....tir import te
+from ....tir.nodes import Buffer, PrimFunc
+from ..instructions.dot import byte_of
+from .plan import BYTES, Plan
+
+MIN_MAGNITUDE = 1e-30  # a group whose largest activation is less counts as zero: the inverse of its step would overflow
+
+
+def integer_product(plan: Plan, activation: Buffer, codes: Buffer, scale: Buffer, out: Buffer) -> PrimFunc:
+    """The product in blocks that ``QuantizedProduct`` schedules.
+
+    activation: float32 [..., K]; codes, scale: as ``dequantize`` has them, of two axes; out: float32 [..., N]. The rows
+    of all leading axes are numbered through.
+    """
+    x, q, s = (te.placeholder(b.shape, b.dtype, b.name) for b in (activation, codes, scale))
+    length = plan.weight.length
+    rows = _Rows(x, length, length % plan.weight.group != 0)
+    computed = _Product(plan, rows, q, s)
+    result = te.compute(out.shape, lambda *i: computed.product[rows.number(i[:-1]), i[-1]], name="result")
+    return te.create_prim_func([x, q, s, result])
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The activations as a matrix."""
+
+    x: te.Tensor
+    length: int
+    is_padded: bool
+
+    @property
+    def count(self) -> PrimExpr:
+        return product(self.x.shape[:-1])
+
+    def element(self, row: PrimExpr, position: PrimExpr) -> PrimExpr:
+        """An activation; 0 where the last group has a weight too many."""
+        value = self.x[(*self._indices(row), position)]
+        return te.if_then_else(position < self.length, value, te.f32(0)) if self.is_padded else value
+
+    def _indices(self, row: PrimExpr) -> list[PrimExpr]:
+        """The leading indices of a row by its number, the last axis fastest."""
+        lead = self.x.shape[:-1]
+        wide = [axis for axis, size in enumerate(lead) if not is_const(size, 1)]
+        indices: list[PrimExpr] = [const(0, "int64") for _ in lead]
+        for axis in reversed(wide):
+            indices[axis] = row if axis == wide[0] else row % lead[axis]
+            row = row // lead[axis]
+        return indices
+
+    def number(self, indices: Sequence[PrimExpr]) -> PrimExpr:
+        """The number of the row at these leading indices."""
+        number: PrimExpr = const(0, "int64")
+        for size, index in zip(self.x.shape[:-1], indices, strict=True):
+            number = number if is_const(size, 1) else number * size + index
+        return number
+
+
+class _Product:
+    """The tensors of a product, in the order in which they are computed.
+
+    Positions of a group: ``step`` is the number of a dot product in it, ``byte`` the place in the dot product.
+    """
+
+    def __init__(self, plan: Plan, rows: _Rows, q: te.Tensor, s: te.Tensor):
+        self.plan, self.rows, self.q, self.s = plan, rows, q, s
+        self.weight = plan.weight
+        self.per_row = (rows.count, plan.weight.groups)
+        self.largest = self._largest()
+        self.fixed = self._fixed()
+        self.digits = self._digits()
+        self.correction = self._correction()
+        self.step = te.compute(self.per_row, lambda row, g: self._magnitude(row, g) * (1 / self._most), name="step")
+        self.words = self._words()
+        self.dots = self._dots()
+        self.product = self._sum_of_groups()
+
+    # -- activations
+
+    @property
+    def _most(self) -> int:
+        """The greatest integer of the digits."""
+        return 127 if self.plan.digits == 1 else 127 * 256 + 127
+
+    def _largest(self) -> te.Tensor:
+        """int32 [rows, groups]: the bits of the largest magnitude of each group, see ``_magnitude``.
+
+        Magnitudes are ordered like their bits, NaN after infinity, and integers are what LLVM makes lanes of.
+        """
+        k = te.reduce_axis(self.weight.group, "k")
+
+        def bits(row: Var, g: Var) -> PrimExpr:
+            element = self.rows.element(row, g * self.weight.group + k)
+            return te.max(Call("reinterpret", (element,), "int32") & 0x7FFFFFFF, axis=k)
+
+        return te.compute(self.per_row, bits, name="largest")
+
+    def _magnitude(self, row: PrimExpr, g: PrimExpr) -> PrimExpr:
+        """float32: the largest magnitude of a group."""
+        return Call("reinterpret", (self.largest[row, g],), "float32")
+
+    def _fixed(self) -> te.Tensor:
+        """int32 [rows, groups, steps, 4]: the integers, in the order in which weights come out of words."""
+
+        def integer(row: Var, g: Var, step: Var, byte: Var) -> PrimExpr:
+            limit = self._magnitude(row, g)
+            inverse = te.select(limit > MIN_MAGNITUDE, self._most / limit, te.f32(0))
+            element = self.rows.element(row, g * self.weight.group + self._position(step, byte))
+            return te.cast(te.call("round", element * inverse), "int32")
+
+        return te.compute((*self.per_row, self.plan.steps, BYTES), integer, name="fixed")
+
+    def _digits(self) -> te.Tensor:
+        """int8 [rows, groups, digits, steps, 4]: the high digits of a group, then the low ones."""
+
+        def digit(row: Var, g: Var, which: Var, step: Var, byte: Var) -> PrimExpr:
+            number = self.fixed[row, g, step, byte]
+            if self.plan.digits == 1:
+                return te.cast(number, "int8")
+            high = (number + 128) >> 8
+            return te.cast(te.select(which < 1, high, number - high * 256), "int8")
+
+        return te.compute((*self.per_row, self.plan.digits, self.plan.steps, BYTES), digit, name="digits")
+
+    def _correction(self) -> te.Tensor:
+        """int32 [rows, groups]: what the zero point adds to the sum of a group."""
+        step, byte = self._in_group()
+
+        def total(row: Var, g: Var) -> PrimExpr:
+            return te.sum(self.fixed[row, g, step, byte] * -self.plan.zero_point, axis=[step, byte])
+
+        return te.compute(self.per_row, total, name="correction")
+
+    # -- weights
+
+    @property
+    def _parts(self) -> int:
+        """How many weights a byte of a word of codes has; 0 when weights are across bytes."""
+        return 8 // self.weight.bits if 8 % self.weight.bits == 0 else 0
+
+    def _position(self, step: PrimExpr, byte: PrimExpr) -> PrimExpr:
+        """Which weight of the group: with whole bytes, a word has those of ``_parts`` steps in its bytes' parts."""
+        if not self._parts:
+            return step * BYTES + byte
+        return (step // self._parts * BYTES + byte) * self._parts + step % self._parts
+
+    def _words(self) -> te.Tensor:
+        """uint32 [groups, steps, N]: four weights, each in a byte."""
+
+        def word(g: Var, step: Var, n: Var) -> PrimExpr:
+            codes = self._codes(g, step, n)
+            codes = self._looked_up(codes) if self.weight.values else codes
+            return codes ^ _uint32(0x80808080) if self.plan.flipped else codes
+
+        return te.compute((self.weight.groups, self.plan.steps, self.weight.columns), word, name="words")
+
+    def _codes(self, g: PrimExpr, step: PrimExpr, n: PrimExpr) -> PrimExpr:
+        bits, mask = self.weight.bits, (1 << self.weight.bits) - 1
+        if self._parts:
+            word = self._word_of_codes(g, step // self._parts, n)
+            return (word >> te.cast(step % self._parts * bits, "uint32")) & _uint32(mask * 0x01010101)
+        codes = _uint32(0)
+        for byte in range(BYTES):
+            position = self._position(step, const(byte, "int64"))
+            word = self._word_of_codes(g, position // self.weight.codes_per_word, n)
+            shift = te.cast(position % self.weight.codes_per_word * bits, "uint32")
+            codes = codes | (((word >> shift) & _uint32(mask)) << _uint32(8 * byte))
+        return codes
+
+    def _word_of_codes(self, g: PrimExpr, i: PrimExpr, n: PrimExpr) -> PrimExpr:
+        word = g * (self.weight.group // self.weight.codes_per_word) + i
+        return self.q[n, word] if self.weight.layout == "NK" else self.q[word, n]
+
+    def _looked_up(self, codes: PrimExpr) -> PrimExpr:
+        """Each byte by the code book."""
+        table = self.weight.table
+        result = _uint32(0)
+        for byte in range(BYTES):
+            code = (codes >> _uint32(8 * byte)) & _uint32(255)
+            value = _uint32(table[-1])
+            for i in range(len(table) - 2, -1, -1):
+                value = te.select(code <= _uint32(i), _uint32(table[i]), value)
+            result = result | (value << _uint32(8 * byte))
+        return result
+
+    # -- sums
+
+    def _in_group(self) -> tuple[te.ReduceAxis, te.ReduceAxis]:
+        return te.reduce_axis(self.plan.steps, "step"), te.reduce_axis(BYTES, "byte")
+
+    def _dots(self) -> te.Tensor:
+        """int32 [rows, groups, N]: the sums over groups of integers times weights."""
+        start = self._dots_of(0, None) if self.plan.digits == 2 else None
+        return self._dots_of(self.plan.digits - 1, start)
+
+    def _dots_of(self, digit: int, higher: te.Tensor | None) -> te.Tensor:
+        step, byte = self._in_group()
+        last = digit == self.plan.digits - 1
+
+        def dot(row: Var, g: Var, n: Var) -> PrimExpr:
+            weight = byte_of(self.words[g, step, n], byte, self.plan.dot.signed)
+            start = self.correction[row, g] if last else None
+            if start is not None and higher is not None:
+                start = higher[row, g, n] * 256 + start
+            value = weight * te.cast(self.digits[row, g, digit, step, byte], "int32")
+            return te.sum(value, axis=[step, byte], init=start)
+
+        return te.compute((*self.per_row, self.weight.columns), dot, name="dots" if last else "high_dots")
+
+    def _sum_of_groups(self) -> te.Tensor:
+        g = te.reduce_axis(self.weight.groups, "g")
+
+        def total(row: Var, n: Var) -> PrimExpr:
+            scale = self.s[n, g] if self.weight.layout == "NK" else self.s[g, n]
+            return te.sum(te.f32(self.dots[row, g, n]) * (te.f32(scale) * self.step[row, g]), axis=g)
+
+        return te.compute((self.rows.count, self.weight.columns), total, name="product")
+
+
+def _uint32(value: int) -> PrimExpr:
+    return const(value, "uint32")

@@ -1,0 +1,7 @@
+"""Default schedule rules for CPUs, in the order in which they are tried."""
+
+from .matmul import Matmul
+from .quantized_product import QuantizedProduct
+from .rowwise import Elementwise, Fallback, RowReduction
+
+CPU_RULES = (QuantizedProduct(), Matmul(), RowReduction(), Elementwise(), Fallback())

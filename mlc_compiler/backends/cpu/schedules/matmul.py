@@ -1,0 +1,225 @@
+"""Matrix products with a weight: tiles of rows and columns accumulated in registers over a tiled weight layout."""
+
+from __future__ import annotations
+
+from itertools import compress
+from math import prod
+
+from ....ir.expr import BinaryOp, IntImm, Var, is_const
+from ....ir.visitor import walk
+from ....schedules.rule import (
+    Blocks,
+    MatmulBlock,
+    Rule,
+    accumulate_locally,
+    analyse,
+    column_tiles,
+    constant_extent,
+    largest_divisor,
+    match_matmul,
+)
+from ....target import Target
+from ....tir.nodes import Block, Buffer, BufferLoad, PrimFunc
+from ....tir.schedule import Schedule, ScheduleError
+from ..machine import Cpu
+
+UNROLLED_REDUCTION = 8
+MAX_FACTORED_HEIGHT = 4  # tiles so low that dequantization is not shared by many rows: scales leave the inner sum
+FEW_ROWS = 12
+ROW_TILES_WIDE = (12, 4, 1)  # 32 registers: 12 rows x 2 vectors of accumulators
+ROW_TILES_NARROW = (4, 1)  # 16 registers: 4 rows x 2 vectors
+
+
+class Matmul(Rule):
+    """``x[m, k] * w[n, k]`` or ``x[m, k] * w[k, n]`` with element-wise blocks around it.
+
+    Weights ``w[n, k]``, and what they are dequantized from, are stored in tiles of ``2 x SIMD width`` columns. A
+    symbolic number of rows is cut into tiles of decreasing height, so that no tile is guarded. The worker team divides
+    the column tiles.
+    """
+
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        blocks = analyse(func)
+        matched = _single_matmul(blocks) if blocks else None
+        if blocks is None or matched is None or _not_worth_a_layout(func, matched):
+            return None
+        s, cpu = Schedule(func), Cpu.of(target)
+        columns = 2 * cpu.lanes(32)
+        epilogue = _inline_around(s, blocks, matched)
+        for weight in _weight_parameters(s, matched):
+            s.transform_layout(matched.block.name, weight.name, column_tiles(columns))
+        last = accumulate_locally(s, matched.block.name, epilogue)
+        _check_elementwise(s.block(matched.block.name), s.block(last))
+        heights = ROW_TILES_WIDE if cpu.vector_registers >= 32 else ROW_TILES_NARROW
+        _tile(s, matched, last, heights, columns)
+        return s
+
+
+def _single_matmul(blocks: Blocks) -> MatmulBlock | None:
+    if len(blocks.reductions) != 1:
+        return None
+    return match_matmul(blocks.reductions[0])
+
+
+def _not_worth_a_layout(func: PrimFunc, matched: MatmulBlock) -> bool:
+    """Whether the right side would be laid out anew at every call for a few rows: that takes longer than these."""
+    extents = {id(it.var): constant_extent(it.extent) for it in matched.block.iter_vars}
+    rows = [extents[id(row)] for row in matched.rows]
+    activations = {id(func.buffers[i]) for i in func.attrs.get("activations", ())}
+    few = all(e is not None for e in rows) and prod(e for e in rows if e) <= FEW_ROWS
+    return few and not matched.transposed and id(matched.weight) in activations
+
+
+def _inline_around(s: Schedule, blocks: Blocks, matched: MatmulBlock) -> list[str]:
+    """Inline what produces the operands; gives the names of the blocks after the product."""
+    names = [b.name for b in blocks.in_order]
+    at = names.index(matched.block.name)
+    for name in names[:at]:
+        s.compute_inline(name)
+    return names[at + 1 :]
+
+
+def _weight_parameters(s: Schedule, matched: MatmulBlock) -> list[Buffer]:
+    """The two-dimensional parameters that the product reads by column: weights, codes, scales."""
+    block = s.block(matched.block.name)
+    parameters = {id(p) for p in s.func.buffers} - {id(w.buffer) for w in block.writes}
+    found: dict[int, Buffer] = {}
+    for load in walk(block.body):
+        by_column = isinstance(load, BufferLoad) and len(load.indices) == 2 and load.indices[0] is matched.column
+        if by_column and id(load.buffer) in parameters:
+            found[id(load.buffer)] = load.buffer
+    return list(found.values())
+
+
+def _check_elementwise(product: Block, last: Block) -> None:
+    """The last block reads one element of the product for each of its own: a tile can then be finished on its own."""
+    accumulated = product.writes[0].buffer
+    loads = [n for n in walk(last.body) if isinstance(n, BufferLoad) and n.buffer is accumulated]
+    wide = [not is_const(size, 1) for size in accumulated.shape]
+    places = {tuple(compress(map(id, load.indices), wide)) for load in loads}
+    own = {id(it.var) for it in last.iter_vars}
+    if len(places) != 1 or any(len(own.intersection(p)) < len(p) for p in places):
+        raise ScheduleError(f"block {last.name!r} reads {accumulated.name!r} elsewhere than where it writes")
+
+
+def _tile(s: Schedule, matched: MatmulBlock, last: str, heights: tuple[int, ...], columns: int) -> None:
+    product = matched.block.name
+    _in_order_of_product(s, product, last)
+    rows = _row_loop(s, product, inner=2)
+    last_rows = _row_loop(s, last, inner=1)
+    extent = s.extent(rows)
+    if isinstance(extent, int):
+        heights, points = _static_heights(extent, heights)
+    else:
+        points = [extent // h * h for h in heights[:-1]]
+    parts, suffixes = s.partition([rows, last_rows], points) if len(heights) > 1 else ([[rows, last_rows]], [""])
+    outer = [
+        _tile_part(s, product + suffix, last + suffix, row, height, columns)
+        for (row, _), suffix, height in zip(parts, suffixes, heights, strict=True)
+    ]
+    if len(outer) > 1:
+        s.merge(*outer)
+
+
+def _in_order_of_product(s: Schedule, product: str, last: str) -> None:
+    """The loops of the last block in the order in which it reads the axes of the product; others around them."""
+    accumulated = s.block(product).writes[0].buffer
+    load = next(n for n in walk(s.block(last).body) if isinstance(n, BufferLoad) and n.buffer is accumulated)
+    axes = {id(index): axis for axis, index in enumerate(load.indices)}
+    loops, variables = s.get_loops(last), s.block(last).iter_vars
+    if len(loops) != len(variables):
+        return
+    pairs = zip(loops, variables, strict=True)
+    wide = [(axes.get(id(it.var), -1), loop) for loop, it in pairs if s.extent(loop) != 1]
+    if wide:
+        s.reorder(*(loop for _, loop in sorted(wide, key=lambda pair: pair[0])))
+
+
+def _row_loop(s: Schedule, block: str, inner: int) -> Var:
+    """The loop over rows that is cut into tiles: the last one that is not of extent one, with what it holds.
+
+    inner: how many loops inside are not over rows. A vector counts as one row.
+    """
+    loops = s.get_loops(block)
+    rows = loops[:-inner]
+    if not rows:
+        return s.split(loops[0], [1, None])[0]
+    wide = [i for i, loop in enumerate(rows) if s.extent(loop) != 1]
+    return s.fuse(*rows[wide[-1] if len(wide) > 1 else 0 :])
+
+
+def _static_heights(extent: int, heights: tuple[int, ...]) -> tuple[tuple[int, ...], list[int]]:
+    """The tile heights that a constant number of rows needs, and where each hands over to the next."""
+    used, points, done = [], [], 0
+    for height in heights:
+        if extent - done >= height:
+            done += (extent - done) // height * height
+            used.append(height)
+            points.append(done)
+    return tuple(used), points[:-1]
+
+
+def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, columns: int) -> Var:
+    """One tile height: columns over the team, row tiles, then the reduction over accumulators in registers."""
+    group = _quantization_group(s.block(product)) if height <= MAX_FACTORED_HEIGHT else None
+    partial = s.factor_reduction(product, group) if group else None
+    *outer_rows, row, column, reduction = s.get_loops(product)
+    row_tile, row_in = s.split(row, [None, height])
+    column_tile, lane = s.split(column, [None, columns])
+    step, *inner = [reduction] if partial else _split_depth(s, reduction)
+    s.reorder(column_tile, *outer_rows, row_tile, step, *inner, row_in, lane)
+    s.reverse_compute_at(last, row_tile)
+    _registers(s, product, step)
+    for loop in inner:
+        s.unroll(loop)
+    if partial:
+        s.compute_at(partial, step)
+        *rows, columns_loop, position = s.get_loops(partial)[len(outer_rows) + 3 :]
+        outer, unrolled = s.split(position, [None, UNROLLED_REDUCTION])
+        s.reorder(outer, unrolled, *rows, columns_loop)
+        _registers(s, partial, outer)
+        s.unroll(unrolled)
+    _lanes(s, last, skip=len(outer_rows) + 2)
+    s.parallel(column_tile)
+    return column_tile
+
+
+def _split_depth(s: Schedule, reduction: Var) -> list[Var]:
+    """The steps of the reduction, and those that are written out within a step."""
+    extent = s.extent(reduction)
+    if not isinstance(extent, int):
+        return [reduction]
+    return s.split(reduction, [None, largest_divisor(extent, UNROLLED_REDUCTION)])
+
+
+def _registers(s: Schedule, block: str, step: Var) -> None:
+    """Initialise a reduction's accumulators before ``step``; rows written out, columns as SIMD lanes."""
+    depth = [v is step for v in s.get_loops(block)].index(True)
+    init = s.decompose_reduction(block, step)
+    _lanes(s, init, skip=depth)
+    update = f"{block}_update"
+    _lanes(s, update, skip=len(s.get_loops(update)) - len(s.get_loops(init)) + depth)
+
+
+def _lanes(s: Schedule, block: str, skip: int) -> None:
+    """The innermost loop as SIMD lanes, those around it written out; a block of one element has none."""
+    loops = s.get_loops(block)[skip:]
+    for loop in loops[:-1]:
+        s.unroll(loop)
+    for loop in loops[-1:]:
+        s.vectorize(loop)
+
+
+def _quantization_group(block: Block) -> int | None:
+    """How many successive weights share a scale: the largest divisor by which loads index the reduction, if any."""
+    reduction = block.iter_vars[-1]
+    extent = constant_extent(reduction.extent) or 0
+    divisors = {
+        n.b.value
+        for load in walk(block.body)
+        if isinstance(load, BufferLoad)
+        for n in walk(load.indices)
+        if isinstance(n, BinaryOp) and n.op == "//" and n.a is reduction.var and isinstance(n.b, IntImm)
+    }
+    whole = [d for d in divisors if extent % d == 0 and d % UNROLLED_REDUCTION == 0]
+    return max(whole, default=None)

@@ -1,0 +1,142 @@
+"""The schedule of products with quantized weights; see ``quantized/products.py`` for what they compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ....ir.expr import Var
+from ....ir.visitor import walk
+from ....schedules.rule import Blocks, Rule, accumulate_locally, analyse, stored_buffer
+from ....target import Target
+from ....tir.index_map import IndexMap
+from ....tir.intrinsics import find_tensor_intrin
+from ....tir.nodes import Buffer, BufferLoad, PrimFunc
+from ....tir.schedule import Schedule
+from ..passes.quantized_products import PLAN
+
+PARTIAL_SUMS = 8  # lanes of a reduction over a group
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Sizes of a tile: rows, columns, and lanes of the instruction ``dot``."""
+
+    dot: str
+    rows: int
+    columns: int
+    layout: str
+
+    @property
+    def lanes(self) -> int:
+        return find_tensor_intrin(self.dot).operands[0].shape[0]
+
+
+class QuantizedProduct(Rule):
+    """What ``QuantizedProducts`` has rewritten.
+
+    The team divides tiles of rows by columns. In a tile, group by group, the weights are unpacked into registers, then
+    multiplied with the digits of each row, which lie beside each other for the rows of a tile.
+    """
+
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        blocks = analyse(func)
+        given: Any = func.attrs.get(PLAN)
+        if blocks is None or given is None:
+            return None
+        s, tile = Schedule(func), _Tile(**given)
+        count = s.extent(s.get_loops("product")[0])
+        tile = replace(tile, rows=min(tile.rows, count)) if isinstance(count, int) else tile
+        for block, weight in _quantized_parameters(blocks, func):
+            s.transform_layout(block, weight.name, _column_tiles(tile))
+        names = [b.name for b in blocks.in_order]
+        last = accumulate_locally(s, "product", names[names.index("product") + 1 :])
+        _prepare_activations(s, tile)
+        _accumulate(s, last, tile)
+        return s
+
+
+def _column_tiles(tile: _Tile) -> IndexMap:
+    factor = tile.columns
+    if tile.layout == "NK":
+        return IndexMap.from_func(lambda n, k: (n // factor, k, n % factor))
+    return IndexMap.from_func(lambda k, n: (n // factor, k, n % factor))
+
+
+def _quantized_parameters(blocks: Blocks, func: PrimFunc) -> list[tuple[str, Buffer]]:
+    """The parameters that hold the codes and the scales, each after the block that reads it."""
+    by_name = {b.name: b for b in blocks.in_order}
+    parameters = {id(p) for p in func.buffers}
+
+    def read(name: str) -> Buffer:
+        block = by_name[name]
+        loads = [n.buffer for n in walk(block.body) if isinstance(n, BufferLoad)]
+        return next(b for b in loads if id(b) in parameters and b is not stored_buffer(block))
+
+    return [(name, read(name)) for name in ("words", "product")]
+
+
+def _prepare_activations(s: Schedule, tile: _Tile) -> None:
+    """Before the product: rows and groups over the team, the elements of a group as lanes."""
+    for block in ("fixed", "digits"):
+        _, _, *inside = s.get_loops(block)
+        s.vectorize(s.fuse(*inside))
+    for block in ("largest", "correction"):
+        _reduce_group(s, block)
+    for block in ("largest", "fixed", "digits", "correction", "step"):
+        s.parallel(s.fuse(*s.get_loops(block)[:2]))
+    rows = tile.rows
+    for block in ("step", "correction"):
+        s.transform_layout(block, block, lambda row, g: (row // rows, g, row % rows))
+    s.transform_layout("digits", "digits", lambda row, g, d, step, b: (row // rows, g, row % rows, d, step, b))
+
+
+def _reduce_group(s: Schedule, block: str) -> None:
+    """A reduction over a group in a few lanes, then over these."""
+    _, _, *inside = s.get_loops(block)
+    _, lane = s.split(s.fuse(*inside), [None, PARTIAL_SUMS])
+    partial = s.rfactor(lane, 2)
+    s.compute_at(partial, s.get_loops(block)[1])
+    *_, step, lane = s.get_loops(partial)
+    init = s.decompose_reduction(partial, step)
+    s.vectorize(s.get_loops(init)[-1])
+    s.vectorize(lane)
+
+
+def _accumulate(s: Schedule, last: str, tile: _Tile) -> None:
+    """Tiles over the team; in each, the rows are summed group by group."""
+    row, column, group = s.get_loops("product")
+    row_tile, row_in = s.split(row, [None, tile.rows])
+    column_tile, lane = s.split(column, [None, tile.columns])
+    s.reorder(row_tile, column_tile, group, row_in, lane)
+    both = s.fuse(row_tile, column_tile)
+    s.fuse(*s.get_loops(last)[:-1])
+    s.reverse_compute_at(last, both)
+    init = s.decompose_reduction("product", group)
+    for block in (init, "product_update", last):
+        s.vectorize(s.get_loops(block)[-1])
+    for block in ("dots", "high_dots"):
+        if block in s.get_blocks():
+            _dots(s, block, row_in, tile)
+    s.compute_at("words", group)
+    *_, step, lane = s.get_loops("words")
+    side, lane = s.split(lane, [None, tile.lanes])
+    s.vectorize(lane)
+    s.unroll(side)
+    s.unroll(step)
+    s.parallel(both)
+
+
+def _dots(s: Schedule, block: str, row: Var, tile: _Tile) -> None:
+    """The sums of one group and row, written out as instructions."""
+    s.compute_at(block, row)
+    *_, column, step, byte = s.get_loops(block)
+    side, lane = s.split(column, [None, tile.lanes])
+    s.reorder(step, side, lane, byte)
+    zero = s.decompose_reduction(block, step)
+    *outer, vector = s.get_loops(zero)
+    s.vectorize(vector)
+    s.unroll(outer[-1])
+    s.tensorize(lane, tile.dot)
+    s.unroll(side)
+    s.unroll(step)

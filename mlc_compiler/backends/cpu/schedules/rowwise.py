@@ -1,0 +1,143 @@
+"""Functions without a matrix product: normalizations, softmax, element-wise chains, gathers."""
+
+from __future__ import annotations
+
+from ....ir.expr import Var, is_const
+from ....ir.simplify import Analyzer
+from ....ir.visitor import walk
+from ....schedules.rule import Blocks, Rule, analyse, is_reduction
+from ....target import Target
+from ....tir.calling import step_along
+from ....tir.nodes import Block, BufferLoad, For, PrimFunc, While
+from ....tir.schedule import Schedule, ScheduleError
+from ..machine import Cpu
+
+SQUARE = 8  # rows of a power of two apart share a few places in the first cache: eight fit
+
+
+class RowReduction(Rule):
+    """Stages of which some reduce the last axis: a row at a time, rows over the team, SIMD lanes along them."""
+
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        blocks = analyse(func)
+        if blocks is None or not blocks.reductions or is_reduction(blocks.last):
+            return None
+        s = Schedule(func)
+        if not s.get_loops(blocks.last.name):
+            return None
+        row = _rows_of(s, blocks.last.name)
+        for block in reversed(blocks.in_order[:-1]):
+            s.compute_at(block.name, row)
+        s.parallel(row)
+        for block in blocks.in_order:
+            if not is_reduction(block):
+                _vectorize_innermost(s, block.name, target, outer=row)
+        return s
+
+
+def _rows_of(s: Schedule, name: str) -> Var:
+    loops = s.get_loops(name)
+    if len(loops) == 1:
+        row, _ = s.split(loops[0], [1, None])
+        return row
+    return s.fuse(*loops[:-1])
+
+
+class Elementwise(Rule):
+    """Element-wise functions, copies and gathers: one loop over all but the SIMD lanes, over the team.
+
+    Where elements that follow each other come from different rows, as in a transposition, it runs in small squares.
+    """
+
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        blocks = analyse(func)
+        if blocks is None or blocks.reductions:
+            return None
+        s = Schedule(func)
+        _inline_intermediates(s, blocks)
+        for name in s.get_blocks():
+            loops = s.get_loops(name)
+            across = _other_direction(s.block(name))
+            if across is not None and _in_squares(s, loops, across):
+                continue
+            if loops:
+                _vectorize_innermost(s, name, target)
+                vectorized = len(s.get_loops(name)) > len(loops)
+                outer = s.get_loops(name)[:-1] if vectorized else s.get_loops(name)
+                s.parallel(s.fuse(*outer))
+        return s
+
+
+def _other_direction(block: Block) -> int | None:
+    """The axis, not the last, along which a block reads consecutive elements while it writes along the last."""
+    loads = [n for n in walk(block.body) if isinstance(n, BufferLoad)]
+    variables = [it.var for it in block.iter_vars]
+    if len(loads) != 1 or len(variables) < 2:
+        return None
+    analyzer = Analyzer()
+    *steps, last = (step_along(loads[0], v, analyzer) for v in variables)
+    return steps.index(1) if last not in (0, 1) and 1 in steps else None
+
+
+def _in_squares(s: Schedule, loops: list[Var], across: int) -> bool:
+    """Run a nest in squares over the last axis and another one; False when one of them has not enough iterations."""
+    extents = [s.extent(loops[axis]) for axis in (across, -1)]
+    if not all(isinstance(e, int) and e >= SQUARE for e in extents):
+        return False
+    (far, near), (outer, lane) = (s.split(loops[axis], [None, SQUARE]) for axis in (across, -1))
+    rest = [*loops[:across], far, *loops[across + 1 : -1], outer]
+    s.reorder(*rest, near, lane)
+    s.unroll(near)
+    s.vectorize(lane)
+    s.parallel(s.fuse(*rest))
+    return True
+
+
+def _inline_intermediates(s: Schedule, blocks: Blocks) -> None:
+    for block in blocks.in_order[:-1]:
+        try:
+            s.compute_inline(block.name)
+        except ScheduleError:
+            continue
+
+
+def _vectorize_innermost(s: Schedule, name: str, target: Target, outer: Var | None = None) -> None:
+    """Cut the innermost loop into SIMD vectors; the last one is masked when the extent does not divide.
+
+    Not where lanes would run inner loops different numbers of times.
+    """
+    loops = s.get_loops(name)
+    inner = [n for n in walk(s.block(name).body) if isinstance(n, While | For)]
+    if not loops or loops[-1] is outer or not all(isinstance(n, For) and is_const(n.extent) for n in inner):
+        return
+    extent = s.extent(loops[-1])
+    lanes = Cpu.of(target).lanes(32)
+    if not isinstance(extent, int) or extent < 2:
+        return
+    _, lane = s.split(loops[-1], [None, min(lanes, extent)])
+    s.vectorize(lane)
+
+
+class Fallback(Rule):
+    """Anything else: the spatial loops of every nest over the worker team."""
+
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        blocks = analyse(func)
+        if blocks is None:
+            return None
+        s = Schedule(func)
+        for block in blocks.in_order:
+            kinds = [it.kind for it in block.iter_vars]
+            loops = s.get_loops(block.name)
+            spatial = next((i for i, k in enumerate(kinds) if k == "R"), len(kinds))
+            if spatial and len(loops) == len(kinds):
+                _try_parallel(s, loops[:spatial])
+        return s
+
+
+def _try_parallel(s: Schedule, loops: list[Var]) -> None:
+    """Divide loops over the team, if they are nested directly and carry nothing."""
+    try:
+        s.parallel(s.fuse(*loops))
+    except ScheduleError:
+        return

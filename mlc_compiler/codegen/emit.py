@@ -1,0 +1,102 @@
+"""The host's part of a library: graph functions, their entries in the TVM FFI ABI, and the metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir as ll
+
+from mlc_version import __version__
+
+from ..ir.expr import IntImm, PrimExpr, as_expr
+from ..ir.module import IRModule
+from ..relax.nodes import Function
+from ..script.printer import script
+from ..target import Target
+from .host.contexts import HostRuntime
+from .host.ffi import FfiEntries
+from .host.frames import Slot, frame_of, tensor_infos
+from .values import I8
+
+METADATA_SYMBOL = "__mlc_metadata"
+FORMAT = "mlc-lib-2"
+
+
+def emit_host(mod: IRModule, runtime: HostRuntime, target: Target, metadata: Mapping[str, Any]) -> str:
+    """The host's LLVM module as text: the graph functions of a planned module, their entries and the metadata."""
+    entries = FfiEntries(runtime)
+    for name, func in exported(mod).items():
+        entries.emit_entry(name, func, runtime.emit_job(name, func))
+    _metadata_symbol(runtime.module, {**metadata, **describe(mod, target)})
+    return str(runtime.module)
+
+
+def exported(mod: IRModule) -> dict[str, Function]:
+    """The graph functions that the library exports."""
+    return {n: f for n, f in mod.of_type(Function).items() if not f.attrs.get("Primitive")}
+
+
+def describe(mod: IRModule, target: Target) -> dict[str, Any]:
+    """The part of the metadata that follows from the code: functions with their tensors, target, versions."""
+    return {
+        "format": FORMAT,
+        "compiler_version": __version__,
+        "llvm_version": ".".join(map(str, llvm.llvm_version_info)),
+        "target": target.export(),
+        "functions": {name: _signature(f) for name, f in exported(mod).items()},
+    }
+
+
+def _signature(func: Function) -> dict[str, Any]:
+    """Inputs and outputs in the order in which the entry takes them, and what they are to a caller.
+
+    ``arguments`` and ``result`` are there when a caller's view is another: nested lists of positions in ``inputs``, and
+    of ``{"output": position}`` or ``{"input": position}``, ``{"shape": sizes}`` or ``{"value": size}``.
+    """
+    described = [_describe(slot) for slot in frame_of(func).slots]
+    split = len(described) - int(func.attrs.get("num_outputs", 0))
+    for position in func.attrs.get("written_inputs", ()):
+        described[int(position)]["written"] = True
+    signature = {
+        "inputs": described[:split],
+        "outputs": described[split:],
+        "workspace_bytes": _size(as_expr(func.attrs.get("workspace_bytes", 0))),
+    }
+    nested = {name: _plain(func.attrs[name]) for name in ("arguments", "result") if name in func.attrs}
+    return signature | nested
+
+
+def _plain(nested: Any) -> Any:
+    """Positions and sizes, however nested, as JSON has them."""
+    if isinstance(nested, Mapping):
+        return {key: _plain(value) for key, value in nested.items()}
+    if isinstance(nested, Sequence):
+        return [_plain(value) for value in nested]
+    return _size(nested) if isinstance(nested, PrimExpr) else nested
+
+
+def _describe(slot: Slot) -> dict[str, Any]:
+    """A tensor; a scalar has no shape, and ``value`` names the size that it is."""
+    name = slot.var.name
+    if slot.scalar is not None:
+        return {"name": name, "dtype": slot.scalar, "value": slot.symbol.name if slot.symbol is not None else None}
+    infos = tensor_infos(slot.var)
+    if slot.is_table:
+        return {"name": name, "shape": [len(infos)], "dtype": "int64"}
+    return {"name": name, "shape": [_size(s) for s in infos[0].shape or ()], "dtype": infos[0].dtype}
+
+
+def _size(size: PrimExpr) -> int | str:
+    """A number, a symbol, or arithmetic on symbols as text."""
+    return size.value if isinstance(size, IntImm) else script(size)
+
+
+def _metadata_symbol(module: ll.Module, metadata: Mapping[str, Any]) -> None:
+    raw = bytearray(json.dumps(metadata, ensure_ascii=True).encode() + b"\0")
+    array = ll.ArrayType(I8, len(raw))
+    symbol = ll.GlobalVariable(module, array, METADATA_SYMBOL)
+    symbol.initializer = ll.Constant(array, raw)
+    symbol.global_constant = True

@@ -1,0 +1,189 @@
+"""The checks that every entry makes of its arguments, as functions shared by all entries of a library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir as ll
+
+from .. import values as v
+from ..loops import while_loop
+from ..values import F64, I8, I32, I64, PTR, i32, i64, is_null
+from .code import field, function
+from .contexts import HostRuntime
+from .dlpack import (
+    CPU_DEVICE,
+    CUDA_HOST_DEVICE,
+    DL_DEVICE,
+    DL_DTYPE,
+    DL_NDIM,
+    DL_OFFSET,
+    DL_SHAPE,
+    DL_STRIDES,
+    OBJECT_HEADER_BYTES,
+    TYPE_BOOL,
+    TYPE_DLTENSOR,
+    TYPE_FLOAT,
+    TYPE_INT,
+    TYPE_TENSOR,
+)
+from .errors import ErrorReporter
+from .magnitude import LARGEST
+
+Require = Callable[..., None]
+
+
+class ArgumentChecks:
+    """Defines the checks in a module. Each gives null, or -1, after raising an error."""
+
+    def __init__(self, module: ll.Module, errors: ErrorReporter, runtime: HostRuntime):
+        self.module = module
+        self.errors = errors
+        self.runtime = runtime
+        self.context = self._define_context()
+        self.tensor = self._define_tensor()
+        self.integer = self._define_integer()
+        self.number = self._define_number()
+
+    def _define_context(self) -> ll.Function:
+        """``ptr check_context(ptr any, ptr function)``: the context of a first argument."""
+        fn, b = function(self.module, "mlc_check_context", PTR, [PTR, PTR])
+        null = ll.Constant(PTR, None)
+        kind = b.load(fn.args[0], typ=I32)
+        handle = b.load(field(b, fn.args[0], 8), typ=I64)
+        message = "%s: the first argument is not a context that is open; make one with context_create(num_threads)"
+        with b.if_then(b.icmp_unsigned("!=", kind, i32(TYPE_INT))):
+            self.errors.fail(b, "TypeError", message, fn.args[1], result=null)
+        context = b.call(self.runtime.find, [handle])
+        with b.if_then(is_null(b, context)):
+            self.errors.fail(b, "TypeError", message, fn.args[1], result=null)
+        b.ret(context)
+        return fn
+
+    def _requirement(self, b: ll.IRBuilder, fn: ll.Function, result: ll.Value) -> Require:
+        """``require(condition, kind, message, …)`` for a check whose arguments 1 and 2 name function and argument."""
+
+        def require(ok: ll.Value, kind: str, message: str, *extra: ll.Value) -> None:
+            with b.if_then(b.not_(ok), likely=False):
+                self.errors.fail(b, kind, f"%s: argument %s {message}", *fn.args[1:3], *extra, result=result)
+
+        return require
+
+    # -- scalars ------------------------------------------------------------------------------------------------
+
+    def _define_integer(self) -> ll.Function:
+        """``i32 check_integer(ptr any, ptr function, ptr name, i64 least, i64 greatest)``: 0 or -1."""
+        fn, b = function(self.module, "mlc_check_integer", I32, [PTR, PTR, PTR, I64, I64])
+        require = self._requirement(b, fn, i32(-1))
+        kind = b.load(fn.args[0], typ=I32)
+        value = b.load(field(b, fn.args[0], 8), typ=I64)
+        require(_is_one_of(b, kind, TYPE_INT, TYPE_BOOL), "TypeError", "is not an integer (type index %d)", kind)
+        fits = b.and_(b.icmp_signed(">=", value, fn.args[3]), b.icmp_signed("<=", value, fn.args[4]))
+        require(fits, "ValueError", "is %lld; expected %lld to %lld", value, fn.args[3], fn.args[4])
+        b.ret(i32(0))
+        return fn
+
+    def _define_number(self) -> ll.Function:
+        """``i32 check_number(ptr any, ptr function, ptr name, ptr result)``: stores a float or integer as a double."""
+        fn, b = function(self.module, "mlc_check_number", I32, [PTR, PTR, PTR, PTR])
+        require = self._requirement(b, fn, i32(-1))
+        kind = b.load(fn.args[0], typ=I32)
+        is_number = _is_one_of(b, kind, TYPE_INT, TYPE_BOOL, TYPE_FLOAT)
+        require(is_number, "TypeError", "is not a number (type index %d)", kind)
+        at = field(b, fn.args[0], 8)
+        is_float = _is_one_of(b, kind, TYPE_FLOAT)
+        b.store(b.select(is_float, b.load(at, typ=F64), b.sitofp(b.load(at, typ=I64), F64)), fn.args[3])
+        b.ret(i32(0))
+        return fn
+
+    # -- tensors ------------------------------------------------------------------------------------------------
+
+    def _define_tensor(self) -> ll.Function:
+        """``ptr check_tensor(ptr any, ptr function, ptr name, i32 ndim, i32 dtype, ptr dtype name, i32 itemsize)``
+
+        gives the DLTensor of an argument after checking kind, device, rank, dtype, sizes, layout and alignment; null on
+        error.
+        """
+        fn, b = function(self.module, "mlc_check_tensor", PTR, [PTR, PTR, PTR, I32, I32, PTR, I32])
+        any_, _, _, ndim, dtype, dtype_name, itemsize = fn.args
+        require = self._requirement(b, fn, ll.Constant(PTR, None))
+        kind = b.load(any_, typ=I32)
+        raw = b.load(field(b, any_, 8), typ=PTR)
+        is_tensor = _is_one_of(b, kind, TYPE_TENSOR, TYPE_DLTENSOR)
+        require(is_tensor, "TypeError", "is not a tensor (type index %d); expected %s", kind, dtype_name)
+        require(b.not_(is_null(b, raw)), "TypeError", "is a null pointer; expected a tensor of %s", dtype_name)
+        tensor = b.select(_is_one_of(b, kind, TYPE_TENSOR), field(b, raw, OBJECT_HEADER_BYTES), raw)
+        device = b.load(field(b, tensor, DL_DEVICE), typ=I32)
+        on_host = _is_one_of(b, device, CPU_DEVICE, CUDA_HOST_DEVICE)
+        require(on_host, "ValueError", "lies on device type %d; expected a CPU tensor", device)
+        rank = b.load(field(b, tensor, DL_NDIM), typ=I32)
+        require(b.icmp_unsigned("==", rank, ndim), "ValueError", "has %d axes; expected %d", rank, ndim)
+        self._check_dtype(b, b.load(field(b, tensor, DL_DTYPE), typ=I32), dtype, dtype_name, require)
+        self._check_layout(b, tensor, rank, b.uitofp(itemsize, F64), require)
+        data = b.add(b.ptrtoint(b.load(tensor, typ=PTR), I64), b.load(field(b, tensor, DL_OFFSET), typ=I64))
+        rest = b.urem(data, b.zext(itemsize, I64))
+        require(b.icmp_unsigned("==", rest, i64(0)), "ValueError", "is not aligned to its element size")
+        b.ret(tensor)
+        return fn
+
+    def _check_dtype(
+        self, b: ll.IRBuilder, found: ll.Value, dtype: ll.Value, dtype_name: ll.Value, require: Require
+    ) -> None:
+        code, bits = (b.zext(b.trunc(x, I8), I32) for x in (found, b.lshr(found, i32(8))))
+        message = "has another dtype (DLPack code %d, %d bits); expected %s"
+        require(b.icmp_unsigned("==", found, dtype), "TypeError", message, code, bits, dtype_name)
+
+    def _check_layout(
+        self, b: ll.IRBuilder, tensor: ll.Value, rank: ll.Value, itemsize: ll.Value, require: Require
+    ) -> None:
+        """Sizes that memory can have, row-major without gaps: strides are absent, or the product of the sizes after.
+
+        The stride of an axis of size one means nothing, nor do those of a tensor without elements.
+        """
+        shape, strides = (b.load(field(b, tensor, o), typ=PTR) for o in (DL_SHAPE, DL_STRIDES))
+        has_shape = b.or_(b.icmp_signed("==", rank, i32(0)), b.not_(is_null(b, shape)))
+        require(has_shape, "TypeError", "has no shape; expected %d axes", rank)
+        no_strides = is_null(b, strides)
+        readable = b.select(no_strides, shape, strides)
+        least, nbytes, empty, compact = self._walk_axes(b, shape, readable, rank, itemsize)
+        require(b.icmp_signed(">=", least, i64(0)), "ValueError", "has a size of %lld; expected 0 or more", least)
+        fits = b.or_(empty, b.fcmp_ordered("<=", nbytes, ll.Constant(F64, LARGEST)))
+        require(fits, "ValueError", "has about %.3g bytes; expected what memory can hold", nbytes)
+        require(b.or_(no_strides, b.or_(empty, compact)), "ValueError", "is not contiguous; copy it first")
+        present = b.not_(is_null(b, b.load(tensor, typ=PTR)))
+        require(b.or_(empty, present), "ValueError", "has no memory: its data is a null pointer")
+
+    def _walk_axes(
+        self, b: ll.IRBuilder, shape: ll.Value, strides: ll.Value, rank: ll.Value, itemsize: ll.Value
+    ) -> tuple[ll.Value, ll.Value, ll.Value, ll.Value]:
+        """From the last axis to the first: the least size, the bytes in all, whether a size is 0, whether compact."""
+        yes, no = ll.Constant(v.I1, 1), ll.Constant(v.I1, 0)
+
+        def visit(axis: ll.Value, expected: ll.Value, *found: ll.Value) -> list[ll.Value]:
+            least, nbytes, empty, compact = found
+            previous = b.sub(axis, i32(1))
+            at = b.sext(previous, I64)
+            size = b.load(b.gep(shape, [at], source_etype=I64), typ=I64)
+            stride = b.load(b.gep(strides, [at], source_etype=I64), typ=I64)
+            fits = b.or_(b.icmp_signed("==", stride, expected), b.icmp_signed("<=", size, i64(1)))
+            return [
+                previous,
+                b.mul(expected, size),
+                b.select(b.icmp_signed("<", size, least), size, least),
+                b.fmul(nbytes, b.sitofp(size, F64)),
+                b.or_(empty, b.icmp_signed("==", size, i64(0))),
+                b.and_(compact, fits),
+            ]
+
+        initial = [rank, i64(1), i64(0), itemsize, no, yes]
+        _, _, least, nbytes, empty, compact = while_loop(
+            b, "axis", initial, lambda axis, *_: b.icmp_signed(">", axis, i32(0)), visit
+        )
+        return least, nbytes, empty, compact
+
+
+def _is_one_of(b: ll.IRBuilder, value: ll.Value, *numbers: int) -> ll.Value:
+    result = b.icmp_unsigned("==", value, ll.Constant(value.type, numbers[0]))
+    for number in numbers[1:]:
+        result = b.or_(result, b.icmp_unsigned("==", value, ll.Constant(value.type, number)))
+    return result

@@ -1,0 +1,70 @@
+"""Pieces that hand-written LLVM code of the host is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir as ll
+
+from ..values import I8, i64
+
+HIDDEN = "hidden"  # in place of a linkage: external, with a name that only this library sees
+
+
+def field(b: ll.IRBuilder, base: ll.Value, offset: int | ll.Value) -> ll.Value:
+    """The address ``offset`` bytes from ``base``."""
+    index = i64(offset) if isinstance(offset, int) else offset
+    return b.gep(base, [index], source_etype=I8)
+
+
+def external(
+    module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type], variadic: bool = False
+) -> ll.Function:
+    """A C library function, declared once."""
+    found = module.globals.get(name)
+    return found or ll.Function(module, ll.FunctionType(result, list(args), var_arg=variadic), name)
+
+
+def function(
+    module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type]
+) -> tuple[ll.Function, ll.IRBuilder]:
+    """An internal function to be defined, and the builder at its beginning."""
+    fn = module.globals.get(name) or ll.Function(module, ll.FunctionType(result, list(args)), name)
+    fn.linkage = "internal"
+    fn.attributes.add("noinline")
+    return fn, ll.IRBuilder(fn.append_basic_block("entry"))
+
+
+def store_atomic(b: ll.IRBuilder, value: ll.Value, address: ll.Value, ordering: str = "acq_rel") -> None:
+    """A store that other threads see in order."""
+    b.atomic_rmw("xchg", address, value, ordering)
+
+
+class FunctionPointer(ll.values.NamedValue):
+    """A function as a plain pointer operand."""
+
+    def __init__(self, fn: ll.Function):
+        self.type = ll.PointerType()
+        self.fn = fn
+
+    def get_reference(self) -> str:
+        return str(self.fn.get_reference())
+
+
+class _Callee(ll.values.NamedValue):
+    """A loaded pointer that llvmlite accepts as a callee."""
+
+    function_type: ll.FunctionType | None = None
+
+    def __init__(self, pointer: ll.Value, function_type: ll.FunctionType):
+        self.type = ll.PointerType()
+        self.pointer = pointer
+        self.function_type = function_type
+
+    def get_reference(self) -> str:
+        return str(self.pointer.get_reference())
+
+
+def call_loaded(b: ll.IRBuilder, pointer: ll.Value, function_type: ll.FunctionType, args: Sequence[ll.Value]) -> None:
+    """Call the function of that type at a loaded address."""
+    b.call(_Callee(pointer, function_type), list(args))

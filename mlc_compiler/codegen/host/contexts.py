@@ -1,0 +1,271 @@
+"""Contexts: what the functions of a library run in, as numbers that the library checks before it believes them.
+
+A context is a block of memory: the head below, then what the back end keeps (workers, a device). Its handle is a serial
+number and a slot of the library's table of contexts. The memory of a context is never given back, only used again, so
+that an invented handle or one of a destroyed context is told from a live one without touching memory that is not there.
+
+A forked process has its parent's contexts but none of their workers: its first call starts them again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from llvmlite import ir as ll
+
+from ...relax.nodes import Function
+from ..loops import for_range
+from ..values import I32, I64, PTR, i32, i64, is_null
+from .code import external, field, function, store_atomic
+from .module import HostModule
+
+# Byte offsets of the head's fields. What different threads write lies on different cache lines.
+HANDLE, SERIAL = 0, 8
+FAILED = 16  # the number of the external call that failed in this run; 0: none
+PROCESS = 20  # where the context was started; ADOPTING while another process starts it again
+ARGUMENT = 24  # what context_create was given
+WORKSPACE, WORKSPACE_BYTES = 32, 40
+BUSY = 64
+HEAD_BYTES = 128
+
+MAX_CONTEXTS = 1024
+SLOT_BITS = 16
+FREE, CHANGING = 0, -1  # in place of a handle: while the context is nobody's, and while it starts or stops
+ADOPTING = -1
+
+# What ``run`` and ``destroy`` answer when they did not succeed.
+BUSY_CONTEXT, NO_MEMORY, CALL_FAILED, NO_CONTEXT, NOT_STARTED = -1, -2, -3, -4, -5
+
+
+@dataclass(frozen=True)
+class ContextArgument:
+    """The integer that ``context_create`` takes. refused: what is said when a context cannot be started."""
+
+    name: str
+    least: int
+    greatest: int
+    refused: str
+
+
+class HostRuntime(ABC):
+    """The run-time part of a library's host code: contexts, and graph functions that run in them.
+
+    A back end derives from it. ``define`` makes the functions ``start``: ``i32 (ptr context, i32 argument)``, 0 when
+    it is refused, and ``stop``: ``void (ptr context)``.
+    """
+
+    argument: ClassVar[ContextArgument]
+    context_bytes: ClassVar[int]
+
+    start: ll.Function
+    stop: ll.Function
+
+    def __init__(self, host: HostModule):
+        self.host = host
+        self.module = host.module
+        self.table = ll.GlobalVariable(self.module, ll.ArrayType(PTR, MAX_CONTEXTS), "mlc_contexts")
+        self.table.linkage = "internal"
+        self.table.initializer = ll.Constant(self.table.value_type, None)
+        self.table.type = PTR
+        self.define()
+        self.allocate = self._define_allocate()
+        self.create = self._define_create()
+        self.find = self._define_find()
+        self.destroy = self._define_destroy()
+        self.adopt = self._define_adopt()
+        self.run = self._define_run()
+
+    @abstractmethod
+    def define(self) -> None:
+        """Define ``start``, ``stop`` and what they need."""
+
+    @abstractmethod
+    def emit_job(self, name: str, func: Function) -> ll.Function:
+        """The code of a planned graph function, which ``execute`` is given the address of."""
+
+    @abstractmethod
+    def execute(self, b: ll.IRBuilder, context: ll.Value, job: ll.Value, frame: ll.Value) -> None:
+        """Emit the run of a job in a context, until it has ended."""
+
+    # -- memory -------------------------------------------------------------------------------------------------
+
+    def allocate_workspace(self, b: ll.IRBuilder, nbytes: ll.Value) -> ll.Value:
+        """Emit the allocation of a workspace; null without memory. nbytes: a multiple of 64."""
+        return b.call(external(self.module, "aligned_alloc", PTR, [I64, I64]), [i64(64), nbytes])
+
+    def free_workspace(self, b: ll.IRBuilder, workspace: ll.Value) -> None:
+        """Emit the release of a workspace, which may be null."""
+        b.call(external(self.module, "free", ll.VoidType(), [PTR]), [workspace])
+
+    def _drop_workspace(self, b: ll.IRBuilder, context: ll.Value) -> None:
+        b.store(ll.Constant(PTR, None), field(b, context, WORKSPACE))
+        b.store(i64(0), field(b, context, WORKSPACE_BYTES))
+
+    def _grow_workspace(self, b: ll.IRBuilder, context: ll.Value, needed: ll.Value) -> None:
+        size_at, memory_at = field(b, context, WORKSPACE_BYTES), field(b, context, WORKSPACE)
+        with b.if_then(b.icmp_unsigned(">", needed, b.load(size_at, typ=I64)), likely=False):
+            self.free_workspace(b, b.load(memory_at, typ=PTR))
+            rounded = b.and_(b.add(needed, i64(63)), i64(-64))
+            memory = self.allocate_workspace(b, rounded)
+            b.store(memory, memory_at)
+            b.store(rounded, size_at)
+            with b.if_then(is_null(b, memory)):
+                b.store(i64(0), size_at)
+                self._leave(b, context, i32(NO_MEMORY))
+
+    # -- processes ----------------------------------------------------------------------------------------------
+
+    def _process(self, b: ll.IRBuilder) -> ll.Value:
+        """The number of this process."""
+        return b.call(external(self.module, "getpid", I32, []), [])
+
+    def _forget(self, b: ll.IRBuilder, context: ll.Value) -> None:
+        """Drop what belongs to the threads of another process: a call that may be running there, and its workspace."""
+        self._drop_workspace(b, context)
+        for offset in (FAILED, BUSY):
+            store_atomic(b, i32(0), field(b, context, offset))
+
+    def _define_adopt(self) -> ll.Function:
+        """``i32 adopt(ptr context)``: start a context made before a fork again; 0 or an error of ``run``."""
+        fn, b = function(self.module, "mlc_context_adopt", I32, [PTR])
+        context, process_at = fn.args[0], field(b, fn.args[0], PROCESS)
+        owner = b.load_atomic(process_at, "acquire", 4, typ=I32)
+        with b.if_then(b.icmp_unsigned("==", owner, self._process(b)), likely=True):
+            b.ret(i32(0))
+        claim = b.cmpxchg(process_at, owner, i32(ADOPTING), "acq_rel", "monotonic")
+        is_first = b.and_(b.extract_value(claim, 1), b.icmp_unsigned("!=", owner, i32(ADOPTING)))
+        with b.if_then(b.not_(is_first)):
+            b.ret(i32(BUSY_CONTEXT))
+        self._forget(b, context)
+        started = b.call(self.start, [context, b.load(field(b, context, ARGUMENT), typ=I32)])
+        with b.if_then(b.icmp_unsigned("==", started, i32(0))):
+            store_atomic(b, owner, process_at)
+            b.ret(i32(NOT_STARTED))
+        store_atomic(b, self._process(b), process_at)
+        b.ret(i32(0))
+        return fn
+
+    # -- the table ----------------------------------------------------------------------------------------------
+
+    def _entry_of(self, b: ll.IRBuilder, slot: ll.Value) -> ll.Value:
+        return b.gep(self.table, [slot], source_etype=PTR)
+
+    def _define_allocate(self) -> ll.Function:
+        """``ptr allocate(ptr entry)``: the context of a table entry, made when there is none; null without memory."""
+        fn, b = function(self.module, "mlc_context_allocate", PTR, [PTR])
+        found = b.load_atomic(fn.args[0], "acquire", 8, typ=PTR)
+        with b.if_then(b.not_(is_null(b, found))):
+            b.ret(found)
+        size = -(-self.context_bytes // 64) * 64
+        made = b.call(external(self.module, "aligned_alloc", PTR, [I64, I64]), [i64(64), i64(size)])
+        with b.if_then(is_null(b, made)):
+            b.ret(made)
+        b.call(external(self.module, "memset", PTR, [PTR, I32, I64]), [made, i32(0), i64(size)])
+        swap = b.cmpxchg(fn.args[0], ll.Constant(PTR, None), made, "acq_rel", "acquire")
+        with b.if_then(b.extract_value(swap, 1)):
+            b.ret(made)
+        b.call(external(self.module, "free", ll.VoidType(), [PTR]), [made])
+        b.ret(b.extract_value(swap, 0))
+        return fn
+
+    def _define_create(self) -> ll.Function:
+        """``i64 create(i32 argument)``: the handle of a started context; 0 when it, memory or slots are refused."""
+        fn, b = function(self.module, "mlc_context_create", I64, [I32])
+
+        def attempt(slot: ll.Value) -> None:
+            context = b.call(self.allocate, [self._entry_of(b, slot)])
+            with b.if_then(is_null(b, context)):
+                b.ret(i64(0))
+            claim = b.cmpxchg(field(b, context, HANDLE), i64(FREE), i64(CHANGING), "acq_rel", "monotonic")
+            with b.if_then(b.extract_value(claim, 1)):
+                self._start(b, context, slot, fn.args[0])
+
+        for_range(b, "slot", i64(0), i64(MAX_CONTEXTS), attempt)
+        b.ret(i64(0))
+        return fn
+
+    def _start(self, b: ll.IRBuilder, context: ll.Value, slot: ll.Value, argument: ll.Value) -> None:
+        store_atomic(b, i32(0), field(b, context, FAILED))
+        b.store(argument, field(b, context, ARGUMENT))
+        started = b.call(self.start, [context, argument])
+        with b.if_then(b.icmp_unsigned("==", started, i32(0))):
+            store_atomic(b, i64(FREE), field(b, context, HANDLE))
+            b.ret(i64(0))
+        store_atomic(b, self._process(b), field(b, context, PROCESS))
+        serial = b.add(b.load(field(b, context, SERIAL), typ=I64), i64(1))
+        b.store(serial, field(b, context, SERIAL))
+        handle = b.or_(b.shl(serial, i64(SLOT_BITS)), slot)
+        store_atomic(b, handle, field(b, context, HANDLE))
+        b.ret(handle)
+
+    def _define_find(self) -> ll.Function:
+        """``ptr find(i64 handle)``: the live context of a handle, or null."""
+        fn, b = function(self.module, "mlc_context_find", PTR, [I64])
+        handle, null = fn.args[0], ll.Constant(PTR, None)
+        slot = b.and_(handle, i64((1 << SLOT_BITS) - 1))
+        with b.if_then(b.or_(_below(b, handle, 1), b.not_(_below(b, slot, MAX_CONTEXTS)))):
+            b.ret(null)
+        context = b.load_atomic(self._entry_of(b, slot), "acquire", 8, typ=PTR)
+        with b.if_then(is_null(b, context)):
+            b.ret(null)
+        current = b.load_atomic(field(b, context, HANDLE), "acquire", 8, typ=I64)
+        b.ret(b.select(b.icmp_unsigned("==", current, handle), context, null))
+        return fn
+
+    def _define_destroy(self) -> ll.Function:
+        """``i32 destroy(ptr context, i64 handle)``: 0, BUSY_CONTEXT while a call runs, NO_CONTEXT when it is no more.
+
+        The workers of a context that was made before a fork belong to the parent process: then nothing is ended here.
+        """
+        fn, b = function(self.module, "mlc_context_destroy", I32, [PTR, I64])
+        context, handle = fn.args
+        owner = b.load_atomic(field(b, context, PROCESS), "acquire", 4, typ=I32)
+        with b.if_then(b.icmp_unsigned("!=", owner, self._process(b)), likely=False):
+            self._forget(b, context)
+            swap = b.cmpxchg(field(b, context, HANDLE), handle, i64(FREE), "acq_rel", "monotonic")
+            b.ret(b.select(b.extract_value(swap, 1), i32(0), i32(NO_CONTEXT)))
+        busy = b.atomic_rmw("xchg", field(b, context, BUSY), i32(1), "acquire")
+        with b.if_then(b.icmp_unsigned("!=", busy, i32(0))):
+            b.ret(i32(BUSY_CONTEXT))
+        claim = b.cmpxchg(field(b, context, HANDLE), handle, i64(CHANGING), "acq_rel", "monotonic")
+        with b.if_then(b.not_(b.extract_value(claim, 1))):
+            self._leave(b, context, i32(NO_CONTEXT))
+        b.call(self.stop, [context])
+        self.free_workspace(b, b.load(field(b, context, WORKSPACE), typ=PTR))
+        self._drop_workspace(b, context)
+        store_atomic(b, i32(0), field(b, context, BUSY))
+        store_atomic(b, i64(FREE), field(b, context, HANDLE))
+        b.ret(i32(0))
+        return fn
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    def _define_run(self) -> ll.Function:
+        """``i32 run(ptr context, i64 handle, ptr job, ptr frame, i64 workspace bytes)``: 0 or an error above."""
+        fn, b = function(self.module, "mlc_context_run", I32, [PTR, I64, PTR, PTR, I64])
+        context, handle, job, frame, needed = fn.args
+        adopted = b.call(self.adopt, [context])
+        with b.if_then(b.icmp_signed("<", adopted, i32(0)), likely=False):
+            b.ret(adopted)
+        busy = b.atomic_rmw("xchg", field(b, context, BUSY), i32(1), "acquire")
+        with b.if_then(b.icmp_unsigned("!=", busy, i32(0))):
+            b.ret(i32(BUSY_CONTEXT))
+        current = b.load_atomic(field(b, context, HANDLE), "acquire", 8, typ=I64)
+        with b.if_then(b.icmp_unsigned("!=", current, handle), likely=False):
+            self._leave(b, context, i32(NO_CONTEXT))
+        self._grow_workspace(b, context, needed)
+        self.execute(b, context, job, frame)
+        failed = b.load(field(b, context, FAILED), typ=I32)
+        b.store(i32(0), field(b, context, FAILED))
+        self._leave(b, context, b.select(b.icmp_unsigned("==", failed, i32(0)), i32(0), i32(CALL_FAILED)))
+        return fn
+
+    def _leave(self, b: ll.IRBuilder, context: ll.Value, status: ll.Value) -> None:
+        store_atomic(b, i32(0), field(b, context, BUSY))
+        b.ret(status)
+
+
+def _below(b: ll.IRBuilder, value: ll.Value, limit: int) -> ll.Value:
+    return b.icmp_signed("<", value, i64(limit))

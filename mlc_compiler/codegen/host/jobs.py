@@ -1,0 +1,144 @@
+"""Planned graph functions to native code: the job that a call runs, binding by binding."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from llvmlite import ir as ll
+
+from ...ir.expr import as_expr
+from ...ir.module import GlobalVar
+from ...relax.nodes import (
+    Call,
+    Constant,
+    Expr,
+    ExternFunc,
+    Function,
+    PrimValue,
+    StringImm,
+    TensorStructInfo,
+    TupleGetItem,
+    Var,
+)
+from ..arithmetic import CodegenError
+from ..expressions import ExprEmitter
+from ..values import I8, I64, PTR, i64
+from .code import field
+from .contexts import WORKSPACE
+from .frames import Slot, frame_of, read_size
+from .packed_calls import PackedCalls, TensorArgument
+
+
+class JobEmitter(ABC):
+    """Emits the job of a graph function: ``fn`` gets the address of a context first and that of a frame last.
+
+    A back end says how kernels and registered functions are called.
+    """
+
+    def __init__(self, fn: ll.Function, func: Function, packed: PackedCalls):
+        self.fn = fn
+        self.func = func
+        self.packed = packed
+        self.context, self.frame = fn.args[0], fn.args[-1]
+        self.b = ll.IRBuilder(fn.append_basic_block("entry"))
+        self.exprs = ExprEmitter(self.b)
+        self.pointers: dict[int, ll.Value] = {}
+        self.entries: dict[tuple[int, int], ll.Value] = {}
+
+    @abstractmethod
+    def kernel_call(self, name: str, args: list[ll.Value]) -> None:
+        """Run a tensor function of the module on addresses and numbers."""
+
+    @abstractmethod
+    def packed_call(self, name: str, args: list[TensorArgument | ll.Value]) -> None:
+        """Call a registered function once, and leave the job when it fails."""
+
+    def builtin(self, name: str) -> None:
+        """A call of the back end's own, such as a barrier."""
+        raise CodegenError(f"no code for the graph call {name!r}")
+
+    def emit(self) -> None:
+        """The whole job."""
+        frame = frame_of(self.func)
+        for slot in frame.slots:
+            self._load_slot(slot)
+        for i, var in enumerate(frame.sizes):
+            self.exprs.env[id(var)] = read_size(self.b, self._frame_entry(len(frame.slots) + i), var.dtype)
+        self.workspace = self.b.load(field(self.b, self.context, WORKSPACE), typ=PTR)
+        for binding in self.func.bindings:
+            self._binding(binding.var, binding.value)
+        self.b.ret_void()
+
+    def _frame_entry(self, index: int) -> ll.Value:
+        return self.b.gep(self.frame, [i64(index)], source_etype=I64)
+
+    def _load_slot(self, slot: Slot) -> None:
+        address = self._frame_entry(slot.index)
+        if slot.scalar is None:
+            self.pointers[id(slot.var)] = self.b.load(address, typ=PTR)
+            return
+        value = read_size(self.b, address, slot.scalar)
+        self.pointers[id(slot.var)] = value
+        if slot.symbol is not None:
+            self.exprs.env[id(slot.symbol)] = value
+
+    def _binding(self, var: Var, value: Expr) -> None:
+        if not isinstance(value, Call):
+            raise CodegenError(f"a planned function holds only calls; found {type(value).__name__}")
+        target = value.target
+        if isinstance(target, GlobalVar):
+            self.kernel_call(target.name, [self.argument(a) for a in value.args])
+        elif isinstance(target, ExternFunc):
+            self.packed_call(target.name, [self._packed_argument(a) for a in value.args])
+        elif target.name == "builtin.alloc_tensor":
+            offset = self.exprs(as_expr(value.attrs["offset"]))
+            self.pointers[id(var)] = self.b.gep(self.workspace, [offset], source_etype=I8)
+        elif target.name == "reshape":
+            self.pointers[id(var)] = self.argument(value.args[0])
+        else:
+            self.builtin(target.name)
+
+    def _packed_argument(self, arg: Expr) -> TensorArgument | ll.Value:
+        if isinstance(arg, StringImm):
+            return self.packed.errors.text(arg.value)
+        value, info = self.argument(arg), arg.struct_info
+        return TensorArgument(value, info) if isinstance(info, TensorStructInfo) else value
+
+    def argument(self, arg: Expr) -> ll.Value:
+        """The address of a tensor, or the value of a number."""
+        if isinstance(arg, PrimValue):
+            return self.exprs(arg.value)
+        if isinstance(arg, Constant):
+            return constant_data(self.b.module, arg.data)
+        if isinstance(arg, TupleGetItem):
+            return self._table_entry(arg)
+        return self.pointers[id(arg)]
+
+    def _table_entry(self, item: TupleGetItem) -> ll.Value:
+        key = (id(item.tuple_value), item.index)
+        if key not in self.entries:
+            table = self.pointers[id(item.tuple_value)]
+            address = self.b.gep(table, [i64(item.index)], source_etype=I64)
+            self.entries[key] = self.b.load(address, typ=PTR)
+        return self.entries[key]
+
+
+def constant_data(module: ll.Module, data: np.ndarray) -> ll.Value:
+    """The address of a constant tensor in the library's read-only data; equal constants share one."""
+    raw = np.ascontiguousarray(data).tobytes()
+    found = _constants(module).get(raw)
+    if found is None:
+        array = ll.ArrayType(I8, len(raw))
+        found = ll.GlobalVariable(module, array, f"constant.{len(_constants(module))}")
+        found.initializer = ll.Constant(array, bytearray(raw))
+        found.global_constant, found.linkage, found.align = True, "internal", 64
+        found.type = PTR
+        _constants(module)[raw] = found
+    return found
+
+
+def _constants(module: ll.Module) -> dict[bytes, ll.GlobalVariable]:
+    if not hasattr(module, "mlc_constants"):
+        module.mlc_constants = {}
+    return module.mlc_constants

@@ -1,0 +1,44 @@
+"""Loops of hand-written LLVM code: values carried from one iteration to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir as ll
+
+from .values import I64, i64
+
+
+def while_loop(
+    b: ll.IRBuilder,
+    name: str,
+    initial: Sequence[ll.Value],
+    condition: Callable[..., ll.Value],
+    body: Callable[..., Sequence[ll.Value]],
+) -> list[ll.Value]:
+    """``while condition(*values): values = body(*values)``, from ``initial``; gives the values at the end."""
+    before = b.block
+    head, inside, done = (b.append_basic_block(f"{name}.{part}") for part in ("if", "do", "end"))
+    b.branch(head)
+    b.position_at_end(head)
+    values = [b.phi(value.type) for value in initial]
+    for phi, value in zip(values, initial, strict=True):
+        phi.add_incoming(value, before)
+    b.cbranch(condition(*values), inside, done)
+    b.position_at_end(inside)
+    for phi, value in zip(values, body(*values), strict=True):
+        phi.add_incoming(value, b.block)
+    b.branch(head)
+    b.position_at_end(done)
+    return values
+
+
+def for_range(b: ll.IRBuilder, name: str, start: ll.Value, end: ll.Value, body: Callable[[ll.Value], None]) -> ll.Value:
+    """``for i in range(start, end): body(i)`` over i64 values; gives ``i`` at the end."""
+
+    def step(i: ll.Value) -> list[ll.Value]:
+        body(i)
+        return [b.add(i, i64(1))]
+
+    assert start.type == I64
+    return while_loop(b, name, [start], lambda i: b.icmp_signed("<", i, end), step)[0]

@@ -1,0 +1,236 @@
+"""Statements of one thread to LLVM code, and tensor functions as plain functions that one thread runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from llvmlite import ir as ll
+
+from ..ir import dtype as dt
+from ..ir.expr import BinaryOp, IntImm, PrimExpr, Var, is_const
+from ..ir.simplify import key
+from ..target import Target
+from ..tir.calling import scalar_parameters
+from ..tir.nodes import (
+    THREAD,
+    UNROLLED,
+    VECTORIZED,
+    Allocate,
+    BufferLoad,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    While,
+)
+from . import values as v
+from .arithmetic import CodegenError
+from .emitter import Lanes
+from .expressions import ExprEmitter
+from .values import I64, PTR, i64
+
+MAX_STACK_BYTES = 1 << 20
+
+
+def declare_function(
+    module: ll.Module, func: PrimFunc, symbol: str, leading: Sequence[tuple[str, ll.Type]] = ()
+) -> ll.Function:
+    """The LLVM function of a tensor function, without a body: ``void (leading…, buffers…, scalars…)``.
+
+    leading: names and types of further parameters. Buffers do not alias when the function says so.
+    """
+    scalars = scalar_parameters(func)
+    types = [*(t for _, t in leading), *(PTR for _ in func.buffers), *(v.value_type(s.dtype) for s in scalars)]
+    fn = ll.Function(module, ll.FunctionType(v.VOID, types), symbol)
+    for arg, (name, _) in zip(fn.args, leading, strict=False):
+        arg.name = name
+    for arg, buffer in zip(fn.args[len(leading) :], func.buffers, strict=False):
+        if func.attrs.get("tir.noalias"):
+            arg.add_attribute("noalias")
+        arg.name = buffer.name
+    return fn
+
+
+def emit_function(fn: ll.Function, func: PrimFunc, target: Target) -> None:
+    """Fill in the body of a declared function: all loops run in order, on the caller's thread."""
+    StmtEmitter(fn, target).function(func)
+
+
+class StmtEmitter:
+    """Emits a tensor function into ``fn``, whose last parameters are its buffers and scalars."""
+
+    def __init__(self, fn: ll.Function, target: Target):
+        self.fn = fn
+        self.b = ll.IRBuilder(fn.append_basic_block("entry"))
+        self.expr = ExprEmitter(self.b, target)
+
+    def function(self, func: PrimFunc) -> None:
+        """The whole body. Raises CodegenError for what has no code on this target."""
+        scalars = scalar_parameters(func)
+        args = self.fn.args[len(self.fn.args) - len(func.buffers) - len(scalars) :]
+        for arg, buffer in zip(args, func.buffers, strict=False):
+            self.expr.buffers[id(buffer)] = arg
+        for arg, var in zip(args[len(func.buffers) :], scalars, strict=True):
+            self.expr.env[id(var)] = arg
+        self.body(func.body)
+        self.b.ret_void()
+
+    def body(self, stmt: Stmt) -> None:
+        """The function's outermost statement."""
+        self.emit(stmt)
+
+    def emit(self, stmt: Stmt) -> None:
+        """A statement run by one thread."""
+        getattr(self, f"emit_{type(stmt).__name__}")(stmt)
+
+    def emit_SeqStmt(self, stmt: SeqStmt) -> None:
+        for child in stmt.stmts:
+            self.emit(child)
+
+    def emit_LetStmt(self, stmt: LetStmt) -> None:
+        self.expr.define(stmt.var, stmt.value)
+        self.emit(stmt.body)
+
+    def emit_Allocate(self, stmt: Allocate) -> None:
+        self.allocate(stmt)
+        self.emit(stmt.body)
+
+    def emit_Evaluate(self, stmt: Evaluate) -> None:
+        self.expr(stmt.value)
+
+    def emit_BufferStore(self, stmt: BufferStore) -> None:
+        self.expr.accumulation = stmt.value if _accumulates(stmt) else None
+        value = self.expr(stmt.value)
+        self.expr.store(stmt.buffer, stmt.indices, value)
+
+    def emit_For(self, loop: For) -> None:
+        self.check_loop(loop)
+        if loop.kind == VECTORIZED and not is_const(loop.extent, 1):
+            self._vectorized(loop)
+            return
+        with self.loop(loop.var, loop.extent) as latch:
+            self.emit(loop.body)
+        if loop.kind == UNROLLED:
+            latch().set_metadata("llvm.loop", LoopID(self.b.module, "llvm.loop.unroll.full"))
+
+    def check_loop(self, loop: For) -> None:
+        """Raise CodegenError for a loop that this emitter has no code for: one bound to a GPU's threads."""
+        if loop.kind == THREAD:
+            raise CodegenError(
+                f"loop {loop.var.name!r} is bound to {loop.thread}; a CPU has no such threads",
+                where=[f"function {self.fn.name}"],
+                hint="on a CPU, loops run in parallel by Schedule.parallel or T.parallel",
+            )
+
+    def emit_While(self, stmt: While) -> None:
+        head, body, done = (self.b.append_basic_block(n) for n in ("while", "while.body", "while.end"))
+        self.b.branch(head)
+        self.b.position_at_end(head)
+        self.b.cbranch(self.expr(stmt.condition), body, done)
+        self.b.position_at_end(body)
+        self.emit(stmt.body)
+        self.b.branch(head)
+        self.b.position_at_end(done)
+
+    def emit_IfThenElse(self, stmt: IfThenElse) -> None:
+        condition = self.expr(stmt.condition)
+        if v.lanes_of(condition) > 1:
+            self._masked(condition, stmt)
+        elif stmt.else_case is None:
+            with self.b.if_then(condition):
+                self.emit(stmt.then_case)
+        else:
+            with self.b.if_else(condition) as (then, otherwise):
+                with then:
+                    self.emit(stmt.then_case)
+                with otherwise:
+                    self.emit(stmt.else_case)
+
+    def _masked(self, condition: ll.Value, stmt: IfThenElse) -> None:
+        outer = self.expr.mask
+        for mask, case in ((condition, stmt.then_case), (self.b.not_(condition), stmt.else_case)):
+            if case is not None:
+                self.expr.mask = mask if outer is None else self.b.and_(outer, mask)
+                self.emit(case)
+        self.expr.mask = outer
+
+    def _vectorized(self, loop: For) -> None:
+        if not isinstance(loop.extent, IntImm):
+            raise CodegenError(f"vectorized loop {loop.var.name!r} needs a constant extent")
+        if self.expr.lanes is not None:
+            outer = self.expr.lanes.var.name
+            raise CodegenError(f"vectorized loop {loop.var.name!r} lies inside the vectorized {outer!r}")
+        self.expr.analyzer.bind(loop.var, loop.extent)
+        self.expr.lanes = Lanes(loop.var, loop.extent.value)
+        self.emit(loop.body)
+        self.expr.lanes = None
+        self.expr.vector_indices.clear()
+
+    def allocate(self, stmt: Allocate) -> None:
+        sizes = [s.value if isinstance(s, IntImm) else None for s in stmt.buffer.shape]
+        if None in sizes:
+            raise CodegenError(f"scratch buffer {stmt.buffer.name!r} has a symbolic size")
+        count = 1
+        for s in sizes:
+            count *= s  # type: ignore[operator]
+        if count * dt.nbytes(stmt.buffer.dtype) > MAX_STACK_BYTES:
+            raise CodegenError(f"scratch buffer {stmt.buffer.name!r} takes {count} elements: too many for the stack")
+        array = ll.ArrayType(v.storage_type(stmt.buffer.dtype), count)
+        with self.b.goto_entry_block():
+            slot = v.stack_slot(self.b, array, stmt.buffer.name, align=64)
+        self.expr.buffers[id(stmt.buffer)] = slot
+
+    # -- loops --------------------------------------------------------------------------------------------------
+
+    def index(self, extent: PrimExpr) -> ll.Value:
+        return self.expr.convert(self.expr(extent), extent.dtype, "int64")
+
+    @contextmanager
+    def loop(self, var: Var, extent: PrimExpr) -> Iterator[Callable[[], ll.Instruction]]:
+        """The body of a loop from 0 to ``extent``; gives what tells the branch back, once the body is emitted."""
+        self.expr.analyzer.bind(var, extent)
+        with self.counted(var, i64(0), self.index(extent)) as latch:
+            yield latch
+
+    @contextmanager
+    def counted(self, var: Var, start: ll.Value, end: ll.Value) -> Iterator[Callable[[], ll.Instruction]]:
+        b = self.b
+        before = b.block
+        body, done = b.append_basic_block(f"{var.name}.body"), b.append_basic_block(f"{var.name}.end")
+        b.cbranch(b.icmp_signed("<", start, end), body, done)
+        b.position_at_end(body)
+        counter = b.phi(I64, name=var.name)
+        counter.add_incoming(start, before)
+        self.expr.env[id(var)] = counter if var.dtype == "int64" else b.trunc(counter, v.value_type(var.dtype))
+        branches: list[ll.Instruction] = []
+        yield branches.pop
+        following = b.add(counter, i64(1), flags=["nsw"])
+        counter.add_incoming(following, b.block)
+        branches.append(b.cbranch(b.icmp_signed("<", following, end), body, done))
+        b.position_at_end(done)
+
+
+class LoopID(ll.values.MDValue):
+    """The metadata node of one loop: distinct from all others, first itself, then an option."""
+
+    def __init__(self, module: ll.Module, option: str):
+        super().__init__(module, (module.add_metadata([option]),), str(len(module.metadata)))
+
+    def descr(self, buf: list[str]) -> None:
+        buf.append(f"distinct !{{ {self.get_reference()}, {self.operands[0].get_reference()} }}\n")
+
+
+def _accumulates(stmt: BufferStore) -> bool:
+    """Whether this adds to the element that it stores: the order of such sums is free."""
+    value = stmt.value
+    if not (isinstance(value, BinaryOp) and value.op == "+" and dt.is_float(value.dtype)):
+        return False
+    return any(
+        isinstance(side, BufferLoad) and side.buffer is stmt.buffer and key(side.indices) == key(stmt.indices)
+        for side in (value.a, value.b)
+    )

@@ -1,0 +1,69 @@
+"""Recursion over deep trees: a few calls for each level, more than Python's limit of 1000 allows."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from threading import Lock, get_ident
+from typing import ParamSpec, TypeVar
+
+LIMIT = 5000
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+# Python has one limit for all threads: it is raised while a thread is inside, and restored when the last one leaves.
+_lock = Lock()
+_threads: set[int] = set()
+_before = 0
+
+
+def deep_recursion(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorator: the function runs with a recursion limit of at least ``LIMIT``, and leaves the caller's."""
+
+    @wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        thread = get_ident()
+        if thread in _threads:
+            return function(*args, **kwargs)
+        _enter(thread)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _leave(thread)
+
+    return call
+
+
+def _enter(thread: int) -> None:
+    global _before
+    with _lock:
+        if not _threads:
+            _before = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_before, LIMIT))
+        _threads.add(thread)
+
+
+def _leave(thread: int) -> None:
+    with _lock:
+        _threads.discard(thread)
+        _restore()
+
+
+def _restore() -> None:
+    """The limit that was, unless somebody is inside or has set another one since."""
+    if not _threads and sys.getrecursionlimit() == max(_before, LIMIT):
+        sys.setrecursionlimit(_before)
+
+
+def _after_fork() -> None:
+    """In the child only the thread that forked goes on."""
+    if _threads:
+        _threads.intersection_update({get_ident()})
+        _restore()
+    _lock.release()
+
+
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork)

@@ -1,0 +1,67 @@
+"""Operations that are graph operators: same parameters, defaults and description, on traced tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from inspect import Parameter, Signature
+from operator import or_
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
+
+from ...ir.expr import PrimExpr
+from ...relax.ops import Operator
+from ...tir import te
+from ..tensor import Number, Size, Tensor, apply
+
+Operand = Tensor | Number
+
+
+def traced(operator: Operator, operands: Mapping[str, Any] | None = None) -> Callable[..., Tensor]:
+    """The operator as a function that binds its result; attributes are accepted by position too.
+
+    operands: names and annotations of the operator's positional parameters, where they have other names here.
+    """
+    name = operator.name.split(".")[-1]
+    form = _form(operator, operands or {n: _annotation(kind) for n, kind in operator.kinds.items()})
+
+    def operation(*args: Any, **kwargs: Any) -> Tensor:
+        try:
+            bound = form.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}{_listed(form)}: {error}") from None
+        bound.apply_defaults()
+        values = tuple(bound.arguments.values())
+        count = len(operator.kinds)
+        return apply(operator, *values[:count], **dict(zip(operator.attr_names, values[count:])))
+
+    operation.__name__ = operation.__qualname__ = name
+    operation.__module__ = __package__
+    operation.__doc__ = operator.doc
+    operation.__signature__ = form  # type: ignore[attr-defined]
+    operation.__annotations__ = {p.name: p.annotation for p in form.parameters.values()} | {"return": Tensor}
+    return operation
+
+
+def _form(operator: Operator, operands: Mapping[str, Any]) -> Signature:
+    optional = [None if kind == te.Tensor | None else Parameter.empty for kind in operator.kinds.values()]
+    rows = [(name, default, kind) for (name, kind), default in zip(operands.items(), optional, strict=True)]
+    rows += [(name, default, _annotation(operator.attr_types[name])) for name, default in operator.defaults.items()]
+    either = Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [Parameter(name, either, default=default, annotation=kind) for name, default, kind in rows]
+    return Signature(parameters, return_annotation=Tensor)
+
+
+def _annotation(kind: Any) -> Any:
+    """What takes the place of an operator's annotation: traced tensors, any sequences, sizes."""
+    if isinstance(kind, UnionType):
+        return reduce(or_, map(_annotation, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return Sequence[_annotation(get_args(kind)[0])]  # type: ignore[misc]
+    return {te.Tensor: Tensor, PrimExpr: Size, NoneType: None}.get(kind, kind)
+
+
+def _listed(form: Signature) -> str:
+    """The parameters as in ``(x, axis=-1)``."""
+    plain = [p.replace(annotation=Parameter.empty) for p in form.parameters.values()]
+    return str(Signature(plain))

@@ -1,0 +1,47 @@
+"""The pass that schedules tensor functions: the first rule that fits decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..ir.module import IRModule
+from ..schedules.rule import Rule
+from ..target import Target
+from ..tir.nodes import PrimFunc
+from ..tir.schedule import Schedule, ScheduleError
+from .base import Pass
+
+
+@dataclass(frozen=True)
+class ApplySchedules(Pass):
+    """Give each tensor function the schedule of the first rule that fits it.
+
+    Functions that carry ``tir.is_scheduled`` are left alone. The rule's name is kept as ``schedule``.
+    """
+
+    name = "apply-schedules"
+    rules: Sequence[Rule]
+    target: Target
+
+    def run(self, mod: IRModule) -> IRModule:
+        return mod.updated({name: self.schedule(f) for name, f in mod.of_type(PrimFunc).items()})
+
+    def schedule(self, func: PrimFunc) -> PrimFunc:
+        """One function, scheduled."""
+        if func.attrs.get("tir.is_scheduled"):
+            return func
+        for rule in self.rules:
+            result = _try(rule, func, self.target)
+            if result is not None:
+                attrs = {**result.func.attrs, "tir.is_scheduled": True, "schedule": type(rule).__name__}
+                return replace(result.func, attrs=attrs)
+        return func
+
+
+def _try(rule: Rule, func: PrimFunc, target: Target) -> Schedule | None:
+    """The rule's schedule; None when the function has another shape, or one that a step of the rule refuses."""
+    try:
+        return rule.apply(func, target)
+    except ScheduleError:
+        return None

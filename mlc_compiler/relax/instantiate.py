@@ -1,0 +1,70 @@
+"""The bindings of a graph function with new variables, for given arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..ir.expr import PrimExpr
+from ..ir.expr import Var as SizeVar
+from ..ir.visitor import Rewriter
+from . import nodes as rx
+
+
+def instantiate(
+    func: rx.Function, args: Sequence[rx.Expr], dataflow: bool | None = None
+) -> tuple[tuple[rx.BindingBlock, ...], rx.Expr]:
+    """Blocks with new variables that compute ``func(*args)``, and the value that it returns.
+
+    dataflow: whether all new variables live inside of a dataflow block; None: as in ``func``.
+    """
+    sizes: dict[SizeVar, PrimExpr] = {}
+    for param, arg in zip(func.params, args, strict=True):
+        match_info(param.struct_info, arg.struct_info, sizes)
+    copy = Copy({id(p): a for p, a in zip(func.params, args, strict=True)}, sizes, dataflow)
+    blocks = tuple(copy.block(block) for block in func.blocks)
+    return blocks, copy(func.ret)
+
+
+def match_info(formal: Any, actual: Any, sizes: dict[SizeVar, PrimExpr]) -> None:
+    """What the symbolic sizes of a parameter are for the caller."""
+    if isinstance(formal, rx.TupleStructInfo):
+        for f, a in zip(formal.fields, actual.fields, strict=True):
+            match_info(f, a, sizes)
+    elif isinstance(formal, rx.TensorStructInfo):
+        _match_sizes(formal.shape, actual.shape, sizes)
+    elif isinstance(formal, rx.ShapeStructInfo):
+        _match_sizes(formal.values, actual.values, sizes)
+    elif isinstance(formal, rx.PrimStructInfo) and formal.value is not None:
+        _match_sizes((formal.value,), (actual.value,), sizes)
+
+
+def _match_sizes(formal: Any, actual: Any, sizes: dict[SizeVar, PrimExpr]) -> None:
+    for f, a in zip(formal or (), actual or (), strict=False):
+        if isinstance(f, SizeVar) and a is not None:
+            sizes.setdefault(f, a)
+
+
+class Copy(Rewriter):
+    """Graph expressions with other variables and sizes."""
+
+    def __init__(self, values: dict[int, rx.Expr], sizes: dict[SizeVar, PrimExpr], dataflow: bool | None):
+        self.values = values
+        self.dataflow = dataflow
+        self.sizes = {id(k): v for k, v in sizes.items()}
+
+    def block(self, block: rx.BindingBlock) -> rx.BindingBlock:
+        """A block of bindings of new variables."""
+        return replace(block, bindings=tuple(self.binding(b) for b in block.bindings))
+
+    def binding(self, binding: rx.Binding) -> rx.Binding:
+        """A binding of a new variable, which stands for the old one from now on."""
+        value = self(binding.value)
+        inside = binding.var.dataflow if self.dataflow is None else self.dataflow
+        var = rx.Var(binding.var.name, self(binding.var.struct_info), inside)
+        self.values[id(binding.var)] = var
+        return rx.Binding(var, value, binding.matched)
+
+    def rewrite_Var(self, node: Any) -> Any:
+        return self.values[id(node)] if id(node) in self.values else self.sizes.get(id(node), node)

@@ -1,0 +1,377 @@
+"""Attention over a paged KV cache, and the rotary positions that go with it.
+
+Sizes: n tokens of the call, H query heads over G key/value heads, D elements of a key, E of a value, L layers, P pages
+of S slots. ``k_pages`` [L, P, G, D, S] and ``v_pages`` [L, P, G, S, E] hold keys and values: the scores of a page's
+slots, and the E elements of a result, are then sums over contiguous elements. Row s of ``page_table``, int32
+[sequences, pages of a sequence], has the pages of sequence s in order. ``token_seq`` and ``token_pos``, int32
+[n], are the sequence of each token and its position there. Sequences, positions and pages that do not exist are clamped
+to those that do where something is read, and skipped where something is written: no data makes an access go astray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, const, logical_and, logical_or, maximum, minimum
+from ...tir import nodes as tir
+from ...tir import te
+from ...tir.nodes import BufferStore, For, IfThenElse, seq
+from ..info import show_shape, static_size
+from .registry import Tensors, operator
+
+NO_MAXIMUM = -1e30
+"""Stands for the maximum of no scores."""
+OPTIONAL_INPUTS = ("cos", "sin", "inv_freq", "lengths", "sinks", "slopes")
+
+Element = Callable[[PrimExpr], PrimExpr]
+
+
+def _index(value: PrimExpr) -> PrimExpr:
+    return te.cast(value, INDEX_DTYPE)
+
+
+def _clamped(value: PrimExpr, size: PrimExpr) -> PrimExpr:
+    """``value`` limited to ``[0, size)``."""
+    return minimum(maximum(value, 0), size - 1)
+
+
+def _rotated(element: Element, cos: Element, sin: Element, half: PrimExpr, interleaved: bool) -> Element:
+    """Elements of a rotated head: pairs (d, d + half), or neighbours when interleaved; the rest stays as it is."""
+
+    def turned(d: PrimExpr) -> PrimExpr:
+        if interleaved:
+            pair = d // 2
+            even = element(d) * cos(pair) - element(d + 1) * sin(pair)
+            odd = element(d) * cos(pair) + element(d - 1) * sin(pair)
+            return te.if_then_else(d < half * 2, te.if_then_else(d % 2 < 1, even, odd), element(d))
+        first = element(d) * cos(d) - element(d + half) * sin(d)
+        second = element(d) * cos(d - half) + element(d - half) * sin(d - half)
+        return te.if_then_else(d < half, first, te.if_then_else(d < half * 2, second, element(d)))
+
+    return turned
+
+
+@operator("nn.rotary_embedding")
+def rotary_embedding(
+    x: te.Tensor, cos: te.Tensor, sin: te.Tensor, *, first: int = 0, heads: int = 0, interleaved: bool = False
+) -> te.Tensor:
+    """Rotate pairs of elements of each head by its token's angles (Su et al. 2021).
+
+    x: [n, all heads, D]; cos, sin: float32 [n, R/2], R <= D. first, heads: which heads of x, all from ``first`` on when
+    heads is 0. Pairs are (d, d + R/2), or (2 d, 2 d + 1) when interleaved. Returns [n, heads, D] in x's type.
+    """
+    count = heads or _heads_after(x, first)
+    half = cos.shape[1]
+
+    def element(t: Var, h: Var, d: Var) -> PrimExpr:
+        head = _rotated(
+            lambda i: te.f32(x[t, h + first, i]), lambda j: cos[t, j], lambda j: sin[t, j], half, interleaved
+        )
+        return te.cast(head(d), x.dtype)
+
+    return te.compute((x.shape[0], count, x.shape[2]), element, name="rotary_embedding")
+
+
+def _heads_after(x: te.Tensor, first: int) -> int:
+    if x.ndim != 3 or (static_size(x.shape[1]) or 0) <= first:
+        raise ValueError(f"got shape {show_shape(x.shape)}; expected [tokens, more than {first} heads, elements]")
+    return (static_size(x.shape[1]) or 0) - first
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Where the positions of sequences are: ``slots`` positions in each of ``count`` pages."""
+
+    page_table: te.Tensor
+    count: PrimExpr
+    slots: PrimExpr
+
+    @property
+    def limit(self) -> PrimExpr:
+        """How many positions a sequence can have."""
+        return self.page_table.shape[1] * self.slots
+
+    def sequence(self, given: PrimExpr) -> PrimExpr:
+        """A sequence that exists."""
+        return _clamped(_index(given), self.page_table.shape[0])
+
+    def page(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
+        """What the table has for a position of an existing sequence: a page that may not exist."""
+        row = _clamped(position // self.slots, self.page_table.shape[1])
+        return _index(self.page_table[sequence, row])
+
+    def existing(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
+        """A page that exists."""
+        return _clamped(self.page(sequence, position), self.count)
+
+    def place(self, given: PrimExpr, position: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+        """Page and slot of a position, and whether the sequence, the position and the page exist."""
+        page = self.page(self.sequence(given), position)
+        exists = logical_and(given >= 0, given < self.page_table.shape[0], position >= 0, position < self.limit)
+        return page, position % self.slots, logical_and(exists, page >= 0, page < self.count)
+
+
+@operator("kv_cache.append", updates=("k_pages", "v_pages"), scalars=("layer",))
+def append(
+    k_pages: te.Tensor,
+    v_pages: te.Tensor,
+    k: te.Tensor,
+    v: te.Tensor,
+    page_table: te.Tensor,
+    token_seq: te.Tensor,
+    token_pos: te.Tensor,
+    layer: PrimExpr,
+    rotation: Tensors,
+    *,
+    k_first: int = 0,
+    v_first: int = 0,
+    interleaved: bool = False,
+) -> list[te.Tensor]:
+    """Store keys and values of n tokens in their places; gives the pages, which are written in place.
+
+    k: [n, heads, D] and v: [n, heads, E], of which heads ``k_first`` to ``k_first + G`` and ``v_first`` to
+    ``v_first + G`` are taken. rotation: (cos, sin), with which keys are rotated first (see ``nn.rotary_embedding``), or
+    (). A token whose sequence, position or page does not exist is not stored.
+    """
+    pages = Pages(page_table, k_pages.shape[1], k_pages.shape[4])
+
+    def store(t: Var, g: Var) -> tir.Stmt:
+        page, slot, exists = pages.place(_index(token_seq[t]), _index(token_pos[t]))
+        key: Element = lambda d: te.f32(k[t, g + k_first, d])  # noqa: E731
+        if rotation:
+            cos, sin = rotation
+            key = _rotated(key, lambda j: cos[t, j], lambda j: sin[t, j], cos.shape[1], interleaved)
+        at, d, e = (layer, page, g), Var("d"), Var("e")
+        value = te.cast(v[t, g + v_first, e], v_pages.dtype)
+        store_key = BufferStore(k_pages.buffer, te.cast(key(d), k_pages.dtype), (*at, d, slot))
+        store_value = BufferStore(v_pages.buffer, value, (*at, slot, e))
+        return IfThenElse(exists, seq(For(d, k_pages.shape[3], store_key), For(e, v_pages.shape[4], store_value)))
+
+    body = te.each((k.shape[0], k_pages.shape[2]), "append", store)
+    inputs = [k_pages, v_pages, k, v, page_table, token_seq, token_pos, *rotation]
+    return [te.updated(pages, inputs, body) for pages in (k_pages, v_pages)]
+
+
+@operator("kv_cache.append_latent", updates=("pages",), scalars=("layer",))
+def append_latent(
+    pages: te.Tensor,
+    latent: te.Tensor,
+    page_table: te.Tensor,
+    token_seq: te.Tensor,
+    token_pos: te.Tensor,
+    layer: PrimExpr,
+) -> te.Tensor:
+    """Store what latent attention keeps of n tokens, keys and values in one; gives the pages, written in place.
+
+    pages: [L, P, 1, D, S]; latent: [n, D]. A token whose sequence, position or page does not exist is not stored.
+    """
+    where = Pages(page_table, pages.shape[1], pages.shape[4])
+
+    def store(t: Var) -> tir.Stmt:
+        page, slot, exists = where.place(_index(token_seq[t]), _index(token_pos[t]))
+        d = Var("d")
+        at = (layer, page, IntImm(0), d, slot)
+        value = te.cast(latent[t, d], pages.dtype)
+        return IfThenElse(exists, For(d, pages.shape[3], BufferStore(pages.buffer, value, at)))
+
+    body = te.each((latent.shape[0],), "append_latent", store)
+    return te.updated(pages, [pages, latent, page_table, token_seq, token_pos], body)
+
+
+@operator("nn.paged_attention", scalars=("layer",))
+def paged_attention(
+    q: te.Tensor,
+    k_pages: te.Tensor,
+    v_pages: te.Tensor,
+    page_table: te.Tensor,
+    token_seq: te.Tensor,
+    token_pos: te.Tensor,
+    layer: PrimExpr,
+    optional: Tensors,
+    *,
+    heads: int,
+    scale: float,
+    names: tuple[str, ...] = (),
+    first: int = 0,
+    value_size: int = 0,
+    window: int = 0,
+    sink_size: int = 0,
+    soft_cap: float = 0.0,
+    rotation_factor: float = 1.0,
+    interleaved: bool = False,
+    single_query: bool = False,
+) -> te.Tensor:
+    """``softmax(scale * q @ keys) @ values`` over the positions that each token sees; [n, heads, E] in q's type.
+
+    q: [n, all heads, D], of which ``heads`` from ``first`` on are taken. ``heads / G`` query heads share a key/value
+    head. A token sees the positions of its sequence up to its own; the last ``window`` of these and the first
+    ``sink_size`` when there is a window. soft_cap: scores become ``soft_cap * tanh(score / soft_cap)``. value_size:
+    0, or how many first elements of a key are its value (latent attention, absorbed form); ``v_pages`` is then
+    ``k_pages``, too.
+    single_query: the caller says that no two tokens are of one sequence; it changes no result. The sums are float32.
+
+    optional: more inputs, named by ``names`` in the same order:
+
+    - ``cos``, ``sin``: float32 [n, R/2]; queries are rotated by their token's angles first.
+    - ``inv_freq``: float32 [R/2]; keys are rotated as they are read, by these angles times their position and with
+      cosines and sines times ``rotation_factor``, and so are queries.
+    - ``lengths``: int32 [sequences]; a token sees all positions below, also those after its own.
+    - ``sinks``: float32 [heads]; the score of a position without a value that each head sees, too.
+    - ``slopes``: float32 [heads]; added to scores times the key's position less the query's (Press et al. 2022).
+    """
+    _check_names(names)
+    size = IntImm(value_size) if value_size else v_pages.shape[4]
+    out = tir.buffer("attention", (q.shape[0], IntImm(heads), size), q.dtype)
+    more = dict(zip(names, optional, strict=True))
+    row = _Row(q, k_pages, v_pages, page_table, token_seq, token_pos, more, out)
+    row.latent, row.layer, row.scale, row.first, row.group = (
+        bool(value_size),
+        layer,
+        scale,
+        first,
+        _group(heads, k_pages),
+    )
+    row.window, row.sink_size, row.soft_cap = window, sink_size, soft_cap
+    row.rotation_factor, row.interleaved = rotation_factor, interleaved
+    body = te.each((q.shape[0], IntImm(heads)), "paged_attention", row.attend, row.scratch)
+    inputs = [q, k_pages, v_pages, page_table, token_seq, token_pos, *optional]
+    return te.extern([out], inputs, body)[0]
+
+
+class _Row:
+    """Statements that make one row, one query head of one token, of the result of ``paged_attention``."""
+
+    latent: bool
+    layer: PrimExpr
+    scale: float
+    first: int
+    group: int
+    window: int
+    sink_size: int
+    soft_cap: float
+    rotation_factor: float
+    interleaved: bool
+
+    def __init__(
+        self,
+        q: te.Tensor,
+        k_pages: te.Tensor,
+        v_pages: te.Tensor,
+        page_table: te.Tensor,
+        token_seq: te.Tensor,
+        token_pos: te.Tensor,
+        more: Mapping[str, te.Tensor],
+        out: tir.Buffer,
+    ):
+        self.q, self.k_pages, self.v_pages, self.more, self.out = q, k_pages, v_pages, more, out
+        self.pages = Pages(page_table, k_pages.shape[1], k_pages.shape[4])
+        self.token_seq, self.token_pos = token_seq, token_pos
+        self.query = tir.buffer("query", (k_pages.shape[3],), "float32", scope="local")
+        self.acc = tir.buffer("acc", (out.shape[2],), "float32", scope="local")
+        self.row_max, self.row_sum = te.Cell("row_max", "float32"), te.Cell("row_sum", "float32")
+        self.score, self.new_max = te.Cell("score", "float32"), te.Cell("new_max", "float32")
+
+    @property
+    def scratch(self) -> list[tir.Buffer]:
+        cells = (self.row_max, self.row_sum, self.score, self.new_max)
+        return [self.query, self.acc, *(cell.buffer for cell in cells)]
+
+    def attend(self, t: Var, h: Var) -> tir.Stmt:
+        sequence, position = self.pages.sequence(self.token_seq[t]), _index(self.token_pos[t])
+        end = _index(self.more["lengths"][sequence]) if "lengths" in self.more else position + 1
+        sinks = self.more.get("sinks")
+        i, e, j, o = Var("i"), Var("e"), Var("j"), Var("o")
+        whole = te.if_then_else(self.row_sum.value > 0.0, self.row_sum.value, 1.0)
+        see = self._see(sequence, j, h // self.group, lambda score: self._score(score, j - position, h))
+        visible = self._visible(j, position)
+        result = te.cast(self.acc[o] / whole, self.out.dtype)
+        return seq(
+            For(i, self.query.shape[0], BufferStore(self.query, self._query(t, h, position)(i), (i,))),
+            For(e, self.out.shape[2], BufferStore(self.acc, const(0.0, "float32"), (e,))),
+            self.row_max.set(NO_MAXIMUM if sinks is None else te.f32(sinks[h])),
+            self.row_sum.set(0.0 if sinks is None else 1.0),
+            For(j, minimum(maximum(end, 0), self.pages.limit), see if visible is None else IfThenElse(visible, see)),
+            For(o, self.out.shape[2], BufferStore(self.out, result, (t, h, o))),
+        )
+
+    def _see(self, sequence: PrimExpr, j: PrimExpr, g: PrimExpr, scored: Callable[[PrimExpr], PrimExpr]) -> tir.Stmt:
+        """Online softmax (Milakov and Gimelshein 2018): take in position j of head g."""
+        d, e = Var("d"), Var("e")
+        score, row_max, row_sum, new_max = self.score, self.row_max, self.row_sum, self.new_max
+        correction, weight = te.exp(row_max.value - new_max.value), te.exp(score.value - new_max.value)
+        value = self._stored_value(sequence, j, g, e)
+        return seq(
+            score.set(0.0),
+            For(d, self.query.shape[0], score.set(score.value + self.query[d] * self._key(sequence, j, g)(d))),
+            score.set(scored(score.value)),
+            new_max.set(te.max(row_max.value, score.value)),
+            row_sum.set(row_sum.value * correction + weight),
+            For(e, self.out.shape[2], BufferStore(self.acc, self.acc[e] * correction + weight * value, (e,))),
+            row_max.set(new_max.value),
+        )
+
+    def _query(self, t: PrimExpr, h: PrimExpr, position: PrimExpr) -> Element:
+        def element(i: PrimExpr) -> PrimExpr:
+            return te.f32(self.q[t, h + self.first, i])
+
+        if "cos" in self.more:
+            cos, sin = self.more["cos"], self.more["sin"]
+            return _rotated(element, lambda i: cos[t, i], lambda i: sin[t, i], cos.shape[1], self.interleaved)
+        return self._turned(element, position)
+
+    def _key(self, sequence: PrimExpr, j: PrimExpr, g: PrimExpr) -> Element:
+        return self._turned(lambda d: self._stored_key(sequence, j, g, d), j)
+
+    def _stored_key(self, sequence: PrimExpr, j: PrimExpr, g: PrimExpr, d: PrimExpr) -> PrimExpr:
+        page, slot = self.pages.existing(sequence, j), j % self.pages.slots
+        return te.f32(self.k_pages[self.layer, page, g, d, slot])
+
+    def _stored_value(self, sequence: PrimExpr, j: PrimExpr, g: PrimExpr, e: PrimExpr) -> PrimExpr:
+        if self.latent:
+            return self._stored_key(sequence, j, g, e)
+        page, slot = self.pages.existing(sequence, j), j % self.pages.slots
+        return te.f32(self.v_pages[self.layer, page, g, slot, e])
+
+    def _turned(self, element: Element, position: PrimExpr) -> Element:
+        """Rotated by the angles of a position when attention itself rotates."""
+        inv_freq = self.more.get("inv_freq")
+        if inv_freq is None:
+            return element
+        factor = self.rotation_factor
+
+        def angle(j: PrimExpr) -> PrimExpr:
+            return te.f32(position) * inv_freq[j]
+
+        cos: Element = lambda j: te.cos(angle(j)) * factor  # noqa: E731
+        sin: Element = lambda j: te.sin(angle(j)) * factor  # noqa: E731
+        return _rotated(element, cos, sin, inv_freq.shape[0], self.interleaved)
+
+    def _score(self, product: PrimExpr, distance: PrimExpr, h: PrimExpr) -> PrimExpr:
+        score = product * self.scale
+        if self.soft_cap:
+            score = te.tanh(score / self.soft_cap) * self.soft_cap
+        return score + self.more["slopes"][h] * te.f32(distance) if "slopes" in self.more else score
+
+    def _visible(self, key: PrimExpr, position: PrimExpr) -> PrimExpr | None:
+        """Whether a position up to the last one is seen; None: always."""
+        if not self.window:
+            return None
+        near = key > position - self.window
+        near = logical_and(near, key < position + self.window) if "lengths" in self.more else near
+        return logical_or(near, key < self.sink_size) if self.sink_size else near
+
+
+def _check_names(names: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in OPTIONAL_INPUTS]
+    if unknown or ("cos" in names) != ("sin" in names) or ("cos" in names and "inv_freq" in names):
+        expected = "cos and sin, or inv_freq; lengths; sinks; slopes"
+        raise ValueError(f"names: got {', '.join(names)}; expected {expected}")
+
+
+def _group(heads: int, k_pages: te.Tensor) -> int:
+    """Query heads that share a key/value head."""
+    kv_heads = static_size(k_pages.shape[2]) or 0
+    if not kv_heads or heads % kv_heads:
+        raise ValueError(f"heads: got {heads} over {show_shape((k_pages.shape[2],))}; expected a multiple")
+    return heads // kv_heads

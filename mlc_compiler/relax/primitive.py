@@ -1,0 +1,154 @@
+"""Private graph functions made from groups of bindings: what FuseOps leaves for FuseTensorFunctions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..ir import expr as ir
+from ..ir.module import GlobalVar, IRModule
+from ..ir.naming import unique_name
+from ..ir.structural import structural_key
+from ..ir.visitor import Rewriter
+from . import nodes as rx
+from .dataflow import make_tir_call, tir_call
+
+MAX_NAME_PARTS = 6
+
+
+class FreshSymbols(Rewriter):
+    """Renews the symbolic sizes in expressions and structure infos, so that every function owns its variables."""
+
+    def __init__(self) -> None:
+        self.fresh: dict[ir.Var, ir.Var] = {}
+
+    def rewrite_Var(self, node: ir.Var) -> ir.Var:
+        if node not in self.fresh:
+            self.fresh[node] = ir.Var(node.name, node.dtype)
+        return self.fresh[node]
+
+    def rewrite_BinaryOp(self, node: ir.BinaryOp) -> ir.PrimExpr:
+        return ir.BinaryOp(node.op, self(node.a), self(node.b))
+
+
+def defined_sizes(infos: Iterable[object]) -> set[ir.Var]:
+    """The symbolic sizes that are the whole size of some axis of these tensors, or an item of a shape."""
+    sizes: set[ir.Var] = set()
+    for info in infos:
+        if isinstance(info, rx.TensorStructInfo):
+            sizes |= {s for s in info.shape or () if isinstance(s, ir.Var)}
+        elif isinstance(info, rx.ShapeStructInfo):
+            sizes |= {s for s in info.values or () if isinstance(s, ir.Var)}
+    return sizes
+
+
+@dataclass
+class PrimitiveFunctions:
+    """The functions made so far, by name; groups that compute the same share one."""
+
+    mod: IRModule
+    functions: dict[str, rx.Function] = field(default_factory=dict)
+    names: dict[Hashable, str] = field(default_factory=dict)
+
+    def rewrite(self, bindings: Sequence[rx.Binding], groups: Mapping[int, Sequence[int]]) -> tuple[rx.Binding, ...]:
+        """The bindings that remain: ``groups`` says by position which bindings, itself last, are computed there."""
+        items = {id(b.var): b.value for b in bindings if isinstance(b.value, rx.TupleGetItem)}
+        result = []
+        for i, binding in enumerate(bindings):
+            members = [bindings[m] for m in groups.get(i, ())]
+            if len(members) == 1:
+                result.append(binding)
+            elif members:
+                result.append(rx.Binding(binding.var, self._call(members, items)))
+        return tuple(result)
+
+    def _call(self, members: Sequence[rx.Binding], items: Mapping[int, rx.TupleGetItem]) -> rx.Call:
+        group = _GroupFunction(self.mod, items)
+        for member in members:
+            group.add(member)
+        function, arguments = group.finish()
+        key = structural_key(function)
+        if key not in self.names:
+            self.names[key] = self._unique_name(group.callees)
+            self.functions[self.names[key]] = function
+        return rx.Call(GlobalVar(self.names[key]), arguments, struct_info=members[-1].var.struct_info)
+
+    def _unique_name(self, callees: Sequence[str]) -> str:
+        base = "_".join(["fused", *(self._base_name(c) for c in callees[:MAX_NAME_PARTS])])
+        return unique_name(base, {*self.functions, *self.mod.functions}, separator="")
+
+    def _base_name(self, name: str) -> str:
+        """``add`` for ``add3``, when that number only tells it from another ``add``."""
+        base = name.rstrip("0123456789")
+        return base if base in self.mod else name
+
+
+class _GroupFunction:
+    """The graph function of one group, built call by call. Whatever comes from outside becomes a parameter."""
+
+    def __init__(self, mod: IRModule, items: Mapping[int, rx.TupleGetItem]):
+        self.mod = mod
+        self.items = items
+        self.symbols = FreshSymbols()
+        self.params: list[rx.Var] = []
+        self.arguments: list[rx.Expr] = []
+        self.values: dict[tuple[int, ...], rx.Expr] = {}
+        self.bindings: list[rx.Binding] = []
+        self.callees: list[str] = []
+
+    def add(self, member: rx.Binding) -> None:
+        call = tir_call(member.value)
+        assert call is not None and call.out_info is not None
+        buffers = self.mod[call.callee].buffers
+        inputs = tuple(self._value(e, b.name) for e, b in zip(call.inputs, buffers, strict=False))
+        out_info = self.symbols(call.out_info)
+        value = make_tir_call(call.callee, inputs, self.symbols(call.scalars), out_info)
+        var = rx.Var(f"lv{len(self.bindings) or ''}", out_info, dataflow=True)
+        self.callees.append(call.callee)
+        self.values[(id(member.var),)] = var
+        self.bindings.append(rx.Binding(var, value))
+
+    def _value(self, expr: rx.Expr, name: str) -> rx.Expr:
+        """What stands for ``expr`` inside the function."""
+        path = self._path(expr)
+        if path not in self.values:
+            base = self.values.get(path[:1])
+            self.values[path] = self._param(expr, name) if base is None else _item(base, path[1:])
+        return self.values[path]
+
+    def _path(self, expr: rx.Expr) -> tuple[int, ...]:
+        """A value's identity: that of a variable, followed by the indices of the item taken from it."""
+        if isinstance(expr, rx.Var) and id(expr) in self.items:
+            expr = self.items[id(expr)]
+        if isinstance(expr, rx.TupleGetItem):
+            return (*self._path(expr.tuple_value), expr.index)
+        return (id(expr),)
+
+    def _param(self, expr: rx.Expr, name: str) -> rx.Var:
+        param = rx.Var(unique_name(name, {p.name for p in self.params}), self.symbols(expr.struct_info))
+        self.params.append(param)
+        self.arguments.append(expr)
+        return param
+
+    def finish(self) -> tuple[rx.Function, tuple[rx.Expr, ...]]:
+        """The function and the arguments of its call; sizes that no tensor shows are passed as one shape."""
+        self._pass_hidden_sizes()
+        last = self.bindings[-1]
+        result = rx.Var("gv", last.var.struct_info)
+        block = rx.BindingBlock((*self.bindings[:-1], rx.Binding(result, last.value)), dataflow=True)
+        function = rx.Function(tuple(self.params), (block,), result, result.struct_info, {"Primitive": 1})
+        return function, tuple(self.arguments)
+
+    def _pass_hidden_sizes(self) -> None:
+        shown = defined_sizes(p.struct_info for p in self.params)
+        hidden = {old: new for old, new in self.symbols.fresh.items() if new not in shown}
+        if hidden:
+            self.params.append(rx.Var("sizes", rx.ShapeStructInfo(tuple(hidden.values()), len(hidden))))
+            self.arguments.append(rx.ShapeExpr(tuple(hidden), rx.ShapeStructInfo(tuple(hidden), len(hidden))))
+
+
+def _item(value: rx.Expr, indices: Sequence[int]) -> rx.Expr:
+    for index in indices:
+        assert isinstance(value.struct_info, rx.TupleStructInfo)
+        value = rx.TupleGetItem(value, index, value.struct_info.fields[index])
+    return value

@@ -1,0 +1,90 @@
+"""Where intermediate buffers live: around the smallest statement with all their accesses, in the size that is live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..ir.expr import PrimExpr
+from ..ir.simplify import Analyzer
+from ..ir.visitor import Rewriter, walk
+from .liveness import live_box, written_before_read
+from .nodes import (
+    PARALLEL,
+    THREAD,
+    VECTORIZED,
+    Allocate,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    IfThenElse,
+    SeqStmt,
+    Stmt,
+)
+
+
+def place_scratch(body: Stmt, buffer: Buffer) -> Stmt:
+    """Allocate a buffer around the smallest statement that has all its accesses, in the size that is live there."""
+    if not _touches(body, buffer):
+        return body
+    if isinstance(body, For) and _fresh_each_time(body, buffer):
+        return replace(body, body=place_scratch(body.body, buffer))
+    if isinstance(body, SeqStmt):
+        inside = [s for s in body.stmts if _touches(s, buffer)]
+        if len(inside) == 1:
+            return SeqStmt(tuple(place_scratch(s, buffer) if s is inside[0] else s for s in body.stmts))
+    if isinstance(body, IfThenElse) and body.else_case is None and not _touches(body.condition, buffer):
+        return replace(body, then_case=place_scratch(body.then_case, buffer))
+    if isinstance(body, Allocate):
+        return replace(body, body=place_scratch(body.body, buffer))
+    return _allocate(body, buffer)
+
+
+def _fresh_each_time(loop: For, buffer: Buffer) -> bool:
+    """Whether every iteration may have a buffer of its own: none reads what another has written.
+
+    SIMD lanes share a buffer, in which each has its element.
+    """
+    if loop.kind == VECTORIZED or _touches(loop.extent, buffer):
+        return False
+    return loop.kind in (PARALLEL, THREAD) or written_before_read(loop.body, buffer)
+
+
+def _touches(node: object, buffer: Buffer) -> bool:
+    return any(isinstance(n, BufferLoad | BufferStore) and n.buffer is buffer for n in walk(node))
+
+
+def _allocate(body: Stmt, buffer: Buffer) -> Stmt:
+    box = live_box(body, buffer)
+    if box is None:
+        return Allocate(buffer, body)
+    compact = replace(buffer, shape=tuple(r.extent for r in box))
+    return Allocate(compact, _Shift(buffer, compact, [r.min for r in box])(body))
+
+
+class _Shift(Rewriter):
+    """Accesses of one buffer become accesses of another that begins at ``origin``."""
+
+    def __init__(self, old: Buffer, new: Buffer, origin: Sequence[PrimExpr]):
+        self.old, self.new, self.origin = old, new, origin
+        self.analyzer = Analyzer()
+
+    def rewrite_For(self, node: For) -> For:
+        self.analyzer.bind(node.var, node.extent)
+        return self.rewrite_children(node)
+
+    def _indices(self, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        return tuple(self.analyzer.simplify(i - o) for i, o in zip(indices, self.origin, strict=True))
+
+    def rewrite_BufferLoad(self, node: BufferLoad) -> BufferLoad:
+        inner = self(node.indices)
+        if node.buffer is self.old:
+            return BufferLoad(self.new, self._indices(inner))
+        return node if inner is node.indices else BufferLoad(node.buffer, inner)
+
+    def rewrite_BufferStore(self, node: BufferStore) -> BufferStore:
+        value, inner = self(node.value), self(node.indices)
+        if node.buffer is self.old:
+            return BufferStore(self.new, value, self._indices(inner))
+        return BufferStore(node.buffer, value, inner)

@@ -1,0 +1,37 @@
+"""The error of a module that is not well formed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import MLCError
+
+from ..ir.expr import PrimExpr
+from ..ir.module import GlobalVar
+from ..relax.nodes import Expr, StructInfo
+from ..script.printer import script
+from ..tir.index_map import IndexMap
+from ..tir.nodes import Buffer
+
+
+class VerifyError(MLCError):
+    """IR that breaks a rule of its level."""
+
+    def __init__(self, message: str, function: str, at: Any = None):
+        first = script(at).strip().splitlines()[0] if at is not None else None
+        super().__init__(message, where=[f"function {function}", *([first] if first else [])])
+
+
+def unknown_attribute(attrs: Any) -> str | None:
+    """A value among attributes that has no text form, as text; None when all have one."""
+    if isinstance(attrs, dict):
+        items: list[Any] = [*attrs.keys(), *attrs.values()]
+    elif isinstance(attrs, list | tuple):
+        items = list(attrs)
+    else:
+        expressions = PrimExpr | Buffer | StructInfo | Expr | GlobalVar | IndexMap
+        plain = isinstance(attrs, bool | int | float | str | type(None) | expressions)
+        return None if plain and not isinstance(attrs, np.generic) else f"{type(attrs).__name__} {attrs!r}"
+    return next((found for item in items if (found := unknown_attribute(item))), None)

@@ -1,0 +1,174 @@
+"""Attention over a paged KV cache in numpy, float64: what the operators and their kernels are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass
+class Batch:
+    """Tokens of several sequences and the cache that they are in.
+
+    q: [n, heads, D]; k_pages [L, P, G, D, S]; v_pages [L, P, G, S, E]; page_table int32 [sequences, pages of one];
+    token_seq, token_pos: int32 [n].
+    """
+
+    q: np.ndarray
+    k_pages: np.ndarray
+    v_pages: np.ndarray
+    page_table: np.ndarray
+    token_seq: np.ndarray
+    token_pos: np.ndarray
+
+    @property
+    def args(self) -> tuple[np.ndarray, ...]:
+        return self.q, self.k_pages, self.v_pages, self.page_table, self.token_seq, self.token_pos
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What ``random_batch`` makes. spans: of each sequence, the first position of its tokens and how many they are."""
+
+    spans: tuple[tuple[int, int], ...] = ((0, 2), (5, 1))
+    heads: int = 4
+    kv_heads: int = 2
+    key: int = 8
+    value: int = 8
+    layers: int = 2
+    page: int = 4
+    dtype: str = "float32"
+    kv_dtype: str = "float32"
+    seed: int = 0
+    longest: int = field(default=0)
+    """Positions for which there are pages; 0: as many as are used."""
+
+
+def random_batch(sizes: Sizes) -> Batch:
+    rng = np.random.default_rng(sizes.seed)
+    spans = sizes.spans
+    pages_each = -(-max(sizes.longest, *(start + count for start, count in spans)) // sizes.page)
+    pages = len(spans) * pages_each + 1
+    table = rng.permutation(pages)[: len(spans) * pages_each].reshape(len(spans), pages_each).astype("int32")
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape, "float32")
+
+    cache = (sizes.layers, pages, sizes.kv_heads, sizes.page)
+    tokens = [(s, start + i) for s, (start, count) in enumerate(spans) for i in range(count)]
+    seq, pos = (np.array(column, "int32") for column in zip(*tokens, strict=True))
+    q = normal(len(tokens), sizes.heads, sizes.key).astype(sizes.dtype)
+    k_pages = normal(*cache[:3], sizes.key, sizes.page).astype(sizes.kv_dtype)
+    v_pages = normal(*cache, sizes.value).astype(sizes.kv_dtype)
+    return Batch(q, k_pages, v_pages, table, seq, pos)
+
+
+def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:
+    """x: [..., D] with angles [..., R/2]."""
+    half = cos.shape[-1]
+    first, second = (
+        (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(half), slice(half, 2 * half))
+    )
+    out = x.astype("f8")
+    out[..., first] = x[..., first].astype("f8") * cos - x[..., second].astype("f8") * sin
+    out[..., second] = x[..., second].astype("f8") * cos + x[..., first].astype("f8") * sin
+    return out
+
+
+def append(
+    k_pages: np.ndarray,
+    v_pages: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    page_table: np.ndarray,
+    token_seq: np.ndarray,
+    token_pos: np.ndarray,
+    layer: int,
+    rotation: list[np.ndarray],
+    k_first: int = 0,
+    v_first: int = 0,
+    interleaved: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    k_pages, v_pages = k_pages.copy(), v_pages.copy()
+    heads, page_size = k_pages.shape[2], k_pages.shape[4]
+    for t, (s, position) in enumerate(zip(token_seq, token_pos, strict=True)):
+        row, slot = divmod(int(position), page_size)
+        if not (0 <= s < len(page_table) and 0 <= row < page_table.shape[1]):
+            continue
+        page = page_table[s, row]
+        if not 0 <= page < k_pages.shape[1]:
+            continue
+        key = k[t, k_first : k_first + heads]
+        if rotation:
+            key = rotated(key, rotation[0][t], rotation[1][t], interleaved)
+        k_pages[layer, page, :, :, slot] = key.astype(k_pages.dtype)
+        v_pages[layer, page, :, slot] = v[t, v_first : v_first + heads].astype(v_pages.dtype)
+    return k_pages, v_pages
+
+
+def attention(
+    q: np.ndarray,
+    k_pages: np.ndarray,
+    v_pages: np.ndarray,
+    page_table: np.ndarray,
+    token_seq: np.ndarray,
+    token_pos: np.ndarray,
+    layer: int,
+    optional: list[np.ndarray],
+    *,
+    heads: int,
+    scale: float,
+    names: tuple[str, ...] = (),
+    first: int = 0,
+    value_size: int = 0,
+    window: int = 0,
+    sink_size: int = 0,
+    soft_cap: float = 0.0,
+    rotation_factor: float = 1.0,
+    interleaved: bool = False,
+    single_query: bool = False,
+) -> np.ndarray:
+    """As ``nn.paged_attention``, one head of one token after the other."""
+    more = dict(zip(names, optional, strict=True))
+    page_size, group = k_pages.shape[4], heads // k_pages.shape[2]
+    limit = page_table.shape[1] * page_size
+    out = np.zeros((len(q), heads, value_size or v_pages.shape[4]))
+
+    def turned(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        if "inv_freq" not in more:
+            return x.astype("f8")
+        angles = np.asarray(positions, "f4")[..., None] * more["inv_freq"]
+        return rotated(x, np.cos(angles) * rotation_factor, np.sin(angles) * rotation_factor, interleaved)
+
+    for t in range(len(q)):
+        sequence, position = int(np.clip(token_seq[t], 0, len(page_table) - 1)), int(token_pos[t])
+        end = int(more["lengths"][sequence]) if "lengths" in more else position + 1
+        j = np.arange(max(min(end, limit), 0))
+        if window:
+            near = j > position - window
+            if "lengths" in more:
+                near &= j < position + window
+            j = j[near | (j < sink_size)]
+        pages = page_table[sequence, j // page_size].clip(0, k_pages.shape[1] - 1)
+        for h in range(heads):
+            stored = k_pages[layer, pages, h // group, :, j % page_size]
+            keys = turned(stored, j)
+            values = stored[:, :value_size] if value_size else v_pages[layer, pages, h // group, j % page_size]
+            query = q[t, first + h]
+            if "cos" in more:
+                query = rotated(query, more["cos"][t], more["sin"][t], interleaved)
+            else:
+                query = turned(query, np.array(position))
+            score = keys @ query.astype("f8") * scale
+            if soft_cap:
+                score = np.tanh(score / soft_cap) * soft_cap
+            if "slopes" in more:
+                score = score + more["slopes"][h] * (j - position)
+            sink = [more["sinks"][h]] if "sinks" in more else []
+            if not len(score):
+                continue
+            row_max = max(score.max(), *sink) if sink else score.max()
+            weights = np.exp(score - row_max)
+            out[t, h] = weights @ values.astype("f8") / (weights.sum() + sum(np.exp(s - row_max) for s in sink))
+    return out.astype(q.dtype)
