@@ -383,6 +383,13 @@ def logical_and(*terms: PrimExpr) -> PrimExpr:
     return result
 
 
+def conjuncts(condition: PrimExpr) -> list[PrimExpr]:
+    """The terms of a conjunction; none for true."""
+    if isinstance(condition, BinaryOp) and condition.op == "and":
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    return [] if isinstance(condition, IntImm) and condition.value else [condition]
+
+
 def logical_or(*terms: PrimExpr) -> PrimExpr:
     """Disjunction; the empty one is false."""
     result: PrimExpr = _truth(False)

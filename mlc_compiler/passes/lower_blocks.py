@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..ir.expr import BinaryOp, IntImm, PrimExpr, const, is_const, logical_and
+from ..ir.expr import BinaryOp, IntImm, PrimExpr, conjuncts, const, is_const, logical_and
 from ..ir.module import IRModule
 from ..ir.simplify import Analyzer, simplify
 from ..ir.visitor import Rewriter, substitute, uses, walk
+from ..tir.guards import tighten_loops
 from ..tir.nodes import (
     Allocate,
     Block,
@@ -37,7 +38,8 @@ from .base import Pass
 class LowerBlocks(Pass):
     """Turn blocks into loops, stores and conditionals; intermediate buffers become allocations of the live size.
 
-    Initialisations run before the loops of their reduction, also when these turn out to be empty.
+    Initialisations run before the loops of their reduction, also when these turn out to be empty. Predicates become the
+    extents of loops where they can, see ``tighten_loops``.
     """
 
     name = "lower-blocks"
@@ -54,7 +56,7 @@ def lower_blocks(func: PrimFunc, guarded: frozenset[int] = frozenset()) -> PrimF
     accessed. Where it keeps its own shape after all, the function is lowered again with that buffer guarded.
     """
     lowering = _Lower(guarded)
-    body = lowering(_initialise_first(func).body)
+    body = tighten_loops(lowering(_initialise_first(func).body))
     for buffer in reversed(lowering.allocs):
         body = place_scratch(body, buffer)
     whole = {id(n.buffer) for n in walk(body) if isinstance(n, Allocate)}
@@ -124,7 +126,7 @@ class _Lower(Rewriter):
 
         These are elements outside of an intermediate buffer in registers, as the padding of a last tile.
         """
-        terms, (loads, stores) = _conjuncts(node.predicate), accesses(body)
+        terms, (loads, stores) = conjuncts(node.predicate), accesses(body)
         private = all(s.buffer.scope == "local" and id(s.buffer) not in self.guarded for s in stores)
         if not terms or not stores or not private:
             return node.predicate
@@ -158,12 +160,6 @@ class _Lower(Rewriter):
     def _bounds(self, term: PrimExpr, index: PrimExpr, size: PrimExpr) -> bool:
         """Whether ``index < size`` follows from ``term``, of the form ``a < b``."""
         return isinstance(term, BinaryOp) and term.op == "<" and self.analyzer.prove(term.b + index <= term.a + size)
-
-
-def _conjuncts(expr: PrimExpr) -> list[PrimExpr]:
-    if isinstance(expr, BinaryOp) and expr.op == "and":
-        return _conjuncts(expr.a) + _conjuncts(expr.b)
-    return [] if isinstance(expr, IntImm) and expr.value else [expr]
 
 
 def _after_init(body: Stmt, init: Stmt, node: BlockRealize, analyzer: Analyzer) -> Stmt:

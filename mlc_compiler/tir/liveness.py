@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..ir.expr import BinaryOp, Call, IntImm, PrimExpr, Var, is_const
+from ..ir.expr import BinaryOp, Call, IntImm, PrimExpr, Var, const, is_const
 from ..ir.simplify import Analyzer
 from ..ir.visitor import children, uses, walk
 from .intrinsics import find_tensor_intrin
@@ -112,12 +112,26 @@ class _LiveBox:
         loops = {var: extent for var, extent in inner.items() if extent is not None}
         hidden = {id(var) for var in inner}
         result = []
-        for r in box:
-            start = span(r.min, loops, self.analyzer)
+        for r, size in zip(box, self.buffer.shape, strict=True):
+            start = span(r.min, loops, self.analyzer) or self._constant_span(r.min, size)
             if start is None or any(isinstance(n, BufferLoad) or id(n) in hidden for n in walk((start, r.extent))):
                 return None
-            result.append(Range(start.min, self.analyzer.simplify(start.extent + r.extent - 1)))
+            result.append(Range(start.min, self._most(self.analyzer.simplify(start.extent + r.extent - 1))))
         return tuple(result)
+
+    def _most(self, extent: PrimExpr) -> PrimExpr:
+        """The constant that an extent never exceeds; itself where there is none."""
+        most = self.analyzer.bounds_of(extent)[1]
+        return extent if most is None else const(most, extent.dtype)
+
+    def _constant_span(self, index: PrimExpr, size: PrimExpr) -> Range | None:
+        """The part of an axis that an index is known to be in, by constants."""
+        low, high = self.analyzer.bounds_of(index)
+        last = self.analyzer.bounds_of(size - 1)[1]
+        if low is None or high is None or last is None:
+            return None
+        low, high = max(low, 0), min(high, last)
+        return Range(const(low, index.dtype), const(high - low + 1, index.dtype))
 
     def union(self) -> Box | None:
         result = self.boxes[0]

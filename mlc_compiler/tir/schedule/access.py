@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ...ir.expr import BinaryOp, Call, IntImm, Let, PrimExpr, Var
+from ...ir.expr import BinaryOp, Call, IntImm, Let, PrimExpr, Var, conjuncts
 from ...ir.simplify import key
 from ...ir.visitor import substitute, walk
 from ..nodes import (
@@ -24,7 +24,6 @@ from ..nodes import (
     Stmt,
     While,
 )
-from .affine import conjuncts
 
 REDUCTION_OPS = ("+", "*", "min", "max")
 

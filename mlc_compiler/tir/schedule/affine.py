@@ -16,13 +16,6 @@ Interval = tuple[PrimExpr, PrimExpr]
 Extents = Mapping[Var, PrimExpr]
 
 
-def conjuncts(condition: PrimExpr) -> list[PrimExpr]:
-    """The parts of a conjunction; none for true."""
-    if isinstance(condition, BinaryOp) and condition.op == "and":
-        return [*conjuncts(condition.a), *conjuncts(condition.b)]
-    return [] if isinstance(condition, IntImm) and condition.value else [condition]
-
-
 def mentions(node: object, ids: set[int] | frozenset[int]) -> bool:
     """Whether one of the variables (by identity) occurs."""
     return any(isinstance(n, Var) and id(n) in ids for n in walk(node))

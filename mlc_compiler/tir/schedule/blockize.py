@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.expr import PrimExpr, Var, ceildiv, const
+from ...ir.expr import PrimExpr, Var, ceildiv, conjuncts, const
 from ...ir.simplify import Analyzer
 from ...ir.visitor import substitute
 from ..nodes import Block, BlockRealize, For, IterVar, PrimFunc, Stmt
 from ..regions import infer_regions
-from .affine import conjuncts, equal, is_one, mentions
+from .affine import equal, is_one, mentions
 from .blocks import reduces, with_accumulator_read
 from .dependence import one_to_one
 from .tree import ScheduleError, analyzer_at, find_loop, loop_path, loops_above, replace_stmts, true, unique_block_name

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...ir.expr import BinaryOp, IntImm, PrimExpr, Var
+from ...ir.expr import BinaryOp, IntImm, PrimExpr, Var, conjuncts
 from ...ir.simplify import Analyzer, key
 from ...ir.visitor import substitute, uses, walk
 from ..nodes import BlockRealize, Buffer, BufferLoad, For, PrimFunc, Range, Stmt
 from .access import Access, accesses_in
-from .affine import Equation, Extents, Interval, conjuncts, equal, equal_variables, interval, is_one, mentions, points
+from .affine import Equation, Extents, Interval, equal, equal_variables, interval, is_one, mentions, points
 from .tree import analyzer_at
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ir.expr import PrimExpr, Var, const, logical_and
+from ...ir.expr import PrimExpr, Var, conjuncts, const, logical_and
 from ...ir.simplify import Analyzer
 from ...ir.visitor import free_vars, substitute, uses
 from ..nodes import Block, BlockRealize, For, IterVar, PrimFunc, Stmt, seq
 from ..regions import infer_regions
 from .access import accesses_in
-from .affine import Equation, conjuncts, equal_variables, is_one, mentions
+from .affine import Equation, equal_variables, is_one, mentions
 from .blocks import with_accumulator_read
 from .dependence import common_loops, conflicts
 from .tree import (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.expr import BinaryOp, Call, PrimExpr, Var, binary, const, logical_and
+from ...ir.expr import BinaryOp, Call, PrimExpr, Var, binary, conjuncts, const, logical_and
 from ...ir.visitor import free_vars, substitute, uses
 from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt, seq
 from ..regions import infer_regions
 from .access import accesses_in, is_commutative_update, update_operand
-from .affine import conjuncts, mentions
+from .affine import mentions
 from .blocks import block_nest, with_intermediate
 from .legality import check_complete
 from .tree import (

@@ -12,7 +12,7 @@ from ..intrinsics import TensorIntrin
 from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, Evaluate, For, PrimFunc, Stmt
 from ..regions import span
 from .blocks import with_accumulator_read
-from .tree import ScheduleError, analyzer_at, find_loop, loop_path, replace_stmts, root_of, single_store, true
+from .tree import ScheduleError, analyzer_at, find_loop, loop_path, replace_stmts, root_of, single_store
 
 
 @dataclass
@@ -28,7 +28,8 @@ def tensorize(func: PrimFunc, var: Var, row: TensorIntrin) -> PrimFunc:
     """The nest from loop ``var`` inwards becomes the instruction ``row``.
 
     Both must be the same loops (extents in order) over the same expression, every buffer accessed with the operand's
-    strides. A reduction must have been decomposed: the instruction only updates.
+    strides. A predicate may guard the instruction as a whole. A reduction must have been decomposed: the instruction
+    only updates.
     """
     loop = find_loop(func, var)
     nest = _nest_of(loop)
@@ -43,7 +44,7 @@ def tensorize(func: PrimFunc, var: Var, row: TensorIntrin) -> PrimFunc:
     block = replace(nest.realize.block, iter_vars=(), body=call)
     reads, writes = _regions(nest, matcher)
     block = Block(block.name, (), reads, writes, call, None, (), {**block.annotations, "tensorized": row.name})
-    return replace_stmts(func, {loop: BlockRealize((), true(), block)})
+    return replace_stmts(func, {loop: BlockRealize((), nest.realize.predicate, block)})
 
 
 def _regions(nest: _Nest, matcher: _Matcher) -> tuple[tuple, tuple]:
@@ -96,8 +97,8 @@ class _Matcher:
         for mine, theirs in zip(self.nest.loops, self.wanted.loops, strict=True):
             self.loop_of[id(theirs.var)] = mine.var
             self.analyzer.bind(mine.var, mine.extent)
-        if not isinstance(self.nest.realize.predicate, IntImm):
-            raise self.fail("it is guarded by a predicate")
+        if any(uses(self.nest.realize.predicate, lp.var) for lp in self.nest.loops):
+            raise self.fail("its predicate depends on the loops of the instruction")
         mine_store, their_store = self.nest.store, self.wanted.store
         self._access(mine_store.buffer, mine_store.indices, their_store.buffer, their_store.indices)
         self._expr(mine_store.value, their_store.value)

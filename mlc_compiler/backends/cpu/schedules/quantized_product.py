@@ -78,13 +78,16 @@ def _quantized_parameters(blocks: Blocks, func: PrimFunc) -> list[tuple[str, Buf
 
 def _prepare_activations(s: Schedule, tile: _Tile) -> None:
     """Before the product: rows and groups over the team, the elements of a group as lanes."""
+    row, group, *_ = s.get_loops("largest")
+    row_group = s.fuse(row, group)
+    for block in ("fixed", "digits", "correction", "step"):
+        s.reverse_compute_at(block, row_group)
     for block in ("fixed", "digits"):
-        _, _, *inside = s.get_loops(block)
+        _, *inside = s.get_loops(block)
         s.vectorize(s.fuse(*inside))
     for block in ("largest", "correction"):
         _reduce_group(s, block)
-    for block in ("largest", "fixed", "digits", "correction", "step"):
-        s.parallel(s.fuse(*s.get_loops(block)[:2]))
+    s.parallel(row_group)
     rows = tile.rows
     for block in ("step", "correction"):
         s.transform_layout(block, block, lambda row, g: (row // rows, g, row % rows))
@@ -93,10 +96,9 @@ def _prepare_activations(s: Schedule, tile: _Tile) -> None:
 
 def _reduce_group(s: Schedule, block: str) -> None:
     """A reduction over a group in a few lanes, then over these."""
-    _, _, *inside = s.get_loops(block)
+    _, *inside = s.get_loops(block)
     _, lane = s.split(s.fuse(*inside), [None, PARTIAL_SUMS])
     partial = s.rfactor(lane, 2)
-    s.compute_at(partial, s.get_loops(block)[1])
     *_, step, lane = s.get_loops(partial)
     init = s.decompose_reduction(partial, step)
     s.vectorize(s.get_loops(init)[-1])

@@ -72,10 +72,9 @@ class Module:
                     vi, vj = T.axis.remap("SS", [i, j])
                     y[vi, vj] = part[rows[vi], vj]
 
-
 # ----
-# from mlc_compiler.script import I, R, T
 
+# from mlc_compiler.script import I, R, T
 
 @I.ir_module
 class Module:
@@ -85,9 +84,9 @@ class Module:
             acc = T.decl_buffer((16,), "float32", scope="local")
             for j_1 in T.vectorized(16):
                 acc[j_1] = T.float32(0.0)
-            for k_0, k_1 in T.grid(2, 4):
-                for j_1 in T.vectorized(16):
-                    if k_0 * 4 + k_1 < 7:
+            for k_0 in range(2):
+                for k_1 in range(T.min(4, 7 - k_0 * 4)):
+                    for j_1 in T.vectorized(16):
                         acc[j_1] = acc[j_1] + w[j_0, k_0 * 4 + k_1, j_1]
             for j_1 in T.vectorized(16):
                 if j_0 * 16 + j_1 < 20:
@@ -95,23 +94,20 @@ class Module:
 
     @T.prim_func(private=True)
     def reads_outside(x: T.Buffer((20,), "float32"), y: T.Buffer((20,), "float32")):
-        copied = T.decl_buffer((32,), "float32", scope="local")
         for i_0 in range(2):
-            for i_1 in range(16):
-                if i_0 * 16 + i_1 < 20:
-                    copied[i_0 * 16 + i_1] = x[i_0 * 16 + i_1]
-            for i_1 in range(16):
-                if i_0 * 16 + i_1 < 20:
-                    y[i_0 * 16 + i_1] = copied[i_0 * 16 + i_1]
+            copied = T.decl_buffer((16,), "float32", scope="local")
+            for i_1 in range(T.min(16, 20 - i_0 * 16)):
+                copied[i_1] = x[i_0 * 16 + i_1]
+            for i_1 in range(T.min(16, 20 - i_0 * 16)):
+                y[i_0 * 16 + i_1] = copied[i_1]
 
     @T.prim_func(private=True)
     def overwrites(y: T.Buffer((6,), "float32")):
         part = T.decl_buffer((6,), "float32", scope="local")
         for i in range(6):
             part[i] = T.float32(1.0)
-        for i in range(6):
-            if i < 3:
-                part[i] = T.float32(2.0)
+        for i in range(3):
+            part[i] = T.float32(2.0)
         for i in range(6):
             y[i] = part[i]
 
@@ -119,8 +115,8 @@ class Module:
     def scattered(rows: T.Buffer((4,), "int64"), y: T.Buffer((4, 6), "float32")):
         for i in T.parallel(4):
             part = T.decl_buffer((4, 6), "float32", scope="local")
-            for j_0, j_1 in T.grid(2, 4):
-                if j_0 * 4 + j_1 < 6:
+            for j_0 in range(2):
+                for j_1 in range(T.min(4, 6 - j_0 * 4)):
                     part[rows[i], j_0 * 4 + j_1] = T.float32(1.0)
             for j in range(6):
                 y[i, j] = part[rows[i], j]

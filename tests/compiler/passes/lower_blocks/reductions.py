@@ -43,10 +43,9 @@ class Module:
                     y[vi] = T.float32(0)
                 y[vi] = y[vi] + x[vi, vk]
 
-
 # ----
-# from mlc_compiler.script import I, R, T
 
+# from mlc_compiler.script import I, R, T
 
 @I.ir_module
 class Module:
@@ -54,8 +53,8 @@ class Module:
     def cut(x: T.Buffer((4, 20), "float32"), y: T.Buffer((4, 1), "float32")):
         for i in range(4):
             y[i, 0] = T.float32(0.0)
-            for k_0, k_1 in T.grid(3, 8):
-                if k_0 * 8 + k_1 < 20:
+            for k_0 in range(3):
+                for k_1 in range(T.min(8, 20 - k_0 * 8)):
                     y[i, 0] = y[i, 0] + x[i, k_0 * 8 + k_1]
 
     @T.prim_func(private=True)
