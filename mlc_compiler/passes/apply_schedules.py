@@ -40,8 +40,10 @@ class ApplySchedules(Pass):
 
 
 def _try(rule: Rule, func: PrimFunc, target: Target) -> Schedule | None:
-    """The rule's schedule; None when the function has another shape, or one that a step of the rule refuses."""
+    """The rule's schedule; None when it does not fit the function."""
     try:
         return rule.apply(func, target)
     except ScheduleError:
+        if rule.must_apply:
+            raise
         return None

@@ -13,11 +13,14 @@ from ..ir.simplify import Analyzer, simplify
 from ..ir.visitor import Rewriter, substitute, uses, walk
 from ..tir.guards import tighten_loops
 from ..tir.nodes import (
+    UNROLLED,
+    VECTORIZED,
     Allocate,
     Block,
     BlockRealize,
     Buffer,
     BufferLoad,
+    BufferRegion,
     BufferStore,
     For,
     IfThenElse,
@@ -97,6 +100,7 @@ class _Lower(Rewriter):
         self.allocs: list[Buffer] = []
         self.guarded = guarded
         self.unguarded: set[int] = set()
+        self.copied: dict[PrimExpr, PrimExpr] = {}  # variables of unrolled and vectorized loops, with their first value
 
     def __call__(self, node: Any) -> Any:
         return node if isinstance(node, PrimExpr) else super().__call__(node)
@@ -104,6 +108,8 @@ class _Lower(Rewriter):
     def rewrite_For(self, node: For) -> Stmt:
         extent = self.analyzer.simplify(node.extent)
         self.analyzer.bind(node.var, extent)
+        if node.kind in (UNROLLED, VECTORIZED):
+            self.copied[node.var] = const(0, node.var.dtype)
         body = self(node.body)
         if isinstance(extent, IntImm) and extent.value == 1 and node.thread is None:
             return Simplify(self.analyzer)(substitute(body, {node.var: const(0, node.var.dtype)}))
@@ -124,9 +130,11 @@ class _Lower(Rewriter):
     def _needed(self, node: BlockRealize, body: Stmt) -> PrimExpr:
         """The block's predicate less the conditions that only keep it from computing values nobody reads.
 
-        These are elements outside of an intermediate buffer in registers, as the padding of a last tile.
+        These are elements outside of an intermediate buffer in registers, as the padding of a last tile. What remains
+        of such a condition is whether it holds for any copy of unrolled loops: a tile without a single element is not
+        computed.
         """
-        terms, (loads, stores) = conjuncts(node.predicate), accesses(body)
+        terms, (loads, stores) = conjuncts(node.predicate), _corners(node.block) or accesses(body)
         private = all(s.buffer.scope == "local" and id(s.buffer) not in self.guarded for s in stores)
         if not terms or not stores or not private:
             return node.predicate
@@ -135,14 +143,24 @@ class _Lower(Rewriter):
         if len(kept) == len(terms) or not self._in_bounds(loads, kept, padded):
             return node.predicate
         self.unguarded = padded
-        return logical_and(*kept)
+        return logical_and(*kept, *(self._for_any_copy(t) for t in terms if t not in kept))
 
-    def _outside(self, store: BufferStore, term: PrimExpr) -> bool:
+    def _for_any_copy(self, term: PrimExpr) -> PrimExpr:
+        """``a < b`` with the least ``a`` of all copies of unrolled loops; true where it is not known."""
+        if isinstance(term, BinaryOp) and term.op == "<" and not any(uses(term.b, var) for var in self.copied):
+            least = substitute(term.a, self.copied)
+            if self.analyzer.prove(least <= term.a):
+                return self.analyzer.simplify(least < term.b)
+        return IntImm(1, "bool")
+
+    def _outside(self, store: BufferLoad | BufferStore, term: PrimExpr) -> bool:
         """Whether a store for which ``term`` does not hold is outside of its buffer's shape."""
         pairs = zip(store.indices, store.buffer.shape, strict=True)
         return any(self._implies(index, size, term) for index, size in pairs)
 
-    def _in_bounds(self, loads: Sequence[BufferLoad], conditions: Sequence[PrimExpr], padded: set[int]) -> bool:
+    def _in_bounds(
+        self, loads: Sequence[BufferLoad | BufferStore], conditions: Sequence[PrimExpr], padded: set[int]
+    ) -> bool:
         """Whether all reads are inside their buffers where ``conditions`` hold, or in padding that is written too."""
         for load in loads:
             if id(load.buffer) in padded:
@@ -160,6 +178,19 @@ class _Lower(Rewriter):
     def _bounds(self, term: PrimExpr, index: PrimExpr, size: PrimExpr) -> bool:
         """Whether ``index < size`` follows from ``term``, of the form ``a < b``."""
         return isinstance(term, BinaryOp) and term.op == "<" and self.analyzer.prove(term.b + index <= term.a + size)
+
+
+def _corners(block: Block) -> tuple[list[BufferLoad], list[BufferLoad]] | None:
+    """The first and last element of each region that an instruction reads, and of those that it writes."""
+    if "tensorized" not in block.annotations:
+        return None
+
+    def ends(regions: Sequence[BufferRegion]) -> list[BufferLoad]:
+        first = [BufferLoad(r.buffer, tuple(a.min for a in r.region)) for r in regions]
+        last = [BufferLoad(r.buffer, tuple(a.min + a.extent - 1 for a in r.region)) for r in regions]
+        return first + last
+
+    return ends(block.reads), ends(block.writes)
 
 
 def _after_init(body: Stmt, init: Stmt, node: BlockRealize, analyzer: Analyzer) -> Stmt:

@@ -15,7 +15,12 @@ from ..tir.schedule import Schedule
 
 
 class Rule(ABC):
-    """Recognises a shape of loops and says how to run it on a target; None when the function is of another shape."""
+    """Recognises a shape of loops and says how to run it on a target; None when the function is of another shape.
+
+    must_apply: a step that is refused (ScheduleError) is a defect of the rule. Otherwise the next rule is tried.
+    """
+
+    must_apply = False
 
     @abstractmethod
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
@@ -130,3 +135,8 @@ def constant_extent(expr: PrimExpr) -> int | None:
 def largest_divisor(extent: int, limit: int) -> int:
     """The greatest divisor of ``extent`` that is not above ``limit``; anything divides 0."""
     return next(d for d in range(min(extent or limit, limit), 0, -1) if extent % d == 0)
+
+
+def round_up(number: int, factor: int) -> int:
+    """The least multiple of ``factor`` that is not below ``number``."""
+    return -(-number // factor) * factor

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
-from ..ir.expr import BinaryOp, PrimExpr, conjuncts, const, logical_and, maximum, minimum
+from ..ir.expr import BinaryOp, PrimExpr, ceildiv, conjuncts, const, logical_and, maximum, minimum
 from ..ir.simplify import Analyzer, key
 from ..ir.visitor import Rewriter, substitute, uses, walk
 from .nodes import SERIAL, BufferLoad, For, IfThenElse, SeqStmt, Stmt
@@ -55,9 +55,10 @@ class _Tighten(Rewriter):
         if not isinstance(term, BinaryOp) or term.op != "<" or uses(term.b, loop.var):
             return None
         first = substitute(term.a, {loop.var: const(0, loop.var.dtype)})
-        if not self.analyzer.prove_equal(term.a, first + loop.var):
+        _, step = self.analyzer.linear(term.a).terms.get(key(loop.var), (None, 0))
+        if step <= 0 or not self.analyzer.prove_equal(term.a, first + loop.var * step):
             return None
-        return maximum(term.b - first, const(0, loop.var.dtype))
+        return maximum(ceildiv(term.b - first, step), const(0, loop.var.dtype))
 
 
 def _is_guard(stmt: Stmt | None) -> TypeGuard[IfThenElse]:

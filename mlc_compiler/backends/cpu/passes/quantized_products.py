@@ -103,5 +103,6 @@ def _attribute(plan: Plan) -> dict[str, object]:
         "dot": plan.dot.intrin.name,
         "columns": plan.columns,
         "rows": plan.rows,
+        "rows_in_registers": plan.rows_in_registers,
         "layout": plan.weight.layout,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....schedules.rule import largest_divisor
+from ....schedules.rule import largest_divisor, round_up
 from ..instructions import DotProduct, find_dot_product
 from ..machine import Cpu
 
@@ -53,7 +53,8 @@ class Plan:
     """How a product is computed.
 
     digits: of eight bits, one or two, of an activation. dot: the instruction. columns: of a tile, a multiple of the
-    instruction's lanes; rows: of a tile, whose digits stay in the L2 cache.
+    instruction's lanes; rows: of a tile, whose digits stay in the L2 cache; rows_in_registers: a divisor of rows, those
+    whose sums over a group are computed together.
     """
 
     weight: Weight
@@ -61,6 +62,7 @@ class Plan:
     digits: int
     columns: int
     rows: int
+    rows_in_registers: int
 
     @staticmethod
     def of(weight: Weight, cpu: Cpu, digits: int) -> Plan | None:
@@ -73,8 +75,10 @@ class Plan:
         words_in_registers = cpu.vector_registers // 2 // (weight.group // BYTES)
         vectors = largest_divisor(weight.columns // dot.lanes, max(1, words_in_registers))
         row_bytes = digits * weight.groups * weight.group
-        rows = min(MOST_ROWS, max(1, cpu.l2_bytes // 2 // row_bytes))
-        return Plan(weight, dot, digits, vectors * dot.lanes, rows)
+        sums = (cpu.vector_registers - vectors * (weight.group // BYTES)) // 2
+        together = max(1, sums // (digits * vectors))
+        rows = min(MOST_ROWS, cpu.l2_bytes // 2 // row_bytes)
+        return Plan(weight, dot, digits, vectors * dot.lanes, round_up(max(1, rows), together), together)
 
     @property
     def flipped(self) -> bool:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....ir.expr import Call, PrimExpr, Var, const, is_const, product
+from ....ir import expr
+from ....ir.expr import Call, PrimExpr, Var, const, is_const
 from ....tir import te
 from ....tir.nodes import Buffer, PrimFunc
 from ..instructions.dot import byte_of
@@ -49,7 +50,7 @@ class _Rows:
 
     @property
     def count(self) -> PrimExpr:
-        return product(self.x.shape[:-1])
+        return expr.product(self.x.shape[:-1])
 
     def element(self, row: PrimExpr, position: PrimExpr) -> PrimExpr:
         """An activation; 0 where the last group has a weight too many."""
@@ -207,32 +208,29 @@ class _Product:
         return te.reduce_axis(self.plan.steps, "step"), te.reduce_axis(BYTES, "byte")
 
     def _dots(self) -> te.Tensor:
-        """int32 [rows, groups, N]: the sums over groups of integers times weights."""
-        start = self._dots_of(0, None) if self.plan.digits == 2 else None
-        return self._dots_of(self.plan.digits - 1, start)
-
-    def _dots_of(self, digit: int, higher: te.Tensor | None) -> te.Tensor:
+        """int32 [rows, groups, digits, N]: sums over groups of digits times weights."""
         step, byte = self._in_group()
-        last = digit == self.plan.digits - 1
+        lowest = self.plan.digits - 1
 
-        def dot(row: Var, g: Var, n: Var) -> PrimExpr:
+        def dot(row: Var, g: Var, which: Var, n: Var) -> PrimExpr:
             weight = byte_of(self.words[g, step, n], byte, self.plan.dot.signed)
-            start = self.correction[row, g] if last else None
-            if start is not None and higher is not None:
-                start = higher[row, g, n] * 256 + start
-            value = weight * te.cast(self.digits[row, g, digit, step, byte], "int32")
+            value = weight * te.cast(self.digits[row, g, which, step, byte], "int32")
+            start = te.select(which < lowest, te.cast(0, "int32"), self.correction[row, g])
             return te.sum(value, axis=[step, byte], init=start)
 
-        return te.compute((*self.per_row, self.weight.columns), dot, name="dots" if last else "high_dots")
+        return te.compute((*self.per_row, self.plan.digits, self.weight.columns), dot, name="dots")
 
     def _sum_of_groups(self) -> te.Tensor:
         g = te.reduce_axis(self.weight.groups, "g")
 
-        def total(row: Var, n: Var) -> PrimExpr:
+        def product(row: Var, n: Var) -> PrimExpr:
             scale = self.s[n, g] if self.weight.layout == "NK" else self.s[g, n]
-            return te.sum(te.f32(self.dots[row, g, n]) * (te.f32(scale) * self.step[row, g]), axis=g)
+            total = self.dots[row, g, 0, n]
+            for which in range(1, self.plan.digits):
+                total = total * 256 + self.dots[row, g, which, n]
+            return te.sum(te.f32(total) * (te.f32(scale) * self.step[row, g]), axis=g)
 
-        return te.compute((self.rows.count, self.weight.columns), total, name="product")
+        return te.compute((self.rows.count, self.weight.columns), product, name="product")
 
 
 def _uint32(value: int) -> PrimExpr:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....ir.expr import Var
 from ....ir.visitor import walk
-from ....schedules.rule import Blocks, Rule, accumulate_locally, analyse, stored_buffer
+from ....schedules.rule import Blocks, Rule, accumulate_locally, analyse, round_up, stored_buffer
 from ....target import Target
 from ....tir.index_map import IndexMap
 from ....tir.intrinsics import find_tensor_intrin
@@ -20,16 +20,22 @@ PARTIAL_SUMS = 8  # lanes of a reduction over a group
 
 @dataclass(frozen=True)
 class _Tile:
-    """Sizes of a tile: rows, columns, and lanes of the instruction ``dot``."""
+    """Sizes of a tile, as in ``Plan``, and lanes of the instruction ``dot``."""
 
     dot: str
     rows: int
+    rows_in_registers: int
     columns: int
     layout: str
 
     @property
     def lanes(self) -> int:
         return find_tensor_intrin(self.dot).operands[0].shape[0]
+
+    def of_rows(self, count: int) -> _Tile:
+        """The tile for a known number of rows, no larger than it must be."""
+        together = min(self.rows_in_registers, count)
+        return replace(self, rows=min(self.rows, round_up(count, together)), rows_in_registers=together)
 
 
 class QuantizedProduct(Rule):
@@ -39,6 +45,8 @@ class QuantizedProduct(Rule):
     multiplied with the digits of each row, which lie beside each other for the rows of a tile.
     """
 
+    must_apply = True
+
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         blocks = analyse(func)
         given: Any = func.attrs.get(PLAN)
@@ -46,7 +54,7 @@ class QuantizedProduct(Rule):
             return None
         s, tile = Schedule(func), _Tile(**given)
         count = s.extent(s.get_loops("product")[0])
-        tile = replace(tile, rows=min(tile.rows, count)) if isinstance(count, int) else tile
+        tile = tile.of_rows(count) if isinstance(count, int) else tile
         for block, weight in _quantized_parameters(blocks, func):
             s.transform_layout(block, weight.name, _column_tiles(tile))
         names = [b.name for b in blocks.in_order]
@@ -109,17 +117,20 @@ def _accumulate(s: Schedule, last: str, tile: _Tile) -> None:
     """Tiles over the team; in each, the rows are summed group by group."""
     row, column, group = s.get_loops("product")
     row_tile, row_in = s.split(row, [None, tile.rows])
+    row_in, row_here = s.split(row_in, [None, tile.rows_in_registers])
     column_tile, lane = s.split(column, [None, tile.columns])
-    s.reorder(row_tile, column_tile, group, row_in, lane)
+    s.reorder(row_tile, column_tile, group, row_in, row_here, lane)
     both = s.fuse(row_tile, column_tile)
     s.fuse(*s.get_loops(last)[:-1])
     s.reverse_compute_at(last, both)
     init = s.decompose_reduction("product", group)
     for block in (init, "product_update", last):
         s.vectorize(s.get_loops(block)[-1])
-    for block in ("dots", "high_dots"):
-        if block in s.get_blocks():
-            _dots(s, block, row_in, tile)
+    for loop in (s.get_loops(init)[-2], row_here):
+        s.unroll(loop)
+    s.set_scope("dots", 0, "local")
+    s.compute_at("dots", row_in)
+    _dots(s, row_in, tile)
     s.compute_at("words", group)
     *_, step, lane = s.get_loops("words")
     side, lane = s.split(lane, [None, tile.lanes])
@@ -129,16 +140,20 @@ def _accumulate(s: Schedule, last: str, tile: _Tile) -> None:
     s.parallel(both)
 
 
-def _dots(s: Schedule, block: str, row: Var, tile: _Tile) -> None:
-    """The sums of one group and row, written out as instructions."""
-    s.compute_at(block, row)
-    *_, column, step, byte = s.get_loops(block)
+def _dots(s: Schedule, row_in: Var, tile: _Tile) -> None:
+    """The sums of one group and a few rows, written out as instructions: as many sums at a time as there are."""
+    *sums, column, step, byte = _inside(s, "dots", row_in)
     side, lane = s.split(column, [None, tile.lanes])
-    s.reorder(step, side, lane, byte)
-    zero = s.decompose_reduction(block, step)
-    *outer, vector = s.get_loops(zero)
-    s.vectorize(vector)
-    s.unroll(outer[-1])
+    s.reorder(step, *sums, side, lane, byte)
+    start = s.decompose_reduction("dots", step)
+    *starts, start_lane = _inside(s, start, row_in)
+    s.vectorize(start_lane)
     s.tensorize(lane, tile.dot)
-    s.unroll(side)
-    s.unroll(step)
+    for loop in (*starts, *sums, side, step):
+        s.unroll(loop)
+
+
+def _inside(s: Schedule, block: str, loop: Var) -> list[Var]:
+    """The loops of a block inside of a loop around it."""
+    loops = s.get_loops(block)
+    return loops[next(i for i, around in enumerate(loops) if around is loop) + 1 :]

@@ -72,9 +72,11 @@ class Module:
                     vi, vj = T.axis.remap("SS", [i, j])
                     y[vi, vj] = part[rows[vi], vj]
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:

@@ -43,9 +43,11 @@ class Module:
                     y[vi] = T.float32(0)
                 y[vi] = y[vi] + x[vi, vk]
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
