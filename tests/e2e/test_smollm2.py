@@ -54,15 +54,27 @@ def test_float_logits(float_llm: LLM, float_model: PreTrainedModel):
     np.testing.assert_allclose(got, oracle.logits(float_model, ids), rtol=0, atol=1e-3)
 
 
-def test_quantized_logits(quantized_llm: LLM, quantized_model: PreTrainedModel):
-    """2e-2 beside a model whose keys and values are float16, as the scheme stores them.
+def test_quantized_logits(
+    smollm2_folder: Callable[[str], Path], opened: Callable[[Path, int], LLM], float_model: PreTrainedModel
+):
+    """Keys and values in float32: what remains is the rounding of activations to 16 bits."""
+    folder = smollm2_folder("q4f32_1")
+    ids, got = compiled_logits(opened(folder, 1))
+    wanted = oracle.logits(oracle.from_folder(float_model.config, folder), ids)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1.2e-2)
+    assert (got - wanted).std() < 1.2e-3
 
-    Beside one that keeps them in float32 the rounding shows: then it is 2e-2 of the logits' standard deviation.
+
+def test_quantized_logits_with_half_cache(quantized_llm: LLM, quantized_model: PreTrainedModel):
+    """Keys and values in float16.
+
+    To which of two neighbours one is rounded depends on the order of sums, and each such difference makes more in later
+    layers: transformers' own logits differ by 2.6e-3 (standard deviation) between a float16 and a float32 cache.
     """
     ids, got = compiled_logits(quantized_llm)
-    np.testing.assert_allclose(got, oracle.logits(quantized_model, ids, half_cache=True), rtol=0, atol=2e-2)
-    wanted = oracle.logits(quantized_model, ids)
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-2 * wanted.std())
+    errors = got - oracle.logits(quantized_model, ids, half_cache=True)
+    assert errors.std() < 3e-3
+    assert np.abs(errors).max() < 3e-2
 
 
 def test_two_threads_change_nothing(quantized_llm: LLM, opened: Callable[[Path, int], LLM]):
