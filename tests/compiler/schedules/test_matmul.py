@@ -45,13 +45,14 @@ def quantized(
     group: int = 32,
     layout: str = "NK",
     after: Epilogue | None = None,
+    values: tuple[int, ...] = (),
 ) -> PrimFunc:
     """A product of [rows, k] (or of one vector) with a weight that a prologue dequantizes."""
     words, groups = -(-k // (32 // bits)), -(-k // group)
     shapes = ((columns, words), (columns, groups)) if layout == "NK" else ((words, columns), (groups, columns))
     x = te.placeholder((k,) if rows is None else (rows, k), "float32", "x")
     q, scale = te.placeholder(shapes[0], "uint32", "q"), te.placeholder(shapes[1], "float16", "scale")
-    options = {"bits": bits, "group": group, "k": k, "layout": layout, "dtype": "float32"}
+    options = {"bits": bits, "group": group, "k": k, "layout": layout, "dtype": "float32", "values": values}
     inputs = [x, q, scale]
     result = linear(x, get_operator("dequantize").te(q, scale, **options))
     if after is not None:

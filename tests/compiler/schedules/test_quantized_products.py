@@ -1,6 +1,9 @@
-"""4-bit weights times activations in fixed point: what is rewritten, and how near it stays to float32."""
+"""Products with quantized weights in integers: which are rewritten, and that they compute what they say."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,39 +11,120 @@ import pytest
 from mlc_compiler.backends.cpu.passes.quantized_products import QuantizedProducts
 from mlc_compiler.ir.expr import Var
 from mlc_compiler.ir.module import IRModule
-from mlc_compiler.tir.nodes import PrimFunc
+from mlc_compiler.ir.visitor import walk
+from mlc_compiler.target import Target
+from mlc_compiler.tir.nodes import Block, PrimFunc
 from mlc_compiler.verifier import verify
 from tests.compiler.schedules.meaning import AVX2, AVX512, Backwards, lowered, random_arguments, run, scheduled
 from tests.compiler.schedules.test_matmul import Epilogue, bias_and_residual, quantized, silu
 
+AVX_VNNI, SDOT, I8MM = Target("cpu:alderlake"), Target("cpu:neoverse-n1"), Target("cpu:neoverse-v1")
+DOT_PRODUCTS = {
+    "dot4.avx512vnni": AVX512,
+    "dot4.avxvnni": AVX_VNNI,
+    "dot4.avx2": AVX2,
+    "dot4.neon": SDOT,
+    "dot4.neon.i8mm": I8MM,
+}
+NORMAL_FLOAT = (-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 72, 92, 127)
+STEPS = {8: 127, 16: 127 * 256 + 127}
 
-def rewritten(func: PrimFunc, to: object = AVX512) -> PrimFunc:
-    return QuantizedProducts(to).run(IRModule({"f": func}))["f"]  # type: ignore[arg-type]
+
+def rewritten(func: PrimFunc, to: Target = AVX512, activation_bits: int | None = 16) -> PrimFunc:
+    return QuantizedProducts(to, activation_bits).run(IRModule({"f": func}))["f"]
+
+
+@dataclass(frozen=True)
+class Codes:
+    """How the weights of a case are stored."""
+
+    bits: int = 4
+    group: int = 32
+    layout: str = "NK"
+    values: tuple[int, ...] = ()
+
+    def weights(self, words: np.ndarray, scales: np.ndarray, k: int) -> np.ndarray:
+        """float64 [N, k]."""
+        if self.layout == "KN":
+            words, scales = words.T, scales.T
+        shifts = np.arange(32 // self.bits, dtype=np.uint32) * self.bits
+        codes = (words[:, :, None] >> shifts & ((1 << self.bits) - 1)).reshape(len(words), -1)[:, :k].astype(int)
+        numbers = np.array(self.values)[codes] if self.values else codes - ((1 << (self.bits - 1)) - 1)
+        return numbers * np.repeat(scales.astype(float), self.group, axis=1)[:, :k]
+
+
+def in_fixed_point(x: np.ndarray, group: int, activation_bits: int) -> np.ndarray:
+    """float64: activations as multiples of their group's step."""
+    padded = np.pad(x, ((0, 0), (0, -x.shape[1] % group))).reshape(len(x), -1, group)
+    largest = np.abs(padded).max(axis=-1, keepdims=True)
+    steps = np.float32(STEPS[activation_bits])
+    fixed = np.round(padded * np.divide(steps, largest, out=np.zeros_like(largest), where=largest > 1e-30))
+    return (fixed * largest.astype(float) / steps).reshape(len(x), -1)[:, : x.shape[1]]
+
+
+def check(func: PrimFunc, codes: Codes, to: Target, activation_bits: int = 16, sizes: dict[str, int] | None = None):
+    """The product of rounded activations, exact but for float32's rounding of sums."""
+    result = scheduled(rewritten(func, to, activation_bits), to)
+    verify(IRModule({"f": result}))
+    assert result.attrs["schedule"] == "QuantizedProduct"
+    inputs = random_arguments(func, sizes or {})
+    x, words, scales = inputs[:3]
+    expected = in_fixed_point(x, codes.group, activation_bits) @ codes.weights(words, scales, x.shape[1]).T
+    loops = lowered(result)
+    for variant in (result, loops, Backwards()(loops)):
+        (got,) = run(variant, inputs)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+    return result
+
+
+@pytest.mark.parametrize("dot", DOT_PRODUCTS)
+def test_every_instruction(dot: str) -> None:
+    result = check(quantized(3, 32, 64), Codes(), DOT_PRODUCTS[dot])
+    assert dot == result.attrs["quantized_product"]["dot"]
+    assert any(dot == block for block in tensorized(result))
+
+
+@pytest.mark.parametrize("to", [AVX512, AVX2, SDOT], ids=["avx512", "avx2", "sdot"])
+@pytest.mark.parametrize(
+    "codes",
+    [
+        *(Codes(3, 40), Codes(8), Codes(2, 64), Codes(5, 24)),
+        *(Codes(layout="KN"), Codes(8, layout="KN"), Codes(values=NORMAL_FLOAT)),
+    ],
+    ids=lambda codes: f"{codes.bits}-{codes.group}-{codes.layout}{'-book' if codes.values else ''}",
+)
+def test_bits_groups_layouts_code_books(codes: Codes, to: Target) -> None:
+    """A last group that is not full, too."""
+    k = 2 * codes.group + 8
+    check(quantized(2, 32, k, codes.bits, codes.group, codes.layout, values=codes.values), codes, to)
+
+
+@pytest.mark.parametrize("to", [AVX512, AVX2], ids=["avx512", "avx2"])
+@pytest.mark.parametrize("rows", [1, 3, Var("n")], ids=["1", "3", "n"])
+def test_activations_of_eight_bits(rows: int | Var, to: Target) -> None:
+    check(quantized(rows, 32, 64), Codes(), to, activation_bits=8, sizes={"n": 5})
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65])
+def test_tiles_of_rows(count: int) -> None:
+    """A tile has 64 rows, two of them in registers."""
+    check(quantized(Var("n"), 32, 32), Codes(), AVX512, sizes={"n": count})
+    check(quantized(count, 32, 32), Codes(), AVX512)
 
 
 @pytest.mark.parametrize(
     ("rows", "columns", "k", "after"),
     [
-        (1, 32, 32, None),
-        (1, 96, 576, None),
-        (1, 64, 96, bias_and_residual),
-        (2, 32, 64, lambda y, _: silu(y) * y),
-        (9, 32, 64, bias_and_residual),
-        (Var("n"), 64, 64, None),
-        (Var("n"), 32, 96, bias_and_residual),
+        *((1, 96, 576, None), (1, 64, 96, bias_and_residual), (2, 32, 64, lambda y, _: silu(y) * y)),
+        *((9, 32, 64, bias_and_residual), (Var("n"), 32, 96, bias_and_residual)),
     ],
 )
-def test_scheduled_product_is_near_float32(rows: int | Var, columns: int, k: int, after: Epilogue | None) -> None:
+def test_it_is_near_float32(rows: int | Var, columns: int, k: int, after: Epilogue | None) -> None:
     func = quantized(rows, columns, k, after=after)
-    result = scheduled(rewritten(func), AVX512)
-    verify(IRModule({"f": result}))
-    assert result.attrs["schedule"] == "QuantizedProduct"
     inputs = random_arguments(func, {"n": 6})
     (expected,) = run(func, inputs)
-    loops = lowered(result)
-    for variant in (result, loops, Backwards()(loops)):
-        (got,) = run(variant, inputs)
-        np.testing.assert_allclose(got, expected, rtol=0, atol=2**-13 * np.abs(expected).max())
+    (got,) = run(lowered(scheduled(rewritten(func), AVX512)), inputs)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2**-13 * np.abs(expected).max())
 
 
 def test_rows_that_are_not_ordinary_numbers() -> None:
@@ -59,17 +143,23 @@ def test_rows_that_are_not_ordinary_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    "func",
+    ("func", "to"),
     [
-        *(quantized(rows, 20, 64) for rows in (None, 1, 13)),
-        *(quantized(1, 48, 64), quantized(1, 32, 40, group=40)),
-        *(quantized(1, 32, 64, bits=8), quantized(1, 32, 64, layout="KN")),
+        *((quantized(rows, 20, 64), AVX512) for rows in (1, 13)),
+        *((quantized(None, 32, 64), AVX512), (quantized(1, 24, 64), AVX512)),
+        *((quantized(1, 32, 64, bits=16), AVX512), (quantized(1, 32, 60, bits=5, group=30), AVX512)),
+        *((quantized(1, 32, 64), Target("cpu:x86-64")), (quantized(1, 32, 64), Target("cpu:generic"))),
     ],
+    ids=["columns", "columns-rows", "vector", "lanes", "wide-codes", "group", "sse2", "generic"],
 )
-def test_other_products_stay(func: PrimFunc) -> None:
-    assert rewritten(func) is func
+def test_other_products_stay(func: PrimFunc, to: Target) -> None:
+    assert rewritten(func, to) is func
 
 
-def test_other_targets_have_no_such_instruction() -> None:
+def test_exact_products_stay() -> None:
     func = quantized(1, 32, 64)
-    assert rewritten(func, AVX2) is func
+    assert rewritten(func, activation_bits=None) is func
+
+
+def tensorized(node: Any) -> list[str]:
+    return [n.annotations["tensorized"] for n in walk(node) if isinstance(n, Block) and "tensorized" in n.annotations]

@@ -141,8 +141,10 @@ class _Product:
 
         return te.compute((*self.per_row, self.plan.digits, self.plan.steps, BYTES), digit, name="digits")
 
-    def _correction(self) -> te.Tensor:
-        """int32 [rows, groups]: what the zero point adds to the sum of a group."""
+    def _correction(self) -> te.Tensor | None:
+        """int32 [rows, groups]: what the zero point adds to the sum of a group; None for zero."""
+        if not self.plan.zero_point:
+            return None
         step, byte = self._in_group()
 
         def total(row: Var, g: Var) -> PrimExpr:
@@ -187,8 +189,12 @@ class _Product:
         return codes
 
     def _word_of_codes(self, g: PrimExpr, i: PrimExpr, n: PrimExpr) -> PrimExpr:
-        word = g * (self.weight.group // self.weight.codes_per_word) + i
-        return self.q[n, word] if self.weight.layout == "NK" else self.q[word, n]
+        """A word of a group; 0 where the last group has a word too many."""
+        per_group = self.weight.group // self.weight.codes_per_word
+        word = g * per_group + i
+        stored, index = (self.q.shape[1], (n, word)) if self.weight.layout == "NK" else (self.q.shape[0], (word, n))
+        codes = self.q[index]
+        return codes if is_const(stored, self.weight.groups * per_group) else te.if_then_else(word < stored, codes, 0)
 
     def _looked_up(self, codes: PrimExpr) -> PrimExpr:
         """Each byte by the code book."""
@@ -210,15 +216,19 @@ class _Product:
     def _dots(self) -> te.Tensor:
         """int32 [rows, groups, digits, N]: sums over groups of digits times weights."""
         step, byte = self._in_group()
-        lowest = self.plan.digits - 1
 
         def dot(row: Var, g: Var, which: Var, n: Var) -> PrimExpr:
             weight = byte_of(self.words[g, step, n], byte, self.plan.dot.signed)
             value = weight * te.cast(self.digits[row, g, which, step, byte], "int32")
-            start = te.select(which < lowest, te.cast(0, "int32"), self.correction[row, g])
-            return te.sum(value, axis=[step, byte], init=start)
+            return te.sum(value, axis=[step, byte], init=self._start(row, g, which))
 
         return te.compute((*self.per_row, self.plan.digits, self.weight.columns), dot, name="dots")
+
+    def _start(self, row: Var, g: Var, which: Var) -> PrimExpr | None:
+        """Where the sum of a group begins: the correction is added to that of the lowest digits."""
+        if self.correction is None:
+            return None
+        return te.select(which < self.plan.digits - 1, te.cast(0, "int32"), self.correction[row, g])
 
     def _sum_of_groups(self) -> te.Tensor:
         g = te.reduce_axis(self.weight.groups, "g")

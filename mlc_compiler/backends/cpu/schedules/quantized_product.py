@@ -88,16 +88,17 @@ def _prepare_activations(s: Schedule, tile: _Tile) -> None:
     """Before the product: rows and groups over the team, the elements of a group as lanes."""
     row, group, *_ = s.get_loops("largest")
     row_group = s.fuse(row, group)
-    for block in ("fixed", "digits", "correction", "step"):
+    correction = [block for block in ("correction",) if block in s.get_blocks()]
+    for block in ("fixed", "digits", *correction, "step"):
         s.reverse_compute_at(block, row_group)
     for block in ("fixed", "digits"):
         _, *inside = s.get_loops(block)
         s.vectorize(s.fuse(*inside))
-    for block in ("largest", "correction"):
+    for block in ("largest", *correction):
         _reduce_group(s, block)
     s.parallel(row_group)
     rows = tile.rows
-    for block in ("step", "correction"):
+    for block in ("step", *correction):
         s.transform_layout(block, block, lambda row, g: (row // rows, g, row % rows))
     s.transform_layout("digits", "digits", lambda row, g, d, step, b: (row // rows, g, row % rows, d, step, b))
 
