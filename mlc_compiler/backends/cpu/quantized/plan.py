@@ -38,9 +38,9 @@ class Weight:
         return -INT8_MIN if self.values else (1 << (self.bits - 1)) - 1
 
     @property
-    def table(self) -> tuple[int, ...]:
+    def table(self) -> bytes:
         """The code book as uint8."""
-        return tuple(value - INT8_MIN for value in self.values)
+        return bytes(value - INT8_MIN for value in self.values)
 
     @property
     def most(self) -> int:

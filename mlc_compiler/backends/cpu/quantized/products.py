@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....ir import expr
-from ....ir.expr import Call, PrimExpr, Var, const, is_const
+from ....ir.expr import Call, Let, PrimExpr, Var, const, is_const
 from ....tir import te
 from ....tir.nodes import Buffer, PrimFunc
 from ..instructions.dot import byte_of
@@ -197,15 +197,17 @@ class _Product:
         return codes if is_const(stored, self.weight.groups * per_group) else te.if_then_else(word < stored, codes, 0)
 
     def _looked_up(self, codes: PrimExpr) -> PrimExpr:
-        """Each byte by the code book."""
+        """Each byte by the code book, which is made of words, too."""
         table = self.weight.table
+        words = [int.from_bytes(table[i : i + BYTES], "little") for i in range(0, len(table), BYTES)]
         result = _uint32(0)
         for byte in range(BYTES):
-            code = (codes >> _uint32(8 * byte)) & _uint32(255)
-            value = _uint32(table[-1])
-            for i in range(len(table) - 2, -1, -1):
-                value = te.select(code <= _uint32(i), _uint32(table[i]), value)
-            result = result | (value << _uint32(8 * byte))
+            code = Var("code", "uint32")
+            word = _uint32(words[-1])
+            for i in range(len(words) - 2, -1, -1):
+                word = te.select(code < _uint32(BYTES * (i + 1)), _uint32(words[i]), word)
+            value = (word >> ((code & _uint32(BYTES - 1)) * _uint32(8))) & _uint32(255)
+            result = result | (Let(code, (codes >> _uint32(8 * byte)) & _uint32(255), value) << _uint32(8 * byte))
         return result
 
     # -- sums

@@ -1,0 +1,56 @@
+"""Products with quantized weights as machine code, for each dot product of bytes that this machine has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlc_compiler import build
+from mlc_compiler.backends.cpu.instructions import DOT_PRODUCTS
+from mlc_compiler.backends.cpu.machine import Cpu
+from mlc_compiler.ir.expr import Var
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.target import Target
+from tests.compiler.schedules.meaning import random_arguments, scheduled
+from tests.compiler.schedules.test_matmul import bias_and_residual, quantized
+from tests.compiler.schedules.test_quantized_products import NORMAL_FLOAT, Codes, in_fixed_point, rewritten
+
+HERE = Cpu.of(Target("cpu"))
+TARGETS = {
+    name: Target(f"cpu:{name}")
+    for name in ("x86-64-v3", "alderlake", "znver4", "neoverse-n1", "neoverse-v1")
+    if all(HERE.has(feature) for feature in Cpu.of(Target(f"cpu:{name}")).isa)
+}
+
+
+def test_some_instruction_is_tested() -> None:
+    assert TARGETS or not any(HERE.has(row.intrin.requires) for row in DOT_PRODUCTS)
+
+
+@pytest.mark.parametrize("to", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("activation_bits", [8, 16])
+@pytest.mark.parametrize(
+    "codes",
+    [Codes(), Codes(8), Codes(3, 40), Codes(layout="KN"), Codes(values=NORMAL_FLOAT)],
+    ids=["4", "8", "3", "KN", "book"],
+)
+def test_machine_code(codes: Codes, activation_bits: int, to: Target) -> None:
+    """Random codes; then the greatest and the smallest times activations of the greatest magnitude."""
+    k = 2 * codes.group + 8
+    func = quantized(Var("n"), 64, k, codes.bits, codes.group, codes.layout, bias_and_residual, codes.values)
+    func = scheduled(rewritten(func, to, activation_bits), to)
+    assert func.attrs["schedule"] == "QuantizedProduct"
+    compiled = build(IRModule({"f": func}), to)["f"]
+    original = quantized(Var("n"), 64, k, codes.bits, codes.group, codes.layout, bias_and_residual, codes.values)
+    for extreme in (None, 0, 2**32 - 1):
+        x, words, scales, bias, residual, _ = random_arguments(original, {"n": 5})
+        if extreme is not None:
+            words[...] = extreme
+            x[...] = np.sign(x) * 3
+            x[0] = -3
+        out = np.empty((5, 64), np.float32)
+        layouts = func.attrs["layouts"]
+        compiled(x, layouts["1"].pack(words, 1), layouts["2"].pack(scales, np.nan), bias, residual, out)
+        fixed = in_fixed_point(x, codes.group, activation_bits)
+        expected = fixed @ codes.weights(words, scales, k).T + bias + residual
+        np.testing.assert_allclose(out, expected, rtol=0, atol=3e-6 * np.abs(expected).max())
