@@ -107,20 +107,20 @@ class _Lower(Rewriter):
 
     def rewrite_For(self, node: For) -> Stmt:
         extent = self.analyzer.simplify(node.extent)
+        if is_const(extent, 1) and node.thread is None:
+            return self(substitute(node.body, {node.var: const(0, node.var.dtype)}))
         self.analyzer.bind(node.var, extent)
         if node.kind in (UNROLLED, VECTORIZED):
             self.copied[node.var] = const(0, node.var.dtype)
-        body = self(node.body)
-        if isinstance(extent, IntImm) and extent.value == 1 and node.thread is None:
-            return Simplify(self.analyzer)(substitute(body, {node.var: const(0, node.var.dtype)}))
-        return replace(node, extent=extent, body=body)
+        return replace(node, extent=extent, body=self(node.body))
 
     def rewrite_BlockRealize(self, node: BlockRealize) -> Stmt:
         block = node.block
         self.allocs.extend(block.alloc_buffers)
         binding = {it.var: v for it, v in zip(block.iter_vars, node.iter_values, strict=True)}
         simplify = Simplify(self.analyzer)
-        body = self(simplify(substitute(block.body, binding)))
+        body = substitute(block.body, binding)
+        body = self(body if _holds_blocks(body) else simplify(body))
         if block.init is not None:
             init = self(simplify(substitute(block.init, binding)))
             body = _after_init(body, init, node, self.analyzer)
@@ -178,6 +178,10 @@ class _Lower(Rewriter):
     def _bounds(self, term: PrimExpr, index: PrimExpr, size: PrimExpr) -> bool:
         """Whether ``index < size`` follows from ``term``, of the form ``a < b``."""
         return isinstance(term, BinaryOp) and term.op == "<" and self.analyzer.prove(term.b + index <= term.a + size)
+
+
+def _holds_blocks(body: Stmt) -> bool:
+    return any(isinstance(n, BlockRealize) for n in walk(body))
 
 
 def _corners(block: Block) -> tuple[list[BufferLoad], list[BufferLoad]] | None:

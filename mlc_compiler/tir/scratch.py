@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..ir.expr import PrimExpr
+from ..ir.expr import PrimExpr, is_const
 from ..ir.simplify import Analyzer
 from ..ir.visitor import Rewriter, walk
 from .liveness import live_box, written_before_read
@@ -75,7 +75,8 @@ class _Shift(Rewriter):
         return self.rewrite_children(node)
 
     def _indices(self, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
-        return tuple(self.analyzer.simplify(i - o) for i, o in zip(indices, self.origin, strict=True))
+        pairs = zip(indices, self.origin, strict=True)
+        return tuple(i if is_const(o, 0) else self.analyzer.simplify(i - o) for i, o in pairs)
 
     def rewrite_BufferLoad(self, node: BufferLoad) -> BufferLoad:
         inner = self(node.indices)

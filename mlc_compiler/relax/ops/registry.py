@@ -80,12 +80,16 @@ class Operator:
 
     def infer(self, call: Call) -> StructInfo:
         """The structure info of a call. Raises OperatorError when the arguments do not fit."""
-        identity = (signature(call.args), tuple((k, _frozen(v)) for k, v in call.attrs.items()))
+        identity = (signature(self._static(call.args)), tuple((k, _frozen(v)) for k, v in call.attrs.items()))
         if identity not in self.results:
             if len(self.results) >= CACHED_RESULTS:
                 self.results.clear()
             self.results[identity] = (call, self._derive(call))
         return self.results[identity][1]
+
+    def _static(self, args: Sequence[Any]) -> list[Any]:
+        """The arguments on which results' structure info depends; ``scalars`` only have one on values."""
+        return [a for i, a in enumerate(args) if self.arg_names[min(i, len(self.kinds) - 1)] not in self.scalars]
 
     def _derive(self, call: Call) -> StructInfo:
         try:

@@ -59,8 +59,12 @@ class QuantizedProduct(Rule):
             s.transform_layout(block, weight.name, _column_tiles(tile))
         names = [b.name for b in blocks.in_order]
         last = accumulate_locally(s, "product", names[names.index("product") + 1 :])
-        _prepare_activations(s, tile)
-        _accumulate(s, last, tile)
+        row_group, prepared = _prepare_activations(s, tile)
+        both, accumulated = _accumulate(s, last, tile)
+        for block in (*prepared, *accumulated):  # at the end: steps check what runs concurrently again
+            s.vectorize(s.get_loops(block)[-1])
+        for loop in (row_group, both):
+            s.parallel(loop)
         return s
 
 
@@ -84,8 +88,8 @@ def _quantized_parameters(blocks: Blocks, func: PrimFunc) -> list[tuple[str, Buf
     return [(name, read(name)) for name in ("words", "product")]
 
 
-def _prepare_activations(s: Schedule, tile: _Tile) -> None:
-    """Before the product: rows and groups over the team, the elements of a group as lanes."""
+def _prepare_activations(s: Schedule, tile: _Tile) -> tuple[Var, list[str]]:
+    """Before the product: one loop over rows and groups. Gives it, and the blocks whose last loops are lanes."""
     row, group, *_ = s.get_loops("largest")
     row_group = s.fuse(row, group)
     correction = [block for block in ("correction",) if block in s.get_blocks()]
@@ -93,29 +97,25 @@ def _prepare_activations(s: Schedule, tile: _Tile) -> None:
         s.reverse_compute_at(block, row_group)
     for block in ("fixed", "digits"):
         _, *inside = s.get_loops(block)
-        s.vectorize(s.fuse(*inside))
-    for block in ("largest", *correction):
-        _reduce_group(s, block)
-    s.parallel(row_group)
+        s.fuse(*inside)
+    partial = [name for block in ("largest", *correction) for name in _reduce_group(s, block)]
     rows = tile.rows
     for block in ("step", *correction):
         s.transform_layout(block, block, lambda row, g: (row // rows, g, row % rows))
     s.transform_layout("digits", "digits", lambda row, g, d, step, b: (row // rows, g, row % rows, d, step, b))
+    return row_group, ["fixed", "digits", *partial]
 
 
-def _reduce_group(s: Schedule, block: str) -> None:
-    """A reduction over a group in a few lanes, then over these."""
+def _reduce_group(s: Schedule, block: str) -> tuple[str, str]:
+    """A reduction over a group in a few lanes, then over these; gives the blocks that begin and compute the lanes."""
     _, *inside = s.get_loops(block)
     _, lane = s.split(s.fuse(*inside), [None, PARTIAL_SUMS])
     partial = s.rfactor(lane, 2)
-    *_, step, lane = s.get_loops(partial)
-    init = s.decompose_reduction(partial, step)
-    s.vectorize(s.get_loops(init)[-1])
-    s.vectorize(lane)
+    return s.decompose_reduction(partial, s.get_loops(partial)[-2]), f"{partial}_update"
 
 
-def _accumulate(s: Schedule, last: str, tile: _Tile) -> None:
-    """Tiles over the team; in each, the rows are summed group by group."""
+def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
+    """A loop over tiles; in each, the rows are summed group by group. Gives it, and the blocks with lanes."""
     row, column, group = s.get_loops("product")
     row_tile, row_in = s.split(row, [None, tile.rows])
     row_in, row_here = s.split(row_in, [None, tile.rows_in_registers])
@@ -125,33 +125,27 @@ def _accumulate(s: Schedule, last: str, tile: _Tile) -> None:
     s.fuse(*s.get_loops(last)[:-1])
     s.reverse_compute_at(last, both)
     init = s.decompose_reduction("product", group)
-    for block in (init, "product_update", last):
-        s.vectorize(s.get_loops(block)[-1])
-    for loop in (s.get_loops(init)[-2], row_here):
-        s.unroll(loop)
     s.set_scope("dots", 0, "local")
     s.compute_at("dots", row_in)
-    _dots(s, row_in, tile)
+    start = _dots(s, row_in, tile)
     s.compute_at("words", group)
     *_, step, lane = s.get_loops("words")
     side, lane = s.split(lane, [None, tile.lanes])
-    s.vectorize(lane)
-    s.unroll(side)
-    s.unroll(step)
-    s.parallel(both)
+    for loop in (side, step, s.get_loops(init)[-2], row_here):
+        s.unroll(loop)
+    return both, [init, "product_update", last, start, "words"]
 
 
-def _dots(s: Schedule, row_in: Var, tile: _Tile) -> None:
-    """The sums of one group and a few rows, written out as instructions: as many sums at a time as there are."""
+def _dots(s: Schedule, row_in: Var, tile: _Tile) -> str:
+    """The sums of one group and a few rows as instructions, as many sums at a time as there are; gives their start."""
     *sums, column, step, byte = _inside(s, "dots", row_in)
     side, lane = s.split(column, [None, tile.lanes])
     s.reorder(step, *sums, side, lane, byte)
     start = s.decompose_reduction("dots", step)
-    *starts, start_lane = _inside(s, start, row_in)
-    s.vectorize(start_lane)
     s.tensorize(lane, tile.dot)
-    for loop in (*starts, *sums, side, step):
+    for loop in (*_inside(s, start, row_in)[:-1], *sums, side, step):
         s.unroll(loop)
+    return start
 
 
 def _inside(s: Schedule, block: str, loop: Var) -> list[Var]:
