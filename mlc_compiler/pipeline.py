@@ -36,6 +36,7 @@ from .passes.mark_activations import MarkActivations
 from .passes.pack_layouts import PackLayouts
 from .passes.plan_memory import PlanMemory
 from .passes.resolve_match_casts import ResolveMatchCasts
+from .passes.verify import Verify
 from .script.printer import to_text
 from .target import Target
 
@@ -57,6 +58,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
     """Every pass of the compilation for a target, in order: the common ones, and those of its back end."""
     own = backend_of(target).lowering(target)
     return (
+        Verify(after="the front end"),
         # what to compute
         FoldConstants(),
         CommonSubexpressions(),
@@ -69,6 +71,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         FuseTensorFunctions(),
         EliminateDead(),
         CopyResults(),
+        Verify(after="the graph passes"),
         # how, on this target
         MarkActivations(),
         *own.kernels,
@@ -82,6 +85,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         PlanMemory(),
         *own.calls,
         LowerMath(),
+        Verify(after="the tensor passes"),
     )
 
 
