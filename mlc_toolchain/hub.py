@@ -39,7 +39,7 @@ class HubSource(Source):
         return HubSource(match["name"], match["revision"])
 
     @cached_property
-    def path(self) -> Path:
+    def path(self) -> Path:  # type: ignore[override]  # read-only, as all of a frozen dataclass
         """The repository's folder in the cache, at one commit."""
         return self._fetch(CONFIG, self.revision).parent
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,8 @@ class Expr(ABC):
 
     def map_names(self, rename: Callable[[str], str]) -> Expr:
         """The same expression over renamed checkpoint tensors."""
-        return replace(self, parts=tuple(part.map_names(rename) for part in self.parts))
+        node: Any = self  # every kind of node is a dataclass
+        return replace(node, parts=tuple(part.map_names(rename) for part in self.parts))
 
     @abstractmethod
     def shape(self, shapes: Mapping[str, Shape]) -> Shape:
