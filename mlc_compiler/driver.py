@@ -15,7 +15,7 @@ from .codegen.link import link_shared
 from .codegen.native import compile_modules
 from .ir.module import IRModule
 from .ir.recursion import deep_recursion
-from .pipeline import Trace, pipeline, run_passes
+from .pipeline import PhaseTimes, pipeline, run_passes
 from .target import Target
 from .tir.nodes import PrimFunc
 from .verifier import VerifyError
@@ -54,18 +54,18 @@ def build_library(
     module as it comes in, after the graph passes and at the end. Raises MLCError for a module that cannot be compiled,
     InternalError for one that is not well formed, and ResourceError where there is no linker.
     """
-    trace = Trace()
+    times = PhaseTimes()
     progress("passes")
-    lowered = _lowered(mod, target, trace=trace, dump=dump, check=check)
+    lowered = _lowered(mod, target, times=times, dump=dump, check=check)
     progress("code generation")
     modules = emit_llvm(lowered, target, metadata(lowered))
     native = _timed(
-        trace, "codegen", lambda: compile_modules(modules, target, assembly="asm" in emit, llvm_ir="llvm" in emit)
+        times, "codegen", lambda: compile_modules(modules, target, assembly="asm" in emit, llvm_ir="llvm" in emit)
     )
     progress("linking")
-    _timed(trace, "link", lambda: link_shared(native.objects, output, target))
+    _timed(times, "link", lambda: link_shared(native.objects, output, target))
     texts = {k: t for k, t in (("asm", native.assembly), ("llvm", native.llvm_ir)) if t is not None}
-    return Built(output, lowered, len(lowered.of_type(PrimFunc)), trace.seconds, texts)
+    return Built(output, lowered, len(lowered.of_type(PrimFunc)), times.seconds, texts)
 
 
 @deep_recursion
@@ -86,8 +86,8 @@ def _lowered(mod: IRModule, target: Target, **options: Any) -> IRModule:
         raise InternalError(error.message, where=error.where) from error
 
 
-def _timed(trace: Trace, name: str, work: Callable[[], Result]) -> Result:
+def _timed(times: PhaseTimes, name: str, work: Callable[[], Result]) -> Result:
     start = time.perf_counter()
     result = work()
-    trace.add(name, time.perf_counter() - start)
+    times.add(name, time.perf_counter() - start)
     return result

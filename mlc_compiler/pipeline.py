@@ -90,8 +90,8 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
 
 
 @dataclass
-class Trace:
-    """Seconds that each pass took, by name, in order; a pass that runs twice counts with both."""
+class PhaseTimes:
+    """Seconds that each phase took, by name, in order; a pass that runs twice counts with both."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -105,7 +105,7 @@ def run_passes(
     mod: IRModule,
     passes: Sequence[Pass],
     *,
-    trace: Trace | None = None,
+    times: PhaseTimes | None = None,
     dump: Path | None = None,
     check: Callable[[IRModule], None] | None = None,
 ) -> IRModule:
@@ -119,8 +119,8 @@ def run_passes(
     for number, step in enumerate(passes, 1):
         start = time.perf_counter()
         mod = step.run(mod)
-        if trace is not None:
-            trace.add(step.name, time.perf_counter() - start)
+        if times is not None:
+            times.add(step.name, time.perf_counter() - start)
         if check is not None:
             _check_after(step, mod, check)
         if dump is not None:

@@ -17,13 +17,13 @@ from mlc_errors import MLCError, ResourceError, UsageError
 from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, shown
 from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.readers.checkpoint import FORMATS, checked_formats, index_files, open_checkpoint
-from mlc_toolchain.source_base import CONFIG, Source
+from mlc_toolchain.source_base import CONFIG, ModelSource
 
 PATTERN = re.compile(r"HF://(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 
 
 @dataclass(frozen=True)
-class HubSource(Source):
+class HubSource(ModelSource):
     """A repository. Files are fetched into the Hub's cache when they are asked for, all from one commit."""
 
     name: str

@@ -17,7 +17,7 @@ import numpy as np
 from mlc_errors import MLCError
 from mlc_toolchain.output_layout import OutputTensor
 from mlc_toolchain.readers.base import DTYPES, CheckpointReader
-from model_zoo.weight_expr import Source, is_stacked_rows
+from model_zoo.weight_expr import CheckpointTensor, is_stacked_rows
 from model_zoo.weight_map import Production
 from quantization.codecs import codec
 from quantization.kept_codes import encode_levels, fits
@@ -111,7 +111,7 @@ class WeightStream:
     def _cast(self, task: ParameterTask) -> Converted:
         output, value = task.outputs[0], task.production.value
         dtype = DTYPES[output.dtype]
-        if isinstance(value, Source) and self.reader.info(value.name).dtype == output.dtype:
+        if isinstance(value, CheckpointTensor) and self.reader.info(value.name).dtype == output.dtype:
             return Converted((_stored(self.reader.read(value.name), output),))
         made, start = np.empty(task.production.shape, dtype), 0
         with np.errstate(over="ignore"):

@@ -45,13 +45,13 @@ class Expr(ABC):
 
 
 def as_expr(value: str | Expr) -> Expr:
-    return Source(value) if isinstance(value, str) else value
+    return CheckpointTensor(value) if isinstance(value, str) else value
 
 
 def is_stacked_rows(value: Expr) -> bool:
     """Whether the value is checkpoint tensors one below the other, or one of them."""
     match value:
-        case Source():
+        case CheckpointTensor():
             return True
         case Concat(axis=0):
             return all(map(is_stacked_rows, value.parts))
@@ -59,7 +59,7 @@ def is_stacked_rows(value: Expr) -> bool:
 
 
 @dataclass(frozen=True)
-class Source(Expr):
+class CheckpointTensor(Expr):
     """A checkpoint tensor as it is."""
 
     name: str
@@ -68,7 +68,7 @@ class Source(Expr):
         yield self.name
 
     def map_names(self, rename: Callable[[str], str]) -> Expr:
-        return Source(rename(self.name))
+        return CheckpointTensor(rename(self.name))
 
     def shape(self, shapes: Mapping[str, Shape]) -> Shape:
         return shapes[self.name]

@@ -30,7 +30,7 @@ from ..relax.nodes import (
 )
 from ..relax.ops import OPERATORS
 from ..script.names import identifier
-from ..tir.calling import scalar_parameters
+from ..tir.calling import bind_sizes, scalar_parameters
 from ..tir.nodes import Buffer, PrimFunc
 from .errors import VerifyError, unknown_attribute
 
@@ -294,9 +294,7 @@ class _Verifier:
         self.require(info.dtype == buffer.dtype, f"{what} has dtype {info.dtype}; expected {buffer.dtype}")
         rank = len(buffer.shape)
         self.require(info.ndim in (-1, rank), f"{what} has rank {info.ndim}; expected {rank}")
-        for size, dim in zip(info.shape or (), buffer.shape):
-            if isinstance(dim, Symbol):
-                sizes.setdefault(dim, size)
+        bind_sizes(buffer.shape, info.shape or (), sizes)
         known = [dim if isinstance(dim, IntImm) else substitute(dim, sizes) for dim in buffer.shape]
         why = _sizes_disagree(info.shape or (), known)
         self.require(why is None, f"{what} has {why}")
