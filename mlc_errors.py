@@ -43,3 +43,12 @@ class ResourceError(MLCError):
     """Memory, disk or a device is missing."""
 
     exit_code = 4
+
+
+class InternalError(MLCError):
+    """A fault of the compiler itself: what it was given is in order, and the user cannot mend it."""
+
+    HINT = "please report this, with the model's configuration and the command"
+
+    def __init__(self, message: str, *, where: Sequence[str] = ()):
+        super().__init__(f"internal compiler error: {message}", where=where, hint=self.HINT)

@@ -31,7 +31,7 @@ class TorchEngine:
         self._cache: object = None
         self.weight_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
         if not model.config.tie_word_embeddings:
-            self.weight_bytes -= model.get_input_embeddings().weight.nbytes
+            self.weight_bytes -= sum(p.nbytes for p in model.get_input_embeddings().parameters())
 
     def prefill(self, ids: Sequence[int]) -> int:
         self._cache = None

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from machine_limits import Limits, machine_name, measure_limits
@@ -30,7 +31,7 @@ from mlc_cli import console
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGES = ("numpy", "llvmlite", "llama-cpp-python")
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
     "num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "torch_dtype": "float16",
@@ -49,6 +50,7 @@ def report(started, before): print(json.dumps({"seconds": time.perf_counter() - 
 """
 OURS = """
 from pathlib import Path
+from typing import Any
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
 before, started = peak(), time.perf_counter()
 convert_weight(ConvertOptions(sys.argv[1], sys.argv[3], Path(sys.argv[2])))
@@ -64,6 +66,7 @@ report(started, before)
 """
 NUMPY = """
 from pathlib import Path
+from typing import Any
 import numpy as np, safetensors.numpy
 def quantize(w):
     groups = w.reshape(w.shape[0], -1, 32)

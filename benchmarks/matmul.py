@@ -143,9 +143,14 @@ def _check_int4(operands: int4_matmul.Operands) -> None:
 
 
 def _call(func: PrimFunc, to: Target, *args: np.ndarray) -> Call:
-    main = build(func, to, num_threads=1)["main"]  # keeps the worker team that the call uses
+    main = build(func, to, num_threads=1)["main"]
     call = main.bind(*args).call
-    return lambda main=main: call()
+
+    def run(_worker_team: object = main) -> None:
+        """``call``, with the worker team that it uses kept alive."""
+        call()
+
+    return run
 
 
 def _random(*shape: int) -> np.ndarray:

@@ -18,6 +18,7 @@ Errors are MLCErrors. Names are loaded when first used.
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 _FUNCTIONS = (
     "bind_params",
@@ -53,7 +54,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     importlib.import_module("mlc_compiler.script")  # so that whatever is made prints as TVMScript
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])

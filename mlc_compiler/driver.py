@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mlc_errors import InternalError
+
 from .backends import emit_llvm
 from .codegen.link import link_shared
 from .codegen.native import compile_modules
 from .ir.module import IRModule
 from .ir.recursion import deep_recursion
-from .pipeline import Trace, pipeline, run_passes
+from .pipeline import PhaseTimes, pipeline, run_passes
 from .target import Target
 from .tir.nodes import PrimFunc
+from .verifier import VerifyError
 
 Result = TypeVar("Result")
 
@@ -47,35 +50,44 @@ def build_library(
 
     metadata: given the lowered module, what the library says of itself beside its functions. dump: a folder for the
     module's text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM text and the assembly.
-    progress: told the name of each phase as it starts. check: runs after each pass, as the verifier may. Raises
-    MLCError for a module that cannot be compiled, and ResourceError where there is no linker.
+    progress: told the name of each phase as it starts. check: runs after each pass; the pipeline itself verifies the
+    module as it comes in, after the graph passes and at the end. Raises MLCError for a module that cannot be compiled,
+    InternalError for one that is not well formed, and ResourceError where there is no linker.
     """
-    trace = Trace()
+    times = PhaseTimes()
     progress("passes")
-    lowered = run_passes(mod, pipeline(target), trace=trace, dump=dump, check=check)
+    lowered = _lowered(mod, target, times=times, dump=dump, check=check)
     progress("code generation")
     modules = emit_llvm(lowered, target, metadata(lowered))
     native = _timed(
-        trace, "codegen", lambda: compile_modules(modules, target, assembly="asm" in emit, llvm_ir="llvm" in emit)
+        times, "codegen", lambda: compile_modules(modules, target, assembly="asm" in emit, llvm_ir="llvm" in emit)
     )
     progress("linking")
-    _timed(trace, "link", lambda: link_shared(native.objects, output, target))
+    _timed(times, "link", lambda: link_shared(native.objects, output, target))
     texts = {k: t for k, t in (("asm", native.assembly), ("llvm", native.llvm_ir)) if t is not None}
-    return Built(output, lowered, len(lowered.of_type(PrimFunc)), trace.seconds, texts)
+    return Built(output, lowered, len(lowered.of_type(PrimFunc)), times.seconds, texts)
 
 
 @deep_recursion
 def native_text(mod: IRModule, target: Target, kind: str) -> str:
     """What ``mod`` becomes, to be looked at: ``kind`` is ``llvm`` (optimized LLVM code) or ``asm`` (assembly)."""
-    lowered = run_passes(mod, pipeline(target))
+    lowered = _lowered(mod, target)
     native = compile_modules(emit_llvm(lowered, target), target, assembly=kind == "asm", llvm_ir=kind == "llvm")
     text = {"asm": native.assembly, "llvm": native.llvm_ir}[kind]
     assert text is not None
     return text
 
 
-def _timed(trace: Trace, name: str, work: Callable[[], Result]) -> Result:
+def _lowered(mod: IRModule, target: Target, **options: Any) -> IRModule:
+    """The module after the pipeline; ``options`` are those of ``run_passes``."""
+    try:
+        return run_passes(mod, pipeline(target), **options)
+    except VerifyError as error:
+        raise InternalError(error.message, where=error.where) from error
+
+
+def _timed(times: PhaseTimes, name: str, work: Callable[[], Result]) -> Result:
     start = time.perf_counter()
     result = work()
-    trace.add(name, time.perf_counter() - start)
+    times.add(name, time.perf_counter() - start)
     return result

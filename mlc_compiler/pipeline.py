@@ -36,6 +36,7 @@ from .passes.mark_activations import MarkActivations
 from .passes.pack_layouts import PackLayouts
 from .passes.plan_memory import PlanMemory
 from .passes.resolve_match_casts import ResolveMatchCasts
+from .passes.verify import Verify
 from .script.printer import to_text
 from .target import Target
 
@@ -57,6 +58,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
     """Every pass of the compilation for a target, in order: the common ones, and those of its back end."""
     own = backend_of(target).lowering(target)
     return (
+        Verify(after="the front end"),
         # what to compute
         FoldConstants(),
         CommonSubexpressions(),
@@ -69,6 +71,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         FuseTensorFunctions(),
         EliminateDead(),
         CopyResults(),
+        Verify(after="the graph passes"),
         # how, on this target
         MarkActivations(),
         *own.kernels,
@@ -82,12 +85,13 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         PlanMemory(),
         *own.calls,
         LowerMath(),
+        Verify(after="the tensor passes"),
     )
 
 
 @dataclass
-class Trace:
-    """Seconds that each pass took, by name, in order; a pass that runs twice counts with both."""
+class PhaseTimes:
+    """Seconds that each phase took, by name, in order; a pass that runs twice counts with both."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -101,7 +105,7 @@ def run_passes(
     mod: IRModule,
     passes: Sequence[Pass],
     *,
-    trace: Trace | None = None,
+    times: PhaseTimes | None = None,
     dump: Path | None = None,
     check: Callable[[IRModule], None] | None = None,
 ) -> IRModule:
@@ -115,8 +119,8 @@ def run_passes(
     for number, step in enumerate(passes, 1):
         start = time.perf_counter()
         mod = step.run(mod)
-        if trace is not None:
-            trace.add(step.name, time.perf_counter() - start)
+        if times is not None:
+            times.add(step.name, time.perf_counter() - start)
         if check is not None:
             _check_after(step, mod, check)
         if dump is not None:

@@ -6,6 +6,7 @@ Imports nothing of the compiler: the files in the model folder are the only cont
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 _EXPORTS = {
     "LLM": "mlc_runtime.llm",
@@ -18,7 +19,7 @@ _EXPORTS = {
 __all__ = sorted(_EXPORTS)
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_EXPORTS[name]), name)

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -127,7 +128,7 @@ def allocate(spec: TensorSpec, sizes: Sizes) -> np.ndarray:
         raise ResourceError(f"result {spec.name!r} of shape {shape} does not fit into memory") from None
 
 
-def _operand(function: str, spec: TensorSpec | ScalarSpec, arg: object) -> object:
+def _operand(function: str, spec: TensorSpec | ScalarSpec, arg: object) -> Any:
     if isinstance(spec, ScalarSpec):
         return _scalar(function, spec, arg)
     return _tensor(function, spec, arg)

@@ -145,6 +145,7 @@ class _Renderer:
 
     def _exchange(self, request: bytes) -> bytes:
         process = self._running()
+        assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(request)
             process.stdin.flush()

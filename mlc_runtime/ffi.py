@@ -35,12 +35,12 @@ class _Finders(UserList):
         yield from self.data
 
 
-def _import_tvm_ffi():
+def _import_tvm_ffi() -> Any:
     """Two assignments, no change in place: other threads find torch meanwhile, and lose no change of theirs."""
     finders = sys.meta_path
     hiding = _Finders(finders)
     try:
-        sys.meta_path = hiding
+        sys.meta_path = hiding  # type: ignore[assignment]  # a UserList, so that what changes it changes the list itself
         import tvm_ffi
     finally:
         if sys.meta_path is hiding:

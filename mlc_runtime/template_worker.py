@@ -12,7 +12,9 @@ import math
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any, NoReturn
 
 import jinja2
 from jinja2.ext import Extension, loopcontrols
@@ -33,19 +35,25 @@ class GenerationTag(Extension):
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return jinja2.nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
 
-    def _body(self, caller):
+    def _body(self, caller: Callable[[], str]) -> str:
         return caller()
 
 
-def raise_exception(message):
+def raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+def tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def strftime_now(pattern):
+def strftime_now(pattern: str) -> str:
     return datetime.now().strftime(pattern)
 
 

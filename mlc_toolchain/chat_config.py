@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from mlc_errors import MLCError
 from mlc_toolchain.conversation import Conversation
@@ -98,17 +98,17 @@ def parse_chat_config(data: Mapping[str, Any], *, where: str) -> ChatConfig:
     return ChatConfig(**values)
 
 
-def is_int(value: object) -> bool:
+def is_int(value: object) -> TypeGuard[int]:
     """A JSON integer; true and false are none."""
     return type(value) is int
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     """A finite JSON number."""
-    return type(value) in (int, float) and abs(value) < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
-def is_id(value: object) -> bool:
+def is_id(value: object) -> TypeGuard[int]:
     """A token id."""
     return is_int(value) and 0 <= value < 2**31
 

@@ -86,7 +86,7 @@ def _read(data: object, where: str) -> Conversation:
     unknown = sorted(set(data) - known)
     if unknown:
         raise MLCError(f"conversation template has unknown keys: {', '.join(unknown)}", where=[where])
-    values = {key: _CHECKS[key](key, value, where) for key, value in data.items()}
+    values: dict[str, Any] = {key: _CHECKS[key](key, value, where) for key, value in data.items()}
     values["role_templates"] = PLACEHOLDERS | values.get("role_templates", {})
     conversation = Conversation(**values)
     _check_together(conversation, where)

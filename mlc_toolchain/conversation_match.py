@@ -84,12 +84,13 @@ def starts_with_bos(tokenizer: Tokenizer, bos_id: int | None) -> bool:
 def _completion(checkpoint: Checkpoint) -> Conversation:
     """Plain continuation, for checkpoints without a chat template."""
     bos_id = _id(checkpoint, checkpoint.bos_token)
-    prefix = (bos_id,) if starts_with_bos(checkpoint.tokenizer, bos_id) else None
+    prefix = (bos_id,) if bos_id is not None and starts_with_bos(checkpoint.tokenizer, bos_id) else None
     return replace(load_template("LM"), system_prefix_token_ids=prefix, stop_token_ids=checkpoint.eos_ids)
 
 
 def _render_probes(checkpoint: Checkpoint) -> dict[str, str]:
     """The texts by probe; a probe that the template refuses (no system role, say) is left out."""
+    assert checkpoint.chat_template is not None
     texts = {}
     for name, messages in PROBES.items():
         try:
@@ -126,7 +127,7 @@ def _differences(c: Conversation, checkpoint: Checkpoint, rendered: Mapping[str,
 
 def _adapted(base: Conversation, checkpoint: Checkpoint, rendered: Mapping[str, str]) -> list[Conversation]:
     """`base` with the checkpoint's begin token, with its own and with the checkpoint's system part."""
-    bos_id, bos = _id(checkpoint, checkpoint.bos_token), checkpoint.bos_token
+    bos_id, bos = _id(checkpoint, checkpoint.bos_token), checkpoint.bos_token or ""
     candidates = [replace(base, system_prefix_token_ids=None)]
     if bos_id is not None and rendered["one turn"].startswith(bos):
         candidates.append(replace(base, system_prefix_token_ids=(bos_id,)))
@@ -135,7 +136,7 @@ def _adapted(base: Conversation, checkpoint: Checkpoint, rendered: Mapping[str, 
 
 def _with_system(c: Conversation, checkpoint: Checkpoint, rendered: Mapping[str, str]) -> list[Conversation]:
     """`c` with the system part read off the text before the first question, when there is one."""
-    skip = len(checkpoint.bos_token) if c.system_prefix_token_ids else 0
+    skip = len(checkpoint.bos_token or "") if c.system_prefix_token_ids else 0
     question = c.roles["user"] + c.role_content_sep + c.role_templates["user"].replace("{user_message}", USER)
     given, _, after = rendered.get("system message", "")[skip:].partition(question)
     without = rendered["one turn"][skip:].partition(question)[0]
@@ -156,12 +157,12 @@ def _derived(checkpoint: Checkpoint, rendered: Mapping[str, str]) -> Conversatio
     between, _, last = rest.partition(NEXT)
     if not last and NEXT not in text:
         return None
-    bos_id = _id(checkpoint, checkpoint.bos_token)
-    has_bos = bos_id is not None and before.startswith(checkpoint.bos_token)
-    question = _common_suffix(before[len(checkpoint.bos_token or "") if has_bos else 0 :], between)
+    bos_id, bos = _id(checkpoint, checkpoint.bos_token), checkpoint.bos_token or ""
+    prefix = (bos_id,) if bos_id is not None and before.startswith(bos) else None
+    question = _common_suffix(before[len(bos) if prefix else 0 :], between)
     answer = _common_prefix(middle, last)
     bare = Conversation(
-        system_prefix_token_ids=(bos_id,) if has_bos else None,
+        system_prefix_token_ids=prefix,
         roles={"user": question, "assistant": answer},
         role_templates={
             "user": "{user_message}",
@@ -179,9 +180,10 @@ def _derived(checkpoint: Checkpoint, rendered: Mapping[str, str]) -> Conversatio
 
 def _with_stops(c: Conversation, checkpoint: Checkpoint) -> Conversation:
     """`c` ending answers at the checkpoint's end ids and at those of its own stop strings that are tokens here."""
-    known = [text for text in c.stop_str if checkpoint.tokenizer.token_to_id(text) is not None]
-    ids = [*checkpoint.eos_ids, *(checkpoint.tokenizer.token_to_id(text) for text in known)]
-    return replace(c, stop_str=tuple(known), stop_token_ids=tuple(dict.fromkeys(ids)))
+    found = {text: checkpoint.tokenizer.token_to_id(text) for text in c.stop_str}
+    known = {text: token_id for text, token_id in found.items() if token_id is not None}
+    ids = dict.fromkeys([*checkpoint.eos_ids, *known.values()])
+    return replace(c, stop_str=tuple(text for text in c.stop_str if text in known), stop_token_ids=tuple(ids))
 
 
 def _id(checkpoint: Checkpoint, token: str | None) -> int | None:

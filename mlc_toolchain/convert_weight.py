@@ -18,7 +18,7 @@ from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, 
 from mlc_toolchain.packed_checkpoint import QUANTIZATION, open_packed
 from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.readers.base import CheckpointReader, shown
-from mlc_toolchain.source import Source, open_weights, resolve_source
+from mlc_toolchain.source import ModelSource, open_weights, resolve_source
 from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, WeightStream, relative, usable_cores
 from mlc_toolchain.writer import open_output, write_synced
 from model_zoo import registry
@@ -266,7 +266,7 @@ class _Counter:
         )
 
 
-def _open(source: Source, options: ConvertOptions) -> CheckpointReader:
+def _open(source: ModelSource, options: ConvertOptions) -> CheckpointReader:
     if options.weights == "auto":
         return source.weights(options.source_format)
     return open_weights(options.weights, options.source_format)

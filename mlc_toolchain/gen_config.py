@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from mlc_toolchain.generation_defaults import GenerationDefaults, generation_def
 from mlc_toolchain.memory_estimate import MemoryEstimate, estimate_memory, parse_bytes
 from mlc_toolchain.model_sizes import ModelSizes, SizeOverrides, model_sizes
 from mlc_toolchain.readers.bounded_json import read_json_object
-from mlc_toolchain.source import Source, resolve_source
+from mlc_toolchain.source import GGUFSource, ModelSource, resolve_source
 from mlc_toolchain.text_files import write_files
 from mlc_toolchain.tokenizer import chat_template as templates
 from mlc_toolchain.tokenizer.files import TokenizerFiles, from_folder, from_gguf_metadata
@@ -88,16 +89,16 @@ def gen_config(options: GenConfigOptions) -> GenConfigReport:
     return _report(options, chat_config, estimate, memory, defaults, notes)
 
 
-def _tokenizer(source: Source) -> TokenizerFiles | None:
+def _tokenizer(source: ModelSource) -> TokenizerFiles | None:
     """The tokenizer, or None for a preset, which has none."""
     if source.kind == "preset":
         return None
-    if source.kind == "gguf":
+    if isinstance(source, GGUFSource):
         return from_gguf_metadata(source.metadata, where=str(source.path))
     return from_folder(source.file, where=str(source.path))
 
 
-def _generation_config(source: Source) -> dict[str, Any]:
+def _generation_config(source: ModelSource) -> dict[str, Any]:
     path = source.file("generation_config.json")
     return {} if path is None else read_json_object(path)
 
@@ -117,7 +118,7 @@ def _conversation(options: GenConfigOptions, tokenizer: TokenizerFiles | None, d
     )
 
 
-def _files(options: GenConfigOptions, source: Source, tokenizer: TokenizerFiles | None) -> dict[str, bytes]:
+def _files(options: GenConfigOptions, source: ModelSource, tokenizer: TokenizerFiles | None) -> dict[str, bytes]:
     """What goes beside mlc-chat-config.json. A template that the user names replaces the checkpoint's own."""
     if tokenizer is None:
         return {}
@@ -141,6 +142,7 @@ def _chat_config(
     conversation: Conversation,
     files: tuple[str, ...],
 ) -> ChatConfig:
+    sampling: Mapping[str, Any] = defaults.sampling
     return ChatConfig(
         model_type=sizes.model_type,
         quantization=get_scheme(options.quantization).name,
@@ -153,7 +155,7 @@ def _chat_config(
         tensor_parallel_shards=sizes.get("tensor_parallel_shards", 1),
         pipeline_parallel_stages=sizes.get("pipeline_parallel_stages", 1),
         active_vocab_size=active_vocab_size,
-        **defaults.sampling,
+        **sampling,
         tokenizer_files=files,
         tokenizer_info=tokenizer.info if tokenizer else TokenizerInfo(),
         conv_template=conversation,

@@ -17,13 +17,13 @@ from mlc_errors import MLCError, ResourceError, UsageError
 from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, shown
 from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.readers.checkpoint import FORMATS, checked_formats, index_files, open_checkpoint
-from mlc_toolchain.source_base import CONFIG, Source
+from mlc_toolchain.source_base import CONFIG, ModelSource
 
 PATTERN = re.compile(r"HF://(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 
 
 @dataclass(frozen=True)
-class HubSource(Source):
+class HubSource(ModelSource):
     """A repository. Files are fetched into the Hub's cache when they are asked for, all from one commit."""
 
     name: str
@@ -39,7 +39,7 @@ class HubSource(Source):
         return HubSource(match["name"], match["revision"])
 
     @cached_property
-    def path(self) -> Path:
+    def path(self) -> Path:  # type: ignore[override]  # read-only, as all of a frozen dataclass
         """The repository's folder in the cache, at one commit."""
         return self._fetch(CONFIG, self.revision).parent
 

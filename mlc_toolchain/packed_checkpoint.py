@@ -7,7 +7,7 @@ with ``x.weight_scale_inv``. Here it is one tensor ``x.weight`` [out, in], float
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ class PackedCheckpoint(CheckpointReader):
         return CheckpointError(f"{stem}: {message}", where=[str(self._base.file_of(f"{stem}.{self.main}"))])
 
     @abstractmethod
-    def _shape(self, stem: str) -> tuple[int, int]:
+    def _shape(self, stem: str) -> tuple[int, ...]:
         """[out, in] of a layer."""
 
     @abstractmethod
@@ -133,7 +133,7 @@ class IntegerCheckpoint(PackedCheckpoint):
         index = self._group_index(stem)
         return (codes.astype(np.float32) - zeros[:, index]) * scales.astype(np.float32)[:, index]
 
-    def _shape(self, stem: str) -> tuple[int, int]:
+    def _shape(self, stem: str) -> tuple[int, ...]:
         rows, columns = self._base.info(f"{stem}.qweight").shape
         return self._sizes(rows, columns)
 
@@ -259,7 +259,7 @@ class BlockFp8Checkpoint(PackedCheckpoint):
     def _is_packed(self, stem: str) -> bool:
         return f"{stem}.weight_scale_inv" in self._held
 
-    def _shape(self, stem: str) -> tuple[int, int]:
+    def _shape(self, stem: str) -> tuple[int, ...]:
         return self._base.info(f"{stem}.weight").shape
 
     def _unpacked(self, stem: str) -> np.ndarray:
@@ -278,7 +278,11 @@ class BlockFp8Checkpoint(PackedCheckpoint):
             )
 
 
-METHODS = {"awq": AWQCheckpoint, "gptq": GPTQCheckpoint, "fp8": BlockFp8Checkpoint}
+METHODS: Mapping[str, Callable[[CheckpointReader, Mapping[str, Any], str], PackedCheckpoint]] = {
+    "awq": AWQCheckpoint,
+    "gptq": GPTQCheckpoint,
+    "fp8": BlockFp8Checkpoint,
+}
 
 
 def _awq_codes(words: np.ndarray) -> np.ndarray:

@@ -13,14 +13,14 @@ from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.readers.base import CheckpointReader
 from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.readers.checkpoint import open_checkpoint
-from mlc_toolchain.source_base import CONFIG, Source
+from mlc_toolchain.source_base import CONFIG, ModelSource
 
 HUB_PREFIX = "HF://"
 PRESETS = Path(__file__).resolve().parent.parent / "configs" / "models"
 
 
 @dataclass(frozen=True)
-class FolderSource(Source):
+class FolderSource(ModelSource):
     """A folder with config.json and weights, as Hugging Face tools save it."""
 
     path: Path
@@ -38,7 +38,7 @@ class FolderSource(Source):
 
 
 @dataclass(frozen=True)
-class PresetSource(Source):
+class PresetSource(ModelSource):
     """A config that comes with the toolchain; its weights are elsewhere."""
 
     path: Path
@@ -57,7 +57,7 @@ class PresetSource(Source):
 
 
 @dataclass(frozen=True)
-class GGUFSource(Source):
+class GGUFSource(ModelSource):
     """A ``.gguf`` file; its config is made from its metadata."""
 
     path: Path
@@ -82,7 +82,7 @@ class GGUFSource(Source):
         return self.checkpoint
 
 
-def resolve_source(text: str) -> Source:
+def resolve_source(text: str) -> ModelSource:
     """Find what ``text`` names. Raises UsageError when it names nothing that can be converted."""
     if text.startswith(HUB_PREFIX):
         from mlc_toolchain.hub import HubSource  # huggingface_hub takes 0.2 s to import
@@ -99,7 +99,7 @@ def resolve_source(text: str) -> Source:
     raise UsageError(f"cannot find the model: {text!r} is no folder, file or preset", hint=_hint(text))
 
 
-def _file_source(path: Path) -> Source:
+def _file_source(path: Path) -> ModelSource:
     if path.suffix == ".gguf":
         return GGUFSource(path)
     if path.name == CONFIG:
@@ -107,7 +107,7 @@ def _file_source(path: Path) -> Source:
     raise UsageError(f"cannot convert {path.name}; expected a folder, a {CONFIG} or a .gguf file", where=[str(path)])
 
 
-def _folder_source(path: Path) -> Source:
+def _folder_source(path: Path) -> ModelSource:
     if (path / CONFIG).is_file():
         return FolderSource(path)
     single = list(path.glob("*.gguf"))

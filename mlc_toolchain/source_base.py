@@ -11,7 +11,7 @@ from mlc_toolchain.readers.base import CheckpointReader
 CONFIG = "config.json"
 
 
-class Source(ABC):
+class ModelSource(ABC):
     """A model to convert. kind: "folder", "gguf", "preset" or "hub". path: the folder or file."""
 
     kind: str

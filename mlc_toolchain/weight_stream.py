@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from mlc_errors import MLCError
 from mlc_toolchain.output_layout import OutputTensor
 from mlc_toolchain.readers.base import DTYPES, CheckpointReader
-from model_zoo.weight_expr import Source, is_stacked_rows
+from model_zoo.weight_expr import CheckpointTensor, is_stacked_rows
 from model_zoo.weight_map import Production
 from quantization.codecs import codec
 from quantization.kept_codes import encode_levels, fits
@@ -99,8 +99,9 @@ class WeightStream:
         value = task.production.value
         if task.layout != "NK" or not is_stacked_rows(value):
             return None
-        parts = [self.reader.group_levels(name) for name in value.sources()]
-        if any(part is None or not fits(part.group, self.scheme) for part in parts):
+        names = list(value.sources())
+        parts = [part for name in names if (part := self.reader.group_levels(name)) is not None]
+        if len(parts) < len(names) or not all(fits(part.group, self.scheme) for part in parts):
             return None
         made = encode_levels(parts, self.scheme)
         if made is not None:
@@ -110,7 +111,7 @@ class WeightStream:
     def _cast(self, task: ParameterTask) -> Converted:
         output, value = task.outputs[0], task.production.value
         dtype = DTYPES[output.dtype]
-        if isinstance(value, Source) and self.reader.info(value.name).dtype == output.dtype:
+        if isinstance(value, CheckpointTensor) and self.reader.info(value.name).dtype == output.dtype:
             return Converted((_stored(self.reader.read(value.name), output),))
         made, start = np.empty(task.production.shape, dtype), 0
         with np.errstate(over="ignore"):
@@ -140,7 +141,7 @@ class WeightStream:
 
 def ordered_map(work: Callable, tasks: Iterable, workers: int) -> Iterator[tuple]:
     """(task, work(task)) in the order of ``tasks``, with bounded work ahead. Tasks have nbytes."""
-    waiting: deque[tuple[object, Future]] = deque()
+    waiting: deque[tuple[Any, Future]] = deque()
     ahead = 0
     with ThreadPoolExecutor(workers, thread_name_prefix="convert") as pool:
         try:

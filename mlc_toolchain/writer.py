@@ -34,7 +34,7 @@ class _OpenFile:
 
     descriptor: int
     remaining: int
-    md5: object = field(default_factory=lambda: hashlib.md5(usedforsecurity=False))
+    md5: hashlib._Hash = field(default_factory=lambda: hashlib.md5(usedforsecurity=False))
 
 
 class OutputWriter:
@@ -68,7 +68,7 @@ class OutputWriter:
         file = self._file_of[name]
         if note is not None:
             self.notes[name] = dict(note)
-        self._append(file, memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8)))
+        self._append(file, np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
         if self._open[file.name].remaining == 0:
             self._complete(file)
 

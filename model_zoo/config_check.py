@@ -19,7 +19,9 @@ def is_size(value: object) -> bool:
 
 
 def is_finite(value: object) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e30 and not math.isnan(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) < 1e30 and not math.isnan(value)
 
 
 _TYPES: dict[str, tuple[Callable[[object], bool], str]] = {

@@ -5,6 +5,7 @@ B batch, S sequence, T tokens (B x S), D hidden, H heads, K head size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -69,7 +70,7 @@ class LlamaAttention(nn.Module):
 
 
 class LlamaLayer(nn.Module):
-    attention: ClassVar[type[nn.Module]] = LlamaAttention
+    attention: ClassVar[Callable[..., nn.Module]] = LlamaAttention
 
     def __init__(self, c: LlamaConfig):
         self.self_attn = self.attention(c)
@@ -83,7 +84,7 @@ class LlamaLayer(nn.Module):
 
 
 class LlamaModel(nn.Module):
-    layer: ClassVar[type[nn.Module]] = LlamaLayer
+    layer: ClassVar[Callable[..., nn.Module]] = LlamaLayer
 
     def __init__(self, c: LlamaConfig):
         self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)

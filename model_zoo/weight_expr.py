@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,8 @@ class Expr(ABC):
 
     def map_names(self, rename: Callable[[str], str]) -> Expr:
         """The same expression over renamed checkpoint tensors."""
-        return replace(self, parts=tuple(part.map_names(rename) for part in self.parts))
+        node: Any = self  # every kind of node is a dataclass
+        return replace(node, parts=tuple(part.map_names(rename) for part in self.parts))
 
     @abstractmethod
     def shape(self, shapes: Mapping[str, Shape]) -> Shape:
@@ -43,13 +45,13 @@ class Expr(ABC):
 
 
 def as_expr(value: str | Expr) -> Expr:
-    return Source(value) if isinstance(value, str) else value
+    return CheckpointTensor(value) if isinstance(value, str) else value
 
 
 def is_stacked_rows(value: Expr) -> bool:
     """Whether the value is checkpoint tensors one below the other, or one of them."""
     match value:
-        case Source():
+        case CheckpointTensor():
             return True
         case Concat(axis=0):
             return all(map(is_stacked_rows, value.parts))
@@ -57,7 +59,7 @@ def is_stacked_rows(value: Expr) -> bool:
 
 
 @dataclass(frozen=True)
-class Source(Expr):
+class CheckpointTensor(Expr):
     """A checkpoint tensor as it is."""
 
     name: str
@@ -66,7 +68,7 @@ class Source(Expr):
         yield self.name
 
     def map_names(self, rename: Callable[[str], str]) -> Expr:
-        return Source(rename(self.name))
+        return CheckpointTensor(rename(self.name))
 
     def shape(self, shapes: Mapping[str, Shape]) -> Shape:
         return shapes[self.name]

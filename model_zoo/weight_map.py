@@ -8,7 +8,18 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from mlc_errors import MLCError
-from model_zoo.weight_expr import Concat, Expr, Offset, Permute, Shape, Slice, Source, Stack, Transpose, as_expr
+from model_zoo.weight_expr import (
+    CheckpointTensor,
+    Concat,
+    Expr,
+    Offset,
+    Permute,
+    Shape,
+    Slice,
+    Stack,
+    Transpose,
+    as_expr,
+)
 
 SUFFIXES = (".weight", ".bias")
 SHOWN_PROBLEMS = 8
@@ -168,7 +179,7 @@ class _Resolver:
                 if production.name in made:
                     self.problems.append(f"parameter {production.name} is produced by two rules")
                 made[production.name] = production
-        identity = {name: Production(name, shape, Source(name)) for name, shape in self.parameters.items()}
+        identity = {name: Production(name, shape, CheckpointTensor(name)) for name, shape in self.parameters.items()}
         return list((identity | made).values())
 
     def _suffixed_rules(self) -> Iterator[Rule]:

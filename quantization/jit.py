@@ -38,5 +38,5 @@ class CompiledFunction:
         self._call = signature(self._engine.get_function_address(SYMBOL))
 
     def __call__(self, *arguments: np.ndarray | int) -> None:
-        arrays = [array.ctypes.data for array in arguments[: self._buffers]]
+        arrays = [np.asarray(array).ctypes.data for array in arguments[: self._buffers]]
         self._call(*arrays, *arguments[self._buffers :])

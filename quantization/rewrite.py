@@ -109,6 +109,8 @@ class PerTensorQuantizeLinear(nn.Module):
     """
 
     layout = "NK"
+    q_weight: Parameter
+    q_scale: Parameter
 
     def __init__(self, linear: nn.Linear, scheme: Scheme):
         made = fp8.tensors((linear.out_features, linear.in_features), scheme, self.layout)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from mlc_errors import UsageError
@@ -57,8 +57,8 @@ class Scheme:
 
 
 def _fp8(name: str, storage_dtype: str, scaled: bool) -> Scheme:
-    kept = {"quantize_embedding": False, "quantize_final_fc": False}
-    return Scheme(name, "fp8", "float16", 8, 1, storage_dtype, scaled=scaled, **kept)
+    weights = Scheme(name, "fp8", "float16", 8, 1, storage_dtype, scaled=scaled)
+    return replace(weights, quantize_embedding=False, quantize_final_fc=False)
 
 
 SCHEMES = {

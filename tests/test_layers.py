@@ -39,11 +39,11 @@ COMPILER_PARTS = {
     "planning": FOUNDATION,
     "schedules": FOUNDATION,
     "interp": FOUNDATION,
-    "passes": FOUNDATION | {"schedules", "planning", "interp"},  # constant folding evaluates
+    "passes": FOUNDATION | {"schedules", "planning", "interp", "verifier"},  # constant folding evaluates
     "codegen": FOUNDATION,
     "backends": FOUNDATION | {"passes", "schedules", "codegen"},
     "pipeline": FOUNDATION | {"passes", "backends"},
-    "driver": FOUNDATION | {"codegen", "backends", "pipeline"},
+    "driver": FOUNDATION | {"codegen", "backends", "pipeline", "verifier"},
     "api": FOUNDATION | {"verifier", "pipeline", "driver"},
     "jit": FOUNDATION | {"verifier", "pipeline", "api"},
     "": frozenset(),

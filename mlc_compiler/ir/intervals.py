@@ -52,6 +52,28 @@ def greatest(a: Interval, b: Interval) -> Interval:
     return scale((low, high), -1)
 
 
+def quotient(a: Interval, b: Interval) -> Interval:
+    """The range of ``x // y``, 0 where y is 0."""
+    if b[0] is None or b[0] < 0:
+        return UNKNOWN
+    if b[0] == b[1] and b[0] > 0:
+        return (None if a[0] is None else a[0] // b[0]), (None if a[1] is None else a[1] // b[0])
+    smallest = max(b[0], 1)
+    low = None if a[0] is None else min(a[0] // smallest, 0)
+    high = None if a[1] is None else max(a[1] // smallest, 0)
+    return low, high
+
+
+def remainder(a: Interval, b: Interval) -> Interval:
+    """The range of ``x % y``, 0 where y is 0."""
+    if b[0] is None or b[0] < 0:
+        return UNKNOWN
+    high = None if b[1] is None else max(b[1] - 1, 0)
+    if a[0] is not None and a[0] >= 0 and a[1] is not None:
+        high = a[1] if high is None else min(a[1], high)
+    return 0, high
+
+
 def union(a: Interval, b: Interval) -> Interval:
     low = None if a[0] is None or b[0] is None else min(a[0], b[0])
     high = None if a[1] is None or b[1] is None else max(a[1], b[1])

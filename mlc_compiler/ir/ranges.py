@@ -170,7 +170,7 @@ class Ranges(ABC):
             return 0, 1
         a, b = self.bounds_of(atom.a), self.bounds_of(atom.b)
         if atom.op in ("//", "%"):
-            return _quotient(a, b) if atom.op == "//" else _remainder(a, b)
+            return iv.quotient(a, b) if atom.op == "//" else iv.remainder(a, b)
         if atom.op == "&" and b[0] is not None and b[0] >= 0:
             return 0, b[1]
         if atom.op == "min":
@@ -223,25 +223,3 @@ class Ranges(ABC):
         if isinstance(expr, IntImm):
             return expr.value >= 0
         return isinstance(expr, Var) and id(expr) not in self.values and self.least >= 0 and expr.dtype == "int64"
-
-
-def _quotient(a: Interval, b: Interval) -> Interval:
-    """The range of ``x // y``, 0 where y is 0."""
-    if b[0] is None or b[0] < 0:
-        return UNKNOWN
-    if b[0] == b[1] and b[0] > 0:
-        return (None if a[0] is None else a[0] // b[0]), (None if a[1] is None else a[1] // b[0])
-    smallest = max(b[0], 1)
-    low = None if a[0] is None else min(a[0] // smallest, 0)
-    high = None if a[1] is None else max(a[1] // smallest, 0)
-    return low, high
-
-
-def _remainder(a: Interval, b: Interval) -> Interval:
-    """The range of ``x % y``, 0 where y is 0."""
-    if b[0] is None or b[0] < 0:
-        return UNKNOWN
-    high = None if b[1] is None else max(b[1] - 1, 0)
-    if a[0] is not None and a[0] >= 0 and a[1] is not None:
-        high = a[1] if high is None else min(a[1], high)
-    return 0, high

@@ -75,14 +75,28 @@ def walk(node: Any) -> Iterator[Any]:
 
 
 def depth(node: Any) -> int:
-    """How many nodes lie inside one another at the deepest place."""
-    deepest, stack = 0, [(node, 0)]
-    while stack:
-        item, level = stack.pop()
-        level += _kind(type(item)) == "node"
-        deepest = max(deepest, level)
-        stack += [(child, level) for child in children(item)]
+    """How many nodes lie inside one another at the deepest place. A subtree shared by nodes of a level counts once."""
+    deepest, level = 0, _outermost_nodes([node])
+    while level:
+        deepest += 1
+        inside = [getattr(item, name) for item in level for name in _inner_fields(type(item))]
+        level = _outermost_nodes(inside)
     return deepest
+
+
+def _outermost_nodes(values: list[Any]) -> list[Any]:
+    """The nodes among values and within their sequences and mappings, each once."""
+    found, stack = {}, values
+    while stack:
+        item = stack.pop()
+        kind = _kind(type(item))
+        if kind == "node":
+            found[id(item)] = item
+        elif kind == "sequence":
+            stack += item
+        elif kind == "mapping":
+            stack += item.values()
+    return list(found.values())
 
 
 class Rewriter:

@@ -9,6 +9,7 @@ from typing import Any
 from ..ir.expr import PrimExpr
 from ..ir.expr import Var as SizeVar
 from ..ir.visitor import Rewriter
+from ..tir.calling import bind_sizes
 from . import nodes as rx
 
 
@@ -33,17 +34,11 @@ def match_info(formal: Any, actual: Any, sizes: dict[SizeVar, PrimExpr]) -> None
         for f, a in zip(formal.fields, actual.fields, strict=True):
             match_info(f, a, sizes)
     elif isinstance(formal, rx.TensorStructInfo):
-        _match_sizes(formal.shape, actual.shape, sizes)
+        bind_sizes(formal.shape or (), actual.shape or (), sizes)
     elif isinstance(formal, rx.ShapeStructInfo):
-        _match_sizes(formal.values, actual.values, sizes)
-    elif isinstance(formal, rx.PrimStructInfo) and formal.value is not None:
-        _match_sizes((formal.value,), (actual.value,), sizes)
-
-
-def _match_sizes(formal: Any, actual: Any, sizes: dict[SizeVar, PrimExpr]) -> None:
-    for f, a in zip(formal or (), actual or (), strict=False):
-        if isinstance(f, SizeVar) and a is not None:
-            sizes.setdefault(f, a)
+        bind_sizes(formal.values or (), actual.values or (), sizes)
+    elif isinstance(formal, rx.PrimStructInfo) and formal.value is not None and actual.value is not None:
+        bind_sizes((formal.value,), (actual.value,), sizes)
 
 
 class Copy(Rewriter):

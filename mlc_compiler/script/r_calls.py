@@ -164,7 +164,9 @@ class GraphEvaluator(StructInfoReader):
         dtype = next((d for d in map(_tensor_dtype, given) if d), None)
         graph_args = tuple(self.graph(node, a, dtype) for a in given[:count])
         attrs = {k: self.attempt(node, _attribute, k, v) for k, v in attrs.items()}
-        return Call(Op(name), graph_args, {k: _number(v) for k, v in attrs.items()} if operator else attrs, out_info)
+        if operator:
+            attrs = operator.spelled_out(graph_args, {k: _number(v) for k, v in attrs.items()})
+        return Call(Op(name), graph_args, attrs, out_info)
 
     def _out_info(self, node: ast.AST, kwargs: dict[str, Any]) -> StructInfo | None:
         found = [kwargs.pop(k) for k in _OUT_INFO if k in kwargs]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..ir import dtype as dt
@@ -392,11 +392,18 @@ def is_symbol_declaration(node: ast.expr, path: str) -> bool:
 
 def declare_symbols(parser: Any, node: ast.FunctionDef) -> None:
     """Makes the symbolic sizes that the body declares (``n = T.int64()``), so that the signature may use them."""
-    for stmt in ast.walk(node):
+    for stmt in _statements(node):
         if isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name):
             path = parser.called(stmt.value)
             if path and is_symbol_declaration(stmt.value, path):
                 parser.scope.symbol(stmt.targets[0].id, path.removeprefix("T."))
+
+
+def _statements(node: ast.stmt) -> Iterator[ast.stmt]:
+    """The statements of a body, those inside of other statements included."""
+    for stmt in (*getattr(node, "body", ()), *getattr(node, "orelse", ())):
+        yield stmt
+        yield from _statements(stmt)
 
 
 def _as_size(value: Any) -> PrimExpr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..ir.expr import INDEX_DTYPE, PrimExpr, Var, cast, const
 from ..ir.simplify import Analyzer
@@ -49,7 +49,12 @@ def match_sizes(buffers: Sequence[Buffer], shapes: Sequence[Sequence[PrimExpr]])
     """What symbolic sizes are for the caller: the buffers' shapes matched with the shapes of the arguments."""
     sizes: dict[Var, PrimExpr] = {}
     for buffer, shape in zip(buffers, shapes, strict=False):
-        for formal, actual in zip(buffer.shape, shape, strict=False):
-            if isinstance(formal, Var):
-                sizes.setdefault(formal, actual)
+        bind_sizes(buffer.shape, shape, sizes)
     return sizes
+
+
+def bind_sizes(formal: Iterable[PrimExpr], actual: Iterable[PrimExpr], sizes: dict[Var, PrimExpr]) -> None:
+    """Give each symbolic size that stands alone in ``formal`` what ``actual`` has in its place, the first time."""
+    for symbol, size in zip(formal, actual, strict=False):
+        if isinstance(symbol, Var):
+            sizes.setdefault(symbol, size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ..ir.expr import Let, PrimExpr, Var, const
 from ..ir.simplify import Analyzer, key
@@ -33,11 +33,6 @@ def accesses(stmt: object) -> tuple[list[BufferLoad], list[BufferStore]]:
         elif isinstance(node, BufferStore):
             stores.append(node)
     return loads, stores
-
-
-def point_region(buffer: Buffer, indices: Sequence[PrimExpr]) -> BufferRegion:
-    """The region of one element."""
-    return BufferRegion(buffer, tuple(Range(i, const(1, i.dtype)) for i in indices))
 
 
 def inner_extents(stmt: object) -> dict[Var, PrimExpr]:
@@ -120,7 +115,3 @@ def _regions(
         identity = (id(buffer), tuple((key(r.min), key(r.extent)) for r in region.region))
         result.setdefault(identity, region)
     return tuple(result.values())
-
-
-def contains_block(stmt: Stmt) -> bool:
-    return any(isinstance(n, BlockRealize) for n in walk(stmt))

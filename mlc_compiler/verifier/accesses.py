@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..ir.expr import LOGICAL, BinaryOp, Call, IntImm, Let, PrimExpr, Select, Var
-from ..ir.simplify import Analyzer
-from ..ir.visitor import children, substitute
+from ..ir.visitor import children
 from ..tir.nodes import (
     Allocate,
     Block,
@@ -26,7 +25,7 @@ from ..tir.nodes import (
     Range,
     While,
 )
-from ..tir.regions import span
+from .bounds import IndexBounds
 from .errors import VerifyError
 
 _CONDITIONAL = ("if_then_else", "address_of")
@@ -43,17 +42,17 @@ def verify_accesses(func: PrimFunc, name: str) -> None:
 class _Accesses:
     def __init__(self, name: str):
         self.name = name
-        self.extents: dict[Var, PrimExpr] = {}
-        self.values: dict[Var, PrimExpr] = {}
+        self.bounds = IndexBounds()
         self.blocks: list[Block] = []
         self.homes: dict[Buffer, int] = {}
         """How many of the blocks around an allocation know nothing of it."""
         self.conditional = False
         self.at: Any = None
+        self.block: str | None = None
 
     def require(self, holds: bool, message: str) -> None:
         if not holds:
-            raise VerifyError(message, self.name, self.at)
+            raise VerifyError(message, self.name, self.at, self.block)
 
     def visit(self, node: Any) -> None:
         method = getattr(self, f"_{type(node).__name__}", None)
@@ -76,10 +75,10 @@ class _Accesses:
 
     def _For(self, s: For) -> None:
         self.visit(s.extent)
-        self.extents[s.var] = extent = substitute(s.extent, self.values)
+        extent = self.bounds.enter(s.var, s.extent)
         never = isinstance(extent, IntImm) and extent.value <= 0
         (self._maybe if never else self.visit)(s.body)
-        del self.extents[s.var]
+        self.bounds.leave(s.var)
 
     def _IfThenElse(self, s: IfThenElse) -> None:
         self.visit(s.condition)
@@ -91,7 +90,7 @@ class _Accesses:
 
     def _LetStmt(self, s: LetStmt | Let) -> None:
         self.visit(s.value)
-        self.values[s.var] = substitute(s.value, self.values)
+        self.bounds.let(s.var, s.value)
         self.visit(s.body)
 
     def _Allocate(self, s: Allocate) -> None:
@@ -105,15 +104,15 @@ class _Accesses:
         self.at = outer
 
     def _BlockRealize(self, s: BlockRealize) -> None:
-        outer, self.at = self.at, s
+        outer, self.at, self.block = (self.at, self.block), s, s.block.name
         self._each((*s.iter_values, s.predicate))
         always = isinstance(s.predicate, IntImm) and bool(s.predicate.value)
         for it, value in zip(s.block.iter_vars, s.iter_values):
             if always:
                 self._within(value, it.extent, f"block variable {it.var.name!r}")
-            self.values[it.var] = substitute(value, self.values)
+            self.bounds.let(it.var, value)
         (self.visit if always else self._maybe)(s.block)
-        self.at = outer
+        self.at, self.block = outer
 
     def _Block(self, block: Block) -> None:
         """A block that declares nothing at all, as the root does, says nothing wrong."""
@@ -157,31 +156,25 @@ class _Accesses:
             self.require(listed, f"block {block.name!r} {kind} more of {buffer.name!r} than its T.{kind}(...) say")
 
     def _within(self, index: PrimExpr, size: PrimExpr, what: str) -> None:
-        if self.conditional or (isinstance(index, Var) and self.extents.get(index) is size):
+        if self.conditional or (isinstance(index, Var) and self.bounds.extents.get(index) is size):
             return
-        least, _ = self._ends(index)
-        self.require(least is None or least >= 0, f"{what} starts at 0; got an index of {least}")
-        _, beyond = self._ends(index - size)
-        most = (beyond or 0) + size.value if isinstance(size, IntImm) else "its size or more"
-        self.require(beyond is None or beyond < 0, f"{what} ends before its size; got an index of {most}")
+        low, high = self.bounds.widest(index)
+        if low is None or low < 0:
+            least, _ = self.bounds.ends(index)
+            self.require(least is None or least >= 0, f"{what} starts at 0; got an index of {least}")
+        if not isinstance(size, IntImm):
+            _, beyond = self.bounds.ends(index - size)
+            inside = beyond is None or beyond < 0
+            self.require(inside, f"{what} ends before its size; got an index of its size or more")
+        elif high is None or high >= size.value:
+            _, most = self.bounds.ends(index)
+            inside = most is None or most < size.value
+            self.require(inside, f"{what} ends before its size; got an index of {most}")
 
     def _may_cover(self, declared: Sequence[Range], index: PrimExpr) -> bool:
         """Whether nothing proves that an index reaches out of all of the declared ranges, to the same side."""
         if self.conditional or any(r.min is index for r in declared):
             return True
-        starts = [self._ends(index - r.min)[0] for r in declared]
-        ends = [self._ends(index - r.min - r.extent)[1] for r in declared]
+        starts = [self.bounds.ends(index - r.min)[0] for r in declared]
+        ends = [self.bounds.ends(index - r.min - r.extent)[1] for r in declared]
         return any(n is None or n >= 0 for n in starts) and any(n is None or n < 0 for n in ends)
-
-    def _ends(self, expr: PrimExpr) -> tuple[int | None, int | None]:
-        """The least and the greatest value that an expression takes in the loops around, where these are numbers."""
-        analyzer = Analyzer(self.extents)
-        found = span(substitute(expr, self.values), self.extents, analyzer)
-        if found is None:
-            return None, None
-        return _number(found.min, analyzer), _number(found.min + found.extent - 1, analyzer)
-
-
-def _number(expr: PrimExpr, analyzer: Analyzer) -> int | None:
-    simple = analyzer.simplify(expr)
-    return simple.value if isinstance(simple, IntImm) else None

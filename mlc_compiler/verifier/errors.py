@@ -17,11 +17,15 @@ from ..tir.nodes import Buffer
 
 
 class VerifyError(MLCError):
-    """IR that breaks a rule of its level."""
+    """IR that breaks a rule of its level: in which function and block, and at which statement or binding."""
 
-    def __init__(self, message: str, function: str, at: Any = None):
-        first = script(at).strip().splitlines()[0] if at is not None else None
-        super().__init__(message, where=[f"function {function}", *([first] if first else [])])
+    def __init__(self, message: str, function: str, at: Any = None, block: str | None = None):
+        where = [f"function {function}"]
+        if block is not None:
+            where.append(f"block {block}")
+        if at is not None:
+            where.append(script(at).strip().splitlines()[0])
+        super().__init__(message, where=where)
 
 
 def unknown_attribute(attrs: Any) -> str | None:

@@ -30,7 +30,7 @@ from ..relax.nodes import (
 )
 from ..relax.ops import OPERATORS
 from ..script.names import identifier
-from ..tir.calling import scalar_parameters
+from ..tir.calling import bind_sizes, scalar_parameters
 from ..tir.nodes import Buffer, PrimFunc
 from .errors import VerifyError, unknown_attribute
 
@@ -71,7 +71,11 @@ def _tensors_disagree(got: TensorStructInfo, expected: TensorStructInfo) -> str 
 
 def _sizes_disagree(got: Iterable[PrimExpr], expected: Iterable[PrimExpr]) -> str | None:
     for axis, (a, b) in enumerate(zip(got, expected)):
-        difference = simplify(a - b)
+        if a is b:
+            continue
+        difference = a - b
+        if not isinstance(difference, IntImm):
+            difference = simplify(difference)
         if isinstance(difference, IntImm) and difference.value:
             return f"size {_show(a)} on axis {axis}; expected {_show(b)}"
     return None
@@ -87,6 +91,8 @@ class _Verifier:
         self.bound: dict[int, Var] = {}
         self.ended: set[int] = set()
         self.symbols: set[int] = set()
+        self.in_scope: set[int] = set()
+        """Structure infos whose symbolic sizes are known."""
         self.at: Any = None
 
     def require(self, holds: Any, message: str) -> None:
@@ -126,11 +132,15 @@ class _Verifier:
                 self.symbols |= {id(v) for v in values if isinstance(v, Symbol)}
 
     def _use_symbols(self, node: Any, what: str) -> None:
+        if id(node) in self.in_scope:
+            return
         for symbol in free_vars(node):
             known = id(symbol) in self.symbols
             self.require(
                 known, f"the symbolic size {symbol.name!r} of {what} comes from no parameter and no match_cast"
             )
+        if isinstance(node, StructInfo):
+            self.in_scope.add(id(node))
 
     # -- blocks and bindings
 
@@ -196,7 +206,10 @@ class _Verifier:
         self.require(wrong is None, f"an attribute holds {wrong}")
         for key in call.attrs:
             self.require(identifier(str(key)) == key, f"{key!r} is not a valid attribute name")
-        self._use_symbols((call.attrs, call.out_info), "the call")
+        self._use_symbols(call.out_info, "the call")
+        for value in call.attrs.values():
+            if not isinstance(value, int | float | str):
+                self._use_symbols(value, "the call")
         for arg in call.args:
             if not isinstance(arg, GlobalVar | ExternFunc):
                 self._atom(arg)
@@ -281,10 +294,8 @@ class _Verifier:
         self.require(info.dtype == buffer.dtype, f"{what} has dtype {info.dtype}; expected {buffer.dtype}")
         rank = len(buffer.shape)
         self.require(info.ndim in (-1, rank), f"{what} has rank {info.ndim}; expected {rank}")
-        for size, dim in zip(info.shape or (), buffer.shape):
-            if isinstance(dim, Symbol):
-                sizes.setdefault(dim, size)
-        known = [substitute(dim, sizes) for dim in buffer.shape]
+        bind_sizes(buffer.shape, info.shape or (), sizes)
+        known = [dim if isinstance(dim, IntImm) else substitute(dim, sizes) for dim in buffer.shape]
         why = _sizes_disagree(info.shape or (), known)
         self.require(why is None, f"{what} has {why}")
 

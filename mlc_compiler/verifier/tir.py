@@ -62,9 +62,10 @@ class _Verifier:
         self.loops: dict[int, Var] = {}
         self.hidden: set[int] = set()
         self.at: Any = None
+        self.block: str | None = None
 
     def fail(self, message: str) -> VerifyError:
-        return VerifyError(message, self.name, self.at)
+        return VerifyError(message, self.name, self.at, self.block)
 
     def require(self, holds: bool, message: str) -> None:
         if not holds:
@@ -171,6 +172,7 @@ class _Verifier:
 
     def _BlockRealize(self, s: BlockRealize) -> None:
         block = s.block
+        outer, self.block = self.block, block.name
         counts = len(block.iter_vars), len(s.iter_values)
         self.require(
             counts[0] == counts[1], f"block {block.name!r} has {counts[0]} variables; {counts[1]} values are bound"
@@ -188,6 +190,7 @@ class _Verifier:
         self.truth(s.predicate, "the predicate")
         with self.scope(*(it.var for it in block.iter_vars)):
             self._block(block)
+        self.block = outer
 
     def _block(self, block: Block) -> None:
         self._attributes(block.annotations)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -33,7 +33,7 @@ MAX_ARRAY_DEPTH = 3
 DEFAULT_ALIGNMENT = 32
 ROW_BLOCKS = 1 << 15  # blocks that are dequantized at a time
 STRING, ARRAY = 8, 9
-SCALARS = {
+SCALARS: Mapping[int, np.dtype] = {
     0: np.dtype("u1"), 1: np.dtype("i1"), 2: np.dtype("<u2"), 3: np.dtype("<i2"), 4: np.dtype("<u4"),
     5: np.dtype("<i4"), 6: np.dtype("<f4"), 7: np.dtype("?"), 10: np.dtype("<u8"), 11: np.dtype("<i8"),
     12: np.dtype("<f8"),
@@ -58,7 +58,7 @@ class GGUFReader(CheckpointReader):
         self._file = MappedFile(path)
         cursor = _Cursor(self._file)
         tensor_count, metadata_count = _header(cursor)
-        self.metadata = {}
+        self.metadata: dict[str, Any] = {}
         for _ in range(metadata_count):
             key = cursor.string()
             if key in self.metadata:
@@ -66,7 +66,9 @@ class GGUFReader(CheckpointReader):
             self.metadata[key] = cursor.value(cursor.u32())
         listed = [_listed(cursor) for _ in range(tensor_count)]
         data_start = -(-cursor.position // self._alignment(cursor)) * self._alignment(cursor)
-        self._entries = {name: self._entry(name, *rest, data_start) for name, *rest in listed}
+        self._entries = {
+            name: self._entry(name, sizes, type_id, offset, data_start) for name, sizes, type_id, offset in listed
+        }
         if len(self._entries) != tensor_count:
             raise cursor.error("two tensors have the same name")
         self._check_overlap()

@@ -36,6 +36,7 @@ class BlockType:
 
 def dequantize(blocks: Blocks, kind: BlockType) -> np.ndarray:
     """Values float32 [n * elements] of blocks uint8 [n, nbytes], a chunk at a time."""
+    assert kind.decode is not None
     values = np.empty((len(blocks), kind.elements), np.float32)
     for start in range(0, len(blocks), CHUNK_BLOCKS):
         chunk = slice(start, start + CHUNK_BLOCKS)
@@ -45,6 +46,7 @@ def dequantize(blocks: Blocks, kind: BlockType) -> np.ndarray:
 
 def block_levels(blocks: Blocks, kind: BlockType) -> tuple[np.ndarray, np.ndarray]:
     """Levels int16 [n, elements] and scales float16 [n] of blocks that have ``codes``."""
+    assert kind.codes is not None
     levels = kind.codes(blocks).astype(np.int16) - np.int16(kind.zero)
     return levels, np.ascontiguousarray(blocks[:, :2]).view("<f2")[:, 0]
 

@@ -21,7 +21,7 @@ def added_tokens(
     config: tokenizer_config.json, whose added_tokens_decoder gives ids, texts and flags and whose bos_token … are
     special tokens of `vocab`. added_json: added_tokens.json, ids by text.
     """
-    named = [token_text(config, key) for key in TOKEN_KEYS]
+    named = [text for key in TOKEN_KEYS if (text := token_text(config, key)) is not None]
     found = {vocab[text]: tj.added_token(vocab[text], text, special=True) for text in named if text in vocab}
     for text, token_id in added_json.items():
         found[_id(token_id, text)] = tj.added_token(token_id, text, special=text in named)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from mlc_errors import MLCError
 from mlc_toolchain.readers.bounded_json import read_json_object
@@ -35,7 +35,7 @@ def token_text(config: Mapping[str, Any], key: str) -> str | None:
     return value
 
 
-def is_text(value: object) -> bool:
+def is_text(value: object) -> TypeGuard[str]:
     """Whether a value read from JSON is a string that UTF-8 can hold: JSON may have lone surrogates."""
     return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 

@@ -83,7 +83,8 @@ _STARTS_WITH_BOS = frozenset("llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtra
 
 def split_words(patterns: tuple[str, ...]) -> dict[str, Any]:
     """The pre_tokenizer that cuts by each pattern in turn and then writes bytes as letters."""
-    return sequence("pretokenizers", [*map(split, patterns), byte_level(use_regex=False)])
+    steps = [*map(split, patterns), byte_level(use_regex=False)]
+    return sequence("pretokenizers", steps) or steps[0]
 
 
 def pre_tokenizer(name: str) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def read_model(data: bytes, *, where: str) -> SentencePieceModel:
 
 def _piece(data: bytes, where: str) -> tuple[str, float, int]:
     found = dict(fields(data, where=where))
-    text, score, kind = found.get(1), found.get(2, 0.0), found.get(3, NORMAL)
+    text, score, kind = found.get(1), found.get(2, 0.0), _number(found, 3, NORMAL)
     if not isinstance(text, bytes) or not isinstance(score, float) or not math.isfinite(score):
         raise MLCError("the SentencePiece model has a piece without text or score", where=[where])
     try:
@@ -88,9 +88,15 @@ def _piece(data: bytes, where: str) -> tuple[str, float, int]:
         raise MLCError(f"the SentencePiece model has the piece {text[:40]!r}, not UTF-8", where=[where]) from None
 
 
+def _number(found: Mapping[int, int | float | bytes], field_number: int, default: int) -> int:
+    """An integer field; -1, which is no kind of anything, for one of another type."""
+    value = found.get(field_number, default)
+    return value if isinstance(value, int) else -1
+
+
 def _read_trainer(m: SentencePieceModel, data: bytes, where: str) -> None:
     found = dict(fields(data, where=where))
-    m.kind = found.get(3, UNIGRAM)
+    m.kind = _number(found, 3, UNIGRAM)
     m.byte_fallback = bool(found.get(35, 0))
     m.space_after_word = bool(found.get(24, 0))
 
@@ -119,7 +125,7 @@ def _model(m: SentencePieceModel, vocab: Mapping[str, int], where: str) -> dict[
 
 def _text_cleaning(m: SentencePieceModel) -> list[dict[str, Any]]:
     """Character normalization and removal of extra spaces."""
-    steps = []
+    steps: list[dict[str, Any]] = []
     if m.charsmap:
         encoded = base64.b64encode(m.charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": encoded})

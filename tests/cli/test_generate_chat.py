@@ -122,12 +122,22 @@ def test_a_message_that_does_not_fit_is_taken_back(folder, llm):
     assert result.stdout == answer_to(llm, "[user]a\n[a]", 6) + "\n"
 
 
-def test_interrupt_stops_the_answer_only(folder, monkeypatch):
-    shown = []
+@pytest.fixture
+def interruptible():
+    """Ctrl-C raises KeyboardInterrupt, also where this process was started in the background and ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interrupt_stops_the_answer_only(folder, monkeypatch, interruptible):
+    shown, pieces = [], []
 
     def echo(text="", nl=True, err=False):
         shown.append(text)
-        if len(shown) == 2:
+        if not nl:
+            pieces.append(text)
+        if len(pieces) == 1 and not nl:
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("mlc_cli.chat.click.echo", echo)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from model_zoo.weight_expr import Concat, Source
+from model_zoo.weight_expr import CheckpointTensor, Concat
 from model_zoo.weight_map import WeightMap, WeightMapError
 
 
@@ -59,7 +59,7 @@ def test_split_must_use_the_wholeSource():
 def test_stack_of_concatenations_as_for_experts():
     arrays = {f"{e}.{w}": matrix(2, 2) + 10 * e for e in range(3) for w in ("w1", "w3")}
     m = WeightMap()
-    m.stack("experts", [Concat((Source(f"{e}.w1"), Source(f"{e}.w3"))) for e in range(3)])
+    m.stack("experts", [Concat((CheckpointTensor(f"{e}.w1"), CheckpointTensor(f"{e}.w3"))) for e in range(3)])
     made = produce(m, {"experts": (3, 4, 2)}, arrays)["experts"]
     assert np.array_equal(made[2], [[20, 21], [22, 23], [20, 21], [22, 23]])
 
@@ -82,7 +82,7 @@ def test_offset_is_added_in_float32():
 def test_row_blocks_of_a_concatenation_are_its_parts():
     arrays = {"a": matrix(1, 2), "b": matrix(2, 2)}
     rows = {"a": [arrays["a"]], "b": [arrays["b"][:1], arrays["b"][1:]]}
-    both = Concat((Source("a"), Source("b")))
+    both = Concat((CheckpointTensor("a"), CheckpointTensor("b")))
     blocks = list(both.row_blocks(arrays.__getitem__, lambda name: iter(rows[name])))
     assert [block.shape for block in blocks] == [(1, 2), (1, 2), (1, 2)]
     assert np.array_equal(np.concatenate(blocks), both.evaluate(arrays.__getitem__))

@@ -72,11 +72,14 @@ class Operator:
 
     def __call__(self, *args: Any, **attrs: Any) -> Call:
         """``Call(Op(name), args, attrs)``: every attribute present, structure info derived."""
-        arguments, attributes = self._arguments(args), self._attributes(attrs)
-        if self.explicit is not None:
-            attributes = {**attributes, **self.explicit(arguments, attributes)}
+        arguments = self._arguments(args)
+        attributes = self.spelled_out(arguments, self._attributes(attrs))
         call = Call(Op(self.name), arguments, attributes)
         return Call(call.target, call.args, call.attrs, None, self.infer(call))
+
+    def spelled_out(self, args: Sequence[Expr], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """The attributes with those that stand for something about the arguments replaced; see ``explicit``."""
+        return {**attrs, **(self.explicit(args, {**self.defaults, **attrs}) if self.explicit else {})}
 
     def infer(self, call: Call) -> StructInfo:
         """The structure info of a call. Raises OperatorError when the arguments do not fit."""

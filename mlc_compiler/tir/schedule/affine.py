@@ -12,7 +12,7 @@ from ...ir.visitor import substitute, walk
 from ..nodes import BufferLoad
 
 Key = tuple[Any, ...]
-Interval = tuple[PrimExpr, PrimExpr]
+Bounds = tuple[PrimExpr, PrimExpr]
 Extents = Mapping[Var, PrimExpr]
 
 
@@ -33,21 +33,21 @@ def equal(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> bool:
 # -- intervals ----------------------------------------------------------------------------------------------------
 
 
-def interval(expr: PrimExpr, inner: Extents, analyzer: Analyzer) -> Interval | None:
+def interval(expr: PrimExpr, inner: Extents, analyzer: Analyzer) -> Bounds | None:
     """Bounds (inclusive) of an integer expression while the ``inner`` variables run over ``[0, extent)``.
 
     The bounds are reached when the expression is monotonic in each of them; None where there is no simple bound.
     """
-    found = _Interval(inner, analyzer).of(analyzer.simplify(expr))
+    found = _BoundsOver(inner, analyzer).of(analyzer.simplify(expr))
     return None if found is None else (analyzer.simplify(found[0]), analyzer.simplify(found[1]))
 
 
-class _Interval:
+class _BoundsOver:
     def __init__(self, inner: Extents, analyzer: Analyzer):
         self.inner, self.analyzer = inner, analyzer
         self.ids = {id(v) for v in inner}
 
-    def of(self, e: PrimExpr) -> Interval | None:
+    def of(self, e: PrimExpr) -> Bounds | None:
         if not mentions(e, self.ids):
             return e, e
         if isinstance(e, Var):
@@ -61,10 +61,10 @@ class _Interval:
             return self._either(self.of(e.args[1]), self.of(e.args[2]))
         return None
 
-    def _either(self, a: Interval | None, b: Interval | None) -> Interval | None:
+    def _either(self, a: Bounds | None, b: Bounds | None) -> Bounds | None:
         return None if a is None or b is None else (minimum(a[0], b[0]), maximum(a[1], b[1]))
 
-    def _binary(self, e: BinaryOp) -> Interval | None:
+    def _binary(self, e: BinaryOp) -> Bounds | None:
         a, b = self.of(e.a), self.of(e.b)
         if e.op == "%":
             return self._remainder(e, a, b)
@@ -83,10 +83,10 @@ class _Interval:
             return choose(a[0], b[0]), choose(a[1], b[1])
         return None
 
-    def _fixed(self, a: Interval) -> bool:
+    def _fixed(self, a: Bounds) -> bool:
         return key(a[0]) == key(a[1])
 
-    def _product(self, a: Interval, b: Interval) -> Interval | None:
+    def _product(self, a: Bounds, b: Bounds) -> Bounds | None:
         for x, y in ((a, b), (b, a)):
             if self._fixed(y) and self.analyzer.prove(y[0] >= 0):
                 return x[0] * y[0], x[1] * y[0]
@@ -94,7 +94,7 @@ class _Interval:
                 return x[1] * y[0], x[0] * y[0]
         return None
 
-    def _remainder(self, e: BinaryOp, a: Interval | None, b: Interval | None) -> Interval | None:
+    def _remainder(self, e: BinaryOp, a: Bounds | None, b: Bounds | None) -> Bounds | None:
         if b is None or not self._fixed(b) or not self.analyzer.prove(b[0] > 0):
             return None
         divisor = b[0]
@@ -103,7 +103,7 @@ class _Interval:
         return const(0, e.dtype), divisor - 1
 
 
-def clip(bounds: Interval, last: PrimExpr, analyzer: Analyzer) -> Interval:
+def clip(bounds: Bounds, last: PrimExpr, analyzer: Analyzer) -> Bounds:
     """``bounds`` less what provably lies outside of ``[0, last]``."""
     low, high = bounds
     if analyzer.prove(low <= 0) and not analyzer.prove(low >= 0):

@@ -10,7 +10,7 @@ from ...ir.simplify import Analyzer
 from ...ir.visitor import Rewriter
 from ..nodes import Block, BlockRealize, Buffer, BufferRegion, BufferStore, For, IterVar, PrimFunc, Range, Stmt
 from ..regions import infer_regions
-from .affine import Interval
+from .affine import Bounds
 from .tree import block_path, find_block, replace_stmts, true, with_allocs
 
 
@@ -63,7 +63,7 @@ class SwapBuffer(Rewriter):
         return self.new if node is self.old else node
 
 
-def copy_nest(source: Buffer, target: Buffer, name: str, box: Sequence[Interval], analyzer: Analyzer) -> Stmt:
+def copy_nest(source: Buffer, target: Buffer, name: str, box: Sequence[Bounds], analyzer: Analyzer) -> Stmt:
     """Loops around a block that copies a box of ``source`` to the same place of ``target``."""
     block_vars = [Var(f"v{i}", size.dtype) for i, size in enumerate(source.shape)]
     store = BufferStore(target, source[tuple(block_vars)], tuple(block_vars))

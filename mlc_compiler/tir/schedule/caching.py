@@ -9,7 +9,7 @@ from ...ir.expr import IntImm
 from ...ir.simplify import Analyzer
 from ..nodes import SCOPES, BlockRealize, Buffer, PrimFunc, seq
 from .access import accesses_in
-from .affine import Interval, clip
+from .affine import Bounds, clip
 from .blocks import SwapBuffer, block_nest, copy_nest, with_intermediate
 from .compute_at import hull
 from .dependence import bind_loops, common_loops, exact_box
@@ -90,7 +90,7 @@ def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimF
     return with_intermediate(func, cache, copy_name), copy_name
 
 
-def _inside(box: Sequence[Interval], buffer: Buffer, analyzer: Analyzer) -> list[Interval]:
+def _inside(box: Sequence[Bounds], buffer: Buffer, analyzer: Analyzer) -> list[Bounds]:
     """A box without what provably lies outside of the buffer."""
     return [clip(bounds, size - 1, analyzer) for bounds, size in zip(box, buffer.shape, strict=True)]
 
@@ -109,7 +109,7 @@ def _check_written(step: str, func: PrimFunc, realize: BlockRealize, source: Buf
     raise ScheduleError(f"{step}: not all of what would be copied of {source.name!r} is known to be written")
 
 
-def _is_whole(box: Sequence[Interval], buffer: Buffer, analyzer: Analyzer) -> bool:
+def _is_whole(box: Sequence[Bounds], buffer: Buffer, analyzer: Analyzer) -> bool:
     pairs = zip(box, buffer.shape, strict=True)
     return all(analyzer.prove(low <= 0) and analyzer.prove(high >= size - 1) for (low, high), size in pairs)
 

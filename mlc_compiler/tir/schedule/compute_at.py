@@ -9,7 +9,7 @@ from ...ir.simplify import Analyzer
 from ...ir.visitor import walk
 from ..nodes import Buffer, BufferLoad, IterVar, PrimFunc, SeqStmt, Stmt, seq
 from .access import Access, accesses_in
-from .affine import Interval, interval
+from .affine import Bounds, interval
 from .legality import check_complete, check_inputs_final, check_intermediate, check_only_writer, split_by_block
 from .move import Domain, Move
 
@@ -73,7 +73,7 @@ def _needed_domain(move: Move, outputs: Sequence[Buffer], old: Domain, analyzer:
     return {it.var: _limited(move, it, needed.get(it.var), old[it.var], analyzer) for it in iter_vars}
 
 
-def _limited(move: Move, it: IterVar, bounds: Interval | None, limits: Interval, analyzer: Analyzer) -> Interval:
+def _limited(move: Move, it: IterVar, bounds: Bounds | None, limits: Bounds, analyzer: Analyzer) -> Bounds:
     """What an iteration of the loop needs of a block variable; all that the block ran over where that is no more."""
     if bounds is None or analyzer.prove(bounds[1] - bounds[0] >= limits[1] - limits[0]):
         return limits
@@ -86,10 +86,10 @@ def _limited(move: Move, it: IterVar, bounds: Interval | None, limits: Interval,
     return bounds
 
 
-def hull(reads: Sequence[Access], analyzer: Analyzer) -> list[Interval | None]:
+def hull(reads: Sequence[Access], analyzer: Analyzer) -> list[Bounds | None]:
     """The box around several accesses of one buffer; None for an axis without simple bounds, or with data as index."""
     boxes = [_bounds(a, analyzer) for a in reads]
-    result: list[Interval | None] = []
+    result: list[Bounds | None] = []
     for axis in zip(*boxes, strict=True):
         around = axis[0]
         for other in axis[1:]:
@@ -98,7 +98,7 @@ def hull(reads: Sequence[Access], analyzer: Analyzer) -> list[Interval | None]:
     return result
 
 
-def _union(a: Interval, b: Interval, analyzer: Analyzer) -> Interval:
+def _union(a: Bounds, b: Bounds, analyzer: Analyzer) -> Bounds:
     return _least(a[0], b[0], analyzer), _greatest(a[1], b[1], analyzer)
 
 
@@ -114,11 +114,11 @@ def _greatest(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> PrimExpr:
     return b if analyzer.prove(b >= a) else maximum(a, b)
 
 
-def _bounds(access: Access, analyzer: Analyzer) -> list[Interval | None]:
+def _bounds(access: Access, analyzer: Analyzer) -> list[Bounds | None]:
     inner = {lp.var: lp.extent for lp in access.loops}
     for loop in access.loops:
         analyzer.bind(loop.var, loop.extent)
-    result: list[Interval | None] = []
+    result: list[Bounds | None] = []
     for r in access.box:
         by_data = any(isinstance(n, BufferLoad) for n in walk(r.min))
         bounds = None if by_data else interval(r.min, inner, analyzer)

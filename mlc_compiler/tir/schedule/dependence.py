@@ -13,7 +13,7 @@ from ...ir.simplify import Analyzer, key
 from ...ir.visitor import substitute, uses, walk
 from ..nodes import BlockRealize, Buffer, BufferLoad, For, PrimFunc, Range, Stmt
 from .access import Access, accesses_in
-from .affine import Equation, Extents, Interval, equal, equal_variables, interval, is_one, mentions, points
+from .affine import Bounds, Equation, Extents, equal, equal_variables, interval, is_one, mentions, points
 from .tree import analyzer_at
 
 
@@ -175,7 +175,7 @@ def _covers(write: Access, read: Access, path: Sequence[Stmt]) -> bool:
 
 def exact_box(
     write: Access, inner: Sequence[For], analyzer: Analyzer, assumed: set[object] | None = None
-) -> list[Interval] | None:
+) -> list[Bounds] | None:
     """The box of elements that a write covers while its ``inner`` loops run: every element of it inside the buffer.
 
     None when there are gaps, or when that is not known. ``assumed``: keys of guards that hold anyway.
@@ -189,7 +189,7 @@ def exact_box(
     indices = [analyzer.simplify(substitute(i, found.mapping)) for i in indices]
     if not one_to_one(indices, found.extents, {id(v) for v in loops}, analyzer):
         return None
-    boxes: list[Interval] = []
+    boxes: list[Bounds] = []
     volume: PrimExpr = IntImm(1)
     for index in indices:
         bounds = interval(index, found.extents, analyzer)
@@ -251,7 +251,7 @@ def _bounds_reduction(guard: BinaryOp, write: Access, loops: Extents) -> bool:
     return isinstance(start, IntImm) and start.value == 0
 
 
-def run_space(realize: BlockRealize, loops: Sequence[For], analyzer: Analyzer) -> list[Interval] | None:
+def run_space(realize: BlockRealize, loops: Sequence[For], analyzer: Analyzer) -> list[Bounds] | None:
     """The box of its iteration space that a block runs over, each point once, while ``loops`` run; None if none."""
     space = Buffer("space", tuple(it.extent for it in realize.block.iter_vars))
     box = tuple(Range(v, IntImm(1)) for v in realize.iter_values)

@@ -9,12 +9,12 @@ from ...ir.expr import PrimExpr, Var, cast, logical_and
 from ...ir.simplify import Analyzer
 from ..nodes import BlockRealize, For, IterVar, PrimFunc, SeqStmt, Stmt
 from .access import Access, accesses_in
-from .affine import Interval, clip, interval, is_one
+from .affine import Bounds, clip, interval, is_one
 from .blocks import block_nest
 from .legality import all_accesses
 from .tree import ScheduleError, analyzer_at, block_path, loop_path, replace_stmts, true
 
-Domain = dict[Var, Interval]
+Domain = dict[Var, Bounds]
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Move:
         """The block variable that an index is, if it is one."""
         return next((it for it in self.realize.block.iter_vars if it.var is index), None)
 
-    def clipped(self, bounds: Interval, it: IterVar, analyzer: Analyzer) -> Interval:
+    def clipped(self, bounds: Bounds, it: IterVar, analyzer: Analyzer) -> Bounds:
         """The part of ``bounds`` inside the block's iteration space. A reduction must be run as a whole."""
         low, high = clip(bounds, it.extent - 1, analyzer)
         if it.kind == "R" and not (analyzer.prove(low <= 0) and analyzer.prove(high >= it.extent - 1)):
@@ -86,7 +86,7 @@ class Move:
             raise self.error(f"one iteration of {around} runs only part of the reduction {it.var.name!r}")
         return low, high
 
-    def over_chain(self, bounds: Interval, analyzer: Analyzer) -> Interval | None:
+    def over_chain(self, bounds: Bounds, analyzer: Analyzer) -> Bounds | None:
         """The hull of an interval while the loops down to the target run."""
         inner = {lp.var: lp.extent for lp in self.chain}
         low, high = interval(bounds[0], inner, analyzer), interval(bounds[1], inner, analyzer)
@@ -132,7 +132,7 @@ def _loops(path: Sequence[Stmt]) -> tuple[For, ...]:
     return tuple(s for s in path if isinstance(s, For))
 
 
-def _guards(value: PrimExpr, limits: Interval, extent: PrimExpr, analyzer: Analyzer) -> list[PrimExpr]:
+def _guards(value: PrimExpr, limits: Bounds, extent: PrimExpr, analyzer: Analyzer) -> list[PrimExpr]:
     low, end = limits[0], analyzer.simplify(limits[1] + 1)
     wanted = [value >= low, value < end]
     if not analyzer.prove(end <= extent):

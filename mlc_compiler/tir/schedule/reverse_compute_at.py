@@ -9,7 +9,7 @@ from ...ir.simplify import Analyzer
 from ...ir.visitor import uses
 from ..nodes import Buffer, IterVar, PrimFunc, seq
 from .access import Access, accesses_in
-from .affine import Interval, equal
+from .affine import Bounds, equal
 from .dependence import bind_loops, conflicts, exact_box, own_conflicts, run_space
 from .legality import check_complete, check_first_use, split_by_block
 from .move import Domain, Move
@@ -61,7 +61,7 @@ def _ready_domain(move: Move, outputs: Sequence[Buffer], old: Domain, analyzer: 
 # -- what is finished ---------------------------------------------------------------------------------------------
 
 
-def _finished_box(move: Move, buffer: Buffer, analyzer: Analyzer) -> list[Interval] | None:
+def _finished_box(move: Move, buffer: Buffer, analyzer: Analyzer) -> list[Bounds] | None:
     """The box of an input that one iteration of the loop finishes; None when it is finished before the loop."""
     mine, others = split_by_block(move.found, move.realize)
     writes = [o for o in others if o.is_write and o.buffer is buffer]
@@ -83,7 +83,7 @@ def _finished_box(move: Move, buffer: Buffer, analyzer: Analyzer) -> list[Interv
     raise move.error(f"what loop {move.loop.var.name!r} writes to {buffer.name!r} is not known to be a box")
 
 
-def _contains(box: Sequence[Interval], other: Sequence[Interval], analyzer: Analyzer) -> bool:
+def _contains(box: Sequence[Bounds], other: Sequence[Bounds], analyzer: Analyzer) -> bool:
     pairs = zip(box, other, strict=True)
     return all(analyzer.prove(a[0] <= b[0]) and analyzer.prove(a[1] >= b[1]) for a, b in pairs)
 
@@ -128,7 +128,7 @@ def _check_no_gaps(move: Move, writes: Sequence[Access], analyzer: Analyzer) -> 
 
 
 def _constrain(
-    move: Move, buffer: Buffer, box: Sequence[Interval], domain: Domain, old: Domain, analyzer: Analyzer
+    move: Move, buffer: Buffer, box: Sequence[Bounds], domain: Domain, old: Domain, analyzer: Analyzer
 ) -> None:
     """Limit the block's variables to those that read elements of ``buffer`` in ``box``."""
     for access in (a for a in move.block_accesses() if a.buffer is buffer):
@@ -144,8 +144,8 @@ def _constrain(
 
 
 def _agreed(
-    move: Move, it: IterVar, available: Interval, known: Interval | None, old: Interval, analyzer: Analyzer
-) -> Interval:
+    move: Move, it: IterVar, available: Bounds, known: Bounds | None, old: Bounds, analyzer: Analyzer
+) -> Bounds:
     if known is not None:
         same = equal(known[0], available[0], analyzer) and equal(known[1], available[1], analyzer)
         if not same:
@@ -157,7 +157,7 @@ def _agreed(
     return available
 
 
-def _always_inside(move: Move, index: PrimExpr, available: Interval, size: PrimExpr, analyzer: Analyzer) -> bool:
+def _always_inside(move: Move, index: PrimExpr, available: Bounds, size: PrimExpr, analyzer: Analyzer) -> bool:
     if analyzer.prove(available[0] <= 0) and analyzer.prove(available[1] >= size - 1):
         return True
     inner: list[Var] = [it.var for it in move.realize.block.iter_vars]

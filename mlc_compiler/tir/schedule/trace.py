@@ -205,10 +205,6 @@ class Trace:
         """What the sampling steps chose, by position in the trace."""
         return {i: s.keywords["decision"] for i, s in enumerate(self.steps) if s.name in SAMPLES}
 
-    def with_decisions(self, decisions: Mapping[int, Any]) -> Trace:
-        """The same steps with other choices."""
-        return Trace([_decided(s, decisions[i]) if i in decisions else s for i, s in enumerate(self.steps)])
-
     # -- JSON ---------------------------------------------------------------------------------------------------
 
     def as_json(self) -> str:

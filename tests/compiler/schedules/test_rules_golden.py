@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,22 @@ from mlc_compiler.backends.cpu.schedules import CPU_RULES
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.passes.apply_schedules import ApplySchedules
 from mlc_compiler.passes.lower_blocks import LowerBlocks
+from mlc_compiler.schedules.rule import Rule
 from mlc_compiler.tir.nodes import PrimFunc
 from tests.compiler.golden import check_golden, source_of
 from tests.compiler.schedules.meaning import AVX2, check_meaning
 
 CASES = sorted(Path(__file__).parent.glob("*/*.py"))
-RULES = {"matmul": "Matmul", "row_reduction": "RowReduction", "elementwise": "Elementwise", "fallback": "Fallback"}
+
+
+def _folder(rule: Rule) -> str:
+    """``RowReduction`` as ``row_reduction``."""
+    return re.sub(r"\B([A-Z])", r"_\1", type(rule).__name__).lower()
+
+
+RULES = {_folder(rule): type(rule).__name__ for rule in CPU_RULES}
+PENDING = {"quantized_product"}
+"""Rules that have no cases yet."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{c.parent.name}/{c.stem}" for c in CASES])
@@ -32,3 +44,9 @@ def test_a_rule_gives_the_expected_loops(case: Path, update_golden: bool) -> Non
 def test_the_loops_compute_the_same(case: Path) -> None:
     for func in source_of(case).of_type(PrimFunc).values():
         check_meaning(func, {"n": 5, "m": 7}, AVX2, RULES[case.parent.name])
+
+
+def test_every_rule_has_two_cases() -> None:
+    counts = Counter(case.parent.name for case in CASES)
+    assert set(counts) == set(RULES) - PENDING
+    assert min(counts.values()) >= 2

@@ -36,6 +36,14 @@ LOOPS = {
     "for i in range(9):\n        if i < 8:\n            B[i] = A[i]": None,
     "for i in range(0):\n        B[9] = A[9]": None,
     "for i in range(n):\n        B[i] = A[i]": None,
+    "for i in range(24):\n        B[i // 3 * 3 + i % 3 - 16] = A[0]": "'B' starts at 0; got an index of -16",
+    "for i in range(24):\n        B[i // 3] = A[i // 3 * 3 + i % 3]": "'A' ends before its size; got an index of 23",
+    "for i in range(64):\n        B[i // 8] = A[i % 8]": None,
+    "for i in range(T.max(n, 1)):\n        B[i - 1] = A[0]": "axis 0 of 'B' starts at 0; got an index of -1",
+    "with T.LetStmt(T.int64(A[0])) as k:\n        B[k] = A[k + 9]": None,
+    "with T.LetStmt(T.int64(A[0])) as k:\n        B[k - k + 8] = A[k]": "'B' ends before its size; got an index of 8",
+    "with T.LetStmt(T.int64(A[0])) as k:\n        for i in range(k):\n            B[i - 1] = 0.0": "index of -1",
+    "with T.LetStmt(n + 8) as k:\n        B[k - n] = A[0]": "axis 0 of 'B' ends before its size; got an index of 8",
     "C = T.alloc_buffer((n,))\n    for i in range(n):\n        C[i + 1] = A[0]": "got an index of its size or more",
 }
 BLOCKS = {
@@ -65,7 +73,8 @@ def test_accesses(text: str) -> None:
     with pytest.raises(VerifyError) as caught:
         verify(parse(text))
     assert message in caught.value.message
-    assert caught.value.where[0] == "function kernel" and len(caught.value.where) == 2
+    assert caught.value.where[0] == "function kernel"
+    assert ("block copy" in caught.value.where) == ("T.block" in text)
 
 
 MODULE = """

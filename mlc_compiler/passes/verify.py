@@ -1,0 +1,28 @@
+"""Modules are checked on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.module import IRModule
+from ..verifier import VerifyError, verify
+from .base import Pass
+
+
+@dataclass(frozen=True)
+class Verify(Pass):
+    """Check that the module is well formed and leave it as it is.
+
+    after: what made the module, for the message. Raises VerifyError, which names function, block and buffer.
+    """
+
+    name = "verify"
+    after: str = ""
+
+    def run(self, mod: IRModule) -> IRModule:
+        try:
+            verify(mod)
+        except VerifyError as error:
+            error.where = (*error.where, *([f"the module after {self.after}"] if self.after else []))
+            raise
+        return mod

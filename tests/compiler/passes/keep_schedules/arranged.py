@@ -1,0 +1,90 @@
+# ruff: noqa
+# A function of plain blocks is a definition, whose loops are the compiler's to choose; one with a parallel loop, with
+# loops without blocks, or where a block overwrites what another has read, is marked.
+@I.ir_module
+class Module:
+    @T.prim_func
+    def definition(x: T.Buffer((4, 8), "float32"), y: T.Buffer((4,), "float32")):
+        for i, k in T.grid(4, 8):
+            with T.block("y"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    y[vi] = T.float32(0)
+                y[vi] = y[vi] + x[vi, vk]
+
+    @T.prim_func
+    def parallel(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        for i in T.parallel(4):
+            with T.block("y"):
+                vi = T.axis.spatial(4, i)
+                y[vi] = x[vi]
+
+    @T.prim_func
+    def loops(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        for i in range(4):
+            y[i] = x[i]
+
+    @T.prim_func
+    def overwrites(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.block("y"):
+                vi = T.axis.spatial(4, i)
+                y[vi] = x[vi]
+        for i in range(4):
+            with T.block("x"):
+                vi = T.axis.spatial(4, i)
+                x[vi] = T.float32(0)
+
+
+# ----
+
+# from mlc_compiler.script import I, R, T
+
+
+@I.ir_module
+class Module:
+    @T.prim_func
+    def definition(x: T.Buffer((4, 8), "float32"), y: T.Buffer((4,), "float32")):
+        # with T.block("root"):
+        for i, k in T.grid(4, 8):
+            with T.block("y"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                T.reads(x[vi, vk])
+                T.writes(y[vi])
+                with T.init():
+                    y[vi] = T.float32(0.0)
+                y[vi] = y[vi] + x[vi, vk]
+
+    @T.prim_func
+    def parallel(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        T.func_attr({"tir.is_scheduled": True})
+        # with T.block("root"):
+        for i in T.parallel(4):
+            with T.block("y"):
+                vi = T.axis.spatial(4, i)
+                T.reads(x[vi])
+                T.writes(y[vi])
+                y[vi] = x[vi]
+
+    @T.prim_func
+    def loops(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        T.func_attr({"tir.is_scheduled": True})
+        for i in range(4):
+            y[i] = x[i]
+
+    @T.prim_func
+    def overwrites(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        T.func_attr({"tir.is_scheduled": True})
+        # with T.block("root"):
+        for i in range(4):
+            with T.block("y"):
+                vi = T.axis.spatial(4, i)
+                T.reads(x[vi])
+                T.writes(y[vi])
+                y[vi] = x[vi]
+        for i in range(4):
+            with T.block("x"):
+                vi = T.axis.spatial(4, i)
+                T.reads()
+                T.writes(x[vi])
+                x[vi] = T.float32(0.0)

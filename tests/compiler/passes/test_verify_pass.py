@@ -1,0 +1,63 @@
+"""The verifier on the way to a library: what it finds there is a fault of the compiler, and its time is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlc_compiler.driver import build_library, native_text
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.passes.base import Pass
+from mlc_compiler.passes.lower_blocks import LowerBlocks
+from mlc_compiler.script import parse
+from mlc_compiler.target import Target
+from mlc_errors import InternalError
+
+TARGET = Target("cpu")
+MODULE = """
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def shift(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        T.func_attr({"num_outputs": 1})
+        for i in range(8):
+            with T.block("y"):
+                vi = T.axis.spatial(8, i)
+                y[vi] = x[vi]
+
+    @R.function
+    def main(x: R.Tensor((8,), "float32")):
+        y = R.call_tir(Module.shift, (x,), out_sinfo=R.Tensor((8,), "float32"))
+        return y
+"""
+
+
+def test_its_time_is_a_phase(tmp_path: Path) -> None:
+    built = build_library(parse(MODULE), TARGET, tmp_path / "lib.so")
+    assert next(iter(built.seconds)) == "verify" and built.seconds["verify"] > 0
+
+
+def test_a_malformed_module_of_the_front_end(tmp_path: Path) -> None:
+    mod = parse(MODULE.replace("x[vi]", "x[vi + 1]"))
+    with pytest.raises(InternalError) as caught:
+        build_library(mod, TARGET, tmp_path / "lib.so")
+    assert caught.value.message.startswith("internal compiler error: axis 0 of 'x' ends before its size")
+    wanted = ("function shift", "block y", "y[vi] = x[vi + 1]", "the module after the front end")
+    assert caught.value.where == wanted
+    assert "report" in str(caught.value.hint)
+    assert not (tmp_path / "lib.so").exists()
+
+
+def test_a_pass_that_leaves_a_malformed_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    lower = LowerBlocks.run
+
+    def broken(self: Pass, mod: IRModule) -> IRModule:
+        """Lowers a function whose loop is too long."""
+        wrong = parse(MODULE.replace("range(8)", "range(9)").replace("spatial(8", "spatial(9"))
+        return lower(LowerBlocks(), mod.updated({"shift": wrong["shift"]}))
+
+    monkeypatch.setattr(LowerBlocks, "run", broken)
+    with pytest.raises(InternalError, match="axis 0 of 'y' ends before its size; got an index of 8") as caught:
+        native_text(parse(MODULE), TARGET, "llvm")
+    assert caught.value.where[0] == "function shift" and caught.value.where[-1] == "the module after the tensor passes"
