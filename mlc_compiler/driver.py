@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .backends import emit_llvm
+from .backends import emit_llvm, host_target
 from .codegen.link import link_shared
 from .codegen.native import compile_modules
 from .ir.module import IRModule
@@ -54,12 +54,12 @@ def build_library(
     progress("passes")
     lowered = run_passes(mod, pipeline(target), trace=trace, dump=dump, check=check)
     progress("code generation")
-    modules = emit_llvm(lowered, target, metadata(lowered))
+    modules, host = emit_llvm(lowered, target, metadata(lowered)), host_target(target)
     native = _timed(
-        trace, "codegen", lambda: compile_modules(modules, target, assembly="asm" in emit, llvm_ir="llvm" in emit)
+        trace, "codegen", lambda: compile_modules(modules, host, assembly="asm" in emit, llvm_ir="llvm" in emit)
     )
     progress("linking")
-    _timed(trace, "link", lambda: link_shared(native.objects, output, target))
+    _timed(trace, "link", lambda: link_shared(native.objects, output, host))
     texts = {k: t for k, t in (("asm", native.assembly), ("llvm", native.llvm_ir)) if t is not None}
     return Built(output, lowered, len(lowered.of_type(PrimFunc)), trace.seconds, texts)
 
@@ -68,7 +68,8 @@ def build_library(
 def native_text(mod: IRModule, target: Target, kind: str) -> str:
     """What ``mod`` becomes, to be looked at: ``kind`` is ``llvm`` (optimized LLVM code) or ``asm`` (assembly)."""
     lowered = run_passes(mod, pipeline(target))
-    native = compile_modules(emit_llvm(lowered, target), target, assembly=kind == "asm", llvm_ir=kind == "llvm")
+    modules = emit_llvm(lowered, target)
+    native = compile_modules(modules, host_target(target), assembly=kind == "asm", llvm_ir=kind == "llvm")
     text = {"asm": native.assembly, "llvm": native.llvm_ir}[kind]
     assert text is not None
     return text

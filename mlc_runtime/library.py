@@ -122,7 +122,7 @@ class Library:
             raise MLCError(f"the library does not load: {str(e).splitlines()[0]}", where=[str(self.path)]) from None
 
     def _check_machine(self) -> None:
-        target = self.metadata.get("target") or {}
+        target = self.metadata.get("host") or self.metadata.get("target") or {}
         if self._machine != host_machine():
             problem = f"the library is made for {self._machine}; this machine is {host_machine()}"
         elif missing := missing_instruction_sets(target.get("isa", ())):

@@ -32,6 +32,7 @@ from . import values as v
 from .arithmetic import CodegenError
 from .emitter import Lanes
 from .expressions import ExprEmitter
+from .host.code import HIDDEN
 from .values import I64, PTR, i64
 
 MAX_STACK_BYTES = 1 << 20
@@ -53,6 +54,16 @@ def declare_function(
         if func.attrs.get("tir.noalias"):
             arg.add_attribute("noalias")
         arg.name = buffer.name
+    return fn
+
+
+def declare_kernel(
+    module: ll.Module, func: PrimFunc, name: str, leading: Sequence[tuple[str, ll.Type]] = ()
+) -> ll.Function:
+    """The LLVM function of the tensor function ``name``, without a body, visible inside the library."""
+    fn = declare_function(module, func, f"kernel.{name}", leading)
+    fn.linkage = HIDDEN
+    fn.attributes.add("noinline")  # a kernel is called once for each layer; copies of it only cost compile time
     return fn
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from importlib import import_module
 from math import prod
 from typing import Any
@@ -87,7 +87,6 @@ def find_tensor_intrin(name: str) -> TensorIntrin:
     return row
 
 
-@cache
 def _of_backends() -> Mapping[str, TensorIntrin]:
     """The rows of all back ends, which are loaded here, when they are first needed: they import this module."""
     backends = import_module("mlc_compiler.backends").BACKENDS.values()

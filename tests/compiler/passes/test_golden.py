@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from mlc_compiler.backends.cpu.passes.interleave_reductions import InterleaveReductions
-from mlc_compiler.backends.cpu.passes.lift_allocs import LiftAllocs
 from mlc_compiler.backends.cpu.passes.place_barriers import PlaceBarriers
 from mlc_compiler.backends.cpu.passes.vectorize_short_loops import VectorizeShortLoops
 from mlc_compiler.passes.absorb_transposes import AbsorbTransposes
@@ -19,6 +18,7 @@ from mlc_compiler.passes.fold_constants import FoldConstants
 from mlc_compiler.passes.fuse_ops import FuseOps
 from mlc_compiler.passes.fuse_tensor_functions import FuseTensorFunctions
 from mlc_compiler.passes.legalize import Legalize
+from mlc_compiler.passes.lift_allocs import LiftAllocs
 from mlc_compiler.passes.lower_blocks import LowerBlocks
 from mlc_compiler.passes.mark_activations import MarkActivations
 from mlc_compiler.passes.pack_layouts import PackLayouts
