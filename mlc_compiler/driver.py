@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .backends import emit_llvm, host_target
-from .codegen.link import link_shared
+from .codegen.link import find_linker, link_shared
 from .codegen.native import compile_modules
 from .ir.module import IRModule
 from .ir.recursion import deep_recursion
@@ -50,11 +50,12 @@ def build_library(
     progress: told the name of each phase as it starts. check: runs after each pass, as the verifier may. Raises
     MLCError for a module that cannot be compiled, and ResourceError where there is no linker.
     """
-    trace = Trace()
+    trace, host = Trace(), host_target(target)
+    find_linker(host.arch)  # before all the work
     progress("passes")
     lowered = run_passes(mod, pipeline(target), trace=trace, dump=dump, check=check)
     progress("code generation")
-    modules, host = emit_llvm(lowered, target, metadata(lowered)), host_target(target)
+    modules = emit_llvm(lowered, target, metadata(lowered))
     native = _timed(
         trace, "codegen", lambda: compile_modules(modules, host, assembly="asm" in emit, llvm_ir="llvm" in emit)
     )
