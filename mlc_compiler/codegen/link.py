@@ -15,6 +15,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from mlc_errors import MLCError, ResourceError
+from mlc_files import copy_library
 
 from ..target import Target, host_arch
 from .native import machine
@@ -56,7 +57,7 @@ def find_linker(arch: str) -> Linker:
 
 
 def link_shared(objects: Sequence[bytes], output: Path, target: Target) -> None:
-    """Write the shared library ``output``: under a temporary name beside it, renamed when complete.
+    """Write the shared library ``output``, which appears whole or not at all.
 
     Raises MLCError when the linker fails or the file cannot be written, ResourceError without a linker.
     """
@@ -66,19 +67,7 @@ def link_shared(objects: Sequence[bytes], output: Path, target: Target) -> None:
         libraries = linker.libraries if linker.finds_libraries else (_stand_in(linker, Path(folder), target),)
         linked = Path(folder) / "lib.so"
         _run([*linker.command, "-o", str(linked), *sources, *libraries])
-        write_whole(linked, output)
-
-
-def write_whole(source: Path, output: Path) -> None:
-    """Copy a library to ``output``, which appears whole or not at all. Raises MLCError when it cannot be written."""
-    temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-    try:
-        shutil.copyfile(source, temporary)
-        os.chmod(temporary, 0o755)
-        os.replace(temporary, output)
-    except OSError as e:
-        temporary.unlink(missing_ok=True)
-        raise MLCError(f"cannot write the library: {e.strerror}", where=[str(output)]) from None
+        copy_library(linked, output)
 
 
 def _stand_in(linker: Linker, folder: Path, target: Target) -> str:
