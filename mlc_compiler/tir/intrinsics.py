@@ -15,7 +15,7 @@ from typing import Any
 
 from mlc_errors import MLCError
 
-from ..ir.expr import Call, Var
+from ..ir.expr import Call, IntImm, Var
 from ..ir.visitor import walk
 from . import te
 from .nodes import Buffer, BufferLoad, BufferStore, PrimFunc
@@ -36,7 +36,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class TensorIntrin:
-    """One instruction.
+    """One instruction. A row is known to ``Schedule.tensorize`` once it is registered, see ``register_tensor_intrin``.
 
     operands: the first is the result; ``accumulates`` tells that it is also the first argument. semantics: the tensor
     expression of the result from the other operands, and from the ``scalars``, integers that are constant when code is
@@ -54,10 +54,20 @@ class TensorIntrin:
 
     @cached_property
     def function(self) -> PrimFunc:
-        """The semantics as a tensor function: inputs, the result, then the scalars."""
+        """The semantics as a tensor function: inputs, the result, then the scalars.
+
+        Raises MLCError when the result is not as the first operand says.
+        """
         inputs = [te.placeholder(o.shape, o.dtype, o.name) for o in self.operands[1:]]
         scalars = [Var(name) for name in self.scalars]
-        return te.create_prim_func([*inputs, self.semantics(*inputs, *scalars), *scalars])
+        result, operand = self.semantics(*inputs, *scalars), self.operands[0]
+        shape = [s.value if isinstance(s, IntImm) else s for s in result.shape]
+        if (result.dtype, shape) != (operand.dtype, list(operand.shape)):
+            raise MLCError(
+                f"tensor intrinsic {self.name!r}: the semantics gives {result.dtype} {shape}; "
+                f"the operand {operand.name!r} is {operand.dtype} {list(operand.shape)}"
+            )
+        return te.create_prim_func([*inputs, result, *scalars])
 
 
 _registered: dict[str, TensorIntrin] = {}
@@ -66,8 +76,10 @@ _registered: dict[str, TensorIntrin] = {}
 def register_tensor_intrin(row: TensorIntrin, *, override: bool = False) -> TensorIntrin:
     """Make a row known by its name, for ``Schedule.tensorize(loop, row.name)``.
 
-    Raises MLCError for a name that is taken, unless ``override``.
+    Raises MLCError for a name that is taken, unless ``override``, and for semantics that give no such result as the
+    first operand is.
     """
+    row.function  # noqa: B018 (checks the semantics)
     if row.name in tensor_intrins() and not override:
         raise MLCError(f"there is a tensor intrinsic {row.name!r} already", hint="pass override=True to replace it")
     _registered[row.name] = row

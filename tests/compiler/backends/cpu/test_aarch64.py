@@ -143,7 +143,7 @@ def test_dot_products_are_exact(row: DotProduct):
 @pytest.mark.parametrize("row", AARCH64_DOT_PRODUCTS, ids=lambda row: row.intrin.name)
 def test_a_cpu_without_the_instruction_refuses_it(row: DotProduct):
     mod = LowerBlocks().run(IRModule({"main": dots(row)}))
-    with pytest.raises(CodegenError, match=f"no instruction '{row.intrin.name}'; it needs {row.intrin.requires}"):
+    with pytest.raises(CodegenError, match=f"no instruction '{row.intrin.name}': it needs {row.intrin.requires}"):
         list(emit_llvm(mod, Target("cpu:aarch64")))
 
 
