@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from mlc_compiler.pipeline import pipeline, run_passes
 from mlc_compiler.target import Target
 from mlc_compiler.tir.intrinsics import tensor_intrins
 from mlc_compiler.tir.nodes import PrimFunc
-from mlc_errors import MLCError, UnsupportedError
+from mlc_errors import MLCError, UnsupportedError, UsageError
+from mlc_toolchain import ir_opt
 from tests.compiler.backends.toy import ADD4, ToyBackend
 from tests.compiler.relax import paged
 from tests.compiler.relax.check_op import graph_of
@@ -111,3 +113,12 @@ def test_names_are_taken_once_and_given_back():
     with pytest.raises(UnsupportedError, match="target toy: no option 'modle'") as error:
         Target("toy -modle=plain")
     assert error.value.hint == "did you mean model?"
+
+
+def test_its_passes_run_alone(tmp_path: Path):
+    file = tmp_path / "twice.py"
+    file.write_text(PARALLEL)
+    assert "T.parallel" in ir_opt.run_passes(file, [], "toy")
+    assert "for i, j in T.grid(4, 8):" in ir_opt.run_passes(file, ["serial-loops"], "toy")
+    with pytest.raises(UsageError, match="no pass 'serial-loops'"):
+        ir_opt.run_passes(file, ["serial-loops"], "cpu")
