@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from unicorn import UC_ARCH_ARM64, UC_HOOK_CODE, UC_HOOK_INTR, UC_MODE_ARM, Uc, UcError
+from unicorn import UC_ARCH_ARM64, UC_HOOK_CODE, UC_HOOK_INTR, UC_MODE_ARM, UC_PROT_READ, UC_PROT_WRITE, Uc, UcError
 from unicorn.arm64_const import (
     UC_ARM64_REG_CP_REG,
     UC_ARM64_REG_D0,
@@ -27,7 +27,7 @@ from unicorn.arm64_const import (
 )
 
 LIBRARY, IMPORTS, STACK, HEAP = 0x1000_0000, 0x2000_0000, 0x3000_0000, 0x4000_0000
-STACK_BYTES, HEAP_BYTES, PAGE = 8 << 20, 1 << 30, 1 << 16
+STACK_BYTES, HEAP_BYTES, PAGE, HOST_PAGE = 8 << 20, 1 << 30, 1 << 16, 1 << 12
 RET = struct.pack("<I", 0xD65F03C0)
 RETURN = IMPORTS + PAGE - len(RET)  # where functions that are called return to
 PROCESS_ID = 4711
@@ -56,6 +56,7 @@ class Process:
         for begin, size in ((STACK, STACK_BYTES), (HEAP, HEAP_BYTES), (IMPORTS, PAGE)):
             self.uc.mem_map(begin, size)
         self.free = HEAP
+        self.shared: set[int] = set()
         self.imports: list[str] = []
         self.traps: set[str] = set()
         self.uc.mem_write(IMPORTS, RET * (PAGE // len(RET)))
@@ -77,6 +78,17 @@ class Process:
         address = self.allocate(len(data))
         self.uc.mem_write(address, data)
         return address
+
+    def share(self, address: int, nbytes: int) -> None:
+        """Make memory of this process that of the emulated one too, at the same address."""
+        pages = range(address // HOST_PAGE, -(-(address + nbytes) // HOST_PAGE))
+        new = [page for page in pages if page not in self.shared]
+        self.shared.update(new)
+        while new:
+            count = next((i for i, page in enumerate(new) if page != new[0] + i), len(new))
+            begin, size = new[0] * HOST_PAGE, count * HOST_PAGE
+            self.uc.mem_map_ptr(begin, size, UC_PROT_READ | UC_PROT_WRITE, begin)
+            new = new[count:]
 
     def call(self, address: int, *args: int) -> int:
         """Run a function of integers and pointers, at most eight; gives what it returns."""

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlc_compiler.api import Buildable, as_module
-from mlc_compiler.codegen.host.dlpack import TYPE_DLTENSOR, TYPE_FLOAT, TYPE_INT, dl_dtype
+from mlc_compiler.codegen.host.dlpack import CPU_DEVICE, TYPE_DLTENSOR, TYPE_FLOAT, TYPE_INT, dl_dtype
 from mlc_compiler.driver import build_library
 from mlc_compiler.pipeline import entries, run_passes
 from mlc_compiler.target import Target
 from mlc_runtime.arrays import dtype_of, tvm_ffi
 from mlc_runtime.library import Library
+from mlc_runtime.metadata import model_spec
 from tests.compiler.backends.cpu.aarch64_process import Process
 
 
@@ -38,39 +39,46 @@ class EmulatedLibrary(Library):
 
         def call(*args: Any) -> int | None:
             process = self.process
-            placed = [(arg, process.place(_bytes_of(arg))) for arg in args if isinstance(arg, tvm_ffi.Tensor)]
-            addresses = iter([address for _, address in placed])
-            values = process.place(b"".join(_any(process, arg, addresses) for arg in args))
+            for address, nbytes in self._memory_of(name, args):
+                process.share(address, nbytes)
+            values = process.place(b"".join(_any(process, arg) for arg in args))
             result = process.place(bytes(16))
-            failed = ctypes.c_int32(process.call(process.symbols[f"__tvm_ffi_{name}"], 0, values, len(args), result))
-            if failed.value:
+            status = process.call(process.symbols[f"__tvm_ffi_{name}"], 0, values, len(args), result)
+            if status & 0xFFFFFFFF:
                 raise RuntimeError(process.last_error())
-            for tensor, address in placed:
-                ctypes.memmove(tensor.data_ptr(), bytes(process.uc.mem_read(address, _nbytes(tensor))), _nbytes(tensor))
             kind, value = struct.unpack("<qq", process.uc.mem_read(result, 16))
             return value if kind == TYPE_INT else None
 
         return call
 
+    def _memory_of(self, name: str, args: Sequence[Any]) -> Iterator[tuple[int, int]]:
+        """Addresses and bytes of the tensors among the arguments, and of those that a table of weights points at."""
+        for arg in args:
+            if isinstance(arg, tvm_ffi.Tensor):
+                yield arg.data_ptr(), _nbytes(arg.shape, str(arg.dtype))
+        inputs = self.functions[name].inputs if name in self.functions else ()
+        tables = [arg for spec, arg in zip(inputs, args[1:], strict=False) if spec.name == "packed_params"]
+        for table in tables:
+            specs = model_spec(self.metadata).params
+            for address, spec in zip(np.from_dlpack(table).tolist(), specs, strict=True):
+                stored = spec.packed or spec
+                yield address, _nbytes(stored.shape, stored.dtype)
 
-def _nbytes(tensor: tvm_ffi.Tensor) -> int:
-    return int(np.prod(tensor.shape, dtype=np.int64)) * dtype_of(str(tensor.dtype)).itemsize
+
+def _nbytes(shape: Sequence[int], dtype: str) -> int:
+    return prod(shape) * dtype_of(dtype).itemsize
 
 
-def _bytes_of(tensor: tvm_ffi.Tensor) -> bytes:
-    return ctypes.string_at(tensor.data_ptr(), _nbytes(tensor))
-
-
-def _any(process: Process, arg: Any, addresses: Any) -> bytes:
-    """A TVMFFIAny; tensors are DLTensors on the data at the next of ``addresses``."""
+def _any(process: Process, arg: Any) -> bytes:
+    """An argument as a TVMFFIAny; a tensor as a DLTensor over its own memory."""
     if isinstance(arg, int):
         return struct.pack("<qq", TYPE_INT, arg)
     if isinstance(arg, float):
         return struct.pack("<qd", TYPE_FLOAT, arg)
     shape = process.place(struct.pack(f"<{len(arg.shape)}q", *arg.shape))
-    dtype = dl_dtype(str(arg.dtype))
-    tensor = struct.pack("<QiiiIQQQ", next(addresses), 1, 0, len(arg.shape), dtype, shape, 0, 0)
-    return struct.pack("<qQ", TYPE_DLTENSOR, process.place(tensor))
+    described = (len(arg.shape), dl_dtype(str(arg.dtype)), shape, 0, 0)
+    tensor = process.place(struct.pack("<QiiiIQQQ", arg.data_ptr(), CPU_DEVICE, 0, *described))
+    return struct.pack("<qQ", TYPE_DLTENSOR, tensor)
 
 
 def emulate(mod: Buildable, target: str | Target) -> EmulatedLibrary:
