@@ -54,20 +54,10 @@ class TensorIntrin:
 
     @cached_property
     def function(self) -> PrimFunc:
-        """The semantics as a tensor function: inputs, the result, then the scalars.
-
-        Raises MLCError when the result is not as the first operand says.
-        """
+        """The semantics as a tensor function: inputs, the result, then the scalars."""
         inputs = [te.placeholder(o.shape, o.dtype, o.name) for o in self.operands[1:]]
         scalars = [Var(name) for name in self.scalars]
-        result, operand = self.semantics(*inputs, *scalars), self.operands[0]
-        shape = [s.value if isinstance(s, IntImm) else s for s in result.shape]
-        if (result.dtype, shape) != (operand.dtype, list(operand.shape)):
-            raise MLCError(
-                f"tensor intrinsic {self.name!r}: the semantics gives {result.dtype} {shape}; "
-                f"the operand {operand.name!r} is {operand.dtype} {list(operand.shape)}"
-            )
-        return te.create_prim_func([*inputs, result, *scalars])
+        return te.create_prim_func([*inputs, self.semantics(*inputs, *scalars), *scalars])
 
 
 _registered: dict[str, TensorIntrin] = {}
@@ -79,9 +69,15 @@ def register_tensor_intrin(row: TensorIntrin, *, override: bool = False) -> Tens
     Raises MLCError for a name that is taken, unless ``override``, and for semantics that give no such result as the
     first operand is.
     """
-    row.function  # noqa: B018 (checks the semantics)
     if row.name in tensor_intrins() and not override:
         raise MLCError(f"there is a tensor intrinsic {row.name!r} already", hint="pass override=True to replace it")
+    result, operand = row.function.buffers[-1], row.operands[0]
+    shape = tuple(size.value if isinstance(size, IntImm) else size for size in result.shape)
+    if (result.dtype, shape) != (operand.dtype, operand.shape):
+        raise MLCError(
+            f"tensor intrinsic {row.name!r}: the semantics gives {result.dtype} {list(shape)}; "
+            f"the operand {operand.name!r} is {operand.dtype} {list(operand.shape)}"
+        )
     _registered[row.name] = row
     return row
 
