@@ -20,7 +20,7 @@ _NO_EFFECT = {
 @click.option("--quantization", metavar="NAME", help="Scheme of the weights, when not the config's.")
 @model_type_option
 @device_option
-@click.option("--host", default="auto", show_default=True, metavar="TRIPLE", help="LLVM triple of the host code.")
+@click.option("--host", default="auto", show_default=True, metavar="TRIPLE", help="For another CPU: aarch64-linux-gnu.")
 @click.option("--opt", default="O2", show_default=True, metavar="LEVEL", help="O0, O1, O2 or O3.")
 @click.option(
     "--overrides", default="", metavar="K=V;...", help="Sizes to change: context_window_size=2048;max_batch_size=4."

@@ -33,10 +33,12 @@ def ir_opt(file: Path | None, passes: tuple[str, ...], device: str, output: Path
     FILE holds TVMScript, a module or a single function, for instance what `compile --debug-dump` wrote. Without passes
     it is only parsed and printed.
     """
+    from mlc_compiler.target import Target
     from mlc_toolchain.ir_opt import known_passes, run_passes
 
     if list_passes:
-        console.table(["pass", "does"], [[name, _summary(kind)] for name, kind in known_passes().items()])
+        passes_of_target = known_passes(Target(device))
+        console.table(["pass", "does"], [[name, _summary(kind)] for name, kind in passes_of_target.items()])
         return
     if file is None:
         raise UsageError("no file given", hint="see `mlc_cli ir_opt --help`")

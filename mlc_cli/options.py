@@ -28,7 +28,11 @@ model_type_option = click.option(
 )
 
 device_option = click.option(
-    "--device", default="auto", show_default=True, metavar="NAME", help="Where to run: auto, cpu, cpu:NAME."
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="TARGET",
+    help="Target of the code: auto (this machine), cpu:NAME, 'llvm -mcpu=NAME -num-cores=N', or JSON.",
 )
 
 model_lib_option = click.option(

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from mlc_errors import InternalError
 
-from .backends import emit_llvm
-from .codegen.link import link_shared
+from .backends import emit_llvm, host_target
+from .codegen.link import find_linker, link_shared
 from .codegen.native import compile_modules
 from .ir.module import IRModule
 from .ir.recursion import deep_recursion
@@ -54,16 +54,17 @@ def build_library(
     module as it comes in, after the graph passes and at the end. Raises MLCError for a module that cannot be compiled,
     InternalError for one that is not well formed, and ResourceError where there is no linker.
     """
-    times = PhaseTimes()
+    times, host = PhaseTimes(), host_target(target)
+    find_linker(host.arch)  # before all the work
     progress("passes")
     lowered = _lowered(mod, target, times=times, dump=dump, check=check)
     progress("code generation")
     modules = emit_llvm(lowered, target, metadata(lowered))
     native = _timed(
-        times, "codegen", lambda: compile_modules(modules, target, assembly="asm" in emit, llvm_ir="llvm" in emit)
+        times, "codegen", lambda: compile_modules(modules, host, assembly="asm" in emit, llvm_ir="llvm" in emit)
     )
     progress("linking")
-    _timed(times, "link", lambda: link_shared(native.objects, output, target))
+    _timed(times, "link", lambda: link_shared(native.objects, output, host))
     texts = {k: t for k, t in (("asm", native.assembly), ("llvm", native.llvm_ir)) if t is not None}
     return Built(output, lowered, len(lowered.of_type(PrimFunc)), times.seconds, texts)
 
@@ -71,8 +72,8 @@ def build_library(
 @deep_recursion
 def native_text(mod: IRModule, target: Target, kind: str) -> str:
     """What ``mod`` becomes, to be looked at: ``kind`` is ``llvm`` (optimized LLVM code) or ``asm`` (assembly)."""
-    lowered = _lowered(mod, target)
-    native = compile_modules(emit_llvm(lowered, target), target, assembly=kind == "asm", llvm_ir=kind == "llvm")
+    modules = emit_llvm(_lowered(mod, target), target)
+    native = compile_modules(modules, host_target(target), assembly=kind == "asm", llvm_ir=kind == "llvm")
     text = {"asm": native.assembly, "llvm": native.llvm_ir}[kind]
     assert text is not None
     return text

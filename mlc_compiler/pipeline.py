@@ -29,6 +29,7 @@ from .passes.fuse_tensor_functions import FuseTensorFunctions
 from .passes.inline_calls import InlineCalls
 from .passes.keep_schedules import KeepSchedules
 from .passes.legalize import Legalize
+from .passes.lift_allocs import LiftAllocs
 from .passes.lower_blocks import LowerBlocks
 from .passes.lower_math import LowerMath
 from .passes.make_entries import MakeEntries
@@ -81,6 +82,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         EliminateDead(),
         # as loops over memory
         LowerBlocks(),
+        LiftAllocs(),
         *own.loops,
         PlanMemory(),
         *own.calls,

@@ -27,7 +27,8 @@ class TargetKind:
 
     name, aliases: what a spec may call it. options: what a spec may set, with their types. complete: all attributes of
     a target from the options given; ``mtriple``, ``mcpu`` and ``mattr`` are LLVM's names of the machine. model: the
-    option that ``kind:MODEL`` sets. has: whether a target has an extension or one of ``CAPABILITIES``.
+    option that ``kind:MODEL`` sets. has: whether a target has an extension or one of ``CAPABILITIES``. host: the option
+    with the LLVM triple of the CPU that runs graph functions.
     """
 
     name: str
@@ -36,6 +37,7 @@ class TargetKind:
     complete: Callable[[Mapping[str, Any]], Mapping[str, Attribute]]
     model: str
     has: Callable[[Target, str], bool]
+    host: str = "mtriple"
 
 
 CAPABILITIES = ("convert_float16", "fma", "round")
@@ -157,6 +159,18 @@ def as_target(spec: str | Mapping[str, Any] | Target | None) -> Target:
     return spec if isinstance(spec, Target) else Target(spec)
 
 
+def with_host(spec: str | Mapping[str, Any] | Target, triple: str) -> Target:
+    """The target of ``spec`` whose graph functions run on a CPU given by its LLVM triple, as ``aarch64-linux-gnu``.
+
+    Raises UnsupportedError for a CPU that there is no code for, MLCError when ``spec`` names another.
+    """
+    options = _options(spec)
+    row = find_kind(options["kind"])
+    if options.setdefault(row.host, triple) != triple:
+        raise MLCError(f"target {row.name}: {row.host} is {options[row.host]}; the host is {triple}")
+    return Target(options)
+
+
 def _options(spec: object) -> dict[str, Any]:
     """A spec as a mapping with ``kind``."""
     if isinstance(spec, Target):
@@ -180,7 +194,9 @@ def _from_text(text: str) -> dict[str, Any]:
     kind, _, model = head.partition(":")
     options: dict[str, Any] = {"kind": kind, **dict(map(_word, words))}
     if model and model != "native":
-        options[find_kind(kind).model] = model
+        name = find_kind(kind).model
+        if options.setdefault(name, model) != model:
+            raise MLCError(f"target {kind}: {name} is {model} and {options[name]}; expected one of them")
     return options
 
 
@@ -208,13 +224,15 @@ def _converted(row: TargetKind, name: str, value: Any) -> Any:
     wanted = row.options[name]
     if wanted is tuple and isinstance(value, list | tuple):
         return tuple(map(str, value))
+    if wanted is tuple and isinstance(value, str):
+        return tuple(filter(None, value.split(",")))
     if wanted is int and isinstance(value, str) and value.isdecimal():
-        return int(value)
-    if wanted is int and isinstance(value, int) and not isinstance(value, bool):
+        value = int(value)
+    if wanted is int and isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     if wanted is str and isinstance(value, str):
         return value
-    expected = {int: "a number", str: "text", tuple: "a list of names"}[wanted]
+    expected = {int: "a positive number", str: "text", tuple: "a list of names"}[wanted]
     raise MLCError(f"target {row.name}: {name} is {value!r}; expected {expected}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import threading
 import weakref
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mlc_errors import MLCError, UnsupportedError
+from mlc_files import copy_library
 from mlc_runtime.arguments import (
     ArgumentError,
     Values,
@@ -97,16 +97,8 @@ class Library:
 
     def export_library(self, path: str | Path) -> Path:
         """Write the library to a file, which appears whole or not at all; gives its path."""
-        path = Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            shutil.copyfile(self.path, temporary)
-            os.chmod(temporary, 0o755)
-            os.replace(temporary, path)
-        except OSError as e:
-            temporary.unlink(missing_ok=True)
-            raise MLCError(f"cannot write the library: {e.strerror}", where=[str(path)]) from None
-        return path
+        copy_library(self.path, Path(path))
+        return Path(path)
 
     @cached_property
     def _module(self) -> tvm_ffi.Module:
@@ -122,7 +114,7 @@ class Library:
             raise MLCError(f"the library does not load: {str(e).splitlines()[0]}", where=[str(self.path)]) from None
 
     def _check_machine(self) -> None:
-        target = self.metadata.get("target") or {}
+        target = self.metadata.get("host") or self.metadata.get("target") or {}
         if self._machine != host_machine():
             problem = f"the library is made for {self._machine}; this machine is {host_machine()}"
         elif missing := missing_instruction_sets(target.get("isa", ())):

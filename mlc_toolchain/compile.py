@@ -10,7 +10,7 @@ from typing import Any
 from mlc_compiler.driver import build_library
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.module import IRModule
-from mlc_compiler.target import Target
+from mlc_compiler.target import Target, with_host
 from mlc_errors import UnsupportedError, UsageError
 from mlc_toolchain.chat_config import FILE_NAME, ChatConfig, read_chat_config
 from mlc_toolchain.progress import Progress, Step, silent
@@ -32,7 +32,11 @@ EMIT_KINDS = {"llvm": ".ll", "asm": ".s"}
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """model: a folder with mlc-chat-config.json or that file. overrides: ``"key=value;key=value"`` of config sizes."""
+    """model: a folder with mlc-chat-config.json or that file. overrides: ``"key=value;key=value"`` of config sizes.
+
+    device: the target as text, see ``Target``; auto is this machine's CPU. host: the LLVM triple of the CPU that runs
+    graph functions; auto is what the device says.
+    """
 
     model: str | Path
     output: Path
@@ -64,7 +68,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     """Compile the model that a chat configuration describes. Raises MLCError for what cannot be compiled."""
     _check(options)
     config = read_chat_config(_config_path(options.model))
-    machine = Target(options.device if options.device != "auto" else "cpu")
+    machine = Target(options.device) if options.host == "auto" else with_host(options.device, options.host)
     overrides = parse_overrides(options.overrides)
     exported = _export(config, options, overrides)
 
@@ -105,8 +109,6 @@ def _check(options: CompileOptions) -> None:
     for kind in options.emit:
         if kind not in EMIT_KINDS:
             raise UsageError(f"--emit: got {kind!r}; expected one of {', '.join(EMIT_KINDS)}")
-    if options.host != "auto":
-        raise UnsupportedError(f"--host: got {options.host!r}; only auto, this machine, is supported")
     if not options.output.parent.is_dir():
         raise UsageError(f"--output: the folder {options.output.parent} does not exist")
     if options.output.is_dir():

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mlc_errors import MLCError, UsageError
+from mlc_files import whole_file
 from mlc_toolchain.lora import LoraCheckpoint
 from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, safetensors_format
 from mlc_toolchain.packed_checkpoint import QUANTIZATION, open_packed
@@ -20,7 +21,7 @@ from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.readers.base import CheckpointReader, shown
 from mlc_toolchain.source import ModelSource, open_weights, resolve_source
 from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, WeightStream, relative, usable_cores
-from mlc_toolchain.writer import open_output, write_synced
+from mlc_toolchain.writer import open_output
 from model_zoo import registry
 from model_zoo.weight_map import Production, Shape, WeightMap, WeightPlan
 from quantization.codecs import codec
@@ -231,7 +232,8 @@ def _write_report(path: Path, report: ConvertReport, conversion: Conversion, err
         }
         for task in conversion.tasks
     ]
-    write_synced(path, json.dumps({**asdict(report), "parameters_detail": parameters}, indent=2).encode())
+    with whole_file(path, durable=True) as file:
+        file.write(json.dumps({**asdict(report), "parameters_detail": parameters}, indent=2).encode())
 
 
 def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -> ModelWeights:

@@ -23,9 +23,9 @@ _NEXT_PASS = re.compile(r",(?=\s*[A-Za-z_][\w-]*\s*(?:[:,]|$))")
 """A comma before a name without a value; other commas are between the options of one pass."""
 
 
-def known_passes() -> dict[str, type[Pass]]:
-    """The passes by name, in the order in which a compilation runs them."""
-    return {step.name: type(step) for step in (*entries(), *pipeline(Target("cpu:generic")))}
+def known_passes(target: Target) -> dict[str, type[Pass]]:
+    """The passes by name, in the order in which a compilation for a target runs them."""
+    return {step.name: type(step) for step in (*entries(), *pipeline(target))}
 
 
 def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> str:
@@ -49,7 +49,7 @@ def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> str:
 def make_pass(spec: str, target: Target) -> Pass:
     """`fuse-ops` or `fold-constants:max_elements=8` as a pass; target and schedule rules are filled in."""
     name, _, text = spec.partition(":")
-    passes = known_passes()
+    passes = known_passes(target)
     if name not in passes:
         close = get_close_matches(name.replace("_", "-"), passes)
         hint = f"did you mean {' or '.join(close)}?" if close else None

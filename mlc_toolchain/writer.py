@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from mlc_errors import MLCError, ResourceError
+from mlc_files import whole_file
 from mlc_toolchain.output_layout import OutputFile, OutputFormat
 
 STAGING = ".mlc-partial"
@@ -79,7 +80,8 @@ class OutputWriter:
                 self._append(file, memoryview(b""))
                 self._complete(file)
         for name, text in self.output.indexes(self._md5_sums).items():
-            write_synced(self.staging / name, text)
+            with whole_file(self.staging / name, durable=True) as index:
+                index.write(text)
         sync_folder(self.staging)
         self._publish()
 
@@ -155,7 +157,8 @@ class _Journal:
         staging.mkdir(exist_ok=True)
         self.entries = entries
         lines = [json.dumps(entry) + "\n" for entry in ({"job": job}, *entries)]
-        write_synced(self.path, "".join(lines).encode())
+        with whole_file(self.path, durable=True) as file:
+            file.write("".join(lines).encode())
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
 
     def add(self, entry: dict) -> None:
@@ -247,18 +250,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def write_synced(path: Path, data: bytes) -> None:
-    """Replace a file as a whole: written beside it, made durable, renamed."""
-    beside = path.with_name(f"{path.name}.new")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    try:
-        _write_all(descriptor, memoryview(data))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(beside, path)
 
 
 def _write_all(descriptor: int, data: memoryview) -> None:

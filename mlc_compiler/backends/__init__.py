@@ -5,16 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mlc_errors import MLCError
+
 from ..codegen.emit import emit_host
 from ..codegen.host.module import HostModule, new_module
 from ..ir.module import IRModule
-from ..target import Target
+from ..target import Target, find_kind
+from ..tir.intrinsics import tensor_intrins
 from .base import Backend, Lowering
 from .cpu import CpuBackend
 
-__all__ = ["BACKENDS", "Backend", "Lowering", "backend_of", "emit_llvm"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "Lowering",
+    "backend_of",
+    "emit_llvm",
+    "host_target",
+    "register_backend",
+    "unregister_backend",
+]
 
 BACKENDS: dict[str, Backend] = {backend.kind.name: backend for backend in (CpuBackend(),)}
+
+
+def register_backend(backend: Backend) -> None:
+    """Make a back end known: ``Target(backend.kind.name)`` is a target from then on, to be passed to ``build``.
+
+    Raises MLCError when the name of its kind, one of its aliases or one of its instructions is taken.
+    """
+    kind = backend.kind
+    for name in (kind.name, *kind.aliases):
+        if any(name in (other.kind.name, *other.kind.aliases) for other in BACKENDS.values()):
+            raise MLCError(f"there is a kind of target {name!r} already", hint="unregister_backend removes one")
+    for row in backend.instructions:
+        if row.name in tensor_intrins():
+            raise MLCError(f"there is a tensor intrinsic {row.name!r} already")
+    BACKENDS[kind.name] = backend
+
+
+def unregister_backend(name: str) -> None:
+    """Forget the back end of the kind ``name``, with its instructions. Raises UnsupportedError when there is none."""
+    del BACKENDS[find_kind(name).name]
 
 
 def backend_of(target: Target) -> Backend:
@@ -22,10 +54,14 @@ def backend_of(target: Target) -> Backend:
     return BACKENDS[target.kind]
 
 
+def host_target(target: Target) -> Target:
+    """The CPU whose code a library for ``target`` holds: ``target`` itself where it is a CPU."""
+    return backend_of(target).host_target(target)
+
+
 def emit_llvm(mod: IRModule, target: Target, metadata: Mapping[str, Any] | None = None) -> Iterator[str]:
     """The LLVM modules of a lowered and planned module, as text: some with kernels, then the host's."""
     backend = backend_of(target)
     yield from backend.emit_kernels(mod, target)
-    host_target = backend.host_target(target)
-    host = HostModule(new_module(host_target), host_target)
+    host = HostModule(new_module(host_target(target)), host_target(target))
     yield emit_host(mod, backend.host_runtime(host, mod, target), target, metadata or {})

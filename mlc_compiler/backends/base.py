@@ -22,7 +22,7 @@ class Lowering:
 
     operators: the kernels that the back end has for operators, see ``Legalize``. kernels: on fused
     tensor functions without a schedule. rules: schedules, the first that fits decides. loops: on scheduled functions,
-    which are plain loops. calls: on graph functions whose memory is planned.
+    which are plain loops with their scratch memory placed. calls: on graph functions whose memory is planned.
     """
 
     operators: Mapping[str, TensorExpression] = field(default_factory=dict)

@@ -30,7 +30,7 @@ def emit_host(mod: IRModule, runtime: HostRuntime, target: Target, metadata: Map
     entries = FfiEntries(runtime)
     for name, func in exported(mod).items():
         entries.emit_entry(name, func, runtime.emit_job(name, func))
-    _metadata_symbol(runtime.module, {**metadata, **describe(mod, target)})
+    _metadata_symbol(runtime.module, {**metadata, **describe(mod, target, runtime.host.target)})
     return str(runtime.module)
 
 
@@ -39,9 +39,14 @@ def exported(mod: IRModule) -> dict[str, Function]:
     return {n: f for n, f in mod.of_type(Function).items() if not f.attrs.get("Primitive")}
 
 
-def describe(mod: IRModule, target: Target) -> dict[str, Any]:
-    """The part of the metadata that follows from the code: functions with their tensors, target, versions."""
+def describe(mod: IRModule, target: Target, host: Target) -> dict[str, Any]:
+    """The part of the metadata that follows from the code: functions with their tensors, targets, versions.
+
+    ``host`` is the CPU that runs the library's entries; it is there where the target is not that CPU itself.
+    """
+    apart = {} if host == target else {"host": host.export()}
     return {
+        **apart,
         "format": FORMAT,
         "compiler_version": __version__,
         "llvm_version": ".".join(map(str, llvm.llvm_version_info)),

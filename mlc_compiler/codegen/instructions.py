@@ -34,15 +34,20 @@ def emit_tensor_intrin(emit: MemoryEmitter, row: TensorIntrin, args: Sequence[Pr
 
     Raises CodegenError where the target does not have it.
     """
-    kind = emit.target.kind if emit.target is not None else "this"
-    if emit.target is None or kind not in row.emit or not (row.requires == "" or emit.target.has(row.requires)):
-        needed = f"; it needs {row.requires}" if row.requires and kind in row.emit else ""
-        raise CodegenError(f"the target has no instruction {row.name!r}{needed}", where=[str(emit.target)])
+    kind = emit.target.kind if emit.target is not None else ""
+    if emit.target is None or kind not in row.emit:
+        raise _missing(emit, row, f"it has code for {' and '.join(row.emit) or 'no kind of target'}")
+    if row.requires and not emit.target.has(row.requires):
+        raise _missing(emit, row, f"it needs {row.requires}")
     count = len(row.operands)
     addresses = [_address_of(emit, a) for a in args[:count]]
     scalars = dict(zip(row.scalars, (emit(a) for a in args[count:]), strict=True))
     value: ll.Value = row.emit[kind](emit.b, row, Operands(addresses, scalars))
     return value
+
+
+def _missing(emit: MemoryEmitter, row: TensorIntrin, why: str) -> CodegenError:
+    return CodegenError(f"the target has no instruction {row.name!r}: {why}", where=[f"target {emit.target}"])
 
 
 def on_vectors(code: VectorCode) -> Callable[[ll.IRBuilder, TensorIntrin, Operands], ll.Value]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from mlc_errors import MLCError, ResourceError
+from mlc_files import copy_library
 
 from ..target import Target, host_arch
 from .native import machine
@@ -36,10 +37,11 @@ _FLAGS = ("-shared", "--build-id=none", "-z", "noexecstack")
 LIBM = "libm.so.6"
 
 
-def find_linker(foreign: bool = False) -> Linker:
-    """The linker to use; ``foreign``: for another architecture. Raises ResourceError when there is none."""
-    cc = shutil.which(os.environ.get("CC", "cc"))
-    if cc and not foreign:
+def find_linker(arch: str) -> Linker:
+    """The linker for an architecture. Raises ResourceError when there is none."""
+    foreign = arch != host_arch()
+    cc = shutil.which(f"{arch}-linux-gnu-gcc" if foreign else os.environ.get("CC", "cc"))
+    if cc:
         command = (cc, "-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread")
         return Linker(command, ("-lm",), finds_libraries=True)
     ld = shutil.which("ld.lld") or (None if foreign else shutil.which("ld"))
@@ -47,37 +49,25 @@ def find_linker(foreign: bool = False) -> Linker:
         return Linker((ld, *_FLAGS))
     if importlib.util.find_spec("ziglang"):
         return Linker((sys.executable, "-m", "ziglang", "ld.lld", *_FLAGS))
-    wanted = "ld.lld and the ziglang package" if foreign else "cc, ld.lld, ld and the ziglang package"
+    tools = f"{arch}-linux-gnu-gcc, ld.lld" if foreign else "cc, ld.lld, ld"
     raise ResourceError(
-        f"linking failed: no linker found (looked for {wanted})",
-        hint=f"install one of them: {'' if foreign else 'apt install gcc, or '}pip install ziglang",
+        f"linking failed: no linker for {arch} found (looked for {tools} and the ziglang package)",
+        hint=f"install one of them: apt install {'lld' if foreign else 'gcc'}, or pip install ziglang",
     )
 
 
 def link_shared(objects: Sequence[bytes], output: Path, target: Target) -> None:
-    """Write the shared library ``output``: under a temporary name beside it, renamed when complete.
+    """Write the shared library ``output``, which appears whole or not at all.
 
     Raises MLCError when the linker fails or the file cannot be written, ResourceError without a linker.
     """
-    linker = find_linker(foreign=target.arch != host_arch())
+    linker = find_linker(target.arch)
     with tempfile.TemporaryDirectory(prefix="mlc-link-") as folder:
         sources = [str(_written(Path(folder) / f"{i}.o", code)) for i, code in enumerate(objects)]
         libraries = linker.libraries if linker.finds_libraries else (_stand_in(linker, Path(folder), target),)
         linked = Path(folder) / "lib.so"
         _run([*linker.command, "-o", str(linked), *sources, *libraries])
-        write_whole(linked, output)
-
-
-def write_whole(source: Path, output: Path) -> None:
-    """Copy a library to ``output``, which appears whole or not at all. Raises MLCError when it cannot be written."""
-    temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-    try:
-        shutil.copyfile(source, temporary)
-        os.chmod(temporary, 0o755)
-        os.replace(temporary, output)
-    except OSError as e:
-        temporary.unlink(missing_ok=True)
-        raise MLCError(f"cannot write the library: {e.strerror}", where=[str(output)]) from None
+        copy_library(linked, output)
 
 
 def _stand_in(linker: Linker, folder: Path, target: Target) -> str:

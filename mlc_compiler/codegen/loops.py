@@ -1,8 +1,9 @@
-"""Loops of hand-written LLVM code: values carried from one iteration to the next."""
+"""Loops of LLVM code: values carried from one iteration to the next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from llvmlite import ir as ll
 
@@ -42,3 +43,25 @@ def for_range(b: ll.IRBuilder, name: str, start: ll.Value, end: ll.Value, body: 
 
     assert start.type == I64
     return while_loop(b, name, [start], lambda i: b.icmp_signed("<", i, end), step)[0]
+
+
+@contextmanager
+def rotated_loop(
+    b: ll.IRBuilder, name: str, start: ll.Value, end: ll.Value
+) -> Iterator[tuple[ll.Value, Callable[[], ll.Instruction]]]:
+    """``for i in range(start, end)`` over i64 values, tested at the bottom, around what is emitted in the block.
+
+    Gives ``i``, and what tells the branch back once the block has ended, for loop metadata.
+    """
+    before = b.block
+    body, done = b.append_basic_block(f"{name}.body"), b.append_basic_block(f"{name}.end")
+    b.cbranch(b.icmp_signed("<", start, end), body, done)
+    b.position_at_end(body)
+    counter = b.phi(I64, name=name)
+    counter.add_incoming(start, before)
+    branches: list[ll.Instruction] = []
+    yield counter, branches.pop
+    following = b.add(counter, i64(1), flags=["nsw"])
+    counter.add_incoming(following, b.block)
+    branches.append(b.cbranch(b.icmp_signed("<", following, end), body, done))
+    b.position_at_end(done)

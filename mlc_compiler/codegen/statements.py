@@ -32,7 +32,9 @@ from . import values as v
 from .arithmetic import CodegenError
 from .emitter import Lanes
 from .expressions import ExprEmitter
-from .values import I64, PTR, i64
+from .host.code import HIDDEN
+from .loops import rotated_loop, while_loop
+from .values import PTR, i64
 
 MAX_STACK_BYTES = 1 << 20
 
@@ -53,6 +55,16 @@ def declare_function(
         if func.attrs.get("tir.noalias"):
             arg.add_attribute("noalias")
         arg.name = buffer.name
+    return fn
+
+
+def declare_kernel(
+    module: ll.Module, func: PrimFunc, name: str, leading: Sequence[tuple[str, ll.Type]] = ()
+) -> ll.Function:
+    """The LLVM function of the tensor function ``name``, without a body, visible inside the library."""
+    fn = declare_function(module, func, f"kernel.{name}", leading)
+    fn.linkage = HIDDEN
+    fn.attributes.add("noinline")  # a kernel is called once for each layer; copies of it only cost compile time
     return fn
 
 
@@ -128,14 +140,11 @@ class StmtEmitter:
             )
 
     def emit_While(self, stmt: While) -> None:
-        head, body, done = (self.b.append_basic_block(n) for n in ("while", "while.body", "while.end"))
-        self.b.branch(head)
-        self.b.position_at_end(head)
-        self.b.cbranch(self.expr(stmt.condition), body, done)
-        self.b.position_at_end(body)
-        self.emit(stmt.body)
-        self.b.branch(head)
-        self.b.position_at_end(done)
+        def body() -> list[ll.Value]:
+            self.emit(stmt.body)
+            return []
+
+        while_loop(self.b, "while", [], lambda: self.expr(stmt.condition), body)
 
     def emit_IfThenElse(self, stmt: IfThenElse) -> None:
         condition = self.expr(stmt.condition)
@@ -199,20 +208,9 @@ class StmtEmitter:
 
     @contextmanager
     def counted(self, var: Var, start: ll.Value, end: ll.Value) -> Iterator[Callable[[], ll.Instruction]]:
-        b = self.b
-        before = b.block
-        body, done = b.append_basic_block(f"{var.name}.body"), b.append_basic_block(f"{var.name}.end")
-        b.cbranch(b.icmp_signed("<", start, end), body, done)
-        b.position_at_end(body)
-        counter = b.phi(I64, name=var.name)
-        counter.add_incoming(start, before)
-        self.expr.env[id(var)] = counter if var.dtype == "int64" else b.trunc(counter, v.value_type(var.dtype))
-        branches: list[ll.Instruction] = []
-        yield branches.pop
-        following = b.add(counter, i64(1), flags=["nsw"])
-        counter.add_incoming(following, b.block)
-        branches.append(b.cbranch(b.icmp_signed("<", following, end), body, done))
-        b.position_at_end(done)
+        with rotated_loop(self.b, var.name, start, end) as (counter, latch):
+            self.expr.env[id(var)] = counter if var.dtype == "int64" else self.b.trunc(counter, v.value_type(var.dtype))
+            yield latch
 
 
 class LoopID(ll.values.MDValue):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from importlib import import_module
 from math import prod
 from typing import Any
 
 from mlc_errors import MLCError
 
-from ..ir.expr import Call, Var
+from ..ir.expr import Call, IntImm, Var
 from ..ir.visitor import walk
 from . import te
 from .nodes import Buffer, BufferLoad, BufferStore, PrimFunc
@@ -36,7 +36,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class TensorIntrin:
-    """One instruction.
+    """One instruction. A row is known to ``Schedule.tensorize`` once it is registered, see ``register_tensor_intrin``.
 
     operands: the first is the result; ``accumulates`` tells that it is also the first argument. semantics: the tensor
     expression of the result from the other operands, and from the ``scalars``, integers that are constant when code is
@@ -66,10 +66,18 @@ _registered: dict[str, TensorIntrin] = {}
 def register_tensor_intrin(row: TensorIntrin, *, override: bool = False) -> TensorIntrin:
     """Make a row known by its name, for ``Schedule.tensorize(loop, row.name)``.
 
-    Raises MLCError for a name that is taken, unless ``override``.
+    Raises MLCError for a name that is taken, unless ``override``, and for semantics that give no such result as the
+    first operand is.
     """
     if row.name in tensor_intrins() and not override:
         raise MLCError(f"there is a tensor intrinsic {row.name!r} already", hint="pass override=True to replace it")
+    result, operand = row.function.buffers[-1], row.operands[0]
+    shape = tuple(size.value if isinstance(size, IntImm) else size for size in result.shape)
+    if (result.dtype, shape) != (operand.dtype, operand.shape):
+        raise MLCError(
+            f"tensor intrinsic {row.name!r}: the semantics gives {result.dtype} {list(shape)}; "
+            f"the operand {operand.name!r} is {operand.dtype} {list(operand.shape)}"
+        )
     _registered[row.name] = row
     return row
 
@@ -87,7 +95,6 @@ def find_tensor_intrin(name: str) -> TensorIntrin:
     return row
 
 
-@cache
 def _of_backends() -> Mapping[str, TensorIntrin]:
     """The rows of all back ends, which are loaded here, when they are first needed: they import this module."""
     backends = import_module("mlc_compiler.backends").BACKENDS.values()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlc_cli.__main__ import main
+from mlc_runtime.elf import read_data_symbol
 from mlc_toolchain import compile as toolchain
 from mlc_toolchain.progress import Step
 
@@ -94,3 +95,47 @@ def test_wrong_values_are_usage_errors(
     monkeypatch.chdir(tmp_path)
     assert main(["compile", *arguments]) == 2
     assert capsys.readouterr().err.splitlines()[0] == error
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A chat configuration, which is all that compile reads."""
+    folder = tmp_path_factory.mktemp("model")
+    source = Path(__file__).parents[1] / "data" / "reference" / "source"
+    sizes = ["--context-window-size", "64", "--prefill-chunk-size", "8"]
+    assert main(["gen_config", str(source), "--quantization", "q4f16_1", *sizes, "-o", str(folder)]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("flags", "arch", "attributes"),
+    [
+        (["--host", "aarch64-linux-gnu"], "aarch64", {"mcpu": "generic", "mtriple": "aarch64-linux-gnu"}),
+        (["--device", "llvm -mcpu=znver4 -num-cores=4"], "x86_64", {"mcpu": "znver4", "num-cores": 4}),
+    ],
+)
+def test_targets(flags: list[str], arch: str, attributes: dict[str, object], folder: Path, tmp_path: Path):
+    library = tmp_path / "lib.so"
+    assert main(["compile", str(folder), *flags, "-o", str(library)]) == 0
+    symbol = read_data_symbol(library, "__mlc_metadata")
+    assert symbol.machine == arch
+    assert attributes.items() <= json.loads(symbol.data)["target"].items()
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (["--host", "sparc-sun-solaris"], "error: target cpu: mtriple is 'sparc-sun-solaris'"),
+        (
+            ["--host", "aarch64-linux-gnu", "--device", "cpu:znver4"],
+            "error: target cpu: mcpu znver4 is x86_64; mtriple is",
+        ),
+        (["--device", "llvm -mcpu=z80"], "error: target cpu: mcpu is 'z80'"),
+        (["--device", "opencl"], "error: no kind of target 'opencl'"),
+    ],
+)
+def test_targets_that_are_not_known(
+    flags: list[str], error: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["compile", str(folder), *flags, "-o", str(tmp_path / "lib.so")]) == 3
+    assert capsys.readouterr().err.startswith(error)

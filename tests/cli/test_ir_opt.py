@@ -128,7 +128,7 @@ def test_a_file_may_hold_a_single_function_indented(tmp_path: Path, capsys: pyte
 def test_help_names_the_passes(capsys: pytest.CaptureFixture[str]):
     assert main(["ir_opt", "--help"]) == 0
     listed = capsys.readouterr().out.split("(--list says what each does):")[1]
-    assert listed.split() == list(known_passes())
+    assert listed.split() == list(known_passes(Target()))
 
 
 def test_similar_names_are_suggested(module_file: Path, capsys: pytest.CaptureFixture[str]):

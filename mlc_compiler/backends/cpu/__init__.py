@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from ...codegen.host.module import HostModule
 from ...ir.module import IRModule
 from ...target import Target
-from ...tir.nodes import PrimFunc
 from ..base import Backend, Lowering
 from .instructions import INSTRUCTIONS
-from .kernels import declare_kernel, emit_kernels
+from .kernels import emit_kernels
 from .machine import CPU_KIND
 from .operators import kernels_of
 from .passes.interleave_reductions import InterleaveReductions
-from .passes.lift_allocs import LiftAllocs
 from .passes.place_barriers import PlaceBarriers
 from .passes.quantized_products import QuantizedProducts
 from .passes.vectorize_short_loops import VectorizeShortLoops
@@ -33,7 +31,7 @@ class CpuBackend(Backend):
             operators=kernels_of(target),
             kernels=(QuantizedProducts(target),),
             rules=CPU_RULES,
-            loops=(LiftAllocs(), VectorizeShortLoops(target), InterleaveReductions(target)),
+            loops=(VectorizeShortLoops(target), InterleaveReductions(target)),
             calls=(PlaceBarriers(),),
         )
 
@@ -44,5 +42,4 @@ class CpuBackend(Backend):
         return emit_kernels(mod, target)
 
     def host_runtime(self, host: HostModule, mod: IRModule, target: Target) -> TeamRuntime:
-        functions = mod.of_type(PrimFunc).items()
-        return TeamRuntime(host, {name: declare_kernel(host.module, func, name) for name, func in functions})
+        return TeamRuntime(host, mod)

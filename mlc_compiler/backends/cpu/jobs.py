@@ -21,19 +21,11 @@ class TeamJob(JobEmitter):
     """``void job(ptr team, i32 thread, i32 threads, ptr frame)``"""
 
     def __init__(self, fn: ll.Function, func: Function, packed: PackedCalls, kernels: Mapping[str, ll.Function]):
-        super().__init__(fn, func, packed)
-        self.kernels = kernels
+        super().__init__(fn, func, packed, kernels)
         self.packed_calls = 0
 
     def kernel_call(self, name: str, args: list[ll.Value]) -> None:
-        kernel = self.kernels[name]
-        given = [*self.fn.args[:3], *args]
-        self.b.call(kernel, [self._resized(a, t) for a, t in zip(given, kernel.function_type.args, strict=True)])
-
-    def _resized(self, value: ll.Value, to: ll.Type) -> ll.Value:
-        if not isinstance(to, ll.IntType) or value.type == to:
-            return value
-        return self.b.trunc(value, to) if value.type.width > to.width else self.b.sext(value, to)
+        self.call(name, [*self.fn.args[:3], *args])
 
     def builtin(self, name: str) -> None:
         if name == BARRIER_CALL:

@@ -16,7 +16,7 @@ from ...codegen.arithmetic import CodegenError
 from ...codegen.host.code import HIDDEN
 from ...codegen.host.module import new_module
 from ...codegen.loops import while_loop
-from ...codegen.statements import StmtEmitter, declare_function
+from ...codegen.statements import StmtEmitter, declare_kernel
 from ...codegen.values import I32, I64, PTR, i32, i64
 from ...ir.module import IRModule
 from ...ir.visitor import walk
@@ -33,7 +33,7 @@ def emit_kernels(mod: IRModule, target: Target) -> Iterator[str]:
     """The tensor functions of a module as some LLVM modules, which do not depend on the machine that compiles."""
     module, instructions = new_module(target), 0
     for name, func in mod.of_type(PrimFunc).items():
-        kernel = declare_kernel(module, func, name)
+        kernel = declare_kernel(module, func, name, TEAM_PARAMETERS)
         TeamEmitter(kernel, target).function(func)
         instructions += sum(len(block.instructions) for block in kernel.blocks)
         if instructions > INSTRUCTIONS_IN_A_MODULE:
@@ -41,14 +41,6 @@ def emit_kernels(mod: IRModule, target: Target) -> Iterator[str]:
             module, instructions = new_module(target), 0
     if instructions:
         yield str(module)
-
-
-def declare_kernel(module: ll.Module, func: PrimFunc, name: str) -> ll.Function:
-    """The LLVM function of the tensor function ``name``, without a body, visible inside the library."""
-    fn = declare_function(module, func, f"kernel.{name}", TEAM_PARAMETERS)
-    fn.linkage = HIDDEN
-    fn.attributes.add("noinline")  # a kernel is called once for each layer; copies of it only cost compile time
-    return fn
 
 
 def call_barrier(b: ll.IRBuilder, team: ll.Value, threads: ll.Value) -> None:

@@ -16,6 +16,7 @@ from ...target import CAPABILITIES, Attribute, Target, TargetKind, host_arch
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 KIB = 1 << 10
+VECTOR_WIDTHS = (128, 256, 512)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ CPUS = {
     "aarch64": _arm("generic", "", 32, 256),
     "cortex-a76": _arm("cortex-a76", "dotprod", 64, 256),
     "neoverse-n1": _arm("neoverse-n1", "dotprod", 64, 1024),
-    "neoverse-v1": _arm("neoverse-v1", "dotprod i8mm bf16", 64, 1024),
+    "neoverse-v1": _arm("neoverse-v1", "dotprod i8mm bf16 sve", 64, 1024),
     "apple-m1": _arm("apple-m1", "dotprod", 128, 3072),
 }
 
@@ -123,17 +124,44 @@ OPTIONS: Mapping[str, type] = {
 def complete(given: Mapping[str, Any]) -> Mapping[str, Attribute]:
     """All attributes of a CPU target: those given, and the rest from the table or from this machine.
 
-    Raises UnsupportedError for a CPU that is not in the table, unless its ``isa`` is given.
+    Raises UnsupportedError for a CPU that is not in the table and for extensions that are not known, unless ``isa`` is
+    given, and for other systems than Linux with the GNU C library.
     """
+    _check(given)
     found = _attributes(given)
     features = _joined(str(found["mattr"]), str(given.get("mattr", "")))
     isa = _with_features(found["isa"], str(given.get("mattr", "")))
     arch = str(found["mtriple"]).partition("-")[0]
+    if "isa" not in given:
+        _check_features(arch, str(given.get("mattr", "")))
     width, registers = _simd(arch, isa)
     result: dict[str, Attribute] = {**found, "vector-width": width, "vector-registers": registers}
     result |= {name: value for name, value in given.items() if name not in ("mcpu", "mattr", "isa")}
     prefer = f"{'-' if result['vector-width'] == 512 else '+'}prefer-256-bit" if "avx512f" in isa else ""
     return {**result, "mattr": _joined(features, prefer), "isa": tuple(sorted(isa))}
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    """Raise UnsupportedError for a system or SIMD width that there is no code for."""
+    arch, *system = str(given.get("mtriple", "x86_64-linux-gnu")).split("-")
+    known = sorted({row.arch for row in CPUS.values()})
+    if arch not in known or "linux" not in system or system[-1] not in ("linux", "gnu"):
+        hint = f"known: {', '.join(f'{name}-linux-gnu' for name in known)}"
+        raise UnsupportedError(f"target cpu: mtriple is {given['mtriple']!r}", hint=hint)
+    if given.get("vector-width", VECTOR_WIDTHS[0]) not in VECTOR_WIDTHS:
+        hint = f"known: {', '.join(map(str, VECTOR_WIDTHS))}"
+        raise UnsupportedError(f"target cpu: vector-width is {given['vector-width']}", hint=hint)
+
+
+def _check_features(arch: str, features: str) -> None:
+    """Raise UnsupportedError for a word of ``mattr`` that is no extension of the architecture after + or -."""
+    known = {name for row in CPUS.values() if row.arch == arch for name in row.isa}
+    if arch == host_arch():
+        known |= set(llvm.get_host_cpu_features())
+    for word in filter(None, (w.strip() for w in features.split(","))):
+        if word[0] not in "+-" or word[1:] not in known:
+            hint = f"known, each after + or -: {', '.join(sorted(known))}"
+            raise UnsupportedError(f"target cpu: mattr has {word!r}", hint=hint)
 
 
 def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +177,7 @@ def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
     if name in (None, "generic"):
         name = {"x86_64": "x86-64"}.get(arch, arch)
     if name not in CPUS:
-        raise UnsupportedError(f"no CPU named {name!r}", hint=f"known: generic, {', '.join(CPUS)}")
+        raise UnsupportedError(f"target cpu: mcpu is {name!r}", hint=f"known: generic, {', '.join(CPUS)}")
     row = CPUS[name]
     if "mtriple" in given and arch != row.arch:
         raise UnsupportedError(f"target cpu: mcpu {name} is {row.arch}; mtriple is {given['mtriple']}")

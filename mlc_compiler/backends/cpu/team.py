@@ -6,20 +6,20 @@ i32 thread, i32 threads, ptr frame)``, run by all threads of the team.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from llvmlite import ir as ll
 
 from ...codegen import values as v
 from ...codegen.host.code import HIDDEN, call_loaded, external, field, function, store_atomic
 from ...codegen.host.contexts import HEAD_BYTES, ContextArgument, HostRuntime
 from ...codegen.host.module import HostModule
-from ...codegen.host.packed_calls import PackedCalls
 from ...codegen.loops import for_range, while_loop
+from ...codegen.statements import declare_kernel
 from ...codegen.values import I1, I32, I64, PTR, VOID, i32, i64
+from ...ir.module import IRModule
 from ...relax.nodes import Function
+from ...tir.nodes import PrimFunc
 from .jobs import TeamJob
-from .kernels import BARRIER, CLAIM, NEXT_LOOP
+from .kernels import BARRIER, CLAIM, NEXT_LOOP, TEAM_PARAMETERS
 
 # Byte offsets of the team's fields in a context.
 THREADS, STOP, JOB, FRAME = (HEAD_BYTES + offset for offset in (0, 4, 8, 16))
@@ -38,15 +38,15 @@ JOB_TYPE = ll.FunctionType(VOID, [PTR, I32, I32, PTR])
 
 
 class TeamRuntime(HostRuntime):
-    """Contexts with a worker team; kernels: the tensor functions that jobs call, by name."""
+    """Contexts with a worker team; jobs call the kernels of ``mod``."""
 
     argument = ContextArgument("num_threads", 1, MAX_THREADS, "the system refused memory or threads")
     context_bytes = LOOPS + 64 * MAX_THREADS
 
-    def __init__(self, host: HostModule, kernels: Mapping[str, ll.Function]):
+    def __init__(self, host: HostModule, mod: IRModule):
         super().__init__(host)
-        self.kernels = kernels
-        self.packed = PackedCalls(host.module, host.errors)
+        functions = mod.of_type(PrimFunc).items()
+        self.kernels = {name: declare_kernel(host.module, f, name, TEAM_PARAMETERS) for name, f in functions}
 
     def define(self) -> None:
         self.barrier = self._define_barrier()

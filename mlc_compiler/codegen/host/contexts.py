@@ -20,6 +20,7 @@ from ..loops import for_range
 from ..values import I32, I64, PTR, i32, i64, is_null
 from .code import external, field, function, store_atomic
 from .module import HostModule
+from .packed_calls import PackedCalls
 
 # Byte offsets of the head's fields. What different threads write lies on different cache lines.
 HANDLE, SERIAL = 0, 8
@@ -65,6 +66,7 @@ class HostRuntime(ABC):
     def __init__(self, host: HostModule):
         self.host = host
         self.module = host.module
+        self.packed = PackedCalls(host.module, host.errors)
         self.table = ll.GlobalVariable(self.module, ll.ArrayType(PTR, MAX_CONTEXTS), "mlc_contexts")
         self.table.linkage = "internal"
         self.table.initializer = ll.Constant(self.table.value_type, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from llvmlite import ir as ll
@@ -33,13 +34,15 @@ from .packed_calls import PackedCalls, TensorArgument
 class JobEmitter(ABC):
     """Emits the job of a graph function: ``fn`` gets the address of a context first and that of a frame last.
 
-    A back end says how kernels and registered functions are called.
+    kernels: the functions of the library that run tensor functions, by name. A back end says how they and registered
+    functions are called.
     """
 
-    def __init__(self, fn: ll.Function, func: Function, packed: PackedCalls):
+    def __init__(self, fn: ll.Function, func: Function, packed: PackedCalls, kernels: Mapping[str, ll.Function]):
         self.fn = fn
         self.func = func
         self.packed = packed
+        self.kernels = kernels
         self.context, self.frame = fn.args[0], fn.args[-1]
         self.b = ll.IRBuilder(fn.append_basic_block("entry"))
         self.exprs = ExprEmitter(self.b)
@@ -53,6 +56,16 @@ class JobEmitter(ABC):
     @abstractmethod
     def packed_call(self, name: str, args: list[TensorArgument | ll.Value]) -> None:
         """Call a registered function once, and leave the job when it fails."""
+
+    def call(self, name: str, args: Sequence[ll.Value]) -> None:
+        """Emit the call of a kernel; integers get the widths of its parameters."""
+        kernel = self.kernels[name]
+        self.b.call(kernel, [self._resized(a, t) for a, t in zip(args, kernel.function_type.args, strict=True)])
+
+    def _resized(self, value: ll.Value, to: ll.Type) -> ll.Value:
+        if not isinstance(to, ll.IntType) or value.type == to:
+            return value
+        return self.b.trunc(value, to) if value.type.width > to.width else self.b.sext(value, to)
 
     def builtin(self, name: str) -> None:
         """A call of the back end's own, such as a barrier."""

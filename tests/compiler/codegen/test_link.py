@@ -14,9 +14,11 @@ from mlc_compiler import load_library, parse
 from mlc_compiler.codegen import link
 from mlc_compiler.driver import build_library
 from mlc_compiler.target import Target
-from mlc_errors import MLCError, ResourceError
+from mlc_errors import MLCError, ResourceError, UnsupportedError
+from mlc_runtime.elf import read_data_symbol
 from tests.compiler.codegen.native import HOST
 
+FOREIGN = Target("cpu:x86-64-v2" if HOST.arch == "aarch64" else "cpu:neoverse-n1")
 DOUBLE_EXP = """
 @I.ir_module
 class Module:
@@ -55,16 +57,33 @@ def test_a_bare_linker_gives_a_library_that_brings_its_mathematics(tmp_path: Pat
 
 def test_the_linker_of_the_python_package(no_tools: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if name == "ziglang" else None)
-    for foreign in (False, True):
-        assert link.find_linker(foreign).command[:4] == (sys.executable, "-m", "ziglang", "ld.lld")
+    for arch in ("x86_64", "aarch64"):
+        assert link.find_linker(arch).command[:4] == (sys.executable, "-m", "ziglang", "ld.lld")
+
+
+def test_the_cross_compiler_for_another_architecture(no_tools: Path):
+    gcc = no_tools / f"{FOREIGN.arch}-linux-gnu-gcc"
+    gcc.touch(0o755)
+    assert link.find_linker(FOREIGN.arch).command[0] == str(gcc)
+
+
+def test_a_library_for_another_architecture(tmp_path: Path):
+    """Its file says so, and this machine refuses to load it."""
+    built = build_library(parse(DOUBLE_EXP), FOREIGN, tmp_path / "lib.so")
+    assert read_data_symbol(built.output, "__mlc_metadata").machine == FOREIGN.arch
+    with pytest.raises(UnsupportedError, match=f"made for {FOREIGN.arch}; this machine is {HOST.arch}"):
+        load_library(built.output)["main"](np.zeros(3))
 
 
 def test_no_linker_at_all(tmp_path: Path, no_tools: Path):
-    with pytest.raises(ResourceError, match="no linker found .*cc, ld.lld, ld and the ziglang") as error:
+    with pytest.raises(ResourceError, match=f"no linker for {HOST.arch} found .*cc, ld.lld, ld and the zigl") as error:
         build_library(parse(DOUBLE_EXP), HOST, tmp_path / "lib.so")
     assert error.value.hint == "install one of them: apt install gcc, or pip install ziglang"
-    with pytest.raises(ResourceError, match="looked for ld.lld and the ziglang package"):
-        link.find_linker(foreign=True)
+    with pytest.raises(
+        ResourceError, match=f"no linker for {FOREIGN.arch} found .*{FOREIGN.arch}-linux-gnu-gcc"
+    ) as error:
+        build_library(parse(DOUBLE_EXP), FOREIGN, tmp_path / "lib.so")
+    assert error.value.hint == "install one of them: apt install lld, or pip install ziglang"
     assert not (tmp_path / "lib.so").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -12,7 +13,7 @@ from mlc_compiler.backends.cpu.machine import CPUS, Cpu
 from mlc_compiler.driver import native_text
 from mlc_compiler.ir.expr import Call, Cast
 from mlc_compiler.script.parser import parse
-from mlc_compiler.target import Target
+from mlc_compiler.target import Target, with_host
 from mlc_errors import MLCError, UnsupportedError
 from tests.compiler.codegen.native import assembly, elementwise
 from tests.compiler.codegen.test_workers import MODULE
@@ -87,7 +88,12 @@ def test_the_spellings_of_one_target(spec):
     ("spec", "message"),
     [
         ("cpu -mcp=znver4", "no option 'mcp'"),
-        ("cpu -num-cores=many", "num-cores is 'many'; expected a number"),
+        ("cpu -num-cores=many", "num-cores is 'many'; expected a positive number"),
+        ({"kind": "llvm", "num-cores": 0}, "target cpu: num-cores is 0; expected a positive number"),
+        ({"kind": "llvm", "num-cores": True}, "target cpu: num-cores is True; expected a positive number"),
+        ({"kind": "llvm", "mcpu": 4}, "target cpu: mcpu is 4; expected text"),
+        ({"kind": "llvm", "isa": 4}, "target cpu: isa is 4; expected a list of names"),
+        ("cpu:znver4 -mcpu=znver3", "target cpu: mcpu is znver4 and znver3; expected one of them"),
         ("cpu num-cores=2", "got 'num-cores=2'; expected -option=value"),
         ('{"kind": 3}', "expected a mapping with the key 'kind'"),
         ('{"kind"', "text that is not JSON"),
@@ -98,6 +104,42 @@ def test_the_spellings_of_one_target(spec):
 def test_specs_that_say_nothing(spec, message):
     with pytest.raises(MLCError, match=message):
         Target(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message", "known"),
+    [
+        ("opencl", "no kind of target 'opencl'", "kinds: cpu"),
+        ("cpu -threads=2", "target cpu: no option 'threads'", "options: mcpu, mtriple, mattr, num-cores"),
+        ("llvm -mcpu=z80", "target cpu: mcpu is 'z80'", "znver4"),
+        ("cpu:aarch64 -mattr=+avx2", r"target cpu: mattr has '\+avx2'", "i8mm"),
+        ("cpu:znver4 -mattr=avx2", "target cpu: mattr has 'avx2'", "known, each after . or -: .*avx2"),
+        ("cpu -vector-width=100", "target cpu: vector-width is 100", "128, 256, 512"),
+        ("cpu -mtriple=riscv64-linux-gnu", "target cpu: mtriple is 'riscv64-linux-gnu'", "aarch64-linux-gnu, x86_64-"),
+        ("cpu -mtriple=aarch64-apple-darwin", "target cpu: mtriple is 'aarch64-apple-darwin'", "aarch64-linux-gnu"),
+    ],
+)
+def test_values_that_are_not_known(spec: str, message: str, known: str):
+    """The error names the attribute and lists what is known."""
+    with pytest.raises(UnsupportedError, match=message) as error:
+        Target(spec)
+    assert re.search(known, error.value.hint or "")
+
+
+@pytest.mark.parametrize("spec", ["cpu", "cpu:znver4", "cpu:neoverse-v1 -mattr=-sve", "cpu -isa=avx2,sse4.1"])
+def test_a_target_is_what_it_prints_and_exports(spec: str):
+    to = Target(spec)
+    assert Target(str(to)) == Target(to.export()) == Target(json.dumps(to.export())) == to
+
+
+def test_the_host_of_a_target():
+    assert with_host("auto", "aarch64-linux-gnu") == Target("cpu -mtriple=aarch64-linux-gnu")
+    assert with_host("cpu:neoverse-n1", "aarch64-linux-gnu").cpu == "neoverse-n1"
+    assert with_host(Target("cpu:neoverse-n1"), "aarch64-unknown-linux-gnu") == Target("cpu:neoverse-n1")
+    with pytest.raises(MLCError, match="mtriple is x86_64-linux-gnu; the host is aarch64-linux-gnu"):
+        with_host("cpu -mtriple=x86_64-linux-gnu", "aarch64-linux-gnu")
+    with pytest.raises(UnsupportedError, match="mcpu znver4 is x86_64; mtriple is aarch64-linux-gnu"):
+        with_host("cpu:znver4", "aarch64-linux-gnu")
 
 
 def test_options_change_the_code():

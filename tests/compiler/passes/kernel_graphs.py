@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from mlc_compiler.backends.cpu.passes.lift_allocs import LiftAllocs
 from mlc_compiler.interp import run_function
 from mlc_compiler.interp.evaluate import evaluate
 from mlc_compiler.ir.expr import PrimExpr, as_expr
@@ -16,6 +15,7 @@ from mlc_compiler.ir.expr import Var as Size
 from mlc_compiler.ir.module import GlobalVar, IRModule
 from mlc_compiler.ir.visitor import free_vars
 from mlc_compiler.passes.copy_results import CopyResults
+from mlc_compiler.passes.lift_allocs import LiftAllocs
 from mlc_compiler.passes.plan_memory import PlanMemory
 from mlc_compiler.relax import ops
 from mlc_compiler.relax.builder import BlockBuilder, call_tir, call_tir_inplace

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlc_compiler.backends.cpu.passes.lift_allocs import MAX_STACK_BYTES, LiftAllocs, lift_allocs
 from mlc_compiler.interp import run_prim_func
 from mlc_compiler.interp.evaluate import evaluate
 from mlc_compiler.ir import dtype as dt
+from mlc_compiler.passes.lift_allocs import MAX_STACK_BYTES, LiftAllocs, lift_allocs
 from mlc_compiler.script import parse
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_compiler.verifier import verify

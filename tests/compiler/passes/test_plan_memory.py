@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from mlc_compiler.backends.cpu.passes.lift_allocs import LiftAllocs
 from mlc_compiler.interp import run_function
 from mlc_compiler.interp.evaluate import evaluate
 from mlc_compiler.ir.expr import PrimExpr, as_expr
 from mlc_compiler.ir.module import GlobalVar
 from mlc_compiler.ir.visitor import free_vars
+from mlc_compiler.passes.lift_allocs import LiftAllocs
 from mlc_compiler.passes.plan_memory import PlanError, PlanMemory
 from mlc_compiler.relax.nodes import Call, ExternFunc, Function, Op
 from mlc_compiler.script import parse

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,12 +17,14 @@ from mlc_compiler.ir.visitor import walk
 from mlc_compiler.passes.lower_blocks import lower_blocks
 from mlc_compiler.script.parser import parse
 from mlc_compiler.script.printer import script
+from mlc_compiler.target import Target
 from mlc_compiler.tir import te
 from mlc_compiler.tir.intrinsics import (
     Operand,
     TensorIntrin,
     find_tensor_intrin,
     register_tensor_intrin,
+    tensor_intrins,
     written_buffers,
 )
 from mlc_compiler.tir.nodes import Evaluate, PrimFunc
@@ -169,5 +173,15 @@ def test_users_register_instructions_of_their_own():
     run_prim_func(func, stored, b, interpreted)
     build(func)["main"](stored, b, compiled)
     assert interpreted.tolist() == compiled.tolist() == (a.astype(np.int64) @ b).tolist()
-    with pytest.raises(CodegenError, match="the target has no instruction 'test.pmaddwd'; it needs avx2"):
-        emit_llvm(func, "cpu:x86-64")
+    for target in ("cpu:x86-64", "cpu:neoverse-n1"):
+        with pytest.raises(CodegenError, match="the target has no instruction 'test.pmaddwd': it needs avx2") as error:
+            emit_llvm(func, target)
+        assert error.value.where == (f"target {Target(target)}",)
+
+
+def test_semantics_that_are_not_of_the_operands_are_refused():
+    wide = replace(PAIRS, name="test.wide", operands=(Operand("acc", (16,), "int32"), *PAIRS.operands[1:]))
+    message = r"tensor intrinsic 'test.wide': the semantics gives int32 \[8\]; the operand 'acc' is int32 \[16\]"
+    with pytest.raises(MLCError, match=message):
+        register_tensor_intrin(wide)
+    assert "test.wide" not in tensor_intrins()

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from mlc_compiler.backends.cpu.passes.lift_allocs import LiftAllocs
 from mlc_compiler.backends.cpu.schedules import CPU_RULES
 from mlc_compiler.interp import run_prim_func
 from mlc_compiler.interp.evaluate import evaluate
@@ -17,6 +16,7 @@ from mlc_compiler.ir.expr import Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import Rewriter, free_vars, substitute
 from mlc_compiler.passes.apply_schedules import ApplySchedules
+from mlc_compiler.passes.lift_allocs import LiftAllocs
 from mlc_compiler.passes.lower_blocks import LowerBlocks
 from mlc_compiler.target import Target
 from mlc_compiler.tir.index_map import IndexMap

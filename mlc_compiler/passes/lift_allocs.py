@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ....ir import dtype as dt
-from ....ir.expr import Call, IntImm, PrimExpr, Var
-from ....ir.module import IRModule
-from ....ir.visitor import Rewriter, free_vars, walk
-from ....passes.base import Pass
-from ....tir.calling import scalar_parameters
-from ....tir.nodes import PARALLEL, Allocate, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
+from ..ir import dtype as dt
+from ..ir.expr import Call, IntImm, PrimExpr, Var
+from ..ir.module import IRModule
+from ..ir.visitor import Rewriter, free_vars, walk
+from ..tir.calling import scalar_parameters
+from ..tir.nodes import PARALLEL, Allocate, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
+from .base import Pass
 
-MAX_STACK_BYTES = 1 << 18  # of one buffer: a worker's stack has some megabytes
+MAX_STACK_BYTES = 1 << 18  # of one buffer: a thread's stack has some megabytes
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,43 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from mlc_errors import MLCError
+
+
+@contextmanager
+def whole_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+    """A file to write into, which replaces ``path`` when the block ends; when it raises, ``path`` stays as it was.
+
+    It is written under a temporary name in the same folder and renamed. durable: what is renamed is on the disk.
+    Raises OSError.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def copy_library(source: Path, path: Path) -> None:
+    """Copy a shared library to ``path``, executable by all. Raises MLCError when it cannot be written."""
+    try:
+        with open(source, "rb") as library, whole_file(path) as copy:
+            shutil.copyfileobj(library, copy)
+            os.chmod(copy.fileno(), 0o755)
+    except OSError as e:
+        raise MLCError(f"cannot write the library: {e.strerror}", where=[str(path)]) from None
