@@ -30,6 +30,7 @@ class MistralConfig(llama.LlamaConfig):
     )
 
     sliding_window: int | None = 4096
+    attention_sink_size: int | None = None
 
 
 TINY = MistralConfig(

@@ -6,6 +6,7 @@ from mlc_compiler.interp import run_function
 from mlc_compiler.ir.structural import first_difference
 from mlc_compiler.nn import spec
 from mlc_compiler.nn.kv_cache import KVCacheConfig, RopeMode
+from mlc_compiler.nn.states import inputs as inputs_of
 from mlc_compiler.passes.legalize import Legalize
 from mlc_compiler.script import parse, script
 from mlc_errors import MLCError
@@ -17,10 +18,11 @@ INV_FREQ = np.array([1.0, 0.2], np.float32)  # the last two of the six elements 
 def attention_module(config):
     """``main(qkv, cache…)``: layer 1 of a cache."""
 
-    def attend(qkv, cache):
+    def attend(qkv, caches):
+        (cache,) = caches
         return cache.attention_with_fused_qkv(1, qkv, HEADS)
 
-    inputs = {"qkv": spec.Tensor(["n", HEADS + 2 * KV_HEADS, DIM]), "cache": config.spec("n")}
+    inputs = {"qkv": spec.Tensor(["n", HEADS + 2 * KV_HEADS, DIM]), "cache": inputs_of([config], "n")}
     mod, _ = nn.Module().export(spec.ModuleSpec({"main": spec.Function(attend, inputs, "none")}))
     assert first_difference(parse(script(mod)), mod) is None
     return mod
@@ -119,10 +121,11 @@ def test_keys_are_stored_unrotated_inline():
 
 
 def test_layers_share_their_tensor_functions():
-    def attend(qkv, cache):
+    def attend(qkv, caches):
+        (cache,) = caches
         return cache.attention_with_fused_qkv(0, qkv, HEADS) + cache.attention_with_fused_qkv(1, qkv, HEADS)
 
-    inputs = {"qkv": spec.Tensor(["n", HEADS + 2 * KV_HEADS, DIM]), "cache": config().spec("n")}
+    inputs = {"qkv": spec.Tensor(["n", HEADS + 2 * KV_HEADS, DIM]), "cache": inputs_of([config()], "n")}
     mod, _ = nn.Module().export(spec.ModuleSpec({"main": spec.Function(attend, inputs, "none")}))
     assert list(Legalize().run(mod)) == ["rope", "main", "append", "paged_attention", "add"]
     assert not mod["main"].is_pure
