@@ -167,6 +167,11 @@ class _Kernel:
         row = minimum(position // self.page, self.max_pages - 1)
         return _clamped(_index(self.page_table[sequence, row]), self.num_pages)
 
+    def in_window(self, position: PrimExpr) -> PrimExpr:
+        """Whether tokens see positions of the page that begins at ``position``; other pages may not exist any more."""
+        seen = position + self.page > _index(self.low[0])
+        return logical_or(seen, position < self.sink_size) if self.sink_size else seen
+
     def pair(self, i: PrimExpr) -> PrimExpr:
         """The first element of a rotated pair."""
         return i * 2 if self.interleaved else i
