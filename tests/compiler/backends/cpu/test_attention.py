@@ -12,6 +12,7 @@ from mlc_compiler import Library, build
 from tests.compiler.relax import paged
 from tests.compiler.relax.check_op import graph_of
 from tests.compiler.relax.paged import Batch, Sizes, random_batch
+from tests.compiler.relax.test_attention_operators import EMPTY
 
 RNG = np.random.default_rng(8)
 TARGETS = ("cpu", "cpu:x86-64-v3", "cpu:generic")
@@ -195,3 +196,17 @@ def test_tokens_of_no_sequence_see_nothing(spans: tuple[tuple[int, int], ...]):
     got = check(batch, {}, single_query=spans is STEPS)
     assert not got[1::2].any()
     np.testing.assert_array_equal(got[::2], wanted[::2])
+
+
+@pytest.mark.parametrize("single_query", [False, True])
+@pytest.mark.parametrize("kind", EMPTY)
+def test_tables_without_entries(kind: str, single_query: bool):
+    rows, each, pages = EMPTY[kind]
+    batch = random_batch(sizes_of(PROMPTS))
+    empty = replace(
+        batch,
+        k_pages=batch.k_pages[:, :pages].copy(),
+        v_pages=batch.v_pages[:, :pages].copy(),
+        page_table=np.zeros((rows, each), "int32"),
+    )
+    assert not compiled(batch, {}, "cpu", 2, single_query=single_query)["main"](*empty.args).any()
