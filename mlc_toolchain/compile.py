@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ OVERRIDES = (
     "tensor_parallel_shards",
     "pipeline_parallel_stages",
 )
+WINDOW_FIELDS = {"sliding_window_size": "sliding_window", "attention_sink_size": "attention_sink_size"}
 OPT_LEVELS = ("O0", "O1", "O2", "O3")
 EMIT_KINDS = {"llvm": ".ll", "asm": ".s"}
 
@@ -147,6 +148,10 @@ def _export(config: ChatConfig, options: CompileOptions, overrides: Mapping[str,
         "prefill_chunk_size": config.prefill_chunk_size,
         "attention_sink_size": config.attention_sink_size,
     }
+    known = {f.name for f in fields(architecture.config)}
+    for key, field in WINDOW_FIELDS.items():
+        if overrides.get(key, 0) > 0 and field not in known:
+            raise UsageError(f"--overrides: {name} models have no {key}")
     values = {**config.model_config, **{k: v for k, v in sizes.items() if v > 0}, **overrides}
     for key in ("tensor_parallel_shards", "pipeline_parallel_stages"):
         if int(values.get(key, 1)) != 1:

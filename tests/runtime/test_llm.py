@@ -108,6 +108,16 @@ def test_batch_gives_the_answers_of_single_prompts(llm):
     assert "prefill" not in llm.library.calls
 
 
+def test_batches_are_bound_once_for_each_power_of_two(llm, monkeypatch):
+    bound, bind = [], llm.model.bind
+    monkeypatch.setattr(llm.model, "bind", lambda name, *args: bound.append(name) or bind(name, *args))
+    llm.generate([[1], [2], [3]], max_tokens=8)
+    llm.generate([[1], [2]], max_tokens=8)
+    assert [name for name in bound if "decode" in name] == ["batch_decode", "batch_decode"]
+    llm.generate([[3], [4], [5], [6], [7]], max_tokens=8)
+    assert [name for name in bound if "decode" in name] == ["batch_decode", "batch_decode", "decode"]
+
+
 def test_batch_members_end_at_different_times(tmp_path):
     first = greedy([8], 4, VOCAB)
     llm = LLM(write_folder(tmp_path, eos_token_id=first[3]), FakeLibrary(metadata(VOCAB)))
