@@ -90,7 +90,7 @@ class _Packed:
 
     @staticmethod
     def of(model: CompiledModel, prompts: Sequence[Prompt]) -> _Packed:
-        """Make room in the pool for the prompts."""
+        """Make room in the pool for the prompts, in order; raises as ``check_ids`` and ``SequencePool.extend`` do."""
         rows, ids = [row for row, _ in prompts], [model.check_ids(ids) for _, ids in prompts]
         counts = [len(piece) for piece in ids]
         begins = [model.pool.extend(row, count) for row, count in zip(rows, counts, strict=True)]

@@ -187,7 +187,8 @@ class _Batch:
 
     def run(self) -> list[GenerationResult]:
         try:
-            self.rows += (self.model.pool.add() for _ in self.prompts)
+            for _ in self.prompts:
+                self.rows.append(self.model.pool.add())
             return self._run()
         finally:
             for row in self.rows:

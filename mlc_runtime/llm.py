@@ -94,7 +94,7 @@ class LLM:
 
     def new_session(self, max_tokens: int | None = None) -> Session:
         """A sequence of its own, for ``prefill`` and ``decode_step``."""
-        return Session(self.model, max_tokens)
+        return Session.empty(self.model, max_tokens)
 
     def sampling(
         self,

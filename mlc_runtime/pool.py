@@ -47,12 +47,12 @@ class SequencePool:
 
     @staticmethod
     def of(spec: ModelSpec) -> SequencePool:
-        """Pages for a batch of the greatest size in full contexts, or for as many tokens as the memory holds."""
+        """Pages for a batch of the greatest size and a session in full contexts, or for all that the memory holds."""
         context = spec.context_window_size
         per_token = sum(_bytes_per_token(s) for s in spec.states if isinstance(s, PagedKVSpec))
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         held = max(memory // per_token, context) if per_token else context
-        return SequencePool(spec.states, context, min(held, spec.max_batch_size * context))
+        return SequencePool(spec.states, context, min(held, (spec.max_batch_size + 1) * context))
 
     @property
     def num_sequences(self) -> int:

@@ -19,15 +19,18 @@ class Session:
     overwritten by the next call. The sequence leaves the pool with the object, or by ``close``.
     """
 
-    def __init__(self, model: Decoder, max_tokens: int | None = None):
-        self._start(model, model.pool.add(max_tokens), [])
-
-    def _start(self, model: Decoder, row: int, token_ids: list[int]) -> None:
-        self.model, self.pool, self.row, self.token_ids = model, model.pool, row, token_ids
+    def __init__(self, model: Decoder, row: int, token_ids: Sequence[int]):
+        """row: of the model's pool, with the sequence ``token_ids``; it belongs to the session from now on."""
+        self.model, self.pool, self.row, self.token_ids = model, model.pool, row, list(token_ids)
         self._finalizer = weakref.finalize(self, self.pool.retire, row)
         self._finalizer.atexit = False
         self.step = DecodeStep(model, 1)
         self.step.assign([row])
+
+    @staticmethod
+    def empty(model: Decoder, max_tokens: int | None = None) -> Session:
+        """A new sequence that may grow to ``max_tokens``, at most and by default the context window."""
+        return Session(model, model.pool.add(max_tokens), [])
 
     @property
     def logits(self) -> np.ndarray:
@@ -100,10 +103,7 @@ class Session:
 
     def fork(self, length: int | None = None) -> Session:
         """A new session with the first ``length`` tokens, by default all. Raises as ``truncate`` does."""
-        copy = Session.__new__(Session)
-        row = self.pool.fork(self.row, length, self.max_tokens)
-        copy._start(self.model, row, self.token_ids[:length])
-        return copy
+        return Session(self.model, self.pool.fork(self.row, length, self.max_tokens), self.token_ids[:length])
 
     def close(self) -> None:
         """Free the sequence's memory at once; the object cannot be used any more."""
@@ -123,7 +123,7 @@ class SessionCache:
     def idle(self) -> Session:
         """The session that was used last and is free; a new one when there is none."""
         if self._idle is None:
-            self._idle = Session(self._model)
+            self._idle = Session.empty(self._model)
         return self._idle
 
     @contextmanager
