@@ -143,10 +143,13 @@ class SequencePool:
     def _check_prefix(self, row: int, length: int) -> None:
         if not 0 <= length <= self.lengths[row]:
             raise UsageError(f"cannot cut the sequence to {length} tokens: it has {self.lengths[row]}")
-        if not self.can_truncate(row, length):
+        if length == self.lengths[row]:
+            return
+        lost = [state.inputs for state in self._states if not state.can_truncate(row, length)]
+        if lost:
             raise UsageError(
-                f"cannot cut the sequence of {self.lengths[row]} tokens to {length}: the state after them is gone, as "
-                "in recurrent models and behind a sliding window",
+                f"cannot cut the sequence of {self.lengths[row]} tokens to {length}: its state of fewer tokens is gone",
+                where=[f"the state of {', '.join(arrays)}" for arrays in lost],
                 hint="cut it to 0 tokens and begin anew",
             )
 

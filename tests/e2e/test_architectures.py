@@ -127,5 +127,8 @@ def test_groups_of_layers_with_caches_of_their_own(caches: tuple[LLM, Weights]) 
         np.testing.assert_allclose(session.decode_step(ids[position]), wanted[position], atol=1e-4)
     session.truncate(449 - 200)
     np.testing.assert_allclose(session.prefill(ids[249:470]), wanted[469], atol=1e-4)
-    with pytest.raises(MLCError, match="cannot cut the sequence of 470 tokens to 60: the state after them is gone"):
+    with pytest.raises(
+        MLCError, match="cannot cut the sequence of 470 tokens to 60: its state of fewer tokens is gone"
+    ) as e:
         session.truncate(60)
+    assert list(e.value.where) == ["the state of local_k_pages, local_v_pages, local_page_table"]

@@ -111,8 +111,11 @@ def test_recurrent_states_are_copied_and_cannot_go_back():
     b = pool.fork(a)
     sums[slots[b]] += 1
     assert (sums[slots[a], 0], sums[slots[b], 0]) == (7, 8)
-    with pytest.raises(UsageError, match="cannot cut the sequence of 5 tokens to 4: the state after them is gone"):
+    with pytest.raises(
+        UsageError, match="cannot cut the sequence of 5 tokens to 4: its state of fewer tokens is gone"
+    ) as e:
         pool.truncate(a, 4)
+    assert list(e.value.where) == ["the state of ssm_sum, ssm_slots"]
     with pytest.raises(UsageError, match="cannot cut the sequence to 6 tokens: it has 5"):
         pool.truncate(a, 6)
     pool.truncate(a, 0)
