@@ -1,4 +1,4 @@
-"""Runs compiled models: loads lib.so and weights, keeps the paged KV cache, tokenizes, samples, generates.
+"""Runs compiled models: loads lib.so and weights, keeps the states of sequences, tokenizes, samples, generates.
 
 Imports nothing of the compiler: the files in the model folder are the only contract.
 """

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlc_errors import UsageError
-from mlc_runtime.model import CompiledModel, DecodeStep
-from mlc_runtime.session import Session
+from mlc_runtime.decoder import Decoder, DecodeStep
+from mlc_runtime.session import Session, SessionCache
 from mlc_runtime.tokenizer import StopMatcher, Tokenizer
 
 CONTEXT_FULL = "the context is full"
@@ -117,10 +117,13 @@ class Answer:
 
 
 class TextStream:
-    """The text of an answer while it is generated: iterate, then read ``result``. Leaving early cancels the answer."""
+    """The text of an answer while it is generated: iterate, then read ``result``. Leaving early cancels the answer.
 
-    def __init__(self, session: Session, tokenizer: Tokenizer, ids: Sequence[int], sampling: Sampling):
-        self._session = session
+    Several streams may be iterated in turns.
+    """
+
+    def __init__(self, sessions: SessionCache, tokenizer: Tokenizer, ids: Sequence[int], sampling: Sampling):
+        self._sessions = sessions
         self._prompt = ids
         self._answer = Answer(tokenizer, sampling)
         self._prefill = self._decode = (0, 0.0)  # tokens, seconds
@@ -131,7 +134,11 @@ class TextStream:
         return _result(self._answer, len(self._prompt), self._prefill, self._decode)
 
     def __iter__(self) -> Iterator[str]:
-        session, answer = self._session, self._answer
+        with self._sessions.lease(self._prompt) as session:
+            yield from self._pieces(session)
+
+    def _pieces(self, session: Session) -> Iterator[str]:
+        answer = self._answer
         begin = time.perf_counter()
         computed = session.prefill_to(self._prompt)
         set_sampling(session.step, 0, answer.sampling)
@@ -139,7 +146,7 @@ class TextStream:
         self._prefill = computed, time.perf_counter() - begin
         yield from filter(None, [answer.accept(token)])
         while answer.finish_reason is None:
-            if session.cache.lengths[0] == session.max_tokens:
+            if len(session.token_ids) == session.max_tokens:
                 piece = answer.end_of_context(session.max_tokens)
             else:
                 begin = time.perf_counter()
@@ -152,11 +159,11 @@ class TextStream:
 
 
 def generate_batch(
-    model: CompiledModel, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], sampling: Sampling
+    model: Decoder, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], sampling: Sampling
 ) -> list[GenerationResult]:
-    """Answers to several prompts, decoded together, at most max_batch_size at a time.
+    """Answers to several prompts, computed together, at most max_batch_size at a time.
 
-    Sequences of different lengths share every step; one that ends leaves the batch. Times are those of the whole batch.
+    Sequences of different lengths share every call; one that ends leaves the batch. Times are those of the whole batch.
     """
     size = model.spec.max_batch_size
     results: list[GenerationResult] = []
@@ -168,29 +175,37 @@ def generate_batch(
 class _Batch:
     def __init__(
         self,
-        model: CompiledModel,
+        model: Decoder,
         tokenizer: Tokenizer,
         prompts: Sequence[Sequence[int]],
         sampling: Sampling,
         first_index: int,
     ):
-        self.model, self.prompts = model, prompts
+        self.model, self.prompts, self.sampling = model, prompts, sampling
         self.answers = [Answer(tokenizer, sampling, first_index + i) for i in range(len(prompts))]
-        self.cache = model.new_cache(len(prompts), max(map(len, prompts)) + (sampling.max_tokens or 1 << 30))
+        self.rows: list[int] = []
 
     def run(self) -> list[GenerationResult]:
-        active = list(range(len(self.prompts)))
-        begin = time.perf_counter()
-        step = self._step(active)
-        for i, ids in enumerate(self.prompts):
-            self.model.prefill(self.cache, i, ids, step.logits[i])
+        try:
+            for _ in self.prompts:
+                self.rows.append(self.model.pool.add())
+            return self._run()
+        finally:
+            for row in self.rows:
+                self.model.pool.remove(row)
+
+    def _run(self) -> list[GenerationResult]:
+        step, active, begin = self.model.batch, list(range(len(self.prompts))), time.perf_counter()
+        self._assign(step, active)
+        self.model.prefill(list(zip(self.rows, self.prompts, strict=True)), step.logits[: len(active)])
         self._sample(step, active)
         prefill_seconds, begin, decoded = time.perf_counter() - begin, time.perf_counter(), 0
         while remaining := self._remaining(active):
             if remaining != active:
-                tokens = {i: int(t) for i, t in zip(active, step.token, strict=True)}
-                active, step = remaining, self._step(remaining)
-                step.token[:] = [tokens[i] for i in active]
+                stays = [active.index(i) for i in remaining]
+                step.token[: len(stays)] = step.token[stays]
+                active = remaining
+                self._assign(step, active)
             self._forward(step, active)
             self._sample(step, active)
             decoded += len(active)
@@ -201,34 +216,34 @@ class _Batch:
             for a, p in zip(self.answers, self.prompts, strict=True)
         ]
 
-    def _step(self, active: Sequence[int]) -> DecodeStep:
-        step = DecodeStep(self.model, self.cache, active)
-        for row in range(len(active)):
-            set_sampling(step, row, self.answers[active[row]].sampling)
-        return step
+    def _assign(self, step: DecodeStep, active: Sequence[int]) -> None:
+        step.assign([self.rows[i] for i in active])
+        for element in range(len(active)):
+            set_sampling(step, element, self.sampling)
 
     def _forward(self, step: DecodeStep, active: Sequence[int]) -> None:
         step.input_ids[:] = step.token
-        for row, i in enumerate(active):
-            step.token_pos[row] = self.cache.extend(i, 1)
+        for element, i in enumerate(active):
+            step.token_pos[element] = self.model.pool.extend(self.rows[i], 1)
         step.forward()
 
     def _sample(self, step: DecodeStep, active: Sequence[int]) -> None:
-        for row, i in enumerate(active):
-            step.uniform[row] = self.answers[i].uniform()
+        for element, i in enumerate(active):
+            step.uniform[element] = self.answers[i].uniform()
         step.sample()
-        for row, i in enumerate(active):
-            self.answers[i].accept(int(step.token[row]))
+        for element, i in enumerate(active):
+            self.answers[i].accept(int(step.token[element]))
 
     def _remaining(self, active: Sequence[int]) -> list[int]:
+        pool = self.model.pool
         for i in active:
-            if self.answers[i].finish_reason is None and self.cache.lengths[i] == self.cache.max_tokens:
-                self.answers[i].end_of_context(self.cache.max_tokens)
+            if self.answers[i].finish_reason is None and pool.lengths[self.rows[i]] == pool.max_tokens:
+                self.answers[i].end_of_context(pool.max_tokens)
         return [i for i in active if self.answers[i].finish_reason is None]
 
 
-def set_sampling(step: DecodeStep, row: int, sampling: Sampling) -> None:
-    step.temperature[row], step.top_p[row] = sampling.temperature, sampling.top_p
+def set_sampling(step: DecodeStep, element: int, sampling: Sampling) -> None:
+    step.temperature[element], step.top_p[element] = sampling.temperature, sampling.top_p
 
 
 def _result(

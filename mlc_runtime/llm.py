@@ -12,10 +12,10 @@ import numpy as np
 
 from mlc_errors import MLCError, UsageError
 from mlc_runtime.chat_template import render_chat_template, render_conversation
+from mlc_runtime.decoder import Decoder
 from mlc_runtime.generation import GenerationResult, Sampling, TextStream, generate_batch
 from mlc_runtime.library import Library
-from mlc_runtime.model import CompiledModel
-from mlc_runtime.session import Session
+from mlc_runtime.session import Session, SessionCache
 from mlc_runtime.tokenizer import Tokenizer
 from mlc_runtime.weights import LoadProgress, TensorCache
 
@@ -44,7 +44,7 @@ class LLM:
     parameters done, all parameters, bytes done, all bytes. Raises MLCError when a part is missing or the parts do not
     belong together.
 
-    One generation at a time; for several conversations take one ``new_session`` each.
+    One call at a time; the streams of several answers may be iterated in turns.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LLM:
         if not self.folder.is_dir():
             raise MLCError(f"the model folder {self.folder} does not exist")
         self.library = model_lib if isinstance(model_lib, Library) else _open_library(self.folder, model_lib)
-        self.model = CompiledModel(self.library, TensorCache(self.folder), num_threads, progress)
+        self.model = Decoder(self.library, TensorCache(self.folder), num_threads, progress)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -83,13 +83,18 @@ class LLM:
         return bool(self.chat_template) or any(self.defaults.conv_template.get("roles", {}).values())
 
     @cached_property
+    def sessions(self) -> SessionCache:
+        """The sessions of ``generate``, ``chat`` and ``stream``."""
+        return SessionCache(self.model)
+
+    @property
     def session(self) -> Session:
-        """The session of ``generate`` and ``chat``. What a prompt has in common with the last one is not computed."""
-        return self.new_session()
+        """The session of the last answer. What the next prompt has in common with it is not computed."""
+        return self.sessions.idle
 
     def new_session(self, max_tokens: int | None = None) -> Session:
-        """A sequence with its own KV cache, for ``prefill`` and ``decode_step``."""
-        return Session(self.model, max_tokens)
+        """A sequence of its own, for ``prefill`` and ``decode_step``."""
+        return Session.empty(self.model, max_tokens)
 
     def sampling(
         self,
@@ -149,11 +154,15 @@ class LLM:
 
     def stream(self, ids: Sequence[int], sampling: Sampling) -> TextStream:
         """The answer to the token ids `ids` as an iterator over pieces of text; its ``result`` has the rest."""
-        return TextStream(self.session, self.tokenizer, ids, sampling)
+        return TextStream(self.sessions, self.tokenizer, ids, sampling)
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """The logits after each of `ids`, float32 [len(ids), vocab_size]."""
-        return self.model.verify(self.model.new_cache(1, max(1, len(ids))), 0, ids)
+        row = self.model.pool.add()
+        try:
+            return self.model.verify(row, ids)
+        finally:
+            self.model.pool.remove(row)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a text, with the special tokens that the tokenizer adds; ids stay as they are."""

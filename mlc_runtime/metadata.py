@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +12,7 @@ from mlc_errors import MLCError, UnsupportedError
 from mlc_runtime.elf import read_data_symbol
 
 METADATA_SYMBOL = "__mlc_metadata"
-FORMAT = "mlc-lib-2"
+FORMAT = "mlc-lib-3"
 
 T = TypeVar("T")
 
@@ -63,46 +63,6 @@ class FunctionSpec:
     result: Result | None = None
 
 
-@dataclass(frozen=True)
-class PackedLayout:
-    """The layout that the kernels want a weight in, and the library's function that makes it."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    function: str
-
-
-@dataclass(frozen=True)
-class ParamSpec:
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    packed: PackedLayout | None
-
-
-@dataclass(frozen=True)
-class KVCacheSpec:
-    num_hidden_layers: int
-    num_key_value_heads: int
-    head_dim: int
-    page_size: int
-    dtype: str
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """What a library that holds a language model says about it."""
-
-    model_type: str
-    quantization: str
-    vocab_size: int
-    context_window_size: int
-    prefill_chunk_size: int
-    max_batch_size: int
-    params: tuple[ParamSpec, ...]
-    kv_cache: KVCacheSpec
-
-
 def read_metadata(path: str | Path) -> dict:
     """The metadata of the library at `path`, without running it.
 
@@ -130,28 +90,11 @@ def read_library_header(path: Path) -> tuple[dict, str]:
 
 def function_specs(metadata: dict) -> dict[str, FunctionSpec]:
     """The callable functions by name."""
-    return _parsed(lambda: {name: _function(name, f) for name, f in metadata.get("functions", {}).items()})
+    return parsed(lambda: {name: _function(name, f) for name, f in metadata.get("functions", {}).items()})
 
 
-def model_spec(metadata: dict) -> ModelSpec:
-    """The language model's description. Raises MLCError when the library holds no model."""
-    if not metadata.get("kv_cache"):
-        raise MLCError("the library holds no language model: its metadata has no kv_cache")
-    return _parsed(lambda: _model(metadata))
-
-
-def _model(metadata: dict) -> ModelSpec:
-    sizes = ("vocab_size", "context_window_size", "prefill_chunk_size", "max_batch_size")
-    return ModelSpec(
-        str(metadata.get("model_type", "")),
-        str(metadata.get("quantization", "")),
-        **{name: _positive(metadata, name) for name in sizes},
-        params=tuple(_param(p) for p in metadata["params"]),
-        kv_cache=_kv_cache(metadata["kv_cache"]),
-    )
-
-
-def _parsed(parse: Callable[[], T]) -> T:
+def parsed(parse: Callable[[], T]) -> T:
+    """What ``parse`` gives. Raises MLCError for whatever it raises over malformed metadata."""
     try:
         return parse()
     except (KeyError, TypeError, ValueError, AttributeError) as e:
@@ -173,25 +116,3 @@ def _tensor(entry: dict) -> TensorSpec:
 
 def _scalar(entry: dict) -> ScalarSpec:
     return ScalarSpec(entry["name"], entry["dtype"], entry.get("value"))
-
-
-def _param(entry: dict) -> ParamSpec:
-    packed = entry.get("packed")
-    layout = packed and PackedLayout(_shape(packed["shape"]), packed["dtype"], packed["function"])
-    return ParamSpec(entry["name"], _shape(entry["shape"]), entry["dtype"], layout)
-
-
-def _kv_cache(entry: dict) -> KVCacheSpec:
-    sizes = ("num_hidden_layers", "num_key_value_heads", "head_dim", "page_size")
-    return KVCacheSpec(**{name: _positive(entry, name) for name in sizes}, dtype=entry["dtype"])
-
-
-def _shape(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(int(d) for d in shape)
-
-
-def _positive(entry: dict, name: str) -> int:
-    value = entry[name]
-    if not isinstance(value, int) or value <= 0:
-        raise ValueError(f"{name} is {value!r}; expected a positive number")
-    return value

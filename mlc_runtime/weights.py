@@ -14,7 +14,7 @@ import numpy as np
 
 from mlc_errors import MLCError
 from mlc_runtime.arrays import aligned_empty, dtype_of, is_aligned, to_tensor
-from mlc_runtime.metadata import ParamSpec
+from mlc_runtime.model_spec import ParamSpec
 
 INDEX_NAME = "tensor-cache.json"
 MAX_INDEX_BYTES = 256 << 20

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from mlc_compiler.driver import build_library
-from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.target import Target, with_host
 from mlc_errors import UnsupportedError, UsageError
 from mlc_toolchain.chat_config import FILE_NAME, ChatConfig, read_chat_config
+from mlc_toolchain.library_metadata import model_metadata, params_bytes
 from mlc_toolchain.progress import Progress, Step, silent
 from model_zoo.registry import ExportedModel, export_model, get
 from quantization.schemes import get_scheme
@@ -26,6 +26,7 @@ OVERRIDES = (
     "tensor_parallel_shards",
     "pipeline_parallel_stages",
 )
+WINDOW_FIELDS = {"sliding_window_size": "sliding_window", "attention_sink_size": "attention_sink_size"}
 OPT_LEVELS = ("O0", "O1", "O2", "O3")
 EMIT_KINDS = {"llvm": ".ll", "asm": ".s"}
 
@@ -76,7 +77,8 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         progress(Step("compile", 0, 1, detail=name))
 
     def metadata(mod: IRModule) -> Mapping[str, Any]:
-        return model_metadata(config, options.quantization or config.quantization, exported, mod)
+        quantization = options.quantization or config.quantization
+        return {**model_metadata(exported, quantization, mod), "model_config": dict(config.model_config)}
 
     built = build_library(
         exported.mod,
@@ -90,15 +92,15 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     progress(Step("compile", 1, 1))
     for kind, text in built.texts.items():
         options.output.with_suffix(EMIT_KINDS[kind]).write_text(text)
-    facts = metadata(built.mod)["memory"]
+    facts = metadata(built.mod)
     return CompileReport(
         options.output,
-        [n for n in exported.mod if n in built.mod and "workspace_bytes" in built.mod[n].attrs],
+        [n for n in exported.mod if n in facts["memory_usage"]],
         built.num_kernels,
         {name: round(seconds, 3) for name, seconds in built.seconds.items()},
-        facts["workspace_bytes"],
-        facts["params_bytes"],
-        facts["kv_bytes_per_token"],
+        max(facts["memory_usage"].values()),
+        params_bytes(exported),
+        sum(state.bytes_per_token for state in exported.states),
         {k: v for k, v in machine.export().items() if k in ("kind", "mtriple", "mcpu", "vector-width")},
     )
 
@@ -146,53 +148,15 @@ def _export(config: ChatConfig, options: CompileOptions, overrides: Mapping[str,
         "context_window_size": config.context_window_size,
         "sliding_window_size": config.sliding_window_size,
         "prefill_chunk_size": config.prefill_chunk_size,
+        "attention_sink_size": config.attention_sink_size,
     }
+    known = {f.name for f in fields(architecture.config)}
+    for key, field in WINDOW_FIELDS.items():
+        if overrides.get(key, 0) > 0 and field not in known:
+            raise UsageError(f"--overrides: {name} models have no {key}")
     values = {**config.model_config, **{k: v for k, v in sizes.items() if v > 0}, **overrides}
     for key in ("tensor_parallel_shards", "pipeline_parallel_stages"):
         if int(values.get(key, 1)) != 1:
             raise UnsupportedError(f"{key}: got {values[key]}; only 1 is supported")
     scheme = get_scheme(options.quantization or config.quantization)
     return export_model(architecture.config.from_hf(values), scheme)
-
-
-def model_metadata(config: ChatConfig, quantization: str, exported: ExportedModel, mod: IRModule) -> dict[str, Any]:
-    """What a library says of its model; the contract with the runtime.
-
-    params: in the order of ``packed_params``; ``packed`` tells the layout in which a function of the library puts one.
-    """
-    packed = mod.attrs.get("packed", {})
-    params = [_parameter(i, p, packed.get(str(i)), mod) for i, p in enumerate(exported.params)]
-    kv = exported.kv_cache
-    kv_bytes = 2 * kv.num_hidden_layers * kv.num_key_value_heads * kv.head_dim * dt.nbytes(kv.dtype)
-    workspace = max((int(f.attrs.get("workspace_bytes", 0)) for f in mod.functions.values()), default=0)
-    return {
-        "model_type": config.model_type,
-        "quantization": quantization,
-        "model_config": dict(config.model_config),
-        "vocab_size": exported.config.vocab_size,
-        "context_window_size": exported.config.context_window_size,
-        "prefill_chunk_size": exported.config.prefill_chunk_size,
-        "max_batch_size": exported.config.max_batch_size,
-        "params": params,
-        "kv_cache": exported.kv_metadata(),
-        "memory": {
-            "params_bytes": sum(_nbytes(p["shape"], p["dtype"]) for p in params),
-            "workspace_bytes": workspace,
-            "kv_bytes_per_token": kv_bytes,
-        },
-    }
-
-
-def _parameter(index: int, info: Any, pack: str | None, mod: IRModule) -> dict[str, Any]:
-    packed = None
-    if pack is not None:
-        result = mod[pack].params[-1].struct_info
-        packed = {"shape": [int(s) for s in result.shape], "dtype": result.dtype, "function": pack}
-    return {"name": info.name, "shape": list(info.shape), "dtype": info.dtype, "packed": packed}
-
-
-def _nbytes(shape: list[int], dtype: str) -> int:
-    count = dt.nbytes(dtype)
-    for size in shape:
-        count *= size
-    return count

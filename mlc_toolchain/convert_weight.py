@@ -243,7 +243,7 @@ def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -
     model = architecture.model(model_config)
     parameters = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     quantized = quantize_model(model, scheme, architecture.quantization)
-    return ModelWeights(architecture.name, parameters, architecture.weights(model_config), quantized.layouts)
+    return ModelWeights(architecture.name, parameters, architecture.weights(model_config), quantized)
 
 
 class _Counter:

@@ -71,15 +71,15 @@ def model_sizes(config: Mapping[str, Any], model_type: str, scheme: Scheme, over
     weights = describe_model(config, model_type, scheme)
     architecture = registry.get(weights.model_type)
     model = architecture.config.from_hf(config)
-    own = architecture.chat_model_config(model)
+    own = model.chat_model_config()
     sizes, notes = _override(weights.model_type, own, overrides)
-    kv_values = 2 * model.num_hidden_layers * model.num_key_value_heads * model.head_dim
+    states = architecture.states(model, "float16" if scheme.model_dtype == "float16" else "float32")
     return ModelSizes(
         weights.model_type,
         sizes,
         model.vocab_size,
         _weight_bytes(weights, scheme),
-        kv_values * (2 if scheme.model_dtype == "float16" else 4),
+        sum(state.bytes_per_token for state in states),
         (*notes, *_unknown_keys(config, architecture.config)),
     )
 

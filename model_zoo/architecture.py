@@ -1,31 +1,59 @@
-"""What the registry holds of an architecture."""
+"""What the registry holds of an architecture: a model, its states and its exported functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from model_zoo.config import DecoderConfig
+from mlc_compiler.nn import Module, spec
+from mlc_compiler.nn.states import State
+from model_zoo import decoder
 from model_zoo.weight_map import WeightMap
 from quantization.rewrite import Exceptions
+
+
+class ModelConfig(Protocol):
+    """What is read of every configuration; the rest is between an architecture's own functions."""
+
+    @property
+    def model_type(self) -> str: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def context_window_size(self) -> int:
+        """The longest sequence, in tokens."""
+
+    @property
+    def prefill_chunk_size(self) -> int:
+        """The most tokens of one call."""
+
+    @property
+    def max_batch_size(self) -> int:
+        """The most sequences of one call."""
 
 
 @dataclass(frozen=True)
 class Architecture:
     """A kind of model, named by Hugging Face's ``model_type``.
 
-    config: class with ``from_hf``. model: builds the module from a config. weights: the weight map of a config.
-    tiny: a small config of awkward sizes, for tests. quantization: layers that schemes treat specially.
+    config: class with ``from_hf`` and ``chat_model_config``. model: builds the module from a config. weights: the
+    weight map of a config. tiny: a small config of awkward sizes, for tests. quantization: layers that schemes treat
+    specially. task: "chat" for a model that continues text, "embedding" for one that gives hidden states.
+
+    states: (config, dtype of keys and values) -> the states, in the order in which functions take them.
+    entry_points: (model, config, states, dtype of activations) -> the exported functions by name. Both are those of a
+    decoder with one paged KV cache by default.
     """
 
     name: str
-    config: type[DecoderConfig]
-    model: Callable[[Any], Any]
+    config: type[Any]
+    model: Callable[[Any], Module]
     weights: Callable[[Any], WeightMap]
-    tiny: DecoderConfig
+    tiny: ModelConfig
+    task: str = "chat"
+    states: Callable[[Any, str], Sequence[State]] = decoder.states
+    entry_points: Callable[[Any, Any, Sequence[State], str], Mapping[str, spec.Function]] = decoder.entry_points
     quantization: Exceptions = field(default_factory=Exceptions)
-
-    def chat_model_config(self, config: DecoderConfig) -> Mapping[str, Any]:
-        """The model_config of mlc-chat-config.json."""
-        return config.chat_model_config()

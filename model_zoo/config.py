@@ -62,13 +62,14 @@ class DecoderConfig:
 
     Of a subclass: ``names`` lists other keys for a field, the first found wins; ``chat_keys`` are the keys of
     mlc-chat-config.json's model_config, in its order. ``sliding_window`` is a field where tokens see only that many
-    positions.
+    positions, ``attention_sink_size`` where they see that many first ones besides.
     """
 
     model_type: ClassVar[str] = ""
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     chat_keys: ClassVar[tuple[str, ...]] = ()
     sliding_window: ClassVar[int | None] = None
+    attention_sink_size: ClassVar[int | None] = None
 
     vocab_size: int
     hidden_size: int
@@ -174,7 +175,12 @@ def _with_rope_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_window(values: dict[str, Any]) -> dict[str, Any]:
-    """A window that is not used is 0 under its common key, so that a model's default does not take its place."""
+    """A window that is not used is 0 under its common key, so that a model's default does not take its place.
+
+    -1 positions that are seen besides are none.
+    """
+    if values.get("attention_sink_size") == -1:
+        values = {**values, "attention_sink_size": None}
     windows = [values[key] for key in ("sliding_window", "sliding_window_size") if key in values]
     unused = values.get("use_sliding_window") is False or (windows and windows[0] in (None, -1, 0))
     rest = {k: v for k, v in values.items() if k not in ("sliding_window", "sliding_window_size")}

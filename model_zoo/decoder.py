@@ -1,67 +1,68 @@
-"""The functions of every decoder model, declared once: embed, prefill, decode, their batched forms, and sample."""
+"""The states and functions of a decoder: embed, prefill, decode, their batched forms, and sample.
+
+A decoder's module offers ``embed``: int32 [S] -> [S, D]; ``forward``: [B, S, D] and a view of each state -> the last
+hidden states [B, S, D]; ``logits``: [B, S, D] -> [B, S, V]. B batch, S sequence, D hidden, V vocabulary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from mlc_compiler.nn import Tensor, op, spec
-from mlc_compiler.nn.kv_cache import KVCacheConfig, PagedKVCache, RopeMode
+from mlc_compiler.nn.kv_cache import KVCacheConfig, RopeMode
+from mlc_compiler.nn.states import State, inputs
 from mlc_compiler.tir import te
 from model_zoo.config import DecoderConfig
 
 
-class DecoderModel(Protocol):
-    """What a decoder model offers. B batch, S sequence, D hidden, V vocabulary."""
-
-    def embed(self, input_ids: Tensor) -> Tensor:
-        """int32 [S] -> [S, D]"""
-
-    def forward(self, input_embed: Tensor, cache: PagedKVCache) -> Tensor:
-        """[B, S, D] -> the last hidden states [B, S, D]"""
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[B, S, D] -> [B, S, V]"""
-
-
-def kv_cache_config(config: DecoderConfig, dtype: str) -> KVCacheConfig:
-    """The cache of a model, keys and values stored as ``dtype``."""
+def states(config: DecoderConfig, kv_dtype: str) -> tuple[State, ...]:
+    """One paged KV cache for all layers, keys and values stored as ``kv_dtype``."""
     rope = config.rope
-    return KVCacheConfig(
+    cache = KVCacheConfig(
         num_hidden_layers=config.num_hidden_layers,
         num_attention_heads=config.num_attention_heads,
         num_key_value_heads=config.num_key_value_heads,
         head_dim=config.head_dim,
-        dtype=dtype,
+        dtype=kv_dtype,
         rope_mode=RopeMode.NORMAL if rope else RopeMode.NONE,
         inv_freq=rope.inv_freq if rope else None,
         attention_factor=rope.attention_factor if rope else 1.0,
         sliding_window=config.sliding_window,
+        attention_sink_size=config.attention_sink_size or 0,
     )
+    return (cache,)
+
+
+def entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:
+    """The exported functions of a decoder.
+
+    config: its ``hidden_size``, ``vocab_size``, ``prefill_chunk_size`` and ``max_batch_size``. dtype: of embeddings and
+    hidden states; logits are float32.
+    """
+    return _Decoder(model, config, states, dtype).functions()
 
 
 @dataclass(frozen=True)
-class EntryPoints:
-    """The exported functions of one model. ``dtype``: of embeddings and hidden states; logits are float32."""
-
+class _Decoder:
     model: Any
-    config: DecoderConfig
-    cache: KVCacheConfig
+    config: Any
+    states: Sequence[State]
     dtype: str
 
     def embed(self, input_ids: Tensor) -> Tensor:
         return self.model.embed(input_ids).astype(self.dtype)
 
-    def prefill(self, input_embed: Tensor, cache: PagedKVCache) -> Tensor:
-        hidden = self.model.forward(input_embed, cache)
+    def prefill(self, input_embed: Tensor, views: Sequence[Any]) -> Tensor:
+        hidden = self.model.forward(input_embed, *views)
         return self._logits(op.tensor_expr_op(_last_token, "last_token", [hidden]))
 
-    def decode(self, input_embed: Tensor, cache: PagedKVCache) -> Tensor:
-        return self._logits(self.model.forward(input_embed, cache))
+    def decode(self, input_embed: Tensor, views: Sequence[Any]) -> Tensor:
+        return self._logits(self.model.forward(input_embed, *views))
 
-    def batch_prefill(self, input_embed: Tensor, logit_positions: Tensor, cache: PagedKVCache) -> Tensor:
-        hidden = self.model.forward(input_embed, cache)
+    def batch_prefill(self, input_embed: Tensor, logit_positions: Tensor, views: Sequence[Any]) -> Tensor:
+        hidden = self.model.forward(input_embed, *views)
         return self._logits(op.take(hidden, logit_positions, axis=1))
 
     def sample(self, logits: Tensor, temperature: Tensor, top_p: Tensor, uniform: Tensor) -> Tensor:
@@ -70,7 +71,7 @@ class EntryPoints:
     def _logits(self, hidden: Tensor) -> Tensor:
         return self.model.logits(hidden).astype("float32")
 
-    def spec(self) -> spec.ModuleSpec:
+    def functions(self) -> dict[str, spec.Function]:
         """All of them, with the greatest values of their symbolic sizes."""
         bounds = {"seq_len": self.config.prefill_chunk_size, "batch_size": self.config.max_batch_size}
         positions = {"logit_positions": spec.Tensor(["batch_size"], "int32")}
@@ -83,25 +84,22 @@ class EntryPoints:
         row = spec.Tensor(["batch_size"], "float32")
         logits = spec.Tensor(["batch_size", self.config.vocab_size], "float32")
         drawn = {"logits": logits, "temperature": row, "top_p": row, "uniform": row}
-        return spec.ModuleSpec(
-            {
-                "embed": spec.Function(self.embed, ids, "packed", most_ids),
-                "prefill": function(self.prefill, self._inputs(1, "seq_len")),
-                "decode": function(self.decode, self._inputs(1, 1)),
-                "batch_prefill": function(self.batch_prefill, self._inputs(1, "seq_len", positions)),
-                "batch_decode": function(self.decode, self._inputs("batch_size", 1)),
-                "batch_verify": function(self.decode, self._inputs(1, "seq_len")),
-                "sample": spec.Function(self.sample, drawn, "none", bounds),
-            }
-        )
+        return {
+            "embed": spec.Function(self.embed, ids, "packed", most_ids),
+            "prefill": function(self.prefill, self._inputs(1, "seq_len")),
+            "decode": function(self.decode, self._inputs(1, 1)),
+            "batch_prefill": function(self.batch_prefill, self._inputs(1, "seq_len", positions)),
+            "batch_decode": function(self.decode, self._inputs("batch_size", 1)),
+            "batch_verify": function(self.decode, self._inputs(1, "seq_len")),
+            "sample": spec.Function(self.sample, drawn, "none", bounds),
+        }
 
     def _inputs(
         self, batch: int | str, length: int | str, more: Mapping[str, spec.Input] | None = None
     ) -> dict[str, spec.Input]:
         tokens = length if batch == 1 else batch
-        single_query = length == 1
         embed = spec.Tensor([batch, length, self.config.hidden_size], self.dtype)
-        return {"input_embed": embed, **(more or {}), "cache": self.cache.spec(tokens, single_query)}
+        return {"input_embed": embed, **(more or {}), "states": inputs(self.states, tokens, single_query=length == 1)}
 
 
 def _last_token(hidden: te.Tensor) -> te.Tensor:

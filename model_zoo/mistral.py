@@ -30,6 +30,7 @@ class MistralConfig(llama.LlamaConfig):
     )
 
     sliding_window: int | None = 4096  # type: ignore[misc]  # a field of this model, a constant of the others
+    attention_sink_size: int | None = None  # type: ignore[misc]  # likewise
 
 
 TINY = MistralConfig(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
 
 from mlc_compiler.ir.module import IRModule
+from mlc_compiler.nn import spec
+from mlc_compiler.nn.states import State
 from mlc_errors import UnsupportedError
 from model_zoo import gpt2, llama, mistral, qwen2
-from model_zoo.architecture import Architecture
-from model_zoo.config import DecoderConfig
-from model_zoo.decoder import EntryPoints, kv_cache_config
+from model_zoo.architecture import Architecture, ModelConfig
 from quantization.rewrite import quantize_model
 from quantization.schemes import Scheme
 
@@ -32,15 +30,6 @@ def get(model_type: str) -> Architecture:
     return ARCHITECTURES[model_type]
 
 
-def build_model(config: DecoderConfig, scheme: Scheme | None = None) -> Any:
-    """The module of a configuration, its layers rewritten for a quantization scheme."""
-    architecture = get(config.model_type)
-    model = architecture.model(config)
-    if scheme is not None:
-        quantize_model(model, scheme, architecture.quantization)
-    return model
-
-
 @dataclass(frozen=True)
 class ParameterInfo:
     """A weight as the compiled functions take it."""
@@ -51,46 +40,45 @@ class ParameterInfo:
 
 
 @dataclass(frozen=True)
-class KVCacheInfo:
-    """The cache that the caller of the functions provides."""
-
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    page_size: int
-    dtype: str
-
-
-@dataclass(frozen=True)
 class ExportedModel:
-    """mod: embed, prefill, decode, batch_* and sample. params: in the order of ``packed_params``."""
+    """mod: the architecture's functions. params: in the order of ``packed_params``. states: in the functions' order."""
 
     mod: IRModule
     params: tuple[ParameterInfo, ...]
-    kv_cache: KVCacheInfo
-    config: DecoderConfig
-
-    def kv_metadata(self) -> Mapping[str, Any]:
-        return asdict(self.kv_cache)
+    states: tuple[State, ...]
+    architecture: Architecture
+    config: ModelConfig
 
 
 def export_model(
-    config: DecoderConfig,
+    config: ModelConfig,
+    scheme: Scheme | None = None,
+    activation_dtype: str = "float32",
+    kv_dtype: str | None = None,
+) -> ExportedModel:
+    """Trace every function of a model whose architecture is registered; see ``export``."""
+    return export(get(config.model_type), config, scheme, activation_dtype, kv_dtype)
+
+
+def export(
+    architecture: Architecture,
+    config: ModelConfig,
     scheme: Scheme | None = None,
     activation_dtype: str = "float32",
     kv_dtype: str | None = None,
 ) -> ExportedModel:
     """Trace every function of a model.
 
-    scheme: how weights are stored, float32 when None. kv_dtype: of the KV cache; float16 for float16 schemes, else
+    scheme: how weights are stored, float32 when None. kv_dtype: of keys and values; float16 for float16 schemes, else
     float32, when None.
     """
-    model = build_model(config, scheme)
+    model = architecture.model(config)
+    if scheme is not None:
+        quantize_model(model, scheme, architecture.quantization)
     if kv_dtype is None:
         kv_dtype = "float16" if scheme is not None and scheme.model_dtype == "float16" else "float32"
-    cache = kv_cache_config(config, kv_dtype)
-    mod, parameters = model.export(EntryPoints(model, config, cache, activation_dtype).spec())
+    states = tuple(architecture.states(config, kv_dtype))
+    functions = architecture.entry_points(model, config, states, activation_dtype)
+    mod, parameters = model.export(spec.ModuleSpec(functions))
     params = tuple(ParameterInfo(name, p.shape, p.dtype) for name, p in parameters.items())
-    heads = (config.num_attention_heads, config.num_key_value_heads, config.head_dim)
-    return ExportedModel(mod, params, KVCacheInfo(config.num_hidden_layers, *heads, cache.page_size, kv_dtype), config)
+    return ExportedModel(mod, params, states, architecture, config)

@@ -22,7 +22,7 @@ from .host.frames import Slot, frame_of, tensor_infos
 from .values import I8
 
 METADATA_SYMBOL = "__mlc_metadata"
-FORMAT = "mlc-lib-2"
+FORMAT = "mlc-lib-3"
 
 
 def emit_host(mod: IRModule, runtime: HostRuntime, target: Target, metadata: Mapping[str, Any]) -> str:

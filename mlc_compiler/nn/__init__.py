@@ -13,13 +13,14 @@
 """
 
 from . import op, spec
-from .layers import GELU, Embedding, GroupNorm, LayerNorm, Linear, ReLU, RMSNorm, SiLU
+from .layers import GELU, Embedding, Experts, GroupNorm, LayerNorm, Linear, ReLU, RMSNorm, SiLU
 from .module import Module, ModuleList
 from .tensor import Parameter, ParameterError, Tensor
 
 __all__ = [
     "GELU",
     "Embedding",
+    "Experts",
     "GroupNorm",
     "LayerNorm",
     "Linear",

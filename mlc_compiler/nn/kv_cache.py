@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from mlc_errors import MLCError
 
+from ..ir import dtype as dt
 from ..ir.expr import PrimExpr
 from ..relax import ops
 from ..relax.nodes import constant
 from ..tir import te
 from . import op, spec
+from .states import State, Tokens
 from .tensor import Tensor, apply, apply_tuple
 
 PAGE_SIZES = (16, 32, 64)
@@ -34,15 +37,15 @@ class RopeMode(enum.Enum):
 
 
 @dataclass(frozen=True, eq=False)
-class KVCacheConfig:
-    """Sizes and types of a cache.
+class KVCacheConfig(State):
+    """Sizes and types of a cache: the keys and values of a model's layers, or of a group of them.
 
     head_dim: elements of a key; v_head_dim: of a value, as many when None. latent: a layer stores one vector of
     ``head_dim`` elements for each position, whose first ``v_head_dim`` are the value of all heads. inv_freq: float32
     [R/2], the angle by which one position turns each pair; R <= head_dim elements are rotated. attention_factor:
     multiplies cosines and sines. interleaved: a pair is two neighbours. sliding_window: how many positions a token
-    sees, None for all; the first ``attention_sink_size`` are seen besides. Raises CacheError for sizes that do not go
-    together.
+    sees, None for all; the first ``attention_sink_size`` are seen besides. prefix: of the inputs' names, which tells
+    groups of layers apart. Raises CacheError for sizes that do not go together.
     """
 
     num_hidden_layers: int
@@ -59,6 +62,7 @@ class KVCacheConfig:
     interleaved: bool = False
     attention_sink_size: int = 0
     page_size: int = PAGE_SIZES[0]
+    prefix: str = ""
 
     def __post_init__(self) -> None:
         if self.num_attention_heads % self.num_key_value_heads:
@@ -79,26 +83,41 @@ class KVCacheConfig:
         """Elements of a value."""
         return self.head_dim if self.v_head_dim is None else self.v_head_dim
 
-    def spec(self, num_tokens: int | str, single_query: bool = False) -> spec.Object:
-        """The cache as an argument of an exported function that handles ``num_tokens`` tokens.
-
-        single_query: no two tokens of a call are of one sequence.
-        """
-        pages = (self.num_hidden_layers, "num_pages", self.num_key_value_heads)
+    def fields(self) -> dict[str, spec.Tensor]:
+        pages = (self.num_hidden_layers, f"{self.prefix}num_pages", self.num_key_value_heads)
         fields = {
             "k_pages": spec.Tensor((*pages, self.head_dim, self.page_size), self.dtype),
             "v_pages": spec.Tensor((*pages, self.page_size, self.value_size), self.dtype),
-            "page_table": spec.Tensor(("num_seqs", "max_pages"), "int32"),
-            "token_seq": spec.Tensor((num_tokens,), "int32"),
-            "token_pos": spec.Tensor((num_tokens,), "int32"),
+            "page_table": spec.Tensor(("num_seqs", f"{self.prefix}max_pages"), "int32"),
         }
         if self.latent:
             del fields["v_pages"]
-        return spec.Object(lambda **tensors: PagedKVCache(self, single_query, **tensors), fields, mutable=True)
+        return fields
+
+    def view(self, tensors: Mapping[str, Tensor], tokens: Tokens) -> PagedKVCache:
+        return PagedKVCache(self, tokens, **tensors)
+
+    def describe(self) -> dict[str, Any]:
+        sizes = {
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_key_value_heads": self.num_key_value_heads,
+            "head_dim": self.head_dim,
+            "v_head_dim": self.value_size,
+            "page_size": self.page_size,
+            "dtype": self.dtype,
+            "sliding_window_size": self.sliding_window or -1,
+            "attention_sink_size": self.attention_sink_size,
+        }
+        return {"kind": "latent_kv" if self.latent else "paged_kv", "prefix": self.prefix, **sizes}
+
+    @property
+    def bytes_per_token(self) -> int:
+        elements = self.head_dim + (0 if self.latent else self.value_size)
+        return self.num_hidden_layers * self.num_key_value_heads * elements * dt.nbytes(self.dtype)
 
 
 class PagedKVCache:
-    """Keys and values of all layers.
+    """A cache as a traced function sees it.
 
     token_seq, token_pos: int32 [n], the row of ``page_table`` that token i belongs to and its position there.
     """
@@ -106,20 +125,18 @@ class PagedKVCache:
     def __init__(
         self,
         config: KVCacheConfig,
-        single_query: bool,
+        tokens: Tokens,
         k_pages: Tensor,
         page_table: Tensor,
-        token_seq: Tensor,
-        token_pos: Tensor,
         v_pages: Tensor | None = None,
     ):
         self.config = config
-        self.single_query = single_query
+        self.single_query = tokens.single_query
         self.k_pages = k_pages
         self.v_pages = k_pages if v_pages is None else v_pages
         self.page_table = page_table
-        self.token_seq = token_seq
-        self.token_pos = token_pos
+        self.token_seq = tokens.token_seq
+        self.token_pos = tokens.token_pos
         self._angles: tuple[Tensor, Tensor] | None = None
 
     def attention_with_fused_qkv(

@@ -38,6 +38,23 @@ class Embedding(Module):
         return op.linear(x, self.weight)
 
 
+class Experts(Module):
+    """A matrix for each of several experts; weight [num_experts, out_features, in_features]."""
+
+    def __init__(self, num_experts: int, in_features: int, out_features: int, dtype: str = "float32"):
+        self.weight = Parameter((num_experts, out_features, in_features), dtype)
+
+    def forward(self, x: Tensor, experts: Tensor) -> Tensor:
+        """Row t of x [T, in_features] times the matrix of expert ``experts[t]``, an integer: [T, out_features]."""
+        return products_by_row(x, op.take(self.weight, experts, axis=0))
+
+
+def products_by_row(x: Tensor, weights: Tensor) -> Tensor:
+    """``x[t] @ weights[t].T`` for each t: x [T, K], weights [T, N, K] of any type; gives [T, N] in x's type."""
+    rows, n, k = weights.shape
+    return op.reshape(op.matmul(weights.astype(x.dtype), op.reshape(x, (rows, k, 1))), (rows, n))
+
+
 class RMSNorm(Module):
     """``x * weight / sqrt(mean(x^2) + epsilon)`` over the last axis."""
 

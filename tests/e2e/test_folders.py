@@ -13,7 +13,6 @@ import pytest
 from mlc_cli.__main__ import main
 from mlc_errors import MLCError, ResourceError, UsageError
 from mlc_runtime import LLM
-from mlc_runtime.model import cache_inputs
 from tests.e2e import oracle
 from tests.e2e.building import SharedFolders, run_command
 from tests.e2e.checkpoints import VOCAB, random_model
@@ -108,12 +107,10 @@ def test_the_library_refuses_sizes_beyond_its_own(small: Path):
     """Its workspace has no room for them."""
     four, rows = np.arange(4, dtype=np.int32), np.empty((4, VOCAB), np.float32)
     with LLM(small) as llm:
-        cache, embedding = llm.model.new_cache(4), llm.model.embedding_buffer(4)
-        for sequence in range(4):
-            cache.extend(sequence, 3)
-        inputs = {"input_embed": embedding[None, :3], **cache_inputs(cache, 0 * four[:3], four[:3])}
+        embedding = llm.model.embedding_buffer(4)
+        inputs = {"input_embed": embedding[None, :3], "token_seq": 0 * four[:3], "token_pos": four[:3]}
         with pytest.raises(ValueError, match="batch_verify: seq_len is 3; the library was compiled for at most 2"):
             llm.model.bind("batch_verify", inputs, [rows[None, :3]])()
-        inputs = {"input_embed": embedding[:, None], **cache_inputs(cache, four, 0 * four)}
+        inputs = {"input_embed": embedding[:, None], "token_seq": four, "token_pos": 0 * four}
         with pytest.raises(ValueError, match="batch_decode: batch_size is 4; the library was compiled for at most 3"):
             llm.model.bind("batch_decode", inputs, [rows[:, None]])()

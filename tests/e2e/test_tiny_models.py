@@ -12,8 +12,7 @@ import pytest
 
 from mlc_errors import ResourceError, UsageError
 from mlc_runtime import LLM
-from mlc_runtime.kv_cache import PagedKVCache
-from mlc_runtime.model import DecodeStep, cache_inputs
+from mlc_runtime.decoder import Decoder, DecodeStep
 from tests.e2e import oracle
 from tests.e2e.checkpoints import CONTEXT, VOCAB, random_model
 
@@ -94,49 +93,52 @@ def test_greedy_answers_are_the_most_likely_tokens(case: Case):
 
 def test_sequences_of_a_batch(case: Case):
     """Prefilled in pieces that share calls, then decoded together, in pages that held something else before."""
-    model, wanted = case.llm.model, [case.wanted, case.other, case.wanted, case.other, case.wanted]
     ids = [IDS, OTHER_IDS, IDS, OTHER_IDS, IDS]
-    cache = model.new_cache(len(ids))
-    cache.k_pages[:] = cache.v_pages[:] = np.nan
-    for counts in ({0: 9, 1: 1, 2: 3, 3: 11}, {3: 4, 0: 8}, {4: 2, 3: 1, 0: 15}, {2: 1}):
-        begins = {s: cache.lengths[s] for s in counts}
-        got = batch_prefill(case.llm, cache, {s: ids[s][begins[s] : begins[s] + n] for s, n in counts.items()})
-        assert_close(got, [wanted[s][begins[s] + n - 1] for s, n in counts.items()])
-    order = [3, 0, 4, 1, 2]
-    step = DecodeStep(model, cache, order)
-    for _ in range(20):
-        places = [cache.extend(s, 1) for s in order]
-        step.token_pos[:], step.input_ids[:] = places, [ids[s][at] for s, at in zip(order, places)]
+    wanted = [case.wanted, case.other, case.wanted, case.other, case.wanted]
+    with LLM(case.folder, num_threads=2) as llm:
+        model, pool = llm.model, llm.model.pool
+        pool.inputs["k_pages"][:, :60] = pool.inputs["v_pages"][:, :60] = np.nan
+        rows = [pool.add() for _ in ids]
+        for counts in ({0: 9, 1: 1, 2: 3, 3: 11}, {3: 4, 0: 38}, {4: 2, 3: 1, 0: 15}, {2: 1}):
+            begins = {s: pool.lengths[rows[s]] for s in counts}
+            prompts = [(rows[s], ids[s][begins[s] : begins[s] + n]) for s, n in counts.items()]
+            got = np.empty((len(prompts), VOCAB), np.float32)
+            model.prefill(prompts, got)
+            assert_close(got, [wanted[s][begins[s] + n - 1] for s, n in counts.items()])
+        for order in ([3, 0, 4, 1, 2], [4, 1, 2], [1]):  # functions of five rows, of four with one to spare, of one
+            check_decode(model, model.batch, [(rows[s], ids[s], wanted[s]) for s in order], 9)
+
+
+def check_decode(
+    model: Decoder, step: DecodeStep, sequences: list[tuple[int, list[int], np.ndarray]], count: int
+) -> None:
+    """``count`` steps of sequences, each a row of the pool, its tokens and the logits after each of them."""
+    n = len(sequences)
+    step.assign([row for row, _, _ in sequences])
+    for _ in range(count):
+        places = [model.pool.extend(row, 1) for row, _, _ in sequences]
+        step.token_pos[:n], step.input_ids[:n] = places, [ids[at] for (_, ids, _), at in zip(sequences, places)]
         step.forward()
-        assert_close(step.logits, [wanted[s][at] for s, at in zip(order, places)])
+        assert_close(step.logits[:n], [wanted[at] for (_, _, wanted), at in zip(sequences, places)])
 
 
-def batch_prefill(llm: LLM, cache: PagedKVCache, pieces: dict[int, list[int]]) -> np.ndarray:
-    """One call for pieces of several sequences: the logits after the last token of each."""
-    rows = np.empty((len(pieces), VOCAB), np.float32)
-    lasts = np.cumsum([len(piece) for piece in pieces.values()], dtype=np.int32) - 1
-    inputs = appended(llm, cache, pieces)
-    llm.model.bind("batch_prefill", {**inputs, "logit_positions": lasts}, [rows[None]])()
-    return rows
+def test_verifying_drafts(case: Case):
+    model = case.llm.model
+    row = model.pool.add()
+    model.prefill([(row, OTHER_IDS[:6])], np.empty((1, VOCAB), np.float32))
+    assert_close(model.verify(row, OTHER_IDS[6:40]), case.other[6:40])
+    model.pool.remove(row)
 
 
-def appended(llm: LLM, cache: PagedKVCache, pieces: dict[int, list[int]]) -> dict[str, np.ndarray]:
-    """Inputs of a call that appends tokens to several sequences."""
-    begins = {s: cache.extend(s, len(piece)) for s, piece in pieces.items()}
-    ids = np.concatenate(list(pieces.values())).astype(np.int32)
-    sequences = np.repeat(np.array(list(pieces), np.int32), [len(piece) for piece in pieces.values()])
-    places = np.concatenate([np.arange(begins[s], begins[s] + len(p), dtype=np.int32) for s, p in pieces.items()])
-    embedding = llm.model.embedding_buffer(len(ids))
-    llm.model.bind("embed", {"input_ids": ids}, [embedding])()
-    return {"input_embed": embedding[None], **cache_inputs(cache, sequences, places)}
-
-
-def test_verifying_drafts_of_several_sequences(case: Case):
-    cache, logits = case.llm.model.new_cache(2), np.empty((1, 12, VOCAB), np.float32)
-    batch_prefill(case.llm, cache, {0: IDS[:14], 1: OTHER_IDS[:6]})
-    inputs = appended(case.llm, cache, {1: OTHER_IDS[6:13], 0: IDS[14:19]})
-    case.llm.model.bind("batch_verify", inputs, [logits])()
-    assert_close(logits[0], [*case.other[6:13], *case.wanted[14:19]])
+def test_streams_in_turns(case: Case):
+    prompts = [IDS[:13], [*IDS[:9], 4, 5], OTHER_IDS[:33]]
+    alone = [case.llm.generate(p, max_tokens=20, temperature=0).token_ids for p in prompts]
+    streams = [case.llm.stream(p, case.llm.sampling(max_tokens=20, temperature=0)) for p in prompts]
+    pieces = [iter(stream) for stream in streams]
+    for _ in range(21):
+        for piece in pieces:
+            next(piece, None)
+    assert [stream.result.token_ids for stream in streams] == alone
 
 
 def test_one_thread_or_several_give_the_same_logits(case: Case):

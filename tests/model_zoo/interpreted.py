@@ -75,7 +75,7 @@ class Interpreted:
         self.scheme = get_scheme(scheme)
         self.exported = registry.export_model(self.config, self.scheme, kv_dtype=kv_dtype)
         self.packed = tuple(self._stored(parameters_of(checkpoint(model), self.config, self.scheme)))
-        kv = self.exported.kv_cache
+        (kv,) = self.exported.states
         heads = (kv.num_hidden_layers, 8, kv.num_key_value_heads)
         self.k = np.full((*heads, kv.head_dim, 16), np.nan, to_numpy(kv.dtype))
         self.v = np.full((*heads, 16, kv.head_dim), np.nan, to_numpy(kv.dtype))

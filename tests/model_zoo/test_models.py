@@ -141,11 +141,16 @@ def test_parameters_of_a_quantized_export():
     assert infos["model.embed_tokens.q_scale"] == ((1003, 4), "float16")
     assert infos["model.layers.1.mlp.down_proj.q_weight"] == ((100, 20), "uint32")
     assert infos["model.norm.weight"] == ((100,), "float16")
-    assert exported.kv_metadata() == {
+    (cache,) = exported.states
+    assert cache.describe() == {
+        "kind": "paged_kv",
+        "prefix": "",
         "num_hidden_layers": 2,
-        "num_attention_heads": 5,
         "num_key_value_heads": 1,
         "head_dim": 20,
+        "v_head_dim": 20,
         "page_size": 16,
         "dtype": "float16",
+        "sliding_window_size": -1,
+        "attention_sink_size": 0,
     }

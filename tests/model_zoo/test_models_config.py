@@ -67,7 +67,7 @@ def test_chat_model_config_is_the_public_one():
 @pytest.mark.parametrize("name", registry.ARCHITECTURES)
 def test_chat_model_config_gives_the_same_config_again(name):
     architecture = registry.get(name)
-    written = json.loads(json.dumps(architecture.chat_model_config(architecture.tiny)))
+    written = json.loads(json.dumps(architecture.tiny.chat_model_config()))
     assert architecture.config.from_hf(written) == architecture.tiny
 
 

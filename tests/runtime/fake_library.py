@@ -44,6 +44,7 @@ class FakeLibrary(Library):
             "prefill": self._prefill,
             "decode": self._prefill_rows,
             "batch_decode": self._prefill_rows,
+            "batch_prefill": self._batch_prefill,
             "batch_verify": self._verify,
             "sample": sample,
         }
@@ -69,6 +70,8 @@ class FakeLibrary(Library):
         """Append the tokens to the pages; per token the sum of the ids up to its position."""
         sums = []
         for x, seq, pos in zip(embed.reshape(-1, HIDDEN), token_seq, token_pos, strict=True):
+            if pos < 0:
+                continue
             page, slot = page_table[seq, pos // PAGE], pos % PAGE
             k_pages[:, page, 0, :, slot] = x[:HEAD_DIM]
             v_pages[:, page, 0, slot, :] = x[:HEAD_DIM]
@@ -92,6 +95,10 @@ class FakeLibrary(Library):
 
     def _prefill_rows(self, ctx, embed, k, v, table, seq, pos, packed, logits):
         self._write(self._attend(embed, k, v, table, seq, pos), logits)
+
+    def _batch_prefill(self, ctx, embed, positions, k, v, table, seq, pos, packed, logits):
+        assert embed.shape[1] <= self.metadata["prefill_chunk_size"]
+        self._write(self._attend(embed, k, v, table, seq, pos)[positions], logits)
 
     _verify = _prefill_rows
 
@@ -139,14 +146,14 @@ def metadata(vocab: int, context: int = 64, chunk: int = 8, batch: int = 4) -> d
     ]
     packed = tensor("packed_params", [2], "int64")
 
-    def model_function(batch_size, seq_len, logits):
+    def model_function(batch_size, seq_len, logits, more=()):
         tokens = [tensor(name, ["n"], "int32") for name in ("token_seq", "token_pos")]
-        inputs = [tensor("input_embed", [batch_size, seq_len, HIDDEN]), *cache, *tokens, packed]
+        inputs = [tensor("input_embed", [batch_size, seq_len, HIDDEN]), *more, *cache, *tokens, packed]
         return {"inputs": inputs, "outputs": [tensor("logits", logits)], "workspace_bytes": 0}
 
     rows = [tensor(name, ["batch_size"]) for name in ("temperature", "top_p", "uniform")]
     return {
-        "format": "mlc-lib-2",
+        "format": "mlc-lib-3",
         "model_type": "fake",
         "quantization": "q0f32",
         "vocab_size": vocab,
@@ -162,14 +169,27 @@ def metadata(vocab: int, context: int = 64, chunk: int = 8, batch: int = 4) -> d
                 "packed": {"shape": [1], "dtype": "float32", "function": "pack_negate"},
             },
         ],
-        "kv_cache": {
-            "num_hidden_layers": LAYERS,
-            "num_attention_heads": HEADS,
-            "num_key_value_heads": HEADS,
-            "head_dim": HEAD_DIM,
-            "page_size": PAGE,
-            "dtype": "float32",
-        },
+        "task": "chat",
+        "sliding_window_size": -1,
+        "attention_sink_size": 0,
+        "tensor_parallel_shards": 1,
+        "pipeline_parallel_stages": 1,
+        "kv_state_kind": "kv_cache",
+        "memory_usage": {},
+        "states": [
+            {
+                "kind": "paged_kv",
+                "prefix": "",
+                "num_hidden_layers": LAYERS,
+                "num_key_value_heads": HEADS,
+                "head_dim": HEAD_DIM,
+                "v_head_dim": HEAD_DIM,
+                "page_size": PAGE,
+                "dtype": "float32",
+                "sliding_window_size": -1,
+                "attention_sink_size": 0,
+            }
+        ],
         "functions": {
             "embed": {
                 "inputs": [tensor("input_ids", ["seq_len"], "int32"), packed],
@@ -178,6 +198,9 @@ def metadata(vocab: int, context: int = 64, chunk: int = 8, batch: int = 4) -> d
             "prefill": model_function(1, "seq_len", [1, 1, vocab]),
             "decode": model_function(1, 1, [1, 1, vocab]),
             "batch_decode": model_function("batch_size", 1, ["batch_size", 1, vocab]),
+            "batch_prefill": model_function(
+                1, "seq_len", [1, "batch_size", vocab], [tensor("logit_positions", ["batch_size"], "int32")]
+            ),
             "batch_verify": model_function(1, "seq_len", [1, "seq_len", vocab]),
             "sample": {
                 "inputs": [tensor("logits", ["batch_size", vocab]), *rows],

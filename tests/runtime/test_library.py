@@ -29,7 +29,7 @@ class Arithmetic(FakeLibrary):
             "half": {"inputs": [tensor("x", ["n + n"])], "outputs": [tensor("y", ["n"])]},
             "lost": {"inputs": [tensor("x", ["n"])], "outputs": [tensor("y", ["k"])]},
         }
-        super().__init__({"format": "mlc-lib-2", "functions": functions})
+        super().__init__({"format": "mlc-lib-3", "functions": functions})
         self._code |= {"main": self._main, "widen": self._widen, "half": None, "lost": None}
 
     @staticmethod

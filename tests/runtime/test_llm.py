@@ -56,6 +56,41 @@ def test_only_what_is_new_is_computed(llm):
     assert list(longer.token_ids) == greedy([*LONG[:20], 200, 201], 4, VOCAB)
 
 
+def test_streams_in_turns_give_the_answers_that_they_give_alone(llm):
+    prompts = [LONG, [*LONG[:20], 7, 8], [3]]
+    streams = [llm.stream(p, llm.sampling(max_tokens=9)) for p in prompts]
+    pieces = [iter(stream) for stream in streams]
+    for _ in range(10):
+        for piece in pieces:
+            next(piece, None)
+    assert [list(s.result.token_ids) for s in streams] == [greedy(p, 9, VOCAB) for p in prompts]
+    assert [s.result.prefill_tokens for s in streams] == [30, 2, 1]  # the second begins as the first does
+    assert llm.generate([*LONG[:20], 7], max_tokens=1).prefill_tokens == 21  # the last one ran last
+
+
+def test_sessions_beside_streams(llm):
+    session, fork = llm.new_session(), None
+    session.prefill(LONG[:9])
+    for _ in llm.stream(LONG[:12], llm.sampling(max_tokens=5)):
+        fork = session.fork() if fork is None else fork
+        session.decode_step(2)
+    assert session.decode_step(5).argmax() == next_token([*session.token_ids], VOCAB)
+    assert fork.decode_step(6).argmax() == next_token([*LONG[:9], 6], VOCAB)
+    assert fork.token_ids == [*LONG[:9], 6]
+
+
+def test_sequences_leave_the_pool_with_their_owners(llm):
+    pool = llm.model.pool
+    sessions = [llm.new_session() for _ in range(3)]
+    list(llm.stream([1, 2], llm.sampling(max_tokens=3)))
+    llm.generate([[1], [2]], max_tokens=3)
+    llm.logits([1, 2, 3])
+    assert pool.num_sequences == 4  # the last stream's is kept for the next one
+    sessions.pop().close()
+    del sessions
+    assert pool.num_sequences == 1
+
+
 def test_three_calls_per_token(llm):
     stream = iter(llm.stream([1, 2], llm.sampling(max_tokens=5)))
     next(stream)
@@ -69,6 +104,18 @@ def test_batch_gives_the_answers_of_single_prompts(llm):
     results = llm.generate(prompts, max_tokens=12)
     assert [list(r.token_ids) for r in results] == [greedy(p, 12, VOCAB) for p in prompts]
     assert "batch_decode" in llm.library.calls
+    assert llm.library.calls.count("batch_prefill") == 8  # 1 + 30 + 3 + 17 tokens in calls of 8, then 3
+    assert "prefill" not in llm.library.calls
+
+
+def test_batches_are_bound_once_for_each_power_of_two(llm, monkeypatch):
+    bound, bind = [], llm.model.bind
+    monkeypatch.setattr(llm.model, "bind", lambda name, *args: bound.append(name) or bind(name, *args))
+    llm.generate([[1], [2], [3]], max_tokens=8)
+    llm.generate([[1], [2]], max_tokens=8)
+    assert [name for name in bound if "decode" in name] == ["batch_decode", "batch_decode"]
+    llm.generate([[3], [4], [5], [6], [7]], max_tokens=8)
+    assert [name for name in bound if "decode" in name] == ["batch_decode", "batch_decode", "decode"]
 
 
 def test_batch_members_end_at_different_times(tmp_path):

@@ -14,7 +14,8 @@ from mlc_errors import MLCError, UnsupportedError
 from mlc_runtime import Library, host
 from mlc_runtime.elf import read_data_symbol
 from mlc_runtime.host import host_machine, missing_instruction_sets
-from mlc_runtime.metadata import METADATA_SYMBOL, function_specs, model_spec, read_metadata
+from mlc_runtime.metadata import METADATA_SYMBOL, function_specs, read_metadata
+from mlc_runtime.model_spec import model_spec
 from tests.runtime.elf_image import elf_image
 from tests.runtime.fake_library import metadata
 
@@ -41,7 +42,7 @@ def test_metadata_of_a_library(library_file, size):
 
 def test_typed_views():
     spec, functions = model_spec(metadata(258)), function_specs(metadata(258))
-    assert (spec.vocab_size, spec.context_window_size, spec.kv_cache.page_size) == (258, 64, 16)
+    assert (spec.vocab_size, spec.context_window_size, spec.states[0].page_size) == (258, 64, 16)
     assert spec.params[1].packed.function == "pack_negate"
     assert str(functions["embed"].inputs[0]) == "int32 [seq_len]"
 
@@ -59,7 +60,7 @@ def test_typed_views():
         (elf_image(b"something_else", METADATA), "not made by this compiler"),
         (elf_image(SYMBOL, b"{not json}\0"), "not JSON"),
         (elf_image(SYMBOL, b"[" * 100_000), "not JSON"),
-        (elf_image(SYMBOL, b'{"format": "mlc-lib-0"}\0'), "'mlc-lib-0'; this runtime reads 'mlc-lib-2'"),
+        (elf_image(SYMBOL, b'{"format": "mlc-lib-0"}\0'), "'mlc-lib-0'; this runtime reads 'mlc-lib-3'"),
         (elf_image(SYMBOL, b"[1]\0"), "format None"),
     ],
 )
@@ -133,10 +134,16 @@ def test_damaged_libraries_give_an_error_or_the_symbol(tmp_path_factory, data):
     [
         ({"vocab_size": -5}, "vocab_size is -5"),
         ({"params": [{"name": "w"}]}, "'shape' is missing"),
-        ({"kv_cache": {"page_size": 16}}, "'num_hidden_layers' is missing"),
-        ({"kv_cache": None}, "holds no language model"),
+        ({"states": [{"kind": "paged_kv"}]}, "'sliding_window_size' is missing"),
+        ({"states": [{"kind": "ring"}]}, "kind 'ring'; expected one of paged_kv, latent_kv, recurrent"),
+        ({"tensor_parallel_shards": 2}, "tensor_parallel_shards is 2; this runtime runs 1"),
     ],
 )
 def test_malformed_metadata(change, message):
     with pytest.raises(MLCError, match=message):
         model_spec(metadata(258) | change)
+
+
+def test_a_library_without_a_model():
+    with pytest.raises(MLCError, match="holds no model"):
+        model_spec({"format": "mlc-lib-3", "functions": {}})

@@ -194,3 +194,50 @@ def test_sampled_tokens_lie_in_the_nucleus(llm):
         order = np.argsort(-p)
         nucleus = order[: int(np.searchsorted(np.cumsum(p[order]) / p.sum(), top_p[row])) + 1]
         assert seen[row] <= set(nucleus.tolist()) and len(seen[row]) > len(nucleus) // 4
+
+
+WILD = np.array([1 << 28, -(1 << 28), (1 << 31) - 1, -(1 << 31), -1, 0, 1, 64], np.int32)
+CALLS = {"prefill": (1, 8), "decode": (1, 1), "batch_prefill": (1, 8), "batch_decode": (4, 1), "batch_verify": (1, 8)}
+
+
+@pytest.mark.parametrize("function", CALLS)
+@pytest.mark.parametrize("array", ["page_table", "token_seq", "token_pos", "logit_positions"])
+def test_values_out_of_range_touch_nothing(llm, function, array):
+    """Pages, sequences, positions that do not exist: results are finite, and no other page is written."""
+    batch, length = CALLS[function]
+    n = batch * length
+    inputs = {
+        "input_embed": np.ones((batch, length, LLAMA["hidden_size"]), np.float32),
+        "k_pages": np.zeros((2, 3, 2, 20, 16), np.float32),
+        "v_pages": np.zeros((2, 3, 2, 16, 20), np.float32),
+        "page_table": np.array([[1, 1, 1], [1, 1, 1]], np.int32),
+        "token_seq": np.zeros(n, np.int32),
+        "token_pos": np.arange(n, dtype=np.int32),
+        "logit_positions": np.array([0, n - 1], np.int32),
+    }
+    for shift in range(len(WILD)):
+        inputs[array].flat = np.resize(np.roll(WILD, shift), inputs[array].size)
+        before = inputs["token_pos"].copy()
+        (logits,) = llm.model.call(function, inputs)
+        assert np.isfinite(logits).all() and np.array_equal(before, inputs["token_pos"])
+        untouched = [2] if array == "page_table" else [0, 2]
+        assert not inputs["k_pages"][:, untouched].any() and not inputs["v_pages"][:, untouched].any()
+
+
+def test_ids_out_of_range_are_clamped(llm):
+    (rows,) = llm.model.call("embed", {"input_ids": WILD})
+    (wanted,) = llm.model.call("embed", {"input_ids": WILD.clip(0, VOCAB - 1)})
+    assert np.array_equal(rows, wanted)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, -1.0])
+def test_tokens_are_in_the_vocabulary_whatever_is_drawn_from(llm, value):
+    ones = np.ones(3, np.float32)
+    logits = np.zeros((3, VOCAB), np.float32)
+    wild = np.full(3, value, np.float32)
+    settings = {"temperature": ones, "top_p": ones, "uniform": ones}
+    for name in settings:
+        (token,) = llm.model.call("sample", {"logits": logits, **settings, name: wild})
+        assert ((token >= 0) & (token < VOCAB)).all()
+    (token,) = llm.model.call("sample", {"logits": logits + value, **settings})
+    assert ((token >= 0) & (token < VOCAB)).all()

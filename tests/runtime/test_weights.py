@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mlc_errors import MLCError
-from mlc_runtime.metadata import PackedLayout, ParamSpec
+from mlc_runtime.model_spec import PackedLayout, ParamSpec
 from mlc_runtime.weights import TensorCache, is_plain_name, load_params
 from tests.runtime.fake_library import write_weights
 

@@ -89,8 +89,9 @@ class Pages:
 
     @property
     def limit(self) -> PrimExpr:
-        """How many positions a sequence can have."""
-        return self.page_table.shape[1] * self.slots
+        """How many positions a sequence can have: none where there are no sequences or no pages."""
+        any_place = logical_and(self.page_table.shape[0] > 0, self.count > 0)
+        return te.if_then_else(any_place, self.page_table.shape[1] * self.slots, 0)
 
     def sequence(self, given: PrimExpr) -> PrimExpr:
         """A sequence that exists."""
@@ -99,7 +100,7 @@ class Pages:
     def page(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
         """What the table has for a position of an existing sequence: a page that may not exist."""
         row = _clamped(position // self.slots, self.page_table.shape[1])
-        return _index(self.page_table[sequence, row])
+        return te.if_then_else(self.limit > 0, _index(self.page_table[sequence, row]), -1)
 
     def existing(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
         """A page that exists."""
@@ -279,7 +280,9 @@ class _Row:
 
     def attend(self, t: Var, h: Var) -> tir.Stmt:
         sequence, position = self.pages.sequence(self.token_seq[t]), _index(self.token_pos[t])
-        end = _index(self.more["lengths"][sequence]) if "lengths" in self.more else position + 1
+        end = position + 1
+        if "lengths" in self.more:
+            end = te.if_then_else(self.pages.limit > 0, _index(self.more["lengths"][sequence]), 0)
         sinks = self.more.get("sinks")
         i, e, j, o = Var("i"), Var("e"), Var("j"), Var("o")
         whole = te.if_then_else(self.row_sum.value > 0.0, self.row_sum.value, 1.0)

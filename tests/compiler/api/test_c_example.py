@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "c"
 
 EXPECTED = """\
-metadata: {"format": "mlc-lib-2", ...
+metadata: {"format": "mlc-lib-3", ...
 y[0] = 4.5 2
 y[1] = 0.5 0
 refused: main: argument out0 has size 3 on axis 0; expected 2

@@ -6,6 +6,7 @@ from mlc_compiler.interp import run_function
 from mlc_compiler.ir.structural import first_difference
 from mlc_compiler.nn import spec
 from mlc_compiler.nn.kv_cache import KVCacheConfig, RopeMode
+from mlc_compiler.nn.states import inputs as inputs_of
 from mlc_compiler.passes.legalize import Legalize
 from mlc_compiler.script import parse, script
 from mlc_errors import MLCError
@@ -14,14 +15,19 @@ HEADS, KV_HEADS, DIM, LAYERS, PAGES = 4, 2, 6, 2, 9
 INV_FREQ = np.array([1.0, 0.2], np.float32)  # the last two of the six elements are not rotated
 
 
+def attend_in_layer_1(qkv, caches):
+    (cache,) = caches
+    return cache.attention_with_fused_qkv(1, qkv, HEADS)
+
+
+def functions(attend, config):
+    """``main(qkv, cache…)``"""
+    inputs = {"qkv": spec.Tensor(["n", HEADS + 2 * KV_HEADS, DIM]), "cache": inputs_of([config], "n")}
+    return spec.ModuleSpec({"main": spec.Function(attend, inputs, "none")})
+
+
 def attention_module(config):
-    """``main(qkv, cache…)``: layer 1 of a cache."""
-
-    def attend(qkv, cache):
-        return cache.attention_with_fused_qkv(1, qkv, HEADS)
-
-    inputs = {"qkv": spec.Tensor(["n", HEADS + 2 * KV_HEADS, DIM]), "cache": config.spec("n")}
-    mod, _ = nn.Module().export(spec.ModuleSpec({"main": spec.Function(attend, inputs, "none")}))
+    mod, _ = nn.Module().export(functions(attend_in_layer_1, config))
     assert first_difference(parse(script(mod)), mod) is None
     return mod
 
@@ -119,11 +125,11 @@ def test_keys_are_stored_unrotated_inline():
 
 
 def test_layers_share_their_tensor_functions():
-    def attend(qkv, cache):
+    def attend(qkv, caches):
+        (cache,) = caches
         return cache.attention_with_fused_qkv(0, qkv, HEADS) + cache.attention_with_fused_qkv(1, qkv, HEADS)
 
-    inputs = {"qkv": spec.Tensor(["n", HEADS + 2 * KV_HEADS, DIM]), "cache": config().spec("n")}
-    mod, _ = nn.Module().export(spec.ModuleSpec({"main": spec.Function(attend, inputs, "none")}))
+    mod, _ = nn.Module().export(functions(attend, config()))
     assert list(Legalize().run(mod)) == ["rope", "main", "append", "paged_attention", "add"]
     assert not mod["main"].is_pure
 
@@ -133,3 +139,16 @@ def test_sizes_that_do_not_go_together():
         KVCacheConfig(1, 4, 3, 6)
     with pytest.raises(MLCError, match="got 2 pairs; expected at most 1"):
         KVCacheConfig(1, 2, 1, 2, rope_mode=RopeMode.NORMAL, inv_freq=INV_FREQ)
+
+
+@pytest.mark.parametrize("wild", [1 << 28, -(1 << 28), (1 << 31) - 1, -(1 << 31)])
+def test_a_compiled_module_survives_any_place(wild):
+    model = nn.Module().jit(functions(attend_in_layer_1, config()))
+    qkv = np.ones((3, HEADS + 2 * KV_HEADS, DIM), np.float32)
+    k = np.zeros((LAYERS, PAGES, KV_HEADS, DIM, 16), np.float32)
+    v = np.zeros((LAYERS, PAGES, KV_HEADS, 16, DIM), np.float32)
+    places = [np.array([[1, 2]], np.int32), np.zeros(3, np.int32), np.arange(3, dtype=np.int32)]
+    for changed in range(3):
+        given = [np.full_like(a, wild) if i == changed else a for i, a in enumerate(places)]
+        assert np.isfinite(model["main"](qkv, k, v, *given)).all()
+        assert not k.any() and not v.any()

@@ -10,7 +10,7 @@ import pytest
 
 from mlc_compiler.relax.ops import OperatorError
 from tests.compiler.relax import paged
-from tests.compiler.relax.check_op import check_op
+from tests.compiler.relax.check_op import check_op, run_op
 from tests.compiler.relax.paged import Batch, Sizes, random_batch
 
 RNG = np.random.default_rng(5)
@@ -92,6 +92,27 @@ def test_tokens_that_have_no_place_are_not_stored():
     stored = (batch.k_pages, batch.v_pages, qkv, qkv, *batch.args[3:])
     attrs = {"k_first": 4, "v_first": 6}
     check_op("kv_cache.append", *stored, 0, [], reference=lambda *a: paged.append(*a, **attrs), **attrs)
+
+
+EMPTY = {"no sequences": (0, 3, 5), "no pages of a sequence": (2, 0, 5), "no pages": (2, 3, 0)}
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+def test_tables_without_entries(kind: str):
+    """Nothing is read, and nothing is stored."""
+    rows, each, pages = EMPTY[kind]
+    batch = random_batch(Sizes())
+    k_pages, v_pages = batch.k_pages[:, :pages], batch.v_pages[:, :pages]
+    places = (np.zeros((rows, each), "int32"), batch.token_seq, batch.token_pos)
+    attrs = {"heads": 4, "scale": 0.3, "symbolic": {0}}
+    assert not run_op("nn.paged_attention", batch.q, k_pages, v_pages, *places, 1, [], **attrs).any()
+    lengths = np.full(rows, 3, "int32")
+    attrs |= {"names": ("lengths",)}
+    assert not run_op("nn.paged_attention", batch.q, k_pages, v_pages, *places, 1, [lengths], **attrs).any()
+    stored = run_op("kv_cache.append", k_pages, v_pages, batch.q, batch.q, *places, 1, [], symbolic={0})
+    np.testing.assert_array_equal(stored[0], k_pages)
+    latent = run_op("kv_cache.append_latent", k_pages[:, :, :1], batch.q[:, 0], *places, 1, symbolic={0})
+    np.testing.assert_array_equal(latent, k_pages[:, :, :1])
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

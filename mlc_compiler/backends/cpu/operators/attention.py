@@ -88,7 +88,9 @@ class _Kernel:
         self.lanes, self.row_tile, self.block, self.piece = t.lanes, t.row_tile, t.block, t.piece
         self.padded_value = t.value_tiles * t.value_vectors * t.lanes
         self.n, (self.num_seqs, self.max_pages) = self.q.shape[0], self.page_table.shape
-        self.num_pages, self.limit = self.k_pages.shape[1], self.max_pages * self.page
+        self.num_pages = self.k_pages.shape[1]
+        any_place = logical_and(self.num_seqs > 0, self.num_pages > 0)
+        self.limit = te.if_then_else(any_place, self.max_pages * self.page, 0)
         self.out = buffer("attention", (self.n, self.heads, self.value), self.q.dtype)
         self._make_scratch()
 
@@ -151,7 +153,9 @@ class _Kernel:
 
     def end(self, token: PrimExpr) -> PrimExpr:
         """The end of the positions that a token sees, int32."""
-        given = self.more["lengths"][self.sequence(token)] if self.cross else self.position(token) + 1
+        given = self.position(token) + 1
+        if self.cross:
+            given = te.if_then_else(self.limit > 0, self.more["lengths"][self.sequence(token)], const(0, "int32"))
         return minimum(maximum(given, const(0, "int32")), cast("int32", self.limit))
 
     def piece_length(self, token: PrimExpr) -> PrimExpr:
@@ -166,6 +170,11 @@ class _Kernel:
     def page_of(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
         row = minimum(position // self.page, self.max_pages - 1)
         return _clamped(_index(self.page_table[sequence, row]), self.num_pages)
+
+    def in_window(self, position: PrimExpr) -> PrimExpr:
+        """Whether tokens see positions of the page that begins at ``position``; other pages may not exist any more."""
+        seen = position + self.page > _index(self.low[0])
+        return logical_or(seen, position < self.sink_size) if self.sink_size else seen
 
     def pair(self, i: PrimExpr) -> PrimExpr:
         """The first element of a rotated pair."""

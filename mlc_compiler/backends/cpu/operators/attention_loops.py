@@ -173,7 +173,7 @@ def attend_block(k, sequence, g, j, end, rows):
     count = T.min(k.block, end - j)
     if k.tiles.staged:
         stage_keys(k, g, j)
-        stage_values(k, g, count)
+        stage_values(k, g, j, count)
     for tile in range(T.ceildiv(rows, k.row_tile)):
         k.last[0] = T.int32(0)
         for r in T.unroll(k.row_tile):
@@ -181,7 +181,7 @@ def attend_block(k, sequence, g, j, end, rows):
         if j < T.Cast("int64", k.last[0]):
             score_keys(k, g, tile * k.row_tile, j)
             softmax(k, tile * k.row_tile)
-            add_values(k, g, tile * k.row_tile, T.min(count, T.Cast("int64", k.last[0]) - j))
+            add_values(k, g, tile * k.row_tile, j, T.min(count, T.Cast("int64", k.last[0]) - j))
 
 
 @T.macro
@@ -203,12 +203,20 @@ def stage_keys(k, g, j):
 
 
 @T.macro
-def stage_values(k, g, count):
+def stage_values(k, g, j, count):
     for i in range(T.ceildiv(count, k.page)):
         page = k.pages[i]
         for s in range(k.page):
-            for e in T.vectorized(k.value):
-                k.values[i * k.page + s, e] = k.stored_value(page, g, s, e)
+            if k.window:
+                if k.in_window(j + i * k.page):
+                    for e in T.vectorized(k.value):
+                        k.values[i * k.page + s, e] = k.stored_value(page, g, s, e)
+                else:
+                    for e in T.vectorized(k.value):
+                        k.values[i * k.page + s, e] = T.float32(0)
+            else:
+                for e in T.vectorized(k.value):
+                    k.values[i * k.page + s, e] = k.stored_value(page, g, s, e)
 
 
 @T.macro
@@ -265,7 +273,7 @@ def softmax(k, row):
 
 
 @T.macro
-def add_values(k, g, row, count):
+def add_values(k, g, row, j, count):
     """``acc = acc * correction + weights @ values`` for the rows of a row tile."""
     rows, vectors, lanes = k.tiles.value_rows, k.tiles.value_vectors, k.lanes
     for c in T.unroll(k.tiles.value_tiles):
@@ -285,7 +293,8 @@ def add_values(k, g, row, count):
             else:
                 for p in range(T.ceildiv(count, k.page)):
                     page = k.pages[p]
-                    for i in range(T.min(k.page, count - p * k.page)):
+                    read = T.min(k.page, count - p * k.page)
+                    for i in range(T.Select(k.in_window(j + p * k.page), read, T.int64(0)) if k.window else read):
                         for v in T.unroll(vectors):
                             for r in T.unroll(rows):
                                 for lane in T.vectorized(lanes):

@@ -12,6 +12,7 @@ from mlc_compiler import Library, build
 from tests.compiler.relax import paged
 from tests.compiler.relax.check_op import graph_of
 from tests.compiler.relax.paged import Batch, Sizes, random_batch
+from tests.compiler.relax.test_attention_operators import EMPTY
 
 RNG = np.random.default_rng(8)
 TARGETS = ("cpu", "cpu:x86-64-v3", "cpu:generic")
@@ -159,3 +160,53 @@ def test_what_unseen_positions_hold_does_not_matter():
         batch.k_pages[:, pages, :, :, slots] = np.nan
         batch.v_pages[:, pages, :, slots] = np.nan
     np.testing.assert_array_equal(compiled(batch, {}, "cpu", 1)["main"](*batch.args), wanted)
+
+
+WINDOWS = {
+    "window": ({}, {"window": 33}),
+    "window with first positions": ({}, {"window": 33, "sink_size": 3}),
+    "latent": ({"heads": 7, "kv_heads": 1, "key": 40}, {"window": 33, "value_size": 32}),
+    "pages of 4": ({"page": 4}, {"window": 33, "sink_size": 9}),
+}
+
+
+@pytest.mark.parametrize("option", WINDOWS)
+@pytest.mark.parametrize("spans", [((300, 9), (70, 40), (0, 3)), STEPS], ids=["prompts", "steps"])
+def test_pages_outside_of_the_window_are_not_seen(spans: tuple[tuple[int, int], ...], option: str):
+    """Their entries of the table are gone, and stand for a page with values that are no numbers."""
+    sizes, attrs = WINDOWS[option]
+    batch = random_batch(sizes_of(spans, **sizes))
+    page = batch.k_pages.shape[4]
+    unused = (set(range(batch.k_pages.shape[1])) - set(batch.page_table.ravel().tolist())).pop()
+    batch.page_table[batch.page_table == 0] = unused
+    batch.k_pages[:, 0] = batch.v_pages[:, 0] = np.nan
+    for row, (start, _) in zip(batch.page_table, spans, strict=True):
+        first = max(start - attrs["window"] + 1, 0) // page
+        row[-(-attrs.get("sink_size", 0) // page) : first] = -1
+    assert (batch.page_table < 0).any()
+    check(batch, {}, single_query=spans is STEPS, **attrs)
+
+
+@pytest.mark.parametrize("spans", [PROMPTS, STEPS], ids=["prompts", "steps"])
+def test_tokens_of_no_sequence_see_nothing(spans: tuple[tuple[int, int], ...]):
+    batch = random_batch(sizes_of(spans))
+    wanted = check(batch, {}, single_query=spans is STEPS)
+    batch.token_pos[1::2] = -1
+    batch.token_seq[1::2] = 0
+    got = check(batch, {}, single_query=spans is STEPS)
+    assert not got[1::2].any()
+    np.testing.assert_array_equal(got[::2], wanted[::2])
+
+
+@pytest.mark.parametrize("single_query", [False, True])
+@pytest.mark.parametrize("kind", EMPTY)
+def test_tables_without_entries(kind: str, single_query: bool):
+    rows, each, pages = EMPTY[kind]
+    batch = random_batch(sizes_of(PROMPTS))
+    empty = replace(
+        batch,
+        k_pages=batch.k_pages[:, :pages].copy(),
+        v_pages=batch.v_pages[:, :pages].copy(),
+        page_table=np.zeros((rows, each), "int32"),
+    )
+    assert not compiled(batch, {}, "cpu", 2, single_query=single_query)["main"](*empty.args).any()

@@ -1,0 +1,165 @@
+"""A compiled decoder: prompts in chunks, then steps of one token for each sequence.
+
+Everything that a step needs is allocated and bound once; then a token is three calls into the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mlc_errors import MLCError
+from mlc_runtime.arrays import aligned_empty, dtype_of, lazy_zeros
+from mlc_runtime.library import Library
+from mlc_runtime.model import Call, CompiledModel
+from mlc_runtime.weights import LoadProgress, TensorCache
+
+TASK = "chat"
+Prompt = tuple[int, Sequence[int]]  # a row of the pool, and the token ids that it is extended by
+
+
+class Decoder(CompiledModel):
+    """A model that continues sequences of tokens. Raises MLCError when the library's model is for something else."""
+
+    def __init__(
+        self,
+        library: Library,
+        weights: TensorCache,
+        num_threads: int | None = None,
+        progress: LoadProgress | None = None,
+    ):
+        task = library.metadata.get("task")
+        if task != TASK:
+            raise MLCError(
+                f"the library's model is for the task {task!r}; expected {TASK!r}", where=[str(library.path)]
+            )
+        super().__init__(library, weights, num_threads, progress)
+        self._embedding = library["embed"].spec.outputs[0]
+
+    @cached_property
+    def batch(self) -> DecodeStep:
+        """The step of batches, which is bound to a function for each power of two once, and kept."""
+        return DecodeStep(self, self.spec.max_batch_size)
+
+    def prefill(self, prompts: Sequence[Prompt], logits: np.ndarray) -> None:
+        """Extend sequences and write the logits of the last token of each to ``logits``, float32 [len(prompts), V].
+
+        The prompts, at most max_batch_size, share calls of prefill_chunk_size tokens.
+        """
+        packed = _Packed.of(self, prompts)
+        for span in packed.chunks(self.spec.prefill_chunk_size):
+            inputs = self._inputs(packed, span)
+            if len(prompts) == 1:
+                self.bind("prefill", inputs, [logits.reshape(1, 1, -1)])()
+                continue
+            first, stop = np.searchsorted(packed.lasts, [span.start, span.stop])
+            ending = slice(first, max(stop, first + 1))  # a prompt that goes on gets its logits later, once more
+            inputs["logit_positions"] = np.minimum(packed.lasts[ending], span.stop - 1) - np.int32(span.start)
+            self.bind("batch_prefill", inputs, [_batched(logits[ending])])()
+
+    def verify(self, row: int, ids: Sequence[int]) -> np.ndarray:
+        """Extend a sequence and return the logits after each of the tokens, float32 [len(ids), V]."""
+        logits = aligned_empty((len(ids), self.spec.vocab_size), np.dtype(np.float32))
+        packed = _Packed.of(self, [(row, ids)])
+        for span in packed.chunks(self.spec.prefill_chunk_size):
+            self.bind("batch_verify", self._inputs(packed, span), [_batched(logits[span])])()
+        return logits
+
+    def embedding_buffer(self, num_tokens: int) -> np.ndarray:
+        """Uninitialised [num_tokens, hidden size], the result of ``embed``."""
+        return aligned_empty((num_tokens, int(self._embedding.shape[-1])), dtype_of(self._embedding.dtype))
+
+    def _inputs(self, packed: _Packed, span: slice) -> dict[str, np.ndarray]:
+        embedding = self.embedding_buffer(span.stop - span.start)
+        self.bind("embed", {"input_ids": packed.ids[span]}, [embedding])()
+        places = {"token_seq": packed.token_seq[span], "token_pos": packed.token_pos[span]}
+        return {"input_embed": _batched(embedding), **places}
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """Tokens of several sequences, one after the other, int32 [n]; lasts: int32, the index of the last of each."""
+
+    ids: np.ndarray
+    token_seq: np.ndarray
+    token_pos: np.ndarray
+    lasts: np.ndarray
+
+    @staticmethod
+    def of(model: CompiledModel, prompts: Sequence[Prompt]) -> _Packed:
+        """Make room in the pool for the prompts, in order; raises as ``check_ids`` and ``SequencePool.extend`` do."""
+        rows, ids = [row for row, _ in prompts], [model.check_ids(ids) for _, ids in prompts]
+        counts = [len(piece) for piece in ids]
+        begins = [model.pool.extend(row, count) for row, count in zip(rows, counts, strict=True)]
+        places = [np.arange(begin, begin + n, dtype=np.int32) for begin, n in zip(begins, counts, strict=True)]
+        token_seq = np.repeat(np.array(rows, np.int32), counts)
+        lasts = np.cumsum(counts, dtype=np.int32) - np.int32(1)
+        return _Packed(np.concatenate(ids), token_seq, np.concatenate(places), lasts)
+
+    def chunks(self, size: int) -> Iterator[slice]:
+        return (slice(first, min(first + size, len(self.ids))) for first in range(0, len(self.ids), size))
+
+
+class DecodeStep:
+    """A step of some sequences, at most ``capacity``: the arrays it works on and the calls that are bound to them.
+
+    ``assign`` says which sequences; then, per token: set ``input_ids`` and ``token_pos``, ``forward()``, set
+    ``uniform``, ``sample()``, read ``token``. Sequence i has element i of each array; elements after the last one
+    belong to no sequence. logits: float32 [capacity, V]; input_ids, token_pos, token: int32 [capacity]; temperature,
+    top_p, uniform: float32 [capacity].
+    """
+
+    def __init__(self, model: Decoder, capacity: int):
+        self._model, self.capacity = model, capacity
+        self.input_ids, self.token_pos, self.token, self._token_seq = (np.zeros(capacity, np.int32) for _ in range(4))
+        self.temperature, self.top_p, self.uniform = (np.zeros(capacity, np.float32) for _ in range(3))
+        self.logits = lazy_zeros((capacity, model.spec.vocab_size), np.dtype(np.float32))
+        self._embeddings = model.embedding_buffer(capacity)
+        self._context = model.context
+        self._bound: dict[int, tuple[Call, Call, Call]] = {}
+
+    def assign(self, rows: Sequence[int]) -> None:
+        """Work on these rows of the pool from now on, greedily until ``temperature`` and ``top_p`` are set."""
+        size = min(1 << (len(rows) - 1).bit_length(), self.capacity)
+        self._token_seq[: len(rows)] = rows
+        self.token_pos[:] = -1
+        self.temperature[:], self.top_p[:] = 0.0, 1.0
+        if size not in self._bound:
+            self._bound[size] = self._bind(size)
+        self._embed, self._decode, self._sample = self._bound[size]
+
+    def forward(self) -> None:
+        """Append ``input_ids`` at ``token_pos``, for which the pool has room, and compute ``logits``."""
+        _ = self._context.handle  # the calls hold the raw handle, which is dead once the model is closed
+        self._embed()
+        self._decode()
+
+    def sample(self) -> None:
+        """Choose ``token`` from ``logits``; temperature 0 takes the most likely one."""
+        _ = self._context.handle
+        self._sample()
+
+    def _bind(self, size: int) -> tuple[Call, Call, Call]:
+        """The calls for the first ``size`` elements."""
+        model, logits = self._model, self.logits[:size]
+        places = {"token_seq": self._token_seq[:size], "token_pos": self.token_pos[:size]}
+        inputs = {"input_embed": _unit_axis(self._embeddings[:size]), **places}
+        settings = {"temperature": self.temperature[:size], "top_p": self.top_p[:size], "uniform": self.uniform[:size]}
+        return (
+            model.bind("embed", {"input_ids": self.input_ids[:size]}, [self._embeddings[:size]]),
+            model.bind("decode" if size == 1 else "batch_decode", inputs, [_unit_axis(logits)]),
+            model.bind("sample", {"logits": logits, **settings}, [self.token[:size]]),
+        )
+
+
+def _batched(rows: np.ndarray) -> np.ndarray:
+    """[n, D] as [1, n, D]."""
+    return rows.reshape(1, *rows.shape)
+
+
+def _unit_axis(rows: np.ndarray) -> np.ndarray:
+    """[n, D] as [n, 1, D]."""
+    return rows.reshape(rows.shape[0], 1, rows.shape[1])

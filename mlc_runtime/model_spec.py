@@ -1,0 +1,158 @@
+"""What a library's metadata says of the model in it: sizes, weights, and the states that the runtime allocates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlc_errors import MLCError
+from mlc_runtime.metadata import parsed
+
+NO_LIMIT = -1  # a size that does not apply
+
+
+@dataclass(frozen=True)
+class PackedLayout:
+    """The layout that the kernels want a weight in, and the library's function that makes it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    function: str
+
+
+@dataclass(frozen=True)
+class ParamSpec:
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    packed: PackedLayout | None
+
+
+@dataclass(frozen=True)
+class PagedKVSpec:
+    """Keys and values of a group of layers, in pages of ``page_size`` positions.
+
+    v_head_dim: None where values are a part of the keys (latent attention) and there is one array of pages.
+    sliding_window: how many positions a token sees, None for all; the first ``attention_sink_size`` are seen besides.
+    """
+
+    prefix: str
+    num_hidden_layers: int
+    num_key_value_heads: int
+    head_dim: int
+    v_head_dim: int | None
+    page_size: int
+    dtype: str
+    sliding_window: int | None = None
+    attention_sink_size: int = 0
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class RecurrentSpec:
+    """Arrays of a fixed size for each sequence, zero when it begins."""
+
+    prefix: str
+    arrays: tuple[ArraySpec, ...]
+
+
+StateSpec = PagedKVSpec | RecurrentSpec
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model. context_window_size, prefill_chunk_size: in tokens; max_batch_size: sequences of one call.
+
+    memory_usage: bytes of workspace by function.
+    """
+
+    model_type: str
+    quantization: str
+    task: str
+    vocab_size: int
+    context_window_size: int
+    prefill_chunk_size: int
+    max_batch_size: int
+    params: tuple[ParamSpec, ...]
+    states: tuple[StateSpec, ...]
+    memory_usage: Mapping[str, int]
+
+
+def model_spec(metadata: dict) -> ModelSpec:
+    """The model's description. Raises MLCError when the library holds no model, or the metadata is malformed."""
+    if "params" not in metadata:
+        raise MLCError("the library holds no model: its metadata has no params")
+    return parsed(lambda: _model(metadata))
+
+
+def _model(metadata: dict) -> ModelSpec:
+    for name in ("tensor_parallel_shards", "pipeline_parallel_stages"):
+        if metadata[name] != 1:
+            raise ValueError(f"{name} is {metadata[name]!r}; this runtime runs 1")
+    return ModelSpec(
+        model_type=str(metadata["model_type"]),
+        quantization=str(metadata["quantization"]),
+        task=str(metadata["task"]),
+        vocab_size=_positive(metadata, "vocab_size"),
+        context_window_size=_positive(metadata, "context_window_size"),
+        prefill_chunk_size=_positive(metadata, "prefill_chunk_size"),
+        max_batch_size=_positive(metadata, "max_batch_size"),
+        params=tuple(_param(p) for p in metadata["params"]),
+        states=tuple(_state(s) for s in metadata["states"]),
+        memory_usage={str(name): int(size) for name, size in metadata["memory_usage"].items()},
+    )
+
+
+def _param(entry: dict) -> ParamSpec:
+    packed = entry.get("packed")
+    layout = packed and PackedLayout(_shape(packed["shape"]), packed["dtype"], packed["function"])
+    return ParamSpec(entry["name"], _shape(entry["shape"]), entry["dtype"], layout)
+
+
+def _state(entry: dict) -> StateSpec:
+    if entry["kind"] not in _KINDS:
+        raise ValueError(f"a state has kind {entry['kind']!r}; expected one of {', '.join(_KINDS)}")
+    return _KINDS[entry["kind"]](entry)
+
+
+def _paged(entry: dict) -> PagedKVSpec:
+    names = ("num_hidden_layers", "num_key_value_heads", "head_dim", "page_size")
+    window, sinks = int(entry["sliding_window_size"]), int(entry["attention_sink_size"])
+    return PagedKVSpec(
+        prefix=str(entry["prefix"]),
+        **{name: _positive(entry, name) for name in names},
+        v_head_dim=_positive(entry, "v_head_dim") if entry["kind"] == "paged_kv" else None,
+        dtype=str(entry["dtype"]),
+        sliding_window=None if window == NO_LIMIT else _positive(entry, "sliding_window_size"),
+        attention_sink_size=max(sinks, 0),
+    )
+
+
+def _recurrent(entry: dict) -> RecurrentSpec:
+    arrays = tuple(ArraySpec(str(a["name"]), _shape(a["shape"]), str(a["dtype"])) for a in entry["arrays"])
+    return RecurrentSpec(str(entry["prefix"]), arrays)
+
+
+_KINDS: Mapping[str, Callable[[dict], StateSpec]] = {
+    "paged_kv": _paged,
+    "latent_kv": _paged,
+    "recurrent": _recurrent,
+}
+
+
+def _shape(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(d) for d in shape)
+
+
+def _positive(entry: Mapping[str, Any], name: str) -> int:
+    value = entry[name]
+    if not isinstance(value, int) or value <= 0:
+        raise ValueError(f"{name} is {value!r}; expected a positive number")
+    return value

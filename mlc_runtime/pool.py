@@ -1,0 +1,159 @@
+"""The sequences of a model, and the memory of their states: one pool that sessions, streams and batches share."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from mlc_errors import ResourceError, UsageError
+from mlc_runtime.arrays import dtype_of
+from mlc_runtime.model_spec import ModelSpec, PagedKVSpec, StateSpec
+from mlc_runtime.pages import PagedState
+from mlc_runtime.slots import RecurrentState
+
+MAX_SEQUENCES = 1024
+ROLLBACK = 256
+
+
+class SequencePool:
+    """Sequences of up to ``max_tokens`` tokens, each in a row of the states' tables.
+
+    ``inputs``: the states' arrays by the names that compiled functions give them; they stay where they are. rollback:
+    tokens by which a sequence can always be cut back, although pages behind a sliding window become free.
+    ``lengths``: the tokens of each row. num_tokens: for how many tokens of all sequences together there are pages.
+    """
+
+    def __init__(
+        self,
+        states: Sequence[StateSpec],
+        max_tokens: int,
+        num_tokens: int,
+        rows: int = MAX_SEQUENCES,
+        rollback: int = ROLLBACK,
+    ):
+        self.max_tokens = max_tokens
+        paged = [s for s in states if isinstance(s, PagedKVSpec)]
+        self._paged = [PagedState(s, rows, max_tokens, -(-num_tokens // s.page_size), rollback) for s in paged]
+        recurrent = [RecurrentState(s, rows) for s in states if not isinstance(s, PagedKVSpec)]
+        self._states: list[PagedState | RecurrentState] = [*self._paged, *recurrent]
+        self.inputs: dict[str, np.ndarray] = {n: array for s in self._states for n, array in s.inputs.items()}
+        self.lengths = [0] * rows
+        self._limits = [0] * rows
+        self._free = list(range(rows - 1, -1, -1))
+        self._retired: deque[int] = deque()
+
+    @staticmethod
+    def of(spec: ModelSpec) -> SequencePool:
+        """Pages for a batch of the greatest size and a session in full contexts, or for all that the memory holds."""
+        context = spec.context_window_size
+        per_token = sum(_bytes_per_token(s) for s in spec.states if isinstance(s, PagedKVSpec))
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        held = max(memory // per_token, context) if per_token else context
+        return SequencePool(spec.states, context, min(held, (spec.max_batch_size + 1) * context))
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.lengths) - len(self._free) - len(self._retired)
+
+    def add(self, max_tokens: int | None = None) -> int:
+        """The row of a new, empty sequence that may grow to ``max_tokens``, at most and by default the pool's."""
+        while self._retired:
+            self.remove(self._retired.popleft())
+        if not self._free:
+            raise ResourceError(
+                f"the pool is full: {len(self.lengths)} sequences; expected at most that many",
+                hint="close sessions that are not used any more",
+            )
+        row = self._free.pop()
+        self._limits[row] = min(max_tokens or self.max_tokens, self.max_tokens)
+        for state in self._states:
+            state.begin(row)
+        return row
+
+    def limit(self, row: int) -> int:
+        """The most tokens that the sequence may have."""
+        return self._limits[row]
+
+    def extend(self, row: int, count: int) -> int:
+        """Make room for ``count`` more tokens and return the position of the first.
+
+        Raises ResourceError, and changes nothing, when the sequence would exceed its limit or there are no pages left.
+        """
+        begin = self.lengths[row]
+        end = begin + count
+        if end > self._limits[row]:
+            raise ResourceError(
+                f"the context is full: {end} tokens; expected at most {self._limits[row]}",
+                hint="shorten the prompt, or compile with a larger context_window_size",
+            )
+        try:
+            for state in self._paged:
+                state.reserve(row, begin, end)
+        except ResourceError:
+            for state in self._paged:
+                state.truncate(row, begin)
+            raise
+        self.lengths[row] = end
+        return begin
+
+    def can_truncate(self, row: int, length: int) -> bool:
+        """Whether the sequence can be cut back: not where a state of fewer tokens is gone.
+
+        Recurrent states are those of all tokens; behind a sliding window, pages become free.
+        """
+        return length == self.lengths[row] or all(state.can_truncate(row, length) for state in self._states)
+
+    def truncate(self, row: int, length: int) -> None:
+        """Forget the tokens from position ``length`` on. Raises UsageError where that cannot be done."""
+        self._check_prefix(row, length)
+        if length < self.lengths[row]:
+            for state in self._states:
+                state.truncate(row, length)
+        self.lengths[row] = length
+
+    def fork(self, row: int, length: int | None = None, max_tokens: int | None = None) -> int:
+        """The row of a new sequence that begins as the first ``length`` tokens of another, by default as all of them.
+
+        Pages are shared until one of the two writes into them. Raises UsageError where ``truncate`` would, and
+        ResourceError where ``add`` would.
+        """
+        length = self.lengths[row] if length is None else length
+        self._check_prefix(row, length)
+        copy = self.add(max_tokens)
+        for state in self._states:
+            if length:
+                state.fork(row, length, copy)
+        self.lengths[copy] = length
+        return copy
+
+    def remove(self, row: int) -> None:
+        """Forget a sequence; its row and pages become free."""
+        for state in self._states:
+            state.end(row)
+        self.lengths[row] = 0
+        self._free.append(row)
+
+    def retire(self, row: int) -> None:
+        """Have the sequence removed by a later ``add``: for finalizers, which may run in the middle of anything."""
+        self._retired.append(row)
+
+    def _check_prefix(self, row: int, length: int) -> None:
+        if not 0 <= length <= self.lengths[row]:
+            raise UsageError(f"cannot cut the sequence to {length} tokens: it has {self.lengths[row]}")
+        if length == self.lengths[row]:
+            return
+        lost = [state.inputs for state in self._states if not state.can_truncate(row, length)]
+        if lost:
+            raise UsageError(
+                f"cannot cut the sequence of {self.lengths[row]} tokens to {length}: its state of fewer tokens is gone",
+                where=[f"the state of {', '.join(arrays)}" for arrays in lost],
+                hint="cut it to 0 tokens and begin anew",
+            )
+
+
+def _bytes_per_token(spec: PagedKVSpec) -> int:
+    elements = spec.head_dim + (spec.v_head_dim or 0)
+    return spec.num_hidden_layers * spec.num_key_value_heads * elements * dtype_of(spec.dtype).itemsize

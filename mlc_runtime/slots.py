@@ -1,0 +1,49 @@
+"""States of a fixed size for each sequence, as recurrent models have them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlc_runtime.arrays import dtype_of, lazy_zeros
+from mlc_runtime.model_spec import RecurrentSpec
+
+NO_SLOT = -1
+
+
+class RecurrentState:
+    """A slot of each array for each row (a place for a sequence).
+
+    ``inputs`` by name: each array as [rows, *shape], and slots, int32 [rows], the slot of each row, NO_SLOT where there
+    is no sequence. Memory is provided by the system when a slot is first written.
+    """
+
+    def __init__(self, spec: RecurrentSpec, rows: int):
+        self._slots = np.full(rows, NO_SLOT, np.int32)
+        self._arrays = {a.name: lazy_zeros((rows, *a.shape), dtype_of(a.dtype)) for a in spec.arrays}
+        self.inputs = {spec.prefix + name: array for name, array in {**self._arrays, "slots": self._slots}.items()}
+
+    def begin(self, row: int) -> None:
+        """Make the row an empty sequence."""
+        self._slots[row] = row
+
+    def end(self, row: int) -> None:
+        """Forget the row's sequence."""
+        self._slots[row] = NO_SLOT
+        self._clear(row)
+
+    def can_truncate(self, row: int, length: int) -> bool:
+        """Whether the state after fewer tokens, ``length``, is known: only that of none is."""
+        return length == 0
+
+    def truncate(self, row: int, length: int) -> None:
+        """Forget all tokens; the caller has asked ``can_truncate``."""
+        self._clear(row)
+
+    def fork(self, row: int, length: int, copy: int) -> None:
+        """Give the empty row ``copy`` the state of a row."""
+        for array in self._arrays.values():
+            array[copy] = array[row]
+
+    def _clear(self, row: int) -> None:
+        for array in self._arrays.values():
+            array[row] = 0

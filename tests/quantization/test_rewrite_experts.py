@@ -1,0 +1,65 @@
+"""Layers with a matrix for each expert: products as numpy gives them for the decoded weights, every kind of scheme."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mlc_compiler import nn
+from mlc_compiler.nn import spec
+from quantization import group
+from quantization.codecs import codec
+from quantization.group import model_dtype
+from quantization.rewrite import quantize_model, quantized_names
+from quantization.schemes import Scheme, get_scheme
+
+EXPERTS, K, N, TABLE = 5, 72, 33, 11
+IDS, CHOSEN = np.array([3, 0, 10, 7], np.int32), np.array([4, 0, 4, 2], np.int32)
+SCHEMES = ("q0f32", "q4f32_1", "q4f16_1", "q4f16_0", "q3f16_1", "e4m3_e4m3_f16", "e5m2_e5m2_f16")
+
+
+class Toy(nn.Module):
+    """Rows of a table, each through the matrix of the expert that is chosen for it, then a layer for all."""
+
+    def __init__(self) -> None:
+        self.table = nn.Embedding(TABLE, K)
+        self.experts = nn.Experts(EXPERTS, K, N)
+        self.out = nn.Linear(N, 7, bias=False)
+
+    def main(self, ids: nn.Tensor, chosen: nn.Tensor) -> nn.Tensor:
+        return self.out(self.experts(self.table(ids).astype("float32"), chosen))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_products_are_those_of_the_decoded_weights(name: str) -> None:
+    scheme, model = get_scheme(name), Toy()
+    rng = np.random.default_rng(1)
+    plain = {n: rng.standard_normal(p.shape).astype(np.float32) for n, p in model.named_parameters()}
+    layouts = quantize_model(model, scheme)
+    assert ("experts.weight" in layouts) == (scheme.kind != "none")
+    stored, decoded = {}, {}
+    for parameter, array in plain.items():
+        if parameter not in layouts:
+            stored[parameter] = array.astype(model_dtype(scheme))
+            decoded[parameter] = stored[parameter].astype(np.float32)
+            continue
+        made = codec(scheme).encode_rows(lambda: [array], array.shape, scheme, layouts[parameter])  # noqa: B023
+        path = quantized_names(parameter)[0].removesuffix("q_weight")
+        stored |= {path + part: value for part, value in made.items()}
+        decoded[parameter] = decode(made, scheme, array.shape, layouts[parameter])
+    functions = {"main": {"ids": spec.Tensor(["n"], "int32"), "chosen": spec.Tensor(["n"], "int32")}}
+    got = model.jit(functions, params=stored)["main"](IDS, CHOSEN)
+    rows = decoded["table.weight"][IDS]
+    hidden = np.einsum("tk,tnk->tn", rows, decoded["experts.weight"][CHOSEN])
+    np.testing.assert_allclose(got, hidden @ decoded["out.weight"].T, rtol=1e-4, atol=1e-3)
+
+
+def decode(made: dict[str, np.ndarray], scheme: Scheme, shape: tuple[int, ...], layout: str) -> np.ndarray:
+    """The weight that codes and scales stand for, not rounded to the scheme's type."""
+    scale = made.get("q_scale", np.ones(1)).astype(np.float32)
+    if scheme.kind == "fp8":
+        return made["q_weight"].astype(np.float32) * scale
+    wide = replace(scheme, model_dtype="float32")
+    return group.decode({"q_weight": made["q_weight"], "q_scale": scale}, wide, shape[-1], layout)

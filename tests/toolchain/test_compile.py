@@ -1,0 +1,72 @@
+"""What `compile` writes into a library about the model, and the overrides that it takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mlc_errors import UsageError
+from mlc_runtime.metadata import read_metadata
+from mlc_toolchain.compile import CompileOptions, compile_model
+from tests.runtime.test_native import LLAMA, write_config
+
+
+def test_metadata_of_a_model_with_a_window(tmp_path: Path):
+    write_config(tmp_path)
+    config = json.loads((tmp_path / "mlc-chat-config.json").read_text())
+    config |= {"model_type": "mistral", "model_config": {**LLAMA, "tie_word_embeddings": False}}
+    (tmp_path / "mlc-chat-config.json").write_text(json.dumps(config))
+    overrides = "sliding_window_size=20;attention_sink_size=4;max_batch_size=3"
+    report = compile_model(CompileOptions(tmp_path, tmp_path / "lib.so", "cpu", overrides=overrides))
+    metadata = read_metadata(tmp_path / "lib.so")
+    functions = ["embed", "prefill", "decode", "batch_prefill", "batch_decode", "batch_verify", "sample"]
+    assert report.functions == functions and set(metadata["functions"]) > set(functions)
+    assert {key: metadata[key] for key in metadata if key not in DESCRIBED_ELSEWHERE} == {
+        "format": "mlc-lib-3",
+        "model_type": "mistral",
+        "quantization": "q0f32",
+        "task": "chat",
+        "vocab_size": 258,
+        "context_window_size": 64,
+        "sliding_window_size": 20,
+        "attention_sink_size": 4,
+        "prefill_chunk_size": 8,
+        "max_batch_size": 3,
+        "tensor_parallel_shards": 1,
+        "pipeline_parallel_stages": 1,
+        "kv_state_kind": "kv_cache",
+        "states": [
+            {
+                "kind": "paged_kv",
+                "prefix": "",
+                "num_hidden_layers": 2,
+                "num_key_value_heads": 2,
+                "head_dim": 20,
+                "v_head_dim": 20,
+                "page_size": 16,
+                "dtype": "float32",
+                "sliding_window_size": 20,
+                "attention_sink_size": 4,
+            }
+        ],
+    }
+    workspace = {name: f["workspace_bytes"] for name, f in metadata["functions"].items()}
+    assert metadata["memory_usage"] == workspace
+    assert report.workspace_bytes == max(workspace.values()) > workspace["decode"] > 0
+    assert report.kv_bytes_per_token == 2 * 2 * (20 + 20) * 4
+    assert report.params_bytes > metadata["vocab_size"] * LLAMA["hidden_size"] * 4 * 2
+
+
+DESCRIBED_ELSEWHERE = {
+    *("params", "functions", "memory_usage", "model_config"),
+    *("target", "compiler_version", "llvm_version"),
+}
+
+
+@pytest.mark.parametrize("key", ["sliding_window_size", "attention_sink_size"])
+def test_a_window_for_a_model_without_one_is_refused(tmp_path: Path, key: str):
+    write_config(tmp_path)
+    with pytest.raises(UsageError, match=f"--overrides: llama models have no {key}"):
+        compile_model(CompileOptions(tmp_path, tmp_path / "lib.so", "cpu", overrides=f"{key}=4"))
