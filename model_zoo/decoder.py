@@ -61,6 +61,12 @@ class _Decoder:
     def decode(self, input_embed: Tensor, views: Sequence[Any]) -> Tensor:
         return self._logits(self.model.forward(input_embed, *views))
 
+    def batch_decode(self, input_embed: Tensor, views: Sequence[Any]) -> Tensor:
+        """One token of each sequence; computed as a prompt of as many tokens, so that kernels are the same."""
+        batch, one, size = input_embed.shape
+        logits = self.decode(input_embed.reshape(one, batch, size), views)
+        return logits.reshape(batch, one, logits.shape[-1])
+
     def batch_prefill(self, input_embed: Tensor, logit_positions: Tensor, views: Sequence[Any]) -> Tensor:
         hidden = self.model.forward(input_embed, *views)
         return self._logits(op.take(hidden, logit_positions, axis=1))
@@ -89,7 +95,7 @@ class _Decoder:
             "prefill": function(self.prefill, self._inputs(1, "seq_len")),
             "decode": function(self.decode, self._inputs(1, 1)),
             "batch_prefill": function(self.batch_prefill, self._inputs(1, "seq_len", positions)),
-            "batch_decode": function(self.decode, self._inputs("batch_size", 1)),
+            "batch_decode": function(self.batch_decode, self._inputs("batch_size", 1)),
             "batch_verify": function(self.decode, self._inputs(1, "seq_len")),
             "sample": spec.Function(self.sample, drawn, "none", bounds),
         }
