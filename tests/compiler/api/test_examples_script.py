@@ -219,7 +219,7 @@ def test_what_cannot_be_bound_or_built():
         bind_params(mod, "main", {"w0": "text"})
     with pytest.raises(MLCError, match="got a dict; expected an IRModule or a function of one"):
         build({})
-    for target, message in (("gpu", "no kind of target 'gpu'"), ("cpu:none", "no CPU named 'none'")):
+    for target, message in (("gpu", "no kind of target 'gpu'"), ("cpu:none", "mcpu is 'none'")):
         with pytest.raises(MLCError, match=message):
             build(mod, target)
 
