@@ -20,8 +20,6 @@ def _folder(step: Pass) -> str:
 
 
 PASSES: dict[str, Pass] = {_folder(step): step for step in (*entries(), *pipeline(Target("cpu:x86-64-v3")))}
-PENDING = {"quantized_products"}
-"""Passes that have no case yet."""
 CASES = sorted(HERE.glob("*/*.py"))
 
 
@@ -33,4 +31,4 @@ def test_pass_gives_the_expected_module(case: Path, update_golden: bool) -> None
 @pytest.mark.parametrize("target", TARGETS, ids=[t.cpu for t in TARGETS])
 def test_every_pass_has_a_case(target: Target) -> None:
     passes = {_folder(step) for step in (*entries(), *methods(), *pipeline(target))}
-    assert {case.parent.name for case in CASES} == passes - PENDING
+    assert {case.parent.name for case in CASES} == passes
