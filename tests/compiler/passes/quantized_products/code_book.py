@@ -184,21 +184,20 @@ class Module:
                 v_row, v_g, v_step, v_byte = T.axis.remap("SSSS", [row, g, step_1, byte])
                 T.reads(x[0, v_g * 32 + ((v_step // 4 * 4 + v_byte) * 4 + v_step % 4)], largest[v_row, v_g])
                 T.writes(fixed[v_row, v_g, v_step, v_byte])
-                fixed[v_row, v_g, v_step, v_byte] = T.Cast(
+                fixed[v_row, v_g, v_step, v_byte] = T.reinterpret(
                     "int32",
-                    T.round(
-                        T.if_then_else(
-                            v_g * 32 + ((v_step // 4 * 4 + v_byte) * 4 + v_step % 4) < 40,
-                            x[0, v_g * 32 + ((v_step // 4 * 4 + v_byte) * 4 + v_step % 4)],
-                            T.float32(0.0),
-                        )
-                        * T.Select(
-                            T.reinterpret("float32", largest[v_row, v_g]) > T.float32(1e-30),
-                            T.float32(32639.0) / T.reinterpret("float32", largest[v_row, v_g]),
-                            T.float32(0.0),
-                        )
-                    ),
-                )
+                    T.if_then_else(
+                        v_g * 32 + ((v_step // 4 * 4 + v_byte) * 4 + v_step % 4) < 40,
+                        x[0, v_g * 32 + ((v_step // 4 * 4 + v_byte) * 4 + v_step % 4)],
+                        T.float32(0.0),
+                    )
+                    * T.Select(
+                        T.reinterpret("float32", largest[v_row, v_g]) > T.float32(1e-30),
+                        T.float32(32639.0) / T.reinterpret("float32", largest[v_row, v_g]),
+                        T.float32(0.0),
+                    )
+                    + T.float32(12582912.0),
+                ) - T.int32(1262485504)
         for row, g, which, step_1, byte in T.grid(1, 2, 2, 8, 4):
             with T.block("digits"):
                 v_row, v_g, v_which, v_step, v_byte = T.axis.remap("SSSSS", [row, g, which, step_1, byte])
