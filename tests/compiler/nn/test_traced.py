@@ -53,7 +53,7 @@ def test_every_operation_describes_itself() -> None:
     assert all(getattr(op, name).__name__ == name for name in op.__all__)
     text = pydoc.plain(pydoc.render_doc(op.variance))
     assert "function variance in module mlc_compiler.nn.op" in text
-    assert "The mean squared distance from the mean over ``axis``" in text
+    assert "The mean squared deviation from the mean over ``axis``" in text
     assert pickle.loads(pickle.dumps(op.variance)) is op.variance
 
 
