@@ -5,14 +5,14 @@
     lib = build(parse(text))
     y = lib["main"](x, w)
 
-| to | use |
+| task | names |
 |---|---|
 | make a module | ``parse`` (text); ``I``, ``R``, ``T`` (Python source); ``te``; ``BlockBuilder`` and ``ops``; ``nn`` |
-| look at one | ``to_script``, ``structural_equal``, ``emit_llvm``, ``emit_asm`` |
-| change one | ``bind_params``, ``Schedule`` (the loops of tensor functions) |
-| run it | ``build``, ``load_library``: a ``Library``; ``register_func`` for what it calls in Python |
+| inspect a module | ``to_script``, ``structural_equal``, ``emit_llvm``, ``emit_asm`` |
+| transform a module | ``bind_params``, ``Schedule`` (the loops of tensor functions) |
+| run a module | ``build``, ``load_library`` (both give a ``Library``); ``register_func``: Python functions it calls |
 
-Errors are MLCErrors. Names are loaded when first used.
+Errors are MLCErrors. Names are imported on first use.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    importlib.import_module("mlc_compiler.script")  # so that whatever is made prints as TVMScript
+    importlib.import_module("mlc_compiler.script")  # registers the TVMScript printer with ``Printable``
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     if name in _EXPORTS:

@@ -30,30 +30,31 @@ TargetSpec = str | Mapping[str, Any] | Target | None
 
 
 def parse(text: str, constants: Sequence[np.ndarray] = ()) -> IRModule:
-    """The module of a TVMScript text; of a text with a single function, a module that holds just that.
+    """Parse TVMScript text to a module; a text with a single function gives a module of that function.
 
-    constants: the arrays that ``metadata["relax.expr.Constant"][i]`` refers to. Raises ScriptError, which points at the
-    place in the text.
+    constants: the arrays that ``metadata["relax.expr.Constant"][i]`` refers to. Raises ScriptError with the line and
+    column of the error.
     """
     return as_module(parse_script(text, constants))
 
 
 def to_script(node: Any) -> str:
-    """A module, function, statement or expression as TVMScript text; the same text whenever it is printed.
+    """Print a module, function, statement or expression as TVMScript text. The text is deterministic.
 
-    ``parse(to_script(mod))`` is structurally equal to ``mod``, unless large constants are given to ``parse`` apart.
+    ``parse(to_script(mod))`` is structurally equal to ``mod``, unless it has large constants: these are not part of the
+    text and have to be passed to ``parse``.
     """
     return script(node)
 
 
 def bind_params(mod: IRModule, name: str, params: Mapping[str, Any]) -> IRModule:
-    """The module in which parameters of the graph function ``name`` are constants.
+    """Replace parameters of the graph function ``name`` by constants.
 
         bound = bind_params(mod, "main", {"w": np.ones((3, 2), np.float32)})
         y = build(bound)["main"](x)
 
-    params: arrays (numpy, or whatever speaks DLPack) by parameter name. Raises MLCError for a name that the function
-    does not have, and for another dtype or shape than it declares.
+    params: arrays (numpy, or any that supports DLPack) by parameter name. Raises MLCError for an unknown parameter
+    name, and for an array whose dtype or shape differs from the declared one.
     """
     return bind_arrays(mod, name, {k: _as_array(k, v) for k, v in params.items()})
 
@@ -61,10 +62,11 @@ def bind_params(mod: IRModule, name: str, params: Mapping[str, Any]) -> IRModule
 def register_func(name: str, func: Callable[..., Any] | None = None, *, override: bool = False) -> Any:
     """Make a Python function callable by name from compiled code (``R.call_dps_packed("name", …)``).
 
-    It gets its inputs and then its results as DLPack tensors (``numpy.from_dlpack``, ``torch.from_dlpack``) that share
-    memory with the caller and are valid only during the call, and writes into the results. What it raises is raised by
-    the call of the compiled function (as RuntimeError, where the exception is not one of Python's common ones). Used as
-    a decorator when ``func`` is not given. Raises ValueError for a name that is taken, unless ``override``.
+    It is called with its inputs and then its results as DLPack tensors (``numpy.from_dlpack``, ``torch.from_dlpack``)
+    that share memory with the caller and are valid only during the call, and writes into the results. Its exceptions
+    propagate to the caller of the compiled function (types other than Python's common ones as RuntimeError). Used as
+    a decorator when ``func`` is not given. Raises ValueError for a name that is already registered, unless
+    ``override``.
     """
     return tvm_ffi.register_global_func(name, func, override)
 
@@ -77,11 +79,11 @@ def build(
         lib = build(mod)
         y = lib["main"](x, w)
 
-    Every graph function becomes callable (those with a ``global_symbol``, when there are any), and every public tensor
-    function, which takes its outputs as last arguments. target: what ``Target`` accepts; None is the target of the
-    ``with Target(…)`` around, or else this machine's CPU. dump: a folder that receives the module's text after each
-    pass. The library's file lives as long as the object; see
-    ``Library.export_library``. Raises MLCError for what cannot be compiled.
+    Every graph function becomes callable (only those with a ``global_symbol``, when there are any), and every public
+    tensor function, which takes its outputs as last arguments. target: what ``Target`` accepts; None is the target of
+    the enclosing ``with Target(…)``, or else this machine's CPU. num_threads: see ``load_library``. dump: a folder to
+    which the module's text is written after each pass. The library's file is deleted with the object; see
+    ``Library.export_library``. Raises MLCError for a module that cannot be compiled.
     """
     return build_prepared(_with_entries(mod), target, num_threads, dump)[0]
 
@@ -89,7 +91,7 @@ def build(
 def build_prepared(
     mod: IRModule, target: TargetSpec, num_threads: int | None, dump: Path | None = None
 ) -> tuple[Library, IRModule]:
-    """Compile a module whose functions can be called as they are; also gives the lowered module."""
+    """Compile a module that already went through ``entries`` or ``methods``; returns the library and lowered module."""
     folder = tempfile.TemporaryDirectory(prefix="mlc-build-")
     output = Path(folder.name) / "lib.so"
     built = build_library(mod, as_target(target), output, dump=dump)
@@ -99,16 +101,16 @@ def build_prepared(
 
 
 def load_library(path: str | Path, num_threads: int | None = None) -> Library:
-    """Open a library that was built before: ``load_library("model.so")["main"](x)``.
+    """Load a library file: ``load_library("model.so")["main"](x)``.
 
-    num_threads: of its calls; by default the physical cores that this process may use. Raises MLCError for a file that
-    is no library of this compiler, and for one that needs instructions that this machine lacks.
+    num_threads: threads of a call; by default the number of physical cores available to this process. Raises MLCError
+    for a file that was not built by this compiler, and for one that uses instructions this machine does not support.
     """
     return Library(path, num_threads)
 
 
 def emit_llvm(mod: Buildable, target: TargetSpec = None) -> str:
-    """The optimized LLVM code of a module or function, as text. Target and errors are those of ``build``."""
+    """The optimized LLVM IR of a module or function, as text. Target and errors are those of ``build``."""
     return native_text(_with_entries(mod), as_target(target), "llvm")
 
 
@@ -124,7 +126,7 @@ def _with_entries(mod: Buildable) -> IRModule:
 
 
 def as_module(mod: Buildable) -> IRModule:
-    """The module itself, or one that holds just the function, under its ``global_symbol`` or else ``main``."""
+    """A module as is; a function as a module of that function, named by its ``global_symbol`` or else ``main``."""
     if isinstance(mod, Function | PrimFunc):
         return IRModule({mod.attrs.get("global_symbol", "main"): mod})
     if not isinstance(mod, IRModule):

@@ -1,4 +1,4 @@
-"""From a module to a shared library: passes, code generation, linking."""
+"""Compile a module to a shared library: passes, code generation, linking."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Built:
-    """A library that was written: its path, the lowered module, seconds by phase, texts asked for with ``emit``."""
+    """A built library: its path, the lowered module, seconds by phase, and the texts requested with ``emit``."""
 
     output: Path
     mod: IRModule
@@ -48,14 +48,14 @@ def build_library(
 ) -> Built:
     """Compile ``mod`` for ``target`` into the shared library ``output``.
 
-    metadata: given the lowered module, what the library says of itself beside its functions. dump: a folder for the
-    module's text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM text and the assembly.
-    progress: told the name of each phase as it starts. check: runs after each pass; the pipeline itself verifies the
-    module as it comes in, after the graph passes and at the end. Raises MLCError for a module that cannot be compiled,
-    InternalError for one that is not well formed, and ResourceError where there is no linker.
+    metadata: computes, from the lowered module, the metadata stored in the library. dump: a folder for the module's
+    text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM IR and the assembly. progress: called with
+    the name of each phase as it starts. check: called with the module after each pass; the pipeline itself verifies
+    the input, the module after the graph passes and the result. Raises MLCError for a module that cannot be compiled,
+    InternalError for one that is not well formed, and ResourceError when there is no linker.
     """
     times, host = PhaseTimes(), host_target(target)
-    find_linker(host.arch)  # before all the work
+    find_linker(host.arch)  # fail early
     progress("passes")
     lowered = _lowered(mod, target, times=times, dump=dump, check=check)
     progress("code generation")
@@ -71,7 +71,7 @@ def build_library(
 
 @deep_recursion
 def native_text(mod: IRModule, target: Target, kind: str) -> str:
-    """What ``mod`` becomes, to be looked at: ``kind`` is ``llvm`` (optimized LLVM code) or ``asm`` (assembly)."""
+    """The code generated for ``mod`` as text; ``kind`` is ``llvm`` (optimized LLVM IR) or ``asm`` (assembly)."""
     modules = emit_llvm(_lowered(mod, target), target)
     native = compile_modules(modules, host_target(target), assembly=kind == "asm", llvm_ir=kind == "llvm")
     text = {"asm": native.assembly, "llvm": native.llvm_ir}[kind]

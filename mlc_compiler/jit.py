@@ -1,4 +1,4 @@
-"""A module of the front end as something to call: its functions compiled, its parameters held."""
+"""Compiled ``nn`` modules: their functions as native code, together with their parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .verifier import verify
 class Weights:
     """The weights by name, and ``table``: int64 [number of weights], their addresses.
 
-    Compiled functions take the table in place of the tuple of weights. The tensors are held so that it stays valid.
+    Compiled functions take the table in place of the tuple of weights. Holding the tensors keeps the addresses valid.
     """
 
     def __init__(self, tensors: Mapping[str, Any]):
@@ -33,7 +33,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Method:
-    """A compiled function that has its weights: it takes ``inputs`` (their names) and gives what ``Library`` gives."""
+    """A compiled function with its weights bound: called with its inputs only; ``inputs`` are their names."""
 
     name: str
     inputs: tuple[str, ...]
@@ -41,7 +41,10 @@ class Method:
     weights: Weights | None
 
     def __call__(self, *args: object) -> object:
-        """The result for the inputs, arrays that speak DLPack. Raises ArgumentError for what does not fit."""
+        """Call the function on arrays that support DLPack; returns what ``Library`` functions return.
+
+        Raises ArgumentError for a wrong number of arguments, dtype or shape.
+        """
         if len(args) != len(self.inputs):
             names = ", ".join(self.inputs)
             raise ArgumentError(f"{self.name} got {len(args)} arguments; expected {len(self.inputs)} ({names})")
@@ -49,10 +52,10 @@ class Method:
 
 
 class CompiledModule:
-    """What ``nn.Module.jit`` gives: ``model["forward"](x)`` or ``model.forward(x)``.
+    """The result of ``nn.Module.jit``, called as ``model["forward"](x)`` or ``model.forward(x)``.
 
-    mod: the module as exported, all weights in one tuple; library: what it was compiled to; weights: the parameters, in
-    the layouts that the kernels read.
+    mod: the exported module, all weights in one tuple; library: the compiled library; weights: the parameters by name,
+    packed into the layouts that the kernels read.
     """
 
     def __init__(self, mod: IRModule, library: Library, weights: Mapping[str, Any]):
@@ -75,7 +78,7 @@ class CompiledModule:
 def compile_module(
     mod: IRModule, params: Mapping[str, Any], target: TargetSpec, num_threads: int | None
 ) -> CompiledModule:
-    """Compile an exported module; ``params``: arrays for the fields of the tuple of weights that its functions take."""
+    """Compile an exported module; ``params``: arrays for the fields of the weight tuple that its functions take."""
     verify(mod)
     tensors = {name: _tensor(name, value) for name, value in params.items()}
     library, lowered = build_prepared(run_passes(mod, methods()), target, num_threads)

@@ -1,7 +1,7 @@
-"""The compilation, pass by pass: the first file to read.
+"""The pass pipeline; the best file to start reading at.
 
-A module of graph functions and tensor functions goes in; what comes out is loops over buffers and straight lists of
-calls into one workspace, ready for code generation.
+The input is a module of graph functions and tensor functions. In the result, tensor functions are loops over buffers,
+and graph functions are straight-line sequences of calls whose intermediate tensors lie in one workspace.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ from .target import Target
 
 
 def entries() -> tuple[Pass, ...]:
-    """What ``build`` runs before ``pipeline``: every function gets parameters that a caller can pass one by one.
+    """The passes that ``build`` runs before ``pipeline``: they give every function flat, positional parameters.
 
-    What the toolchain exports of a model has such parameters; it begins with ``pipeline``.
+    Models exported by the toolchain have such parameters already and start with ``pipeline``.
     """
     return (InlineCalls(), EliminateDead(), MakeEntries(), ResolveMatchCasts(), KeepSchedules())
 
 
 def methods() -> tuple[Pass, ...]:
-    """As ``entries``, for exported methods of ``nn`` modules: their weights stay one tuple, to be packed beforehand."""
+    """As ``entries``, for exported methods of ``nn`` modules: their weights stay one tuple and can be packed."""
     return tuple(step for step in entries() if not isinstance(step, MakeEntries))
 
 
 def pipeline(target: Target) -> tuple[Pass, ...]:
-    """Every pass of the compilation for a target, in order: the common ones, and those of its back end."""
+    """All passes of the compilation for a target, in order: the common ones, and those of its back end."""
     own = backend_of(target).lowering(target)
     return (
         Verify(after="the front end"),
-        # what to compute
+        # graph optimization
         FoldConstants(),
         CommonSubexpressions(),
         AbsorbTransposes(),
         EliminateDead(),
-        # as which functions
+        # lowering to tensor functions, and fusion
         Legalize(own.operators),
         AnnotatePatterns(),
         FuseOps(),
@@ -73,14 +73,14 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         EliminateDead(),
         CopyResults(),
         Verify(after="the graph passes"),
-        # how, on this target
+        # scheduling for the target
         MarkActivations(),
         *own.kernels,
         ApplySchedules(own.rules, target),
         PackLayouts(),
-        ApplySchedules(own.rules, target),  # of the functions that pack
+        ApplySchedules(own.rules, target),  # the packing functions that PackLayouts added
         EliminateDead(),
-        # as loops over memory
+        # lowering to loops and memory planning
         LowerBlocks(),
         LiftAllocs(),
         *own.loops,
@@ -93,12 +93,12 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
 
 @dataclass
 class PhaseTimes:
-    """Seconds that each phase took, by name, in order; a pass that runs twice counts with both."""
+    """Seconds by phase, in order of first run; a pass that runs twice has the sum of both runs."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, name: str, seconds: float) -> None:
-        """Count another run."""
+        """Add the time of a run."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
 
@@ -111,9 +111,11 @@ def run_passes(
     dump: Path | None = None,
     check: Callable[[IRModule], None] | None = None,
 ) -> IRModule:
-    """Run passes in order. ``dump``: a folder that receives the module's text after each; ``check`` runs after each.
+    """Run passes in order.
 
-    Raises what ``check`` raises; an MLCError then says which pass left the module so.
+    times: receives the seconds of each pass. dump: a folder to which the module's text is written before the first and
+    after each pass. check: called with the module after each pass; an MLCError that it raises gets the name of the pass
+    in ``where``.
     """
     if dump is not None:
         dump.mkdir(parents=True, exist_ok=True)

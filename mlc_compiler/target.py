@@ -1,6 +1,6 @@
-"""Targets: the machine that code is compiled for, as text, JSON or attributes.
+"""Targets: descriptions of the machine that code is compiled for, as text, JSON or attributes.
 
-The kinds of machine are rows of type ``TargetKind``; each back end has one (``backends/``).
+Each back end (``backends/``) defines one ``TargetKind``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Attribute = str | int | tuple[str, ...]
 class TargetKind:
     """A kind of machine.
 
-    name, aliases: what a spec may call it. options: what a spec may set, with their types. complete: all attributes of
-    a target from the options given; ``mtriple``, ``mcpu`` and ``mattr`` are LLVM's names of the machine. model: the
-    option that ``kind:MODEL`` sets. has: whether a target has an extension or one of ``CAPABILITIES``. host: the option
-    with the LLVM triple of the CPU that runs graph functions.
+    name, aliases: accepted names of the kind. options: the options of a spec, with their types. complete: computes all
+    attributes of a target from the given options; ``mtriple``, ``mcpu`` and ``mattr`` are LLVM's target triple, CPU
+    and features. model: the option that ``kind:MODEL`` sets. has: whether a target supports an extension or one of
+    ``CAPABILITIES``. host: the option with the LLVM triple of the CPU that runs graph functions.
     """
 
     name: str
@@ -41,17 +41,17 @@ class TargetKind:
 
 
 CAPABILITIES = ("convert_float16", "fma", "round")
-"""Instructions that shared code generation asks for: float16 to float32 and back, fused multiply-add, rounding."""
+"""Instructions that shared code generation queries: float16 to float32 and back, fused multiply-add, rounding."""
 
 
 class Target:
-    """What code is compiled for: a kind of machine and its attributes.
+    """The machine that code is compiled for: a kind and its attributes.
 
         Target("cpu")                                 # this machine
         Target("cpu:znver4")                          # a CPU by LLVM's name
         Target("llvm -mcpu=znver4 -num-cores=8")      # Apache TVM's spelling
         Target({"kind": "llvm", "mcpu": "znver4"})    # the same as a mapping, or as JSON text
-        with Target("cpu:x86-64-v3"): ...             # the target of what is built inside
+        with Target("cpu:x86-64-v3"): ...             # the default target inside the block
 
     attrs: all attributes of the kind by name. Raises UnsupportedError for an unknown kind, option or model.
     """
@@ -86,11 +86,11 @@ class Target:
         return self.triple.partition("-")[0]
 
     def has(self, extension: str) -> bool:
-        """Whether the machine has an extension, by LLVM's name (``avx512vnni``), or one of ``CAPABILITIES``."""
+        """Whether the machine supports an extension, by LLVM's name (``avx512vnni``), or one of ``CAPABILITIES``."""
         return find_kind(self.kind).has(self, extension)
 
     def export(self) -> dict[str, Any]:
-        """The kind and all attributes, as JSON has them. ``Target(target.export())`` is an equal target."""
+        """The kind and all attributes as JSON values. ``Target(target.export())`` is an equal target."""
         plain = {name: list(a) if isinstance(a, tuple) else a for name, a in self.attrs.items()}
         return {"kind": self.kind, **plain}
 
@@ -119,7 +119,10 @@ class Target:
 
     @staticmethod
     def current(allow_none: bool = True) -> Target | None:
-        """The target of the innermost ``with Target(…)`` around. Raises MLCError without one unless ``allow_none``."""
+        """The target of the innermost enclosing ``with Target(…)``, or None.
+
+        Raises MLCError instead of returning None unless ``allow_none``.
+        """
         found = _current.get()
         if found is None and not allow_none:
             raise MLCError("no target is set", hint="write `with Target(…):` around this, or pass a target")
@@ -139,12 +142,12 @@ _current: ContextVar[Target | None] = ContextVar("target", default=None)
 
 
 def _kinds() -> list[TargetKind]:
-    """The kinds of all back ends, which are loaded here, when they are first needed: they import this module."""
+    """The kinds of all back ends, imported here because back ends import this module."""
     return [backend.kind for backend in import_module(".backends", __package__).BACKENDS.values()]
 
 
 def find_kind(name: str) -> TargetKind:
-    """The kind of that name or alias. Raises UnsupportedError with the kinds that exist."""
+    """The kind with this name or alias. Raises UnsupportedError, which lists the known kinds."""
     kinds = _kinds()
     for kind in kinds:
         if name in (kind.name, *kind.aliases):
@@ -160,9 +163,9 @@ def as_target(spec: str | Mapping[str, Any] | Target | None) -> Target:
 
 
 def with_host(spec: str | Mapping[str, Any] | Target, triple: str) -> Target:
-    """The target of ``spec`` whose graph functions run on a CPU given by its LLVM triple, as ``aarch64-linux-gnu``.
+    """``spec`` with the CPU that runs graph functions set to an LLVM triple, such as ``aarch64-linux-gnu``.
 
-    Raises UnsupportedError for a CPU that there is no code for, MLCError when ``spec`` names another.
+    Raises UnsupportedError for an unsupported CPU, MLCError when ``spec`` names another host.
     """
     options = _options(spec)
     row = find_kind(options["kind"])
@@ -209,7 +212,7 @@ def _word(word: str) -> tuple[str, str]:
 
 
 def _checked(row: TargetKind, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options in their types. Raises UnsupportedError for unknown ones, MLCError for other types."""
+    """The options in their declared types. Raises UnsupportedError for an unknown option, MLCError for a wrong type."""
     result = {}
     for name, value in options.items():
         if name not in row.options:
@@ -242,11 +245,11 @@ def _spelled(kind: str, options: Mapping[str, Any]) -> str:
 
 
 def host_arch() -> str:
-    """This machine's architecture, as LLVM names it: ``x86_64``, ``aarch64``."""
+    """This machine's architecture by LLVM's name: ``x86_64``, ``aarch64``."""
     machine = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
 
 
 def available_cores() -> int:
-    """Cores that this process may run on."""
+    """The number of logical cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

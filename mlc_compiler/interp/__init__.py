@@ -1,4 +1,4 @@
-"""An interpreter for both levels of the IR: the definition of what a module computes, checked at every access."""
+"""An interpreter for both levels of the IR: the reference semantics, with bounds checks at every access."""
 
 from __future__ import annotations
 

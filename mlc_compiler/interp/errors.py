@@ -1,4 +1,4 @@
-"""What can go wrong while IR is interpreted."""
+"""Errors of the interpreter."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from mlc_errors import MLCError
 
 
 class InterpreterError(MLCError):
-    """IR that has no meaning for these inputs: an access outside a buffer, a value read before it is written."""
+    """Undefined behaviour (an access outside a buffer, an uninitialized read) or mismatched arguments."""
 
 
 def outside(buffer: str, shape: Sequence[int], *index: int) -> None:
-    """Raises the error of an access outside a buffer."""
+    """Raises InterpreterError for an access outside a buffer."""
     raise InterpreterError(f"index {_show(index)} of buffer {buffer!r} is outside its shape {_show(shape)}")
 
 
 def unwritten(buffer: str, *index: int) -> None:
-    """Raises the error of reading memory that nothing wrote."""
+    """Raises InterpreterError for a read of uninitialized memory."""
     raise InterpreterError(f"buffer {buffer!r} is read at {_show(index)} before anything is written there")
 
 

@@ -1,4 +1,4 @@
-"""Scalar expressions as Python source over the functions of :mod:`scalars` and :mod:`intrinsics`."""
+"""Translation of scalar expressions to Python source that calls :mod:`scalars` and :mod:`intrinsics`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _SMALL = 1 << 31
 
 
 class ExprTranslator:
-    """Translates expressions; what they refer to by name is collected in ``globals``."""
+    """Translates expressions to Python source; the objects that the source refers to are collected in ``globals``."""
 
     def __init__(self) -> None:
         self.globals: dict[str, Any] = {}
         self.names: dict[int, str] = {}
         self.bounded: set[int] = set()
-        """Variables that count or measure something: loops, block variables, sizes."""
+        """``id`` of variables with small values: loop variables, block variables, sizes."""
         self._keep_alive: list[Any] = []
         self._constants: dict[Any, str] = {}
 
     def name(self, obj: Var | Buffer, bounded: bool = False) -> str:
-        """A Python name for a variable or buffer, defined here. ``bounded``: its value is small."""
+        """Assign a Python name to a variable or buffer. ``bounded``: its value is small."""
         self._keep_alive.append(obj)
         if bounded:
             self.bounded.add(id(obj))
@@ -38,7 +38,7 @@ class ExprTranslator:
         return text
 
     def use(self, key: Any, value: Any, hint: str) -> str:
-        """The global name of a Python object."""
+        """The global name of a Python object; ``key`` identifies it."""
         if key not in self._constants:
             self._constants[key] = text = f"{hint}_{len(self.globals)}"
             self.globals[text] = value
@@ -47,7 +47,7 @@ class ExprTranslator:
     # -- values
 
     def value(self, e: PrimExpr) -> str:
-        """An expression whose value lies in the range of its dtype; safe as an operand of anything but ``**``."""
+        """Source whose value is in the range of its dtype; needs no parentheses as an operand, except of ``**``."""
         if isinstance(e, BinaryOp):
             return self._binary(e)
         method = getattr(self, f"_{type(e).__name__}", None)
@@ -56,7 +56,7 @@ class ExprTranslator:
         return method(e)
 
     def index(self, e: PrimExpr) -> str:
-        """An integer that is checked against bounds by whoever uses it, so that it need not wrap."""
+        """Source of an index. It does not wrap around, as buffer accesses check its bounds."""
         return self._ring(e)[0] if dt.is_int(e.dtype) else self.value(e)
 
     def _unknown(self, e: PrimExpr) -> str:
@@ -108,7 +108,7 @@ class ExprTranslator:
     def _binary(self, e: BinaryOp) -> str:
         dtype = e.a.dtype
         if e.op in ("min", "max"):
-            function = scalars.lesser if e.op == "min" else scalars.greater
+            function = scalars.minimum if e.op == "min" else scalars.maximum
             return f"{self.use(e.op, function, e.op)}({self.value(e.a)}, {self.value(e.b)})"
         if e.op in ("and", "or"):
             return f"({self.value(e.a)} {'&' if e.op == 'and' else '|'} {self.value(e.b)})"
@@ -125,7 +125,7 @@ class ExprTranslator:
         return f"({self.value(e.a)} {e.op} {self.value(e.b)})"
 
     def _float_chain(self, e: BinaryOp) -> str:
-        """``(a op b op c)``: operators of one kind from left to right share their parentheses, which Python limits."""
+        """``(a op b op c)``: chains of one operator share parentheses, as Python limits their nesting."""
         terms = [self.value(e.b)]
         left = e.a
         while isinstance(left, BinaryOp) and left.op == e.op and e.op in "+*":
@@ -138,7 +138,7 @@ class ExprTranslator:
         return f"{self.use(('wrap', dtype), scalars.wrapper(dtype), f'wrap_{dtype}')}({text})"
 
     def _ring(self, e: PrimExpr) -> tuple[str, int]:
-        """A sum of products, to be wrapped once (the result is the same modulo the range), and its precedence."""
+        """Source of a sum of products without wrapping, and its precedence; wrapping the result once is equivalent."""
         if not isinstance(e, BinaryOp) or e.op not in _RING:
             return self.value(e), _ATOM
         own = _RING[e.op]
@@ -148,7 +148,7 @@ class ExprTranslator:
         return f"{a} {e.op} {b}", own
 
     def _is_small(self, e: PrimExpr) -> bool:
-        """Index arithmetic: sizes, loop variables and small numbers stay far below 2**63."""
+        """Whether an expression is index arithmetic on small values, which does not overflow int64."""
         if isinstance(e, BinaryOp):
             return self._is_small(e.a) and self._is_small(e.b)
         small = isinstance(e, IntImm) and abs(e.value) < _SMALL

@@ -1,4 +1,4 @@
-"""Graph functions, binding by binding, on numpy arrays."""
+"""Interprets graph functions, binding by binding, on numpy arrays."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ Externs = Mapping[str, Callable[..., Any]]
 
 @deep_recursion
 def run_function(mod: IRModule, name: str, *args: Any, externs: Externs | None = None) -> Any:
-    """Runs a function of a module.
+    """Run a function of a module.
 
-    args: a numpy array for each tensor parameter, a tuple for a tuple, ints for sizes and shapes. ``externs``: the
-    functions that ``call_dps_packed`` and ``call_packed`` name, taking arrays. Returns an array or a tuple of these;
-    ``call_tir_inplace`` overwrites the arrays that it is given. A tensor function runs in place and returns None.
-    Raises InterpreterError where an argument, a size or an access does not fit.
+    args: a numpy array for each tensor parameter, a tuple for a tuple, an int for a size, a tuple of ints for a shape.
+    externs: the functions called by ``call_dps_packed`` and ``call_packed``, by name; they take arrays. Returns an
+    array or a tuple of these; ``call_tir_inplace`` overwrites its arguments. A tensor function writes its outputs in
+    place and returns None. Raises InterpreterError for a mismatched argument or size and for an invalid access.
     """
     func = mod[name]
     if isinstance(func, PrimFunc):
@@ -60,7 +60,7 @@ def run_function(mod: IRModule, name: str, *args: Any, externs: Externs | None =
 
 
 class _Frame:
-    """One run of a graph function: values of variables and of symbolic sizes, by identity."""
+    """A call frame of a graph function: values of variables and of symbolic sizes, by ``id``."""
 
     def __init__(self, mod: IRModule, externs: Externs, name: str):
         self.mod, self.externs, self.name = mod, externs, name
@@ -88,7 +88,7 @@ class _Frame:
         self.values[id(binding.var)] = value
 
     def match(self, info: StructInfo | None, value: Any, what: str) -> None:
-        """Checks a value against its structure info and binds the sizes that occur for the first time."""
+        """Check a value against its structure info, and bind the symbolic sizes that have no value yet."""
         if isinstance(info, TensorStructInfo):
             self._match_tensor(info, value, what)
         elif isinstance(info, TupleStructInfo):
@@ -156,7 +156,7 @@ class _Frame:
         return run_function(self.mod, target.name, *args, externs=self.externs)
 
     def _kernel(self, func: PrimFunc, args: list[Any]) -> None:
-        """A direct call after memory planning: buffers, whose shapes may be views, then scalars and symbolic sizes."""
+        """A direct call of a tensor function, as made by PlanMemory: buffers (reshaped), scalars, symbolic sizes."""
         count = len(func.buffers)
         names = scalar_parameters(func)
         env = {id(v): number for v, number in zip(names, args[count:], strict=True)}
@@ -165,7 +165,7 @@ class _Frame:
         run_prim_func(func, *(arrays[id(p)] if isinstance(p, Buffer) else env[id(p)] for p in func.params))
 
     def _workspace_tensor(self, call: Call) -> np.ndarray:
-        """A tensor at its place in the workspace, where it may overlap others that are no longer needed."""
+        """A view of the workspace; it may overlap tensors that are no longer live."""
         (shape,), dtype = (self.value(a) for a in call.args), dt.to_numpy(call.attrs["dtype"])
         begin = self.size(as_expr(call.attrs["offset"]))
         end = begin + math.prod(shape) * dtype.itemsize
@@ -181,7 +181,7 @@ class _Frame:
         return self.externs[target.name]
 
     def _call_tir(self, call: Call, inplace: list[int]) -> Any:
-        """Destination passing: outputs are allocated, or are the inputs that ``inplace`` names (-1: none)."""
+        """A destination-passing call: output i is a new array, or the input ``inplace[i]`` unless that is -1."""
         target, inputs, *scalars = call.args
         arrays = list(self.value(inputs))
         infos = call.out_info.fields if isinstance(call.out_info, TupleStructInfo) else (call.out_info,)
@@ -201,7 +201,7 @@ class _Frame:
         return np.zeros(tuple(map(self.size, info.shape)), dt.to_numpy(info.dtype))
 
     def _operator(self, call: Call, op: Op) -> Any:
-        """A graph operator: the tensor function that its tensor expression gives, or another view of the tensor."""
+        """A graph operator: run the tensor function of its tensor expression, or reshape for a view operator."""
         if op.name in VIEW_OPERATORS and isinstance(call.struct_info, TensorStructInfo) and call.struct_info.shape:
             return self.value(call.args[0]).reshape(tuple(map(self.size, call.struct_info.shape)))
         operator = get_operator(op.name)

@@ -65,16 +65,16 @@ _PREDICATES: dict[str, Function] = {"isnan": math.isnan, "isinf": math.isinf, "i
 _REGISTERED: dict[str, Callable[[Call], Function]] = {}
 
 
-def register_intrinsic(name: str, meaning: Callable[[Call], Function]) -> None:
-    """Gives calls of ``name`` a meaning: ``meaning(call)`` returns the function of the argument values.
+def register_intrinsic(name: str, implementation: Callable[[Call], Function]) -> None:
+    """Define calls of ``name``: ``implementation(call)`` returns a Python function of the argument values.
 
     Values are ints, bools and numpy scalars of the arguments' dtypes; the result must be one of ``call.dtype``.
     """
-    _REGISTERED[name] = meaning
+    _REGISTERED[name] = implementation
 
 
 def function_of(call: Call) -> Function:
-    """What a call computes from the values of its arguments. Raises InterpreterError for an unknown name."""
+    """The Python function that implements a call. Raises InterpreterError for an unknown name."""
     if call.op in _REGISTERED:
         return _REGISTERED[call.op](call)
     if call.op == "reinterpret":
@@ -100,7 +100,7 @@ def _rounded(exact: Function, dtype: str) -> Function:
 
 
 def _reinterpret(source: str, target: str) -> Function:
-    """The same bits as another dtype."""
+    """Reinterpretation of the bits as another dtype."""
     from_type, to_type = dt.to_numpy(source), dt.to_numpy(target)
 
     def convert(value: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Scalar arithmetic, one rounding for each operation.
+"""Scalar arithmetic with one rounding per operation.
 
-Integers are Python ints kept inside the range of their dtype (they wrap around), truth values are bools, and floats are
-numpy or ml_dtypes scalars of their dtype.
+Integers are Python ints in the range of their dtype (results wrap around), ``bool`` values are Python bools, and floats
+are numpy or ml_dtypes scalars of their dtype.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..ir import dtype as dt
 
 @cache
 def wrapper(dtype: str) -> Callable[[int], int]:
-    """Brings an integer into the range of ``dtype``, modulo 2 to the number of its bits."""
+    """A function that wraps an integer around to the range of ``dtype``."""
     width = dt.bits(dtype)
     low = -(1 << (width - 1)) if dt.is_signed(dtype) else 0
     high, size = low + (1 << width), 1 << width
@@ -31,16 +31,16 @@ def wrapper(dtype: str) -> Callable[[int], int]:
 
 @cache
 def float_type(dtype: str) -> Callable[[Any], Any]:
-    """Rounds a Python float to the dtype."""
+    """The numpy scalar type of a floating dtype; calling it rounds a Python float."""
     return dt.to_numpy(dtype).type
 
 
 @cache
 def converter(source: str, target: str) -> Callable[[Any], Any]:
-    """The conversion that ``Cast`` stands for.
+    """A function that implements ``Cast``.
 
-    Float to float rounds to nearest even; float to integer truncates and then saturates, NaN gives 0; integer to
-    integer wraps; to bool tests for non-zero.
+    Float to float rounds to nearest even; float to integer truncates and saturates, NaN gives 0; integer to integer
+    wraps around; to bool compares with zero.
     """
     if target == "bool":
         return lambda value: bool(value != 0)
@@ -74,18 +74,18 @@ def _float_to_int(target: str) -> Callable[[Any], int]:
     return convert
 
 
-def lesser(a: Any, b: Any) -> Any:
-    """``min``: the second operand where the two are equal or unordered."""
+def minimum(a: Any, b: Any) -> Any:
+    """``min``: the second operand when the two are equal or unordered."""
     return a if a < b else b
 
 
-def greater(a: Any, b: Any) -> Any:
-    """``max``: the second operand where the two are equal or unordered."""
+def maximum(a: Any, b: Any) -> Any:
+    """``max``: the second operand when the two are equal or unordered."""
     return a if a > b else b
 
 
 def select(condition: Any, true_value: Any, false_value: Any) -> Any:
-    """``T.Select``: both values are computed."""
+    """``T.Select``: both values are evaluated."""
     return true_value if condition else false_value
 
 
@@ -96,10 +96,10 @@ def truncating_division(a: int, b: int) -> int:
 
 
 def shift_left(a: int, b: int) -> int:
-    """``a << b``; no bit is left after 64 steps."""
+    """``a << b``; 0 unless ``0 <= b < 64``."""
     return a << b if 0 <= b < 64 else 0
 
 
 def shift_right(a: int, b: int) -> int:
-    """``a >> b``; the sign is repeated, and nothing else is left when ``b`` is negative."""
+    """``a >> b``, an arithmetic shift; 0 or -1, by the sign of a, unless ``0 <= b < 64``."""
     return a >> (b if 0 <= b < 64 else 64)

@@ -1,4 +1,4 @@
-"""Tensor functions: translated to one Python function each, whose source can be shown, and run on numpy arrays."""
+"""Interprets tensor functions: each is translated to a Python function, which runs on flat lists of elements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .expressions import ExprTranslator
 
 
 class StmtTranslator(ExprTranslator):
-    """Writes statements as Python lines. All kinds of loops run in order."""
+    """Translates statements to Python source. All kinds of loops run sequentially."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class StmtTranslator(ExprTranslator):
         self.globals |= {"outside": outside, "unwritten": unwritten}
 
     def function(self, func: PrimFunc, sizes: Sequence[Var]) -> str:
-        """The source of ``main(data of each buffer or value of each scalar, sizes)``."""
+        """The source of ``main``, which takes a flat list per buffer and a value per scalar parameter, then sizes."""
         params = [self.name(p) for p in func.params]
         scalars = {id(p) for p in func.params if isinstance(p, Var)}
         extra = [self.name(v, bounded=True) for v in sizes if id(v) not in scalars]
@@ -67,7 +67,7 @@ class StmtTranslator(ExprTranslator):
                 self.stmt(s)
 
     def _accessors(self, buffer: Buffer) -> None:
-        """``load_X(i, j)`` and ``store_X(value, i, j)``, which check the index against the shape."""
+        """Define ``load_X(i, j)`` and ``store_X(value, i, j)``, which check the index against the shape."""
         name = self.names[id(buffer)]
         sizes = [f"size{k}_{name}" for k in range(len(buffer.shape))]
         index = [f"i{k}" for k in range(len(sizes))]
@@ -103,7 +103,7 @@ class StmtTranslator(ExprTranslator):
             self.stmt(item)
 
     def _opened(self, e: PrimExpr) -> str:
-        """An expression whose outer lets became statements, which nest without limit."""
+        """An expression with its outermost lets as statements, whose nesting is not limited."""
         while isinstance(e, Let):
             value = self._opened(e.value)
             self.out.add(f"{self.name(e.var)} = {value}")
@@ -123,7 +123,7 @@ class StmtTranslator(ExprTranslator):
             self.out.add(self._opened(s.value))
 
     def _instruction(self, call: Call) -> None:
-        """A hardware instruction runs as what its row of the table says it computes."""
+        """A hardware instruction: a call of the tensor function that its table row defines."""
         self.globals["run_instruction"] = run_instruction
         operands = []
         for address in call.args:
@@ -184,7 +184,7 @@ class StmtTranslator(ExprTranslator):
 
 @dataclass(frozen=True)
 class CompiledPrimFunc:
-    """A tensor function as a Python function; ``source`` is its text, ``written`` the buffers that it stores to."""
+    """A tensor function as a Python function; ``source`` is its text, ``written`` the ``id`` of its outputs."""
 
     func: PrimFunc
     source: str
@@ -193,7 +193,7 @@ class CompiledPrimFunc:
     written: frozenset[int]
 
     def __call__(self, *args: Any) -> None:
-        """Runs on arrays and numbers. Raises InterpreterError where the arguments do not fit the parameters."""
+        """Run on arrays and numbers. Raises InterpreterError for arguments that do not match the parameters."""
         env = match_arguments(self.func, args)
         memory: dict[int, list[Any]] = {}
         values = []
@@ -209,7 +209,7 @@ class CompiledPrimFunc:
 
 @lru_cache(maxsize=512)
 def compile_prim_func(func: PrimFunc) -> CompiledPrimFunc:
-    """The Python function that means ``func``."""
+    """The Python function that implements ``func``."""
     sizes = tuple(free_vars([b.shape for b in func.buffers]))
     translator = StmtTranslator()
     source = translator.function(func, sizes)
@@ -220,7 +220,7 @@ def compile_prim_func(func: PrimFunc) -> CompiledPrimFunc:
 
 
 def run_instruction(name: str, *operands: Any) -> None:
-    """One run of a hardware instruction over (flat data, offset) operands, the result first, and its scalars."""
+    """Run a hardware instruction. Operands are (flat list, offset), the result first, then scalars."""
     row = find_tensor_intrin(name)
     places, scalars = operands[: len(row.operands)], operands[len(row.operands) :]
     views = [data[at : at + o.elements] for (data, at), o in zip(places, row.operands, strict=True)]
@@ -235,11 +235,11 @@ def run_instruction(name: str, *operands: Any) -> None:
 
 @deep_recursion
 def run_prim_func(func: PrimFunc, *args: Any) -> None:
-    """Runs a tensor function in place.
+    """Run a tensor function in place.
 
     args: a numpy array for each buffer parameter (dtype and shape as declared; symbolic sizes are taken from the
-    arrays), an int or float for each scalar parameter. Arrays that the function stores to are overwritten.
-    Raises InterpreterError for arguments that do not fit, accesses outside a buffer, reads of unwritten local memory.
+    arrays), an int or float for each scalar parameter. Arrays that the function stores to are overwritten. Raises
+    InterpreterError for mismatched arguments, accesses outside a buffer, and reads of uninitialized local memory.
     """
     try:
         compile_prim_func(func)(*args)
@@ -251,7 +251,7 @@ def run_prim_func(func: PrimFunc, *args: Any) -> None:
 
 
 def match_arguments(func: PrimFunc, args: Sequence[Any]) -> dict[int, int]:
-    """The values of scalars and symbolic sizes by identity, after checking every argument."""
+    """Check the arguments; returns the values of scalars and symbolic sizes by ``id``."""
     if len(args) != len(func.params):
         raise InterpreterError(f"got {len(args)} arguments; expected {len(func.params)}")
     env: dict[int, Any] = {}

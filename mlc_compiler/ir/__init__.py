@@ -1,1 +1,1 @@
-"""What both levels of the IR share: data types, integer and float expressions, traversal, equality."""
+"""Parts shared by both levels of the IR: data types, scalar expressions, traversal, structural equality."""

@@ -16,7 +16,7 @@ _INT_BITS = (1, 2, 4, 8, 16, 32, 64)
 
 @cache
 def bits(dtype: str) -> int:
-    """Width of one element in bits; ``bool`` counts 8, as it is stored. Raises ValueError for an unknown name."""
+    """Width of one element in bits; ``bool`` has 8, as stored. Raises ValueError for an unknown name."""
     if dtype == "bool":
         return 8
     if dtype == "handle":
@@ -31,7 +31,7 @@ def bits(dtype: str) -> int:
 
 @cache
 def nbytes(dtype: str) -> int:
-    """Bytes of one stored element; types narrower than a byte take a whole one."""
+    """Bytes of one stored element; types narrower than a byte occupy one byte."""
     return max(1, bits(dtype) // 8)
 
 
@@ -40,8 +40,8 @@ def is_float(dtype: str) -> bool:
 
 
 @cache
-def greatest_float(dtype: str) -> float:
-    """Infinity, or the greatest finite value of a floating dtype that has no infinity (``float8_e4m3fn``: 448)."""
+def max_float(dtype: str) -> float:
+    """Infinity, or the maximum finite value of a floating dtype without infinity (``float8_e4m3fn``: 448)."""
     return float(ml_dtypes.finfo(dtype).max) if dtype == "float8_e4m3fn" else math.inf
 
 
@@ -72,7 +72,7 @@ def to_numpy(dtype: str) -> np.dtype:
 
 @cache
 def promote(a: str, b: str) -> str:
-    """The common type of two operands: float over int over bool, then the wider; float16 and bfloat16 give float32."""
+    """The common type of two operands: float over int over bool, then the wider; float16 with bfloat16 is float32."""
     if a == b:
         return a
     if is_float(a) and is_float(b):

@@ -1,4 +1,4 @@
-"""Scalar expressions: what an index, a loop extent, a symbolic size or the value stored to a buffer is made of.
+"""Scalar expressions: indices, loop extents, symbolic sizes and values stored to buffers.
 
 Nodes are immutable. ``a == b`` builds a comparison node; identity is ``a is b`` and structural equality is
 :func:`mlc_compiler.ir.structural.structural_equal`. Building folds constants; deeper rewriting is ``ir/simplify.py``.
@@ -19,10 +19,10 @@ COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LOGICAL = ("and", "or")
 BITWISE = ("<<", ">>", "&", "|", "^")
 BINARY_OPS = ARITHMETIC + COMPARISONS + LOGICAL + BITWISE
-OF_TRUTH = frozenset(COMPARISONS + LOGICAL)
-"""What gives a truth value."""
-OF_NUMBERS = ("+", "-", "*", "/", "//", "%", "<<", ">>")
-"""What truth values have none of; ``min``, ``max``, ``&``, ``|`` and ``^`` of them are truth values again."""
+BOOL_RESULT = frozenset(COMPARISONS + LOGICAL)
+"""Operators whose result is a bool."""
+NUMERIC_ONLY = ("+", "-", "*", "/", "//", "%", "<<", ">>")
+"""Operators that are not defined for bool operands; ``min``, ``max``, ``&``, ``|`` and ``^`` of bools are bools."""
 
 
 class PrimExpr:
@@ -119,7 +119,7 @@ class PrimExpr:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Var(PrimExpr):
-    """A named scalar: loop variable, symbolic size or scalar parameter. Two of them are the same only if identical."""
+    """A named scalar: loop variable, symbolic size or scalar parameter. Variables are compared by identity."""
 
     name: str
     dtype: str = INDEX_DTYPE
@@ -174,8 +174,8 @@ class BinaryOp(PrimExpr):
     @property
     def dtype(self) -> str:  # type: ignore[override]
         expr: PrimExpr = self
-        while isinstance(expr, BinaryOp):  # not by recursion: a sum of a thousand terms is that deep
-            if expr.op in OF_TRUTH:
+        while isinstance(expr, BinaryOp):  # a loop: long sums would exceed the recursion limit
+            if expr.op in BOOL_RESULT:
                 return "bool"
             expr = expr.a
         return expr.dtype
@@ -209,7 +209,7 @@ class Select(PrimExpr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Let(PrimExpr):
-    """``body`` with ``var`` standing for ``value``, evaluated once."""
+    """``body`` with ``var`` bound to ``value``, which is evaluated once."""
 
     defines: ClassVar[tuple[str, ...]] = ("var",)
 
@@ -255,7 +255,7 @@ def as_expr(value: ExprLike, like: str | None = None) -> PrimExpr:
 
 
 def cast(dtype: str, value: ExprLike) -> PrimExpr:
-    """``value`` in type ``dtype``; immediates are converted on the spot when that loses nothing."""
+    """``value`` converted to ``dtype``. Immediates are folded, except to bool and to floats narrower than float32."""
     expr = as_expr(value)
     if expr.dtype == dtype:
         return expr
@@ -344,8 +344,8 @@ def _fold_identity(op: str, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
 
 
 def require_defined(op: str, dtype: str) -> None:
-    """Raises TypeError for an operator that operands of this dtype do not have."""
-    if dtype == "bool" and op in OF_NUMBERS:
+    """Raises TypeError for an operator that is not defined for operands of this dtype."""
+    if dtype == "bool" and op in NUMERIC_ONLY:
         raise TypeError(f"{op!r} takes numbers; got truth values: cast them, or use 'and', 'or', 'not'")
 
 
@@ -376,7 +376,7 @@ def maximum(a: ExprLike, b: ExprLike) -> PrimExpr:
 
 
 def logical_and(*terms: PrimExpr) -> PrimExpr:
-    """Conjunction; the empty one is true."""
+    """The conjunction of ``terms``; true when there are none."""
     result: PrimExpr = _truth(True)
     for term in terms:
         result = binary("and", result, term)
@@ -384,14 +384,14 @@ def logical_and(*terms: PrimExpr) -> PrimExpr:
 
 
 def conjuncts(condition: PrimExpr) -> list[PrimExpr]:
-    """The terms of a conjunction; none for true."""
+    """The terms of a conjunction; an empty list for true."""
     if isinstance(condition, BinaryOp) and condition.op == "and":
         return [*conjuncts(condition.a), *conjuncts(condition.b)]
     return [] if isinstance(condition, IntImm) and condition.value else [condition]
 
 
 def logical_or(*terms: PrimExpr) -> PrimExpr:
-    """Disjunction; the empty one is false."""
+    """The disjunction of ``terms``; false when there are none."""
     result: PrimExpr = _truth(False)
     for term in terms:
         result = binary("or", result, term)
@@ -399,7 +399,7 @@ def logical_or(*terms: PrimExpr) -> PrimExpr:
 
 
 def product(factors: Iterable[PrimExpr], dtype: str = INDEX_DTYPE) -> PrimExpr:
-    """The product of integers; of none, 1."""
+    """The product of integers; 1 when there are none."""
     result: PrimExpr = IntImm(1, dtype)
     for factor in factors:
         result = result * factor
@@ -407,7 +407,7 @@ def product(factors: Iterable[PrimExpr], dtype: str = INDEX_DTYPE) -> PrimExpr:
 
 
 def without_casts(expr: PrimExpr) -> PrimExpr:
-    """What is converted, however often."""
+    """The operand of a chain of casts."""
     while isinstance(expr, Cast):
         expr = expr.value
     return expr
@@ -426,16 +426,16 @@ def is_const(expr: Any, value: int | float | None = None) -> bool:
 
 
 def min_value(dtype: str) -> PrimExpr:
-    """The least value of a dtype; of floats minus infinity, where there is one. The identity of ``max``."""
+    """The minimum value of a dtype: minus infinity for floats that have it. The identity of ``max``."""
     if dt.is_float(dtype):
-        return FloatImm(-dt.greatest_float(dtype), dtype)
+        return FloatImm(-dt.max_float(dtype), dtype)
     return IntImm(-(1 << (dt.bits(dtype) - 1)) if dt.is_signed(dtype) else 0, dtype)
 
 
 def max_value(dtype: str) -> PrimExpr:
-    """The greatest value of a dtype; of floats infinity, where there is one. The identity of ``min``."""
+    """The maximum value of a dtype: infinity for floats that have it. The identity of ``min``."""
     if dt.is_float(dtype):
-        return FloatImm(dt.greatest_float(dtype), dtype)
+        return FloatImm(dt.max_float(dtype), dtype)
     if dtype == "bool":
         return _truth(True)
     return IntImm((1 << (dt.bits(dtype) - (1 if dt.is_signed(dtype) else 0))) - 1, dtype)

@@ -1,4 +1,4 @@
-"""Known ranges of integers: pairs of inclusive bounds, None where there is none."""
+"""Interval arithmetic on integers: pairs of inclusive bounds, None for an unknown bound."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNKNOWN: Interval = (None, None)
 
 
 def of_dtype(dtype: str) -> Interval:
-    """All values of a dtype; 64-bit integers count as unknown."""
+    """The range of an integer dtype or bool; bounds beyond 32 bits, and those of floats, are None."""
     if dtype == "bool":
         return 0, 1
     if not dt.is_int(dtype) or dt.bits(dtype) > 32:
@@ -39,16 +39,16 @@ def multiply(a: Interval, b: Interval) -> Interval:
     return UNKNOWN
 
 
-def least(a: Interval, b: Interval) -> Interval:
+def minimum(a: Interval, b: Interval) -> Interval:
     """The range of ``min(x, y)``."""
     low = None if a[0] is None or b[0] is None else min(a[0], b[0])
     known = [x for x in (a[1], b[1]) if x is not None]
     return low, min(known) if known else None
 
 
-def greatest(a: Interval, b: Interval) -> Interval:
+def maximum(a: Interval, b: Interval) -> Interval:
     """The range of ``max(x, y)``."""
-    low, high = least(scale(a, -1), scale(b, -1))
+    low, high = minimum(scale(a, -1), scale(b, -1))
     return scale((low, high), -1)
 
 
@@ -84,7 +84,3 @@ def intersection(a: Interval, b: Interval) -> Interval:
     low = [x for x in (a[0], b[0]) if x is not None]
     high = [x for x in (a[1], b[1]) if x is not None]
     return max(low) if low else None, min(high) if high else None
-
-
-def is_finite(a: Interval) -> bool:
-    return a[0] is not None and a[1] is not None

@@ -1,6 +1,6 @@
-"""Linear forms ``const + sum(coefficient * atom)``: what integer expressions are brought to, so that equal ones meet.
+"""Linear forms ``const + sum(coefficient * atom)``, the canonical form of integer expressions.
 
-An atom is a variable, a product of such, or an expression that is not linear.
+An atom is a variable, a nonlinear expression, or a product of these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Key = tuple[Any, ...]
 
 
 def key(node: Any) -> Key:
-    """A hashable value that is equal for expressions equal in structure (variables and buffers by identity)."""
+    """A hashable value, equal for structurally equal expressions (variables and buffers by identity)."""
     if isinstance(node, IntImm | FloatImm):
         return (type(node).__name__, node.value, node.dtype)
     if isinstance(node, tuple):
@@ -42,9 +42,9 @@ class Linear:
         """``self + scale * other``"""
         result = Linear(self.const + scale * other.const, dict(self.terms))
         for k, (atom, coefficient) in other.terms.items():
-            total = result.terms[k][1] + scale * coefficient if k in result.terms else scale * coefficient
-            if total:
-                result.terms[k] = (atom, total)
+            combined = result.terms[k][1] + scale * coefficient if k in result.terms else scale * coefficient
+            if combined:
+                result.terms[k] = (atom, combined)
             else:
                 result.terms.pop(k, None)
         return result
@@ -56,14 +56,14 @@ class Linear:
         return Linear().add(self, factor)
 
     def reduced(self) -> Linear:
-        """A form that is nonnegative just when this one is: divided by what all coefficients have in common."""
+        """The form divided by the gcd of its coefficients (the constant rounded down): nonnegative iff this one is."""
         common = gcd(*(c for _, c in self.terms.values()))
         if common <= 1:
             return self
         return Linear(self.const // common, {k: (atom, c // common) for k, (atom, c) in self.terms.items()})
 
     def identity(self) -> Key:
-        """Equal for equal forms."""
+        """A hashable value, equal for equal forms."""
         return self.const, frozenset((k, c) for k, (_, c) in self.terms.items())
 
     @property
@@ -72,7 +72,7 @@ class Linear:
 
 
 def of_atom(atom: PrimExpr) -> Linear:
-    """The form of one atom; of a number, that number."""
+    """The form of a single atom or integer immediate."""
     return Linear(atom.value) if isinstance(atom, IntImm) else Linear(0, {key(atom): (atom, 1)})
 
 
@@ -84,20 +84,20 @@ def factors(atom: PrimExpr) -> list[PrimExpr]:
 
 
 def product(parts: Sequence[PrimExpr]) -> Linear:
-    """The form of a product of atoms, factors in canonical order; of none, the number 1."""
+    """The form of a product of atoms, factors in canonical order; 1 when there are none."""
     if not parts:
         return Linear(1)
     return of_atom(reduce(lambda a, b: BinaryOp("*", a, b), sorted(parts, key=order)))
 
 
 def order(expr: PrimExpr) -> tuple[str, str]:
-    """The order of factors: by what is printed, and only where that is the same by identity."""
+    """The sort key of factors: operators, names and dtypes first, so that the order is deterministic; then identity."""
     shown = [str([getattr(n, name, "") for name in ("op", "name", "dtype")]) for n in walk(expr)]
     return "".join(shown), str(key(expr))
 
 
 def remove_factors(parts: Sequence[PrimExpr], wanted: Sequence[PrimExpr]) -> list[PrimExpr] | None:
-    """``parts`` less one of each of ``wanted``; None when one is missing."""
+    """``parts`` without one occurrence of each of ``wanted``; None when one is missing."""
     left = list(parts)
     for w in wanted:
         found = next((i for i, p in enumerate(left) if key(p) == key(w)), None)
@@ -108,6 +108,6 @@ def remove_factors(parts: Sequence[PrimExpr], wanted: Sequence[PrimExpr]) -> lis
 
 
 def wrapped(value: int, dtype: str) -> int:
-    """The number of a signed dtype that is equal to ``value`` modulo its range."""
+    """``value`` wrapped around to the range of a signed dtype."""
     half = 1 << (dt.bits(dtype) - 1)
     return (value + half) % (2 * half) - half

@@ -1,4 +1,4 @@
-"""IRModule: named functions of both levels, the unit that every pass takes and gives."""
+"""IRModule: named functions of both levels, the input and output of every pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GlobalVar:
 
 @dataclass(frozen=True, eq=False)
 class IRModule(Printable):
-    """Functions by name (``relax.Function``, ``tir.PrimFunc``) and attributes. Immutable: updates give a new module."""
+    """Functions by name (``relax.Function``, ``tir.PrimFunc``) and attributes. Immutable: updates return a copy."""
 
     functions: Mapping[str, Any] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class IRModule(Printable):
         return {name: f for name, f in self.functions.items() if isinstance(f, cls)}
 
     def with_functions(self, functions: Mapping[str, Any]) -> IRModule:
-        """The same module with these functions only."""
+        """The module with its functions replaced by ``functions``."""
         return replace(self, functions=dict(functions))
 
     def updated(self, changes: Mapping[str, Any]) -> IRModule:

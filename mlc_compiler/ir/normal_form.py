@@ -1,7 +1,7 @@
-"""From integer expressions to linear forms and back.
+"""Conversion of integer expressions to linear forms and back.
 
-``x % c`` enters as ``x - c * (x // c)``, so that ``(i // 4) * 4 + i % 4`` cancels to ``i``; on the way out the pattern
-is folded back to ``%``. Products are multiplied out, so that ``(i * m + j) // m`` is ``i`` while ``0 <= j < m``.
+``x % c`` is converted to ``x - c * (x // c)``, so that ``(i // 4) * 4 + i % 4`` cancels to ``i``; ``build`` folds the
+pattern back to ``%``. Products are expanded, so that ``(i * m + j) // m`` is ``i`` if ``0 <= j < m``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LONGEST_DIVISION = 8
 
 
 class NormalForm(Ranges):
-    """Brings expressions to linear form under what is known of their variables."""
+    """Converts expressions to linear form, given the ranges of their variables."""
 
     @abstractmethod
     def simplify_inside(self, expr: PrimExpr) -> PrimExpr:
@@ -27,10 +27,10 @@ class NormalForm(Ranges):
 
     @abstractmethod
     def truth(self, condition: PrimExpr) -> bool | None:
-        """Whether a condition always holds or never does; None when neither is known."""
+        """True if a condition always holds, False if it never does, None when neither can be proved."""
 
     def linear(self, expr: PrimExpr) -> Linear:
-        with self._asking(expr):
+        with self._query(expr):
             return self._linear(expr)
 
     def _linear(self, expr: PrimExpr) -> Linear:
@@ -51,7 +51,7 @@ class NormalForm(Ranges):
         return of_atom(self.simplify_inside(expr)) if found is None else found
 
     def _of_operator(self, expr: BinaryOp) -> Linear | None:
-        """The form of an operator on signed integers; None when it is to stay as it is."""
+        """The form of an operator on signed integers; None when the operator is an atom."""
         op, dtype = expr.op, expr.dtype
         a, b = self._linear(expr.a), self._linear(expr.b)
         if op in ("+", "-"):
@@ -69,7 +69,7 @@ class NormalForm(Ranges):
         return self._min_max(op, a, b, dtype) if op in ("min", "max") else None
 
     def _of_bits(self, op: str, a: Linear, number: int, dtype: str) -> Linear | None:
-        """Shifts and masks as the arithmetic that they are."""
+        """The form of a shift, or of a mask ``2**n - 1``, as multiplication, division or remainder."""
         if op == "<<":
             return a.scaled(1 << number) if 0 <= number < dt.bits(dtype) else None
         divisor = 1 << number if op == ">>" else number + 1
@@ -78,7 +78,7 @@ class NormalForm(Ranges):
         return self._divide("//" if op == ">>" else "%", a, Linear(divisor), dtype)
 
     def _of_cast(self, expr: Cast) -> Linear | None:
-        """Widening of an index passes to its terms."""
+        """Distribute a widening cast over the terms of its operand."""
         to, source = expr.dtype, expr.value.dtype
         if not (dt.is_int(to) and dt.is_int(source) and dt.is_signed(to) and dt.is_signed(source)):
             return None
@@ -105,7 +105,7 @@ class NormalForm(Ranges):
         return of_atom(BinaryOp(op, self.build(a, dtype), self.build(b, dtype)))
 
     def multiply(self, a: Linear, b: Linear, dtype: str) -> Linear:
-        """The product of two forms, multiplied out unless that is long."""
+        """The product of two forms, expanded unless that gives more than ``LARGEST_PRODUCT`` terms."""
         if not a.terms or not b.terms:
             return b.scaled(a.const) if not a.terms else a.scaled(b.const)
         if len(a.terms) * len(b.terms) > LARGEST_PRODUCT:
@@ -151,7 +151,7 @@ class NormalForm(Ranges):
         return whole.add(of_atom(self._nested(rest, divisor, dtype)))
 
     def _without_small_terms(self, rest: Linear, divisor: int) -> Linear | None:
-        """``(16 * o + i) // 1536`` is ``(16 * o) // 1536`` while ``0 <= i < 16``: drop what a step hides."""
+        """``(16 * o + i) // 1536`` is ``(16 * o) // 1536`` if ``0 <= i < 16``: drop terms below a divisor's factor."""
         for step in sorted({abs(c) for _, c in rest.terms.values()}, reverse=True):
             if step <= 1 or divisor % step:
                 continue
@@ -196,7 +196,7 @@ class NormalForm(Ranges):
         return form
 
     def _long_division(self, a: Linear, b: Linear, dtype: str) -> tuple[Linear, Linear]:
-        """A quotient and a rest, ``a = quotient * b + rest``, by the longest product in ``b``."""
+        """Polynomial division by the leading term of ``b``: ``quotient, rest`` with ``a == quotient * b + rest``."""
         lead, scale = max(b.terms.values(), key=lambda t: len(factors(t[0])))
         quotient, rest = Linear(), a
         for _ in range(LONGEST_DIVISION):
@@ -210,7 +210,7 @@ class NormalForm(Ranges):
         """Whether ``0 <= form < divisor``."""
         return self.nonnegative(form) and self.nonnegative(divisor.add(form, -1).add(Linear(-1)))
 
-    # -- and back -----------------------------------------------------------------------------------------------
+    # -- from linear forms to expressions -----------------------------------------------------------------------
 
     def build(self, form: Linear, dtype: str) -> PrimExpr:
         """The expression of a linear form, terms in order of first occurrence, ``%`` restored."""
@@ -261,6 +261,6 @@ def _is_positive(expr: PrimExpr) -> bool:
 
 
 def _ratio(atom: PrimExpr, coefficient: int, lead: PrimExpr, scale: int) -> Linear | None:
-    """``coefficient * atom / (scale * lead)`` where that divides."""
+    """``coefficient * atom / (scale * lead)``; None when it does not divide evenly."""
     left = remove_factors(factors(atom), factors(lead))
     return None if left is None or coefficient % scale else product(left).scaled(coefficient // scale)

@@ -1,4 +1,4 @@
-"""What prints as TVMScript."""
+"""Base class of nodes that print as TVMScript."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 
 class Printable:
-    """A module or function. ``repr`` shows the nodes, ``str`` the TVMScript text."""
+    """A module or function. ``repr`` is that of the dataclass, ``str`` the TVMScript text."""
 
     __slots__ = ()
 
-    printer: ClassVar[Callable[[Any], str]] = repr  # replaced by that of TVMScript, a layer above
+    printer: ClassVar[Callable[[Any], str]] = repr  # set by ``script.printer``, which is a layer above
 
     def script(self) -> str:
-        """The TVMScript text, which ``parse`` reads back to an equal module or function."""
+        """The TVMScript text, which ``parse`` reads back as a structurally equal module or function."""
         return Printable.printer(self)
 
     def show(self) -> None:

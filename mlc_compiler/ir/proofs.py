@@ -1,4 +1,4 @@
-"""Proofs that a linear form is not negative, by replacing terms with their bounds, and of comparisons by that."""
+"""Proofs that a linear form is nonnegative, by replacing terms with their bounds; comparisons are reduced to these."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 @dataclass
 class _Search:
-    """Forms tried so far, with what is known of them, and how many more may be tried."""
+    """State of one proof: results of the forms tried so far, and how many more may be tried."""
 
     left: int = ATTEMPTS
     results: dict[Key, bool] = field(default_factory=dict)
 
 
 class Prover(NormalForm):
-    """Proves comparisons of integer expressions. What is not proved may still hold."""
+    """Proves comparisons of integer expressions. Incomplete: a condition that is not proved may still hold."""
 
     def nonnegative(self, form: Linear) -> bool:
         return self._prove_form(form, _Search())
@@ -49,14 +49,14 @@ class Prover(NormalForm):
         return False
 
     def _outwards(self, term: tuple[Key, tuple[PrimExpr, int]]) -> int:
-        """Sorts terms that vary with inner loops to the front: they are replaced first."""
+        """The sort key that replaces terms of inner loops first."""
         atom = term[1][0]
         if isinstance(atom, Var):
             return -self.ranks.get(id(atom), 0)
         return -max((self.ranks.get(id(n), 0) for n in walk(atom) if isinstance(n, Var)), default=0)
 
     def _relaxed(self, others: Linear, atom: PrimExpr, coefficient: int) -> Iterator[list[Linear]]:
-        """Ways to show ``others + coefficient * atom >= 0``: lists of forms of which none may be negative."""
+        """Sufficient conditions for ``others + coefficient * atom >= 0``: lists of forms that must all be >= 0."""
         if isinstance(atom, BinaryOp) and atom.op in ("min", "max"):
             sides = [others.add(self._linear(s), coefficient) for s in (atom.a, atom.b)]
             if (atom.op == "min") == (coefficient > 0):
@@ -80,7 +80,7 @@ class Prover(NormalForm):
         return all(low is not None and low >= 0 for low in lows)
 
     def _divided(self, others: Linear, numerator: PrimExpr, divisor: int, coefficient: int) -> Iterator[list[Linear]]:
-        """``x // 12`` by what bounds ``x``, or as ``(x // 4) // 3`` where ``x // 4`` is among the other terms."""
+        """Bound ``x // 12`` by ``x``, or as ``(x // 4) // 3`` where ``x // 4`` is among the other terms."""
         yield [self._by_numerator(others, numerator, divisor, coefficient)]
         for atom, _ in others.terms.values():
             if isinstance(atom, BinaryOp) and atom.op == "//" and isinstance(atom.b, IntImm) and atom.b.value > 0:
@@ -88,15 +88,15 @@ class Prover(NormalForm):
                     yield [self._by_numerator(others, atom, divisor // atom.b.value, coefficient)]
 
     def _by_numerator(self, others: Linear, numerator: PrimExpr, divisor: int, coefficient: int) -> Linear:
-        """``divisor`` times the form, with ``divisor * (x // divisor)`` between ``x - divisor + 1`` and ``x``.
+        """``divisor`` times the form, ``divisor * (x // divisor)`` replaced by its bound ``x - divisor + 1`` or ``x``.
 
-        ``others >= x // divisor`` of integers is no more than ``divisor * others >= x - divisor + 1``.
+        For a coefficient of -1 this is exact: ``others >= x // divisor`` iff ``divisor * others >= x - divisor + 1``.
         """
         slack = -(divisor - 1) * coefficient if coefficient >= -1 else 0
         return others.scaled(divisor).add(self._linear(numerator), coefficient).add(Linear(slack))
 
     def _bounded(self, others: Linear, part: PrimExpr, rest: Linear, coefficient: int) -> Iterator[list[Linear]]:
-        """One factor replaced by its bound; ``rest``, the other factors, is not negative."""
+        """Replace one factor by its bound; ``rest``, the product of the other factors, is nonnegative."""
         limit: Linear | None = None
         if coefficient < 0 and isinstance(part, Var) and id(part) in self.extents:
             limit = self._linear(self.extents[id(part)]).add(Linear(-1))
@@ -107,15 +107,15 @@ class Prover(NormalForm):
             divisor = self._linear(part.b).add(Linear(-1))
             limit = divisor if self.nonnegative(divisor) else None
         elif coefficient < 0 and isinstance(part, BinaryOp) and part.op == "//" and self._is_natural([part.b]):
-            limit = self._linear(BinaryOp("//", self.build(self._greatest(part.a), part.dtype), part.b))
+            limit = self._linear(BinaryOp("//", self.build(self._upper_bound(part.a), part.dtype), part.b))
         elif coefficient > 0 and rest.terms:
             low = self.bounds_of(part)[0]
             limit = Linear(low) if low is not None and low > 0 else None
         if limit is not None:
             yield [others.add(self.multiply(limit, rest, part.dtype), coefficient)]
 
-    def _greatest(self, expr: PrimExpr) -> Linear:
-        """A form that is not less than ``expr``: bound variables at the end of their range."""
+    def _upper_bound(self, expr: PrimExpr) -> Linear:
+        """An upper bound of ``expr``: bound variables with positive coefficients at the end of their range."""
         form = self._linear(expr)
         for atom, coefficient in list(form.terms.values()):
             if coefficient > 0 and isinstance(atom, Var) and id(atom) in self.extents:
@@ -124,7 +124,7 @@ class Prover(NormalForm):
         return form
 
     def _by_product(self, others: Linear, parts: list[PrimExpr], coefficient: int) -> Iterator[list[Linear]]:
-        """``(x // y) * y`` lies between ``x - y + 1`` and ``x`` where y is positive."""
+        """Bound ``(x // y) * y`` by ``x - y + 1`` or ``x`` where y is positive."""
         for i, part in enumerate(parts):
             if not (isinstance(part, BinaryOp) and part.op == "//"):
                 continue
@@ -144,20 +144,20 @@ class Prover(NormalForm):
     # -- conditions ---------------------------------------------------------------------------------------------
 
     def prove(self, condition: PrimExpr) -> bool:
-        """Whether a condition always holds. False when it may not, or when that is not known."""
-        with self._asking(condition):
+        """Whether a condition provably always holds."""
+        with self._query(condition):
             return self._proved(condition)
 
     def truth(self, condition: PrimExpr) -> bool | None:
-        with self._asking(condition):
+        with self._query(condition):
             if self._proved(condition):
                 return True
             return False if self._refuted(condition) else None
 
     def prove_equal(self, a: ExprLike, b: ExprLike) -> bool:
-        """Whether two integer expressions are always equal."""
+        """Whether two integer expressions are provably always equal."""
         x, y = as_expr(a), as_expr(b)
-        with self._asking(x, y):
+        with self._query(x, y):
             return self._compared("==", self._linear(x), self._linear(y), exact=False)
 
     def _proved(self, condition: PrimExpr) -> bool:
@@ -177,7 +177,7 @@ class Prover(NormalForm):
         return self._compared(condition.op, x, y, exact)
 
     def _refuted(self, condition: PrimExpr) -> bool:
-        """Whether a condition never holds."""
+        """Whether a condition provably never holds."""
         if isinstance(condition, IntImm):
             return not condition.value
         if isinstance(condition, Not):
@@ -190,7 +190,7 @@ class Prover(NormalForm):
         return False
 
     def _compared(self, op: str, a: Linear, b: Linear, exact: bool) -> bool:
-        """Whether a comparison holds; for values that may have wrapped around, only equality of forms counts."""
+        """Whether a comparison holds. When ``exact`` is False values may wrap around: only equal forms compare."""
         difference = b.add(a, -1)
         if difference.is_zero:
             return op in ("==", "<=", ">=")

@@ -1,4 +1,4 @@
-"""What is known of variables, and the constant bounds of expressions that follow from it."""
+"""Ranges of variables, and constant bounds of expressions derived from them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .visitor import walk
 
 
 class Ranges(ABC):
-    """Ranges of variables: ``bind`` states ``0 <= var < extent``, ``let`` that a variable stands for a value.
+    """Ranges of variables: ``bind`` declares ``0 <= var < extent``, ``let`` declares ``var == value``.
 
-    Any other variable is a size: at least ``least``. An expression that mentions a bound variable is evaluated inside
-    its loop, where the extent is at least 1. Index arithmetic, on variables and numbers, is taken not to overflow;
-    arithmetic on data may wrap around and is reasoned about only where bounds exclude that.
+    Any other variable is a size: at least ``least``. An expression that uses a bound variable is evaluated inside
+    its loop, where the extent is at least 1. Index arithmetic, on variables and numbers, is assumed not to overflow;
+    arithmetic on data may wrap around, and is simplified only where its bounds exclude that.
     """
 
     def __init__(self, ranges: Mapping[Var, ExprLike] | None = None, least: int = 0):
@@ -28,31 +28,31 @@ class Ranges(ABC):
         self.ranks: dict[int, int] = {}
         self.keep: list[Var] = []
         self.least = least
-        self._about: tuple[PrimExpr, ...] | None = None
-        self._facts: dict[int, int] | None = None
+        self._query_exprs: tuple[PrimExpr, ...] | None = None
+        self._lower_bounds: dict[int, int] | None = None
         self._forms: dict[int, tuple[PrimExpr, Linear]] = {}
         self._intervals: dict[Key, Interval] = {}
         for var, extent in (ranges or {}).items():
             self.bind(var, extent)
 
     def bind(self, var: Var, extent: ExprLike) -> None:
-        """State that ``0 <= var < extent``."""
+        """Declare ``0 <= var < extent``."""
         self.extents[id(var)] = as_expr(extent)
         self._remember(var)
 
     def let(self, var: Var, value: PrimExpr) -> None:
-        """State that ``var`` stands for ``value``."""
-        known = UNKNOWN
+        """Declare ``var == value``."""
+        interval = UNKNOWN
         if dt.is_int(value.dtype):
-            known = iv.intersection(self.bounds(self.linear(value)), iv.of_dtype(value.dtype))
-        self.values[id(var)] = known, self.is_index(value)
+            interval = iv.intersection(self.bounds(self.linear(value)), iv.of_dtype(value.dtype))
+        self.values[id(var)] = interval, self.is_index(value)
         self._remember(var)
 
     def _remember(self, var: Var) -> None:
-        """Keep the variable, whose identity counts, and its place: inner loops come later."""
+        """Keep the variable alive, as it is looked up by ``id``, and its rank: inner loops have larger ranks."""
         self.keep.append(var)
         self.ranks[id(var)] = len(self.keep)
-        self._forget()
+        self._clear_caches()
 
     @abstractmethod
     def linear(self, expr: PrimExpr) -> Linear:
@@ -62,26 +62,26 @@ class Ranges(ABC):
     def nonnegative(self, form: Linear) -> bool:
         """Whether ``form >= 0`` can be proved."""
 
-    def _forget(self) -> None:
+    def _clear_caches(self) -> None:
         self._forms.clear()
         self._intervals.clear()
-        self._facts = None
+        self._lower_bounds = None
 
     @contextmanager
-    def _asking(self, *about: PrimExpr) -> Iterator[None]:
-        """While a question about expressions is answered, the loops around them are known not to be empty."""
-        if self._about is not None:
+    def _query(self, *exprs: PrimExpr) -> Iterator[None]:
+        """A query about expressions: inside, the loops of their variables are assumed not to be empty."""
+        if self._query_exprs is not None:
             yield
             return
-        self._forget()
-        self._about = about
+        self._clear_caches()
+        self._query_exprs = exprs
         try:
             yield
         finally:
-            self._about = None
-            self._forget()
+            self._query_exprs = None
+            self._clear_caches()
 
-    # -- what expressions are made of ---------------------------------------------------------------------------
+    # -- index arithmetic ---------------------------------------------------------------------------------------
 
     def is_index(self, expr: PrimExpr) -> bool:
         """Whether an expression is arithmetic on variables and numbers, not on data."""
@@ -96,23 +96,23 @@ class Ranges(ABC):
         return isinstance(expr, IntImm)
 
     def is_exact(self, form: Linear, dtype: str) -> bool:
-        """Whether the form's value is one of ``dtype``, so that the arithmetic it comes from did not wrap around."""
+        """Whether the form's value is representable in ``dtype``: the arithmetic did not wrap around."""
         if form.const == 0 and len(form.terms) == 1 and next(iter(form.terms.values()))[1] == 1:
             return True
-        reach = abs(form.const)
+        magnitude = abs(form.const)
         for atom, coefficient in form.terms.values():
             if self.is_index(atom):
                 continue
             low, high = self._atom_bounds(atom)
             if low is None or high is None:
                 return False
-            reach += abs(coefficient) * max(abs(low), abs(high))
-        return reach < 1 << (dt.bits(dtype) - 1)
+            magnitude += abs(coefficient) * max(abs(low), abs(high))
+        return magnitude < 1 << (dt.bits(dtype) - 1)
 
     # -- bounds -------------------------------------------------------------------------------------------------
 
     def bounds(self, form: Linear) -> Interval:
-        """Constant bounds of a linear form, both inclusive; None where there is none."""
+        """Constant bounds of a linear form, both inclusive; None for an unknown bound."""
         result: Interval = (form.const, form.const)
         for k, (atom, coefficient) in form.terms.items():
             if k not in self._intervals:
@@ -146,7 +146,7 @@ class Ranges(ABC):
             return 0, None if high is None else high - 1
         if var.dtype != "int64":
             return UNKNOWN if dt.is_signed(var.dtype) else (0, None)
-        return max(self.least, self._known().get(id(var), self.least)), None
+        return max(self.least, self._size_bounds().get(id(var), self.least)), None
 
     def _cast_bounds(self, atom: Cast) -> Interval:
         whole = iv.of_dtype(atom.dtype)
@@ -174,50 +174,51 @@ class Ranges(ABC):
         if atom.op == "&" and b[0] is not None and b[0] >= 0:
             return 0, b[1]
         if atom.op == "min":
-            return iv.least(a, b)
-        return iv.greatest(a, b) if atom.op == "max" else UNKNOWN
+            return iv.minimum(a, b)
+        return iv.maximum(a, b) if atom.op == "max" else UNKNOWN
 
-    # -- facts --------------------------------------------------------------------------------------------------
+    # -- lower bounds of sizes ----------------------------------------------------------------------------------
 
-    def _known(self) -> dict[int, int]:
-        """Sizes that are known to be larger than ``least``, because loops over them are running."""
-        if self._facts is None:
-            self._facts = {}
-            for expr in self._about or ():
+    def _size_bounds(self) -> dict[int, int]:
+        """Lower bounds of sizes, by ``id``, that hold because the loops of the current query are not empty."""
+        if self._lower_bounds is None:
+            self._lower_bounds = {}
+            for expr in self._query_exprs or ():
                 for var in walk(expr):
                     if isinstance(var, Var) and id(var) in self.extents:
-                        self._learn(self.extents[id(var)], 1)
-        return self._facts
+                        self._add_lower_bound(self.extents[id(var)], 1)
+        return self._lower_bounds
 
-    def _learn(self, expr: PrimExpr, low: int) -> None:
-        """Draw conclusions from ``expr >= low``."""
-        assert self._facts is not None
+    def _add_lower_bound(self, expr: PrimExpr, low: int) -> None:
+        """Add the lower bounds of variables that ``expr >= low`` implies."""
+        assert self._lower_bounds is not None
         if isinstance(expr, Var):
             if id(expr) in self.extents:
-                self._learn(self.extents[id(expr)], low + 1)
-            self._facts[id(expr)] = max(low, self._facts.get(id(expr), self.least))
+                self._add_lower_bound(self.extents[id(expr)], low + 1)
+            self._lower_bounds[id(expr)] = max(low, self._lower_bounds.get(id(expr), self.least))
         elif isinstance(expr, BinaryOp) and expr.op == "min":
-            self._learn(expr.a, low)
-            self._learn(expr.b, low)
+            self._add_lower_bound(expr.a, low)
+            self._add_lower_bound(expr.b, low)
         elif isinstance(expr, BinaryOp) and isinstance(expr.b, IntImm):
-            self._learn_from_constant(expr.op, expr.a, expr.b.value, low)
+            self._add_bound_of_operand(expr.op, expr.a, expr.b.value, low)
         elif isinstance(expr, BinaryOp) and expr.op == "*" and low >= 1:
             if all(self._is_size(f) for f in factors(expr)):
                 for factor in factors(expr):
-                    self._learn(factor, 1)
+                    self._add_lower_bound(factor, 1)
 
-    def _learn_from_constant(self, op: str, a: PrimExpr, c: int, low: int) -> None:
+    def _add_bound_of_operand(self, op: str, a: PrimExpr, c: int, low: int) -> None:
+        """Add the lower bound of ``a`` that ``a op c >= low`` implies."""
         if op == "+":
-            self._learn(a, low - c)
+            self._add_lower_bound(a, low - c)
         elif op == "-":
-            self._learn(a, low + c)
+            self._add_lower_bound(a, low + c)
         elif op == "*" and c > 0:
-            self._learn(a, -(-low // c))
+            self._add_lower_bound(a, -(-low // c))
         elif op == "//" and c > 0:
-            self._learn(a, low * c)
+            self._add_lower_bound(a, low * c)
 
     def _is_size(self, expr: PrimExpr) -> bool:
-        """Whether an expression is plainly not negative."""
+        """Whether an expression is built from sizes and constants that are not negative."""
         if isinstance(expr, BinaryOp) and expr.op in ("//", "*", "+", "min", "max"):
             return self._is_size(expr.a) and self._is_size(expr.b)
         if isinstance(expr, IntImm):

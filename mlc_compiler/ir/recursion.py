@@ -1,4 +1,4 @@
-"""Recursion over deep trees: a few calls for each level, more than Python's limit of 1000 allows."""
+"""Recursion over deep trees: visitors make a few calls per level, which exceeds Python's default limit of 1000."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ LIMIT = 5000
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-# Python has one limit for all threads: it is raised while a thread is inside, and restored when the last one leaves.
+# Python has one limit for all threads: it is raised while any thread is in a decorated function, and restored when the
+# last one returns.
 _lock = Lock()
 _threads: set[int] = set()
 _before = 0
 
 
 def deep_recursion(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorator: the function runs with a recursion limit of at least ``LIMIT``, and leaves the caller's."""
+    """Decorator: run the function with a recursion limit of at least ``LIMIT``, and restore the limit afterwards."""
 
     @wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -53,13 +54,13 @@ def _leave(thread: int) -> None:
 
 
 def _restore() -> None:
-    """The limit that was, unless somebody is inside or has set another one since."""
+    """Restore the limit, unless a thread is in a decorated function or the limit was changed in the meantime."""
     if not _threads and sys.getrecursionlimit() == max(_before, LIMIT):
         sys.setrecursionlimit(_before)
 
 
 def _after_fork() -> None:
-    """In the child only the thread that forked goes on."""
+    """After a fork only the forking thread exists in the child: remove the others from ``_threads``."""
     if _threads:
         _threads.intersection_update({get_ident()})
         _restore()

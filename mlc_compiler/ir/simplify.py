@@ -1,4 +1,4 @@
-"""Simplification of integer expressions and proofs about them; see ``ir/normal_form.py`` for how."""
+"""Simplification of integer expressions and proofs about them, by linear forms (``ir/normal_form.py``)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ARITHMETIC = ("+", "-", "*", "//", "%", "min", "max", "<<", ">>", "&", "/")
 
 
 class Analyzer(Prover):
-    """Simplifies and proves under known ranges of variables; see :class:`Ranges` for what is assumed."""
+    """Simplifies and proves under given ranges of variables; see :class:`Ranges` for the assumptions."""
 
     def simplify(self, expr: ExprLike) -> PrimExpr:
-        """An equal expression, not longer."""
+        """An equal expression that has no more nodes."""
         whole = as_expr(expr)
-        with self._asking(whole):
+        with self._query(whole):
             return _Simplifier(self)(whole)
 
     def simplify_inside(self, expr: PrimExpr) -> PrimExpr:
@@ -34,7 +34,7 @@ class _Simplifier(Rewriter):
         self.analyzer = analyzer
 
     def rewrite_Buffer(self, node: Any) -> Any:
-        """Buffers are known by identity; their sizes stay as they are."""
+        """Buffers are compared by identity, so their sizes are not simplified."""
         return node
 
     def rewrite_BinaryOp(self, node: BinaryOp) -> PrimExpr:
@@ -52,7 +52,7 @@ class _Simplifier(Rewriter):
         return node if value is node.value else cast(node.dtype, value)
 
     def _shorter(self, node: PrimExpr) -> PrimExpr:
-        """The expression of the linear form, unless that is longer than what is there."""
+        """The expression of the linear form, unless it has more nodes than ``node`` with simplified children."""
         built = self.analyzer.build(self.analyzer.linear(node), node.dtype)
         if _length(built) <= _length(node):
             return built

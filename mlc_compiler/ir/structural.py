@@ -1,7 +1,8 @@
-"""Structural equality: same shape of tree, operators and constants, variables and buffers in one-to-one correspondence.
+"""Structural equality: equal trees, operators and constants, and a one-to-one mapping of variables and buffers.
 
-Two class variables of a node steer it: ``defines`` names the fields whose variables begin a new life at the node (a
-loop variable may be used by two loops), ``is_closed`` marks functions, which share no variable with what is outside.
+Class variables of a node configure it: ``defines`` names the fields that hold the variables and buffers this node binds
+(the same loop variable may be bound by two loops); ``is_closed`` marks functions, which share no variables with other
+functions; ``binds_by_identity`` marks nodes that are mapped like variables; ``not_compared`` names ignored fields.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .visitor import field_names
 
 
 def _defined(node: Any) -> list[Any]:
-    """The variables and buffers that ``node`` defines."""
+    """The variables and buffers that ``node`` binds."""
     found: list[Any] = []
     for name in getattr(type(node), "defines", ()):
         value = getattr(node, name)
@@ -39,7 +40,7 @@ class _Matcher:
         return False
 
     def pair(self, a: Any, b: Any) -> bool | None:
-        """True/False when a and b were met before, None when both are new (and are now paired)."""
+        """Whether a and b are mapped to each other; None when both are new, and maps them."""
         if id(a) in self.left or id(b) in self.right:
             return self.left.get(id(a)) is b and self.right.get(id(b)) is a
         self.left[id(a)], self.right[id(b)] = b, a
@@ -73,13 +74,13 @@ class _Matcher:
 
     def _nodes(self, a: Any, b: Any, path: str) -> bool:
         if isinstance(a, FloatImm):
-            same = a.dtype == b.dtype and repr(a.value) == repr(b.value)  # zeros have signs, NaN is itself
+            same = a.dtype == b.dtype and repr(a.value) == repr(b.value)  # -0.0 differs from 0.0, NaN equals NaN
             return same or self.fail(path, f"{a} is not {b}")
         by_identity = getattr(type(a), "binds_by_identity", False) or isinstance(a, Var)
         if by_identity:
-            met = self.pair(a, b)
-            if met is not None:
-                return met or self.fail(path, f"{a.name} is not {b.name}")
+            paired = self.pair(a, b)
+            if paired is not None:
+                return paired or self.fail(path, f"{a.name} is not {b.name}")
         for x, y in zip(_defined(a), _defined(b)):
             self.left.pop(id(x), None)
             self.right.pop(id(y), None)
@@ -98,22 +99,22 @@ class _Matcher:
 
 @deep_recursion
 def structural_equal(a: Any, b: Any) -> bool:
-    """Whether two expressions, statements, functions or modules are the same up to names of variables and buffers.
+    """Whether two expressions, statements, functions or modules are equal up to names of variables and buffers.
 
-    A module printed and parsed is structurally equal to itself. ``first_difference`` says where two trees differ.
+    Printing and parsing a module gives a structurally equal one. ``first_difference`` locates a difference.
     """
     return a is b or _Matcher().equal(a, b, "")
 
 
 @deep_recursion
 def first_difference(a: Any, b: Any) -> str | None:
-    """Where two trees differ first, as a path with both values; None when they are structurally equal."""
+    """The first difference of two trees, as a path with both values; None when they are structurally equal."""
     matcher = _Matcher()
     return None if matcher.equal(a, b, "") else matcher.mismatch
 
 
 class _Key:
-    """Writes a tree as a flat sequence of tokens; every node says how many follow: other trees, other tokens."""
+    """Serializes a tree to a flat list of tokens. Types and lengths are included, so different trees differ."""
 
     def __init__(self, by_identity: bool):
         self.by_identity = by_identity
@@ -174,10 +175,10 @@ class _Key:
 
 
 def structural_key(node: Any, by_identity: bool = False) -> Hashable:
-    """A hashable value that is the same for two trees just when they are structurally equal.
+    """A hashable value that is equal for two trees iff they are structurally equal.
 
-    ``by_identity``: variables and buffers stand for themselves instead of for their place of first occurrence; this is
-    the key to compare two expressions of the same function, valid while that function is alive.
+    ``by_identity``: variables and buffers are compared by ``id`` instead of by order of first occurrence. Such keys
+    compare expressions of the same function, and are valid while that function is alive.
     """
     key = _Key(by_identity)
     key.add(node)

@@ -1,4 +1,4 @@
-"""Traversal of any IR tree. Nodes are frozen dataclasses; tuples, lists and dicts of nodes are walked through."""
+"""Traversal of IR trees. Nodes are frozen dataclasses; tuples, lists and dicts in their fields are traversed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any
 from .expr import BinaryOp, Cast, PrimExpr, Var, binary, cast
 
 _LEAVES = frozenset({str, int, float, bool, type(None)})
-
-
 _field_names: dict[type, tuple[str, ...]] = {}
 
 
@@ -26,7 +24,7 @@ _inner_names: dict[type, tuple[str, ...]] = {}
 
 
 def _inner_fields(cls: type) -> tuple[str, ...]:
-    """Names of the fields that can hold more than a number or a string."""
+    """Names of the fields that can hold nodes: all but strings and numbers."""
     if cls not in _inner_names:
         _inner_names[cls] = tuple(f.name for f in fields(cls) if f.type not in ("str", "int", "float", "bool"))
     return _inner_names[cls]
@@ -36,7 +34,7 @@ _kinds: dict[type, str] = {}
 
 
 def _kind(cls: type) -> str:
-    """What a value is to a traversal: a leaf, a sequence, a mapping, a node with fields, or something else."""
+    """How values of a class are traversed: as "leaf", "sequence", "mapping", "node" (with fields) or "other"."""
     if cls not in _kinds:
         groups = {"leaf": (str, int, float, type(None)), "sequence": (tuple, list), "mapping": (Mapping,)}
         other = "node" if is_dataclass(cls) else "other"
@@ -75,7 +73,7 @@ def walk(node: Any) -> Iterator[Any]:
 
 
 def depth(node: Any) -> int:
-    """How many nodes lie inside one another at the deepest place. A subtree shared by nodes of a level counts once."""
+    """The maximum number of nested nodes. A subtree shared by several nodes of a level is visited once."""
     deepest, level = 0, _outermost_nodes([node])
     while level:
         deepest += 1
@@ -85,7 +83,7 @@ def depth(node: Any) -> int:
 
 
 def _outermost_nodes(values: list[Any]) -> list[Any]:
-    """The nodes among values and within their sequences and mappings, each once."""
+    """The distinct nodes in ``values``, including those in nested sequences and mappings."""
     found, stack = {}, values
     while stack:
         item = stack.pop()
@@ -102,7 +100,7 @@ def _outermost_nodes(values: list[Any]) -> list[Any]:
 class Rewriter:
     """Rebuilds a tree bottom-up. A subclass defines ``rewrite_NodeName(node)`` for the nodes that it changes.
 
-    ``rewrite_children(node)`` gives the node with rewritten children, and the very same object when none changed.
+    ``rewrite_children(node)`` returns the node with rewritten children, or the same object when none changed.
     """
 
     def __call__(self, node: Any) -> Any:
@@ -140,7 +138,7 @@ _rewrite_methods: dict[tuple[type, type], Callable[[Any, Any], Any] | None] = {}
 
 
 def _rewrite_method(rewriter: type, cls: type) -> Callable[[Any, Any], Any] | None:
-    """``rewrite_NodeName`` of a rewriter class."""
+    """The method ``rewrite_NodeName`` of a rewriter class for nodes of class ``cls``; None when it has none."""
     if (rewriter, cls) not in _rewrite_methods:
         name = f"rewrite_{cls.__name__}"
         known = getattr(rewriter, name, None) if _kind(cls) in ("node", "other") else None
@@ -149,9 +147,9 @@ def _rewrite_method(rewriter: type, cls: type) -> Callable[[Any, Any], Any] | No
 
 
 class Substitute(Rewriter):
-    """Replaces objects (variables, buffers) found as keys of ``mapping``, by identity.
+    """Replaces the objects (variables, buffers) that are keys of ``mapping``, by identity.
 
-    A buffer whose sizes change becomes one other buffer, the same at every use.
+    A buffer whose sizes change is replaced by one new buffer at all of its uses.
     """
 
     def __init__(self, mapping: Mapping[Any, Any]):

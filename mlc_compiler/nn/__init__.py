@@ -1,4 +1,4 @@
-"""The front end: PyTorch-like modules whose forward is traced to an IRModule.
+"""The front end: PyTorch-like modules whose ``forward`` is traced to an IRModule.
 
     class MLP(nn.Module):
         def __init__(self):
@@ -9,7 +9,7 @@
 
     mod, parameters = MLP().export({"forward": {"x": spec.Tensor(("n", 784))}})
 
-``op`` has the operations, ``spec`` describes what to export; ``Module.jit`` compiles what ``Module.export`` gives.
+``op`` has the operations, ``spec`` the specifications of exported functions. ``Module.jit`` exports and compiles.
 """
 
 from . import op, spec

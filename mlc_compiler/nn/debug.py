@@ -1,4 +1,4 @@
-"""Looking at values while a compiled function runs. Only functions exported with ``debug=True`` may do that."""
+"""Debug callbacks at run time, allowed only in functions exported with ``debug=True``."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ..relax.nodes import Var as GraphVar
 from .tensor import Tensor, graph_value
 
 DEBUG_PRINT = "mlc.debug_print"
-"""The registered function ``(where, name, tensor)`` that ``print_`` calls; the runtime has one."""
+"""The registered function ``(where, name, tensor)`` that ``print_`` calls; the runtime registers it."""
 
 _allowed: ContextVar[bool] = ContextVar("debugging", default=False)
 
 
 class DebugError(MLCError):
-    """A debug function in a module that is not exported for debugging."""
+    """A debug function called in a module that is not exported with ``debug=True``."""
 
 
 @contextmanager
 def debugging(allowed: bool) -> Iterator[None]:
-    """Whether what is traced inside may call debug functions."""
+    """Context manager: whether functions traced inside may call debug functions."""
     token = _allowed.set(allowed)
     try:
         yield
@@ -39,8 +39,8 @@ def debugging(allowed: bool) -> Iterator[None]:
 def print_(tensor: Tensor, name: str | None = None) -> None:
     """Print a tensor each time the function runs: file and line of this call, name, dtype, shape and elements.
 
-    name: by default that of the graph variable. Prints come in the order of the calls, once whatever the number of
-    threads. Raises DebugError unless the module is exported with ``debug=True``.
+    name: by default that of the graph variable. Tensors are printed in the order of the calls, once per run for any
+    number of threads. Raises DebugError unless the module is exported with ``debug=True``.
     """
     _call("print_", DEBUG_PRINT, [name or _name(tensor), tensor], sys._getframe(1))
 
@@ -48,8 +48,8 @@ def print_(tensor: Tensor, name: str | None = None) -> None:
 def debug_func(name: str, *args: Tensor | ExprLike | str) -> None:
     """Call the function registered as ``name`` (see ``register_func``) each time the function runs.
 
-    It gets ``"file:line"`` of this call, then the arguments: tensors share memory with the caller and are valid during
-    the call, sizes are numbers. Raises DebugError unless the module is exported with ``debug=True``.
+    It is called with ``"file:line"`` of this call, then the arguments: tensors share memory with the caller and are
+    valid during the call, sizes are ints. Raises DebugError unless the module is exported with ``debug=True``.
     """
     _call("debug_func", name, args, sys._getframe(1))
 

@@ -1,4 +1,4 @@
-"""Tracing: each function of a spec becomes a graph function."""
+"""Tracing: exports each function of a spec as a graph function."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKED_PARAMS = "packed_params"
 
 
 def export_functions(functions: spec.ModuleSpec, parameters: Mapping[str, Parameter], debug: bool) -> IRModule:
-    """The module of all functions, with the tensor functions that they call."""
+    """Trace all functions to a module, which includes the tensor functions that they call."""
     builder = BlockBuilder()
     with debugging(debug):
         for name, function in functions.functions.items():
@@ -57,17 +57,17 @@ class _Tracer:
 
     # -- inputs
 
-    def _input(self, name: str, wanted: spec.Input) -> Any:
-        if isinstance(wanted, spec.Tensor):
-            return self._tensor(name, wanted)
-        if isinstance(wanted, spec.Object):
-            return wanted.build(**{n: self._tensor(n, t) for n, t in wanted.fields.items()})
+    def _input(self, name: str, input_spec: spec.Input) -> Any:
+        if isinstance(input_spec, spec.Tensor):
+            return self._tensor(name, input_spec)
+        if isinstance(input_spec, spec.Object):
+            return input_spec.build(**{n: self._tensor(n, t) for n, t in input_spec.fields.items()})
         size = self._size(name)
         self.inputs.append(GraphVar(name, PrimStructInfo("int64", size)))
         return size
 
-    def _tensor(self, name: str, wanted: spec.Tensor) -> Tensor:
-        var = GraphVar(name, tensor_info([self._size(s) for s in wanted.shape], wanted.dtype))
+    def _tensor(self, name: str, input_spec: spec.Tensor) -> Tensor:
+        var = GraphVar(name, tensor_info([self._size(s) for s in input_spec.shape], input_spec.dtype))
         self.inputs.append(var)
         return Tensor(var)
 

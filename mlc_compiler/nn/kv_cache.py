@@ -1,4 +1,4 @@
-"""The paged KV cache as a traced function sees it: plain tensors that the caller owns, written in place."""
+"""The paged KV cache in traced functions: tensors that the caller owns, written in place."""
 
 from __future__ import annotations
 
@@ -25,27 +25,28 @@ PAGE_SIZES = (16, 32, 64)
 
 
 class CacheError(MLCError, ValueError):
-    """Sizes of a cache that do not go together."""
+    """Inconsistent sizes of a cache."""
 
 
 class RopeMode(enum.Enum):
-    """Where rotary positions are applied."""
+    """Where rotary position embedding is applied."""
 
-    NONE = "none"  # not at all
+    NONE = "none"  # not applied
     NORMAL = "normal"  # keys are rotated before they are stored
-    INLINE = "inline"  # keys are stored as they are; attention rotates them
+    INLINE = "inline"  # keys are stored unrotated; attention rotates them
 
 
 @dataclass(frozen=True, eq=False)
 class KVCacheConfig(State):
-    """Sizes and types of a cache: the keys and values of a model's layers, or of a group of them.
+    """Sizes and dtypes of a cache of the keys and values of a model's layers, or of a group of layers.
 
-    head_dim: elements of a key; v_head_dim: of a value, as many when None. latent: a layer stores one vector of
-    ``head_dim`` elements for each position, whose first ``v_head_dim`` are the value of all heads. inv_freq: float32
-    [R/2], the angle by which one position turns each pair; R <= head_dim elements are rotated. attention_factor:
-    multiplies cosines and sines. interleaved: a pair is two neighbours. sliding_window: how many positions a token
-    sees, None for all; the first ``attention_sink_size`` are seen besides. prefix: of the inputs' names, which tells
-    groups of layers apart. Raises CacheError for sizes that do not go together.
+    head_dim: elements of a key; v_head_dim: elements of a value, ``head_dim`` when None. latent: a layer stores one
+    vector of ``head_dim`` elements per position, whose first ``v_head_dim`` elements are the value of all heads.
+    inv_freq: float32 [R/2], the rotation angle of each pair per position, in radians; R <= head_dim elements are
+    rotated. attention_factor: multiplies cosines and sines. interleaved: pairs are (2 d, 2 d + 1), else (d, d + R/2).
+    sliding_window: the number of positions visible to a token, None for all; the first ``attention_sink_size``
+    positions stay visible. page_size: positions per page. prefix: prefix of the inputs' names, different for each
+    group of layers. Raises CacheError for inconsistent sizes.
     """
 
     num_hidden_layers: int
@@ -117,9 +118,9 @@ class KVCacheConfig(State):
 
 
 class PagedKVCache:
-    """A cache as a traced function sees it.
+    """The view of a cache in a traced function.
 
-    token_seq, token_pos: int32 [n], the row of ``page_table`` that token i belongs to and its position there.
+    token_seq, token_pos: int32 [n], the row of ``page_table`` that token i belongs to, and its position there.
     """
 
     def __init__(
@@ -142,9 +143,9 @@ class PagedKVCache:
     def attention_with_fused_qkv(
         self, layer_id: int, qkv: Tensor, num_qo_heads: int, sm_scale: float | None = None
     ) -> Tensor:
-        """Append the keys and values of layer ``layer_id`` and attend causally.
+        """Append the keys and values of layer ``layer_id`` and compute causal attention.
 
-        qkv: [n, H + 2 G, D], queries then keys then values. sm_scale: factor of the scores, 1/sqrt(D) when None.
+        qkv: [n, H + 2 G, D], queries, then keys, then values. sm_scale: factor of the scores, 1/sqrt(D) when None.
         Returns [n, H, D].
         """
         kv_heads = self.config.num_key_value_heads
@@ -164,10 +165,10 @@ class PagedKVCache:
         sinks: Tensor | None = None,
         slopes: Tensor | None = None,
     ) -> Tensor:
-        """Append the keys and values of layer ``layer_id`` and attend causally; returns [n, H, E].
+        """Append the keys and values of layer ``layer_id`` and compute causal attention; returns [n, H, E].
 
         q: [n, H, D]; k: [n, G, D]; v: [n, G, E]. sm_scale: factor of the scores, 1/sqrt(D) when None. sliding_window:
-        of this layer, when it is not that of the cache. soft_cap, and sinks and slopes, float32 [H]: see the operator
+        of this layer, the cache's when None. soft_cap, and sinks and slopes, float32 [H]: see the operator
         ``nn.paged_attention``.
         """
         self._append(layer_id, k, v, 0, 0)
@@ -176,9 +177,9 @@ class PagedKVCache:
         return self._attend(layer_id, q, _heads(q), sm_scale, window, soft_cap, more)
 
     def latent_attention(self, layer_id: int, q: Tensor, latent: Tensor, sm_scale: float) -> Tensor:
-        """Append what latent attention keeps of each token and attend causally, in the absorbed form.
+        """Append the latent vector of each token and compute causal latent attention in its absorbed form.
 
-        q: [n, H, D], rotated already; latent: [n, D]. Returns [n, H, E] (DeepSeek-V2, section 2.1).
+        q: [n, H, D], already rotated; latent: [n, D]. Returns [n, H, E] (DeepSeek-V2, section 2.1).
         """
         self.k_pages = apply(ops.append_latent, self.k_pages, latent, *self._places(), layer_id)
         self.v_pages = self.k_pages
@@ -236,7 +237,7 @@ class PagedKVCache:
         return [self.page_table, self.token_seq, self.token_pos]
 
     def _rotation(self) -> dict[str, Tensor]:
-        """What attention rotates queries with, and keys that are stored as they are."""
+        """The optional inputs of ``nn.paged_attention`` by which queries, and keys stored unrotated, are rotated."""
         if self.config.rope_mode is RopeMode.NONE or self.config.latent:
             return {}
         if self.config.rope_mode is RopeMode.INLINE:
@@ -245,7 +246,7 @@ class PagedKVCache:
         return {"cos": cos, "sin": sin}
 
     def angles(self) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of the tokens' positions, float32 [n, R/2], computed once for all layers."""
+        """Cosines and sines of the tokens' rotation angles, float32 [n, R/2], computed once for all layers."""
         if self._angles is None:
             table = _rope_table(self.config.attention_factor)
             self._angles = op.tensor_expr_op(table, "rope", [self.token_pos, self._inv_freq()])

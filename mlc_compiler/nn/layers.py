@@ -1,4 +1,4 @@
-"""Layers. Weights have a storage type; where used they are converted to the type of the input, which the result has."""
+"""Layers. Weights have a storage dtype; they are converted to the dtype of the input, which is that of the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """Rows of ``weight`` [num, dim] by integer index; the result has the weight's type."""
+    """Rows of ``weight`` [num, dim] by integer index; the result has the weight's dtype."""
 
     def __init__(self, num: int, dim: int, dtype: str = "float32"):
         self.num = num
@@ -34,12 +34,12 @@ class Embedding(Module):
         return op.take(self.weight, indices, axis=0)
 
     def lm_head_forward(self, x: Tensor) -> Tensor:
-        """The table as output head: ``x @ weight.T``."""
+        """The output head with tied weights: ``x @ weight.T``."""
         return op.linear(x, self.weight)
 
 
 class Experts(Module):
-    """A matrix for each of several experts; weight [num_experts, out_features, in_features]."""
+    """One matrix per expert; weight [num_experts, out_features, in_features]."""
 
     def __init__(self, num_experts: int, in_features: int, out_features: int, dtype: str = "float32"):
         self.weight = Parameter((num_experts, out_features, in_features), dtype)
@@ -50,7 +50,7 @@ class Experts(Module):
 
 
 def products_by_row(x: Tensor, weights: Tensor) -> Tensor:
-    """``x[t] @ weights[t].T`` for each t: x [T, K], weights [T, N, K] of any type; gives [T, N] in x's type."""
+    """``x[t] @ weights[t].T`` for each t: x [T, K], weights [T, N, K] of any dtype; returns [T, N] in x's dtype."""
     rows, n, k = weights.shape
     return op.reshape(op.matmul(weights.astype(x.dtype), op.reshape(x, (rows, k, 1))), (rows, n))
 
@@ -94,7 +94,7 @@ class SiLU(Module):
 
 
 class GELU(Module):
-    """``x * Phi(x)``; ``approximate="tanh"`` is the tanh formula."""
+    """``x * Phi(x)``; ``approximate="tanh"`` selects the tanh approximation."""
 
     def __init__(self, approximate: str | None = None):
         self.approximate = approximate

@@ -1,4 +1,4 @@
-"""Modules: attributes that are parameters and modules, a ``forward`` that is traced."""
+"""Modules: containers of parameters and sub-modules with a ``forward`` method that is traced."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 
 class Module:
-    """Base of all layers and models. Sub-modules and parameters are plain attributes, found in order of definition."""
+    """Base class of layers and models. Sub-modules and parameters are plain attributes, in order of definition."""
 
     def forward(self, *args: Any) -> Any:
-        """What calling the module computes."""
+        """The computation of the module, run when it is called."""
         raise TypeError(f"{type(self).__name__} defines no forward")
 
     def __call__(self, *args: Any) -> Any:
         return self.forward(*args)
 
     def children(self) -> Iterator[tuple[str, Module]]:
-        """The modules directly inside, by attribute name."""
+        """The direct sub-modules, by attribute name."""
         return ((name, value) for name, value in vars(self).items() if isinstance(value, Module))
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """This module and all inside it, by dotted path, parents first."""
+        """This module and all its sub-modules, by dotted path, parents first."""
         yield prefix, self
         for name, child in self.children():
             yield from child.named_modules(f"{prefix}.{name}" if prefix else name)
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """All parameters by dotted path, in order of definition; one that occurs twice is given once."""
+        """All parameters by dotted path, in order of definition; a shared parameter is listed once."""
         seen: set[int] = set()
         for path, module in self.named_modules():
             for name, value in vars(module).items():
@@ -49,14 +49,14 @@ class Module:
         return (parameter for _, parameter in self.named_parameters())
 
     def state_dict(self) -> dict[str, Parameter]:
-        """All parameters by dotted path; their ``data`` is what a compiled module computes with."""
+        """All parameters by dotted path; their ``data`` are the arrays that a compiled module uses."""
         return dict(self.named_parameters())
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> tuple[list[str], list[str]]:
-        """Set the parameters' data: arrays (numpy, or whatever speaks DLPack) or parameters, by dotted path.
+        """Set the parameters' data: arrays (numpy, or any that supports DLPack) or parameters, by dotted path.
 
-        Returns the names that ``state`` lacks and those that the module does not have. Raises ParameterError for an
-        array of another shape or dtype and, when ``strict``, for any such name; then nothing is set.
+        Returns the missing and the unexpected names. Raises ParameterError for an array of a wrong shape or dtype and,
+        when ``strict``, for any missing or unexpected name; then nothing is set.
         """
         own = self.state_dict()
         missing, unexpected = [n for n in own if n not in state], [n for n in state if n not in own]
@@ -70,13 +70,13 @@ class Module:
         return missing, unexpected
 
     def to(self, dtype: str) -> Module:
-        """Set the storage type of every parameter. What is computed keeps the type of the activations."""
+        """Set the storage dtype of all floating parameters. Computation uses the dtype of the activations."""
         for _, parameter in self.named_parameters():
             parameter.to(dtype)
         return self
 
     def replace(self, path: str, module: Module) -> None:
-        """Put ``module`` in the place of the sub-module at a dotted path. Raises ParameterError where there is none."""
+        """Replace the sub-module at a dotted path. Raises ParameterError when there is none."""
         modules = dict(self.named_modules())
         if not path or path not in modules:
             raise ParameterError(f"replace: no module {path!r}; there are {', '.join(filter(None, modules)) or 'none'}")
@@ -84,16 +84,17 @@ class Module:
         modules[outer].set_child(name, module)
 
     def set_child(self, name: str, module: Module) -> None:
-        """Put ``module`` in the place of the child of that name; see ``children``."""
+        """Replace the direct sub-module of that name; see ``children``."""
         setattr(self, name, module)
 
     def export(
         self, functions: spec.ModuleSpec | Mapping[str, Any], debug: bool = False
     ) -> tuple[IRModule, dict[str, Parameter]]:
-        """Trace the functions of ``functions`` to an IRModule; also gives the parameters by name, in their order.
+        """Trace ``functions`` to an IRModule; returns it and the parameters by name, in the order they are passed.
 
-        A plain mapping is read as ``{method: {argument: spec.Tensor | spec.Int | spec.Object, "$": options}}``.
-        debug: allow ``op.print_`` and ``op.debug_func``; the functions then have effects.
+        A mapping has the form ``{method: {argument: spec.Tensor | spec.Int | spec.Object, "$": options}}``. debug:
+        allow ``op.print_`` and ``op.debug_func``; the functions are then impure. Raises SpecError for a spec that does
+        not match the module.
         """
         parameters = dict(self.named_parameters())
         return export_functions(_spec(functions, self), parameters, debug), parameters
@@ -107,13 +108,14 @@ class Module:
         debug: bool = False,
         num_threads: int | None = None,
     ) -> CompiledModule:
-        """Compile the functions of ``functions`` (see ``export``) and hold the parameters: a module to be called.
+        """Compile ``functions`` (see ``export``) to a callable module that holds the parameters.
 
             model = net.jit({"forward": {"x": spec.Tensor(("n", 784))}})
             y = model["forward"](x)
 
-        params: arrays (numpy, or whatever speaks DLPack) by dotted path, instead of the parameters' own data. Raises
-        ParameterError for a parameter without data, and for data of another shape or dtype.
+        params: arrays (numpy, or any that supports DLPack) by dotted path, which override the parameters' own data.
+        num_threads: threads of a call, by default the number of physical cores. Raises ParameterError for an unknown
+        name, a parameter without data, and data of a wrong shape or dtype.
         """
         from ..jit import compile_module
 
@@ -126,7 +128,7 @@ def _spec(functions: spec.ModuleSpec | Mapping[str, Any], module: Module) -> spe
 
 
 def _values(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The array for each parameter. Raises ParameterError where there is none, or one that does not fit."""
+    """The array for each parameter. Raises ParameterError for a missing or mismatched array or an unknown name."""
     unknown = [name for name in given if name not in parameters]
     if unknown:
         raise ParameterError(f"jit: no parameter {unknown[0]!r}; the module has {', '.join(parameters) or 'none'}")
@@ -139,7 +141,7 @@ def _values(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> di
 
 
 class ModuleList(Module):
-    """Modules by number: ``layers = ModuleList(Layer() for _ in range(12))``; their paths are ``layers.0``, …"""
+    """A list of modules: ``layers = ModuleList(Layer() for _ in range(12))``; their paths are ``layers.0``, …"""
 
     def __init__(self, modules: Iterable[Any] = ()):
         self.modules: list[Module] = list(modules)
@@ -167,7 +169,7 @@ class ModuleList(Module):
         self.modules.append(module)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The modules one after the other."""
+        """Apply the modules in order."""
         for module in self.modules:
             x = module(x)
         return x

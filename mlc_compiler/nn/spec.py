@@ -1,4 +1,4 @@
-"""What to export: functions, the shapes of their inputs with symbolic sizes by name, how weights are passed."""
+"""Specifications of exported functions: their inputs, with symbolic sizes by name, and how weights are passed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlc_errors import MLCError
 
 
 class SpecError(MLCError, ValueError):
-    """A description of functions that does not fit the module."""
+    """A spec that does not match the module."""
 
 
 PARAM_MODES = ("packed", "plain", "none")
@@ -19,7 +19,7 @@ PARAM_MODES = ("packed", "plain", "none")
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor input; a size is a number or the name of a symbolic size, shared within the function."""
+    """A tensor input; a size is an integer or the name of a symbolic size, shared within the function."""
 
     shape: Sequence[int | str]
     dtype: str = "float32"
@@ -27,14 +27,14 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Int:
-    """An integer input: a symbolic size of the argument's name."""
+    """An integer input: defines the symbolic size with the argument's name."""
 
 
 @dataclass(frozen=True)
 class Object:
-    """An input made of several tensors. ``build(**tensors)`` makes what the method sees.
+    """An input made of several tensors. The argument of the method is ``build(**tensors)``.
 
-    mutable: the function writes into the tensors.
+    mutable: the function writes to the tensors.
     """
 
     build: Callable[..., Any]
@@ -49,8 +49,8 @@ Input = Tensor | Int | Object
 class Function:
     """One exported function.
 
-    param_mode: "packed" passes all weights as one last tuple, "plain" each as a parameter, "none" not at all.
-    upper_bounds: the greatest value of symbolic sizes, by name.
+    param_mode: "packed" passes all weights as one tuple after the inputs, "plain" as one parameter each, "none" passes
+    no weights. upper_bounds: the maximum of symbolic sizes, by name. Raises SpecError for an unknown param_mode.
     """
 
     call: Callable[..., Any]
@@ -71,11 +71,14 @@ class ModuleSpec:
 
     @staticmethod
     def from_raw(raw: Mapping[str, Mapping[str, Any]], module: Any) -> ModuleSpec:
-        """Reads ``{method: {argument: spec, "$": {"param_mode": …, "upper_bounds": …}}}``; ``int`` means ``Int()``."""
+        """From ``{method: {argument: spec, "$": {"param_mode": …, "upper_bounds": …}}}``; ``int`` stands for ``Int()``.
+
+        Raises SpecError for unknown methods, arguments, specs or options.
+        """
         return ModuleSpec({name: _function(module, name, inputs) for name, inputs in raw.items()})
 
     def with_packed_weights(self) -> ModuleSpec:
-        """The same functions; those that take weights take them as one tuple."""
+        """The same functions with param_mode "packed" instead of "plain"."""
         packed = {
             n: f if f.param_mode == "none" else replace(f, param_mode="packed") for n, f in self.functions.items()
         }
@@ -106,13 +109,13 @@ def _input(what: str, value: Any) -> Input:
 
 
 def _in_order(name: str, call: Callable[..., Any], inputs: Mapping[str, Input]) -> dict[str, Input]:
-    """The inputs in the order in which the method takes them; those with a default may be left out at the end."""
+    """The inputs in the order of the method's parameters; trailing ones with a default may be omitted."""
     parameters = inspect.signature(call).parameters
     if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
         return dict(inputs)
     ordered = {n: inputs[n] for n in parameters if n in inputs}
-    wanted = [n for n, p in parameters.items() if p.default is p.empty]
+    required = [n for n, p in parameters.items() if p.default is p.empty]
     leading = list(parameters)[: len(ordered)]
-    if len(ordered) < len(inputs) or any(n not in inputs for n in wanted) or leading != list(ordered):
+    if len(ordered) < len(inputs) or any(n not in inputs for n in required) or leading != list(ordered):
         raise SpecError(f"{name}: got the arguments {', '.join(inputs) or 'none'}; expected {', '.join(parameters)}")
     return ordered

@@ -1,9 +1,9 @@
-"""States: what exported functions keep of sequences from call to call, in arrays that the caller owns.
+"""States: per-sequence data kept between calls of exported functions, in arrays that the caller owns.
 
-A model declares a list of states. Each says which arrays a function takes for it, what a traced function makes of them
-(its view), and how the caller allocates them. All states of a call share ``token_seq`` and ``token_pos``, int32 [n]:
-the sequence of each token, a row of page tables and slots, and its position there. A token at position -1 belongs to
-no sequence: it changes no state, and what is computed for it is not read.
+A model declares a list of states. Each defines the arrays that a function takes for it, the view of these in a traced
+function, and the metadata by which the caller allocates them. All states of a call share ``token_seq`` and
+``token_pos``, int32 [n]: the sequence of each token, which is a row of page tables and slots, and its position there. A
+token at position -1 is padding: it does not change a state, and its results are unused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .tensor import Tensor
 
 @dataclass(frozen=True)
 class Tokens:
-    """The places of the tokens of a call. single_query: the caller says that no two of them are of one sequence."""
+    """Sequences and positions of a call's tokens. single_query: the caller guarantees one token per sequence."""
 
     token_seq: Tensor
     token_pos: Tensor
@@ -27,30 +27,30 @@ class Tokens:
 
 
 class State(ABC):
-    """One state of a model; its inputs are named ``prefix + name``, with another prefix for each state of a kind."""
+    """One state of a model; its inputs are named ``prefix + name``. States of one kind have different prefixes."""
 
     prefix: str
 
     @abstractmethod
     def fields(self) -> dict[str, spec.Tensor]:
-        """The arrays that a function takes, by name without prefix."""
+        """The arrays that a function takes for the state, by name without prefix."""
 
     @abstractmethod
     def view(self, tensors: Mapping[str, Tensor], tokens: Tokens) -> Any:
-        """What a traced function works with, made of the arrays that ``fields`` names."""
+        """The state in a traced function, from its arrays (see ``fields``)."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """The state in the library's metadata: ``kind``, ``prefix``, and the sizes that the caller allocates."""
+        """The state's entry in the library's metadata: ``kind``, ``prefix``, and the sizes of its arrays."""
 
     @property
     @abstractmethod
     def bytes_per_token(self) -> int:
-        """By how many bytes the state of a sequence grows with a token."""
+        """Bytes of state per token of a sequence."""
 
 
 def inputs(states: Sequence[State], num_tokens: int | str, single_query: bool = False) -> spec.Object:
-    """The states as one argument of an exported function of ``num_tokens`` tokens, which sees a tuple of their views.
+    """The states as one input of an exported function of ``num_tokens`` tokens: the argument is a tuple of views.
 
     single_query: see ``Tokens``.
     """
@@ -66,7 +66,7 @@ def inputs(states: Sequence[State], num_tokens: int | str, single_query: bool = 
 
 @dataclass(frozen=True)
 class SequenceArray:
-    """An array that every sequence has one of; it is zero when a sequence begins."""
+    """An array of which each sequence has one, initially zero; ``shape`` is without the axis of slots."""
 
     name: str
     shape: tuple[int, ...]
@@ -75,10 +75,10 @@ class SequenceArray:
 
 @dataclass(frozen=True)
 class Recurrent(State):
-    """Arrays of a fixed size for each sequence.
+    """Arrays of a fixed size per sequence, as of recurrent layers.
 
-    A function takes each as [slots, *shape], which it updates in place, and ``slots``, int32 [sequences], which says
-    where a sequence's is.
+    A function takes each as [slots, *shape], which it updates in place, and ``slots``, int32 [sequences], the slot of
+    each sequence.
     """
 
     arrays: tuple[SequenceArray, ...]
@@ -103,9 +103,9 @@ class Recurrent(State):
 
 @dataclass
 class RecurrentState:
-    """A recurrent state as a traced function sees it.
+    """The view of a recurrent state in a traced function.
 
-    arrays: by name, [slots, *shape]; an operation that updates one in place gives the tensor that takes its place here.
+    arrays: by name, [slots, *shape]; replace an entry by the result of an operation that updates it in place.
     """
 
     arrays: dict[str, Tensor]

@@ -1,4 +1,4 @@
-"""Values of the function being traced. Operations on them emit graph bindings."""
+"""Tensors of the function being traced. Operations on them emit graph bindings."""
 
 from __future__ import annotations
 
@@ -48,28 +48,28 @@ class Tensor:
 
     @staticmethod
     def placeholder(shape: Sequence[Size], dtype: str = "float32", name: str = "tensor") -> Tensor:
-        """A tensor of that shape and dtype without a value: it describes a result."""
+        """A tensor without a value, which describes the shape and dtype of a result."""
         return Tensor(Var(name, tensor_info(shape, dtype)))
 
     def __repr__(self) -> str:
         return f'Tensor({list(self.shape)}, "{self.dtype}")'
 
     def astype(self, dtype: str) -> Tensor:
-        """In another type; itself when it has that type."""
+        """The elements converted to ``dtype``; the tensor itself when it has that dtype."""
         return self if self.dtype == dtype else apply(ops.astype, self, dtype=dtype)
 
     def reshape(self, *shape: Size | Sequence[Size]) -> Tensor:
-        """The same elements under another shape, given as sizes or as one sequence; one size may be -1."""
+        """The same elements with another shape, given as sizes or as one sequence; one size may be -1."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
         return apply(ops.reshape, self, sizes)
 
     def permute_dims(self, *axes: int | Sequence[int]) -> Tensor:
-        """Axis ``i`` of the result is axis ``axes[i]``, given as numbers or one sequence; or they are reversed."""
+        """Axis ``i`` of the result is axis ``axes[i]``, given as ints or one sequence; reversed when there are none."""
         order = axes[0] if len(axes) == 1 and isinstance(axes[0], Sequence) else axes
         return apply(ops.permute_dims, self, axes=tuple(order) or None)
 
     def repeat(self, repeats: int, axis: int | None = None) -> Tensor:
-        """Every element several times in a row along ``axis``; None: all elements in order, on one axis."""
+        """Repeat each element ``repeats`` times along ``axis``; None: the tensor is flattened first."""
         return apply(ops.repeat, self, repeats=repeats, axis=axis)
 
     def __add__(self, other: Tensor | Number) -> Tensor:
@@ -116,13 +116,13 @@ class Tensor:
 
 
 class ParameterError(MLCError, ValueError):
-    """Data that does not fit a parameter, or that is missing."""
+    """Missing data of a parameter, data of a wrong shape or dtype, or an unknown path."""
 
 
 class Parameter(Tensor):
-    """A weight: static shape and storage type. It has a graph value only while a function is traced.
+    """A weight with static shape and a storage dtype. It has a graph value only while a function is traced.
 
-    ``data`` is the array that a compiled module uses for it: numpy or any other that speaks DLPack, None at first.
+    ``data`` is the array that a compiled module uses for it: numpy or any that supports DLPack, initially None.
     """
 
     def __init__(self, shape: tuple[int, ...] | list[int], dtype: str = "float32"):
@@ -146,7 +146,7 @@ class Parameter(Tensor):
         return self._dtype
 
     def to(self, dtype: str) -> None:
-        """Set the storage type; packed integers keep theirs. Raises ParameterError when there is data of another."""
+        """Set the storage dtype, except of integers. Raises ParameterError when there is data of another dtype."""
         if not is_float(self._dtype) or dtype == self._dtype:
             return
         if self._data is not None:
@@ -163,23 +163,23 @@ class Parameter(Tensor):
         self._data = None if value is None else self.fitting(value)
 
     def fitting(self, value: Any, name: str = "parameter") -> Any:
-        """``value``, an array for this parameter. Raises ParameterError when it has another shape or dtype."""
-        wanted = f"{self.dtype} {list(self.shape)}"
+        """``value`` as data of this parameter, C-contiguous if numpy. Raises ParameterError if it does not match."""
+        expected = f"{self.dtype} {list(self.shape)}"
         try:
             shape, dtype = [int(s) for s in value.shape], str(value.dtype).removeprefix("torch.")
         except (AttributeError, TypeError):
-            raise ParameterError(f"{name} got {type(value).__name__}; expected an array {wanted}") from None
+            raise ParameterError(f"{name} got {type(value).__name__}; expected an array {expected}") from None
         if shape != list(self.shape) or dtype != self.dtype:
-            raise ParameterError(f"{name} got {dtype} {shape}; expected {wanted}")
+            raise ParameterError(f"{name} got {dtype} {shape}; expected {expected}")
         return np.asarray(value, order="C") if isinstance(value, np.ndarray) else value
 
     def bind(self, expr: Expr | None) -> None:
-        """The graph value that stands for this parameter from now on."""
+        """Set the graph value of this parameter; None when tracing ends."""
         self._expr = expr
 
 
 def graph_value(what: str, value: Tensor | ExprLike | str) -> Expr:
-    """An argument of a registered function. Raises OperatorError, which begins with ``what``, for any other value."""
+    """The graph value of a tensor, number or string. Raises OperatorError for any other value; ``what``: its prefix."""
     if isinstance(value, Tensor):
         return value.expr
     if isinstance(value, str):
@@ -194,13 +194,13 @@ def graph_value(what: str, value: Tensor | ExprLike | str) -> Expr:
 def apply(operator: Operator, *args: Any, **attrs: Any) -> Tensor:
     """Bind the result of an operator; arguments are tensors, numbers, shapes, tuples of tensors.
 
-    Raises OperatorError for any other value, and for arguments that the operator does not take.
+    Raises OperatorError for any other value, and for invalid arguments.
     """
     return emit(operator(*_operands(operator, args), **attrs))
 
 
 def apply_tuple(operator: Operator, *args: Any, **attrs: Any) -> tuple[Tensor, ...]:
-    """As ``apply``, for an operator that gives several tensors."""
+    """As ``apply``, for an operator that returns several tensors."""
     return emit_tuple(operator(*_operands(operator, args), **attrs))
 
 
@@ -210,7 +210,7 @@ def _operands(operator: Operator, args: Sequence[Any]) -> list[Any]:
 
 
 def _as_sequence(kind: Any, value: Any) -> Any:
-    """A shape, or several tensors, may be any iterable."""
+    """The value as a tuple, if it is an iterable for a parameter that is a shape or several tensors."""
     return tuple(value) if get_origin(kind) is tuple and isinstance(value, Iterable) else value
 
 
@@ -230,12 +230,12 @@ def emit(call: Call, name: str | None = None) -> Tensor:
 
 
 def emit_tuple(call: Call, name: str | None = None) -> tuple[Tensor, ...]:
-    """Bind a call that gives several tensors."""
+    """Bind a call that returns several tensors."""
     return unpack(_bind(call, name))
 
 
 def unpack(value: Var) -> tuple[Tensor, ...]:
-    """The tensors of a variable that holds one or several."""
+    """The tensors of a variable: one, or the fields of a tuple."""
     if isinstance(value.struct_info, TensorStructInfo):
         return (Tensor(value),)
     assert isinstance(value.struct_info, TupleStructInfo)

@@ -1,1 +1,1 @@
-"""Graph level: functions of tensors with symbolic shapes, dataflow blocks, calls of tensor functions."""
+"""The graph level of the IR: functions of tensors with symbolic shapes, dataflow blocks, calls of tensor functions."""

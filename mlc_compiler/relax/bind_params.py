@@ -1,4 +1,4 @@
-"""Parameters of a graph function become constants."""
+"""Replace parameters of a graph function by constants."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .instantiate import instantiate, match_info
 
 
 class BindError(MLCError):
-    """A value that does not fit a parameter."""
+    """A parameter that does not exist, or a value of a wrong shape or dtype."""
 
 
 @deep_recursion
 def bind_params(mod: IRModule, name: str, params: Mapping[str, np.ndarray]) -> IRModule:
-    """The module in which parameters of the graph function ``name`` are constants, given by parameter name.
+    """Replace parameters of the graph function ``name`` by constants, given by parameter name.
 
-    Symbolic sizes take the values that the arrays have. Raises BindError for what does not fit.
+    Symbolic sizes are replaced by the sizes of the arrays. Raises BindError for an unknown name, shape or dtype.
     """
     func = mod.functions.get(name)
     if not isinstance(func, rx.Function):
@@ -38,7 +38,7 @@ def bind_params(mod: IRModule, name: str, params: Mapping[str, np.ndarray]) -> I
         raise BindError(f"bind_params: {name} has no parameter {unknown[0]!r}; it has {known}")
     sizes: dict[Var, PrimExpr] = {}
     constants = {p.name: _constant(p, params[p.name], sizes) for p in func.params if p.name in params}
-    args = [constants.get(p.name) or _renewed(p, sizes) for p in func.params]
+    args = [constants.get(p.name) or _with_sizes(p, sizes) for p in func.params]
     blocks, ret = instantiate(func, args)
     left = tuple(a for a in args if isinstance(a, rx.Var))
     bound = replace(func, params=left, blocks=blocks, ret=ret, ret_info=substitute(func.ret_info, sizes))
@@ -60,7 +60,7 @@ def _constant(param: rx.Var, data: np.ndarray, sizes: dict[Var, PrimExpr]) -> rx
     raise BindError(f"bind_params: {param.name} got {got.dtype}{show_shape(got.shape)}; expected {wanted}")
 
 
-def _renewed(param: rx.Var, sizes: Mapping[Var, PrimExpr]) -> rx.Var:
+def _with_sizes(param: rx.Var, sizes: Mapping[Var, PrimExpr]) -> rx.Var:
     return replace(param, struct_info=substitute(param.struct_info, sizes)) if sizes else param
 
 

@@ -1,4 +1,4 @@
-"""BlockBuilder: graph functions one binding at a time, and the tensor functions that they call."""
+"""BlockBuilder: builds graph functions binding by binding, and the tensor functions that they call."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ LEAVES = (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm)
 
 
 def tensor_var(name: str, shape: Sequence[ExprLike], dtype: str = "float32") -> Var:
-    """A variable for a tensor: a parameter of ``BlockBuilder.function``.
+    """A tensor variable, for the parameters of ``BlockBuilder.function``.
 
         n = te.var("n")
         x = tensor_var("x", (n, 64), "float16")
 
-    Sizes are numbers or symbolic. Raises StructInfoError for an unknown dtype or a size that is neither.
+    Sizes are integers or symbolic. Raises StructInfoError for an unknown dtype or any other size.
     """
     return Var(name, tensor_info(shape, dtype))
 
 
 def call_tir(func: GlobalVar, inputs: Sequence[Expr], out_info: StructInfo, scalars: Sequence[ExprLike] = ()) -> Call:
-    """``R.call_tir(func, inputs, out_info)``: ``func(inputs, fresh results, scalars)`` in destination-passing style."""
+    """``R.call_tir(func, inputs, out_info)``: call ``func(*inputs, *outputs, *scalars)`` with allocated outputs."""
     return Call(Op("call_tir"), _callee_args(func, inputs, scalars), {}, out_info, out_info)
 
 
@@ -61,16 +61,16 @@ def call_tir_inplace(
     out_info: StructInfo,
     scalars: Sequence[ExprLike] = (),
 ) -> Call:
-    """As ``call_tir``, but result ``i`` is written over input ``inplace_indices[i]``; -1 stands for a fresh one.
+    """As ``call_tir``, but result ``i`` is written over input ``inplace_indices[i]``; -1: it is newly allocated.
 
-    The tensor function takes the inputs, then the fresh results, then the scalars.
+    The tensor function takes the inputs, then the newly allocated results, then the scalars.
     """
     attrs = {"inplace_indices": tuple(inplace_indices)}
     return Call(Op("call_tir_inplace"), _callee_args(func, inputs, scalars), attrs, out_info, out_info)
 
 
 def call_dps_packed(name: str, inputs: Sequence[Expr], out_info: StructInfo) -> Call:
-    """``R.call_dps_packed(name, inputs, out_info)``: a function that the user registered fills in the results."""
+    """``R.call_dps_packed(name, inputs, out_info)``: call a registered function, which writes allocated outputs."""
     return Call(Op("call_dps_packed"), (ExternFunc(name), make_tuple(inputs)), {}, out_info, out_info)
 
 
@@ -80,7 +80,7 @@ def _callee_args(func: GlobalVar, inputs: Sequence[Expr], scalars: Sequence[Expr
 
 
 class BuilderError(MLCError, RuntimeError):
-    """A step of building a graph function at a time when it cannot be taken."""
+    """A method of the builder called in a wrong state, such as outside a function."""
 
 
 @dataclass
@@ -132,7 +132,7 @@ class BlockBuilder:
 
     @staticmethod
     def current() -> BlockBuilder:
-        """The builder whose function is being built. Raises BuilderError outside of one."""
+        """The builder of the innermost function being built. Raises BuilderError when there is none."""
         if not BlockBuilder._active:
             raise BuilderError("no function is being built: call this inside `with builder.function(...)`")
         return BlockBuilder._active[-1]
@@ -147,7 +147,10 @@ class BlockBuilder:
     def function(
         self, name: str, params: Sequence[Var] = (), attrs: Mapping[str, Any] | None = None, is_pure: bool = True
     ) -> Iterator[None]:
-        """A graph function; leaves it in the module. It must emit its output."""
+        """Build a graph function inside the ``with`` block and add it to the module.
+
+        Raises BuilderError when the block does not call ``emit_func_output``.
+        """
         self._frame = _FunctionFrame(name, tuple(params), {"global_symbol": name, **(attrs or {})}, is_pure)
         for param in params:
             self._frame.unique(param.name)
@@ -168,7 +171,7 @@ class BlockBuilder:
 
     @contextmanager
     def dataflow(self) -> Iterator[None]:
-        """A block of bindings without side effects; only ``emit_output`` values are visible after it."""
+        """A dataflow block: bindings without side effects; only ``emit_output`` values are visible after it."""
         frame = self.frame
         frame.close_block()
         frame.in_dataflow = True
@@ -187,14 +190,14 @@ class BlockBuilder:
         return self._bind(expr, name_hint, dataflow=False)
 
     def emit_func_output(self, output: Expr, params: Sequence[Var] = ()) -> None:
-        """The value that the function returns; ``params``, when they were not known where the function began."""
+        """Set the value that the function returns, and ``params``, unless they were given to ``function``."""
         if params and self.frame.params:
             raise BuilderError(f"function {self.frame.name}: its parameters were given before")
         self.frame.params = self.frame.params or tuple(params)
         self.frame.ret = self._flat(output)
 
     def match_cast(self, expr: Expr, info: StructInfo, name_hint: str = "match") -> Var:
-        """Bind a value and state its structure info, which is checked when the function runs."""
+        """Bind a value and declare its structure info, which is checked when the function runs."""
         var = Var(self.frame.unique(name_hint), info, self.frame.in_dataflow)
         self.frame.bindings.append(Binding(var, self._flat(expr), matched=True))
         return var
@@ -202,7 +205,7 @@ class BlockBuilder:
     def emit_te(self, f: TensorExpression, *args: Any, name_hint: str | None = None, **attrs: Any) -> Var:
         """Bind ``f(*args, **attrs)``, a tensor expression over graph values, as a call of a new tensor function.
 
-        The function has symbolic sizes of its own; scalars that are not the size of one of its buffers are passed.
+        The function has its own symbolic sizes; those that are not the size of a buffer are passed as scalars.
         """
         hint = name_hint or getattr(f, "__name__", "te").strip("_<>")
         names = _parameter_names(f, len(args))
@@ -223,7 +226,7 @@ class BlockBuilder:
         return var
 
     def _flat(self, expr: Any) -> Any:
-        """A leaf or a tuple of leaves; anything else is bound first."""
+        """A leaf or a tuple of leaves; any other expression is bound to a new variable, which is returned."""
         if isinstance(expr, Tuple):
             return make_tuple([self._flat(f) for f in expr.fields])
         if isinstance(expr, LEAVES) or not isinstance(expr, Expr):
@@ -241,7 +244,7 @@ class BlockBuilder:
     # -- functions of the module --------------------------------------------------------------------------------
 
     def add_func(self, func: PrimFunc | Function, name_hint: str) -> GlobalVar:
-        """Put a function into the module; a structurally equal one of the same hint is used again."""
+        """Add a function to the module, unless a structurally equal one was added with the same hint."""
         for name in self._by_hint.setdefault(name_hint, []):
             if structural_equal(self._mod[name], func):
                 return GlobalVar(name)

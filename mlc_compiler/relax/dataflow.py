@@ -1,4 +1,4 @@
-"""What passes over graph functions share: the parts of a ``call_tir``, uses of variables, writes in place."""
+"""Utilities of passes over graph functions: ``call_tir``, uses of variables, analysis of in-place writes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..ir.module import GlobalVar
 from . import nodes as rx
 from .ops import OPERATORS, VIEW_OPERATORS
 
-# Operators that are kept although nothing reads their result.
+# Operators with side effects, which are kept even if their result is unused.
 IMPURE_OPS = frozenset({"call_tir_inplace", "call_inplace_packed", "call_packed", "print", "assert_op"})
 
 
 @dataclass(frozen=True)
 class TirCall:
-    """``call_tir(callee, inputs, scalars)`` taken apart."""
+    """The parts of a ``call_tir(callee, inputs, scalars)``."""
 
     callee: str
     inputs: tuple[rx.Expr, ...]
@@ -48,7 +48,7 @@ def tir_call(value: Any, op: str = "call_tir") -> TirCall | None:
 def make_tir_call(
     callee: str, inputs: tuple[rx.Expr, ...], scalars: tuple[PrimExpr, ...], out_info: rx.StructInfo
 ) -> rx.Call:
-    """The counterpart of :func:`tir_call`."""
+    """Build a ``call_tir``; the inverse of :func:`tir_call`."""
     shape = (rx.ShapeExpr(scalars, rx.ShapeStructInfo(scalars, len(scalars))),) if scalars else ()
     info = rx.TupleStructInfo(tuple(getattr(e, "struct_info", None) or rx.ObjectStructInfo() for e in inputs))
     args = (GlobalVar(callee), rx.Tuple(inputs, info), *shape)
@@ -56,7 +56,7 @@ def make_tir_call(
 
 
 def used_vars(expr: Any) -> Iterator[rx.Var]:
-    """The graph variables that an expression reads, once for each use."""
+    """The graph variables that an expression uses, once per use."""
     if isinstance(expr, rx.Var):
         yield expr
     elif isinstance(expr, rx.Tuple):
@@ -70,7 +70,7 @@ def used_vars(expr: Any) -> Iterator[rx.Var]:
 
 
 def replace_vars(expr: Any, mapping: Mapping[int, rx.Expr]) -> Any:
-    """The expression with variables replaced, given by ``id``; the same object when none occurs."""
+    """The expression with variables (by ``id``) replaced; the same object when none of them occurs."""
     if isinstance(expr, rx.Var):
         return mapping.get(id(expr), expr)
     if not any(id(v) in mapping for v in used_vars(expr)):
@@ -83,7 +83,7 @@ def replace_vars(expr: Any, mapping: Mapping[int, rx.Expr]) -> Any:
 
 
 def called_functions(value: Any) -> Iterator[str]:
-    """The functions of the module that an expression names."""
+    """The names of the module's functions that an expression refers to."""
     if isinstance(value, GlobalVar):
         yield value.name
     elif isinstance(value, rx.Call):
@@ -93,7 +93,7 @@ def called_functions(value: Any) -> Iterator[str]:
 
 
 def is_pure(value: rx.Expr, functions: Any) -> bool:
-    """Whether the value may be dropped when nothing reads it, and computed once instead of twice."""
+    """Whether the value has no side effects: it may be removed when unused, and equal values may be merged."""
     if not isinstance(value, rx.Call):
         return True
     if isinstance(value.target, GlobalVar):
@@ -103,10 +103,10 @@ def is_pure(value: rx.Expr, functions: Any) -> bool:
 
 
 class Mutations:
-    """Where tensors are written in place, by position in a list of bindings.
+    """In-place writes to tensors, by position in a list of bindings.
 
-    The result of an in-place call is the tensor that it wrote, a tuple is its fields, a reshape its argument: such
-    names share one *root*. An impure call that is not understood writes all of its arguments.
+    The result of an in-place call aliases the tensor it wrote, a tuple its fields, a reshape its argument: aliases
+    share one *root*. Unknown impure calls are assumed to write all of their arguments.
     """
 
     def __init__(self, bindings: Iterable[rx.Binding], functions: Any):
@@ -136,7 +136,7 @@ class Mutations:
                 self.parents[a] = b
 
     def version(self, var: rx.Var, position: int) -> int:
-        """How often the tensor was written before the binding at ``position``."""
+        """The number of writes to the tensor before the binding at ``position``."""
         return bisect_left(self.positions.get(self._root(var), ()), position)
 
     def is_written(self, var: rx.Var) -> bool:
@@ -144,7 +144,7 @@ class Mutations:
         return bool(self.positions) and self._root(var) in self.positions
 
     def may_delay(self, value: rx.Expr, start: int, end: int) -> bool:
-        """Whether ``value``, computed at ``start``, reads the same when computed at ``end``."""
+        """Whether ``value`` can be computed at ``end`` instead of ``start``: no write to its inputs is between."""
         if not self.positions:
             return True
         return all(self.version(v, start) == self.version(v, end) for v in used_vars(value))

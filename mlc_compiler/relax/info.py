@@ -1,4 +1,4 @@
-"""Building and reading structure info, and graph values made from plain Python ones."""
+"""Helpers for structure info, and graph values made from Python values."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from .nodes import (
 
 
 class StructInfoError(MLCError, ValueError):
-    """A value whose shape or dtype is unknown, or not what is needed."""
+    """A value whose shape or dtype is unknown or not as required."""
 
 
 def tensor_info(shape: Sequence[ExprLike], dtype: str) -> TensorStructInfo:
-    """A tensor of known shape; sizes may be numbers or symbolic. Raises StructInfoError for any other size or dtype."""
+    """A tensor of known shape; sizes are integers or symbolic. Raises StructInfoError for any other size or dtype."""
     try:
         sizes = tuple(as_expr(s) for s in shape)
         dt.bits(dtype)
@@ -41,7 +41,7 @@ def tensor_info(shape: Sequence[ExprLike], dtype: str) -> TensorStructInfo:
 
 
 def info_of(expr: Expr) -> StructInfo:
-    """The structure info of a graph value. Raises StructInfoError where it was never derived."""
+    """The structure info of a graph value. Raises StructInfoError when it has none."""
     if expr.struct_info is None:
         raise StructInfoError(f"{type(expr).__name__} {getattr(expr, 'name', '')} has no structure info")
     return expr.struct_info
@@ -57,12 +57,12 @@ def tensor_info_of(expr: Expr) -> TensorStructInfo:
 
 
 def is_void(info: StructInfo | None) -> bool:
-    """Whether a call gives nothing: it is made for what it does."""
+    """Whether a call returns nothing, that is an empty tuple, and is made for its side effects."""
     return isinstance(info, TupleStructInfo) and not info.fields
 
 
 def shape_of(expr: Expr) -> tuple[PrimExpr, ...]:
-    """The shape of a tensor; every size is an integer or symbolic."""
+    """The shape of a tensor, sizes integer or symbolic. Raises StructInfoError when it is unknown."""
     shape = tensor_info_of(expr).shape
     assert shape is not None
     return shape
@@ -86,7 +86,7 @@ def make_tuple(fields: Sequence[Expr]) -> Tuple:
 
 
 def get_item(value: Expr, index: int) -> Expr:
-    """Field ``index`` of a tuple-valued expression; of a literal tuple, the field itself."""
+    """Field ``index`` of a tuple-valued expression; for a ``Tuple`` the field itself."""
     if isinstance(value, Tuple):
         return value.fields[index]
     info = info_of(value)
@@ -96,12 +96,12 @@ def get_item(value: Expr, index: int) -> Expr:
 
 
 def scalar_constant(value: float | int | bool, dtype: str) -> Constant:
-    """``R.const(value, dtype)``: a tensor without axes."""
+    """``R.const(value, dtype)``: a tensor of shape ()."""
     return Constant(np.array(value, dt.to_numpy(dtype)), TensorStructInfo((), dtype))
 
 
 def static_size(size: Any) -> int | None:
-    """The integer that a size is, or None when it is symbolic."""
+    """The value of a constant size; None for a symbolic one."""
     return size.value if isinstance(size, IntImm) else None
 
 

@@ -1,4 +1,4 @@
-"""The bindings of a graph function with new variables, for given arguments."""
+"""Copies of the bindings of a graph function, with its parameters replaced by arguments."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from . import nodes as rx
 def instantiate(
     func: rx.Function, args: Sequence[rx.Expr], dataflow: bool | None = None
 ) -> tuple[tuple[rx.BindingBlock, ...], rx.Expr]:
-    """Blocks with new variables that compute ``func(*args)``, and the value that it returns.
+    """Blocks with new variables that compute ``func(*args)``, and the returned value.
 
-    dataflow: whether all new variables live inside of a dataflow block; None: as in ``func``.
+    dataflow: whether all new variables are dataflow variables; None: as in ``func``.
     """
     sizes: dict[SizeVar, PrimExpr] = {}
     for param, arg in zip(func.params, args, strict=True):
@@ -29,7 +29,7 @@ def instantiate(
 
 
 def match_info(formal: Any, actual: Any, sizes: dict[SizeVar, PrimExpr]) -> None:
-    """What the symbolic sizes of a parameter are for the caller."""
+    """Add the values of the symbolic sizes in ``formal``, a parameter's info, to ``sizes``, by those in ``actual``."""
     if isinstance(formal, rx.TupleStructInfo):
         for f, a in zip(formal.fields, actual.fields, strict=True):
             match_info(f, a, sizes)
@@ -42,7 +42,7 @@ def match_info(formal: Any, actual: Any, sizes: dict[SizeVar, PrimExpr]) -> None
 
 
 class Copy(Rewriter):
-    """Graph expressions with other variables and sizes."""
+    """Copies bindings and expressions, replacing variables and symbolic sizes."""
 
     def __init__(self, values: dict[int, rx.Expr], sizes: dict[SizeVar, PrimExpr], dataflow: bool | None):
         self.values = values
@@ -50,11 +50,11 @@ class Copy(Rewriter):
         self.sizes = {id(k): v for k, v in sizes.items()}
 
     def block(self, block: rx.BindingBlock) -> rx.BindingBlock:
-        """A block of bindings of new variables."""
+        """The block with new variables."""
         return replace(block, bindings=tuple(self.binding(b) for b in block.bindings))
 
     def binding(self, binding: rx.Binding) -> rx.Binding:
-        """A binding of a new variable, which stands for the old one from now on."""
+        """The binding with a new variable, which replaces the old one in what is copied afterwards."""
         value = self(binding.value)
         inside = binding.var.dataflow if self.dataflow is None else self.dataflow
         var = rx.Var(binding.var.name, self(binding.var.struct_info), inside)

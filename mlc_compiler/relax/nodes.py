@@ -17,7 +17,7 @@ from ..ir.printable import Printable
 
 
 class StructInfo:
-    """What is known of a value at compile time: type, shape, dtype."""
+    """Static information about a value: its type, and the shape and dtype of tensors."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ class PrimStructInfo(StructInfo):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ObjectStructInfo(StructInfo):
-    """Anything else: an opaque handle."""
+    """A value of any other type: an opaque handle."""
 
 
 class Expr:
@@ -70,7 +70,7 @@ class Expr:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Var(Expr):
-    """A graph variable; ``dataflow`` ones are visible only inside their dataflow block."""
+    """A graph variable; ``dataflow``: it is visible only inside its dataflow block."""
 
     binds_by_identity: ClassVar[bool] = True
 
@@ -197,7 +197,7 @@ class BindingBlock:
 
 
 def _joined(blocks: tuple[BindingBlock, ...]) -> tuple[BindingBlock, ...]:
-    """Blocks in normal form: a plain block is not empty, and no other plain block is beside it."""
+    """Blocks in normal form: adjacent plain blocks are merged, empty ones removed."""
     result: list[BindingBlock] = []
     for block in blocks:
         if not block.dataflow and result and not result[-1].dataflow:
@@ -209,10 +209,10 @@ def _joined(blocks: tuple[BindingBlock, ...]) -> tuple[BindingBlock, ...]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Function(Printable):
-    """A graph function: parameters, blocks of bindings, the value returned.
+    """A graph function: parameters, blocks of bindings, the returned value.
 
-    ``attrs``: ``num_input`` (the first parameters that are not weights), ``tir_var_upper_bound`` (bounds of symbolic
-    sizes by name), ``tir_non_negative_var`` (names of those that are not below 0), ``Primitive`` (a fused group),
+    ``attrs``: ``num_input`` (number of leading parameters that are not weights), ``tir_var_upper_bound`` (maximum of
+    symbolic sizes by name), ``tir_non_negative_var`` (names of symbolic sizes >= 0), ``Primitive`` (a fused group),
     ``global_symbol``.
     """
 
@@ -240,7 +240,7 @@ class Function(Printable):
 def constant(data: np.ndarray) -> Constant:
     """A constant tensor with its structure info: ``constant(np.ones((2, 3), np.float32))``.
 
-    data: an array of a dtype that the compiler knows, those of ml_dtypes included. Raises MLCError for anything else.
+    data: an array of a dtype that the IR supports, those of ml_dtypes included. Raises MLCError for any other value.
     """
     name = str(getattr(data, "dtype", type(data).__name__))
     if not isinstance(data, np.ndarray) or not dt.is_known(name):

@@ -1,4 +1,4 @@
-"""Private graph functions made from groups of bindings: what FuseOps leaves for FuseTensorFunctions."""
+"""Private graph functions made from groups of bindings: created by FuseOps, merged by FuseTensorFunctions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_NAME_PARTS = 6
 
 
 class FreshSymbols(Rewriter):
-    """Renews the symbolic sizes in expressions and structure infos, so that every function owns its variables."""
+    """Replaces symbolic sizes by new variables, as functions do not share variables."""
 
     def __init__(self) -> None:
         self.fresh: dict[ir.Var, ir.Var] = {}
@@ -32,7 +32,7 @@ class FreshSymbols(Rewriter):
 
 
 def defined_sizes(infos: Iterable[object]) -> set[ir.Var]:
-    """The symbolic sizes that are the whole size of some axis of these tensors, or an item of a shape."""
+    """The symbolic sizes that are themselves the size of an axis of these tensors, or an item of a shape."""
     sizes: set[ir.Var] = set()
     for info in infos:
         if isinstance(info, rx.TensorStructInfo):
@@ -44,14 +44,18 @@ def defined_sizes(infos: Iterable[object]) -> set[ir.Var]:
 
 @dataclass
 class PrimitiveFunctions:
-    """The functions made so far, by name; groups that compute the same share one."""
+    """The functions created so far, by name; structurally equal groups share one."""
 
     mod: IRModule
     functions: dict[str, rx.Function] = field(default_factory=dict)
     names: dict[Hashable, str] = field(default_factory=dict)
 
     def rewrite(self, bindings: Sequence[rx.Binding], groups: Mapping[int, Sequence[int]]) -> tuple[rx.Binding, ...]:
-        """The bindings that remain: ``groups`` says by position which bindings, itself last, are computed there."""
+        """The bindings with each group replaced by a call.
+
+        groups: by the position of a group's last binding, the positions of all its bindings, in order. Bindings that
+        are not the last of a group are removed.
+        """
         items = {id(b.var): b.value for b in bindings if isinstance(b.value, rx.TupleGetItem)}
         result = []
         for i, binding in enumerate(bindings):
@@ -78,13 +82,13 @@ class PrimitiveFunctions:
         return unique_name(base, {*self.functions, *self.mod.functions}, separator="")
 
     def _base_name(self, name: str) -> str:
-        """``add`` for ``add3``, when that number only tells it from another ``add``."""
+        """``add`` for ``add3``, when the module has an ``add``: the number is a suffix of ``unique_name``."""
         base = name.rstrip("0123456789")
         return base if base in self.mod else name
 
 
 class _GroupFunction:
-    """The graph function of one group, built call by call. Whatever comes from outside becomes a parameter."""
+    """The graph function of one group, built call by call. Values from outside the group become parameters."""
 
     def __init__(self, mod: IRModule, items: Mapping[int, rx.TupleGetItem]):
         self.mod = mod
@@ -109,7 +113,7 @@ class _GroupFunction:
         self.bindings.append(rx.Binding(var, value))
 
     def _value(self, expr: rx.Expr, name: str) -> rx.Expr:
-        """What stands for ``expr`` inside the function."""
+        """The value inside the function that corresponds to ``expr``."""
         path = self._path(expr)
         if path not in self.values:
             base = self.values.get(path[:1])
@@ -117,7 +121,7 @@ class _GroupFunction:
         return self.values[path]
 
     def _path(self, expr: rx.Expr) -> tuple[int, ...]:
-        """A value's identity: that of a variable, followed by the indices of the item taken from it."""
+        """The identity of a value: the ``id`` of a variable, then the indices of the tuple items taken from it."""
         if isinstance(expr, rx.Var) and id(expr) in self.items:
             expr = self.items[id(expr)]
         if isinstance(expr, rx.TupleGetItem):
@@ -131,7 +135,7 @@ class _GroupFunction:
         return param
 
     def finish(self) -> tuple[rx.Function, tuple[rx.Expr, ...]]:
-        """The function and the arguments of its call; sizes that no tensor shows are passed as one shape."""
+        """The function and the arguments of its call; sizes that no parameter has as an axis are passed as a shape."""
         self._pass_hidden_sizes()
         last = self.bindings[-1]
         result = rx.Var("gv", last.var.struct_info)
@@ -140,8 +144,8 @@ class _GroupFunction:
         return function, tuple(self.arguments)
 
     def _pass_hidden_sizes(self) -> None:
-        shown = defined_sizes(p.struct_info for p in self.params)
-        hidden = {old: new for old, new in self.symbols.fresh.items() if new not in shown}
+        defined = defined_sizes(p.struct_info for p in self.params)
+        hidden = {old: new for old, new in self.symbols.fresh.items() if new not in defined}
         if hidden:
             self.params.append(rx.Var("sizes", rx.ShapeStructInfo(tuple(hidden.values()), len(hidden))))
             self.arguments.append(rx.ShapeExpr(tuple(hidden), rx.ShapeStructInfo(tuple(hidden), len(hidden))))

@@ -1,4 +1,4 @@
-"""From a tensor expression over graph values to a tensor function and the call of it."""
+"""Lowering of tensor expressions over graph values to tensor functions and their calls."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ TensorExpression = Callable[..., te.Tensor | Sequence[te.Tensor]]
 
 
 class NoKernel(Exception):
-    """Raised by a back end's kernel of an operator for arguments that it does not take (see ``Legalize``)."""
+    """Raised by a back end's kernel of an operator for arguments that it does not support (see ``Legalize``)."""
 
 
 @dataclass(frozen=True)
 class TensorCall:
     """``func(inputs, outputs, scalars)`` with the structure info of the outputs, in the caller's symbolic sizes.
 
-    assumptions: pairs of the caller's sizes that the function takes for equal. inplace: for each result the position of
-    the input that it is, written in place, or -1; empty when all results are new.
+    assumptions: pairs of the caller's sizes that the function assumes to be equal. inplace: for each result the
+    position of the input that is overwritten with it, or -1; empty when all results are new.
     """
 
     func: PrimFunc
@@ -50,7 +50,7 @@ class TensorCall:
 
 @dataclass
 class _Arguments:
-    """Turns graph values into te values. Symbolic sizes are renewed, so that every function owns its variables."""
+    """Converts graph values to te values. ``fresh``: symbolic sizes are replaced by new variables."""
 
     fresh: bool
     sizes: dict[Var, Var] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class _Arguments:
 
 
 def infer_te(f: TensorExpression, names: Sequence[str], args: Sequence[Any], attrs: Mapping[str, Any]) -> StructInfo:
-    """The structure info of ``f(*args, **attrs)``."""
+    """The structure info of the result of ``f(*args, **attrs)``."""
     arguments = _Arguments(fresh=False)
     result = f(*_converted(arguments, names, args), **attrs)
     return _result_info(arguments, result)
@@ -111,8 +111,8 @@ def infer_te(f: TensorExpression, names: Sequence[str], args: Sequence[Any], att
 def lower_te(f: TensorExpression, names: Sequence[str], args: Sequence[Any], attrs: Mapping[str, Any]) -> TensorCall:
     """The tensor function that computes ``f(*args, **attrs)``.
 
-    Its parameters are the tensors among the arguments (named by ``names``), the results, and then the symbolic scalars
-    that are not the size of any of these.
+    Its parameters are the tensors among the arguments (named by ``names``), the results, and then the symbolic sizes
+    that are not the size of an axis of any of these.
     """
     arguments = _Arguments(fresh=True)
     with te.collect_assumptions() as assumptions:
@@ -124,11 +124,11 @@ def lower_te(f: TensorExpression, names: Sequence[str], args: Sequence[Any], att
     func = te.create_prim_func([*buffers, *(arguments.sizes[v] for v in scalars)], updates=updates)
     equal = tuple((arguments.original(a), arguments.original(b)) for a, b in assumptions)
     info = _result_info(arguments, result)
-    inplace = _places(arguments.placeholders, outputs) if updates else ()
+    inplace = _inplace_indices(arguments.placeholders, outputs) if updates else ()
     return TensorCall(func, tuple(tensor_inputs(args)), tuple(scalars), info, equal, inplace)
 
 
-def _places(placeholders: Sequence[te.Tensor], outputs: Sequence[te.Tensor]) -> tuple[int, ...]:
+def _inplace_indices(placeholders: Sequence[te.Tensor], outputs: Sequence[te.Tensor]) -> tuple[int, ...]:
     positions = {id(p.buffer): i for i, p in enumerate(placeholders)}
     return tuple(positions[id(o.buffer)] if o.is_update else -1 for o in outputs)
 
@@ -145,7 +145,7 @@ def _result_info(arguments: _Arguments, result: te.Tensor | Sequence[te.Tensor])
 
 
 def _unbound(arguments: _Arguments, buffers: Sequence[te.Tensor]) -> list[Var]:
-    """The caller's variables that the function needs and that no buffer has as a size."""
+    """The caller's variables that the function uses and that are not the size of a buffer's axis."""
     bound = {id(s) for b in buffers for s in b.shape if isinstance(s, Var)}
     used: set[int] = set()
     for tensor in _reachable(buffers):
@@ -165,7 +165,7 @@ def _reachable(tensors: Sequence[te.Tensor]) -> list[te.Tensor]:
 
 
 def tensor_inputs(value: Any) -> list[Expr]:
-    """The tensors among the arguments of a call, in the order in which a tensor function takes them."""
+    """The tensors among the arguments of a call, tuples flattened, in the order of the tensor function's parameters."""
     if isinstance(value, tuple | list):
         return [t for v in value for t in tensor_inputs(v)]
     if isinstance(value, Tuple):
@@ -178,7 +178,7 @@ def tensor_inputs(value: Any) -> list[Expr]:
 
 
 def signature(value: Any) -> Any:
-    """A hashable value, equal for arguments that give the same tensor function (sizes compared by identity)."""
+    """A hashable value, equal for arguments that give the same tensor function (symbolic sizes by identity)."""
     if isinstance(value, PrimExpr):
         return key(value)
     if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""Operators between script values. Two Python numbers are computed; anything else becomes a node, unfolded."""
+"""Operators on script values. Operations on two Python numbers are evaluated; any other builds a node, unfolded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from ..ir import dtype as dt
 from ..ir.expr import (
-    COMPARISONS,
     INDEX_DTYPE,
     LOGICAL,
     BinaryOp,
@@ -52,14 +51,14 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def is_python(value: Any) -> bool:
-    """Whether a value is known while the text is read, and no part of the IR."""
+    """Whether a value is a Python value, known while parsing, and not an IR node."""
     return not isinstance(value, PrimExpr | Buffer | BufferRegion | Expr)
 
 
 def to_expr(value: Any, like: str | None = None) -> PrimExpr:
-    """A scalar as an expression; a plain number takes the dtype ``like`` (a float keeps a floating one), else int64,
+    """A scalar as an expression. A Python number takes the dtype ``like``, else int64, float32 or bool.
 
-    float32 or bool. Raises TypeError for anything else.
+    A float takes ``like`` only if that is a floating dtype. Raises TypeError for anything but scalars.
     """
     if isinstance(value, PrimExpr):
         return value
@@ -79,7 +78,7 @@ def _kind(value: Any) -> str:
 
 
 def common_type(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
-    """Both operands in one dtype: plain numbers follow the other operand, the narrower of two types is widened."""
+    """Both operands in a common dtype: Python numbers take the other's dtype, two expressions are promoted."""
     like_a = a.dtype if isinstance(a, PrimExpr) else None
     like_b = b.dtype if isinstance(b, PrimExpr) else None
     x, y = to_expr(a, like_b), to_expr(b, like_a)
@@ -90,7 +89,7 @@ def common_type(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
 
 
 def binary(op: str, a: Any, b: Any) -> Any:
-    """``a op b``. Raises TypeError or ValueError where the operands do not allow it."""
+    """``a op b``. Raises TypeError or ValueError for operands that ``op`` does not support."""
     if is_python(a) and is_python(b):
         return _PYTHON[op](a, b)
     x, y = common_type(a, b)
@@ -107,13 +106,8 @@ def truncating_division(a: Any, b: Any) -> PrimExpr:
     return BinaryOp("/", *common_type(a, b))
 
 
-def compare(op: str, a: Any, b: Any) -> Any:
-    assert op in COMPARISONS
-    return binary(op, a, b)
-
-
 def negate(value: Any) -> Any:
-    """``-value``: a plain number stays one; an expression is subtracted from zero."""
+    """``-value``: a Python number for a Python number; an expression is subtracted from zero."""
     if is_python(value):
         return -value
     expr = to_expr(value)
@@ -130,9 +124,9 @@ def logical_not(value: Any) -> Any:
 
 
 def convert(dtype: str, value: Any) -> PrimExpr:
-    """``T.float32(x)``, ``T.Cast("float32", x)``: a plain number becomes a literal, an expression is converted.
+    """``T.float32(x)``, ``T.Cast("float32", x)``: a Python number becomes an immediate, an expression a cast.
 
-    A value that already has the dtype stays as it is.
+    An expression that already has the dtype is returned unchanged.
     """
     if not isinstance(dtype, str) or not dt.is_known(dtype):
         raise TypeError(f'expected a dtype such as "float32", got {dtype!r}')

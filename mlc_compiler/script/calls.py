@@ -1,4 +1,4 @@
-"""Scalar functions with a name of their own under ``T.``; others are written ``T.call_intrin(dtype, name, …)``."""
+"""Scalar functions spelled ``T.name(…)``; all others are spelled ``T.call_intrin(dtype, name, …)``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMED = UNARY | BINARY | PREDICATES | {FMA, IF_THEN_ELSE}
 
 
 def result_dtype(op: str, arg_dtypes: tuple[str, ...]) -> str | None:
-    """The dtype that the short spelling ``T.op(args)`` stands for; None when there is no short spelling."""
+    """The dtype that ``T.op(args)`` has when parsed; None when the call needs the long form ``T.call_intrin``."""
     arity = 1 if op in UNARY | PREDICATES else 2 if op in BINARY else 3 if op in NAMED else 0
     if not arity or len(arg_dtypes) != arity:
         return None

@@ -1,4 +1,4 @@
-"""Python expressions of the script language, evaluated to IR nodes and plain Python values. Nothing is executed."""
+"""Evaluates Python expressions of the script language to IR nodes and Python values, without executing them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _PYTHON_FUNCTIONS: dict[str, Callable[..., Any]] = {"float": float, "int": int, 
 
 
 class Evaluator:
-    """Gives the value of an expression. A subclass adds calls (:meth:`call`) and graph values."""
+    """Evaluates expressions. Subclasses add function calls (:meth:`call`) and graph values."""
 
     def __init__(self, source: Source, scope: Scope):
         self.source, self.scope = source, scope
@@ -55,7 +55,7 @@ class Evaluator:
         return self.source.error(node, message, hint)
 
     def attempt(self, node: ast.AST, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """``function(*args, **kwargs)``; what it refuses is reported at ``node``."""
+        """``function(*args, **kwargs)``; its errors are reraised as ScriptErrors at ``node``."""
         try:
             return function(*args, **kwargs)
         except ScriptError:
@@ -65,21 +65,21 @@ class Evaluator:
         except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise self.error(node, str(error)) from error
 
-    # -- values by the kind that is expected
+    # -- values by expected kind
 
     def value(self, node: ast.expr) -> Any:
-        """The value of an expression: a Python value, a node of the IR, or a name of the language."""
+        """The value of an expression: a Python value, an IR node, or a name of the script language."""
         method = getattr(self, f"_{type(node).__name__}", None)
         if method is None:
             raise self.error(node, f"{type(node).__name__} is not part of the script language")
         return method(node)
 
     def expr(self, node: ast.expr, like: str | None = None) -> PrimExpr:
-        """A scalar expression; a plain number takes the dtype ``like``."""
+        """A scalar expression; a Python number takes the dtype ``like``."""
         return self.attempt(node, to_expr, self.value(node), like)
 
     def exprs(self, node: ast.expr) -> tuple[PrimExpr, ...]:
-        """A tuple or list of scalars; one scalar counts as a tuple of one."""
+        """A tuple or list of scalars; a single scalar gives a tuple of one."""
         value = self.value(node)
         items = value if isinstance(value, tuple | list) else (value,)
         return tuple(self.attempt(node, to_expr, v) for v in items)
@@ -97,7 +97,7 @@ class Evaluator:
         return value
 
     def path(self, node: ast.expr) -> str | None:
-        """The dotted name that an expression spells in the language (``T.axis.remap``); None for anything else."""
+        """The dotted name of the script language that an expression refers to (``T.axis.remap``), or None."""
         if isinstance(node, ast.Name):
             known, value = self.scope.find(node.id)
             return value.path if known and isinstance(value, Namespace) else None
@@ -107,11 +107,11 @@ class Evaluator:
         return None
 
     def called(self, node: ast.AST | None) -> str | None:
-        """The dotted name of the function that a call expression calls."""
+        """The dotted name of the callee of a call expression, or None."""
         return self.path(node.func) if isinstance(node, ast.Call) else None
 
     def operand(self, node: ast.Call, index: int = 0) -> ast.expr:
-        """A positional argument of a call. Raises ScriptError where there is none."""
+        """A positional argument of a call. Raises ScriptError when the call has fewer."""
         if index >= len(node.args):
             raise self.error(node, f"got {len(node.args)} arguments; expected {index + 1} or more")
         return node.args[index]
@@ -295,7 +295,7 @@ class Evaluator:
         return self.call_value(node, self.value(node.func))
 
     def call(self, node: ast.Call, path: str) -> Any:
-        """A call of a function of the language."""
+        """A call of a function of the script language."""
         function = FUNCTIONS.get(path.removeprefix("T.")) if path.startswith("T.") else _PYTHON_FUNCTIONS.get(path)
         if function is None:
             raise self.error(node.func, f"unknown function {path}")
@@ -303,7 +303,7 @@ class Evaluator:
         return self.attempt(node, function, *args, **kwargs)
 
     def call_value(self, node: ast.Call, function: Any) -> Any:
-        """A call of a value that the script defines: of a Python function, which gets and gives expressions."""
+        """A call of a Python function of the surrounding code, which takes and returns expressions."""
         if isinstance(function, FunctionType | MethodType):
             args, kwargs = self.arguments(node)
             return self.attempt(node, function, *args, **kwargs)

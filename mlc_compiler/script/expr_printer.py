@@ -19,7 +19,7 @@ _NOT, _COMPARE, _ATOM = 3, 4, 12
 
 
 class ExprPrinter:
-    """Prints expressions with the fewest parentheses that Python's precedence allows."""
+    """Prints expressions with only the parentheses that Python's precedence requires."""
 
     def __init__(self, names: Names):
         self.names = names
@@ -35,14 +35,14 @@ class ExprPrinter:
         return f"({self.exprs(dims)},)" if len(dims) == 1 else f"({self.exprs(dims)})"
 
     def sum(self, a: PrimExpr, b: PrimExpr) -> str:
-        """``a + b`` as it would be printed, without folding."""
+        """``a + b`` as text, without constant folding."""
         return self.expr(BinaryOp("+", a, b))
 
     def indices(self, items: Sequence[PrimExpr]) -> str:
         return self.exprs(items) if items else "()"
 
     def buffer_type(self, buffer: Buffer) -> str:
-        """The arguments of ``T.Buffer(…)`` and its kin: shape, dtype, and the scope when it is not global memory."""
+        """The arguments of ``T.Buffer(…)`` and similar: shape, dtype, and the scope when it is not global memory."""
         scope = "" if buffer.scope == "global" else f", scope={json.dumps(buffer.scope)}"
         return f"{self.shape(buffer.shape)}, {json.dumps(buffer.dtype)}{scope}"
 
@@ -67,7 +67,7 @@ class ExprPrinter:
         return repr(value)
 
     def _render(self, node: PrimExpr) -> tuple[str, int]:
-        """Text and precedence of the outermost operator."""
+        """The text and the precedence of its outermost operator."""
         if isinstance(node, Var):
             return self.names.of(node), _ATOM
         if isinstance(node, IntImm):
@@ -89,7 +89,7 @@ class ExprPrinter:
         return text if own >= precedence else f"({text})"
 
     def _operand(self, node: PrimExpr, other: PrimExpr, precedence: int) -> str:
-        """A plain number takes the other operand's type when read back, so it is typed unless the two agree."""
+        """An operand as text. A Python number is parsed in the other operand's dtype; other immediates print typed."""
         if isinstance(node, IntImm) and (isinstance(other, IntImm | FloatImm) or other.dtype != "int64"):
             return typed_literal(node)
         return self._at_least(node, precedence)
@@ -134,7 +134,7 @@ class ExprPrinter:
         return f"T.call_intrin({json.dumps(node.dtype)}, {json.dumps(node.op)}{args})"
 
     def typed(self, node: PrimExpr) -> str:
-        """An expression whose type does not depend on where it stands."""
+        """An expression whose text parses to the same dtype in any context."""
         return typed_literal(node) if isinstance(node, IntImm) else self.expr(node)
 
 

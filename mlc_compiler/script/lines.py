@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Lines:
-    """The output of a printer."""
+    """The output of a printer: indented lines."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -18,7 +18,7 @@ class Lines:
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
-        """``header`` and, indented below it, what is added inside; ``pass`` when nothing is."""
+        """Add ``header`` and indent the lines added inside; ``pass`` is added when there are none."""
         self.add(header)
         start = len(self._lines)
         self._depth += 1

@@ -1,4 +1,4 @@
-"""Identifiers for variables and buffers, unique among those visible at each point of the printed text."""
+"""Identifiers of variables and buffers in printed text, unique within their scope."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ RESERVED = {"T", "R", "I", "cls", "Module", "metadata", "range", "float", "Tenso
 
 
 def identifier(name: str) -> str:
-    """The nearest valid identifier: other characters become underscores."""
+    """``name`` as a valid identifier: other characters are replaced by underscores."""
     clean = re.sub(r"\W", "_", name, flags=re.ASCII) or "v"
     return f"_{clean}" if clean[0].isdigit() else clean
 
 
 class Names:
-    """Hands out names; a name given inside a scope is free again after it, so that sibling loops may both use ``i``."""
+    """Assigns names. A name defined inside a scope is free again after it, so sibling loops may both use ``i``."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, str] = {}
@@ -28,23 +28,20 @@ class Names:
         self._visible: set[str] = set(RESERVED)
 
     def fresh(self, hint: str) -> str:
-        """A name that nothing visible has: ``hint``, or with ``_1``, ``_2`` … appended."""
+        """A name that is not visible yet: ``hint``, or with ``_1``, ``_2`` … appended."""
         name = unique_name(identifier(hint), self._visible)
         self._visible.add(name)
         return name
 
     def define(self, obj: Any) -> str:
-        """The name of ``obj`` from here to the end of the scope."""
+        """Assign a name to ``obj``, valid to the end of the scope."""
         self._by_id[id(obj)] = name = self.fresh(obj.name)
         self._keep_alive.append(obj)
         return name
 
     def of(self, obj: Any) -> str:
-        """The name of ``obj``; an object that nothing defined is named at its first use."""
+        """The name of ``obj``; an object that was not defined is named at its first use."""
         return self._by_id.get(id(obj)) or self.define(obj)
-
-    def knows(self, obj: Any) -> bool:
-        return id(obj) in self._by_id
 
     @contextmanager
     def scope(self) -> Iterator[None]:

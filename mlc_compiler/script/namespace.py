@@ -1,4 +1,4 @@
-"""The names that TVMScript written as Python source imports: ``I``, ``T``, ``R``.
+"""``I``, ``T`` and ``R``: the names imported by TVMScript that is part of a Python file.
 
     @T.prim_func
     def double(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
@@ -7,8 +7,8 @@
                 vi = T.axis.spatial(8, i)
                 B[vi] = A[vi] * scale          # scale: a Python number of the surrounding code
 
-``T.prim_func``, ``R.function`` and ``I.ir_module`` read the source of what they decorate and return the PrimFunc,
-Function or IRModule. Every other name exists only so that Python can evaluate annotations; it computes nothing.
+``T.prim_func``, ``R.function`` and ``I.ir_module`` parse the source of the decorated definition and return the
+PrimFunc, Function or IRModule. All other names are placeholders, so that Python can evaluate annotations.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .source import Source
 
 
 class Placeholder:
-    """Stands for any name of the language in code that Python evaluates; calls and indexing give it back."""
+    """Placeholder for a name of the script language in code that Python evaluates; calls and indexing return it."""
 
     def __init__(self, path: str):
         self._path = path
@@ -55,7 +55,7 @@ class Placeholder:
 
 
 class _TensorNamespace(Placeholder):
-    """``T``: the names of tensor functions. ``@T.prim_func`` makes a PrimFunc of a Python definition."""
+    """``T``: the names of tensor functions. ``@T.prim_func`` parses a Python definition to a PrimFunc."""
 
     def prim_func(
         self,
@@ -68,15 +68,16 @@ class _TensorNamespace(Placeholder):
     ) -> Any:
         """Decorator: the tensor function of a Python definition. ``private``: without ``global_symbol``.
 
-        ``root=False``: blocks get no root block around them. The other options are accepted and mean nothing.
+        ``root=False``: do not wrap the body in a root block. The other options are accepted for compatibility with
+        Apache TVM and ignored.
         """
         return _decorate(func, sys._getframe(1))
 
     def macro(self, func: FunctionType) -> Macro:
-        """Decorator: statements to be used in tensor functions by a call of ``func``, whose arguments they get.
+        """Decorator: a macro, whose statements are inlined into tensor functions at calls of ``func``.
 
-        Names mean what they mean where the macro is defined, macros that the module defines later included. Parameters
-        are expressions, buffers or Python values.
+        Names are resolved where the macro is defined; globals may be defined after it. Arguments are expressions,
+        buffers or Python values.
         """
         source = _source(func)
         node = source.parse().body[0]
@@ -86,7 +87,7 @@ class _TensorNamespace(Placeholder):
 
 
 class _GraphNamespace(Placeholder):
-    """``R``: the names of graph functions. ``@R.function`` makes a Function of a Python definition."""
+    """``R``: the names of graph functions. ``@R.function`` parses a Python definition to a Function."""
 
     def function(
         self,
@@ -101,7 +102,7 @@ class _GraphNamespace(Placeholder):
 
 
 class _ModuleNamespace(Placeholder):
-    """``I``: the names of modules. ``@I.ir_module`` makes an IRModule of a class, whose methods are its functions."""
+    """``I``: the names of modules. ``@I.ir_module`` parses a class, whose methods are functions, to an IRModule."""
 
     def ir_module(self, cls: type | None = None, *, check_well_formed: bool = True) -> Any:
         """Decorator: the IRModule of a class whose methods are tensor and graph functions."""
@@ -115,7 +116,7 @@ def _decorate(func: FunctionType | None, frame: FrameType) -> Any:
 
 
 def _is_in_class(func: FunctionType) -> bool:
-    """Functions in the body of a class are left for ``I.ir_module`` to read."""
+    """Whether a function is defined in a class body; ``I.ir_module`` parses it with the class."""
     outer = func.__qualname__.rpartition(".")[0]
     return bool(outer) and not outer.endswith("<locals>")
 
@@ -133,7 +134,7 @@ def _source(obj: Any) -> Source:
 
 
 def _values(frame: FrameType, *functions: FunctionType) -> Mapping[str, Any]:
-    """The Python variables that the source can see."""
+    """The Python variables visible in the source: globals, locals, and closures of ``functions``."""
     values: dict[str, Any] = {**frame.f_globals, **frame.f_locals}
     for function in functions:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):

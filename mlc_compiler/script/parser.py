@@ -24,7 +24,7 @@ _LEVELS = {"prim_func": "tir", "function": "relax"}
 
 @dataclass
 class ScriptParser:
-    """Reads definitions of one source."""
+    """Parses the definitions of one source."""
 
     source: Source
     constants: Sequence[np.ndarray] = ()
@@ -100,7 +100,7 @@ def parse(text: str, constants: Sequence[np.ndarray] = (), name: str = "<script>
     """The IRModule of ``@I.ir_module`` text, or the function of a text that defines just one.
 
     The text may be indented as a whole. ``constants``: the arrays that ``metadata["relax.expr.Constant"][i]`` refers
-    to. ``name`` is shown in errors. Raises ScriptError, which points at the place in the text.
+    to. ``name`` is shown in errors. Raises ScriptError with the line and column of the error.
     """
     source = Source.dedented(text, name)
     tree = source.parse()
@@ -118,16 +118,16 @@ def parse(text: str, constants: Sequence[np.ndarray] = (), name: str = "<script>
 
 @deep_recursion
 def expand(macro: Macro, *args: Any, **kwargs: Any) -> Stmt:
-    """The statements of a macro (``@T.macro``) for values of its parameters, to be put into a function.
+    """The statements of a macro (``@T.macro``) with its parameters bound to the arguments.
 
-    A dataclass as argument brings Python values, buffers and methods that give expressions. Raises ScriptError, which
-    points at the place in the macro's text.
+    Arguments are expressions, buffers, Python values, or dataclasses: attributes and methods of these can be used in
+    the macro. Raises ScriptError with the line and column of the macro's text.
     """
     return TIRParser(macro.source, Scope(macro.around)).macro_body(macro, macro.bind(args, kwargs))
 
 
 def surroundings(stmts: Sequence[ast.stmt], values: Mapping[str, Any] | None = None) -> Surroundings:
-    """What imports and free symbolic sizes at the top of a text say; ``values`` are Python variables around it."""
+    """The names that imports and free symbolic sizes at module level define; ``values``: Python variables in scope."""
     namespaces: dict[str, Namespace] = dict(NAMESPACES)
     for stmt in stmts:
         namespaces.update(import_aliases(stmt))

@@ -1,4 +1,4 @@
-"""Any part of the IR as TVMScript, which :func:`mlc_compiler.script.parser.parse` reads back to an equal module."""
+"""Prints any part of the IR as TVMScript, the inverse of :func:`mlc_compiler.script.parser.parse`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class ScriptText:
 
 
 def script(node: Any) -> str:
-    """A module, function, statement, expression or structure info as TVMScript. Names are deterministic."""
+    """A module, function, statement, expression or structure info as TVMScript. The text is deterministic."""
     return to_text(node).text
 
 
 @deep_recursion
 def to_text(node: Any) -> ScriptText:
-    """The text together with the constants that are too large to stand in it."""
+    """The text together with the constants that are too large to print inline."""
     constants: list[np.ndarray] = []
     if isinstance(node, IRModule):
         return ScriptText(HEADER + _module(node, constants), tuple(constants))
@@ -69,7 +69,7 @@ def _function(out: Lines, func: Any, name: str, constants: list[np.ndarray]) -> 
 
 
 def _fragment(node: Any, constants: list[np.ndarray]) -> str:
-    """A part of a function, for messages and debugging; what it does not define is printed by name."""
+    """A part of a function, for messages and debugging; variables and buffers it does not define print by name."""
     out, names = Lines(), Names()
     if isinstance(node, PrimExpr):
         return ExprPrinter(names).expr(node)

@@ -1,4 +1,4 @@
-"""Graph expressions: operators, calls of functions, tuples, constants."""
+"""Parses graph expressions: operators, calls of functions, tuples, constants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from ..relax.nodes import (
     ExternFunc,
     Op,
     PrimValue,
-    ShapeExpr,
     StringImm,
     StructInfo,
     TensorStructInfo,
@@ -45,14 +44,14 @@ _IMPLIED = [
     ("nn.group_norm", "scale", True),
     ("strided_slice", "assume_inbound", False),
 ]
-"""Attributes of other dialects whose only supported value goes without saying."""
+"""``(operator, attribute, value)``: attributes of other dialects of which only this value is supported; dropped."""
 EFFECTS = ("builtin.barrier",)
-"""Operators that are called for what they do and have no value."""
+"""Operators that are called for their side effects and return nothing."""
 _OUT_INFO = ("out_sinfo", "out_ty")
 
 
 class GraphEvaluator(StructInfoReader):
-    """Gives graph values. ``emit`` binds a call that stands inside another expression to a variable of its own."""
+    """Evaluates graph expressions. ``emit`` binds a call nested in another expression to a new variable."""
 
     def __init__(self, source: Source, scope: Scope, constants: Sequence[np.ndarray]):
         super().__init__(source, scope)
@@ -65,7 +64,7 @@ class GraphEvaluator(StructInfoReader):
     # -- values
 
     def graph(self, node: ast.AST, value: Any, dtype: str | None = None) -> Expr:
-        """Any value as a graph expression that needs no binding; a plain number is a constant of ``dtype``."""
+        """Any value as a graph expression that is not a call; a Python number becomes a constant of ``dtype``."""
         if isinstance(value, Call):
             return self.emit(node, value)
         if isinstance(value, Expr):
@@ -148,9 +147,9 @@ class GraphEvaluator(StructInfoReader):
         return Call(function, tuple(self.graph(node, a) for a in args), kwargs, out_info, out_info)
 
     def operator_call(self, node: ast.AST, name: str, args: list[Any], kwargs: dict[str, Any]) -> Call:
-        """A call of an operator: positional arguments are graph values, keywords are attributes.
+        """A call of an operator: positional arguments are graph values, keyword arguments are attributes.
 
-        Of a registered operator, keywords may name graph values and further positional arguments are attributes.
+        For a registered operator, graph values may be passed by keyword and attributes by position, too.
         """
         out_info = self._out_info(node, kwargs)
         name = _OTHER_NAMES.get(name, name)
@@ -173,7 +172,7 @@ class GraphEvaluator(StructInfoReader):
         return self.as_info(node, found[0]) if found else None
 
     def _destination_passing(self, node: ast.Call, name: str, args: list[Any], kwargs: dict[str, Any]) -> Call:
-        """``R.call_tir(function, inputs, out_sinfo=…)``; an older form gives shape and ``dtype=`` instead."""
+        """``R.call_tir(function, inputs, out_sinfo=…)``; an older form has a shape and ``dtype=`` instead."""
         if len(args) < 2:
             raise self.error(node, f"R.{name} takes a function and a tuple of inputs")
         function = args[0]
@@ -216,7 +215,7 @@ class GraphEvaluator(StructInfoReader):
 
 
 def derive(value: Expr) -> Expr:
-    """The expression with its structure info, where that follows from the expression alone."""
+    """The expression with its structure info, where that can be derived from the expression alone."""
     if isinstance(value, Call) and value.struct_info is None:
         if value.out_info is not None:
             return replace(value, struct_info=value.out_info)
@@ -231,7 +230,7 @@ def _tensor_dtype(value: Any) -> str | None:
 
 
 def _number(value: Any) -> Any:
-    """An attribute of a registered operator: numbers and tuples of numbers have no type of their own."""
+    """An attribute of a registered operator, with immediates replaced by Python numbers."""
     if isinstance(value, tuple):
         return tuple(map(_number, value))
     if isinstance(value, IntImm | FloatImm):
@@ -240,7 +239,7 @@ def _number(value: Any) -> Any:
 
 
 def _attribute(name: str, value: Any) -> Any:
-    """Attributes of operators hold plain values and tuples of them; ``out_dtype=None`` is a spelling of "void"."""
+    """An operator attribute: a Python value or a tuple of these; ``out_dtype=None`` stands for "void"."""
     if isinstance(value, list | tuple):
         return tuple(_attribute("", v) for v in value)
     if isinstance(value, PrimValue) and isinstance(value.value, IntImm | FloatImm):
@@ -269,14 +268,10 @@ def _default_dtype(value: Any) -> Any:
     return {"f": np.float32, "i": np.int32, "b": np.bool_}.get(kind, np.float32)
 
 
-def _shape(values: Any) -> ShapeExpr:
-    return shape_expr(values)
-
-
 _IMMEDIATES: dict[str, Callable[..., Expr]] = {
     "const": _const,
-    "shape": _shape,
-    "ShapeExpr": _shape,
+    "shape": shape_expr,
+    "ShapeExpr": shape_expr,
     "prim_value": prim_value,
     "str": StringImm,
     "dtype": DataTypeImm,

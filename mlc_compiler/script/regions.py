@@ -1,4 +1,4 @@
-"""Slices of buffers, as ``T.reads`` and ``T.writes`` spell regions."""
+"""Buffer regions from slices, as in ``T.reads(A[0:4, i])``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..tir.nodes import Buffer, BufferLoad, BufferRegion, Range
 
 
 def _extent(low: PrimExpr, high: PrimExpr) -> PrimExpr:
-    """The length of ``low:high``, taken from the text where it is written ``low:low + extent``."""
+    """The extent of ``low:high``: ``extent`` itself where the slice is written ``low:low + extent``."""
     if is_const(low, 0):
         return high
     if isinstance(high, BinaryOp) and high.op == "+" and key(high.a) == key(low):
@@ -19,7 +19,7 @@ def _extent(low: PrimExpr, high: PrimExpr) -> PrimExpr:
 
 
 def index_or_range(low: PrimExpr | None, high: PrimExpr | None, size: PrimExpr | None) -> Range:
-    """The range of a slice; a missing bound is the buffer's."""
+    """The range of a slice; missing bounds are 0 and ``size``, the buffer's size on that axis."""
     if high is None:
         if size is None:
             raise ValueError("more indices than the buffer has axes")
@@ -29,7 +29,7 @@ def index_or_range(low: PrimExpr | None, high: PrimExpr | None, size: PrimExpr |
 
 
 def region_from_indices(buffer: Buffer, items: Sequence[PrimExpr | Range]) -> BufferRegion:
-    """Indices and ranges as a region; an index is a range of length one."""
+    """A region from indices and ranges; an index is a range of extent 1."""
     return BufferRegion(buffer, tuple(i if isinstance(i, Range) else Range(i, IntImm(1, i.dtype)) for i in items))
 
 

@@ -1,4 +1,4 @@
-"""Graph functions from TVMScript."""
+"""Parses graph functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .tir_parser import declare_symbols, is_symbol_declaration
 
 
 class RelaxParser(GraphEvaluator):
-    """Reads one function: its bindings, block by block."""
+    """Parses one function: its bindings, block by block."""
 
     def __init__(
         self, source: Source, scope: Scope, constants: Sequence[np.ndarray], results: Mapping[str, StructInfo | None]

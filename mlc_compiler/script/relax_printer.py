@@ -45,7 +45,7 @@ DESTINATION_PASSING = ("call_tir", "call_tir_inplace", "call_dps_packed")
 
 
 class StructInfoPrinter:
-    """Prints structure info; in a signature symbolic sizes are strings, for there nothing has declared them yet."""
+    """Prints structure info. ``quoted``: symbolic sizes are strings, as in signatures, where they are not declared."""
 
     def __init__(self, e: ExprPrinter, quoted: bool = False):
         self.e, self.quoted = e, quoted
@@ -84,7 +84,7 @@ class StructInfoPrinter:
 
 
 class RelaxPrinter:
-    """Prints one graph function after the other; large constants go to the list ``constants``."""
+    """Prints graph functions; large constants are appended to the list ``constants``."""
 
     def __init__(self, out: Lines, names: Names, constants: list[np.ndarray]):
         self.out, self.names, self.constants = out, names, constants
@@ -131,7 +131,7 @@ class RelaxPrinter:
             self.out.add(f"{self.names.define(var)} = {matched}")
             return
         text = self.expr(value)
-        annotation = "" if _is_told_by(value, var.struct_info) else _annotation(self.info, var.struct_info)
+        annotation = "" if _is_implied_by(value, var.struct_info) else _annotation(self.info, var.struct_info)
         self.out.add(f"{self.names.define(var)}{annotation} = {text}")
 
     # -- expressions
@@ -231,12 +231,12 @@ def _decorator(func: Function) -> str:
 
 
 def _scalars(func: Function) -> list[Any]:
-    """What holds symbolic sizes, the signature first, so that they are declared in order of appearance."""
+    """The parts of a function that contain symbolic sizes, the signature first: the order of their declarations."""
     return [[p.struct_info for p in func.params], func.ret_info, func.blocks, func.ret]
 
 
-def _is_told_by(value: Expr, info: StructInfo | None) -> bool:
-    """Whether a reader knows the variable's structure info from the call itself (``out_sinfo``)."""
+def _is_implied_by(value: Expr, info: StructInfo | None) -> bool:
+    """Whether the variable's structure info is the call's ``out_sinfo``, so that no annotation is printed."""
     if not isinstance(value, Call) or value.out_info is None or info is None:
         return False
     return structural_equal(value.out_info, info) and key(_symbols(value.out_info)) == key(_symbols(info))

@@ -1,4 +1,4 @@
-"""What a name stands for at some point of the text."""
+"""Name lookup: the scopes of functions, and the names of the code around them."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Namespace:
 
 @dataclass(frozen=True)
 class ModuleName:
-    """The module that is being defined: ``cls`` or its class name; its attributes are the functions."""
+    """The module being defined, by the name ``cls`` or its class name; its attributes are the functions."""
 
 
 @dataclass(frozen=True)
 class Macro:
-    """Statements by name (``@T.macro``): their definition, the text that it stands in, what its names mean there."""
+    """A macro (``@T.macro``): its definition, the source of that, and the names visible there."""
 
     node: ast.FunctionDef
     source: Source
     around: Surroundings
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters with their arguments. Raises TypeError for too many, too few or others."""
+        """The arguments by parameter name. Raises TypeError for missing, extra or unknown arguments."""
         names = [a.arg for a in self.node.args.args]
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         if len(args) > len(names) or set(given) != set(names):
@@ -71,7 +71,7 @@ _IMPORTED = {"tir": "T", "tirx": "T", "T": "T", "relax": "R", "R": "R", "ir": "I
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What encloses the functions: import aliases, free symbolic sizes, functions of the module, Python variables."""
+    """The names around functions: import aliases, free symbolic sizes, functions of the module, Python variables."""
 
     namespaces: Mapping[str, Namespace]
     type_vars: frozenset[str] = frozenset()
@@ -80,7 +80,7 @@ class Surroundings:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def lookup(self, name: str) -> Any:
-        """The value of a name that no function defines; None when there is none."""
+        """The value of a name that is defined outside functions; None when there is none."""
         if name in self.functions:
             return GlobalVar(name)
         if name in self.module_names:
@@ -91,20 +91,20 @@ class Surroundings:
 
 
 def import_aliases(node: ast.stmt) -> dict[str, Namespace]:
-    """The namespaces that an import statement names: ``from tvm.script import tir as T`` and its kin."""
+    """The namespaces that an import statement defines, such as ``from tvm.script import tir as T``."""
     if not isinstance(node, ast.ImportFrom):
         return {}
     return {a.asname or a.name: Namespace(_IMPORTED[a.name]) for a in node.names if a.name in _IMPORTED}
 
 
 class Scope:
-    """Names defined inside a function, suite by suite; ``symbols`` hold for the whole function."""
+    """The names defined inside a function, suite by suite; ``symbols`` are visible in the whole function."""
 
     def __init__(self, around: Surroundings):
         self.around = around
         self.symbols: dict[str, Var] = {}
         self.notes: dict[str, str] = {}
-        """Why a name that one might expect is unknown."""
+        """Error messages for names that are out of scope."""
         self._frames: list[dict[str, Any]] = [{}]
         self._loops: list[int] = []
 
@@ -112,11 +112,11 @@ class Scope:
         self._frames[-1][name] = value
 
     def symbol(self, name: str, dtype: str = "int64") -> Var:
-        """The symbolic size called ``name``, made at its first mention."""
+        """The symbolic size called ``name``, created at its first use."""
         return self.symbols.setdefault(name, Var(name, dtype))
 
     def find(self, name: str) -> tuple[bool, Any]:
-        """Whether ``name`` means something here, and what."""
+        """Whether ``name`` is defined here, and its value."""
         for frame in reversed(self._frames):
             if name in frame:
                 return True, frame[name]
@@ -129,7 +129,7 @@ class Scope:
         return known, value
 
     def is_loop_carried(self, name: str) -> bool:
-        """Whether ``name`` was defined outside the innermost loop, so that assigning it inside cannot update it."""
+        """Whether ``name`` was defined outside the innermost loop: an assignment inside would not update it."""
         inside = self._frames[self._loops[-1] :] if self._loops else self._frames
         return any(name in f for f in self._frames) and not any(name in f for f in inside)
 
@@ -140,7 +140,7 @@ class Scope:
 
     @contextmanager
     def nested(self, loop: bool = False) -> Iterator[None]:
-        """A suite whose definitions end with it. ``loop``: its statements run more than once."""
+        """A nested suite, whose definitions are removed at its end. ``loop``: it is the body of a loop."""
         if loop:
             self._loops.append(len(self._frames))
         self._frames.append({})

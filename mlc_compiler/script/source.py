@@ -1,4 +1,4 @@
-"""The text being parsed, and errors that point into it."""
+"""The text being parsed, and errors with a location in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mlc_errors import MLCError
 from ..ir.expr import PrimExpr
 from ..ir.recursion import deep_recursion
 
-# Filters of warnings belong to the process: two threads that change them and put them back must take turns.
+# ``warnings.catch_warnings`` changes state of the process, so it is guarded by a lock.
 _warning_filters = Lock()
 os.register_at_fork(
     before=_warning_filters.acquire,
@@ -24,12 +24,12 @@ os.register_at_fork(
 
 
 class ScriptError(MLCError):
-    """TVMScript that cannot be read; ``where`` holds file, line and column, the line itself and a caret below it."""
+    """Invalid TVMScript; ``where`` holds the file, line and column, the line itself and a caret below it."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Script text with the place that it came from. ``first_line`` and ``indent`` locate it inside its file."""
+    """Script text and its location: ``name`` is its file, ``first_line`` and ``indent`` its position there."""
 
     text: str
     name: str = "<script>"
@@ -38,7 +38,7 @@ class Source:
 
     @staticmethod
     def dedented(text: str, name: str, first_line: int = 1) -> Source:
-        """The source of a text that may be indented as a whole, as a definition nested in another one is."""
+        """The source of a text with its common indentation, as of a nested definition, removed."""
         clean = textwrap.dedent(text)
         lines = zip(text.splitlines(), clean.splitlines(), strict=True)
         indent = next((len(given) - len(line) for given, line in lines if line), 0)
@@ -46,11 +46,11 @@ class Source:
 
     @deep_recursion
     def parse(self) -> ast.Module:
-        """Python's syntax tree. Raises ScriptError with the place of a syntax error."""
+        """The Python syntax tree. Raises ScriptError with the location of a syntax error."""
         try:
             with _warning_filters, warnings.catch_warnings():
                 warnings.simplefilter("ignore", SyntaxWarning)
-                return _OneNameEach().visit(ast.parse(self.text))
+                return _SplitTupleAssignments().visit(ast.parse(self.text))
         except SyntaxError as error:
             line, column = error.lineno or 1, (error.offset or 1) - 1
             raise self._error_at(line, column, column + 1, f"not valid Python syntax: {error.msg}", None) from error
@@ -58,7 +58,7 @@ class Source:
             raise self._error_at(1, 0, 1, "an expression nests too deeply", None) from error
 
     def error(self, node: ast.AST, message: str, hint: str | None = None) -> ScriptError:
-        """A ScriptError that points at ``node``."""
+        """A ScriptError located at ``node``."""
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         last = getattr(node, "end_lineno", line) == line
         end = getattr(node, "end_col_offset", column + 1) if last else len(self._line(line))
@@ -79,14 +79,14 @@ class Source:
 
 
 def describe(value: object) -> str:
-    """What a value is, for messages: ``an int64 expression``, ``a str``."""
+    """A value for messages: the kind of an expression or object (``a int64 expression``), a Python value itself."""
     if isinstance(value, PrimExpr):
         return f"a {value.dtype} expression"
     return f"{value!r}" if isinstance(value, str | int | float | bool | type(None)) else f"a {type(value).__name__}"
 
 
-class _OneNameEach(ast.NodeTransformer):
-    """``n, m = T.int64(), T.int64()`` as one assignment for each name, in order."""
+class _SplitTupleAssignments(ast.NodeTransformer):
+    """Splits ``n, m = T.int64(), T.int64()`` into one assignment per name, in order."""
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign | list[ast.Assign]:
         target, value = node.targets[0], node.value

@@ -1,4 +1,4 @@
-"""Structure info as annotations spell it: ``R.Tensor((n, 4), dtype="float32")`` and its kin."""
+"""Parses structure info: ``R.Tensor((n, 4), dtype="float32")``, ``R.Tuple(…)``, ``R.Shape(…)``, ``R.Prim(…)``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .source import describe
 
 
 class StructInfoReader(Evaluator):
-    """Reads annotations. A size may be a string; names in it that are new become symbolic sizes of the function."""
+    """Parses annotations. A size may be a string; undefined names in it become symbolic sizes of the function."""
 
     def annotation(self, node: ast.expr) -> StructInfo:
         return self.as_info(node, self.value(node))
 
     def as_info(self, node: ast.AST, value: Any) -> StructInfo:
-        """A value as structure info; ``R.Object`` may stand without parentheses, a list or tuple is ``R.Tuple``."""
+        """A value as structure info; ``R.Object`` needs no parentheses, a list or tuple is an ``R.Tuple``."""
         if isinstance(value, StructInfo):
             return value
         if isinstance(value, Namespace) and value.path == "R.Object":
@@ -42,7 +42,7 @@ class StructInfoReader(Evaluator):
         )
 
     def size(self, node: ast.AST, value: Any) -> PrimExpr:
-        """A size: a number, an expression, or a string that holds one."""
+        """A size, from a number, an expression, or a string with an expression."""
         if not isinstance(value, str):
             return self.attempt(node, to_expr, value)
         try:
@@ -62,7 +62,7 @@ class StructInfoReader(Evaluator):
         return tuple(self.size(node, v) for v in items)
 
     def tensor(self, node: ast.AST, shape: Any, dtype: Any) -> TensorStructInfo:
-        """A tensor of known sizes; float32 where ``dtype`` is None."""
+        """The structure info of a tensor of known shape; float32 when ``dtype`` is None."""
         sizes = self.sizes(node, shape)
         wrong = next((size for size in sizes if not dt.is_int(size.dtype)), None)
         if wrong is not None:
@@ -99,14 +99,14 @@ class StructInfoReader(Evaluator):
         return PrimStructInfo(dtype, value)
 
     def dtype(self, node: ast.AST, value: Any, default: str) -> str:
-        """The name of a data type; ``default`` for None."""
+        """A valid dtype name; ``default`` for None."""
         name = default if value is None else value
         if not isinstance(name, str) or not dt.is_known(name):
             raise self.error(node, f'expected a dtype such as "float32", got {describe(name)}')
         return name
 
     def _rank(self, node: ast.AST, given: dict[str, Any]) -> int:
-        """The number of axes; -1, which stands for any, where it is not given."""
+        """The number of axes; -1 (unknown) when not given."""
         rank = given.get("ndim", -1)
         if not isinstance(rank, int) or rank < -1:
             raise self.error(node, f"expected a number of axes, got {describe(rank)}")

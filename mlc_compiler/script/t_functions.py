@@ -1,4 +1,4 @@
-"""What ``T.<name>(…)`` means inside an expression."""
+"""The functions ``T.<name>(…)`` that can be called inside expressions."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def _limit(dtype: str, low: bool) -> PrimExpr:
-    """The least or greatest finite value of a dtype."""
+    """The minimum or maximum finite value of a dtype."""
     if dt.is_float(dtype):
         finfo = ml_dtypes.finfo(dt.to_numpy(dtype))
         return convert(dtype, float(finfo.min if low else finfo.max))

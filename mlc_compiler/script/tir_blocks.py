@@ -1,4 +1,4 @@
-"""Blocks: axes, predicate, regions, annotations, buffers and init of ``with T.block(…)``."""
+"""Parses the declarations of ``with T.block(…)``: axes, predicate, regions, annotations, buffers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IGNORED_BUFFER_ARGUMENTS = frozenset({"align", "offset_factor", "buffer_type", 
 
 @dataclass
 class BlockFrame:
-    """A block while its body is read; the function itself is the outermost one."""
+    """A block while its body is parsed; the outermost one is the root block of the function."""
 
     name: str = "root"
     iter_vars: list[IterVar] = field(default_factory=list)
@@ -36,7 +36,7 @@ class BlockFrame:
     init: Stmt | None = None
 
     def realize(self, body: Stmt) -> BlockRealize:
-        """The finished block; regions that the text leaves out are inferred."""
+        """The block with its body; regions that the text does not declare are inferred."""
         iters = tuple(self.iter_vars)
         reads, writes = self.reads, self.writes
         if reads is None or writes is None:
@@ -48,7 +48,7 @@ class BlockFrame:
 
 
 class BlockParser(Evaluator):
-    """Reads what stands inside a block besides its statements."""
+    """Parses the declarations of buffers, block axes and block attributes."""
 
     def __init__(self, source: Source, scope: Scope):
         super().__init__(source, scope)
@@ -139,7 +139,7 @@ class BlockParser(Evaluator):
     # -- declarations
 
     def declaration(self, path: str) -> Callable[[ast.Call], None] | None:
-        """The reader of a block-level declaration such as ``T.reads(…)``."""
+        """The method that parses a block-level declaration such as ``T.reads(…)``, or None."""
         if path in ("T.block_attr", "T.sblock_attr"):
             return self._annotate
         return {"T.where": self._where, "T.reads": self._reads, "T.writes": self._writes}.get(path)
@@ -167,14 +167,14 @@ class BlockParser(Evaluator):
 
 
 def _sized(domain: Any, dtype: str) -> PrimExpr:
-    """A block axis' extent in the dtype of the value bound to it."""
+    """The extent of a block axis in the dtype of the value bound to it."""
     return domain if isinstance(domain, PrimExpr) else IntImm(int(domain), dtype)
 
 
 def plain_attrs(attrs: Any) -> dict[str, Any]:
-    """Attributes as Python values: ``T.bool(True)`` is ``True``, and the prefix ``tirx.`` is ``tir.``.
+    """Attributes as Python values: ``T.bool(True)`` becomes ``True``, and the prefix ``tirx.`` becomes ``tir.``.
 
-    Raises TypeError for what is no dictionary by name, ValueError for a ``global_symbol`` that is no name.
+    Raises TypeError unless ``attrs`` is a mapping with string keys, ValueError for an invalid ``global_symbol``.
     """
     if not isinstance(attrs, Mapping) or not all(isinstance(k, str) for k in attrs):
         raise TypeError(f"expected a dictionary of attributes by name, got {describe(attrs)}")

@@ -1,4 +1,4 @@
-"""Tensor functions from TVMScript."""
+"""Parses tensor functions."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from .tir_blocks import BlockFrame, BlockParser, plain_attrs
 from .tir_printer import needs_root
 
 Cover = Callable[[Stmt], Stmt]
+"""Builds a ``LetStmt`` or ``Allocate`` from its body: the statements that follow the definition in its suite."""
 Loop = tuple[str, PrimExpr, PrimExpr, dict[str, Any]]
-"""Name, start, extent, keyword arguments."""
+"""Variable name, start, extent, keyword arguments."""
 
 _LOOPS = {
     "T.range": SERIAL,
@@ -52,10 +53,7 @@ _BLOCK = ("T.block", "T.sblock")
 
 
 class TIRParser(BlockParser):
-    """Reads one function. A statement gives a ``Stmt``, nothing (a declaration), or a ``Cover``: a definition
-
-    that takes the rest of its suite as its body.
-    """
+    """Parses one function. A Python statement gives a ``Stmt``, a ``Cover``, or None for a declaration."""
 
     def __init__(self, source: Source, scope: Scope):
         super().__init__(source, scope)
@@ -91,7 +89,7 @@ class TIRParser(BlockParser):
             self.scope.define(arg.arg, var)
 
     def _dtype_of_annotation(self, node: ast.expr | None) -> str | None:
-        """``T.int64`` or ``T.int64()`` or ``T.let[T.int64]`` as a dtype name."""
+        """The dtype name of ``T.int64``, ``T.int64()`` or ``T.let[T.int64]``; None for any other annotation."""
         if isinstance(node, ast.Subscript) and self.path(node.value) == "T.let":
             return self._dtype_of_annotation(node.slice)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -129,7 +127,7 @@ class TIRParser(BlockParser):
     # -- suites
 
     def suite(self, nodes: list[ast.stmt]) -> Stmt:
-        """A list of statements; one statement stands for itself unless a ``pass`` beside it says that it is a list."""
+        """A sequence of statements; a single one is returned itself, unless a ``pass`` marks it as a sequence."""
         stmts: list[Stmt] = []
         is_list = False
         pending = list(nodes)
@@ -362,7 +360,7 @@ class TIRParser(BlockParser):
         return Evaluate(self.expr(call))
 
     def _expanded(self, node: ast.Call, macro: Macro) -> Stmt:
-        """The statements of a macro, its parameters being the values of the arguments."""
+        """The statements of a macro, with its parameters bound to the arguments."""
         args, kwargs = self.arguments(node)
         outer = self.source, self.scope
         given = self.attempt(node, macro.bind, args, kwargs)
@@ -373,25 +371,25 @@ class TIRParser(BlockParser):
             self.source, self.scope = outer
 
     def macro_body(self, macro: Macro, given: Mapping[str, Any]) -> Stmt:
-        """The statements of a macro, whose source and scope this parser has."""
+        """The statements of a macro; ``self.source`` and ``self.scope`` are those of the macro."""
         for name, value in given.items():
             self.scope.define(name, value)
         return self.suite(macro.node.body)
 
 
 def names_of(target: ast.expr) -> list[ast.Name]:
-    """The names of an assignment target; empty when it is anything else."""
+    """The names in an assignment target; empty when it contains anything but names."""
     items = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
     return [n for n in items if isinstance(n, ast.Name)] if all(isinstance(n, ast.Name) for n in items) else []
 
 
 def is_symbol_declaration(node: ast.expr, path: str) -> bool:
-    """``T.int64()``"""
+    """Whether a call declares a symbolic size: ``T.int64()``."""
     return isinstance(node, ast.Call) and path.removeprefix("T.") in DTYPES and not node.args
 
 
 def declare_symbols(parser: Any, node: ast.FunctionDef) -> None:
-    """Makes the symbolic sizes that the body declares (``n = T.int64()``), so that the signature may use them."""
+    """Create the symbolic sizes that the body declares (``n = T.int64()``), as the signature may use them."""
     for stmt in _statements(node):
         if isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name):
             path = parser.called(stmt.value)
@@ -400,7 +398,7 @@ def declare_symbols(parser: Any, node: ast.FunctionDef) -> None:
 
 
 def _statements(node: ast.stmt) -> Iterator[ast.stmt]:
-    """The statements of a body, those inside of other statements included."""
+    """All statements of a body, including nested ones."""
     for stmt in (*getattr(node, "body", ()), *getattr(node, "orelse", ())):
         yield stmt
         yield from _statements(stmt)

@@ -1,4 +1,4 @@
-"""Tensor functions as TVMScript."""
+"""Prints tensor functions."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from .names import Names
 
 
 def needs_root(body: Stmt, alloc_buffers: Sequence[Buffer]) -> bool:
-    """Whether a function body read from text gets a root block around it: it has blocks or block-level buffers."""
+    """Whether the parser wraps a function body in a root block: it has blocks or block-level buffers."""
     return bool(alloc_buffers) or any(isinstance(n, BlockRealize) for n in walk(body))
 
 
 def has_implicit_root(func: PrimFunc) -> bool:
-    """Whether the root block says nothing but what a reader would supply, so that a comment stands for it."""
+    """Whether the root block is the one that the parser would add, so that only a comment is printed for it."""
     if not is_root(func.body):
         return False
     block, predicate = func.body.block, func.body.predicate  # type: ignore[attr-defined]
@@ -48,12 +48,12 @@ def has_implicit_root(func: PrimFunc) -> bool:
 
 
 def bound_vars(node: Any) -> set[int]:
-    """The identities of all variables that loops, blocks and lets inside ``node`` define."""
+    """The ``id`` of all variables that loops, blocks and lets inside ``node`` bind."""
     return {id(n.var) for n in walk(node) if isinstance(n, For | IterVar | LetStmt | Let)}
 
 
 class TIRPrinter:
-    """Prints statements; names live in the scope of the statement list that they are defined in."""
+    """Prints statements; a name is valid to the end of the suite in which it is defined."""
 
     def __init__(self, out: Lines, names: Names):
         self.out, self.names = out, names
@@ -106,7 +106,7 @@ class TIRPrinter:
     # -- statement lists
 
     def body(self, stmt: Stmt) -> None:
-        """The statements of one suite, in a scope of their own."""
+        """Print the statements of a suite in a new scope."""
         with self.names.scope():
             self._suite(stmt)
 
@@ -120,10 +120,10 @@ class TIRPrinter:
         if several:
             self._last(stmt.stmts[-1])
         else:
-            self.out.add("pass")  # tells a sequence of one statement from the statement, and is the empty one
+            self.out.add("pass")  # marks a sequence of one statement; the only text of an empty one
 
     def _last(self, stmt: Stmt) -> None:
-        """The last statement of a suite: a definition here covers the rest of the suite without indentation."""
+        """Print the last statement of a suite. The body of a definition is the rest of the suite, not indented."""
         if isinstance(stmt, LetStmt):
             value = self.e.typed(stmt.value)
             self.out.add(f"{self.names.define(stmt.var)}: T.{stmt.var.dtype} = {value}")
@@ -272,7 +272,7 @@ def _decorator(func: PrimFunc) -> str:
 
 
 def _grid(loop: For) -> list[For]:
-    """The loops that one ``T.grid`` prints: plain serial ones, directly nested, with extents that no other sets."""
+    """The loops printed as one ``T.grid``: perfectly nested plain serial loops with independent extents."""
     loops = [loop]
     while isinstance(loops[-1].body, For) and all(_is_plain(x) for x in (loops[-1], loops[-1].body)):
         inner = loops[-1].body

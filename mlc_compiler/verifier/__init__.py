@@ -1,4 +1,4 @@
-"""Checks that a module is well formed: what passes and code generation rely on."""
+"""The verifier: checks the invariants of well-formed modules, on which passes and code generation rely."""
 
 from __future__ import annotations
 

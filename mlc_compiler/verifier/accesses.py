@@ -1,7 +1,6 @@
-"""Do accesses stay inside of their buffers, and inside of the regions that the blocks around them declare?
+"""Checks that accesses are inside their buffers, and inside the regions declared by the enclosing blocks.
 
-Only what is certain is refused: an access under a condition, or at an index that is no sum of loop variables, may well
-be inside.
+Only provable violations are errors: conditional accesses, and indices whose bounds are unknown, are accepted.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ _CONDITIONAL = ("if_then_else", "address_of")
 
 
 def verify_accesses(func: PrimFunc, name: str) -> None:
-    """Raises VerifyError for an access, or the value of a block variable, that is certainly out of bounds, and for
+    """Raises VerifyError for an access or a block variable that is provably out of bounds, or an undeclared access.
 
-    blocks whose ``reads`` and ``writes`` leave out what they read and write.
+    An access is undeclared if it is outside the ``reads`` and ``writes`` of an enclosing block.
     """
     _Accesses(name).visit(func.body)
 
@@ -44,8 +43,8 @@ class _Accesses:
         self.name = name
         self.bounds = IndexBounds()
         self.blocks: list[Block] = []
-        self.homes: dict[Buffer, int] = {}
-        """How many of the blocks around an allocation know nothing of it."""
+        self.outer_blocks: dict[Buffer, int] = {}
+        """The number of blocks around the allocation of a buffer: these need not declare accesses to it."""
         self.conditional = False
         self.at: Any = None
         self.block: str | None = None
@@ -65,8 +64,8 @@ class _Accesses:
         for node in nodes:
             self.visit(node)
 
-    def _maybe(self, *nodes: Any) -> None:
-        """Parts that a condition may keep from being evaluated."""
+    def _conditional(self, *nodes: Any) -> None:
+        """Visit parts that are only evaluated under a condition."""
         outer, self.conditional = self.conditional, True
         self._each(nodes)
         self.conditional = outer
@@ -76,17 +75,17 @@ class _Accesses:
     def _For(self, s: For) -> None:
         self.visit(s.extent)
         extent = self.bounds.enter(s.var, s.extent)
-        never = isinstance(extent, IntImm) and extent.value <= 0
-        (self._maybe if never else self.visit)(s.body)
+        is_empty = isinstance(extent, IntImm) and extent.value <= 0
+        (self._conditional if is_empty else self.visit)(s.body)
         self.bounds.leave(s.var)
 
     def _IfThenElse(self, s: IfThenElse) -> None:
         self.visit(s.condition)
-        self._maybe(s.then_case, s.else_case)
+        self._conditional(s.then_case, s.else_case)
 
     def _While(self, s: While) -> None:
         self.visit(s.condition)
-        self._maybe(s.body)
+        self._conditional(s.body)
 
     def _LetStmt(self, s: LetStmt | Let) -> None:
         self.visit(s.value)
@@ -94,7 +93,7 @@ class _Accesses:
         self.visit(s.body)
 
     def _Allocate(self, s: Allocate) -> None:
-        self.homes[s.buffer] = len(self.blocks)
+        self.outer_blocks[s.buffer] = len(self.blocks)
         self.visit(s.body)
 
     def _BufferStore(self, s: BufferStore) -> None:
@@ -111,14 +110,14 @@ class _Accesses:
             if always:
                 self._within(value, it.extent, f"block variable {it.var.name!r}")
             self.bounds.let(it.var, value)
-        (self.visit if always else self._maybe)(s.block)
+        (self.visit if always else self._conditional)(s.block)
         self.at, self.block = outer
 
     def _Block(self, block: Block) -> None:
-        """A block that declares nothing at all, as the root does, says nothing wrong."""
+        """Regions are not checked for a block that declares none, such as the root block."""
         declares = bool(block.reads or block.writes)
         self.blocks += [block] * declares
-        self.homes |= dict.fromkeys(block.alloc_buffers, len(self.blocks))
+        self.outer_blocks |= dict.fromkeys(block.alloc_buffers, len(self.blocks))
         self._each((block.init, block.body))
         del self.blocks[len(self.blocks) - declares :]
 
@@ -129,27 +128,27 @@ class _Accesses:
         self._each(e.indices)
 
     def _Call(self, e: Call) -> None:
-        (self._maybe if e.op in _CONDITIONAL else self.visit)(e.args)
+        (self._conditional if e.op in _CONDITIONAL else self.visit)(e.args)
 
     def _Select(self, e: Select) -> None:
         self.visit(e.condition)
-        self._maybe(e.true_value, e.false_value)
+        self._conditional(e.true_value, e.false_value)
 
     def _BinaryOp(self, e: BinaryOp) -> None:
         self.visit(e.a)
-        (self._maybe if e.op in LOGICAL else self.visit)(e.b)
+        (self._conditional if e.op in LOGICAL else self.visit)(e.b)
 
     _Let = _LetStmt
 
     def _Var(self, e: Var) -> None:
-        """Nothing is accessed."""
+        """A leaf."""
 
     # -- bounds
 
     def _access(self, buffer: Buffer, indices: Sequence[PrimExpr], kind: str) -> None:
         for axis, (index, size) in enumerate(zip(indices, buffer.shape)):
             self._within(index, size, f"axis {axis} of {buffer.name!r}")
-        for block in self.blocks[self.homes.get(buffer, 0) :]:
+        for block in self.blocks[self.outer_blocks.get(buffer, 0) :]:
             declared = (*block.reads, *block.writes) if kind == "reads" else block.writes
             same = [region.region for region in declared if region.buffer is buffer]
             listed = bool(same) and all(map(self._may_cover, zip(*same), indices))
@@ -158,23 +157,23 @@ class _Accesses:
     def _within(self, index: PrimExpr, size: PrimExpr, what: str) -> None:
         if self.conditional or (isinstance(index, Var) and self.bounds.extents.get(index) is size):
             return
-        low, high = self.bounds.widest(index)
+        low, high = self.bounds.estimate(index)
         if low is None or low < 0:
-            least, _ = self.bounds.ends(index)
-            self.require(least is None or least >= 0, f"{what} starts at 0; got an index of {least}")
+            minimum, _ = self.bounds.exact(index)
+            self.require(minimum is None or minimum >= 0, f"{what} starts at 0; got an index of {minimum}")
         if not isinstance(size, IntImm):
-            _, beyond = self.bounds.ends(index - size)
-            inside = beyond is None or beyond < 0
+            _, excess = self.bounds.exact(index - size)
+            inside = excess is None or excess < 0
             self.require(inside, f"{what} ends before its size; got an index of its size or more")
         elif high is None or high >= size.value:
-            _, most = self.bounds.ends(index)
-            inside = most is None or most < size.value
-            self.require(inside, f"{what} ends before its size; got an index of {most}")
+            _, maximum = self.bounds.exact(index)
+            inside = maximum is None or maximum < size.value
+            self.require(inside, f"{what} ends before its size; got an index of {maximum}")
 
     def _may_cover(self, declared: Sequence[Range], index: PrimExpr) -> bool:
-        """Whether nothing proves that an index reaches out of all of the declared ranges, to the same side."""
+        """Whether an index is possibly in the declared ranges: not provably below, or above, all of them."""
         if self.conditional or any(r.min is index for r in declared):
             return True
-        starts = [self.bounds.ends(index - r.min)[0] for r in declared]
-        ends = [self.bounds.ends(index - r.min - r.extent)[1] for r in declared]
+        starts = [self.bounds.exact(index - r.min)[0] for r in declared]
+        ends = [self.bounds.exact(index - r.min - r.extent)[1] for r in declared]
         return any(n is None or n >= 0 for n in starts) and any(n is None or n < 0 for n in ends)

@@ -1,4 +1,4 @@
-"""Attributes of functions that passes and code generation rely on, and what each of them must hold."""
+"""Checks of function attributes that passes and code generation rely on."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from .errors import unknown_attribute
 
 AnyFunction = Function | PrimFunc
 Rule = tuple[Callable[[Any, AnyFunction], bool], str]
+"""A predicate of the attribute's value and the function, and the expected value for the error message."""
 
 
 def wrong_attribute(func: AnyFunction) -> str | None:
-    """What is wrong with an attribute of a function; None when nothing is."""
+    """The error message for the first invalid attribute of a function; None when all are valid."""
     unknown = unknown_attribute(dict(func.attrs))
     if unknown is not None:
         return f"an attribute holds {unknown}; expected plain values or expressions"

@@ -1,4 +1,4 @@
-"""The least and the greatest value of an index in the loops around it, where these are certain numbers."""
+"""The minimum and the maximum value of an index over its loops, where these are constants."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ..ir.visitor import substitute, walk
 from ..tir.nodes import BufferLoad
 from ..tir.regions import span
 
-_ONE: None = None  # the variable of the constant term
+_ONE: None = None  # the key of the constant term
 _ARITHMETIC = {
     "+": iv.add,
     "-": lambda a, b: iv.add(a, iv.scale(b, -1)),
     "*": iv.multiply,
     "//": iv.quotient,
     "%": iv.remainder,
-    "min": iv.least,
-    "max": iv.greatest,
+    "min": iv.minimum,
+    "max": iv.maximum,
 }
 
 
 class IndexBounds:
-    """Loops and the values of variables at one place of a function; ``ends`` bounds what is computed from them.
+    """The loops and the values of variables at one point of a function, and bounds of expressions of these.
 
-    Sums of loop variables with constant extents, the common case, are bounded by interval arithmetic; what has
-    symbolic sizes in it by :class:`Analyzer`. Of what depends on data nothing is certain. ``widest`` answers most
-    questions before that.
+    ``exact`` returns bounds that are attained: by interval arithmetic for sums of loop variables with constant extents,
+    the common case; by :class:`Analyzer` for expressions with symbolic sizes; none for values that depend on data.
+    ``estimate`` is cheaper and sufficient for most accesses.
     """
 
     def __init__(self) -> None:
@@ -41,25 +41,25 @@ class IndexBounds:
         self.intervals: dict[Var, Interval] = {}
         self.analyzer = Analyzer()
         self.answers: dict[Key, Interval] = {}
-        """What ``_symbolic`` found, until a variable is bound anew."""
+        """Cached results of ``_symbolic``, cleared when a variable is bound again."""
 
     def enter(self, var: Var, extent: PrimExpr) -> PrimExpr:
-        """A loop begins: ``0 <= var < extent``. Gives the extent in terms of the loops around."""
+        """Enter a loop, ``0 <= var < extent``. Returns the extent in terms of the enclosing loops' variables."""
         if var in self.intervals:
             self.answers.clear()
         self.extents[var] = extent = substitute(extent, self.values)
         self.analyzer.bind(var, extent)
-        most = self.widest(extent)[1]
-        self.intervals[var] = 0, None if most is None else most - 1
+        maximum = self.estimate(extent)[1]
+        self.intervals[var] = 0, None if maximum is None else maximum - 1
         return extent
 
     def leave(self, var: Var) -> None:
-        """The loop ends."""
+        """Leave a loop."""
         del self.extents[var]
 
     def let(self, var: Var, value: PrimExpr) -> None:
-        """``var`` stands for ``value`` from here on; for a number that is unknown where data decide about it."""
-        self.intervals[var] = self.widest(value)
+        """Bind ``var`` to ``value``; a value that depends on data counts as unknown."""
+        self.intervals[var] = self.estimate(value)
         value = substitute(value, self.values)
         self.values.pop(var, None)
         self.data.discard(var)
@@ -68,18 +68,18 @@ class IndexBounds:
         else:
             self.values[var] = value
 
-    def widest(self, expr: PrimExpr) -> Interval:
-        """An interval that holds all values, by interval arithmetic alone: cheap, and possibly too wide."""
+    def estimate(self, expr: PrimExpr) -> Interval:
+        """An interval that contains all values, by interval arithmetic alone: cheap, and possibly too wide."""
         if isinstance(expr, IntImm):
             return expr.value, expr.value
         if isinstance(expr, Var):
             return self.intervals.get(expr, UNKNOWN)
         if isinstance(expr, BinaryOp) and expr.op in _ARITHMETIC:
-            return _ARITHMETIC[expr.op](self.widest(expr.a), self.widest(expr.b))
-        return self.widest(expr.value) if isinstance(expr, Cast) and _widens(expr) else UNKNOWN
+            return _ARITHMETIC[expr.op](self.estimate(expr.a), self.estimate(expr.b))
+        return self.estimate(expr.value) if isinstance(expr, Cast) and _widens(expr) else UNKNOWN
 
-    def ends(self, expr: PrimExpr) -> Interval:
-        """Both ends, inclusive, None where unknown. Loops count as not empty: the expression is evaluated in them."""
+    def exact(self, expr: PrimExpr) -> Interval:
+        """The minimum and maximum, None where unknown. Loops are assumed not to be empty."""
         whole = substitute(expr, self.values)
         terms = _terms_of(whole)
         if terms is None:
@@ -92,7 +92,7 @@ class IndexBounds:
         return result
 
     def _is_size(self, var: Var | None) -> bool:
-        """Whether sizes bound a variable, which may cancel others."""
+        """Whether a variable is a symbolic size or has a symbolic extent, so that terms may cancel."""
         if var is None or var in self.data:
             return False
         extent = self.extents.get(var)
@@ -125,7 +125,7 @@ class IndexBounds:
 
 
 def _terms_of(expr: PrimExpr) -> Counter[Var | None] | None:
-    """The coefficients of the variables in a sum of them, and of ``_ONE``; None for what is no such sum."""
+    """The coefficients of a sum of variables, the constant under ``_ONE``; None for any other expression."""
     terms: Counter[Var | None] = Counter()
     stack = [(expr, 1)]
     while stack:

@@ -17,7 +17,7 @@ from ..tir.nodes import Buffer
 
 
 class VerifyError(MLCError):
-    """IR that breaks a rule of its level: in which function and block, and at which statement or binding."""
+    """IR that is not well formed; ``where`` names the function, the block, and the statement or binding."""
 
     def __init__(self, message: str, function: str, at: Any = None, block: str | None = None):
         where = [f"function {function}"]
@@ -29,7 +29,7 @@ class VerifyError(MLCError):
 
 
 def unknown_attribute(attrs: Any) -> str | None:
-    """A value among attributes that has no text form, as text; None when all have one."""
+    """A description of the first attribute value that cannot be printed as TVMScript; None when all can."""
     if isinstance(attrs, dict):
         items: list[Any] = [*attrs.keys(), *attrs.values()]
     elif isinstance(attrs, list | tuple):

@@ -1,4 +1,4 @@
-"""Is a module well formed? What the passes and the code generator rely on, checked level by level."""
+"""Verification of modules and functions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from .relax import verify_function
 from .tir import verify_prim_func
 
 MAX_DEPTH = 1000
-"""Levels of a function's tree. What walks it makes a few calls for each; see ``ir/recursion.py``."""
+"""Maximum depth of a function's tree. Visitors make a few nested calls per level; see ``ir/recursion.py``."""
 
 
 @deep_recursion
 def verify(node: Any) -> None:
-    """Checks a module or a single function; returns nothing when it is well formed.
+    """Verify a module or a single function.
 
-    Raises VerifyError, which names the function and the statement or binding at fault.
+    Raises VerifyError, which names the function and the statement or binding, when it is not well formed; MLCError for
+    an object of another type.
     """
     if isinstance(node, PrimFunc | Function):
         _function(node, str(node.attrs.get("global_symbol", "main")), IRModule())

@@ -1,4 +1,4 @@
-"""Rules of graph functions."""
+"""Verification of graph functions."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ _CALL_TIR = ("call_tir", "call_tir_inplace")
 
 
 def verify_function(func: Function, name: str, mod: IRModule) -> None:
-    """Raises VerifyError unless: every variable is bound once, before its use, and has structure info; dataflow
+    """Raises VerifyError for a graph function that is not well formed. The rules are:
 
-    variables stay inside their block; symbolic sizes come from parameters or ``match_cast``; arguments of calls need
-    no binding of their own; calls agree with what they call in number, rank, dtype and known sizes.
+    Every variable is bound once, before its use, and has structure info. Dataflow variables are used only in their
+    block. Symbolic sizes are defined by parameters or ``match_cast``. Arguments of calls are not calls. Arguments match
+    the callee's parameters in number, rank, dtype and known sizes.
     """
     _Verifier(func, name, mod).run()
 
 
 def disagreement(got: StructInfo | None, expected: StructInfo | None) -> str | None:
-    """Why a value with info ``got`` cannot be one with info ``expected``; None when nothing known speaks against it."""
+    """The first difference that rules out that ``got`` matches ``expected``, as text; None when they may match."""
     if isinstance(got, TensorStructInfo) and isinstance(expected, TensorStructInfo):
         return _tensors_disagree(got, expected)
     if isinstance(got, TupleStructInfo) and isinstance(expected, TupleStructInfo):
@@ -92,7 +93,7 @@ class _Verifier:
         self.ended: set[int] = set()
         self.symbols: set[int] = set()
         self.in_scope: set[int] = set()
-        """Structure infos whose symbolic sizes are known."""
+        """``id`` of structure infos whose symbolic sizes were already checked."""
         self.at: Any = None
 
     def require(self, holds: Any, message: str) -> None:
@@ -125,7 +126,7 @@ class _Verifier:
         self.bound[id(var)] = var
 
     def _bind_symbols(self, info: StructInfo | None) -> None:
-        """Sizes that stand alone in a parameter or ``match_cast`` get their values from it."""
+        """Define the symbolic sizes that are a whole dimension in a parameter or ``match_cast``."""
         for node in walk(info):
             values = getattr(node, "shape", None) or getattr(node, "values", None) or (getattr(node, "value", None),)
             if isinstance(node, StructInfo) and isinstance(values, tuple):
@@ -180,7 +181,7 @@ class _Verifier:
     # -- expressions
 
     def _atom(self, e: Any) -> None:
-        """A value that needs no binding: no call in it."""
+        """Check a value that contains no call."""
         self.require(isinstance(e, Expr), f"got a {type(e).__name__} where a graph value is expected")
         self.require(not isinstance(e, Call), "a call is an argument; bind it to a variable")
         if isinstance(e, Var):
@@ -232,7 +233,7 @@ class _Verifier:
             self.require(why is None, f"argument {param.name!r} of {target.name} has {why}")
 
     def _kernel_call(self, call: Call, callee: PrimFunc, name: str) -> None:
-        """A direct call after memory planning: all buffers, then scalars and symbolic sizes; shapes may be views."""
+        """A direct call of a tensor function, as made by PlanMemory: buffers (reshaped), scalars, symbolic sizes."""
         wanted = len(callee.buffers) + len(scalar_parameters(callee))
         self.require(len(call.args) == wanted, f"{name} takes {wanted} arguments; got {len(call.args)}")
         for buffer, arg in zip(callee.buffers, call.args):
@@ -240,7 +241,7 @@ class _Verifier:
             self.require(got == buffer.dtype, f"tensor {buffer.name!r} of {name} is {got}; expected {buffer.dtype}")
 
     def _callee(self, target: GlobalVar, level: Any) -> Any:
-        """The function that a call names; None when a function is checked without its module."""
+        """The callee; None when a function is verified without its module."""
         if not self.mod.functions:
             return None
         self.require(target.name in self.mod, f"the module has no function {target.name!r}")
@@ -262,7 +263,7 @@ class _Verifier:
             self._match_params(callee, target.name, infos, call.args[2:])
 
     def _fresh_outputs(self, call: Call) -> list[StructInfo | None]:
-        """The results that are not inputs overwritten in place."""
+        """The structure infos of the results that are not written in place of an input."""
         infos = _fields(call.out_info, None)
         if isinstance(call.target, Op) and call.target.name == "call_tir_inplace":
             indices = call.attrs.get("inplace_indices", ())
@@ -275,7 +276,7 @@ class _Verifier:
         return infos
 
     def _match_params(self, callee: PrimFunc, name: str, infos: list[Any], scalars: tuple[Any, ...]) -> None:
-        """Scratch parameters come from memory planning; one with a layout has another shape until it is packed."""
+        """Match arguments and parameters. Scratch buffers, and shapes of buffers with a layout, are not checked."""
         buffers, extra = callee.buffers, len(callee.params) - len(callee.buffers)
         buffers = buffers[: len(buffers) - int(callee.attrs.get("num_scratch", 0))]
         stored = {id(callee.params[int(index)]) for index in callee.attrs.get("layouts", {})}
@@ -307,7 +308,7 @@ def _fields(info: StructInfo | None, value: Expr | None) -> list[StructInfo | No
 
 
 def _without_symbols(info: StructInfo | None) -> StructInfo | None:
-    """The info of a parameter as a caller sees it: sizes that depend on the callee's variables are unknown."""
+    """The info of a parameter with shapes that contain the callee's symbolic sizes replaced by their rank."""
     if isinstance(info, TensorStructInfo) and free_vars(info):
         return TensorStructInfo(None, info.dtype, info.ndim)
     if isinstance(info, TupleStructInfo):

@@ -1,4 +1,4 @@
-"""Rules of tensor functions."""
+"""Verification of tensor functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..ir import dtype as dt
 from ..ir.expr import (
     BINARY_OPS,
     LOGICAL,
-    OF_NUMBERS,
+    NUMERIC_ONLY,
     BinaryOp,
     Call,
     Cast,
@@ -46,10 +46,11 @@ from .errors import VerifyError, unknown_attribute
 
 
 def verify_prim_func(func: PrimFunc, name: str) -> None:
-    """Raises VerifyError unless: every variable and buffer is defined before its use and only once along a path;
+    """Raises VerifyError for a tensor function that is not well formed. The rules are:
 
-    operands, indices, stores and conditions have the dtypes that they need; blocks bind each of their variables and
-    use no variable of the loops around them.
+    Every variable and buffer is defined before its use, and not redefined in its scope. Operands, indices, stored
+    values and conditions have the required dtypes. Blocks bind each of their variables, and blocks with variables do
+    not use variables of the loops around them.
     """
     _Verifier(name).function(func)
 
@@ -102,7 +103,7 @@ class _Verifier:
 
     @contextmanager
     def scope(self, *variables: Var, buffers: tuple[Buffer, ...] = ()) -> Iterator[None]:
-        """The variables and buffers are defined inside."""
+        """Define variables and buffers inside the ``with`` block."""
         for var in variables:
             self._define(var)
         for buffer in buffers:
@@ -264,7 +265,7 @@ class _Verifier:
             self.require(e.a.dtype == e.b.dtype, f"operands of {e.op!r} are {e.a.dtype} and {e.b.dtype}")
             boolean = e.op not in LOGICAL or e.a.dtype == "bool"
             self.require(boolean, f"operands of {e.op!r} are {e.a.dtype}; expected bool")
-            number = e.op not in OF_NUMBERS or e.a.dtype != "bool"
+            number = e.op not in NUMERIC_ONLY or e.a.dtype != "bool"
             self.require(number, f"operands of {e.op!r} are bool; expected numbers")
         elif isinstance(e, Not):
             self.require(e.value.dtype == "bool", f"the operand of 'not' is {e.value.dtype}; expected bool")

@@ -1,4 +1,4 @@
-"""Element by element, with numpy's broadcasting between tensors and numbers."""
+"""Elementwise operations, with numpy's broadcasting between tensors and numbers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def where(condition: Tensor, x1: Operand, x2: Operand) -> Tensor:
 
 
 def astype(x: Tensor, dtype: str) -> Tensor:
-    """The elements in another type; ``x`` itself when it has that type."""
+    """The elements converted to ``dtype``; ``x`` itself when it has that dtype."""
     return x.astype(dtype)
 
 
@@ -65,7 +65,7 @@ def leaky_relu(x: Tensor, alpha: float = 0.01) -> Tensor:
 
 
 def gelu(x: Tensor, approximate: str | None = None) -> Tensor:
-    """``x * Phi(x)``; ``approximate="tanh"`` is the tanh formula."""
+    """``x * Phi(x)``; ``approximate="tanh"`` selects the tanh approximation."""
     if approximate not in (None, "none", "tanh"):
         raise OperatorError(f"gelu: approximate is {approximate!r}; expected 'tanh' or None")
     return apply(ops.gelu_tanh if approximate == "tanh" else ops.gelu, x)

@@ -1,4 +1,4 @@
-"""Functions of one's own: tensor expressions, tensor functions, functions registered by name."""
+"""Calls of user-defined functions: tensor expressions, tensor functions, functions registered by name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ...tir.nodes import PrimFunc
 from ..tensor import Size, Tensor, emit, emit_tuple, graph_value, unpack
 
 Out = Tensor | tuple[Sequence[Size], str]
-"""A result's shape and dtype, or a tensor that has these (see ``Tensor.placeholder``)."""
+"""The shape and dtype of a result, or a tensor with these (see ``Tensor.placeholder``)."""
 
 
 def tensor_expr_op(
     f: Callable[..., te.Tensor | Sequence[te.Tensor]], name_hint: str, args: Sequence[Tensor | ExprLike]
 ) -> Any:
-    """``f(*args)``, a tensor expression; a Tensor, or a tuple of them when ``f`` gives several."""
+    """Call ``f(*args)``, a tensor expression; returns a Tensor, or a tuple of them when ``f`` returns several."""
     values = [a.expr if isinstance(a, Tensor) else a for a in args]
     var = BlockBuilder.current().emit_te(f, *values, name_hint=name_hint)
     results = unpack(var)
@@ -30,7 +30,7 @@ def tensor_expr_op(
 def tensor_ir_op(
     func: PrimFunc, name_hint: str, args: Sequence[Tensor], out: Out, scalars: Sequence[ExprLike] = ()
 ) -> Tensor:
-    """Call a tensor function with a fresh result ``out``; ``scalars`` follow the result."""
+    """Call ``func(*args, result, *scalars)``, a tensor function; ``out``: shape and dtype of the result."""
     builder = BlockBuilder.current()
     call = call_tir(builder.add_func(func, name_hint), [a.expr for a in args], _info(out), scalars)
     return emit(call, name_hint)
@@ -44,7 +44,7 @@ def tensor_ir_inplace_op(
     out: Sequence[Out],
     scalars: Sequence[ExprLike] = (),
 ) -> tuple[Tensor, ...]:
-    """As ``tensor_ir_op``, several results: result ``i`` replaces argument ``inplace_indices[i]``, -1: a fresh one."""
+    """As ``tensor_ir_op``, for several results: result i is written over argument ``inplace_indices[i]``, unless -1."""
     builder = BlockBuilder.current()
     info = TupleStructInfo(tuple(map(_info, out)))
     inputs = [a.expr for a in args]
@@ -54,9 +54,9 @@ def tensor_ir_inplace_op(
 
 
 def extern(name: str, args: Sequence[Tensor | ExprLike | str], out: Out | list[Out]) -> Any:
-    """Call the function registered as ``name`` (see ``register_func``): with ``args``, then the results to fill in.
+    """Call the function registered as ``name`` (see ``register_func``) with ``args``, then the results to write.
 
-    args: tensors, sizes and strings. out: one result, which is returned as a Tensor, or a list of results.
+    args: tensors, sizes and strings. out: one result, returned as a Tensor, or a list of results, returned as a tuple.
     """
     several = isinstance(out, list)
     info: StructInfo = TupleStructInfo(tuple(map(_info, out))) if isinstance(out, list) else _info(out)

@@ -1,4 +1,4 @@
-"""What layers are made of: products, norms, softmax, attention."""
+"""Operations of layers: products, norms, softmax, attention."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ log_softmax = traced(ops.log_softmax, {"x": Tensor})
 
 
 def matmul(x: Tensor, y: Tensor, out_dtype: str | None = None) -> Tensor:
-    """``x @ y`` as in numpy. out_dtype: of the result, None for the common type of both."""
+    """``x @ y`` as in numpy. out_dtype: of the result, None for the common dtype of both."""
     return apply(ops.matmul, x, y, out_dtype=out_dtype or "void")
 
 
 def dequantize(
     q: Tensor, scale: Tensor, *, bits: int, group: int, k: int, layout: str = "NK", dtype: str = "float32"
 ) -> Tensor:
-    """Weights from group-quantized codes: q uint32 [..., N, words], scale [..., N, groups]; gives [..., N, k]."""
+    """As the operator ``dequantize``: q uint32 [..., N, words], scale [..., N, groups]; returns [..., N, k]."""
     return apply(ops.dequantize, q, scale, bits=bits, group=group, k=k, layout=layout, dtype=dtype)
 
 
 def rms_norm(x: Tensor, weight: Tensor, axes: int | Sequence[int] = -1, epsilon: float = 1e-5) -> Tensor:
-    """``x * weight / sqrt(mean(x^2) + epsilon)``"""
+    """``x * weight / sqrt(mean(x^2) + epsilon)`` over the trailing ``axes``; keeps shape and dtype."""
     return apply(ops.rms_norm, x, weight, axes=_listed(axes), epsilon=epsilon)
 
 
 def layer_norm(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, axes: int | Sequence[int] = -1, epsilon: float = 1e-5
 ) -> Tensor:
-    """``(x - mean) / sqrt(variance + epsilon) * weight + bias``"""
+    """``(x - mean) / sqrt(variance + epsilon) * weight + bias`` over the trailing ``axes``; keeps shape and dtype."""
     return apply(ops.layer_norm, x, weight, bias, axes=_listed(axes), epsilon=epsilon)
 
 
@@ -64,10 +64,10 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """``softmax(query @ key.T * scale + attn_mask) @ value`` of every head.
+    """``softmax(query @ key.T * scale + attn_mask) @ value`` for each head.
 
-    query: [batch, S, heads, D]; key, value: [batch, T, heads, D]; attn_mask: [batch, heads, S, T]. is_causal: position
-    i sees the positions up to i. scale: ``1 / sqrt(D)`` by default. Returns [batch, S, heads, D].
+    query: [batch, S, heads, D]; key, value: [batch, T, heads, D]; attn_mask: [batch, heads, S, T]. is_causal: query i
+    attends to keys 0 to i. scale: ``1 / sqrt(D)`` by default. Returns [batch, S, heads, D].
     """
     q, k, v = (permute_dims(x, (0, 2, 1, 3)) for x in (query, key, value))
     size = query.shape[-1]
@@ -82,8 +82,8 @@ def scaled_dot_product_attention(
         scores = scores + attn_mask
     if is_causal:
         shape = scores.shape[-2:]
-        seen = tril(ones(shape, "int32")) > 0
-        scores = where(seen, scores, full(shape, -math.inf, scores.dtype))
+        mask = tril(ones(shape, "int32")) > 0
+        scores = where(mask, scores, full(shape, -math.inf, scores.dtype))
     return permute_dims(matmul(softmax(scores), v), (0, 2, 1, 3))
 
 

@@ -1,4 +1,4 @@
-"""Sums and other reductions over axes (None: all of them), running sums, search and order."""
+"""Reductions over axes (None: all axes), cumulative sums, sorting and selection."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ argsort = traced(ops.argsort, {"x": Tensor})
 
 
 def cumsum(x: Tensor, axis: int | None = None, dtype: str | None = None, exclusive: bool | None = None) -> Tensor:
-    """Running sums along ``axis``; None: of all elements in order, on one axis."""
+    """The cumulative sum along ``axis``; None: ``x`` is flattened first. exclusive: without the element itself."""
     return apply(ops.cumsum, x, axis=axis, dtype=dtype, exclusive=bool(exclusive))
 
 
 def topk(
     x: Tensor, k: int = 1, axis: int = -1, ret_type: str = "both", largest: bool = True, dtype: str = "int32"
 ) -> Tensor | tuple[Tensor, ...]:
-    """The ``k`` greatest (or least) elements along ``axis``, the best first, and where they are.
+    """The ``k`` largest (or smallest) elements along ``axis``, sorted, and their indices in ``dtype``.
 
-    ret_type: ``both`` gives a tuple, ``values`` or ``indices`` one of them.
+    ret_type: ``both`` returns a tuple, ``values`` or ``indices`` one of them.
     """
     results = apply_tuple(ops.topk, x, k=k, axis=axis, ret_type=ret_type, largest=largest, dtype=dtype)
     return results if ret_type == "both" else results[0]

@@ -1,4 +1,4 @@
-"""Choosing tokens."""
+"""Operations that sample tokens from logits."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from ..tensor import Tensor, apply
 
 
 def softmax_with_temperature(logits: Tensor, temperature: Tensor) -> Tensor:
-    """As the operator ``nn.softmax_with_temperature``."""
+    """``softmax(logits / temperature)`` of each row: float32 [n, V] and [n]; see ``relax.ops.sampling``."""
     return apply(ops.softmax_with_temperature, logits, temperature)
 
 
 def sample_top_p(probs: Tensor, top_p: Tensor, uniform: Tensor) -> Tensor:
-    """As the operator ``nn.sample_top_p``."""
+    """Nucleus sampling: probs float32 [n, V], others [n]; returns int32 [n]; see ``relax.ops.sampling``."""
     return apply(ops.sample_top_p, probs, top_p, uniform)

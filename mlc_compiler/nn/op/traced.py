@@ -1,4 +1,4 @@
-"""Operations that are graph operators: same parameters, defaults and description, on traced tensors."""
+"""Operations on traced tensors from graph operators, with the same parameters, defaults and docstring."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Operand = Tensor | Number
 
 
 def traced(operator: Operator, operands: Mapping[str, Any] | None = None) -> Callable[..., Tensor]:
-    """The operator as a function that binds its result; attributes are accepted by position too.
+    """The operator as a function that binds its result; attributes may be passed by position, too.
 
-    operands: names and annotations of the operator's positional parameters, where they have other names here.
+    operands: names and annotations of the positional parameters, if they differ from the operator's.
     """
     name = operator.name.split(".")[-1]
-    form = _form(operator, operands or {n: _annotation(kind) for n, kind in operator.kinds.items()})
+    signature = _signature(operator, operands or {n: _annotation(kind) for n, kind in operator.kinds.items()})
 
     def operation(*args: Any, **kwargs: Any) -> Tensor:
         try:
-            bound = form.bind(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{name}{_listed(form)}: {error}") from None
+            raise TypeError(f"{name}{_listed(signature)}: {error}") from None
         bound.apply_defaults()
         values = tuple(bound.arguments.values())
         count = len(operator.kinds)
@@ -38,12 +38,12 @@ def traced(operator: Operator, operands: Mapping[str, Any] | None = None) -> Cal
     operation.__name__ = operation.__qualname__ = name
     operation.__module__ = __package__
     operation.__doc__ = operator.doc
-    operation.__signature__ = form  # type: ignore[attr-defined]
-    operation.__annotations__ = {p.name: p.annotation for p in form.parameters.values()} | {"return": Tensor}
+    operation.__signature__ = signature  # type: ignore[attr-defined]
+    operation.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()} | {"return": Tensor}
     return operation
 
 
-def _form(operator: Operator, operands: Mapping[str, Any]) -> Signature:
+def _signature(operator: Operator, operands: Mapping[str, Any]) -> Signature:
     optional = [None if kind == te.Tensor | None else Parameter.empty for kind in operator.kinds.values()]
     rows = [(name, default, kind) for (name, kind), default in zip(operands.items(), optional, strict=True)]
     rows += [(name, default, _annotation(operator.attr_types[name])) for name, default in operator.defaults.items()]
@@ -53,7 +53,7 @@ def _form(operator: Operator, operands: Mapping[str, Any]) -> Signature:
 
 
 def _annotation(kind: Any) -> Any:
-    """What takes the place of an operator's annotation: traced tensors, any sequences, sizes."""
+    """The annotation of an operation's parameter: an operator's with traced tensors, sequences and sizes."""
     if isinstance(kind, UnionType):
         return reduce(or_, map(_annotation, get_args(kind)))
     if get_origin(kind) is tuple:
@@ -61,7 +61,7 @@ def _annotation(kind: Any) -> Any:
     return {te.Tensor: Tensor, PrimExpr: Size, NoneType: None}.get(kind, kind)
 
 
-def _listed(form: Signature) -> str:
-    """The parameters as in ``(x, axis=-1)``."""
-    plain = [p.replace(annotation=Parameter.empty) for p in form.parameters.values()]
+def _listed(signature: Signature) -> str:
+    """The signature without annotations, such as ``(x, axis=-1)``."""
+    plain = [p.replace(annotation=Parameter.empty) for p in signature.parameters.values()]
     return str(Signature(plain))

@@ -1,7 +1,8 @@
 """Graph operators, by name: ``ops.add(x, y)`` builds a call, ``ops.sum(x, axis=-1)`` one with an attribute.
 
-Operands are graph values, numbers or shapes, in the order of Apache TVM's Relax, and so are the names; attributes are
-given by name. What does not fit raises OperatorError. ``get_operator("nn.softmax")`` finds one by its full name.
+Operands are graph values, numbers or shapes. Names and the order of operands are those of Apache TVM's Relax;
+attributes are keyword arguments. Invalid arguments raise OperatorError. ``get_operator("nn.softmax")`` looks up an
+operator by its full name.
 """
 
 from __future__ import annotations
@@ -235,12 +236,12 @@ __all__ = [
 
 FAMILIES = (create, elementwise, products, manipulate, rearrange, normalize, reduce, search, attention, sampling)
 VIEW_OPERATORS = frozenset({"reshape", "expand_dims", "squeeze"})
-"""Operators that move no element: they give the same memory another shape."""
+"""Operators that only change the shape: the result can share memory with the operand."""
 OPERATORS = {o.name: o for family in FAMILIES for o in vars(family).values() if isinstance(o, Operator)}
 
 
 def get_operator(name: str) -> Operator:
-    """The operator of this name. Raises OperatorError for an unknown one."""
+    """The operator with this name. Raises OperatorError for an unknown one."""
     if name not in OPERATORS:
         raise OperatorError(f"unknown operator {name!r}", hint=f"operators: {', '.join(sorted(OPERATORS))}")
     return OPERATORS[name]

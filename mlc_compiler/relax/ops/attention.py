@@ -1,11 +1,11 @@
-"""Attention over a paged KV cache, and the rotary positions that go with it.
+"""Attention over a paged KV cache (Kwon et al. 2023), and rotary position embedding.
 
 Sizes: n tokens of the call, H query heads over G key/value heads, D elements of a key, E of a value, L layers, P pages
-of S slots. ``k_pages`` [L, P, G, D, S] and ``v_pages`` [L, P, G, S, E] hold keys and values: the scores of a page's
-slots, and the E elements of a result, are then sums over contiguous elements. Row s of ``page_table``, int32
+of S slots. ``k_pages`` [L, P, G, D, S] and ``v_pages`` [L, P, G, S, E] hold keys and values, in layouts in which the
+scores of a page's slots, and the E elements of a result, are contiguous. Row s of ``page_table``, int32
 [sequences, pages of a sequence], has the pages of sequence s in order. ``token_seq`` and ``token_pos``, int32
-[n], are the sequence of each token and its position there. Sequences, positions and pages that do not exist are clamped
-to those that do where something is read, and skipped where something is written: no data makes an access go astray.
+[n], are the sequence of each token and its position there. Indices of sequences, positions and pages that are out of
+range are clamped for reads and skipped for writes, so that no input causes an access out of bounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..info import show_shape, static_size
 from .registry import Tensors, operator
 
 NO_MAXIMUM = -1e30
-"""Stands for the maximum of no scores."""
+"""The initial running maximum of the scores."""
 OPTIONAL_INPUTS = ("cos", "sin", "inv_freq", "lengths", "sinks", "slopes")
 
 Element = Callable[[PrimExpr], PrimExpr]
@@ -37,9 +37,9 @@ def _clamped(value: PrimExpr, size: PrimExpr) -> PrimExpr:
 
 
 def _rotated(element: Element, cos: Element, sin: Element, half: PrimExpr, interleaved: bool) -> Element:
-    """Elements of a rotated head: pairs (d, d + half), or neighbours when interleaved; the rest stays as it is."""
+    """Elements of a head with pairs (d, d + half), or (2 d, 2 d + 1) when interleaved, rotated; the rest unchanged."""
 
-    def turned(d: PrimExpr) -> PrimExpr:
+    def rotated(d: PrimExpr) -> PrimExpr:
         if interleaved:
             pair = d // 2
             even = element(d) * cos(pair) - element(d + 1) * sin(pair)
@@ -49,7 +49,7 @@ def _rotated(element: Element, cos: Element, sin: Element, half: PrimExpr, inter
         second = element(d) * cos(d - half) + element(d - half) * sin(d - half)
         return te.if_then_else(d < half, first, te.if_then_else(d < half * 2, second, element(d)))
 
-    return turned
+    return rotated
 
 
 @operator("nn.rotary_embedding")
@@ -81,7 +81,7 @@ def _heads_after(x: te.Tensor, first: int) -> int:
 
 @dataclass(frozen=True)
 class Pages:
-    """Where the positions of sequences are: ``slots`` positions in each of ``count`` pages."""
+    """The mapping of positions to pages: ``count`` pages with ``slots`` positions each."""
 
     page_table: te.Tensor
     count: PrimExpr
@@ -89,28 +89,28 @@ class Pages:
 
     @property
     def limit(self) -> PrimExpr:
-        """How many positions a sequence can have: none where there are no sequences or no pages."""
-        any_place = logical_and(self.page_table.shape[0] > 0, self.count > 0)
-        return te.if_then_else(any_place, self.page_table.shape[1] * self.slots, 0)
+        """The maximum number of positions of a sequence; 0 when there are no sequences or no pages."""
+        has_pages = logical_and(self.page_table.shape[0] > 0, self.count > 0)
+        return te.if_then_else(has_pages, self.page_table.shape[1] * self.slots, 0)
 
     def sequence(self, given: PrimExpr) -> PrimExpr:
-        """A sequence that exists."""
+        """The index of a sequence, clamped to valid ones."""
         return _clamped(_index(given), self.page_table.shape[0])
 
     def page(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
-        """What the table has for a position of an existing sequence: a page that may not exist."""
+        """The page-table entry for a position of a valid sequence; not checked, -1 when there are no pages."""
         row = _clamped(position // self.slots, self.page_table.shape[1])
         return te.if_then_else(self.limit > 0, _index(self.page_table[sequence, row]), -1)
 
     def existing(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
-        """A page that exists."""
+        """The page of a position, clamped to valid ones."""
         return _clamped(self.page(sequence, position), self.count)
 
     def place(self, given: PrimExpr, position: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-        """Page and slot of a position, and whether the sequence, the position and the page exist."""
+        """Page and slot of a position, and whether the sequence, the position and the page are valid."""
         page = self.page(self.sequence(given), position)
-        exists = logical_and(given >= 0, given < self.page_table.shape[0], position >= 0, position < self.limit)
-        return page, position % self.slots, logical_and(exists, page >= 0, page < self.count)
+        valid = logical_and(given >= 0, given < self.page_table.shape[0], position >= 0, position < self.limit)
+        return page, position % self.slots, logical_and(valid, page >= 0, page < self.count)
 
 
 @operator("kv_cache.append", updates=("k_pages", "v_pages"), scalars=("layer",))
@@ -129,11 +129,11 @@ def append(
     v_first: int = 0,
     interleaved: bool = False,
 ) -> list[te.Tensor]:
-    """Store keys and values of n tokens in their places; gives the pages, which are written in place.
+    """Store keys and values of n tokens in the cache; returns ``k_pages`` and ``v_pages``, written in place.
 
     k: [n, heads, D] and v: [n, heads, E], of which heads ``k_first`` to ``k_first + G`` and ``v_first`` to
-    ``v_first + G`` are taken. rotation: (cos, sin), with which keys are rotated first (see ``nn.rotary_embedding``), or
-    (). A token whose sequence, position or page does not exist is not stored.
+    ``v_first + G`` are stored. rotation: (cos, sin), by which keys are rotated first (see ``nn.rotary_embedding``), or
+    (). A token whose sequence, position or page is out of range is not stored.
     """
     pages = Pages(page_table, k_pages.shape[1], k_pages.shape[4])
 
@@ -163,9 +163,9 @@ def append_latent(
     token_pos: te.Tensor,
     layer: PrimExpr,
 ) -> te.Tensor:
-    """Store what latent attention keeps of n tokens, keys and values in one; gives the pages, written in place.
+    """Store the latent vectors of n tokens, which serve as keys and values; returns ``pages``, written in place.
 
-    pages: [L, P, 1, D, S]; latent: [n, D]. A token whose sequence, position or page does not exist is not stored.
+    pages: [L, P, 1, D, S]; latent: [n, D]. A token whose sequence, position or page is out of range is not stored.
     """
     where = Pages(page_table, pages.shape[1], pages.shape[4])
 
@@ -203,23 +203,23 @@ def paged_attention(
     interleaved: bool = False,
     single_query: bool = False,
 ) -> te.Tensor:
-    """``softmax(scale * q @ keys) @ values`` over the positions that each token sees; [n, heads, E] in q's type.
+    """``softmax(scale * q @ keys) @ values`` over the positions visible to each token; [n, heads, E] in q's dtype.
 
-    q: [n, all heads, D], of which ``heads`` from ``first`` on are taken. ``heads / G`` query heads share a key/value
-    head. A token sees the positions of its sequence up to its own; the last ``window`` of these and the first
-    ``sink_size`` when there is a window. soft_cap: scores become ``soft_cap * tanh(score / soft_cap)``. value_size:
-    0, or how many first elements of a key are its value (latent attention, absorbed form); ``v_pages`` is then
-    ``k_pages``, too.
-    single_query: the caller says that no two tokens are of one sequence; it changes no result. The sums are float32.
+    q: [n, all heads, D], of which ``heads`` from ``first`` on are used. ``heads / G`` query heads share a key/value
+    head. Visible are the positions of the token's sequence up to its own; with a window, the last ``window`` of these
+    and the first ``sink_size``. soft_cap: unless 0, scores become ``soft_cap * tanh(score / soft_cap)``. value_size:
+    unless 0, the value is the first ``value_size`` elements of the key (latent attention, absorbed form), and
+    ``v_pages`` is ``k_pages``. single_query: a hint that no two tokens are of one sequence; it does not change the
+    result. Sums are float32.
 
-    optional: more inputs, named by ``names`` in the same order:
+    optional: additional inputs, named by ``names`` in the same order:
 
     - ``cos``, ``sin``: float32 [n, R/2]; queries are rotated by their token's angles first.
-    - ``inv_freq``: float32 [R/2]; keys are rotated as they are read, by these angles times their position and with
-      cosines and sines times ``rotation_factor``, and so are queries.
-    - ``lengths``: int32 [sequences]; a token sees all positions below, also those after its own.
-    - ``sinks``: float32 [heads]; the score of a position without a value that each head sees, too.
-    - ``slopes``: float32 [heads]; added to scores times the key's position less the query's (Press et al. 2022).
+    - ``inv_freq``: float32 [R/2]; queries and stored keys are rotated, by their position times these angles;
+      cosines and sines are multiplied by ``rotation_factor``.
+    - ``lengths``: int32 [sequences]; all positions below are visible, including those after the token's own.
+    - ``sinks``: float32 [heads]; for each head, a logit that takes part in the softmax, without a value.
+    - ``slopes``: float32 [heads]; ``slope * (key position - query position)`` is added to scores (Press et al. 2022).
     """
     _check_names(names)
     size = IntImm(value_size) if value_size else v_pages.shape[4]
@@ -241,7 +241,7 @@ def paged_attention(
 
 
 class _Row:
-    """Statements that make one row, one query head of one token, of the result of ``paged_attention``."""
+    """Builds the statements for one row of ``paged_attention``: one query head of one token."""
 
     latent: bool
     layer: PrimExpr
@@ -285,21 +285,25 @@ class _Row:
             end = te.if_then_else(self.pages.limit > 0, _index(self.more["lengths"][sequence]), 0)
         sinks = self.more.get("sinks")
         i, e, j, o = Var("i"), Var("e"), Var("j"), Var("o")
-        whole = te.if_then_else(self.row_sum.value > 0.0, self.row_sum.value, 1.0)
-        see = self._see(sequence, j, h // self.group, lambda score: self._score(score, j - position, h))
+        denominator = te.if_then_else(self.row_sum.value > 0.0, self.row_sum.value, 1.0)
+        update = self._update(sequence, j, h // self.group, lambda score: self._score(score, j - position, h))
         visible = self._visible(j, position)
-        result = te.cast(self.acc[o] / whole, self.out.dtype)
+        result = te.cast(self.acc[o] / denominator, self.out.dtype)
         return seq(
             For(i, self.query.shape[0], BufferStore(self.query, self._query(t, h, position)(i), (i,))),
             For(e, self.out.shape[2], BufferStore(self.acc, const(0.0, "float32"), (e,))),
             self.row_max.set(NO_MAXIMUM if sinks is None else te.f32(sinks[h])),
             self.row_sum.set(0.0 if sinks is None else 1.0),
-            For(j, minimum(maximum(end, 0), self.pages.limit), see if visible is None else IfThenElse(visible, see)),
+            For(
+                j,
+                minimum(maximum(end, 0), self.pages.limit),
+                update if visible is None else IfThenElse(visible, update),
+            ),
             For(o, self.out.shape[2], BufferStore(self.out, result, (t, h, o))),
         )
 
-    def _see(self, sequence: PrimExpr, j: PrimExpr, g: PrimExpr, scored: Callable[[PrimExpr], PrimExpr]) -> tir.Stmt:
-        """Online softmax (Milakov and Gimelshein 2018): take in position j of head g."""
+    def _update(self, sequence: PrimExpr, j: PrimExpr, g: PrimExpr, scored: Callable[[PrimExpr], PrimExpr]) -> tir.Stmt:
+        """One step of online softmax (Milakov and Gimelshein 2018), for position j of key/value head g."""
         d, e = Var("d"), Var("e")
         score, row_max, row_sum, new_max = self.score, self.row_max, self.row_sum, self.new_max
         correction, weight = te.exp(row_max.value - new_max.value), te.exp(score.value - new_max.value)
@@ -321,10 +325,10 @@ class _Row:
         if "cos" in self.more:
             cos, sin = self.more["cos"], self.more["sin"]
             return _rotated(element, lambda i: cos[t, i], lambda i: sin[t, i], cos.shape[1], self.interleaved)
-        return self._turned(element, position)
+        return self._rotated_inline(element, position)
 
     def _key(self, sequence: PrimExpr, j: PrimExpr, g: PrimExpr) -> Element:
-        return self._turned(lambda d: self._stored_key(sequence, j, g, d), j)
+        return self._rotated_inline(lambda d: self._stored_key(sequence, j, g, d), j)
 
     def _stored_key(self, sequence: PrimExpr, j: PrimExpr, g: PrimExpr, d: PrimExpr) -> PrimExpr:
         page, slot = self.pages.existing(sequence, j), j % self.pages.slots
@@ -336,8 +340,8 @@ class _Row:
         page, slot = self.pages.existing(sequence, j), j % self.pages.slots
         return te.f32(self.v_pages[self.layer, page, g, slot, e])
 
-    def _turned(self, element: Element, position: PrimExpr) -> Element:
-        """Rotated by the angles of a position when attention itself rotates."""
+    def _rotated_inline(self, element: Element, position: PrimExpr) -> Element:
+        """Elements rotated by the angles of a position, if there is an ``inv_freq``."""
         inv_freq = self.more.get("inv_freq")
         if inv_freq is None:
             return element
@@ -357,7 +361,7 @@ class _Row:
         return score + self.more["slopes"][h] * te.f32(distance) if "slopes" in self.more else score
 
     def _visible(self, key: PrimExpr, position: PrimExpr) -> PrimExpr | None:
-        """Whether a position up to the last one is seen; None: always."""
+        """Whether key position ``key`` is in the window; None when there is no window."""
         if not self.window:
             return None
         near = key > position - self.window
@@ -373,7 +377,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _group(heads: int, k_pages: te.Tensor) -> int:
-    """Query heads that share a key/value head."""
+    """The number of query heads per key/value head."""
     kv_heads = static_size(k_pages.shape[2]) or 0
     if not kv_heads or heads % kv_heads:
         raise ValueError(f"heads: got {heads} over {show_shape((k_pages.shape[2],))}; expected a multiple")

@@ -1,4 +1,4 @@
-"""Axes as operators take them: ``-ndim`` to ``ndim - 1``, negative ones counted from the last."""
+"""Normalization of axes: operators accept ``-ndim`` to ``ndim - 1``, negative ones counted from the last."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def normalize_axis(axis: int | None, ndim: int) -> int:
-    """The axis as a number from 0 on. Raises ValueError for one that a tensor of ``ndim`` axes does not have."""
+    """The axis in ``[0, ndim)``. Raises ValueError for an axis out of range, TypeError unless it is an int."""
     if not isinstance(axis, int):
         raise TypeError(f"axis: got {axis!r}; expected an integer")
     if not -ndim <= axis < ndim:
@@ -15,7 +15,7 @@ def normalize_axis(axis: int | None, ndim: int) -> int:
 
 
 def normalize_axes(axes: int | Sequence[int | None], ndim: int) -> tuple[int, ...]:
-    """One or several axes as numbers from 0 on, in the given order. Raises ValueError when one is named twice."""
+    """The axes in ``[0, ndim)``, in the given order. Raises ValueError for an axis out of range or given twice."""
     listed = (axes,) if isinstance(axes, int) else tuple(axes)
     found = tuple(normalize_axis(axis, ndim) for axis in listed)
     if len(set(found)) < len(found):

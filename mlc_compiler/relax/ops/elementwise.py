@@ -1,4 +1,4 @@
-"""Element-by-element operators, with numpy's broadcasting. Functions of narrow floats are computed in float32."""
+"""Elementwise operators, with numpy's broadcasting. Functions of floats below 32 bits are computed in float32."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .registry import Operator, operator
 
 
 def wide(value: PrimExpr) -> PrimExpr:
-    """The value in the type that inner computations use: float32 for narrower floats, else its own."""
+    """The value in the dtype of intermediate results: float32 for narrower floats, else its own."""
     return te.f32(value) if dt.is_float(value.dtype) and dt.bits(value.dtype) < 32 else value
 
 
@@ -44,9 +44,9 @@ add = _binary("add", lambda x, y: x + y)
 subtract = _binary("subtract", lambda x, y: x - y)
 multiply = _binary("multiply", lambda x, y: x * y)
 divide = _binary("divide", lambda x, y: x / y)
-floor_divide = _binary("floor_divide", lambda x, y: _floor_quotient(x, y), "The quotient rounded down.")
-floor_mod = _binary("floor_mod", lambda x, y: _floor_rest(x, y), "The rest that ``floor_divide`` leaves.")
-power = _binary("power", lambda x, y: _power(x, y), "The first to the power of the second.")
+floor_divide = _binary("floor_divide", lambda x, y: _floor_divide(x, y), "``floor(x / y)``")
+floor_mod = _binary("floor_mod", lambda x, y: _floor_mod(x, y), "The remainder ``x - floor(x / y) * y``.")
+power = _binary("power", lambda x, y: _power(x, y), "``x`` to the power of ``y``.")
 maximum = _binary("maximum", ir.maximum)
 minimum = _binary("minimum", ir.minimum)
 equal = _binary("equal", lambda x, y: ir.binary("==", x, y))
@@ -88,7 +88,7 @@ relu = _unary("nn.relu", lambda x: ir.maximum(x, ir.const(0, x.dtype)), "``max(x
 relu6 = _unary("nn.relu6", lambda x: _relu6(x), "``x`` limited to ``[0, 6]``.")
 silu = _unary("nn.silu", lambda x: x * te.sigmoid(x), "``x * sigmoid(x)``")
 gelu = _unary("nn.gelu", lambda x: x * 0.5 * (1.0 + te.erf(x * math.sqrt(0.5))), "``x * Phi(x)``")
-gelu_tanh = _unary("nn.gelu_tanh", lambda x: _gelu_tanh(x), "``x * Phi(x)`` by a formula with tanh.")
+gelu_tanh = _unary("nn.gelu_tanh", lambda x: _gelu_tanh(x), "The tanh approximation of GELU.")
 
 
 def _relu6(x: PrimExpr) -> PrimExpr:
@@ -99,12 +99,12 @@ def _gelu_tanh(x: PrimExpr) -> PrimExpr:
     return x * 0.5 * (1.0 + te.tanh(_GELU_SCALE * (x + 0.044715 * x * x * x)))
 
 
-def _floor_quotient(x: PrimExpr, y: PrimExpr) -> PrimExpr:
+def _floor_divide(x: PrimExpr, y: PrimExpr) -> PrimExpr:
     return te.call("floor", x / y) if dt.is_float(x.dtype) else x // y
 
 
-def _floor_rest(x: PrimExpr, y: PrimExpr) -> PrimExpr:
-    return x - _floor_quotient(x, y) * y if dt.is_float(x.dtype) else x % y
+def _floor_mod(x: PrimExpr, y: PrimExpr) -> PrimExpr:
+    return x - _floor_divide(x, y) * y if dt.is_float(x.dtype) else x % y
 
 
 def _power(x: Any, y: Any) -> PrimExpr:
@@ -136,14 +136,14 @@ def softplus(x: te.Tensor, *, beta: float = 1.0, threshold: float = 20.0) -> te.
 
 
 def _log1p(x: PrimExpr) -> PrimExpr:
-    """``log(1 + x)`` for x in [0, 1], also of an x that 1 + x loses (Goldberg 1991)."""
-    total = x + 1.0
-    return te.select(ir.binary("==", total, ir.const(1.0, x.dtype)), x, te.log(total) * (x / (total - 1.0)))
+    """``log(1 + x)`` for x in [0, 1], accurate for small x (Goldberg 1991, theorem 4)."""
+    rounded = x + 1.0
+    return te.select(ir.binary("==", rounded, ir.const(1.0, x.dtype)), x, te.log(rounded) * (x / (rounded - 1.0)))
 
 
 @operator("astype")
 def astype(x: te.Tensor, *, dtype: str) -> te.Tensor:
-    """The elements in another type: floats round to nearest even, float to integer truncates."""
+    """The elements converted to ``dtype``: floats round to nearest even, float to integer truncates."""
     return te.elementwise("cast", lambda value: te.cast(value, dtype), x)
 
 

@@ -1,4 +1,4 @@
-"""Matrix products. Sums are float32 for every floating type."""
+"""Matrix products. Sums are at least float32 for floating types."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def _narrowed(total: te.Tensor, dtype: str) -> te.Tensor:
 def linear(x: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None) -> te.Tensor:
     """``x @ weight.T + bias``.
 
-    x: [..., K]; weight: [N, K] and bias: [N] of any floating type, converted element by element. Returns [..., N] in
-    x's type; sums in float32.
+    x: [..., K]; weight: [N, K] and bias: [N] of any floating type, converted elementwise. Returns [..., N] in x's
+    dtype; sums are at least float32.
     """
     shapes = f"{show_shape(x.shape)} and {show_shape(weight.shape)}"
     if x.ndim < 1 or weight.ndim != 2:
@@ -42,9 +42,9 @@ def linear(x: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None) -> te
 
 @operator("matmul")
 def matmul(x1: te.Tensor, x2: te.Tensor, *, out_dtype: str = "void") -> te.Tensor:
-    """``x1 @ x2`` as in numpy: [..., M, K] x [..., K, N], leading axes broadcast, vectors allowed on either side.
+    """``x1 @ x2`` as in numpy: [..., M, K] x [..., K, N], leading axes broadcast; either may be a vector.
 
-    ``out_dtype`` "void" stands for the common type of the operands; sums are at least float32.
+    ``out_dtype`` "void" stands for the common dtype of the operands; sums are at least float32.
     """
     result = dt.promote(x1.dtype, x2.dtype) if out_dtype in ("void", "") else out_dtype
     acc = _sum_type(result)
@@ -82,12 +82,12 @@ def dequantize(
     dtype: str = "float16",
     values: tuple[int, ...] = (),
 ) -> te.Tensor:
-    """Symmetric group quantization undone: ``(code - zero_point) * scale``, zero point ``2**(bits-1) - 1``.
+    """Dequantize symmetric group quantization: ``(code - zero_point) * scale``, zero point ``2**(bits-1) - 1``.
 
-    q: uint32 [..., N, words] with ``32 // bits`` codes a word, the first in the lowest bits; scale: [..., N, groups],
-    one for ``group`` codes. Layout "KN" has both transposed ([words, N] and [groups, N]). values: a code book, one
-    integer from -128 to 127 for each code: elements are ``values[code] * scale``. Returns [..., N, k] in ``dtype``,
-    computed in that type.
+    q: uint32 [..., N, words] with ``32 // bits`` codes per word, the first in the lowest bits; scale: [..., N, groups],
+    one per ``group`` codes. Layout "KN": both are transposed ([words, N] and [groups, N]). values: a codebook, one
+    integer in [-128, 127] per code: elements are ``values[code] * scale``. Returns [..., N, k] in ``dtype``, computed
+    in that dtype.
     """
     if layout not in ("NK", "KN"):
         raise ValueError(f"layout: got {layout!r}; expected 'NK' or 'KN'")
@@ -120,7 +120,7 @@ def dequantize(
 
 
 QUANTIZED = "quantized"
-"""The attribute of the block that ``dequantize`` becomes: its own attributes, from which back ends make kernels."""
+"""The annotation of ``dequantize``'s block with the operator's attributes, which back ends use to select kernels."""
 
 
 def _weight(code: PrimExpr, values: tuple[int, ...], zero_point: int) -> PrimExpr:

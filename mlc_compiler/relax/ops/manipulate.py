@@ -1,4 +1,4 @@
-"""Operators that move elements: shapes, axes, slices, gathers. One injective compute each."""
+"""Operators that rearrange elements: shapes, axes, slices, gathers. Each is one injective compute."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _target_shape(old: Shape, new: Shape) -> Shape:
 
 
 def _source_index(indices: Sequence[Var], new: Shape, old: Shape) -> tuple[PrimExpr, ...]:
-    """Where element ``indices`` of the new shape lies in the old one."""
+    """The index in the old shape of element ``indices`` of the new shape."""
     analyzer = Analyzer(dict(zip(indices, new, strict=True)))
     flat: PrimExpr = IntImm(0)
     for index, size in zip(indices, new, strict=True):
@@ -54,7 +54,7 @@ def _source_index(indices: Sequence[Var], new: Shape, old: Shape) -> tuple[PrimE
 
 @operator("reshape")
 def reshape(x: te.Tensor, shape: Shape) -> te.Tensor:
-    """The same elements in row-major order under another shape; one size may be -1."""
+    """The same elements in row-major order with another shape; one size may be -1."""
     new = _target_shape(x.shape, shape)
     return te.compute(new, lambda *i: x[_source_index(i, new, x.shape)], name="reshape")
 
@@ -76,7 +76,7 @@ def permute_dims(x: te.Tensor, *, axes: tuple[int, ...] | None = None) -> te.Ten
 
 @operator("expand_dims")
 def expand_dims(x: te.Tensor, *, axis: int | tuple[int, ...]) -> te.Tensor:
-    """New axes of size 1 at these places of the result."""
+    """Insert axes of size 1; ``axis`` are their positions in the result."""
     ndim = x.ndim + (1 if isinstance(axis, int) else len(axis))
     new = set(normalize_axes(axis, ndim))
     old = iter(x.shape)
@@ -85,7 +85,7 @@ def expand_dims(x: te.Tensor, *, axis: int | tuple[int, ...]) -> te.Tensor:
 
 
 def _axes_of_size_one(args: Sequence[Expr], attrs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``axis=None`` of ``squeeze`` spelled out: an axis whose size is not known yet is none of size 1."""
+    """``squeeze(axis=None)`` with explicit axes: those of constant size 1, not symbolic ones."""
     info = args[0].struct_info if args else None
     if attrs["axis"] is not None or not isinstance(info, TensorStructInfo) or info.shape is None:
         return {}
@@ -94,14 +94,14 @@ def _axes_of_size_one(args: Sequence[Expr], attrs: Mapping[str, Any]) -> Mapping
 
 @operator("squeeze", explicit=_axes_of_size_one)
 def squeeze(x: te.Tensor, *, axis: int | tuple[int, ...] | None = None) -> te.Tensor:
-    """Without these axes of size 1; None drops all that are known to be."""
+    """Remove axes of size 1; None removes all axes of constant size 1."""
     if axis is None:
         dropped = {a for a, s in enumerate(x.shape) if is_const(s, 1)}
     else:
         dropped = set(normalize_axes(axis, x.ndim))
-    wide = [a for a in dropped if not is_const(x.shape[a], 1)]
-    if wide:
-        raise ValueError(f"axis: got {wide} of shape {show_shape(x.shape)}; expected axes of size 1")
+    wrong = [a for a in dropped if not is_const(x.shape[a], 1)]
+    if wrong:
+        raise ValueError(f"axis: got {wrong} of shape {show_shape(x.shape)}; expected axes of size 1")
 
     def source(i: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         kept = iter(i)
@@ -119,7 +119,7 @@ def broadcast_to(x: te.Tensor, shape: Shape) -> te.Tensor:
 
 @operator("split")
 def split(x: te.Tensor, *, indices_or_sections: int | tuple[int, ...], axis: int = 0) -> Tensors:
-    """Parts along ``axis``: that many equal ones, or cut before the given indices. Returns a tuple."""
+    """Split along ``axis`` into a number of equal parts, or before the given indices. Returns a tuple."""
     axis = normalize_axis(axis, x.ndim)
     size = x.shape[axis]
     if isinstance(indices_or_sections, int):
@@ -138,7 +138,7 @@ def _slice(x: te.Tensor, axis: int, low: PrimExpr, size: PrimExpr, name: str) ->
 
 @operator("concat")
 def concat(tensors: Tensors, *, axis: int = 0) -> te.Tensor:
-    """The tensors one after the other along ``axis``; other sizes are equal."""
+    """Concatenate tensors along ``axis``; their other sizes are equal."""
     if axis is None or not tensors:
         raise ValueError("concat needs at least one tensor and an axis")
     if len({tensor.ndim for tensor in tensors}) > 1 or not tensors[0].ndim:
@@ -165,7 +165,7 @@ def concat(tensors: Tensors, *, axis: int = 0) -> te.Tensor:
 
 
 def clipped_element(x: te.Tensor, place: Sequence[PrimExpr], axis: int) -> PrimExpr:
-    """``x[place]`` with the index on ``axis`` moved into the range; 0 where the axis is empty."""
+    """``x[place]`` with the index on ``axis`` clipped to the valid range; 0 when the axis is empty."""
     size = x.shape[axis]
     inside = maximum(minimum(place[axis], size - 1), 0)
     value = x[(*place[:axis], inside, *place[axis + 1 :])]
@@ -176,8 +176,7 @@ def clipped_element(x: te.Tensor, place: Sequence[PrimExpr], axis: int) -> PrimE
 def take(x: te.Tensor, indices: te.Tensor, *, axis: int | None = None, mode: str = "clip") -> te.Tensor:
     """``x`` at ``indices`` (integers, any shape) along ``axis``; None stands for the only axis.
 
-    mode "clip" moves indices outside into the range, "fast" requires them to be inside. From an axis of size 0, "clip"
-    takes zeros.
+    mode "clip" clips indices to the valid range, and gives zeros for an axis of size 0; "fast" requires valid indices.
     """
     if mode not in ("clip", "fast"):
         raise ValueError(f"mode: got {mode!r}; expected 'clip' or 'fast'")
@@ -196,7 +195,7 @@ def take(x: te.Tensor, indices: te.Tensor, *, axis: int | None = None, mode: str
 
 @operator("strided_slice")
 def strided_slice(x: te.Tensor, axes: Shape, begin: Shape, end: Shape, strides: Shape = ()) -> te.Tensor:
-    """``x[begin:end:stride]`` along ``axes``. Negative ends count from the back; strides are positive numbers."""
+    """``x[begin:end:stride]`` along ``axes``. Negative indices count from the end; strides are positive constants."""
     steps = [static_size(s) or 0 for s in strides] or [1] * len(axes)
     if min(steps) < 1:
         raise ValueError(f"strides: got {show_shape(strides)}; expected positive numbers")

@@ -12,7 +12,7 @@ from .registry import operator
 
 
 def _trailing(axes: int | tuple[int, ...], ndim: int) -> int:
-    """How many trailing axes are normalized. Raises ValueError unless ``axes`` are the last ones."""
+    """The number of normalized axes. Raises ValueError unless ``axes`` are the last ones."""
     listed = sorted(normalize_axes(axes, ndim))
     if not listed or listed != list(range(ndim - len(listed), ndim)):
         raise ValueError(f"axes: got {list(listed)}; expected the last {max(len(listed), 1)} of {ndim} axes")
@@ -27,10 +27,10 @@ def _require_shape(weight: te.Tensor, inner: tuple[PrimExpr, ...], what: str) ->
 
 
 def _count(sizes: tuple[PrimExpr, ...]) -> PrimExpr:
-    total: PrimExpr = te.f32(sizes[0])
+    count: PrimExpr = te.f32(sizes[0])
     for size in sizes[1:]:
-        total = total * te.f32(size)
-    return total
+        count = count * te.f32(size)
+    return count
 
 
 def _reduce_axes(sizes: tuple[PrimExpr, ...]) -> tuple[te.ReduceAxis, ...]:
@@ -43,9 +43,9 @@ def _moments(
     k: Sequence[te.ReduceAxis],
     count: PrimExpr,
 ) -> tuple[te.Tensor, te.Tensor]:
-    """float32 ``lead``: the sums over ``k``, and the sums of squared distances from the mean.
+    """The sums over ``k``, and the sums of squared deviations from the mean: two float32 tensors of shape ``lead``.
 
-    ``member(i)``: the float32 element of the result's index ``i`` at ``k``; ``count``: how many these are.
+    ``member(i)``: the float32 element at index ``i`` of ``lead`` and ``k``; ``count``: the number of elements summed.
     """
     total = te.compute(lead, lambda *i: te.sum(member(i), axis=k), name="sum")
 
@@ -160,7 +160,7 @@ def group_norm(
 
 @operator("nn.softmax")
 def softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
-    """``exp(v - max) / sum(exp(v - max))`` of the elements v along ``axis``, computed in float32. Keeps the type."""
+    """``exp(v - max) / sum(exp(v - max))`` of the elements v along ``axis``, computed in float32. Keeps the dtype."""
     axis = normalize_axis(axis, data.ndim)
     lead = data.shape[:axis] + data.shape[axis + 1 :]
     k = te.reduce_axis(data.shape[axis], "k")
@@ -171,29 +171,29 @@ def softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
     def row(i: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         return i[:axis] + i[axis + 1 :]
 
-    greatest = te.compute(lead, lambda *i: te.max(te.f32(data[along(i)]), axis=k), name="softmax_max")
-    power = te.compute(data.shape, lambda *i: te.exp(te.f32(data[i]) - greatest[row(i)]), name="softmax_exp")
-    total = te.compute(lead, lambda *i: te.sum(power[along(i)], axis=k), name="softmax_sum")
-    return te.compute(data.shape, lambda *i: te.cast(power[i] / total[row(i)], data.dtype), name="softmax")
+    row_max = te.compute(lead, lambda *i: te.max(te.f32(data[along(i)]), axis=k), name="softmax_max")
+    exps = te.compute(data.shape, lambda *i: te.exp(te.f32(data[i]) - row_max[row(i)]), name="softmax_exp")
+    row_sum = te.compute(lead, lambda *i: te.sum(exps[along(i)], axis=k), name="softmax_sum")
+    return te.compute(data.shape, lambda *i: te.cast(exps[i] / row_sum[row(i)], data.dtype), name="softmax")
 
 
 @operator("nn.log_softmax")
 def log_softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
-    """``v - max - log(sum(exp(v - max)))`` of the elements v along ``axis``, computed in float32. Keeps the type."""
+    """``v - max - log(sum(exp(v - max)))`` of the elements v along ``axis``, computed in float32. Keeps the dtype."""
     axis = normalize_axis(axis, data.ndim)
     lead = data.shape[:axis] + data.shape[axis + 1 :]
     k = te.reduce_axis(data.shape[axis], "k")
 
-    def shifted(i: tuple[PrimExpr, ...], greatest: te.Tensor) -> PrimExpr:
-        return te.f32(data[i]) - greatest[i[:axis] + i[axis + 1 :]]
+    def shifted(i: tuple[PrimExpr, ...], row_max: te.Tensor) -> PrimExpr:
+        return te.f32(data[i]) - row_max[i[:axis] + i[axis + 1 :]]
 
     def along(i: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         return (*i[:axis], k, *i[axis:])
 
-    greatest = te.compute(lead, lambda *i: te.max(te.f32(data[along(i)]), axis=k), name="softmax_max")
-    total = te.compute(lead, lambda *i: te.sum(te.exp(shifted(along(i), greatest)), axis=k), name="softmax_sum")
+    row_max = te.compute(lead, lambda *i: te.max(te.f32(data[along(i)]), axis=k), name="softmax_max")
+    row_sum = te.compute(lead, lambda *i: te.sum(te.exp(shifted(along(i), row_max)), axis=k), name="softmax_sum")
 
     def element(*i: PrimExpr) -> PrimExpr:
-        return te.cast(shifted(i, greatest) - te.log(total[i[:axis] + i[axis + 1 :]]), data.dtype)
+        return te.cast(shifted(i, row_max) - te.log(row_sum[i[:axis] + i[axis + 1 :]]), data.dtype)
 
     return te.compute(data.shape, element, name="log_softmax")

@@ -1,4 +1,4 @@
-"""Operators that repeat, reverse, stack, pad and look up elements. One injective compute each."""
+"""Operators that repeat, reverse, stack, pad and gather elements. Each is one injective compute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .registry import Tensors, operator
 
 @operator("repeat")
 def repeat(data: te.Tensor, *, repeats: int, axis: int | None = None) -> te.Tensor:
-    """Every element ``repeats`` times in a row along ``axis``; None: all elements in order, on one axis."""
+    """Repeat each element ``repeats`` times along ``axis``; None: ``data`` is flattened first."""
     if repeats < 0:
         raise ValueError(f"repeats: got {repeats}; expected 0 or more")
     x, at = (flattened(data), 0) if axis is None else (data, normalize_axis(axis, data.ndim))
@@ -23,7 +23,7 @@ def repeat(data: te.Tensor, *, repeats: int, axis: int | None = None) -> te.Tens
 
 @operator("tile")
 def tile(data: te.Tensor, *, repeats: int | tuple[int, ...]) -> te.Tensor:
-    """The whole tensor repeated along its axes, as in numpy: the last number is for the last axis."""
+    """Repeat the tensor along its axes, as ``numpy.tile``: the last number is for the last axis."""
     times = (repeats,) if isinstance(repeats, int) else repeats
     rank = max(data.ndim, len(times))
     times = (1,) * (rank - len(times)) + tuple(times)
@@ -45,7 +45,7 @@ def flip(data: te.Tensor, *, axis: int) -> te.Tensor:
 
 @operator("stack")
 def stack(tensors: Tensors, *, axis: int = 0) -> te.Tensor:
-    """Tensors of one shape on a new axis."""
+    """Stack tensors of the same shape along a new axis."""
     if not tensors or any(t.ndim != tensors[0].ndim for t in tensors):
         raise ValueError(f"got shapes {', '.join(show_shape(t.shape) for t in tensors)}; expected equal ones")
     for tensor in tensors[1:]:
@@ -68,7 +68,7 @@ def stack(tensors: Tensors, *, axis: int = 0) -> te.Tensor:
 def pad(
     data: te.Tensor, *, pad_width: tuple[int, ...], pad_mode: str = "constant", pad_value: float = 0.0
 ) -> te.Tensor:
-    """``pad_width`` (before, after, of each axis in turn) elements of ``pad_value`` around."""
+    """Pad with ``pad_value``; ``pad_width`` has two numbers of elements, before and after, for each axis in turn."""
     if pad_mode != "constant":
         raise ValueError(f"pad_mode: got {pad_mode!r}; expected 'constant'")
     if len(pad_width) != 2 * data.ndim or min(pad_width, default=0) < 0:
@@ -91,8 +91,8 @@ def pad(
 def gather_elements(data: te.Tensor, indices: te.Tensor, *, axis: int = 0) -> te.Tensor:
     """``data`` with the index along ``axis`` replaced by ``indices`` (integers), as ``numpy.take_along_axis``.
 
-    indices: as many axes as data, the others not longer than data's. Returns its shape; indices outside are moved into
-    the range, elements of an empty axis are 0.
+    indices: as many axes as data, sizes on the other axes at most data's. Returns the shape of ``indices``. Indices
+    are clipped to the valid range; for an axis of size 0 the result is 0.
     """
     if indices.ndim != data.ndim:
         raise ValueError(f"indices: got shape {show_shape(indices.shape)}; expected {data.ndim} axes")

@@ -1,4 +1,4 @@
-"""Reductions over axes. Sums of narrow floats are float32."""
+"""Reductions over axes. Floats below 32 bits are reduced in float32."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Axis = int | tuple[int, ...] | None
 
 
 class _Axes:
-    """Which axes of a tensor are reduced, and how indices of the result lead to those of the operand."""
+    """The reduced axes of a tensor, and the mapping from indices of the result to indices of the operand."""
 
     def __init__(self, x: te.Tensor, axis: Axis, keepdims: bool):
         self.reduced = sorted(normalize_axes(range(x.ndim) if axis is None else axis, x.ndim))
@@ -42,16 +42,16 @@ class _Axes:
 def _reduction(name: str, combine: Callable[..., Any], what: str) -> Operator:
     def definition(x: te.Tensor, *, axis: Axis = None, keepdims: bool = False) -> te.Tensor:
         axes = _Axes(x, axis, keepdims)
-        total = te.compute(axes.shape, lambda *i: combine(wide(x[axes.index(i)]), axis=axes.k), name=name)
-        return total if total.dtype == x.dtype else te.elementwise("cast", lambda v: te.cast(v, x.dtype), total)
+        result = te.compute(axes.shape, lambda *i: combine(wide(x[axes.index(i)]), axis=axes.k), name=name)
+        return result if result.dtype == x.dtype else te.elementwise("cast", lambda v: te.cast(v, x.dtype), result)
 
     definition.__doc__ = f"The {what} over ``axis`` (None: all axes)."
     return operator(name)(definition)
 
 
 sum = _reduction("sum", te.sum, "sum")
-max = _reduction("max", te.max, "greatest element")
-min = _reduction("min", te.min, "least element")
+max = _reduction("max", te.max, "maximum")
+min = _reduction("min", te.min, "minimum")
 prod = _reduction("prod", te.prod, "product")
 
 
@@ -65,7 +65,7 @@ def mean(x: te.Tensor, *, axis: Axis = None, keepdims: bool = False) -> te.Tenso
 
 @operator("variance")
 def variance(x: te.Tensor, *, axis: Axis = None, keepdims: bool = False) -> te.Tensor:
-    """The mean squared distance from the mean over ``axis``, summed in float32."""
+    """The mean squared deviation from the mean over ``axis`` (None: all axes), summed in float32."""
     axes = _Axes(x, axis, keepdims)
     count = te.f32(axes.count())
     total = te.compute(axes.shape, lambda *i: te.sum(te.f32(x[axes.index(i)]), axis=axes.k), name="sum")
@@ -80,7 +80,7 @@ def variance(x: te.Tensor, *, axis: Axis = None, keepdims: bool = False) -> te.T
 
 @operator("std")
 def std(x: te.Tensor, *, axis: Axis = None, keepdims: bool = False) -> te.Tensor:
-    """The square root of the variance over ``axis``."""
+    """The square root of ``variance`` over ``axis`` (None: all axes)."""
     return te.elementwise(
         "std", lambda v: te.cast(te.sqrt(wide(v)), v.dtype), variance.te(x, axis=axis, keepdims=keepdims)
     )
@@ -93,12 +93,12 @@ def _position(name: str, best: Callable[..., Any], what: str) -> Operator:
         place = _first_best(name, best, flattened(x), 0, False)
         return te.compute((1,) * x.ndim, lambda *_: place[()], name=name) if keepdims else place
 
-    definition.__doc__ = f"Where along ``axis`` the first {what} element is: int64. None: among all elements in order."
+    definition.__doc__ = f"The int64 index along ``axis`` of the first {what}. None: the index in the flattened tensor."
     return operator(name)(definition)
 
 
 def _first_best(name: str, best: Callable[..., Any], x: te.Tensor, axis: int, keepdims: bool) -> te.Tensor:
-    """The least index along ``axis`` at which the best element is."""
+    """The first index along ``axis`` of the element that the reduction ``best`` selects."""
     axes, again = _Axes(x, axis, keepdims), _Axes(x, axis, keepdims)
     extreme = te.compute(axes.shape, lambda *i: best(x[axes.index(i)], axis=axes.k), name="extreme")
 
@@ -109,29 +109,29 @@ def _first_best(name: str, best: Callable[..., Any], x: te.Tensor, axis: int, ke
     return te.compute(axes.shape, first, name=name)
 
 
-argmax = _position("argmax", te.max, "greatest")
-argmin = _position("argmin", te.min, "least")
+argmax = _position("argmax", te.max, "maximum")
+argmin = _position("argmin", te.min, "minimum")
 
 
 @operator("cumsum")
 def cumsum(x: te.Tensor, *, axis: int | None = None, dtype: str | None = None, exclusive: bool = False) -> te.Tensor:
-    """Running sums along ``axis``, of the elements before as well as (unless ``exclusive``) at each place.
+    """The cumulative sum along ``axis``. exclusive: without the element itself.
 
-    axis None: of all elements in row-major order, as one axis. dtype: of the result, None for that of ``x``.
+    axis None: ``x`` is flattened first. dtype: of the result, None for that of ``x``.
     """
-    return _running("cumsum", lambda total, value: total + value, 0, x, axis, dtype or x.dtype, exclusive)
+    return _cumulative("cumsum", lambda total, value: total + value, 0, x, axis, dtype or x.dtype, exclusive)
 
 
 @operator("cumprod")
 def cumprod(x: te.Tensor, *, axis: int | None = None, dtype: str | None = None, exclusive: bool = False) -> te.Tensor:
-    """Running products along ``axis``, of the elements before as well as (unless ``exclusive``) at each place.
+    """The cumulative product along ``axis``. exclusive: without the element itself.
 
-    axis None: of all elements in row-major order, as one axis. dtype: of the result, None for that of ``x``.
+    axis None: ``x`` is flattened first. dtype: of the result, None for that of ``x``.
     """
-    return _running("cumprod", lambda total, value: total * value, 1, x, axis, dtype or x.dtype, exclusive)
+    return _cumulative("cumprod", lambda total, value: total * value, 1, x, axis, dtype or x.dtype, exclusive)
 
 
-def _running(
+def _cumulative(
     name: str,
     combine: Callable[[Any, Any], PrimExpr],
     first: int,
@@ -140,7 +140,7 @@ def _running(
     dtype: str,
     exclusive: bool,
 ) -> te.Tensor:
-    """What ``combine`` makes of the elements up to each place; one pass over every row, of narrow floats in float32."""
+    """The cumulative ``combine`` of each row, in one pass; floats below 32 bits are accumulated in float32."""
     x, axis = (flattened(x), 0) if axis is None else (x, normalize_axis(axis, x.ndim))
     start = wide(const(first, dtype))
     out, so_far = tir.buffer(name, x.shape, dtype), te.Cell("so_far", start.dtype)

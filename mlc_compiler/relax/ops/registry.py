@@ -1,4 +1,4 @@
-"""What an operator is: a name, and a tensor expression from which everything else follows."""
+"""Definition of operators: a name and a tensor expression, from which shapes, dtypes and lowering are derived."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ Explicit = Callable[[Sequence[Expr], Mapping[str, Any]], Mapping[str, Any]]
 
 
 class OperatorError(MLCError, ValueError):
-    """An operator called with arguments that do not fit."""
+    """An unknown operator, or an operator called with invalid arguments."""
 
 
 @dataclass(frozen=True, eq=False)
 class Operator:
     """A graph operator.
 
-    ``te`` computes it from te tensors (positional) and static attributes (keyword-only); shape and dtype rules are
-    whatever that expression gives. ``kinds`` and ``attr_types`` are the annotations of the two. Calling the operator
-    with graph values builds the ``Call``. ``explicit`` replaces attributes that stand for something about the
-    arguments' shapes, so that a call means the same when sizes become known. ``updates`` names the arguments that the
-    operator writes in place, which its results are. ``scalars`` names the integer arguments that tensor functions take
-    when they run: calls that differ in these alone share one function.
+    ``te`` computes it from te tensors (positional) and static attributes (keyword-only); shape and dtype of the result
+    are those of that expression. ``kinds`` and ``attr_types`` are the annotations of the two. Calling the operator
+    with graph values builds the ``Call``. ``explicit`` computes attributes whose default depends on the arguments'
+    shapes, so that a call does not change its result when symbolic sizes become constant. ``updates`` names the
+    arguments that the operator writes in place and returns. ``scalars`` names the integer arguments that are passed to
+    the tensor function at run time: calls that differ only in these share one function.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Operator:
 
     @property
     def doc(self) -> str:
-        """What the operator computes."""
+        """The docstring of the operator."""
         return self.te.__doc__ or ""
 
     @property
@@ -78,11 +78,11 @@ class Operator:
         return Call(call.target, call.args, call.attrs, None, self.infer(call))
 
     def spelled_out(self, args: Sequence[Expr], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """The attributes with those that stand for something about the arguments replaced; see ``explicit``."""
+        """The attributes with those that ``explicit`` computes from the arguments replaced."""
         return {**attrs, **(self.explicit(args, {**self.defaults, **attrs}) if self.explicit else {})}
 
     def infer(self, call: Call) -> StructInfo:
-        """The structure info of a call. Raises OperatorError when the arguments do not fit."""
+        """The structure info of a call. Raises OperatorError for invalid arguments."""
         identity = (signature(self._static(call.args)), tuple((k, _frozen(v)) for k, v in call.attrs.items()))
         if identity not in self.results:
             if len(self.results) >= CACHED_RESULTS:
@@ -91,7 +91,7 @@ class Operator:
         return self.results[identity][1]
 
     def _static(self, args: Sequence[Any]) -> list[Any]:
-        """The arguments on which results' structure info depends; ``scalars`` only have one on values."""
+        """The arguments without ``scalars``, on which the structure info of results does not depend."""
         return [a for i, a in enumerate(args) if self.arg_names[min(i, len(self.kinds) - 1)] not in self.scalars]
 
     def _derive(self, call: Call) -> StructInfo:
@@ -139,9 +139,10 @@ class Operator:
 def operator(
     name: str, explicit: Explicit | None = None, updates: tuple[str, ...] = (), scalars: tuple[str, ...] = ()
 ) -> Callable[[TensorExpression], Operator]:
-    """Makes a tensor expression an operator; keyword-only parameters are its attributes.
+    """Decorator: defines an operator by a tensor expression; keyword-only parameters are its attributes.
 
-    Positional ones are annotated with ``te.Tensor``, ``te.Tensor | None``, ``Tensors``, ``Shape`` or ``PrimExpr``.
+    Positional parameters are annotated with ``te.Tensor``, ``te.Tensor | None``, ``Tensors``, ``Shape`` or
+    ``PrimExpr``. ``explicit``, ``updates``, ``scalars``: see ``Operator``.
     """
 
     def define(f: TensorExpression) -> Operator:
@@ -156,7 +157,7 @@ def operator(
 
 
 def _with_tensors(f: TensorExpression, kinds: Sequence[Any]) -> TensorExpression:
-    """``f`` for constants without axes too, which arrive as scalar expressions: it gets them as tensors."""
+    """``f`` with scalar expressions, which lowered constants of shape () are, converted to tensors."""
 
     @wraps(f)
     def given(*args: Any, **attrs: Any) -> te.Tensor | Sequence[te.Tensor]:
@@ -176,7 +177,7 @@ def _as_tensors(kind: Any, arg: Any) -> Any:
 
 
 def _as_graph_value(kind: Any, value: Any, dtype: str | None) -> Expr:
-    """A Python value as the graph value that a parameter of this kind takes."""
+    """A Python value as a graph value for a parameter of this kind."""
     if isinstance(value, Expr):
         return value
     if kind is Shape:
@@ -203,7 +204,7 @@ def _require_known_dtypes(info: StructInfo) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Attributes hold numbers, strings, None and tuples of these."""
+    """An attribute value: lists as tuples, numpy scalars and immediates as Python numbers."""
     if isinstance(value, list | tuple):
         return tuple(_plain(v) for v in value)
     if isinstance(value, np.generic):
@@ -212,7 +213,7 @@ def _plain(value: Any) -> Any:
 
 
 def _fits(value: Any, annotation: Any) -> bool:
-    """Whether an attribute is of its annotated type; a number may stand for a float or a truth value."""
+    """Whether an attribute is of its annotated type; an int is accepted for float and bool."""
     if isinstance(annotation, UnionType):
         return any(_fits(value, option) for option in get_args(annotation))
     if get_origin(annotation) is tuple:

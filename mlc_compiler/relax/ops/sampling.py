@@ -1,4 +1,4 @@
-"""Choosing tokens from logits."""
+"""Operators that sample tokens from logits."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ...tir.nodes import BufferStore, For, IfThenElse, seq
 from .registry import operator
 
 HALVINGS = 24
-"""Steps in which the threshold of ``sample_top_p`` is found: as exact as float32 probabilities are."""
+"""Bisection steps for the threshold of ``sample_top_p``: as many as a float32 has mantissa bits."""
 
 
 @operator("nn.softmax_with_temperature")
 def softmax_with_temperature(logits: te.Tensor, temperature: te.Tensor) -> te.Tensor:
-    """``softmax(logits / temperature)`` of each row; at temperature 0, 1 at the first greatest logit and 0 elsewhere.
+    """``softmax(logits / temperature)`` of each row; at temperature 0, 1 at the first maximum and 0 elsewhere.
 
     logits: float32 [n, V]; temperature: float32 [n]. Returns float32 [n, V].
     """
@@ -23,8 +23,8 @@ def softmax_with_temperature(logits: te.Tensor, temperature: te.Tensor) -> te.Te
     row_max = te.compute((n,), lambda i: te.max(logits[i, k[0]], axis=k[0]), name="row_max")
 
     def place(i: Var) -> PrimExpr:
-        is_greatest = logits[i, k[1]] >= row_max[i]
-        return te.min(te.select(is_greatest, te.cast(k[1], "int32"), te.cast(vocabulary - 1, "int32")), axis=k[1])
+        is_max = logits[i, k[1]] >= row_max[i]
+        return te.min(te.select(is_max, te.cast(k[1], "int32"), te.cast(vocabulary - 1, "int32")), axis=k[1])
 
     first = te.compute((n,), place, name="first")
 
@@ -42,11 +42,12 @@ def softmax_with_temperature(logits: te.Tensor, temperature: te.Tensor) -> te.Te
 
 @operator("nn.sample_top_p")
 def sample_top_p(probs: te.Tensor, top_p: te.Tensor, uniform: te.Tensor) -> te.Tensor:
-    """A token of each row, int32 [n]: a draw among the fewest most probable ones that hold ``top_p`` of the whole.
+    """Nucleus sampling (Holtzman et al. 2020): a token for each row, int32 [n].
 
-    probs: float32 [n, V]; top_p: float32 [n], from 1 on all tokens take part; uniform: float32 [n] in [0, 1). Kept are
-    the probabilities from a threshold on, which ``HALVINGS`` halvings of [0, greatest probability] find. Chosen is the
-    first token at which the running sum of what is kept passes ``uniform`` times its whole.
+    Samples among the smallest set of most probable tokens whose probabilities sum to at least ``top_p``. probs: float32
+    [n, V]; top_p: float32 [n], 1 or more keeps all tokens; uniform: float32 [n] in [0, 1). The set is given by a
+    threshold, found by ``HALVINGS`` bisection steps in [0, max(probs)]. The result is the first token whose cumulative
+    probability within the set exceeds ``uniform`` times the sum of the set.
     """
     n, vocabulary = probs.shape
     token = tir.buffer("token", (n,), "int32")

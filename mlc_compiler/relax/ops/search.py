@@ -1,4 +1,4 @@
-"""Operators that look for elements and put them in order."""
+"""Sorting and selection operators."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Comparison = Callable[[PrimExpr, PrimExpr], PrimExpr]
 def topk(
     data: te.Tensor, *, k: int = 1, axis: int = -1, ret_type: str = "both", largest: bool = True, dtype: str = "int32"
 ) -> te.Tensor | list[te.Tensor]:
-    """The ``k`` greatest (or least) elements along ``axis``, the best first, and where they are, in ``dtype``.
+    """The ``k`` largest (or smallest) elements along ``axis``, sorted, and their indices in ``dtype``.
 
-    Of equal elements the first comes first; k below 1 stands for all. ret_type: ``both``, ``values`` or ``indices``.
-    Where a symbolic axis has fewer than k elements, the rest is the least value (or greatest) at -1.
+    Equal elements keep their order; k < 1 selects all. ret_type: ``both``, ``values`` or ``indices``. When a symbolic
+    axis has fewer than k elements, the rest of the values are the dtype's minimum (or maximum), the indices -1.
     """
     if ret_type not in RESULTS:
         raise ValueError(f"ret_type: got {ret_type!r}; expected one of {', '.join(RESULTS)}")
@@ -43,7 +43,7 @@ def topk(
 
 @operator("argsort")
 def argsort(data: te.Tensor, *, axis: int = -1, descending: bool = False, dtype: str = "int32") -> te.Tensor:
-    """Where along ``axis`` the elements are in ascending (or descending) order; equal ones keep their order."""
+    """The indices that sort the elements along ``axis`` in ascending (or descending) order; the sort is stable."""
     return _order(data, normalize_axis(axis, data.ndim), descending, dtype)
 
 
@@ -55,7 +55,7 @@ def sort(data: te.Tensor, *, axis: int = -1, descending: bool = False) -> te.Ten
 
 
 class _Row:
-    """Element ``at`` of the row that goes along ``axis`` through the point ``lead``, of any tensor of such rows."""
+    """A row along ``axis`` at the indices ``lead`` of the other axes: loads and stores of its element ``at``."""
 
     def __init__(self, lead: Sequence[PrimExpr], axis: int):
         self.lead, self.axis = tuple(lead), axis
@@ -82,7 +82,7 @@ def _gather(data: te.Tensor, axis: int, places: te.Tensor) -> te.Tensor:
 
 
 def _best(data: te.Tensor, axis: int, k: int, largest: bool, dtype: str) -> tuple[te.Tensor, ...]:
-    """The k best elements of each row and their places: a list in order, into which better elements are inserted."""
+    """The k best elements of each row and their indices, by insertion into a sorted list."""
     better, size = _better(largest), data.shape[axis]
     shape = (*data.shape[:axis], IntImm(k), *data.shape[axis + 1 :])
     values, places = tir.buffer("values", shape, data.dtype), tir.buffer("indices", shape, dtype)
@@ -117,7 +117,7 @@ def _best(data: te.Tensor, axis: int, k: int, largest: bool, dtype: str) -> tupl
 
 
 def _order(data: te.Tensor, axis: int, descending: bool, dtype: str) -> te.Tensor:
-    """The places of the elements of each row in order: a merge sort, runs of 1, 2, 4 … elements merged in pairs."""
+    """The sorted indices of each row, by a bottom-up merge sort."""
     better, size = _better(descending), data.shape[axis]
     places = tir.buffer("indices", data.shape, dtype)
     merged = tir.buffer("merged", (size,), dtype)

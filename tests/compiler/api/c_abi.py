@@ -1,4 +1,4 @@
-"""Calls of a library's C functions with hand-made arguments, most of them wrong; prints what each answers.
+"""Calls a library's C functions with hand-made, mostly invalid arguments; prints the result of each call.
 
 python -m tests.compiler.api.c_abi LIBRARY
 """
@@ -53,7 +53,7 @@ class Caller:
         return self.error.value.decode() if status else "called"
 
     def tensor(self, *shape: int, **fields: Any) -> FFIAny:
-        """A tensor of that shape over a few float32 numbers."""
+        """A tensor with that shape over a small float32 array."""
         memory, sizes = np.ones(64, np.float32), (ctypes.c_int64 * max(len(shape), 1))(*shape)
         named = {"data": memory.ctypes.data, "device_type": 1, "ndim": len(shape), "code": 2, "bits": 32, "lanes": 1}
         tensor = DLTensor(**{**named, "shape": ctypes.addressof(sizes), **fields})

@@ -1,4 +1,4 @@
-"""What several of the examples share."""
+"""Fixtures of the examples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mlc_runtime.arrays import tvm_ffi
 
 @pytest.fixture
 def environment() -> Iterator[None]:
-    """The functions of the environment that some of the modules call."""
+    """Registers the functions that some of the modules call."""
 
     @register_func("env.linear", override=True)
     def torch_linear(x: Any, w: Any, b: Any, out: Any) -> None:

@@ -1,4 +1,4 @@
-"""Calls with random arguments, most of them wrong: each gives the right result or an exception that says what is wrong.
+"""Calls with random, mostly invalid arguments: each returns the expected result or raises a documented exception.
 
     python -m tests.compiler.api.garbage [--seed N] [--count N]
 
@@ -126,7 +126,7 @@ def library() -> Library:
 
 
 def good(rng: Random, name: str) -> list[Any]:
-    """Arguments that fit."""
+    """Valid arguments."""
     n, m, k = (rng.choice((0, 1, 2, 3, 4)) for _ in range(3))
     if name.startswith("of_"):
         return [array(rng, name[3:], (n, 2))]
@@ -149,7 +149,7 @@ def good(rng: Random, name: str) -> list[Any]:
 
 
 def check(lib: Library, name: str, args: list[Any]) -> str:
-    """``right`` or ``refused``. Raises AssertionError for anything else."""
+    """Make a call; returns ``right`` or ``refused``. Raises AssertionError for a wrong result or exception."""
     try:
         result = lib[name](*args)
     except (MLCError, TypeError, ValueError, RuntimeError) as error:
@@ -162,7 +162,7 @@ def check(lib: Library, name: str, args: list[Any]) -> str:
 
 
 def plain(x: Any) -> Any:
-    """The argument with numpy arrays in the place of others."""
+    """The argument with arrays of other libraries converted to numpy."""
     if isinstance(x, list | tuple):
         return tuple(map(plain, x))
     x = x.detach() if isinstance(x, torch.Tensor) else x

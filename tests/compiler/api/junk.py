@@ -1,4 +1,4 @@
-"""Arguments for functions, most of them wrong: other kinds, forms of arrays, objects with broken DLPack."""
+"""Random, mostly invalid arguments: other types, other array layouts, objects with a broken DLPack protocol."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p
 
 
 class Forged:
-    """An object whose DLPack tensor says what it likes; its memory stays."""
+    """An object with an arbitrary DLPack tensor, whose memory is kept alive."""
 
     kept: tuple[Any, ...] = ()
 
@@ -76,7 +76,7 @@ class Forged:
 
 
 class Broken:
-    """An object whose ``__dlpack__`` gives or raises what it likes."""
+    """An object whose ``__dlpack__`` returns or raises an arbitrary object."""
 
     def __init__(self, answer: Any):
         self.answer = answer
@@ -114,7 +114,7 @@ def array(rng: Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def spoiled(rng: Random, x: np.ndarray) -> Any:
-    """The array in another form: most are not what a function takes."""
+    """The array with another dtype, layout, shape or type, mostly invalid."""
     if x.nbytes > 1 << 20 or max(x.shape, default=0) > 1 << 20:
         return x
     forms: list[Callable[[], Any]] = [
@@ -142,7 +142,7 @@ def spoiled(rng: Random, x: np.ndarray) -> Any:
     ]
     try:
         return rng.choice(forms)()
-    except (TypeError, ValueError, RuntimeError, BufferError):  # no such form of this dtype
+    except (TypeError, ValueError, RuntimeError, BufferError):  # not available for this dtype
         return x
 
 
@@ -166,7 +166,7 @@ def anything(rng: Random) -> Any:
 
 
 def change(rng: Random, args: list[Any]) -> None:
-    """Put something else into one place, at any depth of tuples."""
+    """Replace one argument, at any depth of tuples, by a random one."""
     at = rng.randrange(len(args)) if args else 0
     kind = rng.randrange(8)
     if kind == 0:

@@ -1,4 +1,4 @@
-"""A two-layer perceptron that the examples build in several ways: weights, inputs, and what numpy says it gives."""
+"""A two-layer perceptron that the examples build in several ways: weights, inputs, and the result computed by numpy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXPECTED = np.maximum(X.astype(np.float64) @ W0.T + B0, 0) @ W1.T + B1
 
 
 def check_mlp(mod: IRModule, *args: np.ndarray, name: str = "main") -> Library:
-    """Builds the module; with one thread and with two, its function gives the expected numbers."""
+    """Build the module and assert that ``main`` gives the expected result, with one thread and with two."""
     lib = build(mod, num_threads=1)
     for same in (lib, load_library(lib.path, num_threads=2)):
         np.testing.assert_allclose(same[name](*args), EXPECTED, rtol=1e-4, atol=1e-5)

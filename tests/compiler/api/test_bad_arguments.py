@@ -1,4 +1,4 @@
-"""Whatever is passed, a call ends with a Python exception that names argument and expectation, or with a result."""
+"""Invalid arguments: calls raise exceptions that name the argument, the value and the expected value."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ GOOD = {"x": X, "w": W, "s": S}
 
 
 def shifted(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An array that begins one byte after an aligned address."""
+    """An array at an unaligned address."""
     count = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.zeros(count + 64, np.uint8)[1 : 1 + count].view(dtype).reshape(shape)
 
@@ -127,7 +127,7 @@ def test_arguments_that_are_not_the_tensor(lib: Library, case: str):
         ((1 << 62,), r"result 'out0' of shape \[6, 4611686018427387904\] does not fit into memory"),
     ],
 )
-def test_sizes_that_are_none(lib: Library, s: Any, message: str):
+def test_invalid_sizes(lib: Library, s: Any, message: str):
     with pytest.raises((MLCError, MemoryError, ValueError), match=message):
         lib["main"](X, W, s)
 
@@ -179,7 +179,7 @@ JUNK: list[Any] = [
 @settings(max_examples=400)
 @given(data=st.data())
 def test_raw_calls_with_anything(lib: Library, data: st.DataObject):
-    """Some arguments replaced, dropped or added: an exception, unless everything fits."""
+    """Calls with arguments replaced, dropped or added raise, unless all arguments are valid."""
     args = list(RAW_GOOD)
     for _ in range(data.draw(st.integers(1, 3))):
         args[data.draw(st.integers(0, 3))] = data.draw(st.sampled_from(JUNK))
@@ -198,7 +198,7 @@ def test_raw_calls_with_anything(lib: Library, data: st.DataObject):
 
 
 def stale(lib: Library) -> list[int]:
-    """Handles of contexts that are no more, and numbers that look like handles."""
+    """Handles of freed contexts, and integers that are no handles."""
     contexts = [Context(lib, 1) for _ in range(3)]
     handles = [c.handle for c in contexts]
     for context in contexts:
@@ -206,7 +206,7 @@ def stale(lib: Library) -> list[int]:
     return [*handles, handles[0] + (1 << 16), handles[0] & 0xFFFF, (1 << 63) - 1, -(1 << 63)]
 
 
-def test_contexts_that_are_no_more(lib: Library):
+def test_freed_contexts(lib: Library):
     x, out = np.ones(4, np.float32), np.zeros(4, np.float32)
     for handle in stale(lib):
         for call in (lambda h: lib.raw("double")(h, x, out), lib.raw("context_destroy")):
@@ -239,8 +239,8 @@ def test_many_contexts_come_and_go(lib: Library):
     assert out.tolist() == [2] * 4
 
 
-def test_calls_from_many_threads_answer_or_refuse(lib: Library):
-    """One context serves one call at a time; another thread gets an error, never a wrong result."""
+def test_concurrent_calls_return_or_raise(lib: Library):
+    """A concurrent call of the same context raises; it never gives a wrong result."""
     results: list[str] = []
 
     def work(call: Callable[..., Any], context: int) -> None:

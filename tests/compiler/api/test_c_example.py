@@ -1,4 +1,4 @@
-"""The C program of examples/c: built by cc, it loads a library and calls it; without any Python in the process."""
+"""The C program of examples/c: built by cc, it loads a library and calls it without Python."""
 
 from __future__ import annotations
 

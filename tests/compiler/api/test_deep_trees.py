@@ -1,4 +1,4 @@
-"""Sums of hundreds of terms go through every function of the package, which leaves Python's recursion limit alone."""
+"""Sums of hundreds of terms work in every public function, which restores Python's recursion limit."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def main(A: T.Buffer((128, 128), "float32"), B: T.Buffer((128, 128), "float32"),
 
 
 def expressions() -> list[te.Tensor]:
-    """Two inputs, their product, and what is positive of it."""
+    """Two inputs, their product, and its ReLU."""
     a, b = (te.placeholder((128, 128), "float32", name=n) for n in "AB")
     product = te_matmul(a, b)
     return [a, b, product, te_relu(product)]
@@ -138,7 +138,7 @@ def test_block_builder_with_tensor_expressions(when: str):
 
 
 def layers(emit_linear: Callable[..., Any], emit_relu: Callable[..., Any]) -> IRModule:
-    """The perceptron, built from what ``emit_linear(bb, x, w, b)`` and ``emit_relu(bb, x)`` emit."""
+    """The perceptron, built by ``emit_linear(bb, x, w, b)`` and ``emit_relu(bb, x)``."""
     params = [
         *(tensor_var("x", (1, INPUTS)), tensor_var("w0", W0.shape), tensor_var("b0", B0.shape)),
         *(tensor_var("w1", W1.shape), tensor_var("b1", B1.shape)),
@@ -174,7 +174,7 @@ def test_the_perceptron_from_operators():
 
 
 class TransposedLinear(nn.Module):
-    """A layer of one's own, from operators."""
+    """A custom layer, built from operators."""
 
     def __init__(self, in_features: int, out_features: int):
         self.weight = nn.Parameter((out_features, in_features))
@@ -185,7 +185,7 @@ class TransposedLinear(nn.Module):
 
 
 class ExpressionLinear(TransposedLinear):
-    """The same, as a tensor expression."""
+    """A custom layer, built from a tensor expression."""
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.tensor_expr_op(te_linear, "my_linear", [x, self.weight, self.bias])
@@ -224,7 +224,7 @@ Rule = Callable[..., Any]
 def from_fx(
     graph: fx.GraphModule, shapes: Sequence[tuple[int, ...]], functions: dict[Any, Rule], modules: dict[Any, Rule]
 ) -> IRModule:
-    """The graph that torch.fx traced, node by node; weights become constants."""
+    """A module from a torch.fx graph, converted node by node; weights become constants."""
     bb, values, inputs = BlockBuilder(), {}, []
     named = dict(graph.named_modules())
     with bb.function("main"):

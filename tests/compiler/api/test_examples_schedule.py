@@ -1,4 +1,4 @@
-"""The walk through the schedule of a matrix product with ReLU: the text after every step, the numbers at the end."""
+"""Scheduling of a matrix product with ReLU: the text after every step, and the result of every compiled step."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ def indented(text: str) -> str:
 
 
 def printed(func: PrimFunc) -> str:
-    """The function's text after the line that imports the names."""
+    """The function's text without the import line."""
     return to_script(func).split("\n", 1)[1].rstrip("\n") + "\n"
 
 
 def walk() -> list[tuple[PrimFunc, str]]:
-    """The function after every step, with the text that it should have."""
+    """The function after every step, with the expected text."""
     s = Schedule(mm_relu)
     steps = [(s.func, HEAD + PLAIN + RELU)]
     y = s.get_block("Y")
@@ -150,7 +150,7 @@ def test_the_numbers_after_each_step():
 
 
 def schedule_mm(func: PrimFunc, factor: int) -> Schedule:
-    """The product's steps, with the width of the inner loop given."""
+    """A schedule of the product with a given extent of the inner loop."""
     s = Schedule(func)
     block = s.get_block("Y")
     i, j, k = s.get_loops(block)
@@ -171,7 +171,7 @@ def test_a_schedule_is_a_function_of_its_parameters(factor: int):
     np.testing.assert_allclose(c, np.maximum(a @ b, 0), rtol=1e-4, atol=1e-4)
 
 
-def test_the_loops_that_somebody_arranged_are_the_ones_that_are_compiled():
+def test_user_scheduled_loops_are_compiled_unchanged():
     s = schedule_mm(mm_relu, 16)
     s.vectorize(s.get_loops("Y_update")[-1])
     code = emit_llvm(s.func, "cpu:x86-64-v4")

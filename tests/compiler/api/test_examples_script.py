@@ -67,7 +67,7 @@ def test_operators():
 
 @I.ir_module
 class Mixed:
-    """One product is a tensor function, the rest are operators."""
+    """A module in which one product is a tensor function, and the rest are operators."""
 
     @T.prim_func
     def tir_matmul(
@@ -155,7 +155,7 @@ MAIN = """
 
 
 def module(functions: str, **calls: str) -> IRModule:
-    """``MAIN`` after other functions. What it calls is a tensor function, or registered when the name has a dot."""
+    """``MAIN`` after ``others``. Callees are tensor functions, or registered functions if the name has a dot."""
     text = MAIN
     for place, name in calls.items():
         call = f'R.call_dps_packed("{name}", ' if "." in name else f"R.call_tir(cls.{name}, "
@@ -206,7 +206,7 @@ def test_bound_parameters_are_constants_beside_the_text():
         ({"b0": B0.astype(np.float64)}, r"b0 got float64\(128\); expected float32\(128\)"),
     ],
 )
-def test_values_that_do_not_fit_a_parameter(params: dict[str, np.ndarray], message: str):
+def test_mismatched_parameter_values(params: dict[str, np.ndarray], message: str):
     with pytest.raises(BindError, match=message):
         bind_params(tensor_functions(), "main", params)
 

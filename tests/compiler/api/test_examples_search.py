@@ -1,4 +1,4 @@
-"""Schedules with random choices: the fastest of several is put into a model."""
+"""Schedules with random choices: the fastest of several is used in a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MyModule:
 
 
 def stochastic_schedule(s: Schedule, block: str = "C") -> Schedule:
-    """The columns in tiles of a random width, the initial values apart."""
+    """A schedule that tiles the columns by a random width and decomposes the reduction."""
     found = s.get_block(block, func_name="main")
     i, j, k = s.get_loops(found)
     j_0, j_1 = s.split(loop=j, factors=s.sample_perfect_tile(loop=j, n=2))
@@ -40,7 +40,7 @@ def stochastic_schedule(s: Schedule, block: str = "C") -> Schedule:
 def random_search(
     mod: IRModule, schedule: Callable[[Schedule], Schedule], args: Sequence[np.ndarray], trials: int = 4
 ) -> tuple[Schedule, list[tuple[float, str]]]:
-    """The fastest of several random schedules; of each its seconds and trace."""
+    """The fastest of several random schedules, and the seconds and trace of each."""
     results = []
     for seed in range(trials):
         s = schedule(Schedule(mod, seed=seed))

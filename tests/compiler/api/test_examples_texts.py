@@ -1,4 +1,4 @@
-"""Modules as others published them, in the spelling of their time: compiled as they are, and the numbers checked."""
+"""Published TVMScript modules of several TVM versions: they are compiled unchanged, and their results checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROW = X[:, :128].copy()
 
 
 def published(name: str, constants: Sequence[np.ndarray] = ()) -> IRModule:
-    """The module of a published text."""
+    """Parse a published text."""
     return parse((TEXTS / f"{name}.txt").read_text(), constants)
 
 
@@ -106,7 +106,7 @@ class MLP(nn.Module):
 
 
 def plain(mod: IRModule) -> IRModule:
-    """The module without what the functions say of themselves."""
+    """The module without function attributes."""
     return mod.updated({name: replace(func, attrs={}) for name, func in mod.functions.items()})
 
 
@@ -120,7 +120,7 @@ def test_modules_of_the_front_end_become_the_published_text(layer: type[Operator
 
 
 def test_layers_that_sum_only_a_part():
-    """The published layers reduce over as many elements as they have results, and add no bias."""
+    """The published tensor-expression layers reduce over ``out_features`` elements, and do not add the bias."""
     hidden = np.maximum(X[:, :128] @ W0[:, :128].T, 0)
     result = build(published("nn_emit_te"))["main"](*OPERANDS)
     np.testing.assert_allclose(result, hidden[:, :10] @ W1[:, :10].T, rtol=1e-4, atol=1e-5)
@@ -144,7 +144,7 @@ def test_matrix_product():
 
 
 def test_destination_passing_by_hand():
-    """What ``call_tir`` does: allocate the result, pass it after the inputs, return it."""
+    """``call_tir`` is equivalent to allocating the result and passing it after the inputs."""
     lib = build(published("mlp_call_tir"))
 
     def call_tir(name: str, inputs: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:

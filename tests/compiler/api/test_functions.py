@@ -1,4 +1,4 @@
-"""What a function may look like to be built and called: parameters, results, sizes, tensor functions."""
+"""Signatures of compiled functions: parameters, results, sizes, tensor functions."""
 
 from __future__ import annotations
 
@@ -371,7 +371,7 @@ def test_sizes_without_bounds_grow_and_shrink(threads: int):
         np.testing.assert_allclose(total, again.sum(0), rtol=1e-5)
 
 
-def test_a_workspace_that_no_machine_has(tmp_path: Path):
+def test_a_workspace_larger_than_memory():
     text = """
     @R.function
     def main(x: R.Tensor((1, 3), "float32"), rows: R.Prim(value="n"), y: R.Tensor((3, 2), "float32")):

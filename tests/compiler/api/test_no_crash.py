@@ -1,4 +1,4 @@
-"""Wrong arguments never end the process: calls in a process of their own, from Python and through the C interface."""
+"""Invalid arguments never crash the process: calls in a subprocess, from Python and through the C interface."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ negative count | main: takes 5 arguments; got -1
 
 
 def run(*command: str) -> str:
-    """What a module prints; its last lines, when it fails, name the call."""
+    """The output of a module run as a subprocess; its last lines name the call when it fails."""
     done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, (done.returncode, done.stdout.splitlines()[-3:], done.stderr[-2000:])
     return done.stdout

@@ -1,4 +1,4 @@
-"""One library called from several threads, after a fork, and while the program ends."""
+"""Calls of a library from several threads, after a fork, and during interpreter shutdown."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lib() -> Library:
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Run in a forked process, for at most a minute; 0 when ``work`` was true."""
+    """The exit status of a forked process that runs ``work``: 0 if it returned true. Limited to a minute."""
     child = os.fork()
     if child == 0:
         signal.alarm(60)
@@ -56,7 +56,7 @@ def in_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_a_forked_process_has_workers_of_its_own(lib: Library):
+def test_a_forked_process_starts_its_own_workers(lib: Library):
     x = rows(300)
     expected = lib["main"](x, W)
 
@@ -137,7 +137,7 @@ def main(x: R.Tensor((3,), "float32")):
 """
 
 
-def test_a_library_that_is_let_go_during_a_call():
+def test_a_library_released_during_a_call():
     seen: list[str] = []
 
     @register_func("test.waits", override=True)

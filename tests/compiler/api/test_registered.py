@@ -1,4 +1,4 @@
-"""Functions registered from Python, called by compiled code: arguments share memory, errors come through."""
+"""Functions registered from Python and called by compiled code: arguments share memory, exceptions propagate."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_torch_functions_write_into_results(lib: Library, registered: Callable[.
     def f(flat: Any, w: Any, numbers: Any, out: Any) -> Any:
         x, v, result = map(torch.from_dlpack, (flat, w, out))
         torch.sum((x.view(-1, 4) * v).view(-1, 2, 2), dim=-1, out=result)
-        return out  # what is returned is not needed
+        return out  # the return value is ignored
 
     registered("test.api.f", f)
     for _ in range(50):
@@ -110,7 +110,7 @@ def test_several_results_and_numbers(lib: Library, registered: Callable[..., Any
 
 
 class Odd(Exception):
-    """Not one of Python's own."""
+    """An exception that is not built in."""
 
 
 @pytest.mark.parametrize(("error", "kind"), [(KeyError("k"), KeyError), (Odd("o"), RuntimeError)])
@@ -156,7 +156,7 @@ class Module:
             lib["main"](np.ones(8, np.float32))
 
 
-def test_a_function_that_nobody_registered(lib: Library):
+def test_an_unregistered_function(lib: Library):
     with pytest.raises(ValueError, match="no function is registered as test.api.g; see register_func"):
         lib["several"](np.ones(3, np.float16))
 

@@ -1,4 +1,4 @@
-"""The same input gives the same bytes: in another process, with other hashes and other memory addresses."""
+"""Builds are reproducible: byte-identical in another process with another hash seed and other addresses."""
 
 from __future__ import annotations
 

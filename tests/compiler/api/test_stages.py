@@ -1,4 +1,4 @@
-"""Modules of every form, after every pass on the way to a library: well formed, and their text reads back."""
+"""Modules of every kind verify and round-trip through text after every pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into a call and comes out beside plain tensors: numbers, shapes, 4-bit integers, memory to write into."""
+"""Arguments and results other than plain tensors: numbers, shapes, 4-bit integers, buffers written in place."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
 
 
 class Frozen:
-    """An array of another library that its DLPack flag declares read-only."""
+    """An array of another library whose DLPack flags declare it read-only."""
 
     def __init__(self, array: np.ndarray):
         array.flags.writeable = False
@@ -155,7 +155,7 @@ def test_arrays_in_the_other_byte_order():
     assert np.array_equal(main(x), x)
 
 
-def test_devices_that_nobody_knows():
+def test_unknown_devices():
     main = main_of('@R.function\ndef main(x: R.Tensor((4,), "float32")):\n    return x')
     with pytest.raises(MLCError, match="argument 'x' is on the device 77:0; expected .* on the CPU"):
         main(Forged([4], device_type=77))
@@ -185,6 +185,6 @@ def test_times():
         lib.time_evaluator("main")(X)
 
 
-def test_a_library_says_what_it_needs():
+def test_a_library_lists_its_requirements():
     lib = build(parse(SHIFT), "cpu:x86-64-v3", num_threads=1)
     assert load_library(lib.path).metadata["target"]["isa"] == ["avx2", "f16c", "fma", "sse4.1"]

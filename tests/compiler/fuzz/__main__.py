@@ -1,6 +1,6 @@
-"""``python -m tests.compiler.fuzz [--examples N] [--seed S]``: random modules S, S + 1, … for as long as wanted.
+"""``python -m tests.compiler.fuzz [--examples N] [--seed S]``: compile N random modules, from seed S on.
 
-Every failure is printed as the smallest module that still fails; the run goes on.
+Every failure is reduced to a small module and printed; the run continues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls: of tensor functions with random schedules or that write in place, and of other graph functions."""
+"""Calls of tensor functions, with random schedules or in place, and of other graph functions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _random_step(s: Schedule, random_: random.Random) -> None:
 
 
 def scheduled(func: tir.PrimFunc, seed: int) -> tir.PrimFunc:
-    """The function with some random steps, as somebody may have arranged it."""
+    """The function after some random schedule primitives."""
     s, random_ = Schedule(func), random.Random(seed)
     for _ in range(STEPS):
         try:
@@ -63,7 +63,7 @@ def scheduled(func: tir.PrimFunc, seed: int) -> tir.PrimFunc:
 
 
 def _row_sums(x: te.Tensor) -> te.Tensor:
-    """Each row's sum, added to its elements: two stages."""
+    """The sum of each row, added to its elements: two blocks."""
     k = te.reduce_axis(x.shape[-1], "k")
     total = te.compute(x.shape[:-1], lambda *i: te.sum(x[(*i, k)], axis=k), name="total")
     return te.compute(x.shape, lambda *i: x[i] + total[i[:-1]], name="out")
@@ -91,7 +91,7 @@ def tensor_function(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
 
 @action
 def in_place(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
-    """Something new, read, overwritten, and read again."""
+    """A new tensor that is read, overwritten in place, and read again."""
     if not x.is_float and not dt.is_signed(x.dtype):
         return None
     new = b.emit(ops.negative, x.expr, limit=x.limit, error=x.error)
@@ -107,7 +107,7 @@ def in_place(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
 
 
 def _increment(x: Value) -> tir.PrimFunc:
-    """A tensor function that adds one to each element where it is."""
+    """A tensor function that adds one to each element in place."""
     sizes = [s if isinstance(s, IntImm) else Size(f"n{k}") for k, s in enumerate(x.shape)]
     buffer = tir.buffer("a", sizes, x.dtype)
     index = [Size(f"i{k}") for k in range(x.rank)]
@@ -119,7 +119,7 @@ def _increment(x: Value) -> tir.PrimFunc:
 
 @action
 def function_call(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
-    """A function of the module, with values of the types that it takes, made of those there are."""
+    """A call of an earlier function, with arguments made from existing values."""
     if not b.earlier:
         return None
     callee = b.earlier[extra % len(b.earlier)]
@@ -136,7 +136,7 @@ def function_call(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
 
 
 def _argument(b: Builder, param: Value, shape: Sequence[PrimExpr], choice: int) -> Value:
-    """A value of the parameter's type: one that there is, or a matrix of elements of one."""
+    """An existing value of the parameter's type, or a new one with elements of an existing value."""
     known = [v for v in b.values if not v.error and v.limit <= param.limit and v.dtype == param.dtype]
     fitting = [v for v in known if structural_equal(v.info, tensor_info(shape, param.dtype))]
     if fitting:
@@ -146,7 +146,7 @@ def _argument(b: Builder, param: Value, shape: Sequence[PrimExpr], choice: int) 
 
 
 def _filled(b: Builder, x: Value, shape: Sequence[PrimExpr], param: Value) -> Value:
-    """The same in every row of a symbolic axis."""
+    """A value of the given shape with elements of ``x``, repeated along symbolic axes."""
     limit = int(param.limit)
     small = limited(b, x, limit)
     value = converted(b, small, param.dtype) if small is not None else None

@@ -1,4 +1,4 @@
-"""Compiled modules beside the interpreter: same inputs, same results, with one thread and with two."""
+"""Differential testing of compiled modules against the interpreter, with one thread and with two."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Arrays = tuple[np.ndarray, ...]
 
 @dataclass(frozen=True)
 class Trial:
-    """A module by recipe, the values of ``n`` it is run with, and the target."""
+    """A test case: the recipes of a module, the values of ``n`` to run it with, and the target."""
 
     recipes: tuple[Recipe, ...]
     sizes: tuple[int, ...]
@@ -41,14 +41,14 @@ class Trial:
 
     @classmethod
     def of_seed(cls, seed: int) -> Trial:
-        """The trial that a number stands for."""
+        """The trial generated from a seed."""
         random = Random(seed)
         chosen = tuple(random_recipe(random) for _ in range(random.randint(3, 6)))
         return cls(chosen, random.choice(SIZES), random.choice(TARGETS))
 
 
 def small_integers(shape: Sequence[int], dtype: str, seed: int) -> np.ndarray:
-    """Integers from -4 to 4 (0 to 4 for unsigned dtypes) in a fixed disorder."""
+    """Pseudo-random integers from -4 to 4 (0 to 4 for unsigned dtypes)."""
     count = int(np.prod(shape))
     values = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed * 40503 + 7)) >> np.uint64(13)
     numbers = (values % np.uint64(9)).astype(np.int64) - 4
@@ -70,7 +70,7 @@ def _shape_and_dtype(param: Var, n: int) -> tuple[tuple[int, ...], str]:
 
 
 def check(mod: IRModule, sizes: Sequence[int], target: str, errors: Mapping[str, Sequence[float]]) -> None:
-    """Assert that every graph function, compiled, gives what the interpreter gives, up to its results' ``errors``.
+    """Assert that every compiled graph function gives the interpreter's results, within the results' ``errors``.
 
     The module is verified after each pass.
     """
@@ -105,7 +105,7 @@ def _flat(result: object) -> Arrays:
 
 
 def first_difference(got: np.ndarray, wanted: np.ndarray, error: float) -> str | None:
-    """Where two results are further apart than ``error``, as text; NaN is like NaN."""
+    """The first difference of two results above ``error``, as text; NaN equals NaN."""
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
         return f"{got.dtype}{list(got.shape)}, not {wanted.dtype}{list(wanted.shape)}"
     same = got == wanted
@@ -124,7 +124,7 @@ def first_difference(got: np.ndarray, wanted: np.ndarray, error: float) -> str |
 
 
 class Failure(AssertionError):
-    """A module that fails and how; the message shows it as IR text, with the constants that the text refers to."""
+    """A failing module and its error; the message has the module's text and the constants that the text refers to."""
 
     def __init__(self, mod: IRModule, trial: Trial, what: str):
         text = to_text(mod)
@@ -134,7 +134,7 @@ class Failure(AssertionError):
 
 
 def run_trial(trial: Trial) -> None:
-    """Build and check the module of a trial. Raises Failure, which shows the smallest one that still fails."""
+    """Build and check the module of a trial. Raises Failure with a reduced module."""
     if _failure(trial) is None:
         return
     small = reduced(trial)
@@ -145,7 +145,7 @@ def run_trial(trial: Trial) -> None:
 
 
 def failure(mod: IRModule, trial: Trial, errors: Mapping[str, Sequence[float]]) -> str | None:
-    """What is wrong with a module, run as a trial says, if anything is."""
+    """The error of checking a module with a trial's sizes and target; None when it passes."""
     try:
         check(mod, trial.sizes, trial.target, errors)
     except Exception as error:
@@ -159,7 +159,7 @@ def _failure(trial: Trial) -> str | None:
 
 
 def reduced(trial: Trial) -> Trial:
-    """The trial less all functions, steps, results, parameters and axes without which it fails as well."""
+    """The failing trial without all functions, steps, results, parameters and axes that the failure does not need."""
     for smaller in _smaller(trial):
         if _failure(smaller) is not None:
             return reduced(smaller)

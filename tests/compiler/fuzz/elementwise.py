@@ -1,4 +1,4 @@
-"""Element by element, exact on small integers."""
+"""Elementwise operators, exact on small integers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DTYPES = (
     *("int32", "int64", "int8", "uint8", "bool", "float32"),
 )
 INSIDE = (*DTYPES, "int4", "uint4")
-"""Of parameters and results; and of values in between."""
+"""``DTYPES``: of parameters and results; ``INSIDE``: of intermediate values."""
 
 
 @action
@@ -78,7 +78,7 @@ def where(b: Builder, x: Value, y: Value, extra: int) -> Value | None:
 
 @exact_action
 def divide(b: Builder, x: Value, y: Value, extra: int) -> Value | None:
-    """``//`` and ``%`` by a constant, or by something that is at least one."""
+    """``//`` and ``%`` by a constant, or by a value that is at least one."""
     x = x if dt.is_int(x.dtype) else converted(b, x, ("int32", "int64", "int8", "uint8", "int4")[extra % 5]) or x
     divisor = constant(np.array((1, 2, 3, 7, 5)[extra % 5], dt.to_numpy(x.dtype)))
     if extra > 30:
@@ -103,5 +103,5 @@ def cast(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
 
 @action
 def tamed(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
-    """Small again, so that products of it stay exact."""
+    """The value clipped to a small range, so that products of it stay exact."""
     return limited(b, x, 1 + extra % 4)

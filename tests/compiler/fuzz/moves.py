@@ -1,4 +1,4 @@
-"""Operators that move elements."""
+"""Operators that rearrange elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.compiler.fuzz.values import SYMBOLIC, Builder, Value, action, axis_of
 
 
 def item_of(b: Builder, call: Call, index: int, like: Value) -> Value | None:
-    """One result of an operator with several, as large as ``like``."""
+    """One result of an operator that returns several, with the limit and error of ``like``."""
     parts = BlockBuilder.current().emit(call)
     return b.checked(BlockBuilder.current().emit(get_item(parts, index)), like.limit, like.error)
 
@@ -106,7 +106,7 @@ def triangle(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
 
 @action
 def rotated(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
-    """The halves of the last axis, swapped and one negated, as rotary embeddings do it."""
+    """The halves of the last axis swapped and one negated, as in rotary embedding."""
     size = b.fixed(x, -1) if x.rank and x.is_float else None
     if size is None or size < 2:
         return None
@@ -127,7 +127,7 @@ def through_tuple(b: Builder, x: Value, y: Value, extra: int) -> Value | None:
 
 @action
 def created(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
-    """Something that is made of sizes only."""
+    """A tensor that depends on sizes only."""
     if extra % 2 and x.rank:
         end = x.shape[axis_of(x, extra)]
         return b.emit(ops.arange, 0, end, 1 + extra % 3, limit=3 * max(SYMBOLIC) * 8, dtype="int64")

@@ -1,4 +1,4 @@
-"""Matrix products in the forms that schedules look for: with constant, computed and quantized weights."""
+"""Matrix products in the forms that schedule rules match: with constant, computed and quantized weights."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ WEIGHT_DTYPES = ("float32", "float16", "bfloat16", "float32", "float8_e4m3fn")
 GROUP = 32
 LARGEST_CODE = 16
 ACTIVATION = 2.0**-16
-"""What an activation may lose, in proportion to the largest of its group, where the weight is quantized: as the sum of
-two bfloat16 numbers, or as a fixed-point number of 16 bits.
+"""Error of an activation relative to the maximum of its group, when the weight is quantized: back ends round it to the
+sum of two bfloat16 numbers, or to a fixed-point number of 16 bits.
 """
 
 
 def product_error(x: Value, y: Value, count: int) -> float:
-    """Of a sum of ``count`` products in any order."""
+    """The error bound of a sum of ``count`` products in any order."""
     if not (x.error or y.error):
         return 0.0
     each = x.limit * y.error + y.limit * x.error + x.error * y.error
@@ -29,7 +29,7 @@ def product_error(x: Value, y: Value, count: int) -> float:
 
 @action
 def product(b: Builder, x: Value, y: Value, extra: int) -> Value | None:
-    """Of two values, where they fit; else of one and its transpose."""
+    """The product of two values if their shapes match, else of one and its transpose."""
     left = limited(b, x, 4) if x.is_float else converted(b, x, "float32")
     if left is None or not left.rank:
         return None
@@ -45,7 +45,7 @@ def product(b: Builder, x: Value, y: Value, extra: int) -> Value | None:
 
 
 def _matrix(b: Builder, x: Value) -> Value | None:
-    """The value as small floats, with two axes at least."""
+    """The value as small floats with at least two axes."""
     number = x if x.is_float else converted(b, x, "float32")
     small = limited(b, number, 4) if number is not None else None
     if small is None or small.rank >= 2:
@@ -75,7 +75,7 @@ def _linear(b: Builder, x: Value, weight: Value, inner: int, extra: int) -> Valu
 
 @action
 def with_computed(b: Builder, x: Value, y: Value, extra: int) -> Value | None:
-    """``linear`` with a weight that the function computes or is given, packed while it runs."""
+    """``linear`` with a weight that is computed or a parameter, packed at run time."""
     value, small = _matrix(b, x), limited(b, y, 4)
     weight = converted(b, small, WEIGHT_DTYPES[extra % len(WEIGHT_DTYPES)]) if small is not None else None
     inner = b.fixed(value, -1) if value is not None else None
@@ -96,7 +96,7 @@ def _gathered(b: Builder, x: Value, shape: tuple[int, int]) -> Value | None:
 
 @action
 def with_quantized(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
-    """``linear`` with 4-bit codes in groups of 32, which some targets compute in narrow numbers."""
+    """``linear`` with 4-bit codes in groups of 32, which some targets compute in low precision."""
     number = _matrix(b, x)
     value = converted(b, number, ("float32", "float32", "float16")[extra // 6 % 3]) if number is not None else None
     if value is None:

@@ -1,7 +1,7 @@
-"""Elementary functions and norms: results may differ by what their definition allows.
+"""Elementary functions and norms, whose results may differ within error bounds.
 
-A compiled elementary function is within 2 units in the last place of float32, the interpreter's is rounded correctly:
-``FUNCTION`` bounds what they differ by. Errors of the operands are passed on by the function's steepest slope.
+A compiled elementary function is within 2 ulp of float32, and the interpreter's is correctly rounded:
+``FUNCTION`` bounds their difference. Errors of operands are multiplied by the maximum slope of the function.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CURVES: Sequence[tuple[Operator, float, Callable[[float], float]]] = (
     (ops.gelu, 1.2, lambda x: x),
     (ops.gelu_tanh, 1.2, lambda x: x),
 )
-"""Operators, their steepest slope, and how large they are of arguments up to x."""
+"""Operators, their maximum slope, and a bound of their magnitude for arguments up to x."""
 FROM_ONE: Sequence[tuple[Operator, float, Callable[[float], float]]] = (
     (ops.log, 1.0, lambda x: max(1.0, math.log(x))),
     (ops.sqrt, 0.5, math.sqrt),
@@ -103,7 +103,7 @@ def softmax(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
 
 @action
 def norm(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
-    """RMS norm and layer norm over the last axis, with weights of 1 and 2."""
+    """RMS norm, layer norm and group norm over the last axis, with weights of 1 and 2."""
     value = as_float(b, x)
     size = b.fixed(value, -1) if value is not None and value.rank else None
     if value is None or not size:

@@ -1,4 +1,4 @@
-"""Operators that repeat, reverse, stack, pad, look up and sort elements."""
+"""Operators that repeat, reverse, stack, pad, gather and sort elements."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def padded(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
 
 @action
 def gathered(b: Builder, x: Value, y: Value, extra: int) -> Value | None:
-    """Elements at places of the same shape as the value itself, or as another one."""
+    """``gather_elements`` with indices made from the value itself or another one."""
     places = converted(b, y if y.rank == x.rank and extra % 2 else x, ("int32", "int64")[extra % 2])
     if places is None or not x.rank or _leaves(b, x, places, axis_of(x, extra)):
         return None
@@ -50,14 +50,14 @@ def gathered(b: Builder, x: Value, y: Value, extra: int) -> Value | None:
 
 
 def _leaves(b: Builder, x: Value, places: Value, axis: int) -> bool:
-    """Whether the places are more than the value has on another axis."""
+    """Whether the indices have a larger size than the value on an axis other than ``axis``."""
     sizes = [list(zip(b.sizes(x, n), b.sizes(places, n), strict=True)) for n in (0, 1, 24)]
     return any(p > s for pairs in sizes for a, (s, p) in enumerate(pairs) if a != axis)
 
 
 @exact_action
 def ordered(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
-    """Sorted, or where the sorted elements are."""
+    """``sort`` or ``argsort``."""
     if not x.rank or x.dtype == "bool":
         return None
     axis, descending = axis_of(x, extra), bool(extra % 2)

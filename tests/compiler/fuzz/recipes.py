@@ -1,6 +1,6 @@
-"""Random modules, from lists of numbers. What a step cannot do with its operands is left out.
+"""Random modules, built from lists of numbers. Steps that cannot be applied to their operands are skipped.
 
-So every part of a recipe can be dropped, and what is left is still a module: that is how failures are made small.
+A recipe with any part removed is therefore still valid, which is used to reduce failures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARAMETER_LIMIT = 4.0
 
 @dataclass(frozen=True)
 class Step:
-    """An action by number, operands by number, and a number for whatever else it needs."""
+    """The number of an action, the numbers of its operands, and a number for its other choices."""
 
     action: int
     a: int
@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A function: dtype and sizes of each parameter by number and whether the first size is ``n``; steps; results."""
+    """A function: for each parameter numbers of dtype and sizes and whether the first is ``n``; steps; results."""
 
     params: tuple[tuple[int, tuple[int, ...], bool], ...]
     steps: tuple[Step, ...]
@@ -47,7 +47,7 @@ class Recipe:
 
 
 def random_recipe(random: Random) -> Recipe:
-    """A function with one to three parameters, of two axes more often than of other numbers."""
+    """A recipe with one to three parameters, most often of rank 2."""
     params = [_random_parameter(random) for _ in range(random.randint(1, 3))]
     count, results = random.randint(3, 10), random.randint(1, 3)
     steps = [Step(*(random.randrange(LARGEST) for _ in range(4))) for _ in range(count)]
@@ -60,7 +60,7 @@ def _random_parameter(random: Random) -> tuple[int, tuple[int, ...], bool]:
 
 
 def module(chosen: Sequence[Recipe]) -> tuple[IRModule, dict[str, list[float]]]:
-    """A module with a function for each recipe, ``f0``, ``f1`` …, and what the results of each may differ by."""
+    """A module with a function for each recipe, ``f0``, ``f1`` …, and the error bounds of their results."""
     builder = BlockBuilder()
     made: list[Callee] = []
     for i, recipe in enumerate(chosen):

@@ -1,4 +1,4 @@
-"""Reductions and what looks along an axis, exact on small integers."""
+"""Reductions, cumulative operators and selection along an axis, exact on small integers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def may_be_empty(b: Builder, x: Value, axes: list[int]) -> bool:
 
 
 def any_order(limit: float, error: float, count: float) -> float:
-    """What sums of ``count`` numbers may differ by, added in any order in float32."""
+    """The maximum difference of sums of ``count`` numbers in any order in float32."""
     return count * error + 2 * INNER * count * count * limit
 
 
@@ -42,7 +42,7 @@ def reduce(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
 
 @exact_action
 def running_product(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
-    """Of -1, 0 and 1, so that it stays small."""
+    """Products of -1, 0 and 1, which stay small."""
     if x.dtype in ("bool", "uint8", "uint4") or x.rank == 0:
         return None
     signs = ops.sign(x.expr)
@@ -72,7 +72,7 @@ def running_sum(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
 
 @exact_action
 def best(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
-    """The greatest or least elements of an axis, or where they are."""
+    """``topk``: the largest or smallest elements along an axis, or their indices."""
     size = b.fixed(x, axis_of(x, extra)) if x.rank else None
     if not size or x.dtype == "bool" or size > 12:
         return None

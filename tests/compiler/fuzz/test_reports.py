@@ -1,4 +1,4 @@
-"""What a failure shows: a small module as text that reads back and fails as well."""
+"""Reports of failures: the text of a reduced module, which parses and fails in the same way."""
 
 from __future__ import annotations
 

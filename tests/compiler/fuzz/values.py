@@ -1,8 +1,8 @@
-"""Values of a random graph, with bounds of their elements and of what their elements may differ by.
+"""Values of a random graph, with bounds of their magnitude and error.
 
 Most values are small integers, also in float dtypes, and stay so small that every operation on them is exact: in
-whatever order the compiler adds and multiplies, the results are the same to the last bit. Behind elementary functions
-and divisions that is over: from there on each value carries how far two correct evaluations may lie apart.
+any order of additions and multiplications the results are bit-identical. After elementary functions and
+divisions values carry an error bound: the maximum difference of two correct evaluations.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ MOST_ELEMENTS = 1500
 LARGEST_INEXACT = 1e4
 EXACT = {"float8_e5m2": 8, "float8_e4m3fn": 16, "bfloat16": 256, "float16": 2048, "float32": 2**24, "float64": 2**50}
 ROUNDING = {k: 0.5 / v for k, v in EXACT.items()}
-"""Up to which integer a float dtype has all of them; and half the distance of two floats, relative to these."""
+"""``EXACT``: all integers up to this are exact in a float dtype; ``ROUNDING``: its relative rounding error."""
 INNER = ROUNDING["float32"]
 
 
 @dataclass
 class Value:
-    """An expression; no element is larger than ``limit``, nor further than ``error`` from what it should be."""
+    """An expression; ``limit`` bounds the magnitude of its elements, ``error`` their error."""
 
     expr: Expr
     limit: float
@@ -78,16 +78,16 @@ class Builder:
         return tuple(self.number(s, n) for s in value.shape)
 
     def fixed(self, value: Value, axis: int) -> int | None:
-        """The size of an axis, where it is not symbolic."""
+        """The size of an axis; None when it is symbolic."""
         size = self.sizes(value)[axis]
         return size if size == self.sizes(value, SYMBOLIC[0])[axis] else None
 
     def emit(
         self, operator: Operator, *args: object, limit: float, error: float = 0.0, **attrs: object
     ) -> Value | None:
-        """The value of a call; None when the operator does not take these operands, or when it would be too large.
+        """The value of a call; None when the operands are invalid for the operator, or the result is too large.
 
-        error: of the result before it is rounded to its dtype.
+        error: error bound of the result before it is rounded to its dtype.
         """
         try:
             call = operator(*args, **attrs)
@@ -114,7 +114,7 @@ class Builder:
 
 @dataclass(frozen=True)
 class Callee:
-    """A function of the module: its name, its symbolic size, its parameters and what it returns."""
+    """A function of the module: its name, its symbolic size, its parameters and its results."""
 
     name: str
     n: Size
@@ -127,7 +127,7 @@ Act = Callable[[Builder, Value, Value, int], Value | None]
 
 @dataclass(frozen=True)
 class Action:
-    """Adds a value made of one or two others and a number. ``exact``: takes only operands without error."""
+    """A function that emits a value from one or two others and a number. ``exact``: operands must have no error."""
 
     act: Act
     exact: bool
@@ -137,13 +137,13 @@ ACTIONS: list[Action] = []
 
 
 def action(f: Act) -> Act:
-    """Registers an action that passes on the errors of its operands."""
+    """Decorator: registers an action that propagates the errors of its operands."""
     ACTIONS.append(Action(f, exact=False))
     return f
 
 
 def exact_action(f: Act) -> Act:
-    """Registers an action that is a step function of its operands."""
+    """Decorator: registers an action that is discontinuous, and therefore requires exact operands."""
     ACTIONS.append(Action(f, exact=True))
     return f
 
@@ -153,7 +153,7 @@ def axis_of(value: Value, extra: int) -> int:
 
 
 def limited(b: Builder, x: Value, limit: int) -> Value | None:
-    """The value clipped to ``[-limit, limit]``, where it may be larger; None if its error is too large for that."""
+    """The value, clipped to ``[-limit, limit]`` unless its limit is smaller; None if its error is too large."""
     if x.limit <= limit or x.dtype == "bool":
         return x
     low = -limit if x.is_float or dt.is_signed(x.dtype) else 0
@@ -161,7 +161,7 @@ def limited(b: Builder, x: Value, limit: int) -> Value | None:
 
 
 def converted(b: Builder, x: Value, dtype: str) -> Value | None:
-    """The value in another dtype, clipped to what that has exactly; None for a step function of inexact numbers."""
+    """The value in another dtype, clipped to its exact range; None for inexact values to non-floating dtypes."""
     if x.dtype == dtype:
         return x
     if x.error and not dt.is_float(dtype):

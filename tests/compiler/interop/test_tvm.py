@@ -1,4 +1,4 @@
-"""Interoperation with Apache TVM: its text parses, round-trips and compiles here, and the numbers are its numbers."""
+"""Interoperation with Apache TVM: its text parses, round-trips and compiles, with the same results as TVM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mlc_compiler.verifier import verify
 from tests.compiler.interop.tvm_cases import CASES
 from tests.compiler.script.round_trip import check_round_trip
 
-# Sums are in another order there, and those of float16 are kept in float16.
+# TVM sums in another order, and keeps float16 sums in float16.
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "float16": 2e-3}
 
 

@@ -1,6 +1,6 @@
 """Modules made with Apache TVM, the oracle: operators, fused groups, nn modules, scheduled tensor functions.
 
-``CASES`` maps names to functions that give a module and its arguments. Graph modules come as operators, legalized to
+``CASES`` maps names to functions that return a module and its arguments. Graph modules come as operators, legalized to
 tensor functions, and fused.
 """
 
@@ -31,11 +31,11 @@ class Case:
 
     @property
     def text(self) -> str:
-        """The module as TVM prints it."""
+        """The module as printed by TVM."""
         return self.mod.script()
 
     def expected(self) -> list[np.ndarray]:
-        """What TVM computes."""
+        """The results computed by TVM."""
         executable = tvm.compile(self.mod, target="llvm")
         tensors = [tvm.runtime.tensor(a) for a in self.args]
         if self.num_results:
@@ -63,7 +63,7 @@ def argument(info: Any, rng: np.random.Generator) -> np.ndarray:
 
 
 def graph(build: Callable[..., Any], infos: tuple[Any, ...]) -> tvm.IRModule:
-    """A function of the operators that ``build`` calls."""
+    """A graph function of the operators that ``build`` emits."""
     builder = relax.BlockBuilder()
     params = [relax.Var(f"x{i}", info) for i, info in enumerate(infos)]
     with builder.function("main", params):
@@ -80,7 +80,7 @@ def fused(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def add(name: str, make: Callable[[], tvm.IRModule], stages: str) -> None:
-    """Cases for the stages of one graph module."""
+    """Add cases for the stages of one graph module."""
 
     def case(stage: str) -> Case:
         mod = make()
@@ -241,7 +241,7 @@ class Attention(nn.Module):
 
 
 class Expression(nn.Module):
-    """A tensor expression inside of a module."""
+    """An nn module with a tensor expression."""
 
     def main(self, x: nn.Tensor) -> nn.Tensor:
         def shifted(a: te.Tensor) -> te.Tensor:

@@ -1,4 +1,4 @@
-"""Modules as Apache TVM prints them: they parse, round-trip, are well formed, and mean what TVM computes."""
+"""Modules printed by Apache TVM: they parse, round-trip, verify, and interpreting them gives TVM's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph through the whole pipeline: after every pass it is well formed and reads back, and means what it meant."""
+"""A graph through the whole pipeline: after every pass the module verifies, round-trips, and gives the same results."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def module() -> IRModule:
     return parse(TEXT)
 
 
-def test_what_the_source_means(module: IRModule) -> None:
+def test_the_source_gives_the_reference_results(module: IRModule) -> None:
     ids, cache, at, (table, scale, up) = arguments()
     embed = table[ids]
     norm = embed * scale / np.sqrt((embed**2).mean(-1, keepdims=True) + 1e-5)
@@ -76,7 +76,7 @@ def test_what_the_source_means(module: IRModule) -> None:
 
 
 def packed(mod: IRModule, weights: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    """Weights in the layouts that the lowered module wants, made by its own packing functions."""
+    """Weights in the layouts of the lowered module, packed by its packing functions."""
     result = list(weights)
     for index, name in mod.attrs.get("packed", {}).items():
         shape = tuple(size.value for size in mod[name].params[1].struct_info.shape)
@@ -85,7 +85,7 @@ def packed(mod: IRModule, weights: tuple[np.ndarray, ...]) -> tuple[np.ndarray, 
     return tuple(result)
 
 
-def test_every_pass_keeps_the_meaning_and_the_text(module: IRModule) -> None:
+def test_every_pass_keeps_the_results_and_round_trips(module: IRModule) -> None:
     ids, cache, at, weights = arguments()
     expected_cache = cache.copy()
     flat, best = run_function(module, "main", ids, expected_cache, at, weights)

@@ -1,4 +1,4 @@
-"""What graph functions mean: calls of every kind, symbolic sizes, and what is an error."""
+"""The interpreter on graph functions: calls of every kind, symbolic sizes, errors."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ def test_arguments_are_checked(mod: IRModule) -> None:
         run_function(mod, "main", np.zeros(3, np.float32), (np.zeros(3, np.float32),))
 
 
-def test_a_fault_inside_a_kernel_names_the_binding(mod: IRModule) -> None:
+def test_an_error_inside_a_kernel_names_the_binding(mod: IRModule) -> None:
     with pytest.raises(InterpreterError, match=r"index \[4\] of buffer 'C' is outside its shape \[3\]") as caught:
         run_function(mod, "cache", np.zeros(3, np.float32), np.ones(1, np.float32), (4,))
     assert caught.value.where == ("cache: r",)
 
 
-def test_a_wrong_promise_about_a_result_is_found(mod: IRModule) -> None:
+def test_a_mismatched_result_is_an_error() -> None:
     text = """
 @R.function
 def f(x: R.Tensor(("n",), dtype="float32")):

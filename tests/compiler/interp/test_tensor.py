@@ -1,4 +1,4 @@
-"""What tensor functions mean: loops and blocks, dtypes, and what is an error."""
+"""The interpreter on tensor functions: loops and blocks, arithmetic of every dtype, errors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def row_sums(a: T.handle, C: T.Buffer((3,), "float32")):
 
 
 @pytest.mark.parametrize("m", [0, 1, 6])
-def test_a_reduction_over_nothing_leaves_its_initial_value(m: int) -> None:
+def test_a_reduction_over_an_empty_axis_is_its_initial_value(m: int) -> None:
     a, c = np.arange(3 * m, dtype=np.float32).reshape(3, m), np.full(3, np.nan, np.float32)
     run(ROW_SUMS, a, c)
     np.testing.assert_array_equal(c, a.sum(1))
@@ -109,7 +109,7 @@ def f(A: T.Buffer((4,), "float32"), B: T.Buffer((6,), "float32"), n: T.int64):
 
 
 def element(dtype: str, expression: str, *inputs: Any, result: str | None = None) -> Any:
-    """One expression over ``a``, ``b``, … of a dtype."""
+    """The value of an expression over ``a``, ``b``, … of a dtype."""
     names = "abc"[: len(inputs)]
     params = "".join(f'{n.upper()}: T.Buffer((), "{dtype}"), ' for n in names)
     lets = "".join(f"    {n} = {n.upper()}[()]\n" for n in names)

@@ -1,4 +1,4 @@
-"""Integer expressions evaluated over all values of their variables at once."""
+"""Exhaustive evaluation of integer expressions, for all values of their variables at once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OPERATORS = {
 
 
 class Domain:
-    """All assignments: unbound variables take ``sizes``, bound ones run from 0 to below their extent."""
+    """All assignments: unbound variables take the values ``sizes``, bound ones those from 0 to their extent."""
 
     def __init__(self, unbound: Mapping[Var, range], bound: Mapping[Var, PrimExpr | int]):
         columns = np.meshgrid(*(np.array(r, np.int64) for r in unbound.values()), indexing="ij")

@@ -1,4 +1,4 @@
-"""Simplified products read the same in every run: the order of factors does not hang on where variables lie."""
+"""The order of factors in simplified products is deterministic: it does not depend on ``id`` of variables."""
 
 from __future__ import annotations
 

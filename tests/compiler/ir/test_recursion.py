@@ -1,4 +1,4 @@
-"""The recursion limit is raised during a call, for as long as some thread needs it, and is then what it was."""
+"""``deep_recursion`` raises the recursion limit while any thread is in a decorated call, and restores it."""
 
 from __future__ import annotations
 

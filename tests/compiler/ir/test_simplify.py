@@ -1,4 +1,4 @@
-"""What the simplifier cancels and proves, and what it must leave alone."""
+"""Simplifications and proofs, and expressions that must not be simplified."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_proves(condition, ranges):
 
 
 def _inside(ranges):
-    """True, and evaluated inside the loops over ``ranges``."""
+    """A true condition that uses the variables of ``ranges``: it is evaluated inside their loops."""
     condition = const(1, "bool")
     for var in ranges:
         condition = BinaryOp("and", condition, BinaryOp(">=", var, const(0, var.dtype)))
@@ -117,11 +117,11 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("condition", "ranges"), UNKNOWN, ids=[script(c[0]) for c in UNKNOWN])
-def test_leaves_what_may_be_otherwise(condition, ranges):
+def test_does_not_simplify(condition, ranges):
     assert Analyzer(ranges).truth(condition) is None
 
 
-def test_loops_tell_of_sizes_only_inside_of_them():
+def test_loops_bound_sizes_only_inside_of_them():
     analyzer = Analyzer({i: n})
     assert analyzer.prove(BinaryOp("and", n >= 1, i >= 0))
     assert not analyzer.prove(n >= 1)
@@ -142,7 +142,7 @@ def test_data_may_wrap_around():
     assert script(simplify(x + two - x)) == "T.int32(2)"
 
 
-def test_data_of_narrow_types_does_not():
+def test_data_of_narrow_types_does_not_wrap_around():
     x, b = Cast("int64", DATA[0]), Cast("int64", BYTE[0])
     assert script(simplify(x * 2 // 2)) == script(x)
     assert Analyzer().prove(x < x + 1)
@@ -151,7 +151,7 @@ def test_data_of_narrow_types_does_not():
     assert Analyzer().truth(x >= 0) is None
 
 
-def test_what_a_let_names_is_no_size():
+def test_a_let_variable_is_not_a_size():
     v, w = Var("v"), Var("w")
     expr = Let(v, WIDE[0], Select(v >= 0, v, -v))
     assert script(simplify(expr)) == script(expr)
@@ -164,7 +164,7 @@ def test_constants_wrap_around_too():
     assert script(simplify(x * const(100, "int8") * const(3, "int8"))) == "x[0] * T.int8(44)"
 
 
-def test_large_expressions_end():
+def test_large_expressions_terminate():
     deep = i
     for level in range(40):
         deep = minimum(deep // 2 + n, maximum(deep % 7, m + level)) * 2 - deep // 3

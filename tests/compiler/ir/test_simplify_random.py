@@ -1,4 +1,4 @@
-"""Random integer expressions: what the simplifier returns, proves and bounds is so for every value of the variables."""
+"""Random integer expressions: simplified forms, proofs and bounds hold for all values of the variables."""
 
 from __future__ import annotations
 

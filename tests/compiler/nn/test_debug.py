@@ -1,4 +1,4 @@
-"""Values shown while a compiled function runs: in order, once, and only where the module is exported for that."""
+"""Debug prints and functions: called in order, once, and only in modules exported with ``debug=True``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 
 
 class Shown(nn.Module):
-    """Prints intermediate values that fusion would remove, a weight, and a value that nothing else reads."""
+    """Prints intermediate values that fusion would remove, a weight, and an otherwise unused value."""
 
     def __init__(self) -> None:
         self.scale = nn.Parameter((3,), "bfloat16")
@@ -46,7 +46,7 @@ SCALE = np.array([1, 2, 3], dtype_of("bfloat16"))
 
 
 def shown(output: str) -> list[tuple[str, str]]:
-    """Name, dtype and shape of what was printed, and its elements."""
+    """Name, dtype and shape of the printed tensor, and its elements."""
     parts = re.split(rf"{re.escape(__file__)}:\d+: (.*)\n", output)[1:]
     return [(head, " ".join(body.split())) for head, body in zip(parts[::2], parts[1::2], strict=True)]
 
@@ -97,7 +97,7 @@ def test_without_the_flag_it_is_an_error():
 
 @pytest.fixture
 def calls() -> Iterator[list[tuple[Any, ...]]]:
-    """What the registered function ``test.debug`` was called with."""
+    """The arguments of all calls of the registered function ``test.debug``."""
     seen: list[tuple[Any, ...]] = []
 
     @register_func("test.debug", override=True)
@@ -118,7 +118,7 @@ class Called(nn.Module):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_functions_of_ones_own(threads: int, calls: list[tuple[Any, ...]]):
+def test_registered_debug_functions(threads: int, calls: list[tuple[Any, ...]]):
     model = Called().jit({"forward": {"x": spec.Tensor(("n",))}}, debug=True, num_threads=threads)
     x = np.array([1, 2, 4], np.float32)
     assert model.forward(x).tolist() == [2, 4, 8]

@@ -1,4 +1,4 @@
-"""Modules that are compiled and called: where their parameters come from, what does not fit."""
+"""``Module.jit``: calls, sources of parameters, errors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def model(weights: dict[str, np.ndarray]) -> CompiledModule:
     return MLP().jit(FUNCTIONS, params=weights, num_threads=2)
 
 
-def test_functions_with_the_parameters_in_place(other: TorchMLP, model: CompiledModule):
+def test_functions_with_bound_parameters(other: TorchMLP, model: CompiledModule):
     wanted = other(torch.from_numpy(X)).detach().numpy()
     for result in (model["forward"](X), model.forward(torch.from_numpy(X))):
         np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)
@@ -140,12 +140,12 @@ def test_parameters_without_data(weights: dict[str, np.ndarray]):
         ("linear2.bias", torch.ones(6)[::2], r"'linear2.bias' has strides \[2\], it is not contiguous"),
     ],
 )
-def test_data_that_does_not_fit(weights: dict[str, np.ndarray], name: str, value: Any, message: str):
+def test_mismatched_data(weights: dict[str, np.ndarray], name: str, value: Any, message: str):
     with pytest.raises((nn.ParameterError, MLCError), match=message):
         MLP().jit({"forward": ROWS}, params={**weights, name: value})
 
 
-def test_states_that_do_not_fit(weights: dict[str, np.ndarray]):
+def test_mismatched_states(weights: dict[str, np.ndarray]):
     net, state = MLP(), {**weights, "linear3.bias": np.ones(3)}
     del state["linear1.bias"]
     with pytest.raises(nn.ParameterError, match="missing linear1.bias; unexpected linear3.bias"):
@@ -160,7 +160,7 @@ def test_states_that_do_not_fit(weights: dict[str, np.ndarray]):
         net.to("float16")
 
 
-def test_calls_that_do_not_fit(model: CompiledModule):
+def test_mismatched_calls(model: CompiledModule):
     with pytest.raises(ValueError, match=r"forward got 2 arguments; expected 1 \(x\)"):
         model.forward(X, X)
     with pytest.raises(ValueError, match=r"forward: argument 'x' has shape \[5, 6\]; expected float32 \[n, 7\]"):

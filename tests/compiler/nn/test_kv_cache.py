@@ -38,7 +38,7 @@ def config(mode=RopeMode.NORMAL, dtype="float32", **options):
 
 
 class Cache:
-    """Pages full of garbage, and the sequences that the reference remembers."""
+    """A cache with pages initialized to NaN, and the keys and values of the reference."""
 
     def __init__(self, config):
         self.config = config
@@ -107,7 +107,7 @@ def test_float16_pages():
     check(cache, np.random.default_rng(3), [1] * 17, range(17), tolerance=4e-3)
 
 
-def test_other_layers_and_pages_stay_as_they_are():
+def test_other_layers_and_pages_are_unchanged():
     cache = Cache(config())
     qkv = np.ones((3, HEADS + 2 * KV_HEADS, DIM), np.float32)
     cache(qkv, [1, 1, 1], [15, 16, 17])
@@ -134,7 +134,7 @@ def test_layers_share_their_tensor_functions():
     assert not mod["main"].is_pure
 
 
-def test_sizes_that_do_not_go_together():
+def test_inconsistent_sizes():
     with pytest.raises(MLCError, match="got 4 heads over 3; expected a divisor"):
         KVCacheConfig(1, 4, 3, 6)
     with pytest.raises(MLCError, match="got 2 pairs; expected at most 1"):
@@ -142,7 +142,7 @@ def test_sizes_that_do_not_go_together():
 
 
 @pytest.mark.parametrize("wild", [1 << 28, -(1 << 28), (1 << 31) - 1, -(1 << 31)])
-def test_a_compiled_module_survives_any_place(wild):
+def test_compiled_modules_accept_any_token_places(wild):
     model = nn.Module().jit(functions(attend_in_layer_1, config()))
     qkv = np.ones((3, HEADS + 2 * KV_HEADS, DIM), np.float32)
     k = np.zeros((LAYERS, PAGES, KV_HEADS, DIM, 16), np.float32)

@@ -1,4 +1,4 @@
-"""The operations of the front end: each does what its name says in numpy or torch, and says what it does not take."""
+"""The operations of the front end: results against numpy or torch, and errors for invalid arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POSITIVE = np.abs(X) + np.float32(0.1)
 
 
 def trace(f: Callable[..., Any], *args: np.ndarray, symbolic: bool = True) -> Any:
-    """What ``f`` of tensors gives for arrays, whose sizes 2 and 3 are symbolic."""
+    """The interpreted result of ``f`` for arrays; sizes 2 and 3 are symbolic."""
     sizes: dict[int, int | str] = {2: "n", 3: "m"} if symbolic else {}
     inputs = {f"x{i}": spec.Tensor([sizes.get(s, s) for s in a.shape], str(a.dtype)) for i, a in enumerate(args)}
     mod, _ = nn.Module().export(spec.ModuleSpec({"main": spec.Function(f, inputs, "none")}))
@@ -38,7 +38,7 @@ def torch_of(name: str, **options: Any) -> Callable[..., np.ndarray]:
     return lambda *args: getattr(torch.nn.functional, name)(*map(torch.from_numpy, args), **options).numpy()
 
 
-# of each operation: itself on tensors, the same on arrays, the arrays
+# for each operation: the call on tensors, the reference on arrays, the arrays
 OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "add": (lambda x: op.add(1, x), lambda x: 1 + x, (X,)),
     "subtract": (lambda x: op.subtract(1.5, x), lambda x: np.float32(1.5) - x, (X,)),
@@ -252,7 +252,7 @@ def test_tensor_functions_with_placeholders():
         ),
     ],
 )
-def test_arguments_that_do_not_fit(f: Callable[..., Any], message: str):
+def test_invalid_arguments(f: Callable[..., Any], message: str):
     with pytest.raises(OperatorError, match=message):
         trace(f, X)
 
@@ -266,7 +266,7 @@ def test_arguments_that_do_not_fit(f: Callable[..., Any], message: str):
         ({"several": {"x": "n"}}, "several: x is 'n'; expected spec.Tensor, spec.Int, spec.Object or int"),
     ],
 )
-def test_specs_that_do_not_fit_the_module(functions: Any, message: str):
+def test_invalid_specs(functions: Any, message: str):
     with pytest.raises(ValueError, match=message):
         OwnFunctions().export(functions)
 

@@ -45,7 +45,7 @@ def softmax(x):
 
 
 def expected(probs, top_p, uniform):
-    """By sorting: the fewest most probable tokens that hold top_p, then the draw in order of token number."""
+    """Reference by sorting: the smallest set of most probable tokens with at least top_p, drawn in order of ids."""
     order = np.argsort(-probs, kind="stable")
     count = np.searchsorted(np.cumsum(probs[order]), top_p) + 1
     kept = np.sort(order[:count])
@@ -53,7 +53,7 @@ def expected(probs, top_p, uniform):
     return kept[np.searchsorted(running, uniform * running[-1], side="right")]
 
 
-def test_temperature_zero_takes_the_first_greatest(mod):
+def test_temperature_zero_selects_the_first_maximum(mod):
     logits = np.random.default_rng(1).standard_normal((4, VOCAB))
     logits[0, [5, 20]] = logits[1, [35, 36]] = logits[2, 0] = 9
     assert list(draw(mod, logits, 0, 0.1, 0.99)) == [5, 35, 0, logits[3].argmax()]

@@ -1,4 +1,4 @@
-"""Operations made from graph operators: how they are called, and what they say of themselves."""
+"""Operations made from graph operators: signatures, calls, docstrings."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_signatures(name: str) -> None:
     assert signature == SIGNATURES[name]
 
 
-def test_every_operation_describes_itself() -> None:
+def test_every_operation_has_a_docstring() -> None:
     assert [name for name in op.__all__ if not (getattr(op, name).__doc__ or "").strip()] == []
     assert all(getattr(op, name).__name__ == name for name in op.__all__)
     text = pydoc.plain(pydoc.render_doc(op.variance))
     assert "function variance in module mlc_compiler.nn.op" in text
-    assert "The mean squared distance from the mean over ``axis``" in text
+    assert "The mean squared deviation from the mean over ``axis``" in text
     assert pickle.loads(pickle.dumps(op.variance)) is op.variance
 
 
@@ -84,6 +84,6 @@ def test_an_operator_with_another_name_for_its_operand() -> None:
         (lambda x: op.clip(x, "0", 1), OperatorError, r"clip\(float32\(3, 4\)\): min: got '0'; expected float"),
     ],
 )
-def test_calls_that_do_not_fit(f: Callable[..., Any], error: type[Exception], message: str) -> None:
+def test_mismatched_calls(f: Callable[..., Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         result_of(f, X)

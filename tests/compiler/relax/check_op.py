@@ -1,4 +1,4 @@
-"""Runs one operator on arrays: legalized, in the interpreter, the module printed and parsed on the way."""
+"""Runs one operator on arrays: the module is printed, parsed, legalized and interpreted."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from mlc_compiler.script import parse, script
 
 
 def graph_of(name, args, attrs=None, symbolic=()):
-    """A module whose ``main`` applies an operator to its parameters; other arguments than arrays are constants.
+    """A module whose ``main`` applies an operator to its parameters; arguments other than arrays are constants.
 
     symbolic: sizes that become symbolic wherever an array has them.
     """
@@ -45,14 +45,14 @@ def arrays_in(args):
 
 
 def run_op(name, *args, symbolic=(), **attrs):
-    """What the operator gives for arrays (and lists of arrays, numbers, shapes as tuples)."""
+    """The result of an operator for arrays, lists of arrays, numbers, and shapes as tuples."""
     mod = Legalize().run(graph_of(name, args, attrs, symbolic))
     assert first_difference(parse(script(mod)), mod) is None
     return run_function(mod, "main", *arrays_in(args))
 
 
 def check_op(name, *args, reference, tolerance=1e-6, symbolic=(), **attrs):
-    """The operator gives ``reference(*args)``: same shape, same dtype, values within a relative tolerance."""
+    """Assert that the operator gives ``reference(*args)``: shape, dtype, and values within a relative tolerance."""
     got = run_op(name, *args, symbolic=symbolic, **attrs)
     wanted = reference(*args)
     got, wanted = (x if isinstance(x, tuple) else (x,) for x in (got, wanted))

@@ -1,4 +1,4 @@
-"""Attention over a paged KV cache in numpy, float64: what the operators and their kernels are compared with."""
+"""Reference implementation of attention over a paged KV cache, in numpy and float64."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass
 class Batch:
-    """Tokens of several sequences and the cache that they are in.
+    """Tokens of several sequences and their KV cache.
 
     q: [n, heads, D]; k_pages [L, P, G, D, S]; v_pages [L, P, G, S, E]; page_table int32 [sequences, pages of one];
     token_seq, token_pos: int32 [n].
@@ -29,7 +29,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What ``random_batch`` makes. spans: of each sequence, the first position of its tokens and how many they are."""
+    """Sizes of a ``random_batch``. spans: for each sequence, the first position and the number of its tokens."""
 
     spans: tuple[tuple[int, int], ...] = ((0, 2), (5, 1))
     heads: int = 4
@@ -42,7 +42,7 @@ class Sizes:
     kv_dtype: str = "float32"
     seed: int = 0
     longest: int = field(default=0)
-    """Positions for which there are pages; 0: as many as are used."""
+    """Number of positions with pages; 0: as many as are used."""
 
 
 def random_batch(sizes: Sizes) -> Batch:
@@ -65,7 +65,7 @@ def random_batch(sizes: Sizes) -> Batch:
 
 
 def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:
-    """x: [..., D] with angles [..., R/2]."""
+    """``x`` [..., D] rotated by angles [..., R/2]."""
     half = cos.shape[-1]
     first, second = (
         (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(half), slice(half, 2 * half))
@@ -129,7 +129,7 @@ def attention(
     interleaved: bool = False,
     single_query: bool = False,
 ) -> np.ndarray:
-    """As ``nn.paged_attention``, one head of one token after the other."""
+    """``nn.paged_attention``, computed head by head and token by token."""
     more = dict(zip(names, optional, strict=True))
     page_size, group = k_pages.shape[4], heads // k_pages.shape[2]
     limit = page_table.shape[1] * page_size

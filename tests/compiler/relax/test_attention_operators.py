@@ -1,4 +1,4 @@
-"""Attention, appending to the KV cache, rotation: every option of the operators against numpy, interpreted."""
+"""Attention, appending to the KV cache, rotary embedding: every option of the operators against numpy, interpreted."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def test_float16_pages_and_queries():
     check_attention(random_batch(Sizes(dtype="float16", kv_dtype="float16")), tolerance=2e-3)
 
 
-def test_places_that_do_not_exist_are_clamped():
+def test_out_of_range_places_are_clamped():
     batch = random_batch(BASE)
     batch.page_table[0, 0], batch.page_table[2, 1] = 1 << 28, -(1 << 28)
     batch.token_seq[1], batch.token_pos[-1] = 1 << 30, 1 << 30
     check_attention(batch)
 
 
-def test_tokens_that_have_no_place_are_not_stored():
+def test_tokens_with_out_of_range_places_are_not_stored():
     batch = random_batch(BASE)
     batch.page_table[0, 0] = 1 << 28
     batch.token_seq[3], batch.token_pos[-1], batch.token_pos[-2] = -1, 1 << 30, -4
@@ -99,7 +99,7 @@ EMPTY = {"no sequences": (0, 3, 5), "no pages of a sequence": (2, 0, 5), "no pag
 
 @pytest.mark.parametrize("kind", EMPTY)
 def test_tables_without_entries(kind: str):
-    """Nothing is read, and nothing is stored."""
+    """Attention gives zeros and ``append`` stores nothing."""
     rows, each, pages = EMPTY[kind]
     batch = random_batch(Sizes())
     k_pages, v_pages = batch.k_pages[:, :pages], batch.v_pages[:, :pages]

@@ -16,7 +16,7 @@ from mlc_errors import MLCError
 
 
 def build(params, body):
-    """The module whose ``main`` returns what ``body(builder, *params)`` gives."""
+    """A module whose ``main`` returns ``body(builder, *params)``."""
     builder = BlockBuilder()
     with builder.function("main", params):
         with builder.dataflow():
@@ -151,7 +151,7 @@ def test_item_of_a_tuple():
         get_item(tensor("a", 2), 0)
 
 
-def test_values_that_cannot_be_described():
+def test_invalid_tensor_descriptions():
     with pytest.raises(StructInfoError, match="unknown dtype 'floaty'"):
         tensor_var("x", (2, 3), "floaty")
     with pytest.raises(StructInfoError, match="expected a scalar expression or number, got str: 'n'"):

@@ -17,7 +17,7 @@ from tests.compiler.relax import paged
 from tests.compiler.relax.check_op import arrays_in, check_op, graph_of
 
 RNG = np.random.default_rng(12)
-N, M = 3, 5  # the sizes that become symbolic
+N, M = 3, 5  # these sizes become symbolic
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -33,7 +33,7 @@ PLACES = RNG.integers(0, M, (N, 2)).astype("int32")
 
 @dataclass(frozen=True)
 class Case:
-    """An operator on some arguments, and what numpy says it gives."""
+    """An operator, its arguments, and the result computed by numpy."""
 
     args: tuple[Any, ...]
     reference: Callable[..., Any]
@@ -100,7 +100,7 @@ def warm_softmax(logits: np.ndarray, temperature: np.ndarray) -> np.ndarray:
 
 
 def drawn(probs: np.ndarray, top_p: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Nucleus sampling by sorting: the fewest most probable tokens that hold ``top_p``, in the order of their ids."""
+    """Nucleus sampling by sorting: the fewest most probable tokens with at least ``top_p``, in order of ids."""
     tokens = []
     for p, share, u in zip(probs, top_p, uniform, strict=True):
         order = np.argsort(-p)
@@ -226,7 +226,6 @@ CASES: dict[str, Case] = {
         (softmax(X[0]), np.array([0.1, 0.5, 0.9, 1, 1], "f4"), np.array([0.9, 0.3, 0.8, 0.99, 0], "f4")), drawn
     ),
 }
-CREATION = ("full", "zeros", "ones", "arange")
 
 
 def expected(case: Case, *args: Any) -> Any:

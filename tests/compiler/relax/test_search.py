@@ -20,7 +20,7 @@ def reference(k, axis=-1, largest=True, dtype="int32"):
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int8"])
 @pytest.mark.parametrize(("k", "axis", "largest"), [(1, -1, True), (3, -1, True), (2, 0, False), (-1, 1, True)])
 def test_topk(dtype, k, axis, largest):
-    x = RNG.integers(-9, 9, (4, 7)).astype(dtype)  # with equal elements
+    x = RNG.integers(-9, 9, (4, 7)).astype(dtype)  # contains equal elements
     check_op("topk", x, reference=reference(k, axis, largest), tolerance=0, k=k, axis=axis, largest=largest)
 
 

@@ -111,7 +111,7 @@ def test_gather_elements_inside_of_the_other_axes():
         run_op("gather_elements", x, np.zeros((5, 2), np.int64), axis=1)
 
 
-def test_take_from_nothing():
+def test_take_from_an_empty_axis():
     places = np.zeros((2, 3), np.int32)
     exactly("gather_elements", normal(0, 3), places, reference=lambda x, i: np.zeros((2, 3), x.dtype), axis=0)
     indices = np.array([6, 0], np.int64)
@@ -137,7 +137,7 @@ def test_triangles():
     exactly("tril", normal(2, 4, 4), reference=lambda x: np.tril(x, -1), k=-1)
 
 
-def test_made_from_nothing():
+def test_creation():
     exactly("zeros", (2, 3), reference=lambda s: np.zeros(s, "float16"), dtype="float16")
     exactly("ones", (2,), reference=lambda s: np.ones(s, "int32"), dtype="int32")
     exactly("full", (2, 2), 2.5, reference=lambda s, v: np.full(s, v, "float32"), dtype="float32")
@@ -167,7 +167,7 @@ def test_variance():
     check_op("variance", normal(3, 9), reference=lambda x: x.var(1), axis=1, tolerance=1e-5)
 
 
-def test_positions_of_extremes():
+def test_argmax_and_argmin():
     x = np.array([[3, 7, 7, 1], [2, 0, 2, 0]], np.float32)
     exactly("argmax", x, reference=lambda a: a.argmax(1), axis=1)
     exactly("argmin", x, reference=lambda a: a.argmin(1, keepdims=True), axis=1, keepdims=True)
@@ -207,7 +207,7 @@ def test_unknown_operator():
         ("split", {"indices_or_sections": 0}, "no 0 equal parts"),
     ],
 )
-def test_attributes_that_do_not_fit(name, attrs, message):
+def test_invalid_attributes(name, attrs, message):
     with pytest.raises(OperatorError, match=message):
         run_op(name, normal(2, 3), **attrs)
 

@@ -1,4 +1,4 @@
-"""What every test of the text form asks: the printed text reads back to an equal tree, and prints the same again."""
+"""Round-trip check: the printed text parses to a structurally equal tree, which prints the same text."""
 
 from __future__ import annotations
 

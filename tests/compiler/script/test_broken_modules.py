@@ -1,4 +1,4 @@
-"""Modules that are broken on purpose: each is refused by the parser or the verifier, which name function and place."""
+"""Invalid modules: the parser or the verifier raises an error that names the function and the statement."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_bindings(binding: str) -> None:
     assert caught.value.where[0] == "function main" and caught.value.where[1].startswith("z")
 
 
-def test_the_result_is_what_the_function_says() -> None:
+def test_the_result_matches_the_declared_structure_info() -> None:
     text = module().replace('"float32")):\n        R.', '"float32")) -> R.Tensor((4,), "float32"):\n        R.')
     with pytest.raises(VerifyError, match="the result has size 8 on axis 0; expected 4"):
         verify(parse(text))
@@ -214,7 +214,7 @@ DESCRIPTIONS = {
 
 
 @pytest.mark.parametrize("statement", DESCRIPTIONS)
-def test_descriptions_that_say_nothing(statement: str) -> None:
+def test_invalid_annotations_and_attributes(statement: str) -> None:
     text = f'@R.function\ndef main(x: R.Tensor((8,), "float32")):\n    {statement}\n    return x\n'
     with pytest.raises(ScriptError) as caught:
         parse(text)

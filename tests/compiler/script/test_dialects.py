@@ -1,4 +1,4 @@
-"""Spellings that the parser accepts beside the one that is printed."""
+"""Alternative spellings that the parser accepts, from other TVMScript dialects."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def graph(*body: str, params: str = 'x: R.Tensor(("n", 4), dtype="float32")') ->
     return parse("\n    ".join([f"@R.function\ndef main({params}):", *body]) + "\n")
 
 
-def test_nested_calls_get_variables_of_their_own() -> None:
+def test_nested_calls_are_bound_to_variables() -> None:
     nested = graph("y = R.add(R.multiply(x, x), R.const(1.0))", "return R.exp(y)")
     flat = graph("a = R.multiply(x, x)", "y = R.add(a, R.const(1.0))", "b = R.exp(y)", "return b")
     assert first_difference(nested, flat) is None
@@ -126,7 +126,7 @@ def main(x: R.Tensor((2, 4, 3), "float32"), w: R.Tensor((4,), "float32")):
     assert group_norm.attrs == {"num_groups": 2, "channel_axis": 1, "axes": (2,)}
 
 
-def test_match_cast_brings_a_symbolic_size_of_its_own() -> None:
+def test_match_cast_defines_a_symbolic_size() -> None:
     func = graph(
         "m = T.int64()",
         'y = R.match_cast(x, R.Tensor((m, 4), dtype="float32"))',
@@ -159,7 +159,7 @@ def test_every_form_of_call_and_value() -> None:
     assert isinstance(func.bindings[3].value.target, rx.ExternFunc)
 
 
-def test_constants_stand_in_the_text_while_they_are_small_and_exact() -> None:
+def test_small_finite_constants_are_printed_inline() -> None:
     values = {
         "float32": np.array([0.1, -0.0, 1e-45], np.float32),
         "int8": np.array([[-128, 127]], np.int8),

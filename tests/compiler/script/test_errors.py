@@ -1,4 +1,4 @@
-"""What is wrong in a script is said with its place, and a caret below it."""
+"""Parse errors: the message, the line and column, and the caret below the source line."""
 
 from __future__ import annotations
 

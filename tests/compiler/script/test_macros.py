@@ -1,4 +1,4 @@
-"""Macros and Python functions in tensor functions: statements and expressions that several kernels share."""
+"""Macros and Python functions called from tensor functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N = 8
 
 
 def clamped(value, low, high):
-    """An expression from expressions."""
+    """A Python function that builds an expression from expressions."""
     return te.max(te.min(value, high), low)
 
 
@@ -34,7 +34,7 @@ def scale_row(target, source, row, factor, write):
 def scaled(factor: float):
     @T.prim_func(private=True)
     def func(a: T.Buffer((3, N), "float32"), b: T.Buffer((3, N), "float32")):
-        N = 3  # the macro's N is another one
+        N = 3  # does not affect the macro, which uses its own N
         for row in range(N):
             scale_row(b, a, row, factor=T.float32(factor), write=True)
 
@@ -83,7 +83,7 @@ def test_text_calls_no_python():
 
 @dataclass
 class Rows:
-    """What a macro works on."""
+    """A dataclass of buffers, the argument of a macro."""
 
     source: Buffer
     target: Buffer

@@ -1,4 +1,4 @@
-"""TVMScript as decorated Python: the surrounding variables parameterise it."""
+"""TVMScript as decorated Python, which can use the values of surrounding variables."""
 
 from __future__ import annotations
 

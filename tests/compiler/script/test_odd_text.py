@@ -1,4 +1,4 @@
-"""Texts that no printer writes: each is refused as a ScriptError or VerifyError, whatever is odd about it."""
+"""Malformed and unusual texts: each raises ScriptError or VerifyError, and no other exception."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_it_is_refused_with_its_place(name: str) -> None:
+def test_errors_have_a_location(name: str) -> None:
     head, body, message = ODD[name]
     with pytest.raises(ScriptError, match=message) as error:
         parse(f"{head}{body}\n")
     assert "line" in error.value.where[0] and "^" in error.value.where[2]
 
 
-def test_a_long_chain_of_definitions_is_refused() -> None:
+def test_a_long_chain_of_definitions_is_an_error() -> None:
     lines = [f"    x{i}: T.float32 = {f'x{i - 1}' if i else 'A[0]'}" for i in range(3000)]
     with pytest.raises((ScriptError, VerifyError), match="nests? too deeply"):
         verify(parse("\n".join([TENSOR.rstrip(), *lines, "    B[0] = x2999"])))
@@ -50,7 +50,7 @@ def test_python_does_not_warn_about_the_text() -> None:
             parse(f"{TENSOR}    B[0] = 1or nothing\n")
 
 
-def test_threads_that_parse_leave_the_filters_of_warnings_alone() -> None:
+def test_parsing_in_threads_restores_the_warning_filters() -> None:
     filters = list(warnings.filters)
     text = f"{TENSOR}    B[0] = A[0]\n"
     threads = [threading.Thread(target=lambda: [parse(text) for _ in range(20)]) for _ in range(8)]

@@ -1,4 +1,4 @@
-"""How nodes are spelled: literals, precedence, names, statements."""
+"""The printed form of nodes: literals, precedence, names, statements."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_expressions(node: PrimExpr, text: str) -> None:
 
 
 def body_of(stmt: tir.Stmt, *params: tir.Buffer | Var) -> list[str]:
-    """The printed body of a function, which also reads back."""
+    """The printed body of a function; asserts that the function round-trips."""
     text = check_round_trip(tir.PrimFunc(params, stmt))
     return [line[4:] for line in text.splitlines()[4:]]
 
@@ -101,7 +101,7 @@ def test_every_kind_of_loop() -> None:
     ]
 
 
-def test_definitions_cover_the_rest_of_the_suite_or_stand_in_a_with() -> None:
+def test_definitions_as_statement_or_with_block() -> None:
     x, y = Var("x", "int32"), Var("y", "int32")
     local = tir.buffer("local", (4,), "int32", scope="local")
     put = tir.BufferStore(B, x, (IntImm(0),))
@@ -184,7 +184,7 @@ def test_block_with_everything() -> None:
     ]
 
 
-def test_the_root_block_is_a_comment_only_where_a_reader_supplies_it() -> None:
+def test_the_root_block_is_a_comment_if_the_parser_adds_it() -> None:
     store = tir.BufferStore(B, IntImm(1, "int32"), (IntImm(0),))
     inner = tir.BlockRealize((), IntImm(1, "bool"), tir.Block("inner", (), (), (), store))
     assert body_of(tir.root_block(inner), B)[0] == '# with T.block("root"):'
@@ -206,7 +206,7 @@ def test_scalar_parameters_and_clashing_names() -> None:
     ]
 
 
-def test_one_variable_may_serve_several_loops() -> None:
+def test_one_variable_in_several_loops() -> None:
     i = Var("i")
     loop = tir.For(i, IntImm(8), tir.BufferStore(B, IntImm(1, "int32"), (i,)))
     assert body_of(tir.SeqStmt((loop, loop)), B)[::2] == ["for i in range(8):"] * 2

@@ -1,4 +1,4 @@
-"""Random expressions, loop nests and graph functions: the text always reads back to an equal tree."""
+"""Random expressions, loop nests and graph functions round-trip through text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMES = st.sampled_from(["i", "j", "x", "lambda", "T", "x_1", "a.b"])
 
 @dataclass
 class Visible:
-    """What an expression may use."""
+    """The variables and buffers in scope."""
 
     variables: list[Var] = field(default_factory=list)
     buffers: list[tir.Buffer] = field(default_factory=list)
@@ -128,7 +128,7 @@ def loop(draw: st.DrawFn, visible: Visible, depth: int) -> tir.Stmt:
 
 
 def block(draw: st.DrawFn, visible: Visible, depth: int) -> tir.Stmt:
-    """A block over all visible index variables, so that its body need not use those of loops around it."""
+    """A block that binds all visible index variables: its body uses block variables only."""
     bound = visible.of("int64")
     inner = [Var(f"v{v.name}") for v in bound]
     iters = tuple(tir.IterVar(v, IntImm(8), draw(st.sampled_from("SR"))) for v in inner)

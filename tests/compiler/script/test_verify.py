@@ -1,4 +1,4 @@
-"""The verifier: what it refuses, by example, and where it says the fault is."""
+"""The verifier: messages and locations of errors for invalid functions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ TENSOR_CASES: dict[str, tir.Stmt] = {
 
 
 @pytest.mark.parametrize("message", TENSOR_CASES)
-def test_tensor_functions_are_refused(message: str) -> None:
+def test_invalid_tensor_functions_are_errors(message: str) -> None:
     func = tir.PrimFunc((A, B, X, P), TENSOR_CASES[message], {"global_symbol": "kernel"})
     with pytest.raises(VerifyError, match=message) as caught:
         verify(func)
@@ -80,7 +80,7 @@ def test_parameters_have_different_names() -> None:
         verify(tir.PrimFunc((B, tir.buffer("B", (4,), "int32")), tir.SeqStmt(())))
 
 
-def test_the_statement_at_fault_is_shown() -> None:
+def test_the_error_names_the_statement() -> None:
     func = tir.PrimFunc((B,), tir.For(I, IntImm(8), tir.SeqStmt((put(B[0], I), put(FloatImm(0.5), I)))))
     with pytest.raises(VerifyError) as caught:
         verify(IRModule({"f": func}))
@@ -199,7 +199,7 @@ def exp(arg: rx.Expr) -> rx.Call:
         ),
     ],
 )
-def test_graph_functions_are_refused(func: rx.Function, message: str) -> None:
+def test_invalid_graph_functions_are_errors(func: rx.Function, message: str) -> None:
     with pytest.raises(VerifyError, match=message):
         verify(func)
 
