@@ -1,4 +1,4 @@
-"""Statements of tensor functions. The whole loop IR fits on this page.
+"""Statements of tensor functions: the loop IR.
 
 A ``Block`` is the unit of scheduling: its body reads and writes buffers at indices made of its own iteration variables
 (spatial ``S`` or reduction ``R``), which a ``BlockRealize`` binds to expressions of the surrounding loops.
@@ -71,7 +71,7 @@ class BufferStore(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Evaluate(Stmt):
-    """An expression for its effect: an intrinsic call."""
+    """An expression evaluated for its side effect: an intrinsic call."""
 
     value: PrimExpr
 
@@ -114,7 +114,7 @@ class While(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SeqStmt(Stmt):
-    """Statements in order; a sequence inside a sequence is spliced into it."""
+    """Statements in order; nested sequences are flattened."""
 
     stmts: tuple[Stmt, ...]
 
@@ -126,7 +126,7 @@ class SeqStmt(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Allocate(Stmt):
-    """A buffer that lives while ``body`` runs (lowered functions; blocks carry ``alloc_buffers`` instead)."""
+    """A buffer with the lifetime of ``body``, in lowered functions (blocks have ``alloc_buffers`` instead)."""
 
     defines: ClassVar[tuple[str, ...]] = ("buffer",)
 
@@ -144,7 +144,7 @@ class Range:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BufferRegion:
-    """A box inside a buffer: what a block reads or writes."""
+    """A box of a buffer that a block reads or writes."""
 
     buffer: Buffer
     region: tuple[Range, ...]
@@ -179,7 +179,7 @@ class Block(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BlockRealize(Stmt):
-    """One run of a block: its variables bound to ``iter_values``, skipped where ``predicate`` is false."""
+    """Executes a block with its variables bound to ``iter_values``; skipped where ``predicate`` is false."""
 
     iter_values: tuple[PrimExpr, ...]
     predicate: PrimExpr
@@ -221,7 +221,7 @@ def seq(*stmts: Stmt) -> Stmt:
 
 
 def root_block(body: Stmt, alloc_buffers: tuple[Buffer, ...] = ()) -> BlockRealize:
-    """The outermost block of a schedulable function; it owns the function's intermediate buffers."""
+    """The outermost block of a schedulable function; it allocates the function's intermediate buffers."""
     return BlockRealize((), IntImm(1, "bool"), Block("root", (), (), (), body, None, alloc_buffers))
 
 

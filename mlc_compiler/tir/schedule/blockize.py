@@ -1,4 +1,4 @@
-"""A loop nest around one block as a block of its own."""
+"""Turn a loop nest around one block into a block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tree import ScheduleError, analyzer_at, find_loop, loop_path, loops_above,
 
 @dataclass(frozen=True)
 class _Split:
-    """A block variable ``v = outer * size + inner``: its value and count outside, its value and size inside."""
+    """A block variable ``v = outer * size + inner``; ``count``: the extent of ``outer``."""
 
     it: IterVar
     outer: PrimExpr
@@ -28,13 +28,13 @@ class _Split:
 
     @property
     def is_whole(self) -> bool:
-        """All of the variable runs outside."""
+        """Whether the variable is constant in the new block: ``size`` is 1."""
         return is_one(self.size)
 
 
 @dataclass(frozen=True)
 class _Tiling:
-    """A block, the loops that go inside the new block, and how the block's variables divide."""
+    """A block, the loops to move inside the new block, and the splits of the block's variables."""
 
     realize: BlockRealize
     loops: tuple[For, ...]
@@ -47,10 +47,10 @@ class _Tiling:
 
 
 def blockize(func: PrimFunc, var: Var) -> tuple[PrimFunc, str]:
-    """The nest from loop ``var`` inwards becomes a block ``{name}_o`` around the block that it holds.
+    """Turn the nest from loop ``var`` inwards into a block ``{name}_o`` around its block.
 
-    The variables of the new block count the tiles that the nest runs over; the inner block's variables count inside one
-    tile. An initialisation moves to the new block. Returns the new block's name.
+    The variables of the new block index tiles, those of the inner block elements of a tile. An initialisation moves to
+    the new block. Returns the new block's name.
     """
     loop, path = find_loop(func, var), loop_path(func, var)
     loops = _nest_of(loop)
@@ -76,7 +76,7 @@ def blockize(func: PrimFunc, var: Var) -> tuple[PrimFunc, str]:
 
 
 def _check_extents(path: Sequence[Stmt], loops: Sequence[For]) -> None:
-    """A block's iteration space is a box: no extent mentions a loop around or inside it."""
+    """Raise ScheduleError unless the loops are a box: no extent may depend on another loop."""
     ids = {id(lp.var) for lp in (*loops_above(tuple(path)), *loops)}
     for lp in loops:
         if mentions(lp.extent, ids):

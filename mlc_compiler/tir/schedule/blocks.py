@@ -1,4 +1,4 @@
-"""What block transformations share: the nest of a block, regions that follow from a body, buffers between blocks."""
+"""Helpers of block transformations: loop nests, inferred regions, intermediate buffers, copy nests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tree import block_path, find_block, replace_stmts, true, with_allocs
 
 
 def block_nest(func: PrimFunc, name: str) -> Stmt:
-    """The largest loop nest that holds this block and nothing else."""
+    """The largest loop nest that contains only this block."""
     path = block_path(func, name)
     nest: Stmt = path[-1]
     for stmt in reversed(path[:-1]):
@@ -30,19 +30,19 @@ def reduces(block: Block) -> bool:
 
 
 def with_accumulator_read(block: Block) -> Block:
-    """An update block reads what it accumulates into."""
+    """An update block with its accumulators added to its reads."""
     return replace(block, reads=(*block.writes, *block.reads))
 
 
 def rebuilt(block: Block, body: Stmt, init: Stmt | None = None) -> Block:
-    """A block with another body, and the regions that follow from it."""
+    """A block with another body and initialisation, and regions inferred from them."""
     updates = init is None and reduces(block)
     reads, writes = infer_regions((init, body), block.iter_vars, updates, block.alloc_buffers)
     return replace(block, body=body, init=init, reads=reads, writes=writes)
 
 
 def with_intermediate(func: PrimFunc, buffer: Buffer, name: str) -> PrimFunc:
-    """The function that allocates a buffer for the block ``name``; blocks around that one read and write it too."""
+    """Allocate an intermediate buffer of block ``name`` in the root, and add it to the regions of enclosing blocks."""
     whole = BufferRegion(buffer, tuple(Range(const(0, size.dtype), size) for size in buffer.shape))
     around = [s.block.name for s in block_path(func, name)[:-1] if isinstance(s, BlockRealize)]
     for outer in around[1:]:
@@ -54,7 +54,7 @@ def with_intermediate(func: PrimFunc, buffer: Buffer, name: str) -> PrimFunc:
 
 
 class SwapBuffer(Rewriter):
-    """Another buffer everywhere."""
+    """Replaces a buffer everywhere."""
 
     def __init__(self, old: Buffer, new: Buffer):
         self.old, self.new = old, new
