@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -132,10 +133,11 @@ class LLM:
         """
         sampling = self.sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, stop=stop)
         if not _is_batch(prompt):
-            return self._run(self.encode(prompt), sampling, on_text)
+            return self._run(self.encode(cast(Prompt, prompt)), sampling, on_text)
         if on_text is not None:
             raise UsageError("on_text is for one prompt; a list of prompts was given")
-        return generate_batch(self.model, self.tokenizer, [self.encode(p) for p in prompt], sampling)
+        prompts = [self.encode(p) for p in cast(Sequence[Prompt], prompt)]
+        return generate_batch(self.model, self.tokenizer, prompts, sampling)
 
     def chat(
         self,

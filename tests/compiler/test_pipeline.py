@@ -6,8 +6,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from mlc_compiler.ir.structural import first_difference
 from mlc_compiler.pipeline import entries, pipeline, run_passes
 from mlc_compiler.script import parse, to_text
@@ -22,10 +20,10 @@ def read_back_equal(mod):
     assert first_difference(parse(text.text, text.constants), mod) is None
 
 
-@pytest.mark.parametrize(("name", "scheme"), [("llama", "q4f16_1"), ("gpt2", "q0f32")])
-def test_text_reads_back_after_every_pass(name: str, scheme: str):
-    config = replace(ARCHITECTURES[name].tiny, num_hidden_layers=1)
-    mod = export_model(config, get_scheme(scheme)).mod
+def test_text_reads_back_after_every_pass():
+    """Of GPT-2; ``model_zoo/test_model_text.py`` has Llama, on several targets."""
+    config = replace(ARCHITECTURES["gpt2"].tiny, num_hidden_layers=1)
+    mod = export_model(config, get_scheme("q0f32")).mod
     seen = []
 
     def check(after):

@@ -15,11 +15,12 @@ from tests.e2e.checkpoints import CONTEXT, VOCAB, configs
 IDS = np.random.default_rng(4).integers(0, VOCAB, CONTEXT).tolist()
 PROMPT = 37
 
-# Beside keys and values that are stored alike: float32 noise, and in float16 what it tips over to the next number.
+# Keys and values are stored alike. What differs is the rounding of activations to 16 bits in products with 4-bit
+# weights, the order of sums in float32, and what these change in the rounding of keys and values to float16.
 CASES = [
     ("llama-bias-tied", "q4f16_1", 1e-3),
     ("gpt2-tied", "q4f16_1", 1e-3),
-    ("llama-odd-llama3", "q4f32_1", 1e-4),
+    ("llama-odd-llama3", "q4f32_1", 1e-3),
     ("mistral-window", "q0f16", 1e-3),
 ]
 

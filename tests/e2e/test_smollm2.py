@@ -18,22 +18,22 @@ PREFILL, DECODE = 300, 64
 QUESTION = [{"role": "user", "content": "Explain why the sky is blue, in detail."}]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def float_model(smollm2_gguf: Path) -> PreTrainedModel:
     return oracle.from_gguf(smollm2_gguf)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def float_llm(smollm2_folder: Callable[[str], Path], opened: Callable[[Path, int], LLM]) -> LLM:
     return opened(smollm2_folder("q0f32"), 1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def quantized_model(smollm2_folder: Callable[[str], Path], float_model: PreTrainedModel) -> PreTrainedModel:
     return oracle.from_folder(float_model.config, smollm2_folder("q4f16_1"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def quantized_llm(smollm2_folder: Callable[[str], Path], opened: Callable[[Path, int], LLM]) -> LLM:
     return opened(smollm2_folder("q4f16_1"), 1)
 

@@ -13,8 +13,6 @@ from ....ir.expr import PrimExpr
 from ....tir import te
 from ....tir.intrinsics import Operand, TensorIntrin
 
-Emit = Callable[[ll.IRBuilder, ll.Value, ll.Value, ll.Value], ll.Value]
-
 
 def byte_of(word: PrimExpr, byte: PrimExpr, signed: bool) -> PrimExpr:
     """int32: byte ``byte`` of a uint32, counted from the lowest."""

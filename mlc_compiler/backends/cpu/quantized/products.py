@@ -127,7 +127,7 @@ class _Product:
             limit = self._magnitude(row, g)
             inverse = te.select(limit > MIN_MAGNITUDE, self._max_fixed / limit, te.f32(0))
             element = self.rows.element(row, g * self.weight.group + self._position(step, byte))
-            return te.cast(te.call("round", element * inverse), "int32")
+            return _nearest(element * inverse)
 
         return te.compute((*self.per_row, self.plan.steps, BYTES), integer, name="fixed")
 
@@ -245,6 +245,15 @@ class _Product:
             return te.sum(te.f32(dot) * (te.f32(scale) * self.step[row, g]), axis=g)
 
         return te.compute((self.rows.count, self.weight.columns), product, name="product")
+
+
+def _nearest(value: PrimExpr) -> PrimExpr:
+    """int32: the integer next to a float32 of at most 2 ** 22, ties to even; any integer for NaN and infinity.
+
+    The sum with 1.5 * 2 ** 23 has the integer in its lowest bits. LLVM has no vectors of conversions that saturate.
+    """
+    shifted = value + te.f32(1.5 * 2**23)
+    return Call("reinterpret", (shifted,), "int32") - const(0x4B400000, "int32")
 
 
 def _uint32(value: int) -> PrimExpr:

@@ -1,9 +1,11 @@
-# from mlc_compiler.script import I, R, T
-
+# ruff: noqa
+# 16-bit activations: two digits, one dot product of bytes for each; the zero point is a correction of the sums.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
-    def product(var_x: T.handle, q: T.Buffer((16, 8), "uint32"), scale: T.Buffer((16, 2), "float16"), var_matmul: T.handle):
+    def product(
+        var_x: T.handle, q: T.Buffer((16, 8), "uint32"), scale: T.Buffer((16, 2), "float16"), var_matmul: T.handle
+    ):
         T.func_attr({"tir.noalias": True, "num_outputs": 1})
         n = T.int64()
         x = T.match_buffer(var_x, (n, 64), "float32")
@@ -16,7 +18,10 @@ class Module:
                 T.reads(q[v_i0, v_i1 // 8], scale[v_i0, v_i1 // 32])
                 T.writes(dequantize[v_i0, v_i1])
                 T.block_attr({"quantized": {"bits": 4, "group": 32, "layout": "NK", "values": ()}})
-                dequantize[v_i0, v_i1] = T.Cast("float32", T.Cast("int32", q[v_i0, v_i1 // 8] >> T.Cast("uint32", v_i1 % 8 * 4) & T.uint32(15)) - T.int32(7)) * T.Cast("float32", scale[v_i0, v_i1 // 32])
+                dequantize[v_i0, v_i1] = T.Cast(
+                    "float32",
+                    T.Cast("int32", q[v_i0, v_i1 // 8] >> T.Cast("uint32", v_i1 % 8 * 4) & T.uint32(15)) - T.int32(7),
+                ) * T.Cast("float32", scale[v_i0, v_i1 // 32])
         for i0, i1, k in T.grid(n, 16, 64):
             with T.block("matmul"):
                 v_i0, v_i1, v_k = T.axis.remap("SSR", [i0, i1, k])
@@ -26,15 +31,31 @@ class Module:
                     matmul[v_i0, v_i1] = T.float32(0.0)
                 matmul[v_i0, v_i1] = matmul[v_i0, v_i1] + x[v_i0, v_k] * dequantize[v_i1, v_k]
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
 
+
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
-    def product(var_x: T.handle, q: T.Buffer((16, 8), "uint32"), scale: T.Buffer((16, 2), "float16"), var_matmul: T.handle):
-        T.func_attr({"tir.noalias": True, "num_outputs": 1, "quantized_product": {"dot": "dot4.avx2", "columns": 8, "rows": 64, "rows_in_registers": 2, "layout": "NK"}})
+    def product(
+        var_x: T.handle, q: T.Buffer((16, 8), "uint32"), scale: T.Buffer((16, 2), "float16"), var_matmul: T.handle
+    ):
+        T.func_attr(
+            {
+                "tir.noalias": True,
+                "num_outputs": 1,
+                "quantized_product": {
+                    "dot": "dot4.avx2",
+                    "columns": 8,
+                    "rows": 64,
+                    "rows_in_registers": 2,
+                    "layout": "NK",
+                },
+            }
+        )
         n = T.int64()
         x = T.match_buffer(var_x, (n, 64), "float32")
         matmul = T.match_buffer(var_matmul, (n, 16), "float32")
@@ -52,7 +73,9 @@ class Module:
                 v_g, v_step, v_n = T.axis.remap("SSS", [g, step_1, n_1])
                 T.reads(q[v_n, v_g * 4 + v_step // 2])
                 T.writes(words[v_g, v_step, v_n])
-                words[v_g, v_step, v_n] = q[v_n, v_g * 4 + v_step // 2] >> T.Cast("uint32", v_step % 2 * 4) & T.uint32(252645135)
+                words[v_g, v_step, v_n] = q[v_n, v_g * 4 + v_step // 2] >> T.Cast("uint32", v_step % 2 * 4) & T.uint32(
+                    252645135
+                )
         for row, g, k in T.grid(n, 2, 32):
             with T.block("largest"):
                 v_row, v_g, v_k = T.axis.remap("SSR", [row, g, k])
@@ -60,19 +83,38 @@ class Module:
                 T.writes(largest[v_row, v_g])
                 with T.init():
                     largest[v_row, v_g] = T.int32(-2147483648)
-                largest[v_row, v_g] = T.max(largest[v_row, v_g], T.reinterpret("int32", x[v_row, v_g * 32 + v_k]) & T.int32(2147483647))
+                largest[v_row, v_g] = T.max(
+                    largest[v_row, v_g], T.reinterpret("int32", x[v_row, v_g * 32 + v_k]) & T.int32(2147483647)
+                )
         for row, g, step_1, byte in T.grid(n, 2, 8, 4):
             with T.block("fixed"):
                 v_row, v_g, v_step, v_byte = T.axis.remap("SSSS", [row, g, step_1, byte])
                 T.reads(x[v_row, v_g * 32 + ((v_step // 2 * 4 + v_byte) * 2 + v_step % 2)], largest[v_row, v_g])
                 T.writes(fixed[v_row, v_g, v_step, v_byte])
-                fixed[v_row, v_g, v_step, v_byte] = T.Cast("int32", T.round(x[v_row, v_g * 32 + ((v_step // 2 * 4 + v_byte) * 2 + v_step % 2)] * T.Select(T.reinterpret("float32", largest[v_row, v_g]) > T.float32(1e-30), T.float32(32639.0) / T.reinterpret("float32", largest[v_row, v_g]), T.float32(0.0))))
+                fixed[v_row, v_g, v_step, v_byte] = T.reinterpret(
+                    "int32",
+                    x[v_row, v_g * 32 + ((v_step // 2 * 4 + v_byte) * 2 + v_step % 2)]
+                    * T.Select(
+                        T.reinterpret("float32", largest[v_row, v_g]) > T.float32(1e-30),
+                        T.float32(32639.0) / T.reinterpret("float32", largest[v_row, v_g]),
+                        T.float32(0.0),
+                    )
+                    + T.float32(12582912.0),
+                ) - T.int32(1262485504)
         for row, g, which, step_1, byte in T.grid(n, 2, 2, 8, 4):
             with T.block("digits"):
                 v_row, v_g, v_which, v_step, v_byte = T.axis.remap("SSSSS", [row, g, which, step_1, byte])
                 T.reads(fixed[v_row, v_g, v_step, v_byte])
                 T.writes(digits[v_row, v_g, v_which, v_step, v_byte])
-                digits[v_row, v_g, v_which, v_step, v_byte] = T.Cast("int8", T.Select(v_which < 1, fixed[v_row, v_g, v_step, v_byte] + T.int32(128) >> T.int32(8), fixed[v_row, v_g, v_step, v_byte] - (fixed[v_row, v_g, v_step, v_byte] + T.int32(128) >> T.int32(8)) * T.int32(256)))
+                digits[v_row, v_g, v_which, v_step, v_byte] = T.Cast(
+                    "int8",
+                    T.Select(
+                        v_which < 1,
+                        fixed[v_row, v_g, v_step, v_byte] + T.int32(128) >> T.int32(8),
+                        fixed[v_row, v_g, v_step, v_byte]
+                        - (fixed[v_row, v_g, v_step, v_byte] + T.int32(128) >> T.int32(8)) * T.int32(256),
+                    ),
+                )
         for row, g, step_1, byte in T.grid(n, 2, 8, 4):
             with T.block("correction"):
                 v_row, v_g, v_step, v_byte = T.axis.remap("SSRR", [row, g, step_1, byte])
@@ -88,7 +130,9 @@ class Module:
                 T.writes(dots[v_row, v_g, v_which, v_n])
                 with T.init():
                     dots[v_row, v_g, v_which, v_n] = T.Select(v_which < 1, T.int32(0), correction[v_row, v_g])
-                dots[v_row, v_g, v_which, v_n] = dots[v_row, v_g, v_which, v_n] + T.Cast("int32", words[v_g, v_step, v_n] >> T.Cast("uint32", v_byte * 8) & T.uint32(255)) * T.Cast("int32", digits[v_row, v_g, v_which, v_step, v_byte])
+                dots[v_row, v_g, v_which, v_n] = dots[v_row, v_g, v_which, v_n] + T.Cast(
+                    "int32", words[v_g, v_step, v_n] >> T.Cast("uint32", v_byte * 8) & T.uint32(255)
+                ) * T.Cast("int32", digits[v_row, v_g, v_which, v_step, v_byte])
         for row, g in T.grid(n, 2):
             with T.block("step"):
                 v_row, v_g = T.axis.remap("SS", [row, g])
@@ -102,7 +146,9 @@ class Module:
                 T.writes(product[v_row, v_n])
                 with T.init():
                     product[v_row, v_n] = T.float32(0.0)
-                product[v_row, v_n] = product[v_row, v_n] + T.Cast("float32", dots[v_row, v_g, 0, v_n] * T.int32(256) + dots[v_row, v_g, 1, v_n]) * (T.Cast("float32", scale[v_n, v_g]) * step[v_row, v_g])
+                product[v_row, v_n] = product[v_row, v_n] + T.Cast(
+                    "float32", dots[v_row, v_g, 0, v_n] * T.int32(256) + dots[v_row, v_g, 1, v_n]
+                ) * (T.Cast("float32", scale[v_n, v_g]) * step[v_row, v_g])
         for i0, i1 in T.grid(n, 16):
             with T.block("result"):
                 v_i0, v_i1 = T.axis.remap("SS", [i0, i1])
