@@ -82,8 +82,8 @@ def _libm_stub(linker: Linker, folder: Path, target: Target) -> str:
 def _run(command: Sequence[str]) -> None:
     result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if result.returncode:
-        said = result.stderr.strip()
-        raise MLCError(f"linking failed: {command[0]} exited with {result.returncode}", where=(said,))
+        output = result.stderr.strip()
+        raise MLCError(f"linking failed: {command[0]} exited with {result.returncode}", where=(output,))
 
 
 def _written(path: Path, data: bytes) -> Path:

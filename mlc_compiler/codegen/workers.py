@@ -57,11 +57,11 @@ class LLVMProcess:
         self.process = None
         code = process.wait()
         self.errors.seek(0)
-        said = self.errors.read().decode(errors="replace").strip().splitlines()[:4]
+        output = self.errors.read().decode(errors="replace").strip().splitlines()[:4]
         self.errors.seek(0)
         self.errors.truncate(0)
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return CodegenError(f"LLVM stopped with {how}; expected object code", where=said)
+        return CodegenError(f"LLVM stopped with {how}; expected object code", where=output)
 
     def stop(self) -> None:
         if self.process is not None:

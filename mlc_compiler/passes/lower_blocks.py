@@ -148,9 +148,9 @@ class _Lower(Rewriter):
     def _for_any_copy(self, term: PrimExpr) -> PrimExpr:
         """``a < b`` with the minimum of ``a`` over all copies of unrolled loops; true where it is not known."""
         if isinstance(term, BinaryOp) and term.op == "<" and not any(uses(term.b, var) for var in self.copied):
-            least = substitute(term.a, self.copied)
-            if self.analyzer.prove(least <= term.a):
-                return self.analyzer.simplify(least < term.b)
+            minimum = substitute(term.a, self.copied)
+            if self.analyzer.prove(minimum <= term.a):
+                return self.analyzer.simplify(minimum < term.b)
         return IntImm(1, "bool")
 
     def _outside(self, store: BufferLoad | BufferStore, term: PrimExpr) -> bool:

@@ -35,7 +35,7 @@ class Blocks:
 
     @property
     def reductions(self) -> tuple[Block, ...]:
-        return tuple(b for b in self.in_order if is_reduction(b))
+        return tuple(b for b in self.in_order if b.is_reduction)
 
     @property
     def last(self) -> Block:
@@ -48,10 +48,6 @@ def analyse(func: PrimFunc) -> Blocks | None:
         return None
     found = [n.block for n in walk(func.body) if isinstance(n, BlockRealize) and n.block.name != "root"]
     return Blocks(tuple(found)) if found else None
-
-
-def is_reduction(block: Block) -> bool:
-    return any(it.kind == "R" for it in block.iter_vars)
 
 
 def stored_buffer(block: Block) -> Buffer:

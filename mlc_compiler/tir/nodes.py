@@ -7,7 +7,7 @@ Lowering removes blocks; loops, stores, lets, conditionals and allocations remai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -176,6 +176,11 @@ class Block(Stmt):
     alloc_buffers: tuple[Buffer, ...] = ()
     annotations: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_reduction(self) -> bool:
+        """Whether the block has a reduction variable."""
+        return any(it.kind == "R" for it in self.iter_vars)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BlockRealize(Stmt):
@@ -218,6 +223,22 @@ def seq(*stmts: Stmt) -> Stmt:
     for s in stmts:
         flat.extend(s.stmts if isinstance(s, SeqStmt) else (s,))
     return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
+
+
+def loop_nest(loops: Iterable[tuple[Var, PrimExpr]], body: Stmt) -> Stmt:
+    """Serial loops (variable, extent) around a statement, the first one outermost."""
+    for var, extent in reversed(list(loops)):
+        body = For(var, extent, body)
+    return body
+
+
+def open_nest(stmt: Stmt) -> tuple[list[For], Stmt]:
+    """The loops of a perfect nest, outermost first, and the statement inside them."""
+    loops: list[For] = []
+    while isinstance(stmt, For):
+        loops.append(stmt)
+        stmt = stmt.body
+    return loops, stmt
 
 
 def root_block(body: Stmt, alloc_buffers: tuple[Buffer, ...] = ()) -> BlockRealize:

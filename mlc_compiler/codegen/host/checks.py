@@ -101,8 +101,8 @@ class ArgumentChecks:
     def _define_tensor(self) -> ll.Function:
         """``ptr check_tensor(ptr any, ptr function, ptr name, i32 ndim, i32 dtype, ptr dtype name, i32 itemsize)``
 
-        gives the DLTensor of an argument after checking kind, device, rank, dtype, sizes, layout and alignment; null on
-        error.
+        returns the DLTensor of an argument after checking kind, device, rank, dtype, sizes, layout and alignment; null
+        on error.
         """
         fn, b = function(self.module, "mlc_check_tensor", PTR, [PTR, PTR, PTR, I32, I32, PTR, I32])
         any_, _, _, ndim, dtype, dtype_name, itemsize = fn.args

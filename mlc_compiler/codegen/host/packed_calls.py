@@ -69,7 +69,7 @@ class PackedCalls:
     def emit(
         self, b: ll.IRBuilder, exprs: ExprEmitter, name: str, args: Sequence[TensorArgument | ll.Value]
     ) -> ll.Value:
-        """Emit the call of the function registered as ``name``; gives its status, an i32 that is 0 on success.
+        """Emit the call of the function registered as ``name``; returns its status, an i32 that is 0 on success.
 
         args: tensors, numbers, and the addresses of C strings.
         """

@@ -8,7 +8,19 @@ from dataclasses import replace
 from ...ir.expr import PrimExpr, Var, cast, const, logical_and
 from ...ir.simplify import Analyzer
 from ...ir.visitor import Rewriter
-from ..nodes import Block, BlockRealize, Buffer, BufferRegion, BufferStore, For, IterVar, PrimFunc, Range, Stmt
+from ..nodes import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferRegion,
+    BufferStore,
+    For,
+    IterVar,
+    PrimFunc,
+    Range,
+    Stmt,
+    loop_nest,
+)
 from ..regions import infer_regions
 from .affine import Bounds
 from .tree import block_path, find_block, replace_stmts, true, with_allocs
@@ -25,10 +37,6 @@ def block_nest(func: PrimFunc, name: str) -> Stmt:
     return nest
 
 
-def reduces(block: Block) -> bool:
-    return any(it.kind == "R" for it in block.iter_vars)
-
-
 def with_accumulator_read(block: Block) -> Block:
     """An update block with its accumulators added to its reads."""
     return replace(block, reads=(*block.writes, *block.reads))
@@ -36,7 +44,7 @@ def with_accumulator_read(block: Block) -> Block:
 
 def rebuilt(block: Block, body: Stmt, init: Stmt | None = None) -> Block:
     """A block with another body and initialisation, and regions inferred from them."""
-    updates = init is None and reduces(block)
+    updates = init is None and block.is_reduction
     reads, writes = infer_regions((init, body), block.iter_vars, updates, block.alloc_buffers)
     return replace(block, body=body, init=init, reads=reads, writes=writes)
 
@@ -81,7 +89,4 @@ def copy_nest(source: Buffer, target: Buffer, name: str, box: Sequence[Bounds], 
         guards += [g for g in (value >= 0, value < size) if not analyzer.prove(g)]
     reads, writes = infer_regions(store, iters)
     block = Block(name, iters, reads, writes, store)
-    stmt: Stmt = BlockRealize(tuple(values), logical_and(true(), *guards), block)
-    for var, extent in reversed(loops):
-        stmt = For(var, extent, stmt)
-    return stmt
+    return loop_nest(loops, BlockRealize(tuple(values), logical_and(true(), *guards), block))

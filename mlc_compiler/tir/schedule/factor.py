@@ -9,7 +9,7 @@ from functools import reduce
 from ...ir.expr import BinaryOp, IntImm, PrimExpr, Var, const, is_const
 from ...ir.simplify import Analyzer
 from ...ir.visitor import substitute, uses
-from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt, seq
+from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt, loop_nest, open_nest, seq
 from ..regions import infer_regions
 from .access import update_operand
 from .affine import equal
@@ -34,7 +34,7 @@ def factor_reduction(func: PrimFunc, name: str, group: int) -> tuple[PrimFunc, s
     reassociated. Returns the name of the new inner block; the outer one keeps ``name``.
     """
     realize = find_block(func, name)
-    loops = _nest_loops(block_nest(func, name))
+    loops, _ = open_nest(block_nest(func, name))
     _check_loops(realize, loops)
     parts = _Parts.of(realize, loops[:-1], group)
     partial_name = unique_buffer_name(func, f"{parts.store.buffer.name}_partial")
@@ -43,14 +43,6 @@ def factor_reduction(func: PrimFunc, name: str, group: int) -> tuple[PrimFunc, s
     nests = seq(_inner(parts, partial, inner_name), _outer(parts, partial, name))
     func = replace_stmts(func, {block_nest(func, name): nests})
     return with_intermediate(func, partial, inner_name), inner_name
-
-
-def _nest_loops(nest: Stmt) -> list[For]:
-    loops: list[For] = []
-    while isinstance(nest, For):
-        loops.append(nest)
-        nest = nest.body
-    return loops
 
 
 def _check_loops(realize: BlockRealize, loops: Sequence[For]) -> None:
@@ -159,7 +151,4 @@ def _nest(
     init: Stmt | None,
 ) -> Stmt:
     reads, writes = infer_regions((init, body), iters)
-    stmt: Stmt = BlockRealize(values, true(), Block(name, iters, reads, writes, body, init))
-    for var, extent in reversed(loops):
-        stmt = For(var, extent, stmt)
-    return stmt
+    return loop_nest(loops, BlockRealize(values, true(), Block(name, iters, reads, writes, body, init)))

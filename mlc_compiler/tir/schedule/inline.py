@@ -9,7 +9,7 @@ from ...ir.visitor import Rewriter, substitute, walk
 from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, PrimFunc
 from .access import Access
 from .affine import is_one
-from .blocks import block_nest, rebuilt, reduces
+from .blocks import block_nest, rebuilt
 from .legality import all_accesses, check_inputs_final, check_intermediate, check_only_writer, split_by_block
 from .tree import ScheduleError, find_block, replace_stmts, single_store, with_allocs
 
@@ -21,7 +21,7 @@ def definition(step: str, realize: BlockRealize) -> BufferStore:
     """
     block = realize.block
     store = single_store(block)
-    if reduces(block) or block.init is not None:
+    if block.is_reduction or block.init is not None:
         raise ScheduleError(f"{step}: block {block.name!r} is a reduction")
     if any(isinstance(n, BufferLoad) and n.buffer is store.buffer for n in walk(store.value)):
         raise ScheduleError(f"{step}: block {block.name!r} reads {store.buffer.name!r}, which it writes")

@@ -163,7 +163,7 @@ def check_complete(step: str, found: Sequence[Access], realize: BlockRealize) ->
     for buffer in outputs:
         if block.init is None and any(a.buffer is buffer and not a.is_write for a in own):
             raise ScheduleError(f"{step}: block {block.name!r} reads {buffer.name!r}, which it writes")
-    if block.init is None and any(it.kind == "R" for it in block.iter_vars):
+    if block.init is None and block.is_reduction:
         raise ScheduleError(f"{step}: block {block.name!r} reduces without an initialisation of its own")
     return outputs
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.expr import PrimExpr, Var, cast, logical_and
 from ...ir.simplify import Analyzer
-from ..nodes import BlockRealize, For, IterVar, PrimFunc, SeqStmt, Stmt
+from ..nodes import BlockRealize, For, IterVar, PrimFunc, SeqStmt, Stmt, loop_nest
 from .access import Access, accesses_in
 from .affine import Bounds, clip, interval, is_one
 from .blocks import block_nest
@@ -113,10 +113,8 @@ class Move:
                 value = analyzer.simplify(value + loop)
             values.append(value)
             guards += _guards(value, limits[it.var], it.extent, analyzer)
-        stmt: Stmt = replace(self.realize, iter_values=tuple(values), predicate=logical_and(true(), *guards))
-        for loop, extent in reversed(loops):
-            stmt = For(loop, extent, stmt)
-        return stmt
+        predicate = logical_and(true(), *guards)
+        return loop_nest(loops, replace(self.realize, iter_values=tuple(values), predicate=predicate))
 
 
 def _common(a: Sequence[Stmt], b: Sequence[Stmt]) -> list[Stmt]:

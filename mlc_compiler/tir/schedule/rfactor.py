@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.expr import BinaryOp, Call, PrimExpr, Var, binary, conjuncts, const, logical_and
 from ...ir.visitor import free_vars, substitute, uses
-from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt, seq
+from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt, open_nest, seq
 from ..regions import infer_regions
 from .access import accesses_in, is_commutative_update, update_operand
 from .affine import mentions
@@ -109,9 +109,7 @@ def _insert(items: Sequence[PrimExpr], axis: int, item: PrimExpr) -> tuple[PrimE
 
 
 def _reduction(func: PrimFunc, var: Var) -> _Reduction:
-    stmt: Stmt = find_loop(func, var)
-    while isinstance(stmt, For):
-        stmt = stmt.body
+    _, stmt = open_nest(find_loop(func, var))
     if not isinstance(stmt, BlockRealize):
         raise ScheduleError(f"{STEP}: loop {var.name!r} holds more than one nest around one block")
     block, path = stmt.block, block_path(func, stmt.block.name)
@@ -131,11 +129,7 @@ def _reduction(func: PrimFunc, var: Var) -> _Reduction:
 
 
 def _holds(nest: Stmt, loop: For) -> bool:
-    while isinstance(nest, For):
-        if nest is loop:
-            return True
-        nest = nest.body
-    return False
+    return any(lp is loop for lp in open_nest(nest)[0])
 
 
 def _check_loops(r: _Reduction, outer: Sequence[For]) -> None:

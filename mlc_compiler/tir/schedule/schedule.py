@@ -231,7 +231,7 @@ class Schedule(WorkingModule):
     def cache_write(self, block: str, write_buffer_index: int | str = 0, storage_scope: str = "local") -> BlockName:
         """Redirect a block's writes to a buffer in another scope; returns the block that copies it out.
 
-        ``cache_write(block, scope)`` stands for ``cache_write(block, 0, scope)``.
+        ``cache_write(block, scope)`` is short for ``cache_write(block, 0, scope)``.
         """
         first = write_buffer_index
         index, scope = (0, first) if isinstance(first, str) else (first, storage_scope)

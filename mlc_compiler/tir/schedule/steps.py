@@ -118,7 +118,7 @@ def _encoded(
 
 
 def _introduce(sch: Recorded, value: Any) -> None:
-    if not isinstance(value, Var) or sch.trace.knows(value):
+    if not isinstance(value, Var) or sch.trace.has_name(value):
         return
     func_name, _ = sch.home(value)
     func = sch.function(func_name)

@@ -9,7 +9,7 @@ from ...ir.expr import Call, IntImm, PrimExpr, Var, const
 from ...ir.simplify import Analyzer, key
 from ...ir.visitor import field_names, substitute, uses
 from ..intrinsics import TensorIntrin
-from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, Evaluate, For, PrimFunc, Stmt
+from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, Evaluate, For, PrimFunc, Stmt, open_nest
 from ..regions import span
 from .blocks import with_accumulator_read
 from .tree import ScheduleError, analyzer_at, find_loop, loop_path, replace_stmts, root_of, single_store
@@ -62,15 +62,12 @@ def _accumulates(store: BufferStore) -> bool:
 
 
 def _nest_of(stmt: Stmt) -> _Nest:
-    loops: list[For] = []
-    while isinstance(stmt, For):
-        loops.append(stmt)
-        stmt = stmt.body
-    if not isinstance(stmt, BlockRealize):
+    loops, realize = open_nest(stmt)
+    if not isinstance(realize, BlockRealize):
         raise ScheduleError("tensorize: the loop holds more than one nest around one block")
-    binding = {it.var: v for it, v in zip(stmt.block.iter_vars, stmt.iter_values, strict=True)}
-    store = substitute(single_store(stmt.block), binding)
-    return _Nest(loops, stmt, store)
+    binding = {it.var: v for it, v in zip(realize.block.iter_vars, realize.iter_values, strict=True)}
+    store = substitute(single_store(realize.block), binding)
+    return _Nest(loops, realize, store)
 
 
 class _Matcher:

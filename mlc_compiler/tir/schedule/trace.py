@@ -137,12 +137,12 @@ class Trace:
 
     # -- recording ----------------------------------------------------------------------------------------------
 
-    def knows(self, value: object) -> bool:
+    def has_name(self, value: object) -> bool:
         return _identity(value) in self._names
 
     def encode(self, value: Any) -> Any:
         """An argument as data: names for values of earlier steps, sizes by name, buffers by name."""
-        if self.knows(value):
+        if self.has_name(value):
             return Ref(self._names[_identity(value)])
         if isinstance(value, list | tuple):
             return [self.encode(v) for v in value]

@@ -348,18 +348,18 @@ def require_equal(a: PrimExpr, b: PrimExpr, what: str) -> None:
         if a.value != b.value:
             raise ValueError(f"{what} differ: got {a.value} and {b.value}")
         return
-    noted = _assumptions.get()
-    if noted is not None:
-        noted.append((a, b))
+    assumptions = _assumptions.get()
+    if assumptions is not None:
+        assumptions.append((a, b))
 
 
 @contextmanager
 def collect_assumptions() -> Iterator[list[tuple[PrimExpr, PrimExpr]]]:
     """Yields a list that collects the pairs of sizes assumed equal by the tensor expressions built inside."""
-    noted: list[tuple[PrimExpr, PrimExpr]] = []
-    token = _assumptions.set(noted)
+    assumptions: list[tuple[PrimExpr, PrimExpr]] = []
+    token = _assumptions.set(assumptions)
     try:
-        yield noted
+        yield assumptions
     finally:
         _assumptions.reset(token)
 

@@ -56,10 +56,8 @@ def _block(tensor: Tensor) -> tir.Stmt:
     iters = tuple(tir.IterVar(v, e, k) for v, e, k in zip(block_vars, extents, kinds, strict=True))
     reads, writes = infer_regions((init, store) if reduce is not None and reduce.init is not None else store, iters)
     block = tir.Block(tensor.name, iters, reads, writes, store, init, (), dict(tensor.attrs))
-    stmt: tir.Stmt = tir.BlockRealize(tuple(loop_vars), IntImm(1, "bool"), block)
-    for var, extent in zip(reversed(loop_vars), reversed(extents), strict=True):
-        stmt = tir.For(var, extent, stmt)
-    return stmt
+    realize = tir.BlockRealize(tuple(loop_vars), IntImm(1, "bool"), block)
+    return tir.loop_nest(zip(loop_vars, extents, strict=True), realize)
 
 
 class _Renamed(Substitute):

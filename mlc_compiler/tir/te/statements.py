@@ -41,10 +41,8 @@ def each(
     reads, writes = (tuple(r for r in found if id(r.buffer) not in private) for found in infer_regions(inner, iters))
     loops = [Var(f"i{n}") for n in range(len(extents))]
     block = tir.Block(name, iters, reads, writes, inner, None, tuple(scratch))
-    stmt: tir.Stmt = tir.BlockRealize(tuple(loops), IntImm(1, "bool"), block)
-    for loop, extent in zip(reversed(loops), reversed(extents), strict=True):
-        stmt = tir.For(loop, extent, stmt)
-    return stmt
+    realize = tir.BlockRealize(tuple(loops), IntImm(1, "bool"), block)
+    return tir.loop_nest(zip(loops, extents, strict=True), realize)
 
 
 class Cell:

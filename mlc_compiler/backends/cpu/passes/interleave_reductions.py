@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
 
 from ....ir import dtype as dt
 from ....ir.expr import BinaryOp, IntImm, PrimExpr, Var, const
@@ -26,6 +25,7 @@ from ....tir.nodes import (
     PrimFunc,
     SeqStmt,
     Stmt,
+    open_nest,
 )
 from ....tir.te import reduction_identity
 from ..machine import Cpu
@@ -77,7 +77,7 @@ class _Interleave(Rewriter):
         return self.rewrite_children(node) if reduction is None or parts == 1 else _split(reduction, parts)
 
     def _match(self, loop: For) -> _Reduction | None:
-        *nest, store = _nested(loop.body)
+        nest, store = open_nest(loop.body)
         if loop.kind != SERIAL or not isinstance(store, BufferStore) or id(store.buffer) not in self.scratch:
             return None
         combined = _accumulation(store)
@@ -105,14 +105,6 @@ def _is_unrolled(loop: For) -> bool:
 def _constant(loop: For) -> int:
     assert isinstance(loop.extent, IntImm)
     return loop.extent.value
-
-
-def _nested(stmt: Stmt) -> Iterator[Any]:
-    """The loops of a perfect nest, then its body."""
-    while isinstance(stmt, For):
-        yield stmt
-        stmt = stmt.body
-    yield stmt
 
 
 def _accumulation(store: BufferStore) -> tuple[str, PrimExpr] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....ir.expr import Var, is_const
 from ....ir.simplify import Analyzer
 from ....ir.visitor import walk
-from ....schedules.rule import Blocks, Rule, analyse, is_reduction
+from ....schedules.rule import Blocks, Rule, analyse
 from ....target import Target
 from ....tir.calling import step_along
 from ....tir.nodes import Block, BufferLoad, For, PrimFunc, While
@@ -20,7 +20,7 @@ class RowReduction(Rule):
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         blocks = analyse(func)
-        if blocks is None or not blocks.reductions or is_reduction(blocks.last):
+        if blocks is None or not blocks.reductions or blocks.last.is_reduction:
             return None
         s = Schedule(func)
         if not s.get_loops(blocks.last.name):
@@ -30,7 +30,7 @@ class RowReduction(Rule):
             s.compute_at(block.name, row)
         s.parallel(row)
         for block in blocks.in_order:
-            if not is_reduction(block):
+            if not block.is_reduction:
                 _vectorize_innermost(s, block.name, target, outer=row)
         return s
 
