@@ -105,9 +105,9 @@ def test_activations_of_eight_bits(rows: int | Var, to: Target) -> None:
     check(quantized(rows, 32, 64), Codes(), to, activation_bits=8, sizes={"n": 5})
 
 
-@pytest.mark.parametrize("count", [1, 2, 63, 64, 65])
+@pytest.mark.parametrize("count", [1, 2, 3, 65, 66, 67])
 def test_tiles_of_rows(count: int) -> None:
-    """A tile has 64 rows, two of them in registers."""
+    """A tile has 66 rows, three of them in registers."""
     check(quantized(Var("n"), 32, 32), Codes(), AVX512, sizes={"n": count})
     check(quantized(count, 32, 32), Codes(), AVX512)
 

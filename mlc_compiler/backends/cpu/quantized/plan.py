@@ -11,6 +11,7 @@ from ..machine import Cpu
 BYTES = 4  # weights per lane of a dot product
 INT8_MIN = -128
 MAX_ROWS = 64  # of a tile
+OPERAND_REGISTERS = 4  # for digits loaded from memory, in addition to words and sums
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Plan:
         words_in_registers = cpu.vector_registers // 2 // (weight.group // BYTES)
         vectors = largest_divisor(weight.columns // dot.lanes, max(1, words_in_registers))
         row_bytes = digits * weight.groups * weight.group
-        sums = (cpu.vector_registers - vectors * (weight.group // BYTES)) // 2
+        sums = cpu.vector_registers - vectors * (weight.group // BYTES) - OPERAND_REGISTERS
         together = max(1, sums // (digits * vectors))
         rows = min(MAX_ROWS, cpu.l2_bytes // 2 // row_bytes)
         return Plan(weight, dot, digits, vectors * dot.lanes, round_up(max(1, rows), together), together)
