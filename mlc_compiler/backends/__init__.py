@@ -1,4 +1,4 @@
-"""Back ends by the name of their kind of target. A new one is a folder here and a line in the table."""
+"""The back ends, by kind of target. To add one, make a folder here and add a line to ``BACKENDS``."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ BACKENDS: dict[str, Backend] = {backend.kind.name: backend for backend in (CpuBa
 
 
 def register_backend(backend: Backend) -> None:
-    """Make a back end known: ``Target(backend.kind.name)`` is a target from then on, to be passed to ``build``.
+    """Register a back end, so that ``Target(backend.kind.name)`` can be passed to ``build``.
 
-    Raises MLCError when the name of its kind, one of its aliases or one of its instructions is taken.
+    Raises MLCError when its kind, an alias or an instruction has the name of a registered one.
     """
     kind = backend.kind
     for name in (kind.name, *kind.aliases):
@@ -45,7 +45,7 @@ def register_backend(backend: Backend) -> None:
 
 
 def unregister_backend(name: str) -> None:
-    """Forget the back end of the kind ``name``, with its instructions. Raises UnsupportedError when there is none."""
+    """Unregister the back end of the kind ``name`` and its instructions. Raises UnsupportedError for unknown names."""
     del BACKENDS[find_kind(name).name]
 
 
@@ -60,7 +60,7 @@ def host_target(target: Target) -> Target:
 
 
 def emit_llvm(mod: IRModule, target: Target, metadata: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """The LLVM modules of a lowered and planned module, as text: some with kernels, then the host's."""
+    """The LLVM modules of a lowered and planned module, as text: those with kernels, then the host module."""
     backend = backend_of(target)
     yield from backend.emit_kernels(mod, target)
     host = HostModule(new_module(host_target(target)), host_target(target))

@@ -1,4 +1,4 @@
-"""What a back end is: everything that depends on the kind of machine that code is compiled for."""
+"""Interface of back ends, which hold everything that depends on the kind of target."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..tir.intrinsics import TensorIntrin
 
 @dataclass(frozen=True)
 class Lowering:
-    """A back end's part of the pipeline (``pipeline.py`` has the places).
+    """A back end's part of the pipeline; ``pipeline.py`` inserts it.
 
-    operators: the kernels that the back end has for operators, see ``Legalize``. kernels: on fused
-    tensor functions without a schedule. rules: schedules, the first that fits decides. loops: on scheduled functions,
-    which are plain loops with their scratch memory placed. calls: on graph functions whose memory is planned.
+    operators: hand-written kernels by operator name, see ``Legalize``. kernels: passes on fused, unscheduled tensor
+    functions. rules: schedule rules, in the order in which they are tried. loops: passes on lowered tensor functions
+    (plain loops, scratch buffers allocated). calls: passes on graph functions with a memory plan.
     """
 
     operators: Mapping[str, TensorExpression] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Lowering:
 
 
 class Backend(ABC):
-    """Compiles lowered modules for one kind of target. instructions: what schedules may use by name."""
+    """Compiles lowered modules for one kind of target. instructions: tensor intrinsics for ``Schedule.tensorize``."""
 
     kind: TargetKind
     instructions: Sequence[TensorIntrin] = ()
@@ -52,4 +52,4 @@ class Backend(ABC):
 
     @abstractmethod
     def host_runtime(self, host: HostModule, mod: IRModule, target: Target) -> HostRuntime:
-        """Defines in the host's module what graph functions run on: contexts, the calls of kernels."""
+        """Defines contexts and kernel calls in the host module; graph functions run on them."""

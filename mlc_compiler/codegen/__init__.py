@@ -1,1 +1,1 @@
-"""Code generation: lowered tensor functions and planned graph functions to LLVM code, and that to a shared library."""
+"""Code generation: lowered tensor functions and planned graph functions to LLVM IR, and to a shared library."""

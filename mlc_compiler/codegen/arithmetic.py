@@ -12,7 +12,7 @@ from .values import constant, lanes_of
 
 
 class CodegenError(MLCError):
-    """An expression or statement that has no code on this target."""
+    """An expression or statement that code generation does not support on this target."""
 
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
@@ -30,7 +30,7 @@ def operate(
     flags: tuple[str, ...] = CONTRACT,
     f16c: bool = True,
 ) -> ll.Value:
-    """``a op d`` of operands of one dtype and lane count. ``flags``: LLVM's freedoms for float arithmetic."""
+    """``a op d`` of operands of one dtype and lane count. ``flags``: LLVM's fast-math flags."""
     if is_narrow(dtype) and op not in ("min", "max"):
         a, d = (convert(b, x, dtype, "float32", f16c) for x in (a, d))
         result = operate(b, op, a, d, "float32", ())
@@ -64,7 +64,7 @@ def _like(value: ll.Value, number: int) -> ll.Constant:
 
 
 def _shift(b: ll.IRBuilder, op: str, a: ll.Value, d: ll.Value, signed: bool) -> ll.Value:
-    """Nothing is left after as many steps as there are bits, but the sign of ``>>``."""
+    """Shifts by the bit width or more give 0, or the sign for ``>>`` of signed integers."""
     width = (a.type.element if isinstance(a.type, ll.VectorType) else a.type).width
     known = uniform_constant(d)
     inside = None if known is not None and 0 <= known < width else b.icmp_unsigned("<", d, _like(d, width))
@@ -114,7 +114,7 @@ def _signed_division(b: ll.IRBuilder, op: str, a: ll.Value, d: ll.Value) -> ll.V
 
 
 def uniform_constant(value: ll.Value) -> int | None:
-    """The number when ``value`` is the same integer constant in every lane."""
+    """The value of an integer constant that is the same in every lane; None for other values."""
     if not isinstance(value, ll.Constant):
         return None
     number = value.constant
@@ -125,7 +125,7 @@ def uniform_constant(value: ll.Value) -> int | None:
 
 
 def absolute(b: ll.IRBuilder, value: ll.Value, dtype: str) -> ll.Value:
-    """The magnitude of an integer; the least one stays."""
+    """The absolute value of an integer; the minimum wraps to itself."""
     if not dt.is_signed(dtype):
         return value
     negative = b.icmp_signed("<", value, _like(value, 0))
@@ -133,7 +133,7 @@ def absolute(b: ll.IRBuilder, value: ll.Value, dtype: str) -> ll.Value:
 
 
 def integer_power(b: ll.IRBuilder, base: ll.Value, exponent: ll.Value, dtype: str) -> ll.Value:
-    """``base ** exponent`` modulo the range, by squaring; 0 for a negative exponent."""
+    """``base ** exponent`` with wraparound, by squaring; 0 for a negative exponent."""
     result, one = _like(base, 1), _like(base, 1)
     zero = _like(base, 0)
     for bit in range(dt.bits(dtype)):

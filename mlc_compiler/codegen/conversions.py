@@ -1,9 +1,9 @@
 """Conversions between dtypes, for scalars and SIMD vectors alike.
 
 float16, bfloat16 and the 8-bit floats are held as integers of their width and computed in float32. Float to float
-rounds to nearest, ties to even; what is too large becomes infinite, or NaN where there is no infinity. Float to integer
-truncates and saturates, NaN gives 0. Integer to integer keeps the low bits. float64 reaches float16 in one rounding,
-bfloat16 and the 8-bit floats through float32, as ml_dtypes does.
+rounds to nearest, ties to even; overflow gives infinity, or NaN for formats without infinity. Float to integer
+truncates and saturates, NaN gives 0. Integer to integer keeps the low bits. float64 is rounded once to float16,
+and through float32 to bfloat16 and the 8-bit floats, as ml_dtypes does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .values import (
 
 @dataclass(frozen=True)
 class NarrowFloat:
-    """A sign bit, ``exponent`` bits and ``mantissa`` bits. ``has_infinity``: the largest exponent is as in IEEE 754."""
+    """A sign bit, ``exponent`` bits and ``mantissa`` bits. ``has_infinity``: with IEEE 754's infinity and NaNs."""
 
     exponent: int
     mantissa: int
@@ -52,7 +52,7 @@ class NarrowFloat:
 
     @property
     def infinity(self) -> int:
-        """The code of infinity, or of NaN where there is none; finite codes are below."""
+        """The encoding of infinity, or of NaN where there is none; finite magnitudes are smaller."""
         return self.magnitude_mask ^ ((1 << self.mantissa) - 1) if self.has_infinity else self.magnitude_mask
 
     @property
@@ -82,7 +82,7 @@ def literal(value: float, dtype: str) -> ll.Constant:
 
 
 def convert(b: ll.IRBuilder, value: ll.Value, source: str, target: str, f16c: bool = True) -> ll.Value:
-    """A value of dtype ``source`` as ``target``. ``f16c``: the CPU converts float16 itself."""
+    """A value of dtype ``source`` as ``target``. ``f16c``: the CPU has instructions for float16 conversions."""
     if source == target:
         return value
     if is_narrow(source):
@@ -105,7 +105,7 @@ def convert(b: ll.IRBuilder, value: ll.Value, source: str, target: str, f16c: bo
 
 
 def resize(b: ll.IRBuilder, value: ll.Value, to: ll.Type, signed: bool) -> ll.Value:
-    """An integer in another width: extended, or its low bits."""
+    """An integer in another width: extended or truncated."""
     width, new = (t.element.width if isinstance(t, ll.VectorType) else t.width for t in (value.type, to))
     if new == width:
         return value
@@ -150,7 +150,7 @@ def _to_f32(b: ll.IRBuilder, value: ll.Value, source: str, f16c: bool) -> ll.Val
 
 
 def _widen(bits: _Bits, raw: ll.Value, form: NarrowFloat) -> ll.Value:
-    """Exponent and mantissa in place, then a multiplication that corrects the bias and normalizes what is subnormal."""
+    """Shift exponent and mantissa to their place, then multiply to correct the bias and normalize subnormal values."""
     b = bits.b
     magnitude = bits("and_", raw, form.magnitude_mask)
     placed = bits.as_f32(bits("shl", magnitude, 23 - form.mantissa))
@@ -181,7 +181,7 @@ def _to_narrow(b: ll.IRBuilder, value: ll.Value, source: str, target: str, f16c:
 
 
 def _round_bf16(bits: _Bits, value: ll.Value) -> ll.Value:
-    """The upper half of the bits, rounded; NaN keeps its sign only."""
+    """The upper half of the bits, rounded to nearest even; of NaN only the sign is kept."""
     b, raw = bits.b, bits.view(value)
     odd = bits("and_", bits("lshr", raw, 16), 1)
     rounded = bits("lshr", b.add(raw, bits("add", odd, 0x7FFF)), 16)
@@ -190,7 +190,7 @@ def _round_bf16(bits: _Bits, value: ll.Value) -> ll.Value:
 
 
 def _narrow(bits: _Bits, value: ll.Value, form: NarrowFloat) -> ll.Value:
-    """Normal results by adding half a unit to the bits; subnormal ones by an addition that shifts them to the end."""
+    """Round normal results by adding half an ulp to the bits, subnormal ones by adding an aligning float."""
     b, raw = bits.b, bits.view(value)
     magnitude = bits("and_", raw, 0x7FFFFFFF)
     drop = 23 - form.mantissa
@@ -208,7 +208,7 @@ def _narrow(bits: _Bits, value: ll.Value, form: NarrowFloat) -> ll.Value:
 
 
 def _round_to_odd(b: ll.IRBuilder, value: ll.Value, lanes: int) -> ll.Value:
-    """float64 to float32 such that rounding once more is as good as rounding once: inexact results are odd."""
+    """float64 to float32, rounded to odd: rounding that to float16 equals one rounding (Boldo, Melquiond 2008)."""
     to = vector_of(F32, lanes)
     nearest = b.fptrunc(value, to)
     back = b.fpext(nearest, vector_of(F64, lanes))

@@ -1,4 +1,4 @@
-"""The host's part of a library: graph functions, their entries in the TVM FFI ABI, and the metadata."""
+"""The host module of a library: graph functions, their entries in the TVM FFI ABI, and the metadata."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def exported(mod: IRModule) -> dict[str, Function]:
 
 
 def describe(mod: IRModule, target: Target, host: Target) -> dict[str, Any]:
-    """The part of the metadata that follows from the code: functions with their tensors, targets, versions.
+    """The metadata of a module: functions with their tensors, targets, versions.
 
-    ``host`` is the CPU that runs the library's entries; it is there where the target is not that CPU itself.
+    ``host``: the CPU that runs the library's entries; the key is present when it is not the target itself.
     """
     apart = {} if host == target else {"host": host.export()}
     return {
@@ -56,10 +56,10 @@ def describe(mod: IRModule, target: Target, host: Target) -> dict[str, Any]:
 
 
 def _signature(func: Function) -> dict[str, Any]:
-    """Inputs and outputs in the order in which the entry takes them, and what they are to a caller.
+    """Inputs and outputs in the order in which the entry takes them, and their nesting for the caller.
 
-    ``arguments`` and ``result`` are there when a caller's view is another: nested lists of positions in ``inputs``, and
-    of ``{"output": position}`` or ``{"input": position}``, ``{"shape": sizes}`` or ``{"value": size}``.
+    ``arguments`` (nested positions in ``inputs``) and ``result`` (nested ``{"output": position}``, ``{"input":
+    position}``, ``{"shape": sizes}`` or ``{"value": size}``) are present when the caller's signature is nested.
     """
     described = [_describe(slot) for slot in frame_of(func).slots]
     split = len(described) - int(func.attrs.get("num_outputs", 0))
@@ -75,7 +75,7 @@ def _signature(func: Function) -> dict[str, Any]:
 
 
 def _plain(nested: Any) -> Any:
-    """Positions and sizes, however nested, as JSON has them."""
+    """Nested positions and sizes as JSON data."""
     if isinstance(nested, Mapping):
         return {key: _plain(value) for key, value in nested.items()}
     if isinstance(nested, Sequence):
@@ -84,7 +84,7 @@ def _plain(nested: Any) -> Any:
 
 
 def _describe(slot: Slot) -> dict[str, Any]:
-    """A tensor; a scalar has no shape, and ``value`` names the size that it is."""
+    """A parameter as JSON data; a scalar has no shape, and ``value`` is the symbolic size that it passes."""
     name = slot.var.name
     if slot.scalar is not None:
         return {"name": name, "dtype": slot.scalar, "value": slot.symbol.name if slot.symbol is not None else None}

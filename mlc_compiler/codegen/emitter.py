@@ -1,4 +1,4 @@
-"""What is known while code is emitted: where to, values of variables, addresses of buffers, the vectorized loop."""
+"""State of emission: the builder, values of variables, addresses of buffers, the vectorized loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Lanes:
 class Emitter:
     """The state of emission at the builder's position. ``env``: values of variables; ``buffers``: base pointers.
 
-    target: whose instructions may be used; None for integer arithmetic, which needs none of them.
+    target: selects instructions; None suffices for integer arithmetic.
     """
 
     def __init__(self, builder: ll.IRBuilder, target: Target | None = None):
@@ -43,7 +43,7 @@ class Emitter:
         self.buffers: dict[int, ll.Value] = {}
         self.lanes: Lanes | None = None
         self.vector_vars: set[int] = set()
-        self.vector_indices: dict[Var, PrimExpr] = {}  # those that are arithmetic on the lane and on known variables
+        self.vector_indices: dict[Var, PrimExpr] = {}  # integer variables that depend on the lane, by arithmetic only
         self.mask: ll.Value | None = None
         self.analyzer = Analyzer()
 
@@ -52,7 +52,7 @@ class Emitter:
         raise CodegenError(f"no code for {e!r}")
 
     def define(self, var: Var, expr: PrimExpr) -> None:
-        """``var`` stands for the value of ``expr`` from here on."""
+        """Bind ``var`` to the value of ``expr`` for the following code."""
         self.env[id(var)] = value = self(expr)
         self.analyzer.let(var, expr)
         if v.lanes_of(value) > 1:

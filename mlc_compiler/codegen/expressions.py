@@ -25,7 +25,7 @@ NODES_WORTH_A_BRANCH = 60
 
 
 class ExprEmitter(MemoryEmitter):
-    """Emits expressions. ``accumulation`` is the one sum whose order is free."""
+    """Emits expressions. ``accumulation``: the sum that may be reassociated."""
 
     accumulation: PrimExpr | None = None
 
@@ -110,7 +110,7 @@ class ExprEmitter(MemoryEmitter):
             return v.splat(self.b, value, lanes)
 
     def _masked_select(self, e: Call, condition: ll.Value) -> ll.Value:
-        """Both sides under a mask; a long computation of the true side is skipped when no lane wants it."""
+        """Both sides under a mask; a long computation of the true side is branched around when no lane needs it."""
         d = self.under(self.b.not_(condition), lambda: self(e.args[2]))
         if sum(1 for _ in islice(walk(e.args[1]), NODES_WORTH_A_BRANCH)) < NODES_WORTH_A_BRANCH:
             a = self.under(condition, lambda: self(e.args[1]))
@@ -120,9 +120,9 @@ class ExprEmitter(MemoryEmitter):
         return self.b.select(c, a, d)
 
     def _if_any_lane(self, condition: ll.Value, e: PrimExpr) -> ll.Value:
-        wanted = self.any_lane(condition)
+        needed = self.any_lane(condition)
         before = self.b.block
-        with self.b.if_then(wanted, likely=False):
+        with self.b.if_then(needed, likely=False):
             value = self.under(condition, lambda: self(e))
             end = self.b.block
         phi = self.b.phi(value.type)

@@ -24,7 +24,7 @@ C_LIBRARY = frozenset(
 def call(
     b: ll.IRBuilder, op: str, args: Sequence[ll.Value], operand: str, result: str, capabilities: Capabilities
 ) -> ll.Value:
-    """The function ``op`` of values of dtype ``operand``, all of one lane count. CodegenError for unknown ones."""
+    """Emit ``op`` on values of dtype ``operand`` and equal lane counts. Raises CodegenError for unknown functions."""
     args = list(args)
     if op == "likely":
         return args[0]
@@ -81,7 +81,7 @@ def _fma(b: ll.IRBuilder, args: list[ll.Value], dtype: str, capabilities: Capabi
 
 
 def _per_lane(b: ll.IRBuilder, name: str, args: list[ll.Value]) -> ll.Value:
-    """A function of the C library, lane by lane."""
+    """Call a function of the C library for each lane."""
     lanes = lanes_of(args[0])
     if lanes == 1:
         return intrinsic(b, name, args, F64)

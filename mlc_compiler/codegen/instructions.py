@@ -17,20 +17,20 @@ from .arithmetic import CodegenError
 from .memory import MemoryEmitter
 
 VectorCode = Callable[..., ll.Value]
-"""``code(b, *operands, **scalars)``: the result as a vector; ``b`` is the builder, operands are vectors of bytes or
-words as they are stored, the accumulator first; scalars are integers by name."""
+"""``code(b, *operands, **scalars)``: the result as a vector. b: the builder; operands: vectors in storage type, the
+accumulator first; scalars: integers by name."""
 
 
 @dataclass(frozen=True)
 class Operands:
-    """What an instruction works on: the addresses of all operands, and the values of its scalars by name."""
+    """The operands of an instruction: addresses, and the values of its scalars by name."""
 
     addresses: Sequence[ll.Value]
     scalars: Mapping[str, ll.Value]
 
 
 def emit_tensor_intrin(emit: MemoryEmitter, row: TensorIntrin, args: Sequence[PrimExpr]) -> ll.Value:
-    """Emit one instruction on operands given as addresses, and on the integers after them.
+    """Emit one instruction. args: addresses of the operands, then the scalars.
 
     Raises CodegenError where the target does not have it.
     """
@@ -51,7 +51,7 @@ def _missing(emit: MemoryEmitter, row: TensorIntrin, why: str) -> CodegenError:
 
 
 def on_vectors(code: VectorCode) -> Callable[[ll.IRBuilder, TensorIntrin, Operands], ll.Value]:
-    """The ``emit`` of a row whose operands are SIMD vectors in memory: load them, compute, store the result."""
+    """An ``emit`` for operands that are SIMD vectors in memory: load them, run ``code``, store the result."""
 
     def emit(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> ll.Value:
         read = list(zip(row.operands, operands.addresses, strict=True))[0 if row.accumulates else 1 :]

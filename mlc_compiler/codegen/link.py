@@ -1,4 +1,4 @@
-"""Object code to a shared library, with the system's linker or the one inside the ``ziglang`` package."""
+"""Link object code to a shared library, with the system's linker or that of the ``ziglang`` package."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .native import machine
 
 @dataclass(frozen=True)
 class Linker:
-    """A command up to the output flag, and the libraries that come last.
+    """A linker command without output and inputs, and the libraries to link.
 
-    finds_libraries: it knows where the C library's files are; a bare linker does not.
+    finds_libraries: a compiler driver, which has library search paths; a bare linker has none.
     """
 
     command: tuple[str, ...]
@@ -57,21 +57,21 @@ def find_linker(arch: str) -> Linker:
 
 
 def link_shared(objects: Sequence[bytes], output: Path, target: Target) -> None:
-    """Write the shared library ``output``, which appears whole or not at all.
+    """Write the shared library ``output`` atomically.
 
     Raises MLCError when the linker fails or the file cannot be written, ResourceError without a linker.
     """
     linker = find_linker(target.arch)
     with tempfile.TemporaryDirectory(prefix="mlc-link-") as folder:
         sources = [str(_written(Path(folder) / f"{i}.o", code)) for i, code in enumerate(objects)]
-        libraries = linker.libraries if linker.finds_libraries else (_stand_in(linker, Path(folder), target),)
+        libraries = linker.libraries if linker.finds_libraries else (_libm_stub(linker, Path(folder), target),)
         linked = Path(folder) / "lib.so"
         _run([*linker.command, "-o", str(linked), *sources, *libraries])
         copy_library(linked, output)
 
 
-def _stand_in(linker: Linker, folder: Path, target: Target) -> str:
-    """An empty library with the name of the one for mathematics, so that the system loads that with ours."""
+def _libm_stub(linker: Linker, folder: Path, target: Target) -> str:
+    """A stub library with the soname of libm, so that the linked library depends on libm."""
     nothing = llvm.parse_assembly(f'target triple = "{target.triple}"')
     code = _written(folder / "nothing.o", machine(target).emit_object(nothing))
     path = str(folder / LIBM)
@@ -82,8 +82,8 @@ def _stand_in(linker: Linker, folder: Path, target: Target) -> str:
 def _run(command: Sequence[str]) -> None:
     result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if result.returncode:
-        said = result.stderr.strip()
-        raise MLCError(f"linking failed: {command[0]} exited with {result.returncode}", where=(said,))
+        output = result.stderr.strip()
+        raise MLCError(f"linking failed: {command[0]} exited with {result.returncode}", where=(output,))
 
 
 def _written(path: Path, data: bytes) -> Path:

@@ -1,7 +1,7 @@
-"""LLVM behind a function of plain values, and a process that runs it: ``main`` answers requests on its standard input.
+"""Worker process for LLVM: ``main`` reads requests from standard input and writes replies to standard output.
 
-LLVM ends the whole process when it cannot go on; in a process of its own that is an error like any other. This module
-imports nothing but llvmlite, so that such a process starts quickly.
+LLVM aborts the process on fatal errors; a worker process turns that into an exception. This module imports only
+llvmlite, so that a worker starts quickly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LENGTH = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class Request:
-    """One module to compile: its text, LLVM's names for the machine, the optimization level, which texts to return."""
+    """One LLVM module to compile: its text, target names, optimization level, and which texts to return."""
 
     text: str
     triple: str
@@ -32,7 +32,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """Object code, and the texts asked for; or what LLVM has to say against the module."""
+    """Object code and the requested texts, or LLVM's error message."""
 
     object_code: bytes = b""
     assembly: str | None = None
@@ -44,7 +44,7 @@ _initialized = False
 
 
 def initialize() -> None:
-    """Make LLVM's back ends available; once in a process."""
+    """Initialize LLVM's targets, once per process."""
     global _initialized
     if not _initialized:
         llvm.initialize_all_targets()
@@ -73,7 +73,7 @@ def optimize(text: str, machine: llvm.TargetMachine, level: int = 3) -> llvm.Mod
 
 
 def compile_text(request: Request) -> Reply:
-    """Optimize and translate one module."""
+    """Optimize and compile one module."""
     machine = target_machine(request.triple, request.cpu, request.features, request.level)
     try:
         module = optimize(request.text, machine, request.level)
@@ -93,7 +93,7 @@ def send(stream: IO[bytes], message: object) -> None:
 
 
 def receive(stream: IO[bytes]) -> object:
-    """The next message; EOFError when the other side is gone."""
+    """The next message. Raises EOFError when the other end is closed."""
     head = stream.read(LENGTH.size)
     if len(head) < LENGTH.size:
         raise EOFError
@@ -105,7 +105,7 @@ def receive(stream: IO[bytes]) -> object:
 
 
 def main() -> None:
-    """Answer requests until the standard input ends."""
+    """Serve requests until standard input is closed."""
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
     while True:

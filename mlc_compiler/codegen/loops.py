@@ -1,4 +1,4 @@
-"""Loops of LLVM code: values carried from one iteration to the next."""
+"""Builders for loops in LLVM IR, with loop-carried values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def while_loop(
     condition: Callable[..., ll.Value],
     body: Callable[..., Sequence[ll.Value]],
 ) -> list[ll.Value]:
-    """``while condition(*values): values = body(*values)``, from ``initial``; gives the values at the end."""
+    """``while condition(*values): values = body(*values)``, from ``initial``; returns the final values."""
     before = b.block
     head, inside, done = (b.append_basic_block(f"{name}.{part}") for part in ("if", "do", "end"))
     b.branch(head)
@@ -35,7 +35,7 @@ def while_loop(
 
 
 def for_range(b: ll.IRBuilder, name: str, start: ll.Value, end: ll.Value, body: Callable[[ll.Value], None]) -> ll.Value:
-    """``for i in range(start, end): body(i)`` over i64 values; gives ``i`` at the end."""
+    """``for i in range(start, end): body(i)`` over i64 values; returns the final ``i``."""
 
     def step(i: ll.Value) -> list[ll.Value]:
         body(i)
@@ -49,9 +49,9 @@ def for_range(b: ll.IRBuilder, name: str, start: ll.Value, end: ll.Value, body: 
 def rotated_loop(
     b: ll.IRBuilder, name: str, start: ll.Value, end: ll.Value
 ) -> Iterator[tuple[ll.Value, Callable[[], ll.Instruction]]]:
-    """``for i in range(start, end)`` over i64 values, tested at the bottom, around what is emitted in the block.
+    """``for i in range(start, end)`` over i64 values, tested at the bottom; the ``with`` body emits the loop body.
 
-    Gives ``i``, and what tells the branch back once the block has ended, for loop metadata.
+    Yields ``i``, and a function that returns the latch branch after the ``with`` block, for loop metadata.
     """
     before = b.block
     body, done = b.append_basic_block(f"{name}.body"), b.append_basic_block(f"{name}.end")

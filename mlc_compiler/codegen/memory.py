@@ -1,4 +1,4 @@
-"""Loads and stores: scalars, consecutive lanes, gathers and scatters, under a mask where lanes are switched off."""
+"""Loads and stores: scalar, vector, gather and scatter, masked under conditions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MemoryEmitter(Emitter):
         return self.b.gep(base, [offset], source_etype=v.storage_type(buffer.dtype))
 
     def _flat(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
-        """The offset of an element, with what the variables of a vectorized loop's body stand for."""
+        """The offset of an element, with ``vector_indices`` substituted."""
         flat = flat_index(buffer, indices)
         return substitute(flat, self.vector_indices) if self.vector_indices else flat
 
@@ -66,11 +66,11 @@ class MemoryEmitter(Emitter):
         return self.b.load(self.b.select(any_lane, pointer, self._readable_zero(element)), align=align, typ=element)
 
     def any_lane(self, mask: ll.Value) -> ll.Value:
-        """Whether a mask has a lane."""
+        """Whether any lane of a mask is set."""
         return v.intrinsic(self.b, f"llvm.vector.reduce.or.v{v.lanes_of(mask)}i1", [mask], I1)
 
     def _readable_zero(self, element: ll.Type) -> ll.Value:
-        """A zero in memory, to load instead when no lane is active."""
+        """The address of a zero, loaded instead when no lane is active."""
         entry = self.b.function.entry_basic_block
         with self.b.goto_block(entry):
             if entry.instructions:
@@ -91,7 +91,7 @@ class MemoryEmitter(Emitter):
         return v.intrinsic(self.b, name, args, vector)
 
     def _window(self, flat: PrimExpr) -> tuple[PrimExpr, list[int]] | None:
-        """Lanes that read a small window in a fixed order: where it begins, and each lane's place in it."""
+        """The start of a small window that the lanes read in a constant order, and their places in it; else None."""
         assert self.lanes is not None
         if self.mask is not None or any(id(n) in self.vector_vars for n in walk(flat)):
             return None
@@ -162,7 +162,7 @@ class MemoryEmitter(Emitter):
         v.intrinsic(self.b, name, [value, pointer, i32(align), self.mask], v.VOID)
 
     def _scatter(self, buffer: Buffer, flat: PrimExpr, value: ll.Value) -> None:
-        """Lanes are stored in order: the last one wins."""
+        """Lanes are stored in order: for equal addresses the last lane's value is kept."""
         name = f"llvm.masked.scatter.{v.type_suffix(value.type)}.v{v.lanes_of(value)}p0"
         align = i32(dt.nbytes(buffer.dtype))
         v.intrinsic(self.b, name, [value, self._lane_pointers(buffer, flat), align, self._full_mask()], v.VOID)

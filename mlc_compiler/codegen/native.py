@@ -17,7 +17,7 @@ from .workers import Workers, shared
 
 @dataclass(frozen=True)
 class Native:
-    """Optimized code: an object file for each module, and on request their assembly and LLVM text."""
+    """Compiled modules: an object file for each, and on request their assembly and LLVM IR."""
 
     objects: tuple[bytes, ...]
     assembly: str | None = None
@@ -29,14 +29,14 @@ def machine(target: Target, level: int = 3) -> llvm.TargetMachine:
 
 
 def optimize(text: str, target: Target, level: int = 3) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
-    """An optimized module in this process, and the machine to translate it with."""
+    """Optimize a module in this process; returns it and its target machine."""
     tm = machine(target, level)
     return llvm_worker.optimize(text, tm, level), tm
 
 
 @cache
 def data_layout(target: Target) -> str:
-    """LLVM's description of sizes and alignments on the target."""
+    """LLVM's data layout string of the target."""
     return str(machine(target).target_data)
 
 
@@ -49,9 +49,9 @@ def compile_modules(
     level: int = 3,
     workers: Workers | None = None,
 ) -> Native:
-    """Machine code of modules given as LLVM text. LLVM runs in other processes, while ``texts`` goes on producing.
+    """Compile modules given as LLVM IR. LLVM runs in worker processes, while ``texts`` is still being generated.
 
-    Raises CodegenError when LLVM refuses a module or ends its process.
+    Raises CodegenError when LLVM rejects a module or aborts.
     """
     pool = workers or shared()
     machine_names = (target.triple, target.cpu, target.features)

@@ -44,7 +44,7 @@ def declare_function(
 ) -> ll.Function:
     """The LLVM function of a tensor function, without a body: ``void (leading…, buffers…, scalars…)``.
 
-    leading: names and types of further parameters. Buffers do not alias when the function says so.
+    leading: names and types of further parameters. Buffers are ``noalias`` when the function has ``tir.noalias``.
     """
     scalars = scalar_parameters(func)
     types = [*(t for _, t in leading), *(PTR for _ in func.buffers), *(v.value_type(s.dtype) for s in scalars)]
@@ -64,7 +64,7 @@ def declare_kernel(
     """The LLVM function of the tensor function ``name``, without a body, visible inside the library."""
     fn = declare_function(module, func, f"kernel.{name}", leading)
     fn.linkage = HIDDEN
-    fn.attributes.add("noinline")  # a kernel is called once for each layer; copies of it only cost compile time
+    fn.attributes.add("noinline")  # called once per layer: inlining only costs compile time
     return fn
 
 
@@ -82,7 +82,7 @@ class StmtEmitter:
         self.expr = ExprEmitter(self.b, target)
 
     def function(self, func: PrimFunc) -> None:
-        """The whole body. Raises CodegenError for what has no code on this target."""
+        """Emit the body. Raises CodegenError for unsupported statements."""
         scalars = scalar_parameters(func)
         args = self.fn.args[len(self.fn.args) - len(func.buffers) - len(scalars) :]
         for arg, buffer in zip(args, func.buffers, strict=False):
@@ -93,11 +93,11 @@ class StmtEmitter:
         self.b.ret_void()
 
     def body(self, stmt: Stmt) -> None:
-        """The function's outermost statement."""
+        """Emit the function's outermost statement."""
         self.emit(stmt)
 
     def emit(self, stmt: Stmt) -> None:
-        """A statement run by one thread."""
+        """Emit a statement that one thread runs."""
         getattr(self, f"emit_{type(stmt).__name__}")(stmt)
 
     def emit_SeqStmt(self, stmt: SeqStmt) -> None:
@@ -131,7 +131,7 @@ class StmtEmitter:
             latch().set_metadata("llvm.loop", LoopID(self.b.module, "llvm.loop.unroll.full"))
 
     def check_loop(self, loop: For) -> None:
-        """Raise CodegenError for a loop that this emitter has no code for: one bound to a GPU's threads."""
+        """Raise CodegenError for a loop that is bound to GPU threads."""
         if loop.kind == THREAD:
             raise CodegenError(
                 f"loop {loop.var.name!r} is bound to {loop.thread}; a CPU has no such threads",
@@ -201,7 +201,7 @@ class StmtEmitter:
 
     @contextmanager
     def loop(self, var: Var, extent: PrimExpr) -> Iterator[Callable[[], ll.Instruction]]:
-        """The body of a loop from 0 to ``extent``; gives what tells the branch back, once the body is emitted."""
+        """A loop from 0 to ``extent`` around the ``with`` body; yields a function that returns its latch afterwards."""
         self.expr.analyzer.bind(var, extent)
         with self.counted(var, i64(0), self.index(extent)) as latch:
             yield latch
@@ -214,7 +214,7 @@ class StmtEmitter:
 
 
 class LoopID(ll.values.MDValue):
-    """The metadata node of one loop: distinct from all others, first itself, then an option."""
+    """A loop metadata node: distinct, with itself as the first operand, then an option."""
 
     def __init__(self, module: ll.Module, option: str):
         super().__init__(module, (module.add_metadata([option]),), str(len(module.metadata)))
@@ -224,7 +224,7 @@ class LoopID(ll.values.MDValue):
 
 
 def _accumulates(stmt: BufferStore) -> bool:
-    """Whether this adds to the element that it stores: the order of such sums is free."""
+    """Whether a store adds to its own element, so that the sum may be reassociated."""
     value = stmt.value
     if not (isinstance(value, BinaryOp) and value.op == "+" and dt.is_float(value.dtype)):
         return False

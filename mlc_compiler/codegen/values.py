@@ -1,6 +1,6 @@
-"""From dtypes to LLVM types, and small helpers on values of them.
+"""LLVM types of dtypes, and helpers on their values.
 
-Floats narrower than float32 live in integers of their width; integers narrower than a byte take a whole one in memory.
+Floats narrower than float32 are held as integers of their width; integers narrower than a byte are stored in a byte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FLOAT_TYPES = {"float32": F32, "float64": F64}
 
 @cache
 def storage_type(dtype: str) -> ll.Type:
-    """How one element lies in memory."""
+    """The LLVM type of an element in memory."""
     if dtype == "handle":
         return PTR
     return _FLOAT_TYPES.get(dtype) or ll.IntType(8 * dt.nbytes(dtype))
@@ -29,21 +29,21 @@ def storage_type(dtype: str) -> ll.Type:
 
 @cache
 def value_type(dtype: str) -> ll.Type:
-    """How one element is held in a register: as many bits as the dtype has, one for bool."""
+    """The LLVM type of an element in a register: as wide as the dtype, i1 for bool."""
     if dtype == "bool":
         return I1
     return storage_type(dtype) if dtype == "handle" or dtype in _FLOAT_TYPES else ll.IntType(dt.bits(dtype))
 
 
 def from_memory(b: ll.IRBuilder, loaded: ll.Value, dtype: str) -> ll.Value:
-    """What was loaded, as a value."""
+    """Convert a loaded element from its storage type to its value type."""
     if dtype == "bool":
         return b.icmp_unsigned("!=", loaded, constant(I8, 0, lanes_of(loaded)))
     return b.trunc(loaded, vector_of(value_type(dtype), lanes_of(loaded))) if dt.bits(dtype) < 8 else loaded
 
 
 def to_memory(b: ll.IRBuilder, value: ll.Value, dtype: str) -> ll.Value:
-    """A value as it is stored: the unused bits of a byte are zero."""
+    """Convert a value to its storage type; unused bits are zero."""
     narrow = dtype == "bool" or dt.bits(dtype) < 8
     return b.zext(value, vector_of(I8, lanes_of(value))) if narrow else value
 
@@ -59,7 +59,7 @@ def vector_of(element: ll.Type, lanes: int) -> ll.Type:
 
 
 def splat(b: ll.IRBuilder, value: ll.Value, lanes: int) -> ll.Value:
-    """A scalar in every lane."""
+    """A scalar broadcast to ``lanes`` lanes."""
     if lanes == 1 or lanes_of(value) == lanes:
         return value
     vector = ll.VectorType(value.type, lanes)
@@ -71,7 +71,7 @@ def splat(b: ll.IRBuilder, value: ll.Value, lanes: int) -> ll.Value:
 
 
 def same_lanes(b: ll.IRBuilder, *values: ll.Value) -> list[ll.Value]:
-    """Scalars splatted to the lanes of the vectors among them."""
+    """The values with scalars broadcast to the lanes of the vectors."""
     lanes = max(lanes_of(v) for v in values)
     return [splat(b, v, lanes) for v in values]
 

@@ -1,4 +1,4 @@
-"""Processes that run LLVM, kept for the next compilation: as many as there are cores and modules to compile."""
+"""Pool of LLVM worker processes, reused between compilations: at most one per core."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _START = "import sys; sys.path[:] = {path!r}; from mlc_compiler.codegen.llvm_wor
 
 
 class LLVMProcess:
-    """One process; started at the first request, and again after it ended."""
+    """One worker process, started at the first request and again after it died."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this)
 
     def run(self, request: Request) -> Reply:
-        """Compile in the process. Raises CodegenError when LLVM ends it."""
+        """Compile in the process. Raises CodegenError when LLVM aborts it."""
         process = self._started()
         if process is None:
             return compile_text(request)
@@ -41,7 +41,7 @@ class LLVMProcess:
         return reply
 
     def _started(self) -> subprocess.Popen[bytes] | None:
-        """The running process; None where Python cannot start another one."""
+        """The running process; None when no process can be started."""
         if self.process is None and sys.executable:
             command = [sys.executable, "-c", _START.format(path=sys.path)]
             pipe = subprocess.PIPE
@@ -57,11 +57,11 @@ class LLVMProcess:
         self.process = None
         code = process.wait()
         self.errors.seek(0)
-        said = self.errors.read().decode(errors="replace").strip().splitlines()[:4]
+        output = self.errors.read().decode(errors="replace").strip().splitlines()[:4]
         self.errors.seek(0)
         self.errors.truncate(0)
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return CodegenError(f"LLVM stopped with {how}; expected object code", where=said)
+        return CodegenError(f"LLVM stopped with {how}; expected object code", where=output)
 
     def stop(self) -> None:
         if self.process is not None:
@@ -71,7 +71,7 @@ class LLVMProcess:
 
 
 class Workers:
-    """Compiles modules in processes, several at a time; replies do not depend on how many."""
+    """Compiles modules concurrently in worker processes; replies do not depend on their number."""
 
     def __init__(self, count: int | None = None):
         self.count = min(count or available_cores(), MAX_PROCESSES)
@@ -90,7 +90,7 @@ class Workers:
         return process.run(request)
 
     def stop(self) -> None:
-        """End the processes."""
+        """Kill the processes."""
         self.executor.shutdown(wait=False, cancel_futures=True)
         for process in self.all:
             process.stop()
@@ -100,7 +100,7 @@ _shared: Workers | None = None
 
 
 def shared() -> Workers:
-    """The processes of this program."""
+    """The pool shared by all compilations of this process."""
     global _shared
     if _shared is None:
         _shared = Workers()
@@ -109,7 +109,7 @@ def shared() -> Workers:
 
 
 def _forget() -> None:
-    """A forked child has none of its parent's threads and must not read from its processes."""
+    """Drop the pool in a forked child, which has no threads for it and must not read from the parent's workers."""
     global _shared
     if _shared is not None:
         atexit.unregister(_shared.stop)

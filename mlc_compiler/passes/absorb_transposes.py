@@ -1,4 +1,4 @@
-"""Products with a transposed matrix read the matrix as it lies."""
+"""Fold ``permute_dims(w)`` into ``linear``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from .base import Pass
 class AbsorbTransposes(Pass):
     """Replace ``matmul(x, permute_dims(w))`` of a matrix ``w`` by ``linear(x, w)``.
 
-    The transposition is gone when nothing else reads it. It stays when ``w`` is written in place before the product.
+    ``EliminateDead`` drops the transposition when nothing else reads it. A product stays when ``w`` is written in place
+    between the two.
     """
 
     name = "absorb-transposes"
@@ -57,7 +58,7 @@ def _from_front(axes: Sequence[int]) -> list[int]:
 
 
 def _is_plain_product(value: rx.Expr) -> bool:
-    """A product that converts nothing to another type than that of its left side, as ``linear`` does."""
+    """Whether this is a ``matmul`` whose result has the dtype of its left side, as that of ``linear`` has."""
     if not is_op(value, "matmul"):
         return False
     assert isinstance(value, rx.Call)

@@ -1,4 +1,4 @@
-"""Say of every tensor function what kind of operator it is: the attribute ``op_pattern`` that fusion decides by."""
+"""Classify tensor functions by the attribute ``op_pattern``, which fusion reads."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ INJECTIVE_PATTERNS = (ELEMENTWISE, BROADCAST, INJECTIVE)
 
 @dataclass(frozen=True)
 class AnnotatePatterns(Pass):
-    """Give every tensor function without one the attribute ``op_pattern``.
+    """Set the attribute ``op_pattern`` of tensor functions that have none.
 
     ``elementwise``: reads every input at the output's own index; ``broadcast``: at some of its axes, in order;
     ``injective``: at any index computed from the output's; ``matmul``: one sum of products of two inputs that keep
     different axes; ``reduction``: other reductions, also in several blocks such as a softmax; ``opaque``: anything
-    else, among it functions that are scheduled or called in place.
+    else, including functions that are scheduled or called in place.
     """
 
     name = "annotate-patterns"
@@ -71,7 +71,7 @@ def _combine(patterns: Sequence[str]) -> str:
 
 
 def _plain_blocks(stmt: tir.Stmt) -> list[tir.Block] | None:
-    """The blocks under serial loops, in order; None when there is anything else."""
+    """The blocks in nests of serial loops, in order; None when there are other statements."""
     if isinstance(stmt, tir.For):
         return _plain_blocks(stmt.body) if stmt.kind == tir.SERIAL else None
     if isinstance(stmt, tir.BlockRealize):

@@ -1,4 +1,4 @@
-"""The pass that schedules tensor functions: the first rule that fits decides."""
+"""Schedule tensor functions by the first rule that applies."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class ApplySchedules(Pass):
-    """Give each tensor function the schedule of the first rule that fits it.
+    """Schedule each tensor function by the first rule that applies.
 
-    Functions that carry ``tir.is_scheduled`` are left alone. The rule's name is kept as ``schedule``.
+    Functions with the attribute ``tir.is_scheduled`` are left alone. The attribute ``schedule`` names the rule.
     """
 
     name = "apply-schedules"
@@ -40,7 +40,7 @@ class ApplySchedules(Pass):
 
 
 def _try(rule: Rule, func: PrimFunc, target: Target) -> Schedule | None:
-    """The rule's schedule; None when it does not fit the function."""
+    """The rule's schedule; None when it does not apply to the function."""
     try:
         return rule.apply(func, target)
     except ScheduleError:

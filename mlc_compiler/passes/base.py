@@ -1,4 +1,4 @@
-"""What a pass is."""
+"""Base class of passes."""
 
 from __future__ import annotations
 

@@ -28,13 +28,13 @@ class CommonSubexpressions(Pass):
 
 @dataclass
 class _Scope:
-    """Values bound so far: by the function's other blocks and by the dataflow block at hand."""
+    """Values bound so far: by the function's other blocks and by the current dataflow block."""
 
     function: dict[Hashable, rx.Var] = field(default_factory=dict)
     block: dict[Hashable, rx.Var] = field(default_factory=dict)
 
     def find(self, key: Hashable, seen_outside: bool) -> rx.Var | None:
-        """An earlier variable of this value; one that is visible outside its block where that is needed."""
+        """An earlier variable of this value, or None; ``seen_outside``: it must be visible outside its block."""
         found = self.function.get(key)
         return found if found is not None or seen_outside else self.block.get(key)
 

@@ -1,4 +1,4 @@
-"""Every result of a graph function gets memory of its own."""
+"""Copy results of graph functions that alias parameters, constants or each other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .base import Pass
 class CopyResults(Pass):
     """Copy the results that are parameters, constants, or the same tensor as another result.
 
-    A parameter that the function has written in place is not copied when it is a result: the caller has it already.
+    A parameter that the function has written in place is returned without a copy.
     """
 
     name = "copy-results"
@@ -36,7 +36,7 @@ class CopyResults(Pass):
 
 @dataclass(eq=False)
 class Tensor:
-    """One tensor in memory, whatever names and shapes the function has for it."""
+    """One tensor in memory, which several variables and views may denote."""
 
     owned: bool
     written: bool = False
@@ -47,7 +47,7 @@ Place = Tensor | list["Place"]
 
 @dataclass
 class Places:
-    """Which tensor each value of a function is."""
+    """Maps the values of a function to tensors in memory."""
 
     where: dict[int, Place] = field(default_factory=dict)
 

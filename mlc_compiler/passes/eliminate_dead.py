@@ -1,4 +1,4 @@
-"""Drop what no result depends on: bindings of graph functions, functions of the module."""
+"""Eliminate dead bindings of graph functions and unreachable functions of the module."""
 
 from __future__ import annotations
 

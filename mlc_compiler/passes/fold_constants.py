@@ -1,4 +1,4 @@
-"""Compute at compile time what depends on constants only."""
+"""Evaluate calls with constant arguments at compile time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class FoldConstants(Pass):
-    """Replace pure calls whose arguments are constants by their value, as the interpreter gives it.
+    """Replace pure calls whose arguments are constants by the interpreter's result.
 
-    A call is left alone when its result has more elements than its constant arguments together (a mask made of one
-    number is better computed where it is read), when these exceed ``max_elements``, or when a symbolic size occurs.
+    A call is left alone when its result has more elements than its constant arguments together (such as a broadcast
+    scalar), when these exceed ``max_elements``, or when a symbolic size occurs.
     """
 
     name = "fold-constants"
@@ -88,7 +88,7 @@ def _is_constant(value: rx.Expr) -> bool:
 
 
 def _elements(info: rx.StructInfo | None) -> float:
-    """How many elements a value of this static structure holds; infinity when that is not known."""
+    """Number of elements of a value with this static structure info; infinity when it is not known."""
     if isinstance(info, rx.TupleStructInfo):
         return sum(map(_elements, info.fields))
     if not isinstance(info, rx.TensorStructInfo) or info.shape is None:

@@ -1,4 +1,4 @@
-"""Decide which ``call_tir`` become one; each group moves to a private graph function marked ``Primitive``."""
+"""Group ``call_tir`` for fusion; each group moves to a private graph function marked ``Primitive``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class FuseOps(Pass):
     - A matmul or reduction takes the element-wise and broadcast calls that follow it, each the only reader of the one
       before, as long as the shape stays the same.
     - A call that depends on weights and constants only (dequantize, cast) joins every matmul, reduction or injective
-      call that reads it, with one copy in each, so that it is never stored.
+      call that reads it, with one copy in each, so that its result is never materialized.
 
-    A group runs where its last call stood; a call stays where it is when a tensor that it reads is written in place
-    before that. Equal groups share one function.
+    A group takes the position of its last call; a call is not moved across an in-place write of a tensor that it
+    reads. Equal groups share one function.
     """
 
     name = "fuse-ops"
@@ -54,7 +54,7 @@ def _fuse_function(func: rx.Function, mod: IRModule, made: PrimitiveFunctions) -
 
 
 def _weight_vars(func: rx.Function) -> set[int]:
-    """The parameters from ``num_input`` on, and what is taken from tuples among them."""
+    """The parameters from ``num_input`` on, and items of tuples among them."""
     known = {id(p) for p in func.params[int(func.attrs.get("num_input", len(func.params))) :]}
     for binding in func.bindings:
         if isinstance(binding.value, rx.TupleGetItem) and all(id(v) in known for v in used_vars(binding.value)):
@@ -64,7 +64,7 @@ def _weight_vars(func: rx.Function) -> set[int]:
 
 @dataclass
 class _Node:
-    """A binding of the block: the call of a function with a known pattern, or something that stays as it is."""
+    """A binding of the block; ``call`` and ``pattern`` are None for anything but a ``call_tir`` of known shapes."""
 
     binding: rx.Binding
     call: TirCall | None
@@ -80,7 +80,7 @@ class _Node:
 
 
 class _Groups:
-    """The groups of one dataflow block. A group is named by the position of its last call, where it will run."""
+    """The groups of one dataflow block. A group is identified by the position of its last call."""
 
     def __init__(self, block: rx.BindingBlock, mod: IRModule, weights: set[int]):
         self.nodes = [_node(binding, mod) for binding in block.bindings]
@@ -93,7 +93,7 @@ class _Groups:
         self.anchored: dict[int, int] = {}
 
     def _connect(self) -> None:
-        """Fill in the readers; an item taken from a tuple passes its readers on to the tuple."""
+        """Fill in the readers; the readers of an item of a tuple count as readers of the tuple."""
         for i in reversed(range(len(self.nodes))):
             node = self.nodes[i]
             takes_item = isinstance(node.binding.value, rx.TupleGetItem)
@@ -118,7 +118,7 @@ class _Groups:
         return flags
 
     def find(self) -> dict[int, list[int]]:
-        """Position -> positions of the bindings to compute there, in order; a position that is missing has moved."""
+        """Position -> sorted positions of the bindings to fuse there; bindings fused elsewhere have no entry."""
         for i, node in enumerate(self.nodes):
             if node.pattern in ANCHOR_PATTERNS:
                 self._add_epilogue(i)
@@ -134,7 +134,7 @@ class _Groups:
         source = self.position.get(id(value.tuple_value))
         return source is not None and (source not in self.members or self._is_item_of_moved(source))
 
-    # -- what follows a matmul or reduction ----------------------------------------------------------------------
+    # -- epilogues of a matmul or reduction ----------------------------------------------------------------------
 
     def _add_epilogue(self, anchor: int) -> None:
         chain = [anchor]
@@ -157,7 +157,7 @@ class _Groups:
         fits = node.pattern in EPILOGUE_PATTERNS and reader not in self.anchored and _same_shape(last, node)
         return reader if fits and all(self._may_delay(i, reader) for i in chain) else None
 
-    # -- what stands before its readers --------------------------------------------------------------------------
+    # -- fusion into readers -------------------------------------------------------------------------------------
 
     def _join_readers(self, i: int) -> None:
         node = self.nodes[i]

@@ -1,4 +1,4 @@
-"""Turn every group that FuseOps made into one tensor function: bodies in order, intermediates as its own buffers."""
+"""Merge the tensor functions of each group of ``FuseOps``; intermediates become buffers of the merged function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..tir import nodes as tir
 from .annotate_patterns import INJECTIVE_PATTERNS, MATMUL, OPAQUE, REDUCTION
 from .base import Pass
 
-# The pattern of a group is that of its most demanding member.
+# A group has the pattern of its member with the highest rank.
 _RANK = (*INJECTIVE_PATTERNS, REDUCTION, MATMUL, OPAQUE)
 
 
@@ -26,8 +26,8 @@ _RANK = (*INJECTIVE_PATTERNS, REDUCTION, MATMUL, OPAQUE)
 class FuseTensorFunctions(Pass):
     """Replace ``Primitive`` graph functions by tensor functions of the same name, and their calls by ``call_tir``.
 
-    The parameters are the group's inputs, its outputs, then the sizes that no buffer shows. ``op_pattern`` is the
-    anchor's (matmul before reduction before the rest). Structurally equal results are kept once.
+    The parameters are the group's inputs, its outputs, then the sizes that are no buffer's axis. ``op_pattern`` is
+    that of the anchor (matmul before reduction before the rest). Structurally equal functions are deduplicated.
     """
 
     name = "fuse-tensor-functions"
@@ -46,7 +46,7 @@ class FuseTensorFunctions(Pass):
 
 @dataclass(frozen=True)
 class _Fused:
-    """The tensor function made of a group; ``scalars``: which items of the group's ``sizes`` it takes."""
+    """The tensor function made of a group; ``scalars``: indices of its scalar parameters in the group's sizes."""
 
     name: str
     func: tir.PrimFunc
@@ -102,7 +102,7 @@ class _Merge:
         self.patterns: list[str] = []
 
     def run(self) -> tuple[tir.PrimFunc, tuple[int, ...]]:
-        """The function, and which of the group's ``sizes`` are its scalar parameters."""
+        """The function, and the indices in ``sizes`` of its scalar parameters."""
         inputs = self._inputs()
         for binding in self.group.bindings:
             self._add(binding)
@@ -154,7 +154,7 @@ class _Merge:
         return self.buffers[id(expr)][0]
 
     def _body(self, callee: tir.PrimFunc, call: TirCall, outputs: Sequence[tir.Buffer]) -> tir.Stmt:
-        """The callee's statements on this function's buffers, with variables and intermediates of their own."""
+        """The callee's statements on this function's buffers, with fresh variables and intermediate buffers."""
         actual = [*(self._argument(e) for e in call.inputs), *outputs]
         mapping: dict[Any, Any] = dict(zip(callee.buffers, actual, strict=True))
         scalars = [p for p in callee.params if isinstance(p, ir.Var)]
@@ -172,7 +172,7 @@ class _Merge:
 
 
 def _matched_sizes(formal: Sequence[tir.Buffer], actual: Sequence[tir.Buffer]) -> dict[ir.Var, ir.PrimExpr]:
-    """What the symbolic sizes of a function are for these buffers."""
+    """The values of a function's symbolic sizes for these argument buffers."""
     sizes: dict[ir.Var, ir.PrimExpr] = {}
     for f, a in zip(formal, actual, strict=True):
         for size, value in zip(f.shape, a.shape, strict=True):
@@ -190,7 +190,7 @@ class _UniqueBlockNames(Rewriter):
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """``name``, or ``name_1``, ``name_2`` …; it counts as taken from now on."""
+    """``name``, or ``name_1``, ``name_2`` …; the result is added to ``taken``."""
     unique = unique_name(name, taken)
     taken.add(unique)
     return unique

@@ -1,4 +1,4 @@
-"""Calls of graph functions are replaced by what these compute."""
+"""Inline calls of graph functions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .base import Pass
 
 
 class InlineError(MLCError):
-    """A call of a graph function that has no end."""
+    """A recursive call of a graph function."""
 
 
 @dataclass(frozen=True)
 class InlineCalls(Pass):
-    """Put the bindings of called graph functions in the place of the calls.
+    """Replace calls of graph functions by the callee's bindings.
 
-    Fused groups (``Primitive``) are left alone. Symbolic sizes of the callee become what the arguments have there.
+    Fused groups (``Primitive``) are left alone. Symbolic sizes of the callee are replaced by the arguments' sizes.
     """
 
     name = "inline-calls"
@@ -37,7 +37,7 @@ class _Inliner:
     active: list[str] = field(default_factory=list)
 
     def function(self, name: str) -> rx.Function:
-        """A function of the module without calls of graph functions."""
+        """A function of the module with all its calls of graph functions inlined."""
         if name in self.active:
             raise InlineError(f"{name} calls itself: {' -> '.join([*self.active, name])}; recursion is not supported")
         if name not in self.done:

@@ -1,4 +1,4 @@
-"""Tensor functions whose loops somebody has arranged keep their loops."""
+"""Mark tensor functions that are scheduled already."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class KeepSchedules(Pass):
-    """Mark tensor functions that are scheduled already with ``tir.is_scheduled``: no rule and no fusion touches these.
+    """Mark scheduled tensor functions with ``tir.is_scheduled``, which excludes them from fusion and schedule rules.
 
-    A function counts as not scheduled when it reads like a definition: blocks one after the other, each in serial loops
-    of its own with one loop for each of its variables, and none writes what a block before it has read or written.
+    A function counts as unscheduled when it is a sequence of blocks, each in its own nest of serial loops with one loop
+    per block variable, and no block writes a buffer that an earlier block reads or writes.
     """
 
     name = "keep-schedules"
 
     def run(self, mod: IRModule) -> IRModule:
-        found = {name: f for name, f in mod.of_type(PrimFunc).items() if is_arranged(f)}
+        found = {name: f for name, f in mod.of_type(PrimFunc).items() if is_scheduled(f)}
         return mod.updated({name: f.with_attr("tir.is_scheduled", True) for name, f in found.items()})
 
 
-def is_arranged(func: PrimFunc) -> bool:
-    """Whether the loops of a function are other than a plain definition has."""
+def is_scheduled(func: PrimFunc) -> bool:
+    """Whether a function differs from the unscheduled form that ``KeepSchedules`` describes."""
     if not is_root(func.body):
         return True
-    return any(_is_arrangement(node) for node in walk(func.body)) or _overwrites(func)
+    return any(_is_scheduling(node) for node in walk(func.body)) or _overwrites(func)
 
 
 def _overwrites(func: PrimFunc) -> bool:
-    """Whether the order of the blocks matters beyond that results are computed before they are read."""
+    """Whether a block writes a buffer that an earlier block reads or writes."""
     touched: set[int] = set()
     for node in walk(func.body):
         if isinstance(node, BlockRealize) and node.block.name != "root":
@@ -46,7 +46,7 @@ def _overwrites(func: PrimFunc) -> bool:
     return False
 
 
-def _is_arrangement(node: object) -> bool:
+def _is_scheduling(node: object) -> bool:
     if isinstance(node, For):
         return node.kind != SERIAL or bool(node.annotations) or isinstance(node.body, SeqStmt)
     if not isinstance(node, BlockRealize):

@@ -1,4 +1,4 @@
-"""Graph operators become calls of tensor functions."""
+"""Lower graph operators to calls of tensor functions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class Legalize(Pass):
-    """Replace every call of a registered operator by ``call_tir`` of the tensor function that its ``te`` gives.
+    """Replace every call of a registered operator by ``call_tir`` of its lowered tensor expression.
 
-    Needs: operator arguments are variables, constants, shapes or tuples of these. Gives: no operator calls but views,
-    which move no element; equal tensor functions are shared. Symbolic sizes that an operator takes for equal go to the
-    attribute ``size_checks``: (what, size, size).
+    Needs: operator arguments are variables, constants, shapes or tuples of these. Leaves: views such as ``reshape``,
+    which move no element. Equal tensor functions are shared. Symbolic sizes that an operator assumes to be equal are
+    added to the attribute ``size_checks``: (what, size found, size expected).
 
-    kernels: what computes an operator instead, by its name: an expression with the operator's signature whose
-    statements are a schedule already. Where one raises NoKernel, the operator's own expression is taken.
+    kernels: hand-scheduled tensor expressions by operator name, with the operator's signature, used instead of the
+    operator's own. Where one raises NoKernel, the operator's own expression is used.
     """
 
     name = "legalize"
@@ -42,7 +42,7 @@ class Legalize(Pass):
 
 @dataclass
 class _Legalizer:
-    """One graph function. Calls with equal arguments (their sizes are this function's variables) are lowered once."""
+    """Legalizes one graph function. Calls with equal arguments are lowered once: their sizes are the same variables."""
 
     builder: BlockBuilder
     kernels: Mapping[str, TensorExpression]
@@ -99,7 +99,7 @@ class _Legalizer:
     def _with_variables(
         self, operator: Operator, args: Sequence[Expr]
     ) -> tuple[tuple[Expr, ...], dict[Symbol, PrimExpr]]:
-        """The arguments with a variable for each that tensor functions take when they run, and what these stand for."""
+        """The arguments, with scalars that are passed at run time replaced by variables, and the variables' values."""
         result, values = list(args), dict[Symbol, PrimExpr]()
         for name in operator.scalars:
             i = operator.arg_names.index(name)
@@ -118,7 +118,7 @@ class _Legalizer:
 
 
 def _bound(inputs: list[Expr], name: str, dataflow: bool) -> tuple[list[Binding], list[Expr]]:
-    """Bindings for the inputs that are fields of a tuple variable, and the inputs with these variables."""
+    """Binds the inputs that are fields of a tuple variable; returns the bindings, and the inputs as variables."""
     bindings, leaves = [], []
     for i, value in enumerate(inputs):
         if isinstance(value, TupleGetItem):

@@ -1,4 +1,4 @@
-"""Scratch memory that several threads share, or that no stack can hold, becomes a parameter of the tensor function."""
+"""Lift scratch buffers that threads share, or that are too large for the stack, to parameters."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..tir.calling import scalar_parameters
 from ..tir.nodes import PARALLEL, Allocate, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
 from .base import Pass
 
-MAX_STACK_BYTES = 1 << 18  # of one buffer: a thread's stack has some megabytes
+MAX_STACK_BYTES = 1 << 18  # per buffer; thread stacks have a few MiB
 
 
 @dataclass(frozen=True)
 class LiftAllocs(Pass):
-    """Move allocations to trailing parameters, counted by the attribute ``num_scratch``.
+    """Lift allocations to trailing buffer parameters, counted by the attribute ``num_scratch``.
 
-    Moved are those around whole parallel loops, and those whose size is symbolic or large; inside of a parallel loop
-    they become one buffer with a part for each iteration. Needs: lowered tensor functions. The memory plan gives the
-    scratch buffers their place in the workspace.
+    Lifted are those around whole parallel loops, and those whose size is symbolic or large; inside of a parallel loop
+    they become one buffer with a part for each iteration. Needs: lowered tensor functions. ``PlanMemory`` places the
+    scratch buffers in the workspace.
     """
 
     name = "lift-allocs"
@@ -43,11 +43,11 @@ def lift_allocs(func: PrimFunc) -> PrimFunc:
 
 @dataclass
 class _Lift(Rewriter):
-    """Takes allocations out; ``sizes``: the variables that a parameter's shape may use."""
+    """Removes allocations; ``sizes``: identities of the variables that a parameter's shape may use."""
 
     sizes: set[int]
     lifted: list[Buffer] = field(default_factory=list)
-    team_loop: For | None = None  # the outermost parallel loop around: what is inside of it runs on one thread
+    team_loop: For | None = None  # the outermost enclosing parallel loop; its body runs on one thread
     parts: dict[int, tuple[Buffer, tuple[Var, ...]]] = field(default_factory=dict)
 
     def rewrite_For(self, node: For) -> Stmt:
@@ -85,7 +85,7 @@ class _Lift(Rewriter):
         return BufferStore(whole, node.value, (*part, *node.indices))
 
     def rewrite_Call(self, node: Call) -> PrimExpr:
-        """An address has the extents of the box that starts there."""
+        """``address_of(load, *extents)``: a lifted buffer has a leading axis, of extent 1 in the box."""
         load, *extents = node.args or (node,)
         if node.op != "address_of" or not isinstance(load, BufferLoad) or id(load.buffer) not in self.parts:
             return self.rewrite_children(node)

@@ -1,4 +1,4 @@
-"""Blocks become plain loops: their variables are replaced, initialisations guarded, intermediate buffers placed."""
+"""Lower blocks to plain loops: substitute block variables, guard initialisations, allocate intermediate buffers."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from .base import Pass
 class LowerBlocks(Pass):
     """Turn blocks into loops, stores and conditionals; intermediate buffers become allocations of the live size.
 
-    Initialisations run before the loops of their reduction, also when these turn out to be empty. Predicates become the
-    extents of loops where they can, see ``tighten_loops``.
+    Initialisations run before the loops of their reduction, also when these turn out to be empty. Predicates become
+    loop extents where possible, see ``tighten_loops``.
     """
 
     name = "lower-blocks"
@@ -53,10 +53,10 @@ class LowerBlocks(Pass):
 
 
 def lower_blocks(func: PrimFunc, guarded: frozenset[int] = frozenset()) -> PrimFunc:
-    """One function; see :class:`LowerBlocks`. ``guarded``: buffers that nothing may write outside of their shape.
+    """One function; see :class:`LowerBlocks`. ``guarded``: buffers that must not be written out of bounds.
 
-    Conditions that only keep padding from being written are dropped, in the hope that the buffer gets the size that is
-    accessed. Where it keeps its own shape after all, the function is lowered again with that buffer guarded.
+    Conditions that only keep padding from being written are dropped, which requires the buffer to be allocated in the
+    size that is accessed. Where it keeps its shape instead, the function is lowered again with that buffer guarded.
     """
     lowering = _Lower(guarded)
     body = tighten_loops(lowering(_initialise_first(func).body))
@@ -69,7 +69,7 @@ def lower_blocks(func: PrimFunc, guarded: frozenset[int] = frozenset()) -> PrimF
 
 
 def _initialise_first(func: PrimFunc) -> PrimFunc:
-    """The function with initialisations taken out of their reduction's loops where that is allowed."""
+    """Apply ``decompose_reduction`` to initialisations where it is legal."""
     for realize, loops in _reductions(func):
         first = {lp.var: const(0, lp.var.dtype) for lp in loops}
         values = [v for it, v in zip(realize.block.iter_vars, realize.iter_values, strict=True) if it.kind == "R"]
@@ -84,7 +84,7 @@ def _initialise_first(func: PrimFunc) -> PrimFunc:
 
 
 def _reductions(func: PrimFunc) -> list[tuple[BlockRealize, list[For]]]:
-    """The blocks that initialise, with the loops around them; each has a name of its own."""
+    """The blocks with an initialisation and a unique name, with the loops around them."""
     found = [(p[-1], loops_above(p)) for p in paths(func.body)]
     names = Counter(r.block.name for r, _ in found if isinstance(r, BlockRealize))
     return [
@@ -93,7 +93,7 @@ def _reductions(func: PrimFunc) -> list[tuple[BlockRealize, list[For]]]:
 
 
 class _Lower(Rewriter):
-    """``unguarded`` collects the buffers written outside of their shape: they must get the size that is accessed."""
+    """``unguarded`` collects the buffers written out of bounds, to be allocated in the size that is accessed."""
 
     def __init__(self, guarded: frozenset[int]):
         self.analyzer = Analyzer()
@@ -128,11 +128,11 @@ class _Lower(Rewriter):
         return body if isinstance(predicate, IntImm) and predicate.value else IfThenElse(predicate, body)
 
     def _needed(self, node: BlockRealize, body: Stmt) -> PrimExpr:
-        """The block's predicate less the conditions that only keep it from computing values nobody reads.
+        """The block's predicate without the conditions that only guard unused values.
 
-        These are elements outside of an intermediate buffer in registers, as the padding of a last tile. What remains
-        of such a condition is whether it holds for any copy of unrolled loops: a tile without a single element is not
-        computed.
+        These are elements out of bounds of an intermediate ``local`` buffer, such as the padding of a last tile. Such a
+        condition is weakened to whether it holds for any copy of the unrolled loops, so that a tile without elements
+        is not computed.
         """
         terms, (loads, stores) = conjuncts(node.predicate), _corners(node.block) or accesses(body)
         private = all(s.buffer.scope == "local" and id(s.buffer) not in self.guarded for s in stores)
@@ -146,11 +146,11 @@ class _Lower(Rewriter):
         return logical_and(*kept, *(self._for_any_copy(t) for t in terms if t not in kept))
 
     def _for_any_copy(self, term: PrimExpr) -> PrimExpr:
-        """``a < b`` with the least ``a`` of all copies of unrolled loops; true where it is not known."""
+        """``a < b`` with the minimum of ``a`` over all copies of unrolled loops; true where it is not known."""
         if isinstance(term, BinaryOp) and term.op == "<" and not any(uses(term.b, var) for var in self.copied):
-            least = substitute(term.a, self.copied)
-            if self.analyzer.prove(least <= term.a):
-                return self.analyzer.simplify(least < term.b)
+            minimum = substitute(term.a, self.copied)
+            if self.analyzer.prove(minimum <= term.a):
+                return self.analyzer.simplify(minimum < term.b)
         return IntImm(1, "bool")
 
     def _outside(self, store: BufferLoad | BufferStore, term: PrimExpr) -> bool:

@@ -1,4 +1,4 @@
-"""Elementary functions become arithmetic."""
+"""Lower elementary functions to arithmetic."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ KEPT = frozenset({"address_of", "if_then_else", "reinterpret", "likely"})
 class LowerMath(Pass):
     """Replace calls of exp, tanh, sigmoid, erf, sin, cos, log, pow … by arithmetic that vectorizes.
 
-    That is so for float32; narrower floats are computed in float32 and rounded. Functions of float64 stay, for the C
-    library has them; those that it lacks become others. ``tir/math`` has the formulas and says how exact they are.
+    float32 is expanded; narrower floats are computed in float32 and rounded. float64 functions are left as calls of the
+    C library; those that it lacks are expressed by others. ``tir/math`` has the formulas and their error bounds.
     """
 
     name = "lower-math"
@@ -45,7 +45,7 @@ class _LowerCalls(Rewriter):
         return node if args is node.args else Call(node.op, args, node.dtype)
 
     def _in_wider_type(self, node: Call, args: tuple[PrimExpr, ...]) -> PrimExpr:
-        """Computed once in a type where the exact result of ``fma`` fits, and rounded."""
+        """Compute in a wider type and round once; for ``fma`` that is float64, where its result is exact."""
         inner = "float64" if node.op == "fma" else F32
         result = inner if dt.is_float(node.dtype) else node.dtype
         call = Call(node.op, tuple(cast(inner, a) for a in args), result)

@@ -1,4 +1,4 @@
-"""What a library exports gets parameters that a caller can pass one by one: tensors and numbers."""
+"""Give exported functions flat parameters: tensors and numbers."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ NON_NEGATIVE = "tir_non_negative_var"
 
 
 class EntryError(MLCError):
-    """A function whose parameters cannot be passed from outside."""
+    """An exported function with a parameter that a caller cannot pass."""
 
 
 @dataclass(frozen=True)
 class MakeEntries(Pass):
-    """Give everything that is exported a graph function of plain parameters.
+    """Make every exported function a graph function whose parameters are tensors and numbers.
 
-    A public tensor function (one with a ``global_symbol``; any, when there is no graph function) gets a graph function
-    of its name that takes its parameters, outputs included, and calls it; one with a layout is taken as it is stored.
-    Tuples and shapes among the parameters of
-    exported graph functions become parameters of their own; the attribute ``arguments`` keeps how they were nested.
-    ``tir_non_negative_var`` gets the symbols that a number gives and that are sizes.
+    A public tensor function (one with a ``global_symbol``; any, when there is no graph function) is wrapped in a graph
+    function of its name that takes its parameters, outputs included; packed buffers are passed as they are stored.
+    Tuple and shape parameters of exported graph functions are flattened; the attribute ``arguments`` keeps their
+    nesting. Symbols that are number parameters and sizes are added to the attribute ``tir_non_negative_var``.
     """
 
     name = "make-entries"
@@ -85,7 +84,7 @@ class _Rename(Rewriter):
 
 
 def _wrapper(name: str, kernel: str, func: PrimFunc) -> rx.Function:
-    """``name(parameters)`` calls the tensor function on the parameters themselves."""
+    """A graph function ``name`` that calls the tensor function in place on its parameters."""
     fresh = FreshSymbols()
     params = [_parameter(p, fresh) for p in func.params]
     tensors = [v for v, p in zip(params, func.params, strict=True) if isinstance(p, Buffer)]
@@ -128,7 +127,7 @@ class _Flatten:
         return replace(func, params=tuple(self.params), blocks=swap(func.blocks), ret=swap(func.ret), attrs=attrs)
 
     def _parameter(self, param: rx.Var) -> Any:
-        """Adds what stands for a parameter; gives its position, or those of its parts."""
+        """Add the flattened parts of a parameter; returns its position, or the nested positions of its parts."""
         assert param.struct_info is not None
         value, places = self._parts(param.name, param.struct_info, param)
         if value is not param:

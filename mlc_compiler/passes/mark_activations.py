@@ -1,4 +1,4 @@
-"""Tell tensor functions which of their parameters differ from call to call."""
+"""Mark the parameters of tensor functions that are activations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .pack_layouts import Weights, tensor_args
 
 @dataclass(frozen=True)
 class MarkActivations(Pass):
-    """Give tensor functions the attribute ``activations``: positions of parameters that are no weights or constants.
+    """Set the attribute ``activations`` of tensor functions: positions of parameters other than weights and constants.
 
-    A layout of its own for a weight is made once (see ``PackLayouts``), one for an activation at every call.
+    A weight is packed once (see ``PackLayouts``), an activation at every call.
     """
 
     name = "mark-activations"
@@ -33,7 +33,7 @@ class MarkActivations(Pass):
 
 
 def _calls(mod: IRModule) -> Iterator[tuple[str, tuple[rx.Expr, ...]]]:
-    """The tensor functions that graph functions call, with the tensors that they are given."""
+    """The names of the tensor functions that graph functions call, with the tensor arguments."""
     for func in mod.of_type(rx.Function).values():
         for binding in func.bindings:
             args = tensor_args(binding.value)

@@ -1,4 +1,4 @@
-"""Carry the layouts that kernels want for weights to where the weights come from."""
+"""Propagate the weight layouts of scheduled tensor functions to the module's weights."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class PackLayouts(Pass):
-    """Make weights arrive in the layouts that scheduled tensor functions read (their attribute ``layouts``).
+    """Store weights in the layouts that scheduled tensor functions read (their attribute ``layouts``).
 
-    A field of the tuple of weights (a parameter from ``num_input`` on, of one type in all functions) takes the layout
-    itself: the tuple's type changes, other readers are adapted, and an exported function ``pack_N(weight) -> packed
-    weight`` is added; the module attribute ``packed`` maps the field's index to its name. A field stays as it is when
-    something else than a tensor function reads it, or when it is wanted in two layouts. Constants are packed here, any
-    other value by a call right before it is used.
+    A field of the tuple of weights (a parameter from ``num_input`` on, of one type in all functions) is stored packed:
+    the tuple's type changes, other readers are adapted, and an exported function ``pack_N(weight) -> packed weight`` is
+    added; the module attribute ``packed`` maps the field's index to its name. A field stays as it is when anything but
+    a tensor function reads it, or when two layouts are required. Constants are packed at compile time, any other value
+    by a call right before its use.
     """
 
     name = "pack-layouts"
@@ -67,7 +67,7 @@ def pack_function(shape: tuple[PrimExpr, ...], dtype: str, layout: IndexMap) -> 
     return te.create_prim_func([source, te.compute(layout.stored_shape(shape), element, name="packed")])
 
 
-# -- which weights want which layout ------------------------------------------------------------------------------
+# -- layouts of the weights ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -91,24 +91,24 @@ class Weights:
         return cls(found, fields)
 
     def index(self, value: object) -> int | None:
-        """Which weight a value is."""
+        """The index of the weight that a value is, or None."""
         if isinstance(value, TupleGetItem) and any(value.tuple_value is t for t in self.tables.values()):
             return value.index
         return self.fields.get(id(value))
 
     def layouts(self, mod: IRModule, funcs: Iterable[Function]) -> dict[int, IndexMap]:
-        """The layout that each weight takes."""
-        wanted: dict[int, set[IndexMap]] = {}
+        """The layout of each weight that is packed, by index."""
+        required: dict[int, set[IndexMap]] = {}
         fixed: set[int] = set()
         for func in funcs:
             for binding in func.bindings:
                 if id(binding.var) not in self.fields:
-                    fixed |= self._read(mod, binding.value, wanted)
+                    fixed |= self._read(mod, binding.value, required)
             fixed |= self._inside(func.ret)
-        return {i: next(iter(layouts)) for i, layouts in wanted.items() if len(layouts) == 1 and i not in fixed}
+        return {i: next(iter(layouts)) for i, layouts in required.items() if len(layouts) == 1 and i not in fixed}
 
-    def _read(self, mod: IRModule, value: Expr, wanted: dict[int, set[IndexMap]]) -> set[int]:
-        """Notes the layouts that a call wants; gives the weights that must stay as they are."""
+    def _read(self, mod: IRModule, value: Expr, required: dict[int, set[IndexMap]]) -> set[int]:
+        """Add the layouts that a call requires to ``required``; returns the weights that must stay as they are."""
         args = tensor_args(value)
         if not args:
             return self._inside(value)
@@ -120,10 +120,10 @@ class Weights:
             if index is None:
                 continue
             layout = _layouts(callee).get(position)
-            if position in written or (layout is None and not _can_be_stored_anew(callee, position)):
+            if position in written or (layout is None and not _accepts_layout(callee, position)):
                 fixed.add(index)
             elif layout is not None:
-                wanted.setdefault(index, set()).add(layout)
+                required.setdefault(index, set()).add(layout)
         return fixed
 
     def _inside(self, value: object) -> set[int]:
@@ -134,7 +134,7 @@ class Weights:
 
 
 def _free_of_fields(value: object) -> Iterator[object]:
-    """The nodes of an expression, less the tuples that only a field is taken of."""
+    """The nodes of an expression, without the tuple operands of ``TupleGetItem``."""
     taken = {id(n.tuple_value) for n in walk(value) if isinstance(n, TupleGetItem)}
     return (n for n in walk(value) if id(n) not in taken)
 
@@ -149,8 +149,8 @@ def _layouts(func: object) -> dict[int, IndexMap]:
     return {int(position): layout for position, layout in func.attrs.get(LAYOUTS, {}).items()}
 
 
-def _can_be_stored_anew(func: object, position: int) -> bool:
-    """Whether a reader of a weight can read another layout: its parameter tells no size, and no address is taken."""
+def _accepts_layout(func: object, position: int) -> bool:
+    """Whether a reader of a weight can read another layout: constant shape, and no address taken."""
     assert isinstance(func, PrimFunc)
     buffer = func.buffers[position]
     addresses = [n for n in walk(func.body) if isinstance(n, ir.Call) and n.op == "address_of"]
@@ -217,7 +217,7 @@ class _Packer:
         return replace(block, bindings=tuple(result))
 
     def _call(self, call: Expr, swaps: Mapping[int, Expr], result: list[Binding]) -> Call:
-        """The call with its operands in the layouts that it reads, or of a function that reads those they have."""
+        """The call with operands packed in the layouts that it reads, or of a variant that reads their layouts."""
         assert isinstance(call, Call)
         callee, inputs = call.args[0], []
         layouts = _layouts(self.mod[callee])
@@ -233,7 +233,7 @@ class _Packer:
         return replace(call, args=(callee, replace(call.args[1], fields=tuple(inputs)), *call.args[2:]))
 
     def _variant(self, callee: GlobalVar, position: int, layout: IndexMap) -> GlobalVar:
-        """The function that reads parameter ``position`` in the layout of another function."""
+        """A variant of ``callee`` that reads parameter ``position`` in ``layout``."""
         key = (callee.name, position, layout)
         if key not in self.variants:
             func = self.functions.get(callee.name) or self.mod[callee]
@@ -247,7 +247,7 @@ class _Packer:
         return name
 
     def _pack_here(self, value: Expr, layout: IndexMap, result: list[Binding]) -> Expr:
-        """A constant in another layout, or a call that packs a value every time the function runs."""
+        """The value in another layout: a packed constant, or the result of a packing call."""
         if isinstance(value, Constant):
             return constant(layout.pack(value.data))
         packed = _stored_info(value.struct_info, layout)

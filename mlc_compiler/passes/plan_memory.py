@@ -1,4 +1,4 @@
-"""Destination passing with a memory plan: results get their place in the workspace before anything runs.
+"""Convert graph functions to destination-passing style with a static memory plan.
 
 After this pass a graph function takes its inputs and then its outputs, its bindings are allocations at known offsets,
 views, direct calls of tensor functions and barriers, and it returns nothing.
@@ -53,11 +53,11 @@ class PlanError(MLCError):
 
 @dataclass(frozen=True)
 class PlanMemory(Pass):
-    """Give every value of a graph function its place in memory; results become parameters.
+    """Assign every value of a graph function a place in memory; results become parameters.
 
-    Needs: operators legalized, tensor functions lowered (their scratch is known). Symbolic sizes count with their upper
-    bound in the function's ``tir_var_upper_bound``; an offset that depends on one without is computed by each call.
-    Gives the attributes ``num_outputs``, ``workspace_bytes``, ``written_inputs``, ``result`` and ``size_checks``.
+    Needs: operators legalized, tensor functions lowered, scratch buffers lifted. Symbolic sizes are planned with their
+    upper bound in the attribute ``tir_var_upper_bound``; offsets that depend on unbounded sizes are computed per call.
+    Sets the attributes ``num_outputs``, ``workspace_bytes``, ``written_inputs``, ``result`` and ``size_checks``.
     """
 
     name = "plan-memory"
@@ -67,12 +67,12 @@ class PlanMemory(Pass):
 
 
 Located: TypeAlias = "Storage | Expr | list[Located]"
-"""Where a value is: a storage, those of its fields, or nowhere in memory (a number, a shape)."""
+"""The location of a value: a storage, a list for the fields of a tuple, or an expression (a number, a shape)."""
 
 
 @dataclass
 class _Planner:
-    """The plan of one graph function: ``where`` its values are, and the calls (``steps``) in order."""
+    """The plan of one graph function: ``where``: the location of each variable; ``steps``: the calls in order."""
 
     mod: IRModule
     name: str
@@ -114,7 +114,7 @@ class _Planner:
             self.where[id(binding.var)] = self.locate(value)
 
     def locate(self, value: Expr) -> Located:
-        """The storage (or list of storages) of a value."""
+        """The location of a value. Raises PlanError for an undefined variable or an item of no tuple."""
         if isinstance(value, Var):
             if id(value) not in self.where:
                 raise PlanError(f"{self.name}: {value.name!r} is used before it is defined")
@@ -180,7 +180,7 @@ class _Planner:
             self.written.add(id(storage.expr))
 
     def _packed(self, call: Call) -> Located:
-        """A call of a registered function: thread 0 passes inputs, results and scalars to it."""
+        """A ``call_dps_packed`` of a registered function, with inputs, results and scalars as arguments."""
         inputs = _leaves(self.locate(call.args[1]))
         results = [self._fresh(info) for info in _tensors(call.out_info)]
         scalars = call.args[2].values if len(call.args) > 2 else ()
@@ -188,7 +188,7 @@ class _Planner:
         return list(results) if isinstance(call.out_info, TupleStructInfo) else results[0]
 
     def _procedure(self, target: ExternFunc, call: Call) -> Located:
-        """A call of a registered function for what it does: thread 0 passes the arguments to it."""
+        """A call of a registered function without a result. Raises PlanError for results and other arguments."""
         if not is_void(call.out_info):
             hint = 'R.call_dps_packed("name", inputs, out_sinfo=…) calls with destinations'
             raise PlanError(f"{self.name}: {target.name!r} gives an object; only tensors have a place", hint=hint)
@@ -235,7 +235,7 @@ class _Planner:
     def _check_sizes(
         self, callee: str, func: PrimFunc, buffers: Sequence[Storage], sizes: Mapping[SizeVar, PrimExpr]
     ) -> None:
-        """Sizes that a callee takes for equal and that the compiler cannot prove to be are compared in every call."""
+        """Add run-time checks for sizes that a callee assumes to be equal and that cannot be proved to be."""
         for buffer, storage in zip(func.buffers, buffers, strict=True):
             for axis, (formal, actual) in enumerate(zip(buffer.shape, storage.info.shape or (), strict=True)):
                 expected = substitute(formal, sizes)
@@ -245,10 +245,9 @@ class _Planner:
     # -- the plan -----------------------------------------------------------------------------------------------
 
     def _result(self, located: Located, func: Function, outputs: list[tuple[Var, Storage]]) -> Any:
-        """Makes results parameters; gives what the result is made of, nested as it is.
+        """Make results parameters; returns the attribute ``result``, nested as the result is.
 
-        What already is a parameter (it was written in place) is not returned again. Numbers and shapes are told by the
-        sizes of the call.
+        Its leaves: ``{"output": i}``, ``{"input": i}`` for a parameter, ``{"shape": sizes}`` and ``{"value": size}``.
         """
         if isinstance(located, list):
             return tuple(self._result(item, func, outputs) for item in located)
@@ -292,7 +291,7 @@ class _Planner:
 
 
 def _scalars(call: Call, func: PrimFunc) -> dict[SizeVar, PrimExpr]:
-    """What a call gives for the scalar parameters of a tensor function."""
+    """Scalar parameter of a tensor function -> argument of the call."""
     given = call.args[2].values if len(call.args) > 2 and isinstance(call.args[2], ShapeExpr) else ()
     return dict(zip((p for p in func.params if isinstance(p, SizeVar)), given, strict=False))
 

@@ -1,4 +1,4 @@
-"""``R.match_cast`` without its run-time part: its sizes are expressions in the sizes of the parameters."""
+"""Resolve ``R.match_cast``: replace its symbols by the matched sizes, and check the others at entry."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .base import Pass
 
 
 class MatchError(MLCError):
-    """A ``match_cast`` that cannot hold."""
+    """A ``match_cast`` to another kind of value, dtype or number of axes than its operand has."""
 
 
 @dataclass(frozen=True)
 class ResolveMatchCasts(Pass):
-    """Replace the sizes that ``match_cast`` names by what they are; other sizes become checks of the entry.
+    """Replace the symbols that ``match_cast`` defines by the matched sizes; other sizes become checks at entry.
 
-    The function's attribute ``size_checks`` lists them: (what it is, size found, size expected).
+    The function's attribute ``size_checks`` lists the checks: (what it is, size found, size expected).
     """
 
     name = "resolve-match-casts"
@@ -58,29 +58,29 @@ class _Resolver:
             self._match(binding.var.name, binding.var.struct_info, value.struct_info)
         return replace(self.copy.binding(binding), matched=False)
 
-    def _match(self, what: str, wanted: rx.StructInfo | None, found: rx.StructInfo | None) -> None:
-        if isinstance(wanted, rx.TupleStructInfo) and isinstance(found, rx.TupleStructInfo):
-            for i, (w, f) in enumerate(zip(wanted.fields, found.fields, strict=True)):
-                self._match(f"{what}[{i}]", w, f)
-        elif isinstance(wanted, rx.TensorStructInfo) and isinstance(found, rx.TensorStructInfo):
-            self._match_tensor(what, wanted, found)
-        elif isinstance(wanted, rx.ShapeStructInfo) and isinstance(found, rx.ShapeStructInfo):
-            self._match_sizes(what, wanted.values, found.values)
+    def _match(self, what: str, expected: rx.StructInfo | None, found: rx.StructInfo | None) -> None:
+        if isinstance(expected, rx.TupleStructInfo) and isinstance(found, rx.TupleStructInfo):
+            for i, (e, f) in enumerate(zip(expected.fields, found.fields, strict=True)):
+                self._match(f"{what}[{i}]", e, f)
+        elif isinstance(expected, rx.TensorStructInfo) and isinstance(found, rx.TensorStructInfo):
+            self._match_tensor(what, expected, found)
+        elif isinstance(expected, rx.ShapeStructInfo) and isinstance(found, rx.ShapeStructInfo):
+            self._match_sizes(what, expected.values, found.values)
         else:
             raise MatchError(f"{self.name}: {what} is matched with another kind of value")
 
-    def _match_tensor(self, what: str, wanted: rx.TensorStructInfo, found: rx.TensorStructInfo) -> None:
-        if wanted.dtype != found.dtype:
-            raise MatchError(f"{self.name}: {what} is {found.dtype}; expected {wanted.dtype}")
-        self._match_sizes(what, wanted.shape, found.shape)
+    def _match_tensor(self, what: str, expected: rx.TensorStructInfo, found: rx.TensorStructInfo) -> None:
+        if expected.dtype != found.dtype:
+            raise MatchError(f"{self.name}: {what} is {found.dtype}; expected {expected.dtype}")
+        self._match_sizes(what, expected.shape, found.shape)
 
-    def _match_sizes(self, what: str, wanted: Sequence[PrimExpr] | None, found: Sequence[PrimExpr] | None) -> None:
-        if wanted is None:
+    def _match_sizes(self, what: str, expected: Sequence[PrimExpr] | None, found: Sequence[PrimExpr] | None) -> None:
+        if expected is None:
             return
-        if found is None or len(wanted) != len(found):
+        if found is None or len(expected) != len(found):
             got = "unknown" if found is None else show_shape(found)
-            raise MatchError(f"{self.name}: {what} has the shape {got}; expected {show_shape(wanted)}")
-        for axis, (size, actual) in enumerate(zip(wanted, found, strict=True)):
+            raise MatchError(f"{self.name}: {what} has the shape {got}; expected {show_shape(expected)}")
+        for axis, (size, actual) in enumerate(zip(expected, found, strict=True)):
             if isinstance(size, SizeVar) and id(size) not in self.known:
                 self.known.add(id(size))
                 self.copy.sizes[id(size)] = actual

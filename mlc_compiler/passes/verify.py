@@ -1,4 +1,4 @@
-"""Modules are checked on the way."""
+"""Check modules between passes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .base import Pass
 class Verify(Pass):
     """Check that the module is well formed and leave it as it is.
 
-    after: what made the module, for the message. Raises VerifyError, which names function, block and buffer.
+    after: the pass that produced the module, for the message. Raises VerifyError with function, block and buffer.
     """
 
     name = "verify"

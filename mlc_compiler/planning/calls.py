@@ -15,14 +15,14 @@ Operand = Storage | Expr | PrimExpr
 
 @dataclass(frozen=True)
 class Step:
-    """A call of a tensor function, or of a registered one: storages, then numbers."""
+    """A call of a tensor function or registered function; args: storages, then numbers."""
 
     func: GlobalVar | ExternFunc
     args: tuple[Operand, ...]
 
 
 class View(Storage):
-    """Another shape of a storage."""
+    """A storage seen with another shape."""
 
     def __init__(self, base: Storage, info: TensorStructInfo):
         super().__init__("view", info)
@@ -30,13 +30,13 @@ class View(Storage):
 
 
 def base_of(storage: Storage) -> Storage:
-    """The storage itself, or what it is a view of."""
+    """The storage itself, or the storage that a view refers to."""
     return storage.base if isinstance(storage, View) else storage
 
 
 @dataclass
 class CallWriter:
-    """Writes the planned function: a value is allocated at its first use."""
+    """Writes the bindings of the planned function; a value is allocated at its first use."""
 
     bindings: list[Binding] = field(default_factory=list)
     names: dict[int, Expr] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class CallWriter:
         self.bindings.append(Binding(Var("_", None), Call(step.func, args)))
 
     def _argument(self, arg: Operand, shaped: bool) -> Expr:
-        """The operand of a call; ``shaped``: the callee sees the shape, so that a view is not what it views."""
+        """The operand of a call; ``shaped``: the callee receives shapes, so views are passed as views."""
         if isinstance(arg, PrimExpr):
             return PrimValue(arg)
         if not isinstance(arg, Storage):

@@ -1,7 +1,7 @@
-"""Where values lie in the workspace: lifetimes to offsets.
+"""Workspace layout: offsets of values from their lifetimes.
 
-Values of known (or bounded) size share one range, packed first fit. Values whose size only a call tells follow it, in
-blocks that are used again by later values of exactly the same size; the offset of such a block is an expression.
+Values of constant or bounded size share one range, packed first fit. Values of symbolic size follow in blocks that are
+reused for later values of the same size; the offset of such a block is an expression.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ALIGNMENT = 64
 class Storage:
     """Memory that one value occupies: a parameter, a constant, an output or a range of the workspace.
 
-    first, last: the numbers of the calls between which it is alive. offset, nbytes: its place in the workspace, ints or
-    expressions in the sizes of the call.
+    first, last: indices of the first and last call that use it. offset, nbytes: its place in the workspace, ints or
+    expressions in the call's symbolic sizes.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Storage:
 
 
 def lay_out(storages: Iterable[Storage], bounds: Mapping[str, int]) -> int | PrimExpr:
-    """Set offset and size of every storage of the workspace; gives the size of the workspace in bytes."""
+    """Set offset and size of every storage in the workspace; returns the size of the workspace in bytes."""
     inside = [s for s in storages if s.kind == "workspace"]
     for storage in inside:
         size = simplify(_nbytes(storage.info, bounds))
@@ -46,28 +46,28 @@ def lay_out(storages: Iterable[Storage], bounds: Mapping[str, int]) -> int | Pri
 
 
 def _nbytes(info: TensorStructInfo, bounds: Mapping[str, int]) -> PrimExpr:
-    """Bytes, rounded up to whole cache lines; sizes that have an upper bound count with it."""
-    sizes = [_most(size, bounds) for size in info.shape or ()]
+    """Bytes, rounded up to ``ALIGNMENT``; bounded sizes are replaced by their bound."""
+    sizes = [_upper_bound(size, bounds) for size in info.shape or ()]
     count: PrimExpr = const(dt.nbytes(info.dtype), "int64")
     for size in sorted(sizes, key=_rank):
         count = count * size
     return (count + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
 
 
-def _most(size: PrimExpr, bounds: Mapping[str, int]) -> PrimExpr:
-    """The most that a size can be; the size itself where that is not known."""
+def _upper_bound(size: PrimExpr, bounds: Mapping[str, int]) -> PrimExpr:
+    """The upper bound of a size; the size itself when it is not known."""
     analyzer = Analyzer({v: bounds[v.name] + 1 for v in free_vars(size) if v.name in bounds})
     _, high = analyzer.bounds(analyzer.linear(size))
     return size if high is None else const(high, size.dtype)
 
 
 def _rank(size: PrimExpr) -> tuple[str, ...]:
-    """Numbers first, then by name: the product of the same sizes is the same expression."""
+    """Sort key: numbers first, then by name, so that equal products are equal expressions."""
     return tuple(v.name for v in free_vars(size))
 
 
 def _first_fit(sizes: Sequence[tuple[Storage, int]]) -> int:
-    """Each value, in order of its first use, at the lowest place that is free while it lives. Gives the total."""
+    """Place each value, in order of first use, at the lowest offset free in its lifetime; returns the bytes used."""
     alive: list[tuple[Storage, int, int]] = []
     total = 0
     for storage, size in sizes:
@@ -80,7 +80,7 @@ def _first_fit(sizes: Sequence[tuple[Storage, int]]) -> int:
 
 
 def _lowest_gap(ranges: Sequence[tuple[int, int]], size: int) -> int:
-    """The least offset at which ``size`` bytes overlap none of the ranges."""
+    """The lowest offset at which ``size`` bytes overlap none of the ranges."""
     offset = 0
     for begin, end in sorted(ranges):
         if offset + size <= begin:
@@ -90,7 +90,7 @@ def _lowest_gap(ranges: Sequence[tuple[int, int]], size: int) -> int:
 
 
 def _append_blocks(storages: Sequence[Storage], start: int) -> int | PrimExpr:
-    """Values of symbolic size, after ``start``: a block serves all values of its size that never live together."""
+    """Place values of symbolic size after ``start``; values of one size with disjoint lifetimes share a block."""
     blocks: dict[object, list[Storage]] = {}
     end: PrimExpr = const(start, "int64")
     for storage in storages:

@@ -1,1 +1,1 @@
-"""Schedules by rule: which loops a tensor function gets on a target."""
+"""Schedule rules: schedules of tensor functions for a target, by pattern."""

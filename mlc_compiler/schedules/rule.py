@@ -1,4 +1,4 @@
-"""What a schedule rule is, and the analysis that rules share."""
+"""Base class of schedule rules, and the analysis that they share."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from ..tir.schedule import Schedule
 
 
 class Rule(ABC):
-    """Recognises a shape of loops and says how to run it on a target; None when the function is of another shape.
+    """Schedules the tensor functions that match a pattern, for a target.
 
-    must_apply: a step that is refused (ScheduleError) is a defect of the rule. Otherwise the next rule is tried.
+    must_apply: a ScheduleError of a step is a defect and propagates. Otherwise the next rule is tried.
     """
 
     must_apply = False
 
     @abstractmethod
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
-        """The schedule of ``func``, or None."""
+        """The schedule of ``func``; None when it does not match."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a function, in order, by what they do."""
+    """The blocks of a function, in order of execution."""
 
     in_order: tuple[Block, ...]
 
     @property
     def reductions(self) -> tuple[Block, ...]:
-        return tuple(b for b in self.in_order if is_reduction(b))
+        return tuple(b for b in self.in_order if b.is_reduction)
 
     @property
     def last(self) -> Block:
@@ -43,24 +43,20 @@ class Blocks:
 
 
 def analyse(func: PrimFunc) -> Blocks | None:
-    """The blocks of a schedulable function; None when it was written with loops only."""
+    """The blocks of a schedulable function; None when it has no root block or no blocks."""
     if not is_root(func.body):
         return None
     found = [n.block for n in walk(func.body) if isinstance(n, BlockRealize) and n.block.name != "root"]
     return Blocks(tuple(found)) if found else None
 
 
-def is_reduction(block: Block) -> bool:
-    return any(it.kind == "R" for it in block.iter_vars)
-
-
 def stored_buffer(block: Block) -> Buffer:
-    """The buffer that a block stores to first; of most blocks the only one."""
+    """The buffer of a block's first store; most blocks have only one."""
     return next(n.buffer for n in walk(block.body) if isinstance(n, BufferStore))
 
 
 def accumulate_locally(s: Schedule, product: str, epilogue: Sequence[str]) -> str:
-    """Accumulate a product in registers and inline what follows it into the last block; gives that block's name.
+    """Accumulate a product in registers and inline the epilogue into its last block; returns that block's name.
 
     epilogue: the names of the blocks after the product, in order.
     """
@@ -71,13 +67,13 @@ def accumulate_locally(s: Schedule, product: str, epilogue: Sequence[str]) -> st
 
 
 def column_tiles(factor: int) -> IndexMap:
-    """The layout ``[ceil(N / factor), K, factor]`` of a matrix [N, K]: ``factor`` rows beside each other."""
+    """The layout ``[ceil(N / factor), K, factor]`` of a matrix [N, K]: ``factor`` rows interleaved."""
     return IndexMap.from_func(lambda n, k: (n // factor, k, n % factor))
 
 
 @dataclass(frozen=True)
 class MatmulBlock:
-    """``out[m…, n] += x[m…, k] * w[n, k]``: which variables of the block are rows, columns and the reduction.
+    """A block ``out[m…, n] += x[m…, k] * w[n, k]``: its row variables m, column n and reduction k.
 
     transposed: the right side is ``w[…, k, n]`` instead; then it may have the first rows as leading axes.
     """
@@ -133,10 +129,10 @@ def constant_extent(expr: PrimExpr) -> int | None:
 
 
 def largest_divisor(extent: int, limit: int) -> int:
-    """The greatest divisor of ``extent`` that is not above ``limit``; anything divides 0."""
+    """The largest divisor of ``extent`` up to ``limit``; ``limit`` for an extent of 0."""
     return next(d for d in range(min(extent or limit, limit), 0, -1) if extent % d == 0)
 
 
 def round_up(number: int, factor: int) -> int:
-    """The least multiple of ``factor`` that is not below ``number``."""
+    """``number`` rounded up to a multiple of ``factor``."""
     return -(-number // factor) * factor

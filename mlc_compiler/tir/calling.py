@@ -1,4 +1,4 @@
-"""How tensor functions are called: buffers in order, then the integers that they need."""
+"""Calling convention of tensor functions: buffers in order, then scalars and symbolic sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .nodes import Buffer, BufferLoad, BufferStore, PrimFunc
 
 
 def size_parameters(func: PrimFunc) -> list[Var]:
-    """The symbolic sizes of a tensor function's buffers, in order of appearance, less its scalar parameters."""
+    """The symbolic sizes of a tensor function's buffers, in order of appearance, without its scalar parameters."""
     seen = {id(p) for p in func.params if isinstance(p, Var)}
     sizes = []
     for buffer in func.buffers:
@@ -37,7 +37,7 @@ def flat_index(buffer: Buffer, indices: Sequence[PrimExpr]) -> PrimExpr:
 
 
 def step_along(access: BufferLoad | BufferStore, var: Var, analyzer: Analyzer) -> int | None:
-    """How many elements an access moves when an integer variable grows by one; None when that varies."""
+    """The stride of an access along an integer variable, in elements; None when it is not constant."""
     form = analyzer.linear(flat_index(access.buffer, access.indices))
     moving = [(atom, step) for atom, step in form.terms.values() if uses(atom, var)]
     if not moving:
@@ -46,7 +46,7 @@ def step_along(access: BufferLoad | BufferStore, var: Var, analyzer: Analyzer) -
 
 
 def match_sizes(buffers: Sequence[Buffer], shapes: Sequence[Sequence[PrimExpr]]) -> dict[Var, PrimExpr]:
-    """What symbolic sizes are for the caller: the buffers' shapes matched with the shapes of the arguments."""
+    """Symbolic size -> the caller's size, by matching the buffers' shapes with those of the arguments."""
     sizes: dict[Var, PrimExpr] = {}
     for buffer, shape in zip(buffers, shapes, strict=False):
         bind_sizes(buffer.shape, shape, sizes)
@@ -54,7 +54,7 @@ def match_sizes(buffers: Sequence[Buffer], shapes: Sequence[Sequence[PrimExpr]])
 
 
 def bind_sizes(formal: Iterable[PrimExpr], actual: Iterable[PrimExpr], sizes: dict[Var, PrimExpr]) -> None:
-    """Give each symbolic size that stands alone in ``formal`` what ``actual`` has in its place, the first time."""
+    """Bind each size of ``formal`` that is a variable to that of ``actual``, unless it is bound already."""
     for symbol, size in zip(formal, actual, strict=False):
         if isinstance(symbol, Var):
             sizes.setdefault(symbol, size)

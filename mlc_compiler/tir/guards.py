@@ -1,4 +1,4 @@
-"""Conditions that end a loop early become its extent."""
+"""Fold guards on loop variables into loop extents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .nodes import SERIAL, BufferLoad, For, IfThenElse, SeqStmt, Stmt
 
 
 def tighten_loops(body: Stmt) -> Stmt:
-    """Move conditions on indices out of loops; a serial loop whose body needs ``i < bound`` runs up to the bound.
+    """Hoist loop-invariant guards, and fold a guard ``i < bound`` of a serial loop's body into its extent.
 
     ``for i in range(64): if tile * 64 + i < n: body`` becomes ``for i in range(min(64, n - tile * 64)): body``.
     """
@@ -51,7 +51,7 @@ class _Tighten(Rewriter):
         return merged[0] if len(merged) == 1 else SeqStmt(tuple(merged))
 
     def _bound(self, term: PrimExpr, loop: For) -> PrimExpr | None:
-        """The extent for which ``term`` holds in all iterations and in no later one."""
+        """The number of leading iterations in which ``term`` holds, when it holds in no later one; else None."""
         if not isinstance(term, BinaryOp) or term.op != "<" or uses(term.b, loop.var):
             return None
         first = substitute(term.a, {loop.var: const(0, loop.var.dtype)})
@@ -62,7 +62,7 @@ class _Tighten(Rewriter):
 
 
 def _is_guard(stmt: Stmt | None) -> TypeGuard[IfThenElse]:
-    """Whether this is an ``if`` without ``else`` that depends on indices only, so that it may move."""
+    """Whether this is an ``if`` without ``else`` whose condition loads nothing, so that it may be moved."""
     if not isinstance(stmt, IfThenElse) or stmt.else_case is not None:
         return False
     return not any(isinstance(n, BufferLoad) for n in walk(stmt.condition))

@@ -1,4 +1,4 @@
-"""Layouts: where the elements of a tensor are stored, as a map from logical to stored indices."""
+"""Layouts of tensors, as maps from logical to stored indices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..ir.visitor import substitute
 
 
 class IndexMapError(MLCError, ValueError):
-    """An index map that cannot be read, or that has no inverse."""
+    """An index map that cannot be parsed, or that has no inverse."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Digit:
     extent: int | None
 
     def size(self, shape: Sequence[PrimExpr]) -> PrimExpr:
-        """How many values the digit has for a tensor of that shape."""
+        """The number of values of the digit for a tensor of that shape."""
         return IntImm(self.extent) if self.extent is not None else ceildiv(shape[self.axis], self.divisor)
 
 
@@ -40,9 +40,9 @@ class IndexMap:
 
         tiles = IndexMap.from_func(lambda n, k: (n // 16, k, n % 16))     # [N, K] -> [ceil(N / 16), K, 16]
 
-    inputs: variables, one for each logical axis; outputs: the stored index in these variables. Maps that only cut axes
-    into digits and reorder them have an inverse; where an axis is no multiple of its tile, padding is stored, too.
-    Two maps are equal when their texts are.
+    inputs: one variable per logical axis; outputs: the stored index in these variables. Maps that split axes into
+    digits and reorder them have an inverse; axes that are no multiple of their tile are padded. Maps are compared by
+    their text.
     """
 
     __slots__ = ("__dict__", "inputs", "outputs")
@@ -86,7 +86,7 @@ class IndexMap:
         return hash(self.text)
 
     def __call__(self, indices: Sequence[PrimExpr], analyzer: Analyzer | None = None) -> tuple[PrimExpr, ...]:
-        """The stored index of a logical one. Raises IndexMapError for another number of axes."""
+        """The stored index of a logical index. Raises IndexMapError for a wrong number of axes."""
         self._check_rank(len(indices))
         stored = substitute(self.outputs, dict(zip(self.inputs, indices, strict=True)))
         simplify = (analyzer or Analyzer()).simplify
@@ -96,13 +96,13 @@ class IndexMap:
         """First this map, then ``after``."""
         return IndexMap(self.inputs, after(self.outputs))
 
-    # -- what follows from the digits ---------------------------------------------------------------------------
+    # -- layout -------------------------------------------------------------------------------------------------
 
     @cached_property
     def digits(self) -> tuple[tuple[Digit, ...], ...]:
         """For each output its digits, the most significant first.
 
-        Raises IndexMapError unless every digit of every input occurs just once.
+        Raises IndexMapError unless every digit of every input occurs exactly once.
         """
         found = tuple(_digits(o, self.inputs) for o in self.outputs)
         if any(d is None for d in found) or not self._is_complete([d for ds in found for d in ds or ()]):
@@ -141,20 +141,20 @@ class IndexMap:
         return IndexMap(stored, [simplify(e) for e in logical])
 
     def padded_axes(self, shape: Sequence[PrimExpr]) -> list[int]:
-        """The logical axes that are longer in memory than in a tensor of logical ``shape``, or may be."""
+        """The logical axes that are padded, or for symbolic sizes may be, for a tensor of logical ``shape``."""
         leading = (d for digits in self.digits for d in digits if d.extent is None)
         rest = {d.axis: Analyzer().simplify(shape[d.axis] % d.divisor) for d in leading}
         return sorted(axis for axis, left in rest.items() if not is_const(left, 0))
 
     def pack(self, array: np.ndarray, fill: float = 0) -> np.ndarray:
-        """An array as it is stored, contiguous, with ``fill`` as padding."""
-        every = [d for digits in self.digits for d in digits]
-        by_axis = [sorted((d for d in every if d.axis == a), key=lambda d: -d.divisor) for a in range(array.ndim)]
-        sizes = {d: d.extent or -(-array.shape[d.axis] // d.divisor) for d in every}
+        """A contiguous copy of an array in this layout, padded with ``fill``."""
+        flat = [d for digits in self.digits for d in digits]
+        by_axis = [sorted((d for d in flat if d.axis == a), key=lambda d: -d.divisor) for a in range(array.ndim)]
+        sizes = {d: d.extent or -(-array.shape[d.axis] // d.divisor) for d in flat}
         padding = [(0, prod(sizes[d] for d in axis) - n) for axis, n in zip(by_axis, array.shape, strict=True)]
         cut = np.pad(array, padding, constant_values=fill)
         order = [d for axis in by_axis for d in axis]
-        stored = cut.reshape([sizes[d] for d in order]).transpose([order.index(d) for d in every])
+        stored = cut.reshape([sizes[d] for d in order]).transpose([order.index(d) for d in flat])
         shape = [prod(sizes[d] for d in digits) for digits in self.digits]
         return np.ascontiguousarray(stored.reshape(shape))
 
@@ -224,7 +224,7 @@ def _terms(e: PrimExpr) -> list[tuple[PrimExpr, int]]:
 
 
 def _digit(atom: PrimExpr, inputs: Sequence[Var]) -> Digit | None:
-    """The digit that ``//`` and ``%`` by constants take of one of the inputs; None for anything else."""
+    """The digit that an input divided by constants with ``//`` and ``%`` is; None for anything else."""
     steps: list[tuple[str, int]] = []
     while isinstance(atom, BinaryOp) and atom.op in ("//", "%") and isinstance(atom.b, IntImm):
         steps.append((atom.op, atom.b.value))
@@ -237,7 +237,7 @@ def _digit(atom: PrimExpr, inputs: Sequence[Var]) -> Digit | None:
 
 
 def _divided(digit: Digit, op: str, number: int) -> Digit | None:
-    """``digit // number`` or ``digit % number``, where that is a digit again."""
+    """``digit // number`` or ``digit % number``; None when it is no digit."""
     if digit.extent is not None and digit.extent % number:
         return None
     if op == "%":

@@ -1,7 +1,7 @@
-"""Hardware instructions on tensors, as table rows: what one computes, and how each back end emits it.
+"""Tensor intrinsics: hardware instructions with their semantics and the code of each back end.
 
-A row's semantics is a tensor expression over its operands: operand 0 is written, the others are read.
-``Schedule.tensorize`` replaces loops that compute just that by the instruction.
+The semantics is a tensor expression over the operands: operand 0 is written, the others are read.
+``Schedule.tensorize`` replaces loops with these semantics by the instruction.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class TensorIntrin:
-    """One instruction. A row is known to ``Schedule.tensorize`` once it is registered, see ``register_tensor_intrin``.
+    """One instruction; ``register_tensor_intrin`` makes it available to ``Schedule.tensorize``.
 
-    operands: the first is the result; ``accumulates`` tells that it is also the first argument. semantics: the tensor
-    expression of the result from the other operands, and from the ``scalars``, integers that are constant when code is
-    made. emit: by the kind of target, what emits the instruction; ``codegen/instructions.py`` has the types. requires:
-    the extension that the target must have.
+    operands: the first is the result; ``accumulates``: it is also an input. semantics: tensor expression of the result
+    in the other operands and the ``scalars``, integers that are invariant in the instruction. emit: kind of target ->
+    function that emits the instruction; ``codegen/instructions.py`` has the types. requires: the target extension.
     """
 
     name: str
@@ -64,10 +63,10 @@ _registered: dict[str, TensorIntrin] = {}
 
 
 def register_tensor_intrin(row: TensorIntrin, *, override: bool = False) -> TensorIntrin:
-    """Make a row known by its name, for ``Schedule.tensorize(loop, row.name)``.
+    """Register an intrinsic for ``Schedule.tensorize(loop, row.name)``.
 
-    Raises MLCError for a name that is taken, unless ``override``, and for semantics that give no such result as the
-    first operand is.
+    Raises MLCError for a name that is taken, unless ``override``, and for semantics whose result differs from the first
+    operand in dtype or shape.
     """
     if row.name in tensor_intrins() and not override:
         raise MLCError(f"there is a tensor intrinsic {row.name!r} already", hint="pass override=True to replace it")
@@ -83,12 +82,12 @@ def register_tensor_intrin(row: TensorIntrin, *, override: bool = False) -> Tens
 
 
 def tensor_intrins() -> Mapping[str, TensorIntrin]:
-    """All rows by name: those of the back ends, and those registered by users."""
+    """All intrinsics by name: those of the back ends, and registered ones."""
     return {**_of_backends(), **_registered}
 
 
 def find_tensor_intrin(name: str) -> TensorIntrin:
-    """The row of that name. Raises MLCError with the names there are."""
+    """The intrinsic of that name. Raises MLCError, which lists the names, when there is none."""
     row = _registered.get(name) or _of_backends().get(name)
     if row is None:
         raise MLCError(f"no tensor intrinsic {name!r}; there are {', '.join(tensor_intrins())}")
@@ -96,7 +95,7 @@ def find_tensor_intrin(name: str) -> TensorIntrin:
 
 
 def _of_backends() -> Mapping[str, TensorIntrin]:
-    """The rows of all back ends, which are loaded here, when they are first needed: they import this module."""
+    """The intrinsics of all back ends, imported on first use since they import this module."""
     backends = import_module("mlc_compiler.backends").BACKENDS.values()
     return {row.name: row for backend in backends for row in backend.instructions}
 

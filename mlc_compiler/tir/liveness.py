@@ -1,4 +1,4 @@
-"""Which elements of a buffer a lowered statement touches, and whether it reads only what it wrote itself."""
+"""Live elements of a buffer in a lowered statement, and whether they are written before they are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .nodes import Allocate, Buffer, BufferLoad, BufferStore, Evaluate, For, IfT
 from .regions import span
 
 Box = tuple[Range, ...]
-Access = tuple[Box | None, bool]  # None: elements that are not known; whether they are written
+Access = tuple[Box | None, bool]  # (accessed elements, None when not known; is a write)
 
 
 def live_box(stmt: Stmt, buffer: Buffer) -> Box | None:
@@ -23,9 +23,9 @@ def live_box(stmt: Stmt, buffer: Buffer) -> Box | None:
 
 
 def written_before_read(stmt: Stmt, buffer: Buffer) -> bool:
-    """Whether every element of ``buffer`` that a statement reads was written before in the same run of it.
+    """Whether every element of ``buffer`` that a statement reads was written before in the same execution of it.
 
-    False also when that is not known.
+    Conservative: False when it cannot be proved.
     """
     checker = _WrittenFirst(buffer)
     checker.visit(stmt, [])
@@ -33,7 +33,7 @@ def written_before_read(stmt: Stmt, buffer: Buffer) -> bool:
 
 
 def accesses_of(stmt: Stmt, buffer: Buffer) -> Iterator[Access]:
-    """What a statement itself accesses, without the statements inside it: reads, then what it writes."""
+    """The accesses of a statement, without those of nested statements: reads, then writes."""
     if isinstance(stmt, Evaluate) and isinstance(stmt.value, Call) and stmt.value.op.startswith("intrinsic."):
         yield from _instruction(stmt.value, buffer)
         return
@@ -95,7 +95,7 @@ class _LiveBox:
         self.known = True
 
     def visit(self, stmt: Stmt, inner: dict[Var, PrimExpr | None]) -> None:
-        """``inner``: the extents of the loops inside the statement asked for; None for other variables."""
+        """``inner``: variables defined inside the analysed statement; the extent of a loop, None for a let."""
         for box, _ in accesses_of(stmt, self.buffer):
             widened = None if box is None else self._widened(box, inner)
             self.known &= widened is not None
@@ -116,16 +116,16 @@ class _LiveBox:
             start = span(r.min, loops, self.analyzer) or self._constant_span(r.min, size)
             if start is None or any(isinstance(n, BufferLoad) or id(n) in hidden for n in walk((start, r.extent))):
                 return None
-            result.append(Range(start.min, self._most(self.analyzer.simplify(start.extent + r.extent - 1))))
+            result.append(Range(start.min, self._upper_bound(self.analyzer.simplify(start.extent + r.extent - 1))))
         return tuple(result)
 
-    def _most(self, extent: PrimExpr) -> PrimExpr:
-        """The constant that an extent never exceeds; itself where there is none."""
-        most = self.analyzer.bounds_of(extent)[1]
-        return extent if most is None else const(most, extent.dtype)
+    def _upper_bound(self, extent: PrimExpr) -> PrimExpr:
+        """The constant upper bound of an extent; the extent itself when there is none."""
+        bound = self.analyzer.bounds_of(extent)[1]
+        return extent if bound is None else const(bound, extent.dtype)
 
     def _constant_span(self, index: PrimExpr, size: PrimExpr) -> Range | None:
-        """The part of an axis that an index is known to be in, by constants."""
+        """The constant range of an axis that an index is in, or None."""
         low, high = self.analyzer.bounds_of(index)
         last = self.analyzer.bounds_of(size - 1)[1]
         if low is None or high is None or last is None:
@@ -143,7 +143,7 @@ class _LiveBox:
         return result
 
     def _hull(self, a: Range, b: Range) -> Range | None:
-        """The range of both; None when it is not known which begins or ends first."""
+        """The hull of two ranges; None when their order cannot be proved."""
         prove, simplify = self.analyzer.prove, self.analyzer.simplify
         first, last = (a, b) if prove(a.min <= b.min) else (b, a)
         if not prove(first.min <= last.min):
@@ -155,16 +155,16 @@ class _LiveBox:
 
 
 class _WrittenFirst:
-    """Follows the execution, with the boxes that are surely written so far."""
+    """Walks statements in order of execution, with the boxes that must have been written."""
 
     def __init__(self, buffer: Buffer):
         self.buffer = buffer
         self.analyzer = Analyzer()
         self.holds = True
-        self.counting: set[int] = set()  # loop variables that are zero when a statement here first runs
+        self.counting: set[int] = set()  # variables of enclosing loops that are zero at the first execution
 
     def visit(self, stmt: Stmt, known: list[Box]) -> list[Box]:
-        """Checks a statement that runs after ``known`` was written; gives what it has surely written itself."""
+        """Checks a statement that runs after ``known`` was written; returns the boxes that it must write."""
         new: list[Box] = []
         for box, written in accesses_of(stmt, self.buffer):
             if written:
@@ -191,7 +191,7 @@ class _WrittenFirst:
         return [box for box in inside if box is not None]
 
     def _branch(self, stmt: IfThenElse, known: list[Box]) -> list[Box]:
-        """What runs where loop variables are zero, as initialisations do, has run before anything after it."""
+        """A branch taken where loop variables are zero, as of an initialisation, runs before later statements."""
         zero, outer = _zero_variables(stmt.condition), self.counting
         initial = zero <= outer and bool(zero) and stmt.else_case is None
         self.counting = outer if initial else set()
@@ -203,7 +203,7 @@ class _WrittenFirst:
         return own if initial else []
 
     def _over(self, loop: For, box: Box) -> Box | None:
-        """The box that all iterations have written together; None when it has holes or may be of no iteration."""
+        """The union of the boxes of all iterations; None when it has gaps or the loop may be empty."""
         axes = [i for i, r in enumerate(box) if uses(r, loop.var)]
         if not axes:
             return box if self.analyzer.prove(loop.extent >= 1) else None
@@ -222,7 +222,7 @@ class _WrittenFirst:
 
 
 def _zero_variables(condition: PrimExpr) -> set[int]:
-    """The variables that a condition compares with zero, when that is all it does."""
+    """The variables of a conjunction of comparisons ``v == 0``; empty for other conditions."""
     if isinstance(condition, BinaryOp) and condition.op == "and":
         a, b = _zero_variables(condition.a), _zero_variables(condition.b)
         return a | b if a and b else set()

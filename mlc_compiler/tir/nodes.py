@@ -1,4 +1,4 @@
-"""Statements of tensor functions. The whole loop IR fits on this page.
+"""Statements of tensor functions: the loop IR.
 
 A ``Block`` is the unit of scheduling: its body reads and writes buffers at indices made of its own iteration variables
 (spatial ``S`` or reduction ``R``), which a ``BlockRealize`` binds to expressions of the surrounding loops.
@@ -7,7 +7,7 @@ Lowering removes blocks; loops, stores, lets, conditionals and allocations remai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -71,7 +71,7 @@ class BufferStore(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Evaluate(Stmt):
-    """An expression for its effect: an intrinsic call."""
+    """An expression evaluated for its side effect: an intrinsic call."""
 
     value: PrimExpr
 
@@ -114,7 +114,7 @@ class While(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SeqStmt(Stmt):
-    """Statements in order; a sequence inside a sequence is spliced into it."""
+    """Statements in order; nested sequences are flattened."""
 
     stmts: tuple[Stmt, ...]
 
@@ -126,7 +126,7 @@ class SeqStmt(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Allocate(Stmt):
-    """A buffer that lives while ``body`` runs (lowered functions; blocks carry ``alloc_buffers`` instead)."""
+    """A buffer with the lifetime of ``body``, in lowered functions (blocks have ``alloc_buffers`` instead)."""
 
     defines: ClassVar[tuple[str, ...]] = ("buffer",)
 
@@ -144,7 +144,7 @@ class Range:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BufferRegion:
-    """A box inside a buffer: what a block reads or writes."""
+    """A box of a buffer that a block reads or writes."""
 
     buffer: Buffer
     region: tuple[Range, ...]
@@ -176,10 +176,15 @@ class Block(Stmt):
     alloc_buffers: tuple[Buffer, ...] = ()
     annotations: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_reduction(self) -> bool:
+        """Whether the block has a reduction variable."""
+        return any(it.kind == "R" for it in self.iter_vars)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BlockRealize(Stmt):
-    """One run of a block: its variables bound to ``iter_values``, skipped where ``predicate`` is false."""
+    """Executes a block with its variables bound to ``iter_values``; skipped where ``predicate`` is false."""
 
     iter_values: tuple[PrimExpr, ...]
     predicate: PrimExpr
@@ -220,8 +225,24 @@ def seq(*stmts: Stmt) -> Stmt:
     return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
 
 
+def loop_nest(loops: Iterable[tuple[Var, PrimExpr]], body: Stmt) -> Stmt:
+    """Serial loops (variable, extent) around a statement, the first one outermost."""
+    for var, extent in reversed(list(loops)):
+        body = For(var, extent, body)
+    return body
+
+
+def open_nest(stmt: Stmt) -> tuple[list[For], Stmt]:
+    """The loops of a perfect nest, outermost first, and the statement inside them."""
+    loops: list[For] = []
+    while isinstance(stmt, For):
+        loops.append(stmt)
+        stmt = stmt.body
+    return loops, stmt
+
+
 def root_block(body: Stmt, alloc_buffers: tuple[Buffer, ...] = ()) -> BlockRealize:
-    """The outermost block of a schedulable function; it owns the function's intermediate buffers."""
+    """The outermost block of a schedulable function; it allocates the function's intermediate buffers."""
     return BlockRealize((), IntImm(1, "bool"), Block("root", (), (), (), body, None, alloc_buffers))
 
 

@@ -1,4 +1,4 @@
-"""Which parts of buffers a statement reads and writes."""
+"""Regions of buffers that a statement reads and writes."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def span(index: PrimExpr, inner: dict[Var, PrimExpr], analyzer: Analyzer) -> Ran
     form = analyzer.linear(index)
     inner_ids = {id(v): extent for v, extent in inner.items()}
     widened = const(1, index.dtype)
-    least: dict[PrimExpr, PrimExpr] = {}
+    at_minimum: dict[PrimExpr, PrimExpr] = {}
     for atom, coefficient in form.terms.values():
         if isinstance(atom, Var) and id(atom) in inner_ids:
             last = inner_ids[id(atom)] - 1
-            least[atom] = const(0, atom.dtype) if coefficient > 0 else last
+            at_minimum[atom] = const(0, atom.dtype) if coefficient > 0 else last
             widened = widened + last * abs(coefficient)
         elif any(isinstance(n, Var) and id(n) in inner_ids for n in walk(atom)):
             return None
-    return Range(analyzer.simplify(substitute(index, least)), analyzer.simplify(widened))
+    return Range(analyzer.simplify(substitute(index, at_minimum)), analyzer.simplify(widened))
 
 
 class _OpenBlocks(Rewriter):
@@ -75,10 +75,10 @@ def infer_regions(
 ) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """Reads and writes of a block's body, a statement or several in a tuple.
 
-    A buffer read at several places gets one region for each distinct place;
-    indices that depend on inner loops are widened to the range that they cover, or to the whole axis.
-    A read of the very element that is written (the accumulator of a reduction) is listed only with ``reads_back``.
-    ``allocated``: the block's own buffers, which its regions are not about.
+    A buffer read at several indices gets one region for each; indices that depend on inner loops are widened to the
+    range that they cover, or to the whole axis.
+    A read of the element that is written (the accumulator of a reduction) is included only with ``reads_back``.
+    ``allocated``: buffers of the block itself, which have no region.
     """
     flat = _OpenBlocks()(body)
     loads, stores = accesses(flat)
@@ -99,7 +99,7 @@ def infer_regions(
 def _regions(
     places: list[tuple[Buffer, tuple[PrimExpr, ...]]], inner: dict[Var, PrimExpr], analyzer: Analyzer, local: set[int]
 ) -> tuple[BufferRegion, ...]:
-    """The regions of accesses; ``local``: what is defined inside, which no region is about or can mention."""
+    """The regions of accesses; ``local``: buffers and variables defined inside, which no region may mention."""
     result: dict[object, BufferRegion] = {}
     for buffer, indices in places:
         if id(buffer) in local:

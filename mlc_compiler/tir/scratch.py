@@ -1,4 +1,4 @@
-"""Where intermediate buffers live: around the smallest statement with all their accesses, in the size that is live."""
+"""Placement of intermediate buffers: around the smallest statement with all accesses, in the size that is live."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .nodes import (
 
 
 def place_scratch(body: Stmt, buffer: Buffer) -> Stmt:
-    """Allocate a buffer around the smallest statement that has all its accesses, in the size that is live there."""
+    """Allocate a buffer around the smallest statement with all its accesses, in the size that is live there."""
     if not _touches(body, buffer):
         return body
-    if isinstance(body, For) and _fresh_each_time(body, buffer):
+    if isinstance(body, For) and _is_private(body, buffer):
         return replace(body, body=place_scratch(body.body, buffer))
     if isinstance(body, SeqStmt):
         inside = [s for s in body.stmts if _touches(s, buffer)]
@@ -41,10 +41,10 @@ def place_scratch(body: Stmt, buffer: Buffer) -> Stmt:
     return _allocate(body, buffer)
 
 
-def _fresh_each_time(loop: For, buffer: Buffer) -> bool:
-    """Whether every iteration may have a buffer of its own: none reads what another has written.
+def _is_private(loop: For, buffer: Buffer) -> bool:
+    """Whether every iteration may have its own buffer: none reads elements that another has written.
 
-    SIMD lanes share a buffer, in which each has its element.
+    SIMD lanes share one buffer, with an element for each lane.
     """
     if loop.kind == VECTORIZED or _touches(loop.extent, buffer):
         return False
@@ -64,7 +64,7 @@ def _allocate(body: Stmt, buffer: Buffer) -> Stmt:
 
 
 class _Shift(Rewriter):
-    """Accesses of one buffer become accesses of another that begins at ``origin``."""
+    """Replaces accesses of a buffer by accesses of another one that begins at ``origin``."""
 
     def __init__(self, old: Buffer, new: Buffer, origin: Sequence[PrimExpr]):
         self.old, self.new, self.origin = old, new, origin

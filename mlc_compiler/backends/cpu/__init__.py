@@ -21,7 +21,7 @@ from .team import TeamRuntime
 
 
 class CpuBackend(Backend):
-    """Kernels divide their loops over a team of threads that runs the whole graph function."""
+    """A team of threads runs each graph function; kernels divide their parallel loops over the team."""
 
     kind = CPU_KIND
     instructions = INSTRUCTIONS

@@ -1,4 +1,4 @@
-"""Jobs of the worker team: every thread runs the whole job; kernels divide their loops, barriers separate them."""
+"""Jobs of the worker team: every thread runs the whole job, kernels divide their parallel loops over the threads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TeamJob(JobEmitter):
             super().builtin(name)
 
     def packed_call(self, name: str, args: list[TensorArgument | ll.Value]) -> None:
-        """Thread 0 calls; all meet, and leave the job together when the call has failed."""
+        """Thread 0 makes the call, then a barrier; all threads return from the job when the call failed."""
         self.packed_calls += 1
         b, number = self.b, i32(self.packed_calls)
         failed_at = field(b, self.context, FAILED)

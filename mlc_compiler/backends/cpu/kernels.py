@@ -1,8 +1,8 @@
-"""Tensor functions to LLVM functions that the whole worker team enters.
+"""Tensor functions to LLVM functions that every thread of the worker team calls.
 
 Signature: ``void kernel(ptr team, i32 thread, i32 threads, buffers…, scalars…)``. A parallel loop is divided by thread
-number, or, with the annotation ``schedule: "dynamic"``, its iterations are claimed one by one by whichever thread is
-free. Statements outside of parallel loops run on thread 0; top-level statements are separated by barriers.
+number; with the annotation ``schedule: "dynamic"``, idle threads claim its iterations one by one. Statements outside of
+parallel loops run on thread 0; top-level statements are separated by barriers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ...ir.visitor import walk
 from ...target import Target
 from ...tir.nodes import PARALLEL, Allocate, For, IfThenElse, LetStmt, PrimFunc, SeqStmt, Stmt
 
-INSTRUCTIONS_IN_A_MODULE = 1000  # enough that modules cost nothing, few enough that every core gets some
+INSTRUCTIONS_IN_A_MODULE = 1000  # amortizes the cost of a module, and leaves modules for every core
 BARRIER, NEXT_LOOP, CLAIM = "mlc_team_barrier", "mlc_team_next_loop", "mlc_team_claim"
 DYNAMIC = "dynamic"
 TEAM_PARAMETERS = (("team", PTR), ("thread", I32), ("threads", I32))
 
 
 def emit_kernels(mod: IRModule, target: Target) -> Iterator[str]:
-    """The tensor functions of a module as some LLVM modules, which do not depend on the machine that compiles."""
+    """The tensor functions of a module as LLVM modules; the split does not depend on the compiling machine."""
     module, instructions = new_module(target), 0
     for name, func in mod.of_type(PrimFunc).items():
         kernel = declare_kernel(module, func, name, TEAM_PARAMETERS)
@@ -44,12 +44,12 @@ def emit_kernels(mod: IRModule, target: Target) -> Iterator[str]:
 
 
 def call_barrier(b: ll.IRBuilder, team: ll.Value, threads: ll.Value) -> None:
-    """Wait until all threads of the team are here."""
+    """Emit a barrier of all threads of the team."""
     b.call(runtime_function(b.module, BARRIER, v.VOID, [PTR, I32]), [team, threads])
 
 
 def runtime_function(module: ll.Module, name: str, result: ll.Type, args: list[ll.Type]) -> ll.Function:
-    """A function that the host's module of the library defines, see ``team.py``."""
+    """Declare a function that the host module defines, see ``team.py``."""
     fn = module.globals.get(name)
     if fn is None:
         fn = ll.Function(module, ll.FunctionType(result, args), name)
@@ -65,7 +65,7 @@ class TeamEmitter(StmtEmitter):
     """Emits a tensor function for the worker team."""
 
     def body(self, stmt: Stmt) -> None:
-        """A statement that every thread of the team enters."""
+        """Emit a statement that every thread of the team reaches; without parallel loops, thread 0 runs it."""
         if not has_parallel(stmt):
             with self.b.if_then(self.b.icmp_signed("==", self.fn.args[1], i32(0))):
                 self.emit(stmt)
@@ -111,7 +111,7 @@ class TeamEmitter(StmtEmitter):
             self.emit(loop.body)
 
     def _claimed(self, loop: For, extent: ll.Value) -> None:
-        """Iterations in the order in which they are claimed; the number of this loop tells it from the ones before."""
+        """Claim iterations until none is left; the loop's number identifies it in the shared counter."""
         b, (team, thread) = self.b, self.fn.args[:2]
         number = b.call(runtime_function(b.module, NEXT_LOOP, I32, [PTR, I32]), [team, thread])
         claim = runtime_function(b.module, CLAIM, I64, [PTR, I32, I64])

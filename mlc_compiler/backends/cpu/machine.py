@@ -1,4 +1,4 @@
-"""CPUs as targets: the table of CPUs by name, what this machine has, and the sizes that schedules are made for."""
+"""CPU targets: the table of CPUs by name, detection of this machine, and the sizes that schedules use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VECTOR_WIDTHS = (128, 256, 512)
 
 @dataclass(frozen=True)
 class NamedCpu:
-    """A row of the table: architecture, LLVM's name, extensions by LLVM's names, L1 data and L2 cache in KiB a core."""
+    """A row of the table: architecture, LLVM's name, LLVM's names of extensions, L1d and L2 cache in KiB per core."""
 
     arch: str
     llvm_name: str
@@ -70,7 +70,7 @@ CPUS = {
 
 @dataclass(frozen=True)
 class Cpu:
-    """What schedules and lowerings ask of a CPU.
+    """The parameters of a CPU that schedules and lowerings depend on.
 
     vector_bits, vector_registers: of SIMD. l1_bytes, l2_bytes: data caches of one core. isa: the extensions that
     generated code may use, by LLVM's names (``avx512vnni``, ``dotprod``).
@@ -124,8 +124,8 @@ OPTIONS: Mapping[str, type] = {
 def complete(given: Mapping[str, Any]) -> Mapping[str, Attribute]:
     """All attributes of a CPU target: those given, and the rest from the table or from this machine.
 
-    Raises UnsupportedError for a CPU that is not in the table and for extensions that are not known, unless ``isa`` is
-    given, and for other systems than Linux with the GNU C library.
+    Raises UnsupportedError for a CPU that is not in the table or an unknown extension, unless ``isa`` is given, and
+    for systems other than Linux with the GNU C library.
     """
     _check(given)
     found = _attributes(given)
@@ -142,7 +142,7 @@ def complete(given: Mapping[str, Any]) -> Mapping[str, Attribute]:
 
 
 def _check(given: Mapping[str, Any]) -> None:
-    """Raise UnsupportedError for a system or SIMD width that there is no code for."""
+    """Raise UnsupportedError for an unsupported system or SIMD width."""
     arch, *system = str(given.get("mtriple", "x86_64-linux-gnu")).split("-")
     known = sorted({row.arch for row in CPUS.values()})
     if arch not in known or "linux" not in system or system[-1] not in ("linux", "gnu"):
@@ -154,7 +154,7 @@ def _check(given: Mapping[str, Any]) -> None:
 
 
 def _check_features(arch: str, features: str) -> None:
-    """Raise UnsupportedError for a word of ``mattr`` that is no extension of the architecture after + or -."""
+    """Raise UnsupportedError for a word of ``mattr`` other than + or - and an extension of the architecture."""
     known = {name for row in CPUS.values() if row.arch == arch for name in row.isa}
     if arch == host_arch():
         known |= set(llvm.get_host_cpu_features())
@@ -186,12 +186,12 @@ def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _joined(*features: str) -> str:
-    """Feature strings as one, each feature once."""
+    """Concatenate feature strings, without duplicates."""
     return ",".join(dict.fromkeys(f.strip() for text in features for f in text.split(",") if f.strip()))
 
 
 def _with_features(isa: frozenset[str], features: str) -> frozenset[str]:
-    """The extensions after ``+name`` and ``-name`` of a feature string."""
+    """``isa`` with the ``+name`` of a feature string added and its ``-name`` removed."""
     words = [w.strip() for w in features.split(",") if w.strip()]
     known = {name for row in CPUS.values() for name in row.isa}
     added = {w[1:] for w in words if w.startswith("+")} & known
@@ -227,7 +227,7 @@ def _this_machine() -> Mapping[str, Any]:
 
 
 def _cache_bytes(level: int) -> int | None:
-    """The data cache of a level, from Linux's description of core 0; None where there is none."""
+    """Bytes of the data cache of a level of core 0, from sysfs; None when it is not listed."""
     for index in sorted(CACHES.glob("index*")):
         try:
             kind, found, size = ((index / name).read_text().strip() for name in ("type", "level", "size"))

@@ -1,4 +1,4 @@
-"""The worker team of a context: threads, a spinning barrier and the jobs that they run.
+"""The worker team of a context: its threads, a spinning barrier and the job loop.
 
 The calling thread is thread 0; workers spin for a job for a short while and then sleep. A job is ``void job(ptr team,
 i32 thread, i32 threads, ptr frame)``, run by all threads of the team.
@@ -29,10 +29,10 @@ CLAIMED = HEAD_BYTES + 576  # the number of a loop and how many of its iteration
 HANDLES = HEAD_BYTES + 640
 MAX_THREADS = 256
 START = HANDLES + 8 * MAX_THREADS  # one {team, thread} pair for each worker
-LOOPS = START + 16 * MAX_THREADS  # how many loops each thread has claimed iterations of, a cache line each
+LOOPS = START + 16 * MAX_THREADS  # per thread, the number of dynamic loops entered; a cache line each
 
 SPINS_BEFORE_SLEEP = 20_000
-SPINS_AT_BARRIER = 20_000  # some 0.2 ms, far beyond any imbalance: then another process has the core of a member
+SPINS_AT_BARRIER = 20_000  # about 0.2 ms, more than load imbalance: a thread has been preempted
 
 JOB_TYPE = ll.FunctionType(VOID, [PTR, I32, I32, PTR])
 
@@ -80,7 +80,7 @@ class TeamRuntime(HostRuntime):
             v.intrinsic(b, "llvm.aarch64.hint", [i32(1)], VOID)
 
     def _spin_while_equal(self, b: ll.IRBuilder, address: ll.Value, value: ll.Value, limit: int) -> ll.Value:
-        """Spin until ``*address != value`` or ``limit`` rounds; gives whether the value changed."""
+        """Spin until ``*address != value`` or for ``limit`` rounds; returns whether the value changed."""
         changed: list[ll.Value] = []
 
         def waiting(rounds: ll.Value) -> ll.Value:
@@ -125,10 +125,10 @@ class TeamRuntime(HostRuntime):
         b.ret(number)
 
     def _define_claim(self) -> None:
-        """``i64 claim(ptr team, i32 loop, i64 extent)``: an iteration that no other thread runs; -1: none is left.
+        """``i64 claim(ptr team, i32 loop, i64 extent)``: the next unclaimed iteration; -1: none is left.
 
-        A thread is in a later loop only when all iterations of this one are claimed: to a late thread, a later number
-        says that none is left. So one counter serves all loops, and none has to be set to zero.
+        The counter holds (loop number, claimed iterations). A thread enters a later loop only when all iterations of
+        this one are claimed, so a larger number in the counter means none is left, and it is never reset.
         """
         fn, b = function(self.module, CLAIM, I64, [PTR, I32, I64])
         fn.linkage = HIDDEN
@@ -142,8 +142,8 @@ class TeamRuntime(HostRuntime):
             over = b.or_(b.icmp_signed(">", ahead, i32(0)), b.icmp_signed(">=", claimed, extent))
             with b.if_then(over):
                 b.ret(none)
-            mine = b.or_(b.shl(b.zext(loop, I64), i64(32)), b.add(claimed, i64(1)))
-            swap = b.cmpxchg(at, seen, mine, "acq_rel", "acquire")
+            next_claim = b.or_(b.shl(b.zext(loop, I64), i64(32)), b.add(claimed, i64(1)))
+            swap = b.cmpxchg(at, seen, next_claim, "acq_rel", "acquire")
             with b.if_then(b.extract_value(swap, 1)):
                 b.ret(claimed)
             return [b.extract_value(swap, 0)]
@@ -153,7 +153,7 @@ class TeamRuntime(HostRuntime):
         b.unreachable()
 
     def _define_worker(self) -> ll.Function:
-        """``ptr worker(ptr {team, thread})``: wait for an epoch, run its job, meet the others at the barrier."""
+        """``ptr worker(ptr {team, thread})``: until stopped, wait for an epoch, run its job, enter the barrier."""
         fn, b = function(self.module, "mlc_team_worker", PTR, [PTR])
         team = b.load(fn.args[0], typ=PTR)
         thread = b.load(field(b, fn.args[0], 8), typ=I32)
@@ -177,7 +177,7 @@ class TeamRuntime(HostRuntime):
         return fn
 
     def _sleep_until_changed(self, b: ll.IRBuilder, team: ll.Value, address: ll.Value, last: ll.Value) -> None:
-        """Give the core away until ``*address != last``; who changes it calls ``_wake_sleepers`` after that."""
+        """Sleep until ``*address != last``; the writer of ``*address`` must call ``_wake_sleepers`` afterwards."""
         mutex, condition = field(b, team, MUTEX), field(b, team, CONDITION)
         self._pthread(b, "pthread_mutex_lock", mutex)
         b.atomic_rmw("add", field(b, team, SLEEPERS), i32(1), "seq_cst")
@@ -209,7 +209,7 @@ class TeamRuntime(HostRuntime):
             self._pthread(b, "pthread_mutex_unlock", field(b, team, MUTEX))
 
     def _define_start(self) -> ll.Function:
-        """``i32 start(ptr team, i32 threads)``: start the workers of a stopped context; 0 when they are refused."""
+        """``i32 start(ptr team, i32 threads)``: start the workers; 1, or 0 when a thread cannot be created."""
         fn, b = function(self.module, "mlc_team_start", I32, [PTR, I32])
         team, threads = fn.args
         for offset in (STOP, EPOCH, ARRIVED, SLEEPERS):

@@ -1,4 +1,4 @@
-"""The checks that every entry makes of its arguments, as functions shared by all entries of a library."""
+"""Argument checks of entries, as functions shared by all entries of a library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Require = Callable[..., None]
 
 
 class ArgumentChecks:
-    """Defines the checks in a module. Each gives null, or -1, after raising an error."""
+    """Defines the checks in a module. Each returns null, or -1, after raising an error."""
 
     def __init__(self, module: ll.Module, errors: ErrorReporter, runtime: HostRuntime):
         self.module = module
@@ -72,7 +72,7 @@ class ArgumentChecks:
     # -- scalars ------------------------------------------------------------------------------------------------
 
     def _define_integer(self) -> ll.Function:
-        """``i32 check_integer(ptr any, ptr function, ptr name, i64 least, i64 greatest)``: 0 or -1."""
+        """``i32 check_integer(ptr any, ptr function, ptr name, i64 min, i64 max)``: 0 or -1."""
         fn, b = function(self.module, "mlc_check_integer", I32, [PTR, PTR, PTR, I64, I64])
         require = self._requirement(b, fn, i32(-1))
         kind = b.load(fn.args[0], typ=I32)
@@ -101,8 +101,8 @@ class ArgumentChecks:
     def _define_tensor(self) -> ll.Function:
         """``ptr check_tensor(ptr any, ptr function, ptr name, i32 ndim, i32 dtype, ptr dtype name, i32 itemsize)``
 
-        gives the DLTensor of an argument after checking kind, device, rank, dtype, sizes, layout and alignment; null on
-        error.
+        returns the DLTensor of an argument after checking kind, device, rank, dtype, sizes, layout and alignment; null
+        on error.
         """
         fn, b = function(self.module, "mlc_check_tensor", PTR, [PTR, PTR, PTR, I32, I32, PTR, I32])
         any_, _, _, ndim, dtype, dtype_name, itemsize = fn.args
@@ -136,17 +136,17 @@ class ArgumentChecks:
     def _check_layout(
         self, b: ll.IRBuilder, tensor: ll.Value, rank: ll.Value, itemsize: ll.Value, require: Require
     ) -> None:
-        """Sizes that memory can have, row-major without gaps: strides are absent, or the product of the sizes after.
+        """Check for valid sizes and a contiguous row-major layout: strides are absent, or products of later sizes.
 
-        The stride of an axis of size one means nothing, nor do those of a tensor without elements.
+        Strides of axes of size one, and of tensors without elements, are ignored.
         """
         shape, strides = (b.load(field(b, tensor, o), typ=PTR) for o in (DL_SHAPE, DL_STRIDES))
         has_shape = b.or_(b.icmp_signed("==", rank, i32(0)), b.not_(is_null(b, shape)))
         require(has_shape, "TypeError", "has no shape; expected %d axes", rank)
         no_strides = is_null(b, strides)
         readable = b.select(no_strides, shape, strides)
-        least, nbytes, empty, compact = self._walk_axes(b, shape, readable, rank, itemsize)
-        require(b.icmp_signed(">=", least, i64(0)), "ValueError", "has a size of %lld; expected 0 or more", least)
+        min_size, nbytes, empty, compact = self._walk_axes(b, shape, readable, rank, itemsize)
+        require(b.icmp_signed(">=", min_size, i64(0)), "ValueError", "has a size of %lld; expected 0 or more", min_size)
         fits = b.or_(empty, b.fcmp_ordered("<=", nbytes, ll.Constant(F64, LARGEST)))
         require(fits, "ValueError", "has about %.3g bytes; expected what memory can hold", nbytes)
         require(b.or_(no_strides, b.or_(empty, compact)), "ValueError", "is not contiguous; copy it first")
@@ -156,11 +156,11 @@ class ArgumentChecks:
     def _walk_axes(
         self, b: ll.IRBuilder, shape: ll.Value, strides: ll.Value, rank: ll.Value, itemsize: ll.Value
     ) -> tuple[ll.Value, ll.Value, ll.Value, ll.Value]:
-        """From the last axis to the first: the least size, the bytes in all, whether a size is 0, whether compact."""
+        """Loop over the axes: the minimum size, the total bytes, whether a size is 0, whether it is compact."""
         yes, no = ll.Constant(v.I1, 1), ll.Constant(v.I1, 0)
 
         def visit(axis: ll.Value, expected: ll.Value, *found: ll.Value) -> list[ll.Value]:
-            least, nbytes, empty, compact = found
+            min_size, nbytes, empty, compact = found
             previous = b.sub(axis, i32(1))
             at = b.sext(previous, I64)
             size = b.load(b.gep(shape, [at], source_etype=I64), typ=I64)
@@ -169,17 +169,17 @@ class ArgumentChecks:
             return [
                 previous,
                 b.mul(expected, size),
-                b.select(b.icmp_signed("<", size, least), size, least),
+                b.select(b.icmp_signed("<", size, min_size), size, min_size),
                 b.fmul(nbytes, b.sitofp(size, F64)),
                 b.or_(empty, b.icmp_signed("==", size, i64(0))),
                 b.and_(compact, fits),
             ]
 
         initial = [rank, i64(1), i64(0), itemsize, no, yes]
-        _, _, least, nbytes, empty, compact = while_loop(
+        _, _, min_size, nbytes, empty, compact = while_loop(
             b, "axis", initial, lambda axis, *_: b.icmp_signed(">", axis, i32(0)), visit
         )
-        return least, nbytes, empty, compact
+        return min_size, nbytes, empty, compact
 
 
 def _is_one_of(b: ll.IRBuilder, value: ll.Value, *numbers: int) -> ll.Value:

@@ -1,4 +1,4 @@
-"""Pieces that hand-written LLVM code of the host is made of."""
+"""Helpers for hand-written LLVM code of the host module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from llvmlite import ir as ll
 
 from ..values import I8, i64
 
-HIDDEN = "hidden"  # in place of a linkage: external, with a name that only this library sees
+HIDDEN = "hidden"  # written as the linkage: external linkage with hidden visibility
 
 
 def field(b: ll.IRBuilder, base: ll.Value, offset: int | ll.Value) -> ll.Value:
@@ -28,7 +28,7 @@ def external(
 def function(
     module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type]
 ) -> tuple[ll.Function, ll.IRBuilder]:
-    """An internal function to be defined, and the builder at its beginning."""
+    """An internal function without a body, and a builder at its entry."""
     fn = module.globals.get(name) or ll.Function(module, ll.FunctionType(result, list(args)), name)
     fn.linkage = "internal"
     fn.attributes.add("noinline")
@@ -36,12 +36,12 @@ def function(
 
 
 def store_atomic(b: ll.IRBuilder, value: ll.Value, address: ll.Value, ordering: str = "acq_rel") -> None:
-    """A store that other threads see in order."""
+    """An atomic store, as an exchange."""
     b.atomic_rmw("xchg", address, value, ordering)
 
 
 class FunctionPointer(ll.values.NamedValue):
-    """A function as a plain pointer operand."""
+    """The address of a function as an opaque pointer."""
 
     def __init__(self, fn: ll.Function):
         self.type = ll.PointerType()

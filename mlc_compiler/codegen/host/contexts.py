@@ -1,10 +1,10 @@
-"""Contexts: what the functions of a library run in, as numbers that the library checks before it believes them.
+"""Contexts: the execution state of a library's functions, behind handles that the library validates.
 
-A context is a block of memory: the head below, then what the back end keeps (workers, a device). Its handle is a serial
-number and a slot of the library's table of contexts. The memory of a context is never given back, only used again, so
-that an invented handle or one of a destroyed context is told from a live one without touching memory that is not there.
+A context is a block of memory: the head below, then the fields of the back end (workers, a device). Its handle is a
+serial number and a slot of the library's table of contexts. The memory of a context is never freed, only reused, so
+that an invalid handle, or that of a destroyed context, can be rejected without reading freed memory.
 
-A forked process has its parent's contexts but none of their workers: its first call starts them again.
+A forked process inherits its parent's contexts without their workers: its first call starts them again.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from .code import external, field, function, store_atomic
 from .module import HostModule
 from .packed_calls import PackedCalls
 
-# Byte offsets of the head's fields. What different threads write lies on different cache lines.
+# Byte offsets of the head's fields. Fields written by different threads are on different cache lines.
 HANDLE, SERIAL = 0, 8
 FAILED = 16  # the number of the external call that failed in this run; 0: none
-PROCESS = 20  # where the context was started; ADOPTING while another process starts it again
-ARGUMENT = 24  # what context_create was given
+PROCESS = 20  # pid of the process that started the context; ADOPTING while a forked process restarts it
+ARGUMENT = 24  # the argument of context_create
 WORKSPACE, WORKSPACE_BYTES = 32, 40
 BUSY = 64
 HEAD_BYTES = 128
 
 MAX_CONTEXTS = 1024
 SLOT_BITS = 16
-FREE, CHANGING = 0, -1  # in place of a handle: while the context is nobody's, and while it starts or stops
+FREE, CHANGING = 0, -1  # values of HANDLE: the slot is free; the context is being started or stopped
 ADOPTING = -1
 
-# What ``run`` and ``destroy`` answer when they did not succeed.
+# Error codes of ``run`` and ``destroy``.
 BUSY_CONTEXT, NO_MEMORY, CALL_FAILED, NO_CONTEXT, NOT_STARTED = -1, -2, -3, -4, -5
 
 
 @dataclass(frozen=True)
 class ContextArgument:
-    """The integer that ``context_create`` takes. refused: what is said when a context cannot be started."""
+    """The integer argument of ``context_create``. refused: error message for a context that cannot be started."""
 
     name: str
-    least: int
-    greatest: int
+    minimum: int
+    maximum: int
     refused: str
 
 
 class HostRuntime(ABC):
     """The run-time part of a library's host code: contexts, and graph functions that run in them.
 
-    A back end derives from it. ``define`` makes the functions ``start``: ``i32 (ptr context, i32 argument)``, 0 when
-    it is refused, and ``stop``: ``void (ptr context)``.
+    Back ends derive from it. ``define`` defines the functions ``start``: ``i32 (ptr context, i32 argument)``, 0 on
+    failure, and ``stop``: ``void (ptr context)``.
     """
 
     argument: ClassVar[ContextArgument]
@@ -81,20 +81,20 @@ class HostRuntime(ABC):
 
     @abstractmethod
     def define(self) -> None:
-        """Define ``start``, ``stop`` and what they need."""
+        """Define ``start``, ``stop`` and their helpers."""
 
     @abstractmethod
     def emit_job(self, name: str, func: Function) -> ll.Function:
-        """The code of a planned graph function, which ``execute`` is given the address of."""
+        """Define the job of a planned graph function; ``execute`` takes its address."""
 
     @abstractmethod
     def execute(self, b: ll.IRBuilder, context: ll.Value, job: ll.Value, frame: ll.Value) -> None:
-        """Emit the run of a job in a context, until it has ended."""
+        """Emit the synchronous execution of a job in a context."""
 
     # -- memory -------------------------------------------------------------------------------------------------
 
     def allocate_workspace(self, b: ll.IRBuilder, nbytes: ll.Value) -> ll.Value:
-        """Emit the allocation of a workspace; null without memory. nbytes: a multiple of 64."""
+        """Emit the allocation of a workspace; null when it fails. nbytes: a multiple of 64."""
         return b.call(external(self.module, "aligned_alloc", PTR, [I64, I64]), [i64(64), nbytes])
 
     def free_workspace(self, b: ll.IRBuilder, workspace: ll.Value) -> None:
@@ -120,17 +120,17 @@ class HostRuntime(ABC):
     # -- processes ----------------------------------------------------------------------------------------------
 
     def _process(self, b: ll.IRBuilder) -> ll.Value:
-        """The number of this process."""
+        """The pid of this process."""
         return b.call(external(self.module, "getpid", I32, []), [])
 
     def _forget(self, b: ll.IRBuilder, context: ll.Value) -> None:
-        """Drop what belongs to the threads of another process: a call that may be running there, and its workspace."""
+        """Reset the state inherited from the parent process: a running call, and the workspace."""
         self._drop_workspace(b, context)
         for offset in (FAILED, BUSY):
             store_atomic(b, i32(0), field(b, context, offset))
 
     def _define_adopt(self) -> ll.Function:
-        """``i32 adopt(ptr context)``: start a context made before a fork again; 0 or an error of ``run``."""
+        """``i32 adopt(ptr context)``: restart a context created before a fork; 0 or an error of ``run``."""
         fn, b = function(self.module, "mlc_context_adopt", I32, [PTR])
         context, process_at = fn.args[0], field(b, fn.args[0], PROCESS)
         owner = b.load_atomic(process_at, "acquire", 4, typ=I32)
@@ -155,7 +155,7 @@ class HostRuntime(ABC):
         return b.gep(self.table, [slot], source_etype=PTR)
 
     def _define_allocate(self) -> ll.Function:
-        """``ptr allocate(ptr entry)``: the context of a table entry, made when there is none; null without memory."""
+        """``ptr allocate(ptr entry)``: the context of a table entry, allocated on first use; null when that fails."""
         fn, b = function(self.module, "mlc_context_allocate", PTR, [PTR])
         found = b.load_atomic(fn.args[0], "acquire", 8, typ=PTR)
         with b.if_then(b.not_(is_null(b, found))):
@@ -173,7 +173,7 @@ class HostRuntime(ABC):
         return fn
 
     def _define_create(self) -> ll.Function:
-        """``i64 create(i32 argument)``: the handle of a started context; 0 when it, memory or slots are refused."""
+        """``i64 create(i32 argument)``: the handle of a started context; 0 without memory, free slots or workers."""
         fn, b = function(self.module, "mlc_context_create", I64, [I32])
 
         def attempt(slot: ll.Value) -> None:
@@ -217,9 +217,9 @@ class HostRuntime(ABC):
         return fn
 
     def _define_destroy(self) -> ll.Function:
-        """``i32 destroy(ptr context, i64 handle)``: 0, BUSY_CONTEXT while a call runs, NO_CONTEXT when it is no more.
+        """``i32 destroy(ptr context, i64 handle)``: 0, BUSY_CONTEXT while a call runs, NO_CONTEXT when it is destroyed.
 
-        The workers of a context that was made before a fork belong to the parent process: then nothing is ended here.
+        The workers of a context created before a fork belong to the parent process and are not joined here.
         """
         fn, b = function(self.module, "mlc_context_destroy", I32, [PTR, I64])
         context, handle = fn.args

@@ -7,7 +7,7 @@ from ...ir import dtype as dt
 # TVMFFIAny: a type index, then eight bytes of value or pointer.
 ANY_BYTES = 16
 TYPE_INT, TYPE_BOOL, TYPE_FLOAT, TYPE_DLTENSOR, TYPE_STRING = 1, 2, 3, 7, 8
-TYPE_OBJECT, TYPE_TENSOR = 64, 70  # from TYPE_OBJECT on, values are reference counted
+TYPE_OBJECT, TYPE_TENSOR = 64, 70  # types from TYPE_OBJECT on are reference counted
 OBJECT_HEADER_BYTES = 24
 
 # DLTensor, and DLManagedTensor, which follows it with a context and a deleter.
@@ -18,7 +18,7 @@ DL_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6, "float8_e4m
 
 
 def dl_dtype(dtype: str) -> int:
-    """A DLDataType (code, bits, lanes) as the 32-bit integer that it is in memory."""
+    """The in-memory representation of a DLDataType (code, bits, lanes) as a 32-bit integer."""
     code = DL_CODES.get(dtype)
     if code is None:
         code = DL_CODES[dtype.rstrip("0123456789")]

@@ -1,4 +1,4 @@
-"""How native code reports errors: text in a thread-local buffer, raised through the TVM FFI where that is loaded."""
+"""Errors of native code: text in a thread-local buffer, raised through the TVM FFI when it is loaded."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class ErrorReporter:
         return self.strings[value]
 
     def optional(self, name: str, result: ll.Type, args: Sequence[ll.Type]) -> ll.Function:
-        """A function that the process may or may not have; see ``is_missing``."""
+        """Declare a weak function, which may be absent at run time; see ``is_missing``."""
         fn = ll.Function(self.module, ll.FunctionType(result, list(args)), name)
         fn.linkage = "extern_weak"
         return fn
 
     def is_missing(self, b: ll.IRBuilder, fn: ll.Function) -> ll.Value:
-        """Whether the process has no such function."""
+        """Whether a weak function is absent at run time."""
         return is_null(b, FunctionPointer(fn))
 
     def fail(self, b: ll.IRBuilder, kind: str, message: str, *args: ll.Value, result: ll.Value | None = None) -> None:

@@ -1,7 +1,7 @@
 """Entries in the TVM FFI C ABI: ``int __tvm_ffi_NAME(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* ret)``.
 
-Arguments are checked before anything runs. An error is raised through ``TVMFFIErrorSetRaisedFromCStr`` when that is
-loaded, and its text is kept in the thread-local ``__mlc_last_error``; the entry then returns -1.
+Arguments are checked first. An error is raised through ``TVMFFIErrorSetRaisedFromCStr`` when that is loaded, and its
+text is stored in the thread-local ``__mlc_last_error``; the entry then returns -1.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class FfiEntries:
         self._require_count(b, fn, "context_create", 1)
         kind, value = b.load(fn.args[1], typ=I32), b.load(field(b, fn.args[1], 8), typ=I64)
         argument = self.runtime.argument
-        least, greatest = i64(argument.least), i64(argument.greatest)
-        in_range = b.and_(b.icmp_signed(">=", value, least), b.icmp_signed("<=", value, greatest))
+        minimum, maximum = i64(argument.minimum), i64(argument.maximum)
+        in_range = b.and_(b.icmp_signed(">=", value, minimum), b.icmp_signed("<=", value, maximum))
         ok = b.and_(b.icmp_unsigned("==", kind, i32(TYPE_INT)), in_range)
         with b.if_then(b.not_(ok)):
-            what = f"{argument.name} must be an integer from {argument.least} to {argument.greatest}"
+            what = f"{argument.name} must be an integer from {argument.minimum} to {argument.maximum}"
             self.errors.fail(b, "ValueError", f"context_create: {what}")
         context = b.call(self.runtime.create, [b.trunc(value, I32)])
         with b.if_then(b.icmp_unsigned("==", context, i64(0))):
@@ -115,7 +115,7 @@ class FfiEntries:
         self._return_none(b, fn.args[3])
 
     def _report(self, b: ll.IRBuilder, name: str, status: ll.Value, needed: ll.Value) -> None:
-        """Raise what the status of a run says. A failed call of a registered function has raised its own error."""
+        """Raise the error of a status of ``run``. A failed call of a registered function has raised its own error."""
         busy = f"{name}: the context is in use by a call that has not ended; give each thread a context of its own"
         gone = f"{name}: the first argument is not a context that is open"
         alone = f"{name}: in this process, which was forked from the context's: {self.runtime.argument.refused}"
@@ -131,7 +131,7 @@ class FfiEntries:
             self.errors.fail(b, "RuntimeError", f"{name}: no memory for a workspace of %lld bytes", needed)
 
     def _workspace_bytes(self, b: ll.IRBuilder, name: str, size: PrimExpr, exprs: ExprEmitter) -> ll.Value:
-        """The workspace of this call. A size that 64 bits might not hold is refused before it is computed."""
+        """The workspace size of this call. Raises an error when its computation might overflow 64 bits."""
         if not isinstance(size, IntImm):
             estimate = magnitude(b, size, exprs.env)
             with b.if_then(b.not_(b.fcmp_ordered("<=", estimate, ll.Constant(F64, LARGEST))), likely=False):
@@ -139,7 +139,7 @@ class FfiEntries:
         return exprs(size)
 
     def _argument(self, b: ll.IRBuilder, fn: ll.Function, name: str, slot: Slot, memory: ll.Value) -> ll.Value | None:
-        """Check one argument, put its address or value into the frame; gives its shape array."""
+        """Check one argument and store its address or value in the frame; returns a tensor's shape array."""
         any_ = field(b, fn.args[1], ANY_BYTES * (slot.index + 1))
         at = _entry_at(b, memory, slot.index)
         if slot.scalar is not None:
@@ -163,8 +163,8 @@ class FfiEntries:
         if dt.is_float(dtype):
             status = b.call(self.checks.number, [*args, at])
         else:
-            least, greatest = _integer_range(dtype)
-            status = b.call(self.checks.integer, [*args, i64(least), i64(greatest)])
+            minimum, maximum = _integer_range(dtype)
+            status = b.call(self.checks.integer, [*args, i64(minimum), i64(maximum)])
         with b.if_then(b.icmp_signed("!=", status, i32(0)), likely=False):
             b.ret(i32(-1))
         if not dt.is_float(dtype):
@@ -179,8 +179,8 @@ class FfiEntries:
         memory: ll.Value,
         exprs: ExprEmitter,
     ) -> None:
-        """Symbols take their value where a shape names them alone; then every other size is compared."""
-        wanted: list[tuple[str, PrimExpr, ll.Value]] = []
+        """Bind symbols at their first occurrence as a size of their own; then check all other sizes."""
+        pending: list[tuple[str, PrimExpr, ll.Value]] = []
 
         def bind(what: str, size: PrimExpr, at: ll.Value) -> None:
             message = f"{name}: argument {what}"
@@ -188,7 +188,7 @@ class FfiEntries:
                 self._require_width(b, message, at, size.dtype)
                 exprs.env[id(size)] = read_size(b, at, size.dtype)
             else:
-                wanted.append((message, size, b.load(at, typ=I64)))
+                pending.append((message, size, b.load(at, typ=I64)))
 
         for slot in frame.slots:
             if slot.value is not None:
@@ -196,19 +196,19 @@ class FfiEntries:
         for slot, shape in zip(frame.slots, shapes, strict=True):
             for axis, size in enumerate(_sizes(slot) if shape is not None else ()):
                 bind(f"{slot.var.name} has size %lld on axis {axis}; expected %lld", size, _entry_at(b, shape, axis))
-        for message, size, got in wanted:
+        for message, size, got in pending:
             self._require_representable(b, name, size, exprs)
             self._require_size(b, message, got, widen(b, exprs(size)))
 
     def _require_width(self, b: ll.IRBuilder, message: str, at: ll.Value, dtype: str) -> None:
-        """A symbol narrower than 64 bits can have the size."""
+        """Check that a size fits a symbol narrower than 64 bits."""
         if dt.is_int(dtype) and dt.bits(dtype) < 64:
-            got, greatest = b.load(at, typ=I64), i64(_integer_range(dtype)[1])
-            with b.if_then(b.icmp_signed(">", got, greatest), likely=False):
-                self.errors.fail(b, "ValueError", message.replace("expected", "expected at most"), got, greatest)
+            got, maximum = b.load(at, typ=I64), i64(_integer_range(dtype)[1])
+            with b.if_then(b.icmp_signed(">", got, maximum), likely=False):
+                self.errors.fail(b, "ValueError", message.replace("expected", "expected at most"), got, maximum)
 
     def _require_representable(self, b: ll.IRBuilder, name: str, size: PrimExpr, exprs: ExprEmitter) -> None:
-        """A size that is computed does not overflow."""
+        """Check that the computation of a size does not overflow."""
         if isinstance(size, IntImm | SizeVar):
             return
         limit = min(LARGEST, float(_integer_range(size.dtype)[1]))
@@ -222,7 +222,7 @@ class FfiEntries:
             self.errors.fail(b, "ValueError", message, got, expected)
 
     def _check_sizes(self, b: ll.IRBuilder, name: str, func: Function, exprs: ExprEmitter) -> None:
-        """The sizes inside of the function that must be equal for it to have a meaning (``size_checks``)."""
+        """Check the pairs of sizes in the attribute ``size_checks`` for equality."""
         for what, found, expected in func.attrs.get("size_checks", ()):
             for size in (found, expected):
                 self._require_representable(b, name, as_expr(size), exprs)
@@ -230,7 +230,7 @@ class FfiEntries:
             self._require_size(b, message, widen(b, exprs(as_expr(found))), widen(b, exprs(as_expr(expected))))
 
     def _check_bounds(self, b: ll.IRBuilder, name: str, frame: Frame, func: Function, exprs: ExprEmitter) -> None:
-        """Symbols are within the bounds that the function's attributes give."""
+        """Check symbols against the bounds in the function's attributes."""
         attrs = func.attrs
         limits = [(">", "the library was compiled for at most", attrs.get("tir_var_upper_bound", {}))]
         limits += [("<", "expected at least", dict.fromkeys(attrs.get("tir_non_negative_var", ()), 0))]

@@ -1,4 +1,4 @@
-"""Frames: how the arguments of a graph function reach its code.
+"""Frames: the memory that passes arguments to the code of a graph function.
 
 A frame is an array of 64-bit values: data pointers or values of the arguments, then the symbolic sizes.
 """
@@ -38,19 +38,19 @@ class Slot:
 
     @property
     def value(self) -> PrimExpr | None:
-        """What the value of a scalar is known as in sizes and arguments."""
+        """The expression that denotes the value of a scalar in sizes and arguments."""
         info = self.var.struct_info
         return info.value if isinstance(info, PrimStructInfo) else None
 
     @property
     def symbol(self) -> SizeVar | None:
-        """The variable that stands for the value of a scalar."""
+        """The variable that denotes the value of a scalar, if it is one."""
         return self.value if isinstance(self.value, SizeVar) else None
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The layout of a graph function's frame: one slot for each parameter, then the sizes that no scalar gives."""
+    """The layout of a graph function's frame: one slot per parameter, then the sizes that are no scalar parameters."""
 
     slots: tuple[Slot, ...]
     sizes: tuple[SizeVar, ...]
@@ -61,7 +61,7 @@ class Frame:
 
     @property
     def symbols(self) -> tuple[SizeVar, ...]:
-        """All symbols that a call gives a value."""
+        """All symbols that are bound in a call."""
         return (*(slot.symbol for slot in self.slots if slot.symbol is not None), *self.sizes)
 
 
@@ -70,17 +70,17 @@ def frame_of(func: Function) -> Frame:
     slots = tuple(Slot(p, i) for i, p in enumerate(func.params))
     shapes = [size for s in slots if s.scalar is None for info in tensor_infos(s.var) for size in info.shape or ()]
     given = {id(s.symbol) for s in slots if s.symbol is not None}
-    told = {id(size) for size in shapes if isinstance(size, SizeVar)} | given
+    bound = {id(size) for size in shapes if isinstance(size, SizeVar)} | given
     sizes: dict[int, SizeVar] = {}
     for var in free_vars(shapes):
-        if id(var) not in told:
+        if id(var) not in bound:
             raise CodegenError(f"the size {var.name!r} is no argument's size on any axis, so a call cannot tell it")
         sizes.setdefault(id(var), var)
     return Frame(slots, tuple(v for k, v in sizes.items() if k not in given))
 
 
 def read_size(b: ll.IRBuilder, address: ll.Value, dtype: str) -> ll.Value:
-    """A scalar from a frame, a shape or the arguments of a call, where it takes eight bytes."""
+    """Load a scalar from a slot of eight bytes in a frame, a shape or the arguments of a call."""
     to = v.value_type(dtype)
     if dt.is_float(dtype):
         number = b.load(address, typ=F64)

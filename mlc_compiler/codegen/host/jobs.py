@@ -32,10 +32,10 @@ from .packed_calls import PackedCalls, TensorArgument
 
 
 class JobEmitter(ABC):
-    """Emits the job of a graph function: ``fn`` gets the address of a context first and that of a frame last.
+    """Emits the job of a graph function: ``fn``, whose first argument is a context and whose last is a frame.
 
-    kernels: the functions of the library that run tensor functions, by name. A back end says how they and registered
-    functions are called.
+    kernels: LLVM functions of tensor functions, by name. Back ends implement the calls of kernels and of registered
+    functions.
     """
 
     def __init__(self, fn: ll.Function, func: Function, packed: PackedCalls, kernels: Mapping[str, ll.Function]):
@@ -51,14 +51,14 @@ class JobEmitter(ABC):
 
     @abstractmethod
     def kernel_call(self, name: str, args: list[ll.Value]) -> None:
-        """Run a tensor function of the module on addresses and numbers."""
+        """Emit the call of a tensor function on addresses and numbers."""
 
     @abstractmethod
     def packed_call(self, name: str, args: list[TensorArgument | ll.Value]) -> None:
-        """Call a registered function once, and leave the job when it fails."""
+        """Emit one call of a registered function, and the return from the job when it fails."""
 
     def call(self, name: str, args: Sequence[ll.Value]) -> None:
-        """Emit the call of a kernel; integers get the widths of its parameters."""
+        """Emit the call of a kernel; integers are converted to the widths of its parameters."""
         kernel = self.kernels[name]
         self.b.call(kernel, [self._resized(a, t) for a, t in zip(args, kernel.function_type.args, strict=True)])
 
@@ -68,11 +68,11 @@ class JobEmitter(ABC):
         return self.b.trunc(value, to) if value.type.width > to.width else self.b.sext(value, to)
 
     def builtin(self, name: str) -> None:
-        """A call of the back end's own, such as a barrier."""
+        """Emit an operation of the back end, such as a barrier."""
         raise CodegenError(f"no code for the graph call {name!r}")
 
     def emit(self) -> None:
-        """The whole job."""
+        """Emit the body of the job."""
         frame = frame_of(self.func)
         for slot in frame.slots:
             self._load_slot(slot)

@@ -1,4 +1,4 @@
-"""About how large a size is, in floating point: what tells that 64-bit arithmetic would overflow."""
+"""Upper bounds of sizes in floating point, to detect overflow of 64-bit arithmetic before it happens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGEST = float(1 << 47)  # bytes that a process can address
 
 
 def magnitude(b: ll.IRBuilder, size: PrimExpr, env: Mapping[int, ll.Value]) -> ll.Value:
-    """An upper estimate of ``|size|`` as a double, given the values of its variables."""
+    """An upper bound of ``|size|`` as a double, given the values of its variables."""
     if isinstance(size, IntImm):
         return ll.Constant(F64, float(abs(size.value)))
     if isinstance(size, Var):

@@ -1,4 +1,4 @@
-"""The LLVM module of the host's code, and what hand-written code in it is made of."""
+"""The LLVM module of the host's code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import ErrorReporter
 
 
 def new_module(target: Target) -> ll.Module:
-    """An empty module for a machine."""
+    """An empty LLVM module with the triple and data layout of a target."""
     module = ll.Module("mlc")
     module.triple = target.triple
     module.data_layout = data_layout(target)

@@ -1,7 +1,7 @@
 """Calls from a graph function to functions that are registered by name in the process (``TVMFFIFunctionGetGlobal``).
 
-Thread 0 makes the call while the others wait. Tensors go as objects that borrow the caller's memory for the time of the
-call. What the function raises is left for the caller of the library's entry, who is on the same thread.
+Thread 0 makes the call while the others wait. Tensors are passed as objects that borrow the caller's memory during
+the call. Errors of the function propagate to the caller of the library's entry, which runs on the same thread.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from .errors import ErrorReporter
 
 @dataclass(frozen=True)
 class TensorArgument:
-    """A tensor as an argument: its address and what is known of it."""
+    """A tensor as an argument: its address, shape and dtype."""
 
     data: ll.Value
     info: TensorStructInfo
 
 
 class PackedCalls:
-    """Emits calls of ``mlc_call_packed``, which is defined in the module at the first of them."""
+    """Emits calls of ``mlc_call_packed``, which is defined in the module at its first use."""
 
     def __init__(self, module: ll.Module, errors: ErrorReporter):
         self.module = module
@@ -69,7 +69,7 @@ class PackedCalls:
     def emit(
         self, b: ll.IRBuilder, exprs: ExprEmitter, name: str, args: Sequence[TensorArgument | ll.Value]
     ) -> ll.Value:
-        """Emit the call of the function registered as ``name``; gives its status, an i32 that is 0 on success.
+        """Emit the call of the function registered as ``name``; returns its status, an i32 that is 0 on success.
 
         args: tensors, numbers, and the addresses of C strings.
         """
@@ -106,7 +106,7 @@ class PackedCalls:
         b.store(shape, field(b, tensor, DL_SHAPE))
         return tensor
 
-    # -- what every call shares ---------------------------------------------------------------------------------
+    # -- helper functions ---------------------------------------------------------------------------------------
 
     def _define_own(self) -> ll.Function:
         """``i32 own(ptr any)``: replace the DLTensor of an argument by a tensor object over the same data."""
@@ -183,7 +183,7 @@ class PackedCalls:
         return fn
 
     def _for_each(self, b: ll.IRBuilder, args: ll.Value, count: ll.Value, kind: int, do: ll.Function) -> ll.Value:
-        """Call ``do(any)`` for the arguments of a kind, while it gives 0; the last status."""
+        """Call ``do(any)`` for the arguments of a type index while it returns 0; returns the last status."""
         zero = i32(0)
 
         def visit(i: ll.Value, status: ll.Value) -> list[ll.Value]:

@@ -1,8 +1,8 @@
 """Elementary functions as arithmetic that vectorizes: range reduction and polynomials.
 
-``RULES`` are for float32. Their error is at most 2 units in the last place over the whole range, zeros, infinities and
-NaN give what the C standard says, and nothing is used but arithmetic, comparisons and bit operations.
-Coefficients come from ``benchmarks/fit_polynomials.py``; ``tests/compiler/codegen/accuracy.py`` tries all inputs.
+``RULES`` are for float32. Their error is at most 2 ulp over the whole range; zeros, infinities and NaN follow the C
+standard; they use only arithmetic, comparisons and bit operations.
+Coefficients: ``benchmarks/fit_polynomials.py``. ``tests/compiler/codegen/accuracy.py`` checks all inputs.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ POLYNOMIALS: dict[str, Rule] = {
 LIBRARY = "acos acosh asin asinh atan atan2 atanh cosh fmod hypot sinh tan".split()
 
 RULES: dict[str, Rule] = {**POLYNOMIALS, **{name: _library_function(name) for name in LIBRARY}}
-"""Functions of float32, by name: what a call of each becomes."""
+"""float32 function name -> expression that replaces its call."""
 
 WIDE_RULES: dict[str, Rule] = {
     "exp10": lambda x: Call("pow", (wide(10.0), x), F64),
     "sigmoid": lambda x: wide(1.0) / (wide(1.0) + Call("exp", (negated(x),), F64)),
     "rsqrt": lambda x: wide(1.0) / Call("sqrt", (x,), F64),
 }
-"""The functions of float64 that the C library lacks."""
+"""float64 function name -> expression, for the functions that the C library lacks."""
 
 __all__ = ["F32", "F64", "LIBRARY", "POLYNOMIALS", "RULES", "WIDE_RULES"]

@@ -1,4 +1,4 @@
-"""What the definitions of elementary functions are written with."""
+"""Building blocks for the definitions of elementary functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ F32, F64, I32, I64 = "float32", "float64", "int32", "int64"
 
 
 class Lets:
-    """Names for intermediate values: ``r = let("r", …)`` is evaluated once, ``let.into(body)`` is the whole."""
+    """Let-bound values: ``r = let("r", …)`` is evaluated once; ``let.into(body)`` wraps ``body`` in all bindings."""
 
     def __init__(self) -> None:
         self._bound: list[tuple[Var, PrimExpr]] = []
@@ -45,7 +45,7 @@ def fma(a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr:
 
 
 def polynomial(x: PrimExpr, coefficients: Sequence[float]) -> PrimExpr:
-    """Horner's scheme, highest power first; in float64 the compiler may round products."""
+    """Horner's scheme, highest power first; by ``fma`` in float32, by multiplications and additions in float64."""
     result: PrimExpr = FloatImm(coefficients[0], x.dtype)
     for c in coefficients[1:]:
         c_expr = FloatImm(c, x.dtype)
@@ -66,7 +66,7 @@ def negated(x: PrimExpr) -> PrimExpr:
 
 
 def clamped(x: PrimExpr, low: float, high: float) -> PrimExpr:
-    """``x`` limited to an interval; NaN stays."""
+    """``x`` clamped to an interval; NaN is propagated."""
     return maximum(FloatImm(low, x.dtype), minimum(FloatImm(high, x.dtype), x))
 
 
@@ -81,19 +81,19 @@ def from_bits(x: PrimExpr) -> PrimExpr:
 
 
 def power_of_two(n: PrimExpr) -> PrimExpr:
-    """``2 ** n`` in float32, for an int32 ``n`` of a normal result."""
+    """``2 ** n`` in float32, for an int32 ``n`` in [-126, 127]."""
     return from_bits((n + const(127, I32)) << const(23, I32))
 
 
-# Adding this to a small number rounds it to an integer, which then stands in the low bits of the sum.
+# Adding this to a small number rounds it to an integer, in the low bits of the sum's mantissa.
 ROUNDER = {F32: 1.5 * 2**23, F64: 1.5 * 2**52}
 _ROUNDER_BITS = {F32: 0x4B400000, F64: 0x4338000000000000}
 
 
 def nearest(let: Lets, scaled: PrimExpr) -> tuple[Var, Var]:
-    """The integer next to ``scaled`` as a float and as an integer of its width; its magnitude stays below 2 ** 21.
+    """``scaled`` rounded to an integer, as a float and as an integer of its width; its magnitude must be below 2 ** 21.
 
-    ``scaled`` must contain the addition of ``ROUNDER``.
+    ``scaled`` must have ``ROUNDER`` added.
     """
     shifted = let("shifted", scaled)
     n = let("n", shifted - FloatImm(ROUNDER[shifted.dtype], shifted.dtype))

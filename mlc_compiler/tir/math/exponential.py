@@ -25,7 +25,7 @@ from .build import (
 )
 
 _LOG2_E = 1.4426950408889634
-_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # the upper part has 9 bits: products with small integers are exact
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # 9 bits: products with small integers are exact
 _EXP = (1.38220203e-03, 8.36885069e-03, 4.16682549e-02, 1.66665196e-01, 4.99999940e-01)
 _EXP2 = (1.43221432e-05, 1.54521971e-04, 1.33379642e-03, 9.61808674e-03, 5.55040501e-02, 2.40226507e-01, 6.93147182e-01)
 _EXP2_WIDE = (

@@ -1,4 +1,4 @@
-"""Logarithms and powers. Their inner accuracy is that of float64, so that results are rounded once."""
+"""Logarithms and powers, computed in float64 and rounded once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def log10(x: PrimExpr) -> PrimExpr:
 
 
 def log1p(x: PrimExpr) -> PrimExpr:
-    """log(1 + x); near zero its series."""
+    """log(1 + x); near zero by its Taylor series."""
     let = Lets()
     v = let("v", x)
     w = let("d", wide(v))

@@ -62,7 +62,7 @@ def _reduce(a: PrimExpr) -> PrimExpr:
 def _reduce_large(a: PrimExpr) -> PrimExpr:
     """Multiply with enough bits of 2 / pi and keep the fraction (Payne and Hanek).
 
-    Every product is exact, so is its fraction; sums are exact until what is added is too small to cancel them.
+    Products and their fractions are exact; sums are exact until the remaining pieces are too small to cancel them.
     """
     let = Lets()
     fraction: PrimExpr = wide(0.0)

@@ -1,4 +1,4 @@
-"""Every place of a statement that reads or writes a buffer, in terms of the loops around it."""
+"""Collects the buffer accesses of a statement, in terms of the enclosing loops."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ REDUCTION_OPS = ("+", "*", "min", "max")
 class Access:
     """One load or store. ``box`` (ranges of indices) and ``guards`` are in terms of ``loops``.
 
-    loops: those around it inside the statement that was asked, outermost first. place: the position of each of the
-    enclosing statements among its neighbours, so that earlier accesses have smaller places. blocks: the realizations
-    around it, outermost first; values: what their variables are bound to. update: it belongs to a commutative
-    reduction's update of its own accumulator; is_init: to a reduction's initialisation.
+    loops: the enclosing loops inside the analysed statement, outermost first. place: the position of each enclosing
+    statement among its siblings, so that earlier accesses have smaller places. blocks: the enclosing realizations,
+    outermost first; values: their variables' values. update: it is part of a commutative update of an accumulator;
+    is_init: of a reduction's initialisation.
     """
 
     buffer: Buffer
@@ -149,7 +149,7 @@ class _Collector:
                 yield _access(part.buffer, tuple(Range(substitute(i, env), IntImm(1)) for i in part.indices), False, c)
 
     def _evaluate(self, s: Evaluate, c: _Context) -> Iterator[Access]:
-        """An instruction reads its operands and writes the first; any other call may do anything with its buffers."""
+        """An instruction reads its operands and writes the first; other calls may read and write all their buffers."""
         known = isinstance(s.value, Call) and s.value.op.startswith("intrinsic.")
         for i, (load, extents) in enumerate(_operands(s.value)):
             if extents:
@@ -166,7 +166,7 @@ def _access(buffer: Buffer, box: tuple[Range, ...], is_write: bool, c: _Context)
 
 
 def _operands(call: PrimExpr) -> Iterator[tuple[BufferLoad, tuple[PrimExpr, ...]]]:
-    """The buffers whose addresses (with the extents of what lies there, if told) or elements a call takes."""
+    """The operands of a call: addresses with the extents of their box, if given, or elements."""
     addressed: set[int] = set()
     for node in walk(call):
         if isinstance(node, Call) and node.op == "address_of" and isinstance(node.args[0], BufferLoad):

@@ -1,4 +1,4 @@
-"""Integer expressions over loops: the interval one covers, guards undone, which variables two equal values share."""
+"""Affine analysis of index expressions: intervals, iteration domains of guarded nests, dependence equations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Extents = Mapping[Var, PrimExpr]
 
 
 def mentions(node: object, ids: set[int] | frozenset[int]) -> bool:
-    """Whether one of the variables (by identity) occurs."""
+    """Whether one of the variables (by identity) occurs in ``node``."""
     return any(isinstance(n, Var) and id(n) in ids for n in walk(node))
 
 
@@ -104,7 +104,7 @@ class _BoundsOver:
 
 
 def clip(bounds: Bounds, last: PrimExpr, analyzer: Analyzer) -> Bounds:
-    """``bounds`` less what provably lies outside of ``[0, last]``."""
+    """``bounds`` intersected with ``[0, last]``, as far as can be proved."""
     low, high = bounds
     if analyzer.prove(low <= 0) and not analyzer.prove(low >= 0):
         low = const(0, low.dtype)
@@ -118,7 +118,7 @@ def clip(bounds: Bounds, last: PrimExpr, analyzer: Analyzer) -> Bounds:
 
 @dataclass
 class Points:
-    """The iterations that a guarded nest runs, as a box: variables with extents, and what the loops are in them."""
+    """The iteration domain of a guarded nest as a box: variables with extents, and the loops in terms of them."""
 
     extents: dict[Var, PrimExpr]
     mapping: dict[Var, PrimExpr]
@@ -131,9 +131,9 @@ class Points:
 
 
 def points(loops: Extents, guards: Sequence[PrimExpr], analyzer: Analyzer) -> Points | None:
-    """Undo the splits that guards ``e < n`` stem from: the loops of ``e`` become one variable of extent ``n``.
+    """The iteration domain of ``loops`` under guards ``e < n`` of inexact splits: ``e`` becomes a variable of extent n.
 
-    None when a guard is of another kind. New variables are bound in ``analyzer``.
+    None when a guard has another form. New variables are bound in ``analyzer``.
     """
     result = Points(dict(loops), {})
     pending = list(guards)
@@ -184,10 +184,10 @@ class Equation:
 
 
 def equal_variables(equations: Sequence[Equation], varying: Sequence[Var], analyzer: Analyzer) -> set[int] | None:
-    """Which of the varying variables must have the same value in two assignments that satisfy all equations.
+    """Identities of the varying variables that are equal in all pairs of assignments that satisfy the equations.
 
-    Variables that are not varying are the same in both. Gives identities of variables; None when no two assignments
-    satisfy the equations.
+    Other variables have the same value in both assignments. None when no pair satisfies the equations. Conservative:
+    variables for which equality cannot be proved are left out.
     """
     return _Solver(equations, varying, analyzer).solve()
 
@@ -217,12 +217,12 @@ class _Solver:
                 self._equation(a, b, equation)
             self._join_divisions()
             progress = bool(self.open) and (len(self.open), len(self.known)) != before
-        if self.impossible or any(self._apart(e) for e in self.equations):
+        if self.impossible or any(self._is_disproved(e) for e in self.equations):
             return None
         return set(self.varying) - self.open
 
     def _forms(self, e: Equation) -> Iterator[tuple[Linear, Linear, Equation]]:
-        """Linear forms of both sides: with remainders as quotients, and with remainders as atoms of their own."""
+        """Linear forms of both sides: with remainders as quotients, and with remainders as atoms."""
         a = self.analyzer.linear(e.a)
         b = a if e.b is e.a else self.analyzer.linear(e.b)
         yield a, b, e
@@ -251,19 +251,19 @@ class _Solver:
     def _residual(
         self, fixed: Linear, loose: Sequence[tuple[PrimExpr, int]], equation: Equation
     ) -> tuple[int | None, int | None]:
-        """Bounds of the sum of the paired terms' differences: what the equation leaves for them."""
+        """Bounds that the equation implies for the sum of the paired terms' differences."""
         low, high = self.analyzer.bounds(fixed)
         for atom, coefficient in loose:
             if coefficient:
                 lo, hi = self.analyzer.bounds(Linear(0, {key(atom): (atom, coefficient)}))
                 low = None if low is None or lo is None else low + lo
                 high = None if high is None or hi is None else high + hi
-        least = None if equation.low is None or high is None else equation.low - high
-        greatest = None if equation.high is None or low is None else equation.high - low
-        return least, greatest
+        sum_low = None if equation.low is None or high is None else equation.low - high
+        sum_high = None if equation.high is None or low is None else equation.high - low
+        return sum_low, sum_high
 
     def _determine(self, paired: list[tuple[Key, _Term]], low: int | None, high: int | None) -> None:
-        """``low <= sum(c * (t - t')) <= high``: the largest coefficient settles its term when the rest is too small."""
+        """``low <= sum(c * (t - t')) <= high``: t equals t' for the largest c when the other terms cannot offset it."""
         paired = sorted(paired, key=lambda p: (abs(p[1].coefficient), p[1].spread is None, p[1].spread))
         while paired:
             k, top = paired[-1]
@@ -291,33 +291,33 @@ class _Solver:
         return None if low is None or high is None else high - low
 
     def _join_divisions(self) -> None:
-        """``e // d`` and ``e % d`` both known make ``e`` known."""
+        """When ``e // d`` and ``e % d`` are equal in both assignments, so is ``e``."""
         for atom in list(self.known.values()):
             if isinstance(atom, BinaryOp) and atom.op == "//" and key(BinaryOp("%", atom.a, atom.b)) in self.known:
                 form = self.analyzer.linear(atom.a)
                 self._equation(form, form, Equation(atom.a, atom.a))
 
-    def _apart(self, equation: Equation) -> bool:
-        """Whether symbolic bounds show that the two sides never come so close."""
+    def _is_disproved(self, equation: Equation) -> bool:
+        """Whether symbolic bounds prove that no two assignments satisfy the equation."""
         if equation.a is equation.b or (equation.low is None and equation.high is None):
             return False
-        renewed: dict[Var, PrimExpr] = {}
+        renamed: dict[Var, PrimExpr] = {}
         for identity in self.open:
             var = self.varying[identity]
             copy = Var(var.name, var.dtype)
-            renewed[var] = copy
+            renamed[var] = copy
             if identity in self.analyzer.extents:
                 self.analyzer.bind(copy, self.analyzer.extents[identity])
-        difference = self.analyzer.linear(equation.a).add(self.analyzer.linear(substitute(equation.b, renewed)), -1)
+        difference = self.analyzer.linear(equation.a).add(self.analyzer.linear(substitute(equation.b, renamed)), -1)
         above = equation.high is not None and self._nonnegative(difference.add(Linear(-equation.high - 1)))
         negated = Linear().add(difference, -1)
         return above or (equation.low is not None and self._nonnegative(negated.add(Linear(equation.low - 1))))
 
     def _nonnegative(self, form: Linear) -> bool:
-        return self.analyzer.nonnegative(form) or self.analyzer.nonnegative(_coarser(self._least(form)))
+        return self.analyzer.nonnegative(form) or self.analyzer.nonnegative(_coarsened(self._lower_bound(form)))
 
-    def _least(self, form: Linear) -> Linear:
-        """A lower bound: loop variables that the form subtracts have their greatest value."""
+    def _lower_bound(self, form: Linear) -> Linear:
+        """A lower bound: loop variables with a negative coefficient are set to their maximum."""
         extents = self.analyzer.extents
         for k, (atom, coefficient) in form.terms.items():
             if coefficient < 0 and isinstance(atom, Var) and id(atom) in extents:
@@ -326,8 +326,8 @@ class _Solver:
         return form
 
 
-def _coarser(form: Linear) -> Linear:
-    """A lower bound: ``e // 4`` is not less than ``3 * (e // 12)``, for quotients that the form subtracts."""
+def _coarsened(form: Linear) -> Linear:
+    """A lower bound: ``e // 4 >= 3 * (e // 12)``, applied when the form subtracts the coarser quotient."""
     quotients = [(k, a, c) for k, (a, c) in form.terms.items() if isinstance(a, BinaryOp) and a.op == "//"]
     for k, fine, coefficient in quotients:
         for k2, coarse, subtracted in quotients:

@@ -1,4 +1,4 @@
-"""A loop nest around one block as a block of its own."""
+"""Turn a loop nest around one block into a block."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from ...ir.expr import PrimExpr, Var, ceildiv, conjuncts, const
 from ...ir.simplify import Analyzer
 from ...ir.visitor import substitute
-from ..nodes import Block, BlockRealize, For, IterVar, PrimFunc, Stmt
+from ..nodes import Block, BlockRealize, For, IterVar, PrimFunc, Stmt, open_nest
 from ..regions import infer_regions
 from .affine import equal, is_one, mentions
-from .blocks import reduces, with_accumulator_read
+from .blocks import with_accumulator_read
 from .dependence import one_to_one
 from .tree import ScheduleError, analyzer_at, find_loop, loop_path, loops_above, replace_stmts, true, unique_block_name
 
 
 @dataclass(frozen=True)
 class _Split:
-    """A block variable ``v = outer * size + inner``: its value and count outside, its value and size inside."""
+    """A block variable ``v = outer * size + inner``; ``count``: the extent of ``outer``."""
 
     it: IterVar
     outer: PrimExpr
@@ -28,13 +28,13 @@ class _Split:
 
     @property
     def is_whole(self) -> bool:
-        """All of the variable runs outside."""
+        """Whether the variable is constant in the new block: ``size`` is 1."""
         return is_one(self.size)
 
 
 @dataclass(frozen=True)
 class _Tiling:
-    """A block, the loops that go inside the new block, and how the block's variables divide."""
+    """A block, the loops to move inside the new block, and the splits of the block's variables."""
 
     realize: BlockRealize
     loops: tuple[For, ...]
@@ -47,14 +47,13 @@ class _Tiling:
 
 
 def blockize(func: PrimFunc, var: Var) -> tuple[PrimFunc, str]:
-    """The nest from loop ``var`` inwards becomes a block ``{name}_o`` around the block that it holds.
+    """Turn the nest from loop ``var`` inwards into a block ``{name}_o`` around its block.
 
-    The variables of the new block count the tiles that the nest runs over; the inner block's variables count inside one
-    tile. An initialisation moves to the new block. Returns the new block's name.
+    The variables of the new block index tiles, those of the inner block elements of a tile. An initialisation moves to
+    the new block. Returns the new block's name.
     """
     loop, path = find_loop(func, var), loop_path(func, var)
-    loops = _nest_of(loop)
-    realize = loops[-1].body
+    loops, realize = open_nest(loop)
     if not isinstance(realize, BlockRealize):
         raise ScheduleError(f"blockize: loop {var.name!r} holds more than one nest around one block")
     name = realize.block.name
@@ -76,18 +75,11 @@ def blockize(func: PrimFunc, var: Var) -> tuple[PrimFunc, str]:
 
 
 def _check_extents(path: Sequence[Stmt], loops: Sequence[For]) -> None:
-    """A block's iteration space is a box: no extent mentions a loop around or inside it."""
+    """Raise ScheduleError unless the loops are a box: no extent may depend on another loop."""
     ids = {id(lp.var) for lp in (*loops_above(tuple(path)), *loops)}
     for lp in loops:
         if mentions(lp.extent, ids):
             raise ScheduleError(f"blockize: the extent of {lp.var.name!r} depends on other loops")
-
-
-def _nest_of(loop: For) -> list[For]:
-    loops = [loop]
-    while isinstance(loops[-1].body, For):
-        loops.append(loops[-1].body)
-    return loops
 
 
 def _split(name: str, it: IterVar, value: PrimExpr, loops: Sequence[For], analyzer: Analyzer) -> _Split:
@@ -112,7 +104,7 @@ def _outer_block(t: _Tiling, name: str) -> Block:
     body = _inner_nest(t)
     init = _inner_init(t) if t.block.init is not None else None
     iters = tuple(IterVar(t.outer_vars[s.it.var], s.count, s.it.kind) for s in t.splits)
-    updates = reduces(t.block) and t.block.init is None
+    updates = t.block.is_reduction and t.block.init is None
     reads, writes = infer_regions((init, body), iters, reads_back=updates)
     return Block(name, iters, reads, writes, body, init)
 
@@ -132,7 +124,7 @@ def _inner_block(t: _Tiling, splits: Sequence[_Split], body: Stmt) -> Block:
 
 def _inner_nest(t: _Tiling) -> Stmt:
     block = _inner_block(t, t.splits, t.block.body)
-    block = with_accumulator_read(block) if reduces(t.block) else block
+    block = with_accumulator_read(block) if t.block.is_reduction else block
     stmt: Stmt = BlockRealize(tuple(s.inner for s in t.splits if not s.is_whole), true(), block)
     for lp in reversed(t.loops):
         stmt = replace(lp, body=stmt)

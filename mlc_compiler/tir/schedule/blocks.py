@@ -1,4 +1,4 @@
-"""What block transformations share: the nest of a block, regions that follow from a body, buffers between blocks."""
+"""Helpers of block transformations: loop nests, inferred regions, intermediate buffers, copy nests."""
 
 from __future__ import annotations
 
@@ -8,14 +8,26 @@ from dataclasses import replace
 from ...ir.expr import PrimExpr, Var, cast, const, logical_and
 from ...ir.simplify import Analyzer
 from ...ir.visitor import Rewriter
-from ..nodes import Block, BlockRealize, Buffer, BufferRegion, BufferStore, For, IterVar, PrimFunc, Range, Stmt
+from ..nodes import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferRegion,
+    BufferStore,
+    For,
+    IterVar,
+    PrimFunc,
+    Range,
+    Stmt,
+    loop_nest,
+)
 from ..regions import infer_regions
 from .affine import Bounds
 from .tree import block_path, find_block, replace_stmts, true, with_allocs
 
 
 def block_nest(func: PrimFunc, name: str) -> Stmt:
-    """The largest loop nest that holds this block and nothing else."""
+    """The largest loop nest that contains only this block."""
     path = block_path(func, name)
     nest: Stmt = path[-1]
     for stmt in reversed(path[:-1]):
@@ -25,24 +37,20 @@ def block_nest(func: PrimFunc, name: str) -> Stmt:
     return nest
 
 
-def reduces(block: Block) -> bool:
-    return any(it.kind == "R" for it in block.iter_vars)
-
-
 def with_accumulator_read(block: Block) -> Block:
-    """An update block reads what it accumulates into."""
+    """An update block with its accumulators added to its reads."""
     return replace(block, reads=(*block.writes, *block.reads))
 
 
 def rebuilt(block: Block, body: Stmt, init: Stmt | None = None) -> Block:
-    """A block with another body, and the regions that follow from it."""
-    updates = init is None and reduces(block)
+    """A block with another body and initialisation, and regions inferred from them."""
+    updates = init is None and block.is_reduction
     reads, writes = infer_regions((init, body), block.iter_vars, updates, block.alloc_buffers)
     return replace(block, body=body, init=init, reads=reads, writes=writes)
 
 
 def with_intermediate(func: PrimFunc, buffer: Buffer, name: str) -> PrimFunc:
-    """The function that allocates a buffer for the block ``name``; blocks around that one read and write it too."""
+    """Allocate an intermediate buffer of block ``name`` in the root, and add it to the regions of enclosing blocks."""
     whole = BufferRegion(buffer, tuple(Range(const(0, size.dtype), size) for size in buffer.shape))
     around = [s.block.name for s in block_path(func, name)[:-1] if isinstance(s, BlockRealize)]
     for outer in around[1:]:
@@ -54,7 +62,7 @@ def with_intermediate(func: PrimFunc, buffer: Buffer, name: str) -> PrimFunc:
 
 
 class SwapBuffer(Rewriter):
-    """Another buffer everywhere."""
+    """Replaces a buffer everywhere."""
 
     def __init__(self, old: Buffer, new: Buffer):
         self.old, self.new = old, new
@@ -81,7 +89,4 @@ def copy_nest(source: Buffer, target: Buffer, name: str, box: Sequence[Bounds], 
         guards += [g for g in (value >= 0, value < size) if not analyzer.prove(g)]
     reads, writes = infer_regions(store, iters)
     block = Block(name, iters, reads, writes, store)
-    stmt: Stmt = BlockRealize(tuple(values), logical_and(true(), *guards), block)
-    for var, extent in reversed(loops):
-        stmt = For(var, extent, stmt)
-    return stmt
+    return loop_nest(loops, BlockRealize(tuple(values), logical_and(true(), *guards), block))

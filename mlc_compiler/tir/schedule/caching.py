@@ -1,4 +1,4 @@
-"""Copies of buffers in other memory, and the memory that a buffer is in."""
+"""cache_read, cache_write and set_scope."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def _analyzer(func: PrimFunc, name: str) -> Analyzer:
 
 
 def cache_write(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimFunc, str]:
-    """Let a block write to a buffer of ``scope``, and a new block copy that to where the block wrote before."""
+    """Redirect a block's writes to a new buffer in ``scope``, which a new block copies to the original buffer."""
     step = "cache_write"
     _check_scope(step, scope)
     realize, found = find_block(func, name), all_accesses(func)
     target = _chosen(step, name, "writes", [r.buffer for r in realize.block.writes], index)
-    mine, _ = split_by_block(found, realize)
-    if realize.block.init is None and any(a.buffer is target and not a.is_write for a in mine):
+    own, _ = split_by_block(found, realize)
+    if realize.block.init is None and any(a.buffer is target and not a.is_write for a in own):
         raise ScheduleError(f"{step}: block {name!r} reads {target.name!r}, which it writes")
     nest, analyzer = block_nest(func, name), _analyzer(func, name)
     writes = [a for a in accesses_in(nest) if a.buffer is target and a.is_write and not a.is_init]
@@ -66,9 +66,9 @@ def cache_write(func: PrimFunc, name: str, index: int, scope: str) -> tuple[Prim
 
 
 def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimFunc, str]:
-    """Let a block read its ``index``-th input from a copy in ``scope``; a new block before its loops makes the copy.
+    """Redirect a block's reads of its ``index``-th input to a copy in ``scope``, made by a new block before its loops.
 
-    Inputs count in the order of the block's reads, its own accumulators left out.
+    Inputs are counted in the order of the block's reads, without accumulators.
     """
     step = "cache_read"
     _check_scope(step, scope)
@@ -91,20 +91,20 @@ def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimF
 
 
 def _inside(box: Sequence[Bounds], buffer: Buffer, analyzer: Analyzer) -> list[Bounds]:
-    """A box without what provably lies outside of the buffer."""
+    """A box intersected with the buffer, as far as can be proved."""
     return [clip(bounds, size - 1, analyzer) for bounds, size in zip(box, buffer.shape, strict=True)]
 
 
 def _check_written(step: str, func: PrimFunc, realize: BlockRealize, source: Buffer) -> None:
-    """All of a buffer was written before the block, so that more of it can be copied than the block reads."""
+    """Raise ScheduleError unless all of a buffer is written before the block, so that unread elements can be copied."""
     if is_output(func, source):
         return
-    mine, others = split_by_block(all_accesses(func), realize)
-    for write in (o for o in others if o.is_write and o.buffer is source and o.place < mine[0].place):
+    own, others = split_by_block(all_accesses(func), realize)
+    for write in (o for o in others if o.is_write and o.buffer is source and o.place < own[0].place):
         analyzer = Analyzer()
         bind_loops(analyzer, write)
         box = exact_box(write, write.loops, analyzer)
-        if not common_loops(write, mine[0]) and box is not None and _is_whole(box, source, analyzer):
+        if not common_loops(write, own[0]) and box is not None and _is_whole(box, source, analyzer):
             return
     raise ScheduleError(f"{step}: not all of what would be copied of {source.name!r} is known to be written")
 
@@ -115,7 +115,7 @@ def _is_whole(box: Sequence[Bounds], buffer: Buffer, analyzer: Analyzer) -> bool
 
 
 def set_scope(func: PrimFunc, name: str, index: int, scope: str) -> PrimFunc:
-    """Put a buffer that a block writes into other memory. Only intermediate buffers can be moved."""
+    """Set the scope of an intermediate buffer that a block writes."""
     _check_scope("set_scope", scope)
     buffer = _chosen("set_scope", name, "writes", [r.buffer for r in find_block(func, name).block.writes], index)
     check_intermediate("set_scope", func, buffer)

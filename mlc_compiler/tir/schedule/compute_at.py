@@ -1,4 +1,4 @@
-"""Moving a producer to where its result is read."""
+"""compute_at: move a producer under a loop of its consumers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .move import Domain, Move
 
 
 def compute_at(func: PrimFunc, name: str, var: Var) -> PrimFunc:
-    """Move a producer block under a loop, before what reads it: it then computes what one iteration of the loop reads.
+    """Move a producer block under a loop, before its consumers, to compute the region that one iteration reads.
 
-    What several iterations need is computed in each of them.
+    Elements that several iterations read are recomputed in each of them.
     """
     move = Move.of("compute_at", func, name, var)
     outputs = check_complete(move.step, move.found, move.realize)
@@ -34,7 +34,7 @@ def compute_at(func: PrimFunc, name: str, var: Var) -> PrimFunc:
 
 
 def _check_readers(move: Move, buffer: Buffer) -> None:
-    mine, others = split_by_block(move.found, move.realize)
+    own, others = split_by_block(move.found, move.realize)
     reads = [a for a in others if a.buffer is buffer]
     outside = [a for a in reads if all(lp.var is not move.loop.var for lp in a.loops)]
     if outside:
@@ -42,12 +42,12 @@ def _check_readers(move: Move, buffer: Buffer) -> None:
         raise move.error(f"{names} outside loop {move.loop.var.name!r} also reads {buffer.name!r}")
     if not reads:
         raise move.error(f"loop {move.loop.var.name!r} reads nothing of what block {move.name!r} computes")
-    if any(a.place < mine[0].place for a in reads):
+    if any(a.place < own[0].place for a in reads):
         raise move.error(f"{buffer.name!r} is read before block {move.name!r} runs")
 
 
 def _old_domain(move: Move, analyzer: Analyzer) -> Domain:
-    """Around what the block's variables covered before, in one iteration of the shared loops."""
+    """Hull of the block variables' values before the move, in one iteration of the shared loops."""
     inner = {lp.var: lp.extent for lp in move.own}
     domain: Domain = {}
     for it, value in zip(move.realize.block.iter_vars, move.realize.iter_values, strict=True):
@@ -59,7 +59,7 @@ def _old_domain(move: Move, analyzer: Analyzer) -> Domain:
 
 
 def _needed_domain(move: Move, outputs: Sequence[Buffer], old: Domain, analyzer: Analyzer) -> Domain:
-    """What one iteration of the loop reads, as ranges of the block's variables."""
+    """The ranges of the block's variables whose results one iteration of the loop reads."""
     needed: Domain = {}
     stores = [a for a in move.block_accesses() if a.is_write]
     for buffer in outputs:
@@ -74,7 +74,7 @@ def _needed_domain(move: Move, outputs: Sequence[Buffer], old: Domain, analyzer:
 
 
 def _limited(move: Move, it: IterVar, bounds: Bounds | None, limits: Bounds, analyzer: Analyzer) -> Bounds:
-    """What an iteration of the loop needs of a block variable; all that the block ran over where that is no more."""
+    """The range of a block variable that one iteration needs; ``limits`` when it is not provably smaller."""
     if bounds is None or analyzer.prove(bounds[1] - bounds[0] >= limits[1] - limits[0]):
         return limits
     bounds = analyzer.simplify(bounds[0]), analyzer.simplify(bounds[1])
@@ -87,7 +87,7 @@ def _limited(move: Move, it: IterVar, bounds: Bounds | None, limits: Bounds, ana
 
 
 def hull(reads: Sequence[Access], analyzer: Analyzer) -> list[Bounds | None]:
-    """The box around several accesses of one buffer; None for an axis without simple bounds, or with data as index."""
+    """The bounding box of accesses of one buffer; None for an axis without simple bounds, or indexed by data."""
     boxes = [_bounds(a, analyzer) for a in reads]
     result: list[Bounds | None] = []
     for axis in zip(*boxes, strict=True):
@@ -99,16 +99,16 @@ def hull(reads: Sequence[Access], analyzer: Analyzer) -> list[Bounds | None]:
 
 
 def _union(a: Bounds, b: Bounds, analyzer: Analyzer) -> Bounds:
-    return _least(a[0], b[0], analyzer), _greatest(a[1], b[1], analyzer)
+    return _minimum(a[0], b[0], analyzer), _maximum(a[1], b[1], analyzer)
 
 
-def _least(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> PrimExpr:
+def _minimum(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> PrimExpr:
     if analyzer.prove(a <= b):
         return a
     return b if analyzer.prove(b <= a) else minimum(a, b)
 
 
-def _greatest(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> PrimExpr:
+def _maximum(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> PrimExpr:
     if analyzer.prove(a >= b):
         return a
     return b if analyzer.prove(b >= a) else maximum(a, b)
@@ -128,6 +128,6 @@ def _bounds(access: Access, analyzer: Analyzer) -> list[Bounds | None]:
 
 def _before_readers(body: Stmt, moved: Stmt, outputs: Sequence[Buffer]) -> Stmt:
     stmts = body.stmts if isinstance(body, SeqStmt) else (body,)
-    wanted = {id(b) for b in outputs}
-    first = next(i for i, s in enumerate(stmts) if any(id(a.buffer) in wanted for a in accesses_in(s)))
+    produced = {id(b) for b in outputs}
+    first = next(i for i, s in enumerate(stmts) if any(id(a.buffer) in produced for a in accesses_in(s)))
     return seq(*stmts[:first], moved, *stmts[first:])

@@ -1,6 +1,6 @@
-"""Which iterations of loops touch the same elements, and which buffers each iteration has for itself.
+"""Dependence analysis: conflicts between accesses in different iterations, and private buffers.
 
-Distinct parameters are taken to be distinct memory.
+Distinct parameters are assumed not to alias.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .tree import analyzer_at
 
 @dataclass(frozen=True)
 class Conflict:
-    """Two accesses of one buffer, at least one of them a write, and the loops that are equal where they meet."""
+    """Two accesses of one buffer, at least one a write; ``equal``: loops that are equal where they touch an element."""
 
     first: Access
     second: Access
@@ -39,7 +39,7 @@ class Conflict:
 
 
 def common_loops(a: Access, b: Access) -> int:
-    """How many of their outermost loops two accesses share."""
+    """The number of outermost loops that two accesses share."""
     count = 0
     for x, y in zip(a.loops, b.loops, strict=False):
         if x.var is not y.var:
@@ -72,7 +72,7 @@ def _axis(a: Range, b: Range) -> Equation:
 
 
 def _spatial_promise(a: Access, b: Access) -> list[Equation]:
-    """A block that writes where data tell it to promises, by its spatial axes, to write each element only once."""
+    """Assume that a block with data-dependent indices writes each element once per value of its spatial variables."""
     same = a.blocks and b.blocks and a.blocks[-1] is b.blocks[-1]
     if not same or not any(isinstance(n, BufferLoad) for r in (*a.box, *b.box) for n in walk(r.min)):
         return []
@@ -104,7 +104,7 @@ def _conflict(a: Access, b: Access, path: Sequence[Stmt]) -> Iterator[Conflict]:
 
 
 def _distinct(found: Sequence[Access]) -> list[Access]:
-    """One of each group of accesses that nothing here can tell apart."""
+    """One access of each group that is equivalent for dependence analysis."""
     result: dict[object, Access] = {}
     for a in found:
         region = tuple((key(r.min), key(r.extent)) for r in a.box)
@@ -114,13 +114,13 @@ def _distinct(found: Sequence[Access]) -> list[Access]:
     return list(result.values())
 
 
-# -- what one iteration has for itself ----------------------------------------------------------------------------
+# -- private buffers ----------------------------------------------------------------------------------------------
 
 
 def is_private(func: PrimFunc, loop: For, path: Sequence[Stmt], buffer: Buffer) -> bool:
-    """Whether each iteration of a loop reads of an intermediate buffer only what it wrote before, and nobody else does.
+    """Whether a buffer is used only inside a loop, and each iteration reads only elements that it wrote before.
 
-    Such a buffer can live inside the loop. ``path`` leads to the loop.
+    Such a buffer can be allocated inside the loop. ``path`` leads to the loop.
     """
     if any(p is buffer for p in func.params):
         return False
@@ -140,7 +140,7 @@ def is_self_contained(found: Sequence[Access], path: Sequence[Stmt]) -> bool:
 
 
 def _reads_own_init(access: Access, found: Sequence[Access]) -> bool:
-    """A reduction's read of its accumulator, all of whose reduction runs inside the statement."""
+    """Whether this reads the accumulator of a reduction that runs entirely inside the statement."""
     if not access.blocks or access.is_init or access.blocks[-1].block.init is None:
         return False
     realize = access.blocks[-1]
@@ -176,9 +176,9 @@ def _covers(write: Access, read: Access, path: Sequence[Stmt]) -> bool:
 def exact_box(
     write: Access, inner: Sequence[For], analyzer: Analyzer, assumed: set[object] | None = None
 ) -> list[Bounds] | None:
-    """The box of elements that a write covers while its ``inner`` loops run: every element of it inside the buffer.
+    """The box of elements that a write covers over its ``inner`` loops, if it covers all of those in the buffer.
 
-    None when there are gaps, or when that is not known. ``assumed``: keys of guards that hold anyway.
+    None when there are gaps, or they cannot be excluded. ``assumed``: keys of guards that are known to hold.
     """
     indices, wide = _point_indices(write, analyzer)
     loops = {lp.var: lp.extent for lp in inner if any(uses(i, lp.var) for i in indices)} | wide
@@ -202,7 +202,7 @@ def exact_box(
 
 
 def _point_indices(write: Access, analyzer: Analyzer) -> tuple[list[PrimExpr], dict[Var, PrimExpr]]:
-    """Indices of single elements: a region's extents become variables."""
+    """The indices of a box's elements: its extents become variables."""
     wide: dict[Var, PrimExpr] = {}
     indices = []
     for r in write.box:
@@ -217,7 +217,7 @@ def _point_indices(write: Access, analyzer: Analyzer) -> tuple[list[PrimExpr], d
 
 
 def one_to_one(values: Sequence[PrimExpr], extents: Extents, loops: set[int], analyzer: Analyzer) -> bool:
-    """Whether different values of the variables give different values; ``loops``: what must no longer occur."""
+    """Whether ``values`` is an injective function of the variables; ``loops``: variables that must not occur."""
     varying = [v for v, extent in extents.items() if not is_one(extent)]
     kept = {id(v) for v in extents}
     if any(mentions(v, loops - kept) for v in values):
@@ -227,7 +227,7 @@ def one_to_one(values: Sequence[PrimExpr], extents: Extents, loops: set[int], an
 
 
 def _is_harmless(guard: PrimExpr, write: Access, loops: Extents, analyzer: Analyzer, assumed: set[object]) -> bool:
-    """Guards that only keep indices inside the buffer, that are known to hold, or that bound a reduction."""
+    """Whether a guard only keeps indices inside the buffer, is known to hold, or bounds a reduction."""
     guard = analyzer.simplify(guard)
     if key(guard) in assumed or (isinstance(guard, IntImm) and guard.value):
         return True
@@ -242,7 +242,7 @@ def _is_harmless(guard: PrimExpr, write: Access, loops: Extents, analyzer: Analy
 
 
 def _bounds_reduction(guard: BinaryOp, write: Access, loops: Extents) -> bool:
-    """``e < n`` over loops that the write's indices do not use and that start where ``e`` is zero."""
+    """Whether the guard is ``e < n`` over loops that the write's indices do not use, with ``e`` zero at their start."""
     own = {id(lp.var): lp.var for lp in write.loops}
     variables = [n for n in walk(guard.a) if isinstance(n, Var)]
     if any(id(v) not in own or v in loops for v in variables):
@@ -252,7 +252,7 @@ def _bounds_reduction(guard: BinaryOp, write: Access, loops: Extents) -> bool:
 
 
 def run_space(realize: BlockRealize, loops: Sequence[For], analyzer: Analyzer) -> list[Bounds] | None:
-    """The box of its iteration space that a block runs over, each point once, while ``loops`` run; None if none."""
+    """The box of its iteration space that a block covers over ``loops``, each point once; None when it is no box."""
     space = Buffer("space", tuple(it.extent for it in realize.block.iter_vars))
     box = tuple(Range(v, IntImm(1)) for v in realize.iter_values)
     for loop in loops:

@@ -1,4 +1,4 @@
-"""Two-level reductions: sum groups first, and take factors that are constant within a group out of the inner sum."""
+"""Two-level reductions: sum groups first, with factors that are constant in a group moved out of the inner sum."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import reduce
 from ...ir.expr import BinaryOp, IntImm, PrimExpr, Var, const, is_const
 from ...ir.simplify import Analyzer
 from ...ir.visitor import substitute, uses
-from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt, seq
+from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt, loop_nest, open_nest, seq
 from ..regions import infer_regions
 from .access import update_operand
 from .affine import equal
@@ -30,11 +30,11 @@ STEP = "factor_reduction"
 def factor_reduction(func: PrimFunc, name: str, group: int) -> tuple[PrimFunc, str]:
     """``acc += a(k) * b(k // group)`` becomes ``partial = sum(a)`` over each group and ``acc += partial * b``.
 
-    The block reduces one axis, of an extent that ``group`` divides, in the innermost of the loops that hold nothing
-    else. Sums are reassociated. Returns the name of the new inner block; the outer one keeps ``name``.
+    The block must reduce one axis, whose extent ``group`` divides, in the innermost loop of its nest. Sums are
+    reassociated. Returns the name of the new inner block; the outer one keeps ``name``.
     """
     realize = find_block(func, name)
-    loops = _nest_loops(block_nest(func, name))
+    loops, _ = open_nest(block_nest(func, name))
     _check_loops(realize, loops)
     parts = _Parts.of(realize, loops[:-1], group)
     partial_name = unique_buffer_name(func, f"{parts.store.buffer.name}_partial")
@@ -45,16 +45,8 @@ def factor_reduction(func: PrimFunc, name: str, group: int) -> tuple[PrimFunc, s
     return with_intermediate(func, partial, inner_name), inner_name
 
 
-def _nest_loops(nest: Stmt) -> list[For]:
-    loops: list[For] = []
-    while isinstance(nest, For):
-        loops.append(nest)
-        nest = nest.body
-    return loops
-
-
 def _check_loops(realize: BlockRealize, loops: Sequence[For]) -> None:
-    """The innermost loop is the block's whole reduction and nothing else."""
+    """Raise ScheduleError unless the innermost loop is exactly the block's reduction."""
     name, bindings = realize.block.name, list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
     reduced = [(it, v) for it, v in bindings if it.kind == "R"]
     innermost = bool(loops) and len(reduced) == 1 and reduced[0][1] is loops[-1].var
@@ -68,7 +60,7 @@ def _check_loops(realize: BlockRealize, loops: Sequence[For]) -> None:
 
 @dataclass(frozen=True)
 class _Parts:
-    """A block taken apart: its store, the reduction variable cut into group and position, the two kinds of factors."""
+    """A block, its reduction variable split into group and position, and its factors inside and outside of groups."""
 
     block: Block
     store: BufferStore
@@ -159,7 +151,4 @@ def _nest(
     init: Stmt | None,
 ) -> Stmt:
     reads, writes = infer_regions((init, body), iters)
-    stmt: Stmt = BlockRealize(values, true(), Block(name, iters, reads, writes, body, init))
-    for var, extent in reversed(loops):
-        stmt = For(var, extent, stmt)
-    return stmt
+    return loop_nest(loops, BlockRealize(values, true(), Block(name, iters, reads, writes, body, init)))

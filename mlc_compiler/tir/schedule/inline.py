@@ -1,4 +1,4 @@
-"""Element-wise blocks into what reads them."""
+"""compute_inline: inline element-wise blocks into their consumers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ...ir.visitor import Rewriter, substitute, walk
 from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, PrimFunc
 from .access import Access
 from .affine import is_one
-from .blocks import block_nest, rebuilt, reduces
+from .blocks import block_nest, rebuilt
 from .legality import all_accesses, check_inputs_final, check_intermediate, check_only_writer, split_by_block
 from .tree import ScheduleError, find_block, replace_stmts, single_store, with_allocs
 
 
 def definition(step: str, realize: BlockRealize) -> BufferStore:
-    """The store of a block that defines each element once, in terms of variables that are the element's indices.
+    """The store of an element-wise block, whose indices are distinct block variables.
 
-    Block variables of extent one are replaced by zero.
+    Block variables of extent one are replaced by zero. Raises ScheduleError for other blocks.
     """
     block = realize.block
     store = single_store(block)
-    if reduces(block) or block.init is not None:
+    if block.is_reduction or block.init is not None:
         raise ScheduleError(f"{step}: block {block.name!r} is a reduction")
     if any(isinstance(n, BufferLoad) and n.buffer is store.buffer for n in walk(store.value)):
         raise ScheduleError(f"{step}: block {block.name!r} reads {store.buffer.name!r}, which it writes")
@@ -40,7 +40,7 @@ def definition(step: str, realize: BlockRealize) -> BufferStore:
 
 
 class _InlineLoads(Rewriter):
-    """Replaces loads of a buffer by its definition, and updates the regions of blocks on the way out."""
+    """Replaces loads of a buffer by its definition, and infers the regions of changed blocks."""
 
     def __init__(self, store: BufferStore):
         self.store = store
@@ -63,7 +63,7 @@ class _InlineLoads(Rewriter):
 
 
 def compute_inline(func: PrimFunc, name: str) -> PrimFunc:
-    """Replace every read of what this element-wise block computes by the computation, and drop the block."""
+    """Replace every read of an element-wise block's result by its expression, and remove the block."""
     step, realize = "compute_inline", find_block(func, name)
     store = definition(step, realize)
     check_intermediate(step, func, store.buffer)
@@ -77,12 +77,12 @@ def compute_inline(func: PrimFunc, name: str) -> PrimFunc:
 
 
 def _check_readers(step: str, found: list[Access], realize: BlockRealize, buffer: Buffer) -> None:
-    mine, others = split_by_block(found, realize)
+    own, others = split_by_block(found, realize)
     readers = [a for a in others if a.buffer is buffer]
     if not readers:
         raise ScheduleError(f"{step}: nothing reads what block {realize.block.name!r} computes")
     for reader in readers:
-        if reader.place < mine[0].place:
+        if reader.place < own[0].place:
             raise ScheduleError(f"{step}: {reader.block_name!r} reads {buffer.name!r} before it is written")
         if any(not is_one(r.extent) for r in reader.box):
             raise ScheduleError(f"{step}: an instruction in {reader.block_name!r} reads {buffer.name!r} from memory")

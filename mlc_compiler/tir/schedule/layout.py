@@ -1,4 +1,4 @@
-"""The layout of buffers: every access is rewritten to where an index map says that the element is."""
+"""transform_layout: store a buffer in another layout, with all its accesses rewritten."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def transform_layout(func: PrimFunc, block: str, which: str | tuple[str, int], i
 
 
 def with_layout(func: PrimFunc, buffer: Buffer, index_map: IndexMap) -> tuple[PrimFunc, Buffer]:
-    """Store a buffer as ``index_map`` says; gives the new buffer.
+    """Store a buffer in the layout ``index_map``; returns the function and the new buffer.
 
-    A parameter then has to arrive so: the attribute ``layouts`` notes ``{position: index map}``. What is stored beyond
-    the logical shape is zero in parameters and undefined in intermediate buffers; it is never part of a result.
+    A parameter must then be passed in that layout, recorded as ``{position: index map}`` in the attribute ``layouts``.
+    Padding is zero in parameters and undefined in intermediate buffers; no result depends on it.
     """
     position = next((i for i, p in enumerate(func.params) if p is buffer), None)
     known = {b.name for n in walk(func.body) if isinstance(n, Block) for b in n.alloc_buffers if b is buffer}

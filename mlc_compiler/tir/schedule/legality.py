@@ -1,4 +1,4 @@
-"""What must hold before a step: raises ScheduleError with the block, the loop and the dependence in the way."""
+"""Legality checks of steps; they raise ScheduleError with the block, the loop and the violated dependence."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def is_concurrent(loop: For) -> bool:
 
 
 def check_runs(step: str, loop: For) -> None:
-    """The loop is not known to be empty: of what never runs anything can be proved, also that loops do not matter."""
+    """Reject zero-trip loops, for which every proof holds vacuously."""
     if is_const(loop.extent, 0):
         raise ScheduleError(f"{step}: loop {loop.var.name!r} has no iterations")
 
 
 def check_independent(func: PrimFunc, var: Var, kind: str) -> None:
-    """No iteration of the loop may need what another one does; buffers that each iteration has for itself are fine."""
+    """Reject dependences between iterations of the loop, except through private buffers."""
     path = loop_path(func, var)
     loop, step = path[-1], STEP_OF_KIND.get(kind, "bind")
     assert isinstance(loop, For)
@@ -58,7 +58,7 @@ def _dependent(step: str, var: Var, conflict: Conflict) -> ScheduleError:
 
 
 def check_order(func: PrimFunc, path: Sequence[Stmt], chain: Sequence[For], order: Sequence[For]) -> None:
-    """Whether the loops of a perfect nest may run in another order. ``path`` leads to the outermost of them."""
+    """Reject an order of a perfect nest's loops that reverses a dependence. ``path`` leads to the outermost loop."""
     for conflict in own_conflicts(accesses_in(chain[0]), path):
         free = [lp for lp in chain if id(lp.var) not in conflict.equal]
         if _same_order(free, order) or _is_free_reduction(conflict, free, path):
@@ -75,7 +75,7 @@ def _same_order(loops: Sequence[For], order: Sequence[For]) -> bool:
 
 
 def _is_free_reduction(conflict: Conflict, free: Sequence[For], path: Sequence[Stmt]) -> bool:
-    """Both accesses accumulate in one commutative reduction, whose first iteration is first in any order."""
+    """Whether both accesses belong to one commutative reduction, whose first iteration is first in any order."""
     a, b = conflict.first, conflict.second
     if not (a.blocks and b.blocks and a.blocks[-1] is b.blocks[-1]):
         return False
@@ -86,7 +86,7 @@ def _is_free_reduction(conflict: Conflict, free: Sequence[For], path: Sequence[S
 
 
 def _starts_together(access: Access, loops: Sequence[For], path: Sequence[Stmt]) -> bool:
-    """Whether a reduction's variables are all zero exactly where ``loops`` are, which its result does not depend on."""
+    """Whether a reduction's variables are all zero exactly where ``loops`` are; its result must not depend on them."""
     realize = access.blocks[-1]
     reduced = [access.values[it.var] for it in realize.block.iter_vars if it.kind == "R"]
     spatial = [access.values[it.var] for it in realize.block.iter_vars if it.kind == "S"]
@@ -115,15 +115,15 @@ def split_by_block(found: Sequence[Access], realize: BlockRealize) -> tuple[list
 
 
 def is_before(a: Access, b: Access, conflict: Conflict) -> bool:
-    """Whether ``a`` always runs before ``b`` where they meet: in the same iteration of shared loops, further up."""
+    """Whether ``a`` precedes ``b`` for every common element: textually, in the same iteration of all shared loops."""
     shared = {id(lp.var) for lp in a.loops[: common_loops(a, b)]}
     return shared <= conflict.equal and a.place < b.place
 
 
 def check_inputs_final(step: str, found: Sequence[Access], realize: BlockRealize) -> None:
-    """What the block reads is never written again after the block ran, so the block could as well run later."""
-    mine, others = split_by_block(found, realize)
-    reads = [a for a in mine if not a.is_write]
+    """Reject writes of a block's inputs after the block ran, so that it may run later."""
+    own, others = split_by_block(found, realize)
+    reads = [a for a in own if not a.is_write]
     for conflict in conflicts([o for o in others if o.is_write], reads, ()):
         if not is_before(conflict.first, conflict.second, conflict):
             block, buffer = conflict.first.block_name, conflict.first.buffer.name
@@ -133,11 +133,11 @@ def check_inputs_final(step: str, found: Sequence[Access], realize: BlockRealize
 
 
 def check_first_use(step: str, found: Sequence[Access], realize: BlockRealize) -> None:
-    """What other blocks do with what this one writes comes after it; so the block could as well run earlier."""
-    mine, others = split_by_block(found, realize)
-    written = {id(a.buffer) for a in mine if a.is_write}
+    """Reject accesses of a block's outputs before the block ran, so that it may run earlier."""
+    own, others = split_by_block(found, realize)
+    written = {id(a.buffer) for a in own if a.is_write}
     touching = [o for o in others if id(o.buffer) in written]
-    for conflict in conflicts([a for a in mine if a.is_write], touching, ()):
+    for conflict in conflicts([a for a in own if a.is_write], touching, ()):
         if not is_before(conflict.first, conflict.second, conflict):
             other, buffer = conflict.second, conflict.first.buffer.name
             does = "writes" if other.is_write else "reads"
@@ -154,16 +154,16 @@ def check_only_writer(step: str, found: Sequence[Access], realize: BlockRealize,
 
 
 def check_complete(step: str, found: Sequence[Access], realize: BlockRealize) -> list[Buffer]:
-    """Each run of the whole block gives the same result from what it reads: no memory of its own. Gives its outputs."""
+    """Reject blocks whose result depends on earlier values of their outputs; returns the outputs."""
     block = realize.block
-    mine, _ = split_by_block(found, realize)
-    outputs = list({id(a.buffer): a.buffer for a in mine if a.is_write}.values())
+    own, _ = split_by_block(found, realize)
+    outputs = list({id(a.buffer): a.buffer for a in own if a.is_write}.values())
     if not outputs:
         raise ScheduleError(f"{step}: block {block.name!r} writes nothing")
     for buffer in outputs:
-        if block.init is None and any(a.buffer is buffer and not a.is_write for a in mine):
+        if block.init is None and any(a.buffer is buffer and not a.is_write for a in own):
             raise ScheduleError(f"{step}: block {block.name!r} reads {buffer.name!r}, which it writes")
-    if block.init is None and any(it.kind == "R" for it in block.iter_vars):
+    if block.init is None and block.is_reduction:
         raise ScheduleError(f"{step}: block {block.name!r} reduces without an initialisation of its own")
     return outputs
 

@@ -33,7 +33,7 @@ THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y
 
 
 class _Guard(Rewriter):
-    """Adds a condition to the outermost blocks and bare statements, and simplifies what blocks are bound to."""
+    """Adds a condition to the outermost blocks and bare statements, and simplifies the values of block variables."""
 
     def __init__(self, condition: PrimExpr | None, analyzer: Analyzer):
         self.condition = condition
@@ -73,7 +73,7 @@ class _Guard(Rewriter):
 
 
 def split(func: PrimFunc, var: Var, factors: Sequence[ExprLike | None]) -> tuple[PrimFunc, list[Var]]:
-    """One loop into nested ones; one factor may be None. A predicate guards what exceeds the extent."""
+    """Split a loop into nested loops; one factor may be None. A predicate guards iterations beyond the extent."""
     path = loop_path(func, var)
     loop = find_loop(func, var)
     known = _checked_factors(func, loop, factors)
@@ -130,7 +130,7 @@ def _chosen(func: PrimFunc, loops: Sequence[Var], step: str) -> list[For]:
 
 
 def fuse(func: PrimFunc, loops: Sequence[Var]) -> tuple[PrimFunc, Var]:
-    """Directly nested loops into one."""
+    """Fuse directly nested loops into one."""
     chain = _chosen(func, loops, "fuse")
     _check_fusible(chain)
     if len(chain) == 1:
@@ -169,18 +169,18 @@ def _check_fusible(chain: Sequence[For]) -> None:
 
 
 def reorder(func: PrimFunc, order: Sequence[Var]) -> PrimFunc:
-    """Loops of one perfect nest in another order; loops between them keep their place."""
+    """Reorder loops of one perfect nest; loops between them keep their place."""
     _chosen(func, order, "reorder")
-    wanted = {id(v) for v in order}
+    moved = {id(v) for v in order}
     deepest = max((loop_path(func, v) for v in order), key=len)
-    start = next(i for i, s in enumerate(deepest) if isinstance(s, For) and id(s.var) in wanted)
+    start = next(i for i, s in enumerate(deepest) if isinstance(s, For) and id(s.var) in moved)
     chain = _perfect_nest(deepest[start:])
     found = {id(s.var) for s in chain}
     missing = [v.name for v in order if id(v) not in found]
     if missing:
         raise ScheduleError(f"reorder: {', '.join(missing)} not in the same nest as the others")
     queue = [find_loop(func, v) for v in order]
-    placed = [queue.pop(0) if id(loop.var) in wanted else loop for loop in chain]
+    placed = [queue.pop(0) if id(loop.var) in moved else loop for loop in chain]
     for i, loop in enumerate(placed):
         for later in placed[i:]:
             if uses(loop.extent, later.var):
@@ -201,7 +201,7 @@ def _perfect_nest(stmts: Sequence[Stmt]) -> list[For]:
     return chain
 
 
-# -- how loops run ------------------------------------------------------------------------------------------------
+# -- loop kinds and annotations -----------------------------------------------------------------------------------
 
 
 def set_kind(func: PrimFunc, var: Var, kind: str, thread: str | None = None) -> PrimFunc:
@@ -233,7 +233,7 @@ def _check_vector(func: PrimFunc, loop: For) -> None:
 
 
 def annotate(func: PrimFunc, target: Var | str, key: str, value: Any) -> PrimFunc:
-    """Note a value on a loop or a block: what JSON can express."""
+    """Set an annotation of a loop or a block; the value must be JSON data."""
     if not _is_data(value):
         raise ScheduleError(f"annotate: got {value!r}; expected numbers, strings, lists and dicts of them")
     if isinstance(target, Var):
@@ -253,7 +253,7 @@ def _is_data(value: Any) -> bool:
 
 
 def unannotate(func: PrimFunc, target: Var | str, key: str) -> PrimFunc:
-    """Remove what ``annotate`` noted."""
+    """Remove an annotation. Raises ScheduleError when there is none of that key."""
     node = find_loop(func, target) if isinstance(target, Var) else find_block(func, target).block
     if key not in node.annotations:
         raise ScheduleError(f"unannotate: there is no {key!r}; got {', '.join(node.annotations) or 'no annotation'}")

@@ -1,4 +1,4 @@
-"""What moving a block under a loop needs: where both are, what the block ran over before, its new loops."""
+"""State and helpers of compute_at and reverse_compute_at: the paths of block and loop, and the new nest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.expr import PrimExpr, Var, cast, logical_and
 from ...ir.simplify import Analyzer
-from ..nodes import BlockRealize, For, IterVar, PrimFunc, SeqStmt, Stmt
+from ..nodes import BlockRealize, For, IterVar, PrimFunc, SeqStmt, Stmt, loop_nest
 from .access import Access, accesses_in
 from .affine import Bounds, clip, interval, is_one
 from .blocks import block_nest
@@ -19,10 +19,10 @@ Domain = dict[Var, Bounds]
 
 @dataclass
 class Move:
-    """A block and the loop it is to run under.
+    """A block and the loop to move it under.
 
-    path: to the loop. shared: the loops around both; own: those around the block alone; chain: those around the target
-    alone, which is the last of them. found: all accesses of the function.
+    path: to the loop. shared: the loops around both; own: those around the block only; chain: the others down to the
+    target loop, inclusive. found: all accesses of the function.
     """
 
     step: str
@@ -60,7 +60,7 @@ class Move:
         return ScheduleError(f"{self.step}: {why}")
 
     def analyzer(self) -> Analyzer:
-        """What is known at the target loop, and of the loops that were the block's own."""
+        """An analyzer with the ranges of the variables along the path and of the block's own loops."""
         analyzer = analyzer_at(self.path)
         for loop in self.own:
             analyzer.bind(loop.var, loop.extent)
@@ -75,11 +75,11 @@ class Move:
         return accesses_in(self.realize.block.body)
 
     def iter_var(self, index: PrimExpr) -> IterVar | None:
-        """The block variable that an index is, if it is one."""
+        """The block variable that ``index`` is, or None."""
         return next((it for it in self.realize.block.iter_vars if it.var is index), None)
 
     def clipped(self, bounds: Bounds, it: IterVar, analyzer: Analyzer) -> Bounds:
-        """The part of ``bounds`` inside the block's iteration space. A reduction must be run as a whole."""
+        """``bounds`` clipped to the block's iteration space. Raises ScheduleError for part of a reduction."""
         low, high = clip(bounds, it.extent - 1, analyzer)
         if it.kind == "R" and not (analyzer.prove(low <= 0) and analyzer.prove(high >= it.extent - 1)):
             around = ", ".join(repr(lp.var.name) for lp in self.shared)
@@ -87,13 +87,13 @@ class Move:
         return low, high
 
     def over_chain(self, bounds: Bounds, analyzer: Analyzer) -> Bounds | None:
-        """The hull of an interval while the loops down to the target run."""
+        """The hull of an interval over the iterations of ``chain``."""
         inner = {lp.var: lp.extent for lp in self.chain}
         low, high = interval(bounds[0], inner, analyzer), interval(bounds[1], inner, analyzer)
         return None if low is None or high is None else (low[0], high[1])
 
     def place(self, body: Stmt) -> PrimFunc:
-        """The function with the block's old nest gone and the target loop's body replaced."""
+        """The function without the block's old nest and with another body of the target loop."""
         nest = block_nest(self.func, self.name)
         func = replace_stmts(self.func, {self.loop: replace(self.loop, body=body)})
         return replace_stmts(func, {nest: None})
@@ -113,10 +113,8 @@ class Move:
                 value = analyzer.simplify(value + loop)
             values.append(value)
             guards += _guards(value, limits[it.var], it.extent, analyzer)
-        stmt: Stmt = replace(self.realize, iter_values=tuple(values), predicate=logical_and(true(), *guards))
-        for loop, extent in reversed(loops):
-            stmt = For(loop, extent, stmt)
-        return stmt
+        predicate = logical_and(true(), *guards)
+        return loop_nest(loops, replace(self.realize, iter_values=tuple(values), predicate=predicate))
 
 
 def _common(a: Sequence[Stmt], b: Sequence[Stmt]) -> list[Stmt]:
@@ -134,7 +132,7 @@ def _loops(path: Sequence[Stmt]) -> tuple[For, ...]:
 
 def _guards(value: PrimExpr, limits: Bounds, extent: PrimExpr, analyzer: Analyzer) -> list[PrimExpr]:
     low, end = limits[0], analyzer.simplify(limits[1] + 1)
-    wanted = [value >= low, value < end]
+    guards = [value >= low, value < end]
     if not analyzer.prove(end <= extent):
-        wanted.append(value < extent)
-    return [g for g in wanted if not analyzer.prove(g)]
+        guards.append(value < extent)
+    return [g for g in guards if not analyzer.prove(g)]

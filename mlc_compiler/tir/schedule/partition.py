@@ -1,4 +1,4 @@
-"""The whole function for parts of an axis, and neighbouring loops into one."""
+"""partition: copies of a function for parts of an axis; merge: fusion of sibling loops."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .tree import ScheduleError, find_loop, parent_of, replace_stmts, root_of, s
 
 
 class _Fresh(Rewriter):
-    """A copy with its own loop variables, block variables, intermediate buffers and block names."""
+    """Copies statements with fresh loop variables, block variables, intermediate buffers and block names."""
 
     def __init__(self, buffers: Mapping[int, Buffer], suffix: str):
         self.buffers = buffers
@@ -75,11 +75,11 @@ class _Fresh(Rewriter):
 def partition(
     func: PrimFunc, loops: Sequence[Var], points: Sequence[ExprLike]
 ) -> tuple[PrimFunc, tuple[list[list[Var]], list[str]]]:
-    """The whole function once for each part ``[0, p0), [p0, p1), … [pn, extent)`` of one loop of each of its nests.
+    """Copy the function's body for each part ``[0, p0), [p0, p1), … [pn, extent)`` of one loop of each of its nests.
 
-    ``loops`` names that loop in every top-level nest; all have the same extent and index the same axis of the data, so
-    the parts are independent. Each part has its own intermediate buffers; its blocks carry the suffix returned.
-    Returns the function, the loops of each part, and the suffixes.
+    ``loops``: that loop in every top-level nest. They must have equal extents, and the parts must be independent. Each
+    part has its own intermediate buffers and block names. Returns the function, the loops of each part, and the
+    suffixes of the parts' block names.
     """
     root = root_of(func)
     chosen = [find_loop(func, v) for v in loops]
@@ -131,7 +131,7 @@ def _check_same_range(step: str, a: For, b: For) -> None:
 
 
 def _is_finer(low: PrimExpr, high: PrimExpr) -> bool:
-    """``n // 12 * 12 <= n // 4 * 4``: rounding down to a multiple takes off less when the step divides the other."""
+    """Whether both round one value down, ``high`` to a divisor of the step of ``low``: n // 12 * 12 <= n // 4 * 4."""
     a, b = _rounded(low), _rounded(high)
     return a is not None and b is not None and a[0] is b[0] and a[1] % b[1] == 0
 
@@ -146,7 +146,7 @@ def _rounded(expr: PrimExpr) -> tuple[PrimExpr, int] | None:
 
 
 class _Rename(Rewriter):
-    """Loop variables replaced where they are defined, too."""
+    """Replaces variables, also at their definitions."""
 
     def __init__(self, names: Mapping[Var, Var]):
         self.names = {id(k): v for k, v in names.items()}
@@ -179,7 +179,7 @@ def _is_zero(expr: PrimExpr) -> bool:
 
 
 def merge(func: PrimFunc, loops: Sequence[Var]) -> tuple[PrimFunc, Var]:
-    """Sibling loops of equal extent, one directly after the other, into one loop that runs their bodies in order."""
+    """Merge adjacent sibling loops of equal extent into one loop that runs their bodies in order."""
     if len({id(v) for v in loops}) != len(loops) or len(loops) < 2:
         raise ScheduleError(f"merge: got {[v.name for v in loops]}; expected two or more different loops")
     members = [find_loop(func, v) for v in loops]

@@ -1,4 +1,4 @@
-"""A reduction's initialisation as a block of its own."""
+"""decompose_reduction: split a reduction into initialisation and update blocks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ STEP = "decompose_reduction"
 
 
 def decompose_reduction(func: PrimFunc, name: str, var: Var) -> tuple[PrimFunc, tuple[str, str]]:
-    """Run a reduction's initialisation as a block of its own just before the loop ``var``.
+    """Move a reduction's initialisation to a separate block directly before the loop ``var``.
 
-    Returns the names of that block, ``{name}_init``, and of the one with the updates that remain, ``{name}_update``.
+    Returns the names of that block, ``{name}_init``, and of the remaining update block, ``{name}_update``.
     """
     path = block_path(func, name)
     realize, loops = find_block(func, name), loops_above(path)
@@ -62,7 +62,7 @@ def _check_reduction_inside(realize: BlockRealize, outer: Sequence[For]) -> None
 
 
 def _check_runs_once(path: Sequence[Stmt], realize: BlockRealize, inner: Sequence[For]) -> None:
-    """Each update runs once after the one initialisation: a loop that repeats the reduction stays outside."""
+    """Reject loops inside the target that repeat the reduction: each update must run once per initialisation."""
     varying = [lp.var for lp in inner if not is_one(lp.extent)]
     equations = [Equation(v, v) for v in realize.iter_values]
     equal = equal_variables(equations, varying, analyzer_at(tuple(path[:-1]))) or set()
@@ -73,12 +73,12 @@ def _check_runs_once(path: Sequence[Stmt], realize: BlockRealize, inner: Sequenc
 
 
 def _check_others(realize: BlockRealize, loop: For, path: Sequence[Stmt]) -> None:
-    """Others inside the loop use the result after it is there, in the same iteration."""
+    """Reject other accesses of the result inside the loop before its initialisation."""
     found = accesses_in(loop)
     outer = path[: next(i for i, s in enumerate(path) if s is loop)]
-    mine = [a for a in found if a.is_init and a.blocks[-1] is realize]
+    own = [a for a in found if a.is_init and a.blocks[-1] is realize]
     others = [a for a in found if all(b is not realize for b in a.blocks)]
-    for conflict in conflicts(mine, others, outer):
+    for conflict in conflicts(own, others, outer):
         first, second = conflict.first, conflict.second
         shared = {id(lp.var) for lp in first.loops[: common_loops(first, second)]}
         if not (shared <= conflict.equal and first.place < second.place):
@@ -109,7 +109,7 @@ def _init_nest(realize: BlockRealize, loops: Sequence[For], name: str) -> Stmt:
 
 
 def _spatial_guards(realize: BlockRealize, dropped: set[int]) -> PrimExpr:
-    """What of the predicate concerns the initialisation: guards on reduction loops alone only bound the reduction."""
+    """The guards that the initialisation needs; those on reduction loops must hold in the first iteration."""
     kept: list[PrimExpr] = []
     for guard in conjuncts(realize.predicate):
         if not mentions(guard, dropped):
@@ -121,6 +121,6 @@ def _spatial_guards(realize: BlockRealize, dropped: set[int]) -> PrimExpr:
 
 
 def _holds_at_start(guard: PrimExpr, dropped: set[int]) -> bool:
-    """Whether a guard holds where the loops of the reduction are zero, whatever other loops are."""
+    """Whether a guard holds where the reduction loops are zero, for all values of other loops."""
     start = {v: const(0, v.dtype) for v in free_vars(guard) if id(v) in dropped}
     return Analyzer(least=1).prove(substitute(guard, start))

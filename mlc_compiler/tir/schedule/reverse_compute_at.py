@@ -1,4 +1,4 @@
-"""Moving a consumer to where its input is finished."""
+"""reverse_compute_at: move a consumer under a loop of its producers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tree import loop_path
 
 
 def reverse_compute_at(func: PrimFunc, name: str, var: Var) -> PrimFunc:
-    """Move a consumer block under a loop, at its end: it then handles what one iteration of the loop has produced."""
+    """Move a consumer block to the end of a loop's body, to process the region that one iteration produces."""
     move = Move.of("reverse_compute_at", func, name, var)
     outputs = check_complete(move.step, move.found, move.realize)
     _check_after(move)
@@ -29,14 +29,14 @@ def reverse_compute_at(func: PrimFunc, name: str, var: Var) -> PrimFunc:
 
 
 def _check_after(move: Move) -> None:
-    mine, others = split_by_block(move.found, move.realize)
+    own, others = split_by_block(move.found, move.realize)
     inside = [a.place for a in others if any(lp.var is move.loop.var for lp in a.loops)]
-    if inside and mine[0].place < max(inside):
+    if inside and own[0].place < max(inside):
         raise move.error(f"block {move.name!r} runs before loop {move.loop.var.name!r}")
 
 
 def _old_domain(move: Move, analyzer: Analyzer) -> Domain:
-    """What the block's variables covered before; refused when the block left out part of that box."""
+    """Ranges of the block's variables before the move. Raises ScheduleError when the block does not cover the box."""
     boxes = run_space(move.realize, move.own, analyzer)
     if boxes is None:
         raise move.error(f"block {move.name!r} does not run once over a box of its iteration space")
@@ -45,11 +45,11 @@ def _old_domain(move: Move, analyzer: Analyzer) -> Domain:
 
 
 def _ready_domain(move: Move, outputs: Sequence[Buffer], old: Domain, analyzer: Analyzer) -> Domain:
-    """The runs of the block whose inputs one iteration of the loop finishes."""
+    """The ranges of the block's variables whose inputs one iteration of the loop finishes."""
     domain: Domain = {}
     written = {id(b) for b in outputs}
-    mine, _ = split_by_block(move.found, move.realize)
-    for buffer in {id(a.buffer): a.buffer for a in mine if id(a.buffer) not in written}.values():
+    own, _ = split_by_block(move.found, move.realize)
+    for buffer in {id(a.buffer): a.buffer for a in own if id(a.buffer) not in written}.values():
         box = _finished_box(move, buffer, analyzer)
         if box is not None:
             _constrain(move, buffer, box, domain, old, analyzer)
@@ -58,16 +58,16 @@ def _ready_domain(move: Move, outputs: Sequence[Buffer], old: Domain, analyzer: 
     return {**old, **domain}
 
 
-# -- what is finished ---------------------------------------------------------------------------------------------
+# -- finished regions of the inputs -------------------------------------------------------------------------------
 
 
 def _finished_box(move: Move, buffer: Buffer, analyzer: Analyzer) -> list[Bounds] | None:
     """The box of an input that one iteration of the loop finishes; None when it is finished before the loop."""
-    mine, others = split_by_block(move.found, move.realize)
+    own, others = split_by_block(move.found, move.realize)
     writes = [o for o in others if o.is_write and o.buffer is buffer]
     inside = [a for a in move.target_accesses() if a.is_write and a.buffer is buffer]
     if not inside:
-        _check_finished_before(move, writes, [a for a in mine if a.buffer is buffer])
+        _check_finished_before(move, writes, [a for a in own if a.buffer is buffer])
         return None
     outside = [w for w in writes if all(lp.var is not move.loop.var for lp in w.loops)]
     if outside:
@@ -89,7 +89,7 @@ def _contains(box: Sequence[Bounds], other: Sequence[Bounds], analyzer: Analyzer
 
 
 def _check_finished_before(move: Move, writes: Sequence[Access], reads: Sequence[Access]) -> None:
-    """All writes of an input come before the statement that holds the loop."""
+    """Reject writes of an input that do not precede the outermost loop of ``chain``."""
     outer = move.chain[0].var
     start = next((a.place for a in move.found if any(lp.var is outer for lp in a.loops)), ())
     shared = {id(lp.var) for lp in move.shared}
@@ -103,7 +103,7 @@ def _check_finished_before(move: Move, writes: Sequence[Access], reads: Sequence
 
 
 def _check_final(move: Move, buffer: Buffer) -> None:
-    """Elements written in one iteration of the loops down to the target are not written in another one."""
+    """Reject elements that are written in several iterations of ``chain``."""
     path = loop_path(move.func, move.chain[0].var)[:-1]
     writes = [a for a in accesses_in(move.chain[0]) if a.is_write and a.buffer is buffer]
     for conflict in own_conflicts(writes, path):
@@ -116,7 +116,7 @@ def _check_final(move: Move, buffer: Buffer) -> None:
 
 
 def _check_no_gaps(move: Move, writes: Sequence[Access], analyzer: Analyzer) -> None:
-    """What the nest writes in one iteration of the shared loops is a box."""
+    """Raise ScheduleError unless the nest writes a box in one iteration of the shared loops."""
     for write in writes:
         below = next(i for i, lp in enumerate(write.loops) if lp.var is move.chain[0].var)
         bind_loops(analyzer, write)
@@ -124,7 +124,7 @@ def _check_no_gaps(move: Move, writes: Sequence[Access], analyzer: Analyzer) -> 
             raise move.error(f"what {write.block_name!r} writes to {write.buffer.name!r} is not known to be a box")
 
 
-# -- what that lets the block do ----------------------------------------------------------------------------------
+# -- ranges of the block variables --------------------------------------------------------------------------------
 
 
 def _constrain(

@@ -1,4 +1,4 @@
-"""An element-wise block into the block that produces its input."""
+"""reverse_compute_inline: inline an element-wise block into its producer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEP = "reverse_compute_inline"
 
 
 def reverse_compute_inline(func: PrimFunc, name: str) -> PrimFunc:
-    """Move an element-wise block into the only block that produces its input, which then writes the final result."""
+    """Inline an element-wise block into the only producer of its input, which then writes the result."""
     realize, found = find_block(func, name), all_accesses(func)
     store = definition(STEP, realize)
     source = _intermediate(func, found, realize)
@@ -40,10 +40,10 @@ def reverse_compute_inline(func: PrimFunc, name: str) -> PrimFunc:
 
 
 def _intermediate(func: PrimFunc, found: list[Access], realize: BlockRealize) -> Buffer:
-    """The one intermediate buffer that the block reads; nothing else may read it."""
-    mine, others = split_by_block(found, realize)
+    """The only intermediate buffer that the block reads. Raises ScheduleError when other blocks read it."""
+    own, others = split_by_block(found, realize)
     written = {id(a.buffer) for a in others if a.is_write}
-    reads = {id(a.buffer): a.buffer for a in mine if not a.is_write and id(a.buffer) in written}
+    reads = {id(a.buffer): a.buffer for a in own if not a.is_write and id(a.buffer) in written}
     if len(reads) != 1:
         names = ", ".join(repr(b.name) for b in reads.values()) or "none"
         raise ScheduleError(f"{STEP}: block {realize.block.name!r} must read one buffer of another block; got {names}")
@@ -61,18 +61,18 @@ def _producer(func: PrimFunc, found: list[Access], realize: BlockRealize, source
     if len(producers) != 1:
         raise ScheduleError(f"{STEP}: {source.name!r} is written by several blocks: {names}")
     producer = next(iter(producers.values()))
-    mine, theirs = (scope_of(block_path(func, r.block.name)) for r in (realize, producer))
-    if mine is not theirs:
+    scope, producer_scope = (scope_of(block_path(func, r.block.name)) for r in (realize, producer))
+    if scope is not producer_scope:
         raise ScheduleError(f"{STEP}: {realize.block.name!r} and {names} are inside different blocks")
     return producer
 
 
 def _check_other_inputs(found: list[Access], realize: BlockRealize, producer: BlockRealize, source: Buffer) -> None:
-    """What else the block reads is finished before the producer's loops start."""
-    mine, others = split_by_block(found, realize)
+    """Reject writes of the block's other inputs after the producer's loops start."""
+    own, others = split_by_block(found, realize)
     start = next(a for a in found if a.blocks and a.blocks[-1] is producer)
     writes = [o for o in others if o.is_write and o.buffer is not source]
-    for conflict in conflicts(writes, [a for a in mine if not a.is_write], ()):
+    for conflict in conflicts(writes, [a for a in own if not a.is_write], ()):
         other = conflict.first
         if common_loops(other, start) or not other.place < start.place:
             raise ScheduleError(
@@ -98,9 +98,9 @@ def _variables(realize: BlockRealize, store: BufferStore, source: Buffer, produc
     units = {it.var: const(0, it.var.dtype) for it in realize.block.iter_vars if is_one(it.extent)}
     mapping: dict[Var, PrimExpr] = {}
     for load in (n for n in walk(store.value) if isinstance(n, BufferLoad) and n.buffer is source):
-        for mine, theirs in zip(load.indices, produced.indices, strict=True):
-            same = isinstance(mine, Var) and mapping.setdefault(mine, theirs) is theirs
-            if not same and not (isinstance(mine, IntImm) and isinstance(theirs, IntImm)):
+        for index, stored in zip(load.indices, produced.indices, strict=True):
+            same = isinstance(index, Var) and mapping.setdefault(index, stored) is stored
+            if not same and not (isinstance(index, IntImm) and isinstance(stored, IntImm)):
                 raise error
     for it in realize.block.iter_vars:
         if it.var not in mapping and it.var not in units:
@@ -117,8 +117,8 @@ def _check_extents(realize: BlockRealize, producer: BlockRealize, variables: dic
         value = variables[it.var]
         own = next((p.extent for p in producer.block.iter_vars if p.var is value), IntImm(1))
         if not equal(own, it.extent, analyzer):
-            mine, theirs = realize.block.name, producer.block.name
-            raise ScheduleError(f"{STEP}: {mine!r} and {theirs!r} run over different extents of {it.var.name!r}")
+            names = f"{realize.block.name!r} and {producer.block.name!r}"
+            raise ScheduleError(f"{STEP}: {names} run over different extents of {it.var.name!r}")
 
 
 class _LoadToValue(Rewriter):

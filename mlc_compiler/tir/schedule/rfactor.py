@@ -1,4 +1,4 @@
-"""Partial results of a reduction along one of its loops."""
+"""rfactor: factor a reduction into partial results along one of its loops."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.expr import BinaryOp, Call, PrimExpr, Var, binary, conjuncts, const, logical_and
 from ...ir.visitor import free_vars, substitute, uses
-from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt, seq
+from ..nodes import Block, BlockRealize, Buffer, BufferStore, For, IterVar, PrimFunc, Stmt, open_nest, seq
 from ..regions import infer_regions
 from .access import accesses_in, is_commutative_update, update_operand
 from .affine import mentions
@@ -32,7 +32,7 @@ STEP = "rfactor"
 
 @dataclass(frozen=True)
 class _Reduction:
-    """A block ``x[i] = x[i] op value``, the loops around it alone, and those of them that reduce."""
+    """A block ``x[i] = x[i] op value``; ``loop``: the one to factor, ``inside``: the loops of the block's nest."""
 
     realize: BlockRealize
     loop: For
@@ -60,7 +60,7 @@ class _Reduction:
         return any(it.kind == kind and uses(v, var) for it, v in self.bindings)
 
     def guards(self, on_reduction: bool) -> list[PrimExpr]:
-        """The parts of the predicate that concern reduction loops, or the others."""
+        """The conjuncts of the predicate that mention reduction loops, or those that do not."""
         ids = {id(lp.var) for lp in self.reduced}
         return [g for g in conjuncts(self.realize.predicate) if mentions(g, ids) == on_reduction]
 
@@ -71,7 +71,7 @@ class _Reduction:
 
     @property
     def start(self) -> PrimExpr:
-        """What each partial result starts from, so that the value the result starts from counts once."""
+        """Initial value of the partial results; the reduction's own initial value must count once."""
         if self.op in ("min", "max"):
             return self.init.value
         return const(1 if self.op == "*" else 0, self.init.value.dtype)
@@ -81,10 +81,10 @@ class _Reduction:
 
 
 def rfactor(func: PrimFunc, var: Var, axis: int) -> tuple[PrimFunc, str]:
-    """Reduce for each iteration of a reduction loop on its own, then reduce the partial results.
+    """Reduce separately for each iteration of a reduction loop, then reduce the partial results.
 
-    The partial results are a new buffer with the loop as its axis ``axis``, which a new block (its name is returned)
-    computes where the old one was; the old block now reduces them, in loops after these.
+    The partial results are a new buffer with the loop as its axis ``axis``. A new block, whose name is returned,
+    computes them in the old nest; the old block reduces them in a nest after it.
     """
     r = _reduction(func, var)
     target = r.store.buffer
@@ -105,13 +105,11 @@ def _insert(items: Sequence[PrimExpr], axis: int, item: PrimExpr) -> tuple[PrimE
     return (*items[:axis], item, *items[axis:])
 
 
-# -- what can be factored -----------------------------------------------------------------------------------------
+# -- preconditions ------------------------------------------------------------------------------------------------
 
 
 def _reduction(func: PrimFunc, var: Var) -> _Reduction:
-    stmt: Stmt = find_loop(func, var)
-    while isinstance(stmt, For):
-        stmt = stmt.body
+    _, stmt = open_nest(find_loop(func, var))
     if not isinstance(stmt, BlockRealize):
         raise ScheduleError(f"{STEP}: loop {var.name!r} holds more than one nest around one block")
     block, path = stmt.block, block_path(func, stmt.block.name)
@@ -131,11 +129,7 @@ def _reduction(func: PrimFunc, var: Var) -> _Reduction:
 
 
 def _holds(nest: Stmt, loop: For) -> bool:
-    while isinstance(nest, For):
-        if nest is loop:
-            return True
-        nest = nest.body
-    return False
+    return any(lp is loop for lp in open_nest(nest)[0])
 
 
 def _check_loops(r: _Reduction, outer: Sequence[For]) -> None:

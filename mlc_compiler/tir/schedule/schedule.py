@@ -1,7 +1,8 @@
-"""Schedule: tensor functions and the steps that reshape their loops without changing what they compute.
+"""Schedule: steps that transform the loops of tensor functions without changing their results.
 
-Blocks are named by strings, loops by their loop variables. A step that could change a result, or of which that is not
-known, raises ScheduleError and leaves the function as it was. Sums may be reassociated. Steps are noted in ``trace``.
+Blocks are named by strings, loops by their loop variables. A step that cannot be proved to
+preserve results raises ScheduleError and leaves the function as it was. Sums may be reassociated. ``trace`` records
+the steps.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ from .tree import (
 class Schedule(WorkingModule):
     """Steps over the tensor functions of a module; ``mod`` and ``func`` are the current state.
 
-    mod: an IRModule, or one tensor function. func_name: the function that blocks are looked for in first; the only
-    one, or ``main``, by default. seed: of the random choices.
+    mod: an IRModule, or one tensor function. func_name: the working function, searched first for blocks; by
+    default the only one, or ``main``. seed: of the random choices.
     """
 
     step_names: frozenset[str]
@@ -71,11 +72,11 @@ class Schedule(WorkingModule):
         """Print the module as TVMScript, and the trace."""
         print(self.mod.script(), self.trace, sep="\n")
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------
 
     @step
     def get_block(self, name: str, func_name: str | None = None) -> BlockName:
-        """The block of that name. Raises ScheduleError listing the blocks there are."""
+        """The block of that name. Raises ScheduleError, which lists the blocks, when there is none."""
         func_name = func_name or (name.func_name if isinstance(name, BlockName) else self.func_name)
         return BlockName(find_block(self.function(func_name), name).block.name, func_name)
 
@@ -128,7 +129,7 @@ class Schedule(WorkingModule):
         func_name, name = self.home(block)
         return [BlockName(other, func_name) for other in relation(self.function(func_name), str(name))]
 
-    # -- choices ------------------------------------------------------------------------------------------------
+    # -- sampling -----------------------------------------------------------------------------------------------
 
     @step
     def sample_perfect_tile(
@@ -141,14 +142,14 @@ class Schedule(WorkingModule):
 
     @step
     def sample_categorical(self, candidates: Sequence[int], probs: Sequence[float], decision: int | None = None) -> Any:
-        """One of some integers by their probabilities; ``decision``: the position of the one to take."""
+        """One of ``candidates``, drawn by ``probs``; ``decision``: the position of the one to take instead."""
         return choose_category(self._random, candidates, probs, decision)
 
     # -- loops --------------------------------------------------------------------------------------------------
 
     @step
     def split(self, loop: Var, factors: Sequence[ExprLike | None]) -> list[Var]:
-        """One loop into ``len(factors)`` nested loops; one factor may be None (what is left).
+        """Split a loop into ``len(factors)`` nested loops; one factor may be None (inferred).
 
         Where the factors exceed the extent, a predicate guards the blocks inside.
         """
@@ -156,12 +157,12 @@ class Schedule(WorkingModule):
 
     @step
     def fuse(self, *loops: Var) -> Var:
-        """Directly nested loops into one."""
+        """Fuse directly nested loops into one."""
         return self._run_all(fuse, loops)
 
     @step
     def reorder(self, *loops: Var) -> None:
-        """Loops of a perfect nest in the given order; loops between them stay."""
+        """Reorder loops of a perfect nest; loops between them keep their place."""
         self._run_all(reorder, loops)
 
     @step
@@ -176,61 +177,61 @@ class Schedule(WorkingModule):
 
     @step
     def unroll(self, loop: Var) -> None:
-        """Write the iterations out one after the other."""
+        """Unroll the loop completely."""
         self._run(set_kind, loop, UNROLLED)
 
     @step
     def bind(self, loop: Var, thread_axis: str) -> None:
-        """Let a GPU index (``blockIdx.x``, ``threadIdx.y`` …) run the loop."""
+        """Bind the loop to a GPU index (``blockIdx.x``, ``threadIdx.y`` …)."""
         self._run(set_kind, loop, THREAD, thread_axis)
 
     @step
     def annotate(self, target: Var | str, ann_key: str, ann_val: Any) -> None:
-        """Note a value on a loop or a block."""
+        """Set an annotation of a loop or a block."""
         self._run(annotate, target, ann_key, ann_val)
 
     @step
     def unannotate(self, target: Var | str, ann_key: str) -> None:
-        """Remove what ``annotate`` noted."""
+        """Remove an annotation of a loop or a block."""
         self._run(unannotate, target, ann_key)
 
     @step
     def partition(self, loops: Sequence[Var], points: Sequence[ExprLike]) -> tuple[list[list[Var]], list[str]]:
-        """The function once for each part of one loop of each top-level nest; see ``partition.py``."""
+        """Copy the function's body for parts of one loop of each top-level nest; see ``partition.py``."""
         return self._run_all(partition, tuple(loops), points)
 
     @step
     def merge(self, *loops: Var) -> Var:
-        """Neighbouring loops of equal extent, with independent iterations, into one."""
+        """Merge adjacent loops of equal extent, with independent iterations, into one."""
         return self._run_all(merge, loops)
 
     # -- blocks -------------------------------------------------------------------------------------------------
 
     @step
     def compute_inline(self, block: str) -> None:
-        """Replace reads of an element-wise block's result by its formula."""
+        """Replace reads of an element-wise block's result by its expression, and remove the block."""
         self._run(compute_inline, block)
 
     @step
     def reverse_compute_inline(self, block: str) -> None:
-        """Move an element-wise block into the producer of its input."""
+        """Inline an element-wise block into the producer of its input."""
         self._run(reverse_compute_inline, block)
 
     @step
     def compute_at(self, block: str, loop: Var) -> None:
-        """Compute a producer inside a loop, just what each iteration reads."""
+        """Move a producer inside a loop, to compute the region that each iteration reads."""
         self._run(compute_at, block, loop)
 
     @step
     def reverse_compute_at(self, block: str, loop: Var) -> None:
-        """Run a consumer inside a loop, on just what each iteration produced."""
+        """Move a consumer inside a loop, to process the region that each iteration produces."""
         self._run(reverse_compute_at, block, loop)
 
     @step
     def cache_write(self, block: str, write_buffer_index: int | str = 0, storage_scope: str = "local") -> BlockName:
-        """Let a block write to a buffer of another scope first; gives the name of the block that copies it out.
+        """Redirect a block's writes to a buffer in another scope; returns the block that copies it out.
 
-        ``cache_write(block, scope)`` stands for ``cache_write(block, 0, scope)``.
+        ``cache_write(block, scope)`` is short for ``cache_write(block, 0, scope)``.
         """
         first = write_buffer_index
         index, scope = (0, first) if isinstance(first, str) else (first, storage_scope)
@@ -238,17 +239,17 @@ class Schedule(WorkingModule):
 
     @step
     def cache_read(self, block: str, read_buffer_index: int, storage_scope: str) -> BlockName:
-        """Let a block read one input from a copy in another scope; gives the name of the block that copies it in."""
+        """Redirect a block's reads of one input to a copy in another scope; returns the block that makes the copy."""
         return self._run(cache_read, block, read_buffer_index, storage_scope)
 
     @step
     def set_scope(self, block: str, buffer_index: int, storage_scope: str) -> None:
-        """Put an intermediate buffer that a block writes into other memory."""
+        """Set the scope of an intermediate buffer that a block writes."""
         self._run(set_scope, block, buffer_index, storage_scope)
 
     @step
     def decompose_reduction(self, block: str, loop: Var) -> BlockName:
-        """Initialise a reduction in a block of its own before ``loop``; gives its name. ``block`` is now the update."""
+        """Initialise a reduction in a new block before ``loop``, which is returned. ``block`` becomes the update."""
         func_name, name = self.home(block)
         init, update = self._run(decompose_reduction, block, loop)
         self._renamed[func_name, str(name)] = update
@@ -256,17 +257,17 @@ class Schedule(WorkingModule):
 
     @step
     def rfactor(self, loop: Var, factor_axis: int) -> BlockName:
-        """Partial results of a reduction for each iteration of a loop; gives the block that computes them."""
+        """Reduce to partial results for each iteration of a loop first; returns the block that computes them."""
         return self._run(rfactor, loop, factor_axis)
 
     @step
     def factor_reduction(self, block: str, group: int) -> BlockName:
-        """Sum each group of a reduction first, factors that are constant within a group outside; see ``factor.py``."""
+        """Sum each group of a reduction first, without factors that are constant in a group; see ``factor.py``."""
         return self._run(factor_reduction, block, group)
 
     @step
     def blockize(self, loop: Var) -> BlockName:
-        """Make the nest from ``loop`` inwards a block around the block that it holds; gives its name."""
+        """Turn the nest from ``loop`` inwards into a block around its block; returns the new block."""
         return self._run(blockize, loop)
 
     @step

@@ -1,4 +1,4 @@
-"""The functions that a schedule works on: which of them a block or loop is in, and their replacement by a step."""
+"""The module that a schedule transforms: lookup of blocks and loops, and application of steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .rfactor import rfactor
 from .trace import BlockName
 from .tree import ScheduleError, block_names, has_loop, loops_in
 
-# Steps that may bring work of several iterations of the loops around together.
+# Steps that may introduce dependences between iterations of enclosing concurrent loops.
 MOVES = (
     *(reorder, compute_at, reverse_compute_at, compute_inline, reverse_compute_inline),
     *(cache_read, cache_write, decompose_reduction, rfactor, factor_reduction),
@@ -29,10 +29,10 @@ MOVES = (
 
 
 class WorkingModule:
-    """A module whose tensor functions change step by step.
+    """A module whose tensor functions are replaced step by step.
 
-    mod: an IRModule, or one tensor function. func_name: the function that blocks are looked for in first; the only
-    one, or ``main``, by default.
+    mod: an IRModule, or one tensor function. func_name: the working function, searched first for blocks; by
+    default the only one, or ``main``.
     """
 
     def __init__(self, mod: IRModule | PrimFunc, func_name: str | None = None):
@@ -60,7 +60,7 @@ class WorkingModule:
         self._mod = self._mod.update_func(self.func_name, func)
 
     def work_on(self, func_name: str) -> None:
-        """Make a function the one that blocks are looked for in first."""
+        """Set the working function, which is searched first for blocks."""
         self.function(func_name)
         self.func_name = func_name
 
@@ -76,7 +76,7 @@ class WorkingModule:
         return sorted(functions.items(), key=lambda item: item[0] != self.func_name)
 
     def home(self, at: Var | str) -> tuple[str, Var | str]:
-        """The function that a loop or block is in, and the block's present name."""
+        """The function that contains a loop or block, and the loop or the block's current name."""
         if isinstance(at, Var):
             found = next((name for name, f in self._in_order() if has_loop(f, at)), self.func_name)
             return found, at
@@ -96,7 +96,7 @@ class WorkingModule:
         return name
 
     def _run(self, step: Callable[..., Any], at: Var | str, *args: Any, loops: Sequence[Var] | None = None) -> Any:
-        """Replace the function that ``at`` is in by what a step makes of it; gives what else the step returns."""
+        """Apply a step to the function that contains ``at``; returns the step's other result."""
         func_name, at = self.home(at)
         before = self.function(func_name)
         result = step(before, loops or at, *args)
@@ -114,7 +114,7 @@ class WorkingModule:
 
 
 def _check_concurrent(before: PrimFunc, after: PrimFunc) -> None:
-    """Loops that run concurrently must still be independent inside where a step changed them."""
+    """Check again the concurrent loops that a step changed."""
     known = {id(lp) for lp in loops_in(before.body)}
     for loop in loops_in(after.body):
         if is_concurrent(loop) and id(loop) not in known:

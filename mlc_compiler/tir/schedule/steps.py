@@ -1,4 +1,4 @@
-"""Steps of a schedule: methods whose arguments are checked and whose calls are noted in the trace."""
+"""Steps of a schedule: methods whose arguments are checked and whose calls the trace records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Recorded(Protocol):
-    """What has steps: a trace, and loops that can be named by ``get_loops``."""
+    """Interface of the object whose methods are steps."""
 
     trace: Trace
 
@@ -33,12 +33,12 @@ class Recorded(Protocol):
 
 
 def step_names() -> frozenset[str]:
-    """The names of all steps there are."""
+    """The names of all steps."""
     return frozenset(_names)
 
 
 def step(method: Method) -> Method:
-    """A method whose calls are noted in the trace: blocks and loops by position, the rest by keyword.
+    """Decorator: record calls of a method in the trace, with blocks and loops by position, the rest by keyword.
 
     Raises ScheduleError for arguments that are not of the declared types.
     """
@@ -47,7 +47,7 @@ def step(method: Method) -> Method:
 
     @wraps(method)
     @deep_recursion
-    def noted(self: Any, *args: Any, **keywords: Any) -> Any:
+    def recorded(self: Any, *args: Any, **keywords: Any) -> Any:
         bound = signature.bind(self, *args, **keywords)
         _check_types(method, signature, bound.arguments)
         given, named = _encoded(self, signature, bound.arguments)
@@ -57,7 +57,7 @@ def step(method: Method) -> Method:
         self.trace.record(method.__name__, given, named, result)
         return result
 
-    return noted  # type: ignore[return-value]
+    return recorded  # type: ignore[return-value]
 
 
 # -- types --------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def _check_types(method: Callable[..., Any], signature: inspect.Signature, argum
 
 
 def _conforms(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type made of classes, unions and sequences."""
+    """Whether a value matches a type hint of classes, unions, sequences, tuples and callables."""
     if hint is Any:
         return True
     if get_origin(hint) in (Union, UnionType):
@@ -98,7 +98,7 @@ def _conforms(value: Any, hint: Any) -> bool:
 def _encoded(
     sch: Recorded, signature: inspect.Signature, arguments: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a step as data. Loops that no step gave are named by an additional ``get_loops``."""
+    """The arguments of a step as data. A loop that no step returned is named by recording a ``get_loops``."""
     given: list[Any] = []
     named: dict[str, Any] = {}
     for name, value in arguments.items():
@@ -118,7 +118,7 @@ def _encoded(
 
 
 def _introduce(sch: Recorded, value: Any) -> None:
-    if not isinstance(value, Var) or sch.trace.knows(value):
+    if not isinstance(value, Var) or sch.trace.has_name(value):
         return
     func_name, _ = sch.home(value)
     func = sch.function(func_name)

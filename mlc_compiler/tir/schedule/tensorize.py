@@ -1,4 +1,4 @@
-"""Replace loops that compute what one hardware instruction computes by that instruction."""
+"""tensorize: replace loops by a hardware instruction with the same semantics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...ir.expr import Call, IntImm, PrimExpr, Var, const
 from ...ir.simplify import Analyzer, key
 from ...ir.visitor import field_names, substitute, uses
 from ..intrinsics import TensorIntrin
-from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, Evaluate, For, PrimFunc, Stmt
+from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, Evaluate, For, PrimFunc, Stmt, open_nest
 from ..regions import span
 from .blocks import with_accumulator_read
 from .tree import ScheduleError, analyzer_at, find_loop, loop_path, replace_stmts, root_of, single_store
@@ -17,7 +17,7 @@ from .tree import ScheduleError, analyzer_at, find_loop, loop_path, replace_stmt
 
 @dataclass
 class _Nest:
-    """Loops directly inside each other around one block of one store, the store in terms of the loop variables."""
+    """A perfect nest around a block with one store; ``store`` is in terms of the loop variables."""
 
     loops: list[For]
     realize: BlockRealize
@@ -25,11 +25,10 @@ class _Nest:
 
 
 def tensorize(func: PrimFunc, var: Var, row: TensorIntrin) -> PrimFunc:
-    """The nest from loop ``var`` inwards becomes the instruction ``row``.
+    """Replace the nest from loop ``var`` inwards by the instruction ``row``.
 
-    Both must be the same loops (extents in order) over the same expression, every buffer accessed with the operand's
-    strides. A predicate may guard the instruction as a whole. A reduction must have been decomposed: the instruction
-    only updates.
+    The nest must have the loop extents and the expression of the instruction's semantics, and access every buffer with
+    the operand's strides. A predicate may guard the instruction as a whole. A reduction must have been decomposed.
     """
     loop = find_loop(func, var)
     nest = _nest_of(loop)
@@ -37,8 +36,8 @@ def tensorize(func: PrimFunc, var: Var, row: TensorIntrin) -> PrimFunc:
         raise ScheduleError(
             f"tensorize: block {nest.realize.block.name!r} still initialises; use decompose_reduction first"
         )
-    wanted = _nest_of(root_of(row.function).block.body)
-    matcher = _Matcher(row, nest, wanted, analyzer_at(loop_path(func, var)))
+    pattern = _nest_of(root_of(row.function).block.body)
+    matcher = _Matcher(row, nest, pattern, analyzer_at(loop_path(func, var)))
     pointers = matcher.match()
     call = Evaluate(Call(f"intrinsic.{row.name}", tuple(pointers), "handle"))
     block = replace(nest.realize.block, iter_vars=(), body=call)
@@ -63,20 +62,17 @@ def _accumulates(store: BufferStore) -> bool:
 
 
 def _nest_of(stmt: Stmt) -> _Nest:
-    loops: list[For] = []
-    while isinstance(stmt, For):
-        loops.append(stmt)
-        stmt = stmt.body
-    if not isinstance(stmt, BlockRealize):
+    loops, realize = open_nest(stmt)
+    if not isinstance(realize, BlockRealize):
         raise ScheduleError("tensorize: the loop holds more than one nest around one block")
-    binding = {it.var: v for it, v in zip(stmt.block.iter_vars, stmt.iter_values, strict=True)}
-    store = substitute(single_store(stmt.block), binding)
-    return _Nest(loops, stmt, store)
+    binding = {it.var: v for it, v in zip(realize.block.iter_vars, realize.iter_values, strict=True)}
+    store = substitute(single_store(realize.block), binding)
+    return _Nest(loops, realize, store)
 
 
 class _Matcher:
-    def __init__(self, row: TensorIntrin, nest: _Nest, wanted: _Nest, analyzer: Analyzer):
-        self.row, self.nest, self.wanted, self.analyzer = row, nest, wanted, analyzer
+    def __init__(self, row: TensorIntrin, nest: _Nest, pattern: _Nest, analyzer: Analyzer):
+        self.row, self.nest, self.pattern, self.analyzer = row, nest, pattern, analyzer
         block = nest.realize.block
         values = nest.realize.iter_values
         self.binding = {it.var: v for it, v in zip(block.iter_vars, values, strict=True)}
@@ -89,19 +85,19 @@ class _Matcher:
         return ScheduleError(f"tensorize: block {self.nest.realize.block.name!r} is not {self.row.name!r}: {why}")
 
     def match(self) -> list[PrimExpr]:
-        """Addresses of the operands, the result first."""
-        have, want = ([lp.extent for lp in n.loops] for n in (self.nest, self.wanted))
-        if [key(e) for e in have] != [key(e) for e in want]:
-            shown = [getattr(e, "value", "?") for e in have]
-            raise self.fail(f"its loops have extents {shown}; the instruction's {[e.value for e in want]}")  # type: ignore[attr-defined]
-        for mine, theirs in zip(self.nest.loops, self.wanted.loops, strict=True):
-            self.loop_of[id(theirs.var)] = mine.var
-            self.analyzer.bind(mine.var, mine.extent)
+        """Addresses of the operands, the result first, then the scalars. Raises ScheduleError without a match."""
+        found, expected = ([lp.extent for lp in n.loops] for n in (self.nest, self.pattern))
+        if [key(e) for e in found] != [key(e) for e in expected]:
+            shown = [getattr(e, "value", "?") for e in found]
+            raise self.fail(f"its loops have extents {shown}; the instruction's {[e.value for e in expected]}")  # type: ignore[attr-defined]
+        for loop, pattern_loop in zip(self.nest.loops, self.pattern.loops, strict=True):
+            self.loop_of[id(pattern_loop.var)] = loop.var
+            self.analyzer.bind(loop.var, loop.extent)
         if any(uses(self.nest.realize.predicate, lp.var) for lp in self.nest.loops):
             raise self.fail("its predicate depends on the loops of the instruction")
-        mine_store, their_store = self.nest.store, self.wanted.store
-        self._access(mine_store.buffer, mine_store.indices, their_store.buffer, their_store.indices)
-        self._expr(mine_store.value, their_store.value)
+        store, pattern = self.nest.store, self.pattern.store
+        self._access(store.buffer, store.indices, pattern.buffer, pattern.indices)
+        self._expr(store.value, pattern.value)
         missing = [v.name for v in self.row.function.params if isinstance(v, Var) and id(v) not in self.scalars]
         if missing:
             raise self.fail(f"nothing tells its {', '.join(missing)}")
@@ -110,48 +106,50 @@ class _Matcher:
         addresses = [Call("address_of", (self.base[id(b)], *self.extents[id(b)]), "handle") for b in order]
         return [*addresses, *(self.scalars[id(v)] for v in self.row.function.params if isinstance(v, Var))]
 
-    def _expr(self, mine: PrimExpr, theirs: PrimExpr) -> None:
-        if isinstance(theirs, Var) and id(theirs) in self.loop_of:
-            if key(self.analyzer.simplify(mine)) != key(self.loop_of[id(theirs)]):
-                raise self.fail(f"{theirs.name!r} stands where the block has another index")
+    def _expr(self, expr: PrimExpr, pattern: PrimExpr) -> None:
+        if isinstance(pattern, Var) and id(pattern) in self.loop_of:
+            if key(self.analyzer.simplify(expr)) != key(self.loop_of[id(pattern)]):
+                raise self.fail(f"{pattern.name!r} stands where the block has another index")
             return
-        if isinstance(theirs, Var) and any(p is theirs for p in self.row.function.params):
-            self._scalar(self.analyzer.simplify(mine), theirs)
+        if isinstance(pattern, Var) and any(p is pattern for p in self.row.function.params):
+            self._scalar(self.analyzer.simplify(expr), pattern)
             return
-        if type(mine) is not type(theirs) or mine.dtype != theirs.dtype:
+        if type(expr) is not type(pattern) or expr.dtype != pattern.dtype:
             raise self.fail(
-                f"it has {type(mine).__name__} of {mine.dtype}, not {type(theirs).__name__} of {theirs.dtype}"
+                f"it has {type(expr).__name__} of {expr.dtype}, not {type(pattern).__name__} of {pattern.dtype}"
             )
-        if isinstance(mine, BufferLoad) and isinstance(theirs, BufferLoad):
-            self._access(mine.buffer, mine.indices, theirs.buffer, theirs.indices)
+        if isinstance(expr, BufferLoad) and isinstance(pattern, BufferLoad):
+            self._access(expr.buffer, expr.indices, pattern.buffer, pattern.indices)
             return
-        for name in field_names(type(theirs)):
-            self._field(getattr(mine, name), getattr(theirs, name))
+        for name in field_names(type(pattern)):
+            self._field(getattr(expr, name), getattr(pattern, name))
 
-    def _scalar(self, mine: PrimExpr, theirs: Var) -> None:
-        if any(uses(mine, lp.var) for lp in self.nest.loops):
-            raise self.fail(f"its {theirs.name} varies within the instruction")
-        known = self.scalars.setdefault(id(theirs), mine)
-        if key(known) != key(mine):
-            raise self.fail(f"it needs two values for {theirs.name}")
+    def _scalar(self, value: PrimExpr, scalar: Var) -> None:
+        if any(uses(value, lp.var) for lp in self.nest.loops):
+            raise self.fail(f"its {scalar.name} varies within the instruction")
+        known = self.scalars.setdefault(id(scalar), value)
+        if key(known) != key(value):
+            raise self.fail(f"it needs two values for {scalar.name}")
 
-    def _field(self, mine: object, theirs: object) -> None:
-        if isinstance(theirs, PrimExpr):
-            assert isinstance(mine, PrimExpr)
-            self._expr(mine, theirs)
-        elif isinstance(theirs, tuple):
-            for a, b in zip(mine, theirs, strict=True):  # type: ignore[call-overload]
+    def _field(self, value: object, pattern: object) -> None:
+        if isinstance(pattern, PrimExpr):
+            assert isinstance(value, PrimExpr)
+            self._expr(value, pattern)
+        elif isinstance(pattern, tuple):
+            for a, b in zip(value, pattern, strict=True):  # type: ignore[call-overload]
                 self._field(a, b)
-        elif mine != theirs:
-            raise self.fail(f"it has {mine!r}, not {theirs!r}")
+        elif value != pattern:
+            raise self.fail(f"it has {value!r}, not {pattern!r}")
 
-    def _access(self, buffer: Buffer, indices: Sequence[PrimExpr], operand: Buffer, wanted: Sequence[PrimExpr]) -> None:
-        """The access has the operand's dtype and the operand's strides in the loops of the nest."""
+    def _access(
+        self, buffer: Buffer, indices: Sequence[PrimExpr], operand: Buffer, pattern: Sequence[PrimExpr]
+    ) -> None:
+        """Check that the access has the operand's dtype and its strides in the loops of the nest."""
         if buffer.dtype != operand.dtype:
             raise self.fail(f"{buffer.name!r} is {buffer.dtype}; operand {operand.name!r} is {operand.dtype}")
-        mine, theirs = self._strides(buffer, indices), self._strides(operand, wanted)
-        expected = {id(self.loop_of[k]): v for k, v in theirs.items() if k in self.loop_of}
-        found = {id(lp.var): mine.get(id(lp.var), 0) for lp in self.nest.loops}
+        strides, operand_strides = self._strides(buffer, indices), self._strides(operand, pattern)
+        expected = {id(self.loop_of[k]): v for k, v in operand_strides.items() if k in self.loop_of}
+        found = {id(lp.var): strides.get(id(lp.var), 0) for lp in self.nest.loops}
         if any(found[k] != expected.get(k, 0) for k in found):
             raise self.fail(f"{buffer.name!r} is not laid out like operand {operand.name!r}")
         zero = {lp.var: const(0, lp.var.dtype) for lp in self.nest.loops}

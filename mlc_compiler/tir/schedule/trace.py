@@ -1,4 +1,4 @@
-"""The steps of a schedule as data: printed as Python statements, saved as JSON, replayed on a schedule.
+"""Traces: the steps of a schedule as data, printable as Python, serializable as JSON, replayable on a schedule.
 
 b0 = sch.get_block("Y")
 l1, l2, l3 = sch.get_loops(b0)
@@ -23,7 +23,7 @@ SAMPLES = ("sample_perfect_tile", "sample_categorical")
 
 
 class BlockName(str):
-    """The name of a block together with that of the function that it is in."""
+    """The name of a block, with the name of its function."""
 
     func_name: str
 
@@ -34,7 +34,7 @@ class BlockName(str):
 
 
 class Steps(Protocol):
-    """What a trace is replayed on: an object with the recorded methods."""
+    """Interface of the object on which a trace is replayed; it also has the recorded methods."""
 
     step_names: frozenset[str]
 
@@ -43,7 +43,7 @@ class Steps(Protocol):
 
 @dataclass(frozen=True)
 class Ref:
-    """The value that an earlier step gave this name to."""
+    """A reference to a value that an earlier step returned."""
 
     name: str
 
@@ -77,7 +77,7 @@ class Infix:
 
 @dataclass(frozen=True)
 class Step:
-    """One call. ``outputs`` has the shape of what it returned, names for values: ``["l1", ["l2", None]]``."""
+    """One call. ``outputs``: the returned structure with names for values, as ``["l1", ["l2", None]]``."""
 
     name: str
     args: tuple[Any, ...] = ()
@@ -113,7 +113,7 @@ def _target(outputs: Any, nested: bool = False) -> str:
 
 
 class Trace:
-    """A list of steps. ``str(trace)`` is Python; ``trace.apply_to_schedule(sch)`` repeats it."""
+    """A list of steps. ``str(trace)`` is Python code; ``trace.apply_to_schedule(sch)`` replays it."""
 
     def __init__(self, steps: Sequence[Step] = ()):
         self.steps = list(steps)
@@ -137,12 +137,12 @@ class Trace:
 
     # -- recording ----------------------------------------------------------------------------------------------
 
-    def knows(self, value: object) -> bool:
+    def has_name(self, value: object) -> bool:
         return _identity(value) in self._names
 
     def encode(self, value: Any) -> Any:
         """An argument as data: names for values of earlier steps, sizes by name, buffers by name."""
-        if self.knows(value):
+        if self.has_name(value):
             return Ref(self._names[_identity(value)])
         if isinstance(value, list | tuple):
             return [self.encode(v) for v in value]
@@ -157,7 +157,7 @@ class Trace:
         return str(value) if isinstance(value, str) else value
 
     def record(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], result: Any) -> None:
-        """Add a step whose arguments are encoded already, and name what it returned."""
+        """Add a step with encoded arguments, and name the values that it returned."""
         self.steps.append(Step(name, tuple(args), dict(keywords), self._named(result)))
 
     def _named(self, result: Any) -> Any:
@@ -183,9 +183,9 @@ class Trace:
     # -- replaying ----------------------------------------------------------------------------------------------
 
     def apply_to_schedule(self, sch: Steps, decisions: Mapping[int, Any] | None = None) -> None:
-        """Repeat all steps. ``decisions``: other choices for sampling steps, by position in the trace.
+        """Replay all steps. ``decisions``: decisions that replace those of sampling steps, by position in the trace.
 
-        Raises ScheduleError when a step is refused, naming the step.
+        Raises ScheduleError, which names the step, when a step fails.
         """
         values: dict[str, Any] = {}
         for i, step in enumerate(self.steps):
@@ -202,7 +202,7 @@ class Trace:
 
     @property
     def decisions(self) -> dict[int, Any]:
-        """What the sampling steps chose, by position in the trace."""
+        """The decisions of the sampling steps, by position in the trace."""
         return {i: s.keywords["decision"] for i, s in enumerate(self.steps) if s.name in SAMPLES}
 
     # -- JSON ---------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, text: str) -> Trace:
-        """Raises ScheduleError for a text that is no trace."""
+        """The trace of a JSON text. Raises ScheduleError for a text that is no trace."""
         try:
             return cls([_step_from_json(s) for s in json.loads(text)])
         except (ValueError, KeyError, TypeError) as error:

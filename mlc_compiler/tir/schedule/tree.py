@@ -31,11 +31,11 @@ from ..nodes import (
 
 
 class ScheduleError(MLCError):
-    """A schedule step that would change what the function computes, or that names nothing."""
+    """A step that is illegal, or whose block or loop does not exist."""
 
 
 def sub_statements(stmt: Stmt) -> tuple[Stmt, ...]:
-    """The statements directly inside."""
+    """The direct children of a statement that are statements."""
     if isinstance(stmt, SeqStmt):
         return stmt.stmts
     if isinstance(stmt, For | While | LetStmt | Allocate):
@@ -48,7 +48,7 @@ def sub_statements(stmt: Stmt) -> tuple[Stmt, ...]:
 
 
 def paths(root: Stmt) -> Iterator[tuple[Stmt, ...]]:
-    """Every statement as the chain from the root to it, parents first."""
+    """The path from the root to every statement, in pre-order."""
     stack: list[tuple[Stmt, ...]] = [(root,)]
     while stack:
         path = stack.pop()
@@ -57,7 +57,7 @@ def paths(root: Stmt) -> Iterator[tuple[Stmt, ...]]:
 
 
 def path_to(root: Stmt, match: Callable[[Stmt], bool]) -> tuple[Stmt, ...] | None:
-    """The chain from the root to the first statement that matches."""
+    """The path from the root to the first statement that matches, or None."""
     return next((p for p in paths(root) if match(p[-1])), None)
 
 
@@ -89,7 +89,7 @@ def loops_above(path: tuple[Stmt, ...]) -> list[For]:
 
 
 def scope_of(path: tuple[Stmt, ...]) -> BlockRealize | None:
-    """The innermost block around the end of a path."""
+    """The innermost block that encloses the end of a path."""
     return next((s for s in reversed(path[:-1]) if isinstance(s, BlockRealize)), None)
 
 
@@ -105,14 +105,14 @@ def loop_path(func: PrimFunc, var: Var) -> tuple[Stmt, ...]:
 
 
 def parent_of(func: PrimFunc, stmt: Stmt) -> tuple[Stmt, ...]:
-    """The chain from the root to the statement that directly holds another one."""
+    """The path from the root to the parent of a statement."""
     path = path_to(func.body, lambda s: any(c is stmt for c in sub_statements(s)))
     assert path is not None
     return path
 
 
 def statements(root: Stmt) -> Iterator[Stmt]:
-    """Every statement inside, parents first, without looking into expressions or initialisations."""
+    """All statements in pre-order, without those of initialisations."""
     stack = [root]
     while stack:
         stmt = stack.pop()
@@ -160,7 +160,7 @@ class _Replace(Rewriter):
         return seq(*kept) if kept else None
 
     def _around(self, node: Any) -> Any:
-        """A statement around one other; nothing where that is gone."""
+        """Rewrite a statement with a body; None when the body was removed."""
         body = self(node.body)
         if body is None:
             return None
@@ -176,7 +176,7 @@ class _Replace(Rewriter):
 
 
 def replace_stmts(func: PrimFunc, changes: Mapping[Stmt, Stmt | None]) -> PrimFunc:
-    """The function with statements (by identity) replaced; None removes one, and what is around nothing else."""
+    """The function with statements (by identity) replaced; None removes one, and enclosing statements left empty."""
     return replace(func, body=_Replace({id(k): v for k, v in changes.items()})(func.body))
 
 
@@ -219,14 +219,15 @@ def consumers(func: PrimFunc, name: str) -> list[str]:
     return _related(func, find_block(func, name).block, BufferStore, BufferLoad)
 
 
-def _related(func: PrimFunc, block: Block, mine: type, theirs: type) -> list[str]:
-    own = _touched(block, mine)
+def _related(func: PrimFunc, block: Block, kind: type, other_kind: type) -> list[str]:
+    """The other blocks whose accesses of ``other_kind`` share a buffer with the block's accesses of ``kind``."""
+    own = _touched(block, kind)
     others = [n for n in block_names(func) if n != block.name]
-    return [n for n in others if own & _touched(find_block(func, n).block, theirs)]
+    return [n for n in others if own & _touched(find_block(func, n).block, other_kind)]
 
 
 def analyzer_at(path: tuple[Stmt, ...]) -> Analyzer:
-    """What is known of the variables of the loops and blocks along a path."""
+    """An analyzer with the ranges of the variables of loops, blocks and lets along a path."""
     analyzer = Analyzer()
     for stmt in path:
         if isinstance(stmt, For):
@@ -240,7 +241,7 @@ def analyzer_at(path: tuple[Stmt, ...]) -> Analyzer:
 
 
 def depends_on_loops(expr: PrimExpr, func: PrimFunc) -> bool:
-    """Whether an expression mentions more than the sizes and scalar parameters of the function."""
+    """Whether an expression mentions variables other than sizes and scalar parameters of the function."""
     known = {id(v) for b in func.buffers for v in free_vars(b.shape)} | {id(p) for p in func.params}
     return any(id(v) not in known for v in free_vars(expr))
 

@@ -1,4 +1,4 @@
-"""Tensor expressions: a formula for each element of a tensor; ``create_prim_func`` turns them into loops and blocks.
+"""Tensor expressions: a scalar expression per element of a tensor; ``create_prim_func`` makes loops and blocks of them.
 
 n = te.var("n")
 A = te.placeholder((n, 64), "float32", "A")

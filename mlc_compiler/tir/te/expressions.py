@@ -1,4 +1,4 @@
-"""Tensors and the formulas of their elements."""
+"""Tensors and the scalar expressions of their elements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ReduceAxis(Var):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reduce(PrimExpr):
-    """A reduction of ``value`` over ``axes``, from ``init`` on; only as the whole body of a compute."""
+    """A reduction of ``value`` over ``axes`` with initial value ``init``; only as the whole body of a compute."""
 
     kind: str
     value: PrimExpr
@@ -45,7 +45,7 @@ class Reduce(PrimExpr):
 class Tensor:
     """The result of a placeholder or compute. Index it with expressions; arithmetic works element by element.
 
-    body: the formula at ``axes``, or the statement (see ``extern``) that computes all of ``results``.
+    body: the element at ``axes``, or the statement (see ``extern``) that computes all of ``results``.
     """
 
     __iter__: ClassVar[None] = None  # not iterable: ``__getitem__`` never raises IndexError
@@ -87,7 +87,7 @@ class Tensor:
 
     @property
     def is_update(self) -> bool:
-        """Whether this is another tensor after something was written into it, see ``updated``."""
+        """Whether this is the result of an in-place update of another tensor, see ``updated``."""
         return self.body is not None and bool(self.inputs) and self.inputs[0].buffer is self.buffer
 
     def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> PrimExpr:
@@ -162,12 +162,12 @@ def sum(value: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis], init: PrimExpr
 
 
 def max(a: ExprLike, b: ExprLike | None = None, axis: ReduceAxis | Sequence[ReduceAxis] | None = None) -> PrimExpr:
-    """The greater of two values, or with ``axis`` the maximum over reduction axes."""
+    """The maximum of two values, or with ``axis`` over reduction axes."""
     return ir.maximum(a, b) if axis is None else _reduce("max", as_expr(a), axis)  # type: ignore[arg-type]
 
 
 def min(a: ExprLike, b: ExprLike | None = None, axis: ReduceAxis | Sequence[ReduceAxis] | None = None) -> PrimExpr:
-    """The lesser of two values, or with ``axis`` the minimum over reduction axes."""
+    """The minimum of two values, or with ``axis`` over reduction axes."""
     return ir.minimum(a, b) if axis is None else _reduce("min", as_expr(a), axis)  # type: ignore[arg-type]
 
 
@@ -207,7 +207,7 @@ def _common(a: ExprLike, b: ExprLike) -> tuple[PrimExpr, PrimExpr]:
 
 
 def call(name: str, *args: ExprLike) -> PrimExpr:
-    """A scalar function of the field's name (``exp``, ``tanh``, ``sqrt`` …) in the dtype of its first argument."""
+    """A call of the scalar function ``name`` (``exp``, ``tanh``, ``sqrt`` …) in the dtype of its first argument."""
     exprs = tuple(as_expr(a) for a in args)
     return ir.Call(name, exprs, exprs[0].dtype)
 
@@ -257,7 +257,7 @@ def ceil(x: ExprLike) -> PrimExpr:
 
 
 def round(x: ExprLike) -> PrimExpr:
-    """To the nearest integer, to the even one of two."""
+    """Round to the nearest integer, ties to even."""
     return call("round", x)
 
 
@@ -343,23 +343,23 @@ _assumptions: ContextVar[list[tuple[PrimExpr, PrimExpr]] | None] = ContextVar("a
 
 
 def require_equal(a: PrimExpr, b: PrimExpr, what: str) -> None:
-    """Raises ValueError when two sizes are known and differ; symbolic ones are noted for ``collect_assumptions``."""
+    """Raises ValueError when two constant sizes differ; pairs with symbolic sizes go to ``collect_assumptions``."""
     if isinstance(a, IntImm) and isinstance(b, IntImm):
         if a.value != b.value:
             raise ValueError(f"{what} differ: got {a.value} and {b.value}")
         return
-    noted = _assumptions.get()
-    if noted is not None:
-        noted.append((a, b))
+    assumptions = _assumptions.get()
+    if assumptions is not None:
+        assumptions.append((a, b))
 
 
 @contextmanager
 def collect_assumptions() -> Iterator[list[tuple[PrimExpr, PrimExpr]]]:
-    """Gives the pairs of sizes that the tensor expressions built inside take for equal."""
-    noted: list[tuple[PrimExpr, PrimExpr]] = []
-    token = _assumptions.set(noted)
+    """Yields a list that collects the pairs of sizes assumed equal by the tensor expressions built inside."""
+    assumptions: list[tuple[PrimExpr, PrimExpr]] = []
+    token = _assumptions.set(assumptions)
     try:
-        yield noted
+        yield assumptions
     finally:
         _assumptions.reset(token)
 

@@ -1,4 +1,4 @@
-"""From tensor expressions to a tensor function: loops and a block for each of them."""
+"""Lower tensor expressions to a tensor function: a loop nest and a block for each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMBINE: dict[str, Callable[[PrimExpr, PrimExpr], PrimExpr]] = {
 
 
 def reduction_identity(kind: str, dtype: str) -> PrimExpr:
-    """The value that leaves the other operand of a reduction unchanged."""
+    """The identity element of a reduction."""
     if kind == "max":
         return ir.min_value(dtype)
     if kind == "min":
@@ -33,7 +33,7 @@ def reduction_identity(kind: str, dtype: str) -> PrimExpr:
 
 
 def _block(tensor: Tensor) -> tir.Stmt:
-    """Loops and block of one compute."""
+    """The loops and the block of one compute."""
     body = tensor.body
     reduce_axes: tuple[ReduceAxis, ...] = ()
     reduce = body if isinstance(body, Reduce) else None
@@ -56,21 +56,19 @@ def _block(tensor: Tensor) -> tir.Stmt:
     iters = tuple(tir.IterVar(v, e, k) for v, e, k in zip(block_vars, extents, kinds, strict=True))
     reads, writes = infer_regions((init, store) if reduce is not None and reduce.init is not None else store, iters)
     block = tir.Block(tensor.name, iters, reads, writes, store, init, (), dict(tensor.attrs))
-    stmt: tir.Stmt = tir.BlockRealize(tuple(loop_vars), IntImm(1, "bool"), block)
-    for var, extent in zip(reversed(loop_vars), reversed(extents), strict=True):
-        stmt = tir.For(var, extent, stmt)
-    return stmt
+    realize = tir.BlockRealize(tuple(loop_vars), IntImm(1, "bool"), block)
+    return tir.loop_nest(zip(loop_vars, extents, strict=True), realize)
 
 
 class _Renamed(Substitute):
-    """Loads of tensors become loads of the function's buffers."""
+    """Replaces loads of tensors by loads of the function's buffers."""
 
     def rewrite_TensorLoad(self, node: TensorLoad) -> tir.BufferLoad:
         return tir.BufferLoad(self(node.buffer), self(node.indices))
 
 
 def _statements(tensors: Mapping[Tensor, Buffer], renamed: Mapping[Buffer, Buffer]) -> list[tir.Stmt]:
-    """What computes the tensors, in order; a statement that computes several of them stands once."""
+    """The statements that compute the tensors, in order; one that computes several tensors occurs once."""
     stmts: dict[int, tir.Stmt] = {}
     for tensor, buffer in tensors.items():
         body = _Renamed(renamed)(tensor.body)
@@ -132,7 +130,7 @@ def create_prim_func(
 
 
 def _unique_names(order: list[Tensor], params: Sequence[Tensor]) -> dict[Tensor, Buffer]:
-    """Tensor -> buffer with a name of its own, in computation order."""
+    """Tensor -> buffer with a unique name, in order of computation."""
     taken: set[str] = set()
     result: dict[Tensor, Buffer] = {}
     for tensor in order:

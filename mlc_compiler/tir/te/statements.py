@@ -1,4 +1,4 @@
-"""Tensors that statements compute, where no formula for single elements says how: running sums, sorting."""
+"""Tensors computed by statements instead of an expression per element: prefix sums, sorting."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .expressions import Tensor
 
 
 def extern(results: Sequence[Buffer], inputs: Sequence[Tensor], body: tir.Stmt) -> tuple[Tensor, ...]:
-    """The tensors that ``body`` writes: ``results`` (see ``nodes.buffer``), all of them.
+    """The tensors that ``body`` computes, one for each buffer of ``results`` (see ``nodes.buffer``).
 
-    body: loops and blocks, see ``each``; it reads the buffers of ``inputs`` and nothing else.
+    body: loops and blocks, see ``each``; it may read only ``results`` and the buffers of ``inputs``.
     """
     return tuple(Tensor(b, (), body, tuple(inputs), results=tuple(results)) for b in results)
 
@@ -31,7 +31,7 @@ def each(
 ) -> tir.Stmt:
     """``body(i, j, …)`` at every point of ``shape``, in any order: loops around one block of spatial variables.
 
-    What has to happen in order, the body does with loops of its own. scratch: buffers of the block.
+    Sequential work needs loops inside the body. scratch: buffers allocated by the block.
     """
     extents = [as_expr(s) for s in shape]
     axes = [Var(f"v_i{n}") for n in range(len(extents))]
@@ -41,14 +41,12 @@ def each(
     reads, writes = (tuple(r for r in found if id(r.buffer) not in private) for found in infer_regions(inner, iters))
     loops = [Var(f"i{n}") for n in range(len(extents))]
     block = tir.Block(name, iters, reads, writes, inner, None, tuple(scratch))
-    stmt: tir.Stmt = tir.BlockRealize(tuple(loops), IntImm(1, "bool"), block)
-    for loop, extent in zip(reversed(loops), reversed(extents), strict=True):
-        stmt = tir.For(loop, extent, stmt)
-    return stmt
+    realize = tir.BlockRealize(tuple(loops), IntImm(1, "bool"), block)
+    return tir.loop_nest(zip(loops, extents, strict=True), realize)
 
 
 class Cell:
-    """A variable of a statement: one element in a register."""
+    """A mutable scalar of a statement: a buffer of one element in ``local`` scope."""
 
     def __init__(self, name: str, dtype: str):
         self.buffer = tir.buffer(name, (1,), dtype, scope="local")

@@ -1,4 +1,4 @@
-"""A new back end needs a folder of its own and nothing in the shared parts: a toy one compiles and runs modules."""
+"""A toy back end, defined outside of the compiler, compiles and runs modules."""
 
 from __future__ import annotations
 

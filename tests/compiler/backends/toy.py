@@ -1,4 +1,4 @@
-"""A back end for a machine without threads or vectors: what has to be written for a new kind of target.
+"""A minimal back end for a machine without threads or vectors, as an example of a new kind of target.
 
 Kernels are plain functions that run their loops in order; a job calls them one after the other.
 """
@@ -50,7 +50,7 @@ ADD4 = TensorIntrin(
 
 
 class AddFours(Rule):
-    """A sum of two tensors, four elements at a time. ``tensorize`` refuses everything else."""
+    """A sum of two tensors, four elements at a time. ``tensorize`` rejects everything else."""
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         blocks = analyse(func)
@@ -63,7 +63,7 @@ class AddFours(Rule):
 
 
 class Sequential(Rule):
-    """All loops as they are."""
+    """Leaves all loops as they are."""
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         return Schedule(func)
@@ -71,7 +71,7 @@ class Sequential(Rule):
 
 @dataclass(frozen=True)
 class SerialLoops(Pass):
-    """Make parallel, vectorized and unrolled loops, which users may have written, plain ones."""
+    """Replace parallel, vectorized and unrolled loops, which users may have written, by serial ones."""
 
     name = "serial-loops"
 
@@ -104,7 +104,7 @@ class Job(JobEmitter):
 
 
 class InOrder(HostRuntime):
-    """Contexts that hold a workspace and nothing else."""
+    """Contexts that hold only a workspace; jobs run on the calling thread."""
 
     argument = ContextArgument("num_threads", 1, 256, "the system refused memory")
     context_bytes = HEAD_BYTES

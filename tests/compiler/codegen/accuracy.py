@@ -1,4 +1,4 @@
-"""How far compiled elementary functions are from the exact ones, in units in the last place.
+"""Errors of compiled elementary functions, in units in the last place.
 
     python -m tests.compiler.codegen.accuracy [--every N] [--target cpu:x86-64-v3] [function …]
 
@@ -58,7 +58,7 @@ BINARY_REFERENCES: dict[str, Callable[..., np.ndarray]] = {
 
 @dataclass
 class Worst:
-    """The greatest error in ulp, and the arguments that give it."""
+    """The maximum error in ulp, and its arguments."""
 
     ulp: float = 0.0
     at: tuple[float, ...] = ()
@@ -98,7 +98,7 @@ def _kernel(name: str):
 
 
 def worst_error(kernels: Kernels, name: str, *args: np.ndarray) -> Worst:
-    """The greatest error of a function over float32 arguments."""
+    """The maximum error of a function over float32 arguments."""
     worst = Worst()
     exact = (REFERENCES | BINARY_REFERENCES)[name]
     got = apply(kernels[name], np.empty_like(args[0]), *args)
@@ -114,7 +114,7 @@ def all_floats(every: int) -> Iterator[np.ndarray]:
 
 
 def second_arguments(count: int, rng: np.random.Generator) -> np.ndarray:
-    """float32 numbers to go with others: half of them any, half within some powers of ten around one."""
+    """float32 second arguments: half from all numbers, half within some powers of ten around one."""
     near = np.exp(rng.normal(0, 3, count)) * rng.choice([-1, 1], count)
     anything = rng.integers(0, 1 << 32, count, np.uint64).astype(np.uint32).view(np.float32)
     return np.where(rng.random(count) < 0.5, near.astype(np.float32), anything)

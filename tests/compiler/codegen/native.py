@@ -1,4 +1,4 @@
-"""Tensor functions compiled and called without the rest of a library: arrays in, arrays written."""
+"""Compile and call tensor functions without the rest of a library."""
 
 from __future__ import annotations
 

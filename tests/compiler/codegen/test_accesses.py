@@ -1,4 +1,4 @@
-"""Accesses of vectorized loops: consecutive lanes are one load or store, however the index is written."""
+"""Consecutive accesses in vectorized loops are one load or store, for all forms of the index."""
 
 from __future__ import annotations
 

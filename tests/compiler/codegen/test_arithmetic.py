@@ -1,4 +1,4 @@
-"""Operators on integers and narrow floats: compiled code does what the interpreter does, in vectors and in scalars."""
+"""Operators on integers and narrow floats: vector and scalar code agree with the interpreter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def interpreted(func, out: np.ndarray, *args: np.ndarray) -> np.ndarray:
 
 
 def integers(dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs: all of them in 4 bits, else small and extreme numbers among each other and random ones."""
+    """Pairs of operands: all in 4 bits, otherwise all pairs of small and extreme numbers, and random pairs."""
     signed, width = dt.is_signed(dtype), dt.bits(dtype)
     low = -(1 << (width - 1)) if signed else 0
     high = low + (1 << width) - 1

@@ -1,4 +1,4 @@
-"""Loads, stores and conversions of every dtype: compiled code beside numpy, ml_dtypes and the interpreter's scalars."""
+"""Loads, stores and conversions of every dtype agree with numpy, ml_dtypes and the interpreter."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _cast(dtype, x):
 
 
 def values_of(dtype: str) -> np.ndarray:
-    """All values of a dtype of at most 16 bits; of wider ones many, those nearly representable too."""
+    """All values of a dtype of at most 16 bits; a sample of wider ones, with values near representable ones."""
     to = dt.to_numpy(dtype)
     width = dt.bits(dtype)
     if dtype == "bool":
@@ -56,7 +56,7 @@ def values_of(dtype: str) -> np.ndarray:
 
 
 def _around(narrow: np.ndarray, to: np.dtype) -> list[np.ndarray]:
-    """Narrow values in a wider type, the points halfway between neighbours, and what lies just beside those."""
+    """Narrow values in a wider type, the points halfway between neighbours, and their neighbours."""
     wide = narrow.astype(np.float64)[::5][: 1 << 13]
     halfway = ((narrow.astype(np.float64) + np.roll(narrow, 1).astype(np.float64)) / 2)[::5][: 1 << 13]
     if to.kind == "f":

@@ -1,4 +1,4 @@
-"""Every dtype as buffer, literal, cast, limit, and as the start of a reduction: interpreted and compiled alike."""
+"""Every dtype as buffer, literal, cast, limit and reduction: compiled code agrees with the interpreter."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def {dtype}_values(a: T.Buffer((4,), "{dtype}"), limits: T.Buffer((3,), "{dtype}
 
 
 def limits(dtype: str) -> tuple[float, float]:
-    """The least and the greatest finite value."""
+    """The minimum and maximum finite values."""
     if dtype == "bool":
         return False, True
     info = ml_dtypes.finfo(dt.to_numpy(dtype)) if dt.is_float(dtype) else ml_dtypes.iinfo(dt.to_numpy(dtype))
@@ -94,7 +94,7 @@ def test_limits_literals_and_casts(dtype: str, library) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_reductions_start_from_the_limits(dtype: str, library) -> None:
-    """Rows of nothing but the least value, of nothing but the greatest, and of values between."""
+    """Rows of only the minimum value, only the maximum, and values in between."""
     low, high = limits(dtype)
     rows = [[low] * 3, [high] * 3, [low, low, high], [0, 1, 0]]
     given = np.array(rows, dt.to_numpy(dtype))

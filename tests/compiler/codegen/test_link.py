@@ -1,4 +1,4 @@
-"""Linking with what the machine has: the C compiler, a bare linker, the linker in a Python package."""
+"""Linking with the C compiler, a bare linker, or the linker of a Python package."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Module:
 
 @pytest.fixture
 def no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without linkers; those put into the folder are found."""
+    """An empty ``PATH`` folder, so that only linkers placed in it are found."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -68,7 +68,7 @@ def test_the_cross_compiler_for_another_architecture(no_tools: Path):
 
 
 def test_a_library_for_another_architecture(tmp_path: Path):
-    """Its file says so, and this machine refuses to load it."""
+    """The ELF header has its architecture, and loading it here raises an error."""
     built = build_library(parse(DOUBLE_EXP), FOREIGN, tmp_path / "lib.so")
     assert read_data_symbol(built.output, "__mlc_metadata").machine == FOREIGN.arch
     with pytest.raises(UnsupportedError, match=f"made for {FOREIGN.arch}; this machine is {HOST.arch}"):

@@ -1,4 +1,4 @@
-"""Code for other CPUs, read as assembly; the ones that this machine is run in the tests of numbers."""
+"""Targets and the assembly generated for other CPUs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_unknown_names_are_refused(name):
 
 @pytest.mark.parametrize("name", CPUS)
 def test_every_cpu_of_the_table(name):
-    """LLVM warns of names that it does not know, and the instructions that the table promises are used."""
+    """LLVM accepts the names without a warning, and the code uses the listed extensions."""
     to = Target(f"cpu:{name}")
     cpu = Cpu.of(to)
     text = assembly(MULTIPLY_ADD, to)
@@ -47,7 +47,7 @@ def test_every_cpu_of_the_table(name):
         assert ("vcvtph2ps" in half) == cpu.has("f16c")
 
 
-def test_the_rows_of_the_table_name_cpus_that_llvm_knows():
+def test_llvm_supports_the_cpus_of_the_table():
     """An unknown CPU gets no instructions beyond the baseline: the widest vectors would be missing."""
     for to in (Target(f"cpu:{name}") for name in CPUS):
         if to.arch == "x86_64" and Cpu.of(to).vector_bits > 128:
@@ -120,7 +120,7 @@ def test_specs_that_say_nothing(spec, message):
     ],
 )
 def test_values_that_are_not_known(spec: str, message: str, known: str):
-    """The error names the attribute and lists what is known."""
+    """The error names the attribute and lists the allowed values."""
     with pytest.raises(UnsupportedError, match=message) as error:
         Target(spec)
     assert re.search(known, error.value.hint or "")
@@ -143,7 +143,7 @@ def test_the_host_of_a_target():
 
 
 def test_options_change_the_code():
-    """Features are added to and taken from the CPU's; a narrower SIMD width is kept to."""
+    """Features are added to and removed from the CPU's; a narrower SIMD width is respected."""
     assert not Cpu.of(Target("cpu:znver4 -mattr=-avx512vnni")).has("avx512vnni")
     assert Cpu.of(Target("cpu:haswell -mattr=+avxvnni")).has("avxvnni")
     assert Cpu.of(Target("cpu:znver4 -mattr=-avx512f")).vector_bits == 256

@@ -1,4 +1,4 @@
-"""LLVM in other processes: the same bytes however many there are, and errors instead of dead callers."""
+"""LLVM in worker processes: objects do not depend on their number, and aborts are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random graph functions over a few kernels: what memory planning and barriers are tested on."""
+"""Random graph functions over a few kernels, for tests of memory planning and barriers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mlc_compiler.script import parse
 WIDTH = 4
 FIXED = 5
 SIZES = {"n": 3, "m": 7}
-BOUNDS = {"n": 6}  # of m, nothing is known
+BOUNDS = {"n": 6}  # m is unbounded
 
 # Every kernel works on any number of rows; ``reverse`` needs scratch memory.
 KERNELS = """
@@ -99,14 +99,14 @@ class Module:
 
 @dataclass
 class Graph:
-    """The function being built; a value goes with its number of rows."""
+    """The function being built: its values with their numbers of rows."""
 
     builder: BlockBuilder
     values: list[tuple[Expr, PrimExpr]] = field(default_factory=list)
     twice: dict[PrimExpr, PrimExpr] = field(default_factory=dict)
 
     def step(self, kind: str, a: int, b: int) -> None:
-        """Append what one kernel, view or registered function makes of earlier values, chosen by number."""
+        """Append a call of a kernel, view or registered function on earlier values, chosen by number."""
         x, rows = self.values[a % len(self.values)]
         alike = [v for v, r in self.values if r is rows]
         new_rows = self.twice.setdefault(rows, rows * 2) if kind == "repeat" else rows

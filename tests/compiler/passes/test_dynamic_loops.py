@@ -1,4 +1,4 @@
-"""Parallel loops whose iterations are claimed: each runs once, whichever thread it is that runs it."""
+"""Dynamic parallel loops run every iteration exactly once."""
 
 from __future__ import annotations
 

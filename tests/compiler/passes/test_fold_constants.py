@@ -1,4 +1,4 @@
-"""Folding of constants that are too large to stand in the text of a golden file."""
+"""Folding of constants that are too large for a golden file."""
 
 from __future__ import annotations
 

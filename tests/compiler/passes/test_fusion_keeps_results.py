@@ -1,4 +1,4 @@
-"""Random graphs: no pass changes what a function computes, down to the last bit."""
+"""Random graphs: results are bitwise equal after every pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scratch memory as parameters: the golden cases compute the same, whatever the memory holds before."""
+"""LiftAllocs keeps the results of the golden cases, for any initial contents of scratch memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZES = {"n": 8, "m": 5, "at": 2, "scale": 3.0, "reverse": 1}
 
 
 def scratch_for(func: PrimFunc, arguments: list[Any]) -> list[np.ndarray]:
-    """Memory full of something for the scratch parameters."""
+    """Arrays with arbitrary contents for the scratch parameters."""
     count = len(func.buffers) - int(func.attrs.get("num_scratch", 0))
     env = sizes_of(func, [*arguments[:count], *[None] * (len(func.buffers) - count), *arguments[count:]])
     shapes = [tuple(evaluate(s, env) for s in b.shape) for b in func.buffers[count:]]

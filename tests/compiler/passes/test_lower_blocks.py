@@ -1,4 +1,4 @@
-"""Lowering keeps what functions compute: the golden cases, and functions under random schedule steps."""
+"""LowerBlocks keeps the results of the golden cases and of randomly scheduled functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CASES = sorted(Path(__file__).parent.glob("lower_blocks/*.py"))
 
 
 def check_same(before: PrimFunc, after: PrimFunc, sizes: dict[str, int]) -> None:
-    """Asserts that both functions leave the same in all their arguments."""
+    """Asserts that both functions leave equal values in all their arguments."""
     arguments = random_arguments(before, sizes)
     results = []
     for func in (before, after):

@@ -1,4 +1,4 @@
-"""Weights in tiles: functions compute the same with weights that the exported functions have packed."""
+"""PackLayouts keeps results, with weights packed by the exported functions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def source(body: str, result: str) -> IRModule:
 
 
 def scheduled(mod: IRModule) -> IRModule:
-    """The module as it comes to the pass."""
+    """The input module of the pass."""
     for step in (Legalize(), AnnotatePatterns(), FuseOps(), FuseTensorFunctions(), ApplySchedules(CPU_RULES, AVX2)):
         mod = step.run(mod)
     return mod
@@ -80,21 +80,21 @@ def arguments() -> list[Any]:
     return [np.array([3, 0, 19], np.int32), x, (table, up, bias)]
 
 
-def as_wanted(mod: IRModule, weights: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    """The weights packed by the functions that the module exports for that."""
+def pack_weights(mod: IRModule, weights: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    """The weights, packed by the module's exported pack functions."""
     names = mod.attrs.get("packed", {})
     return tuple(run_function(mod, names[str(i)], w) if str(i) in names else w for i, w in enumerate(weights))
 
 
 def check_same(mod: IRModule, packed: dict[str, str], name: str = "main") -> IRModule:
-    """Asserts which weights are packed and that the function computes the same; gives the module."""
+    """Asserts which weights are packed and that the function computes the same; returns the module."""
     *inputs, weights = arguments()
     expected = run_function(mod, name, *inputs, tuple(np.copy(w) for w in weights))
     after = ApplySchedules(CPU_RULES, AVX2).run(PackLayouts().run(scheduled(mod)))
     verify(after)
     check_round_trip(after)
     assert after.attrs.get("packed", {}) == packed
-    got = run_function(after, name, *inputs, as_wanted(after, weights))
+    got = run_function(after, name, *inputs, pack_weights(after, weights))
     for a, b in zip(flat(got), flat(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
     return after
@@ -206,7 +206,7 @@ class Module:
 """
 
 
-def test_a_weight_wanted_in_two_layouts_is_packed_for_each() -> None:
+def test_a_weight_read_in_two_layouts_is_packed_for_each() -> None:
     after = PackLayouts().run(parse(TWO_LAYOUTS))
     verify(after)
     assert "packed" not in after.attrs
@@ -221,7 +221,7 @@ def test_fields_that_a_call_takes_itself() -> None:
     verify(after)
     assert after.attrs["packed"] == {"0": "pack_0"}
     w = np.arange(240, dtype=np.float32).reshape(20, 12)
-    for result in run_function(after, "main", as_wanted(after, (w,))):
+    for result in run_function(after, "main", pack_weights(after, (w,))):
         np.testing.assert_array_equal(result, w)
 
 
@@ -250,7 +250,7 @@ LAYOUTS = [
 @pytest.mark.parametrize("dtype", ["float32", "uint32", "float16", "bfloat16", "int8"])
 @pytest.mark.parametrize(("shape", "text"), LAYOUTS)
 def test_packing(shape: tuple[int, ...], text: str, dtype: str) -> None:
-    """Every element is where the map says; the rest is zero. The inverse finds it again."""
+    """Every element is at its mapped index, padding is zero, and the inverse maps back."""
     layout, sizes = IndexMap.parse(text), tuple(map(IntImm, shape))
     func = pack_function(sizes, dtype, layout)
     source = (np.arange(np.prod(shape)) % 100 + 1).reshape(shape).astype(dt.to_numpy(dtype))

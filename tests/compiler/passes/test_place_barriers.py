@@ -1,4 +1,4 @@
-"""Barriers against a reference that compares the very bytes: one between dependent calls, none that nothing needs."""
+"""Barriers against a reference that compares bytes: between dependent calls, and no others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Byte = tuple[object, int]
 
 @dataclass
 class Touched:
-    """Bytes that a call reads and writes; a call of a registered function waits for all."""
+    """Bytes that a call reads and writes; a call of a registered function depends on all."""
 
     reads: set[Byte] = field(default_factory=set)
     writes: set[Byte] = field(default_factory=set)
@@ -34,7 +34,7 @@ class Touched:
 
 
 def segments(mod: IRModule, sizes: dict[str, int]) -> list[list[Touched]]:
-    """What the calls of ``main`` touch, cut at its barriers; a registered function is a segment of its own."""
+    """The accesses of the calls of ``main``, split at barriers; a registered function is a separate segment."""
     func = mod["main"]
     assert isinstance(func, Function)
     memory: dict[int, set[Byte]] = {}

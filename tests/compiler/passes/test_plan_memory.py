@@ -1,4 +1,4 @@
-"""Memory plans: values that live at the same time never share a byte, and what is computed stays the same."""
+"""Memory plans: values with overlapping lifetimes share no bytes, and results are unchanged."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Module:
     "size", ["n + 2", "16 - n", "(n + 3) // 4", "n % 16", "n * n", "T.max(16 - n, 3)", "T.min(n, 5)"]
 )
 def test_bounds_are_those_of_the_size(size: str) -> None:
-    """The most that a size can be is not always what it is for the largest ``n``."""
+    """The maximum of a size is not always its value for the largest ``n``."""
     mod = parse(TAIL.replace("SIZE", size))
     func = PlanMemory().run(mod)["main"]
     assert isinstance(func, Function) and isinstance(func.attrs["workspace_bytes"], int)

@@ -1,4 +1,4 @@
-"""The key by which equal functions are found: it is the same for two trees just when they are structurally equal."""
+"""structural_key is equal for two trees exactly when they are structurally equal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_keys_agree_with_structural_equality() -> None:
         assert (structural_key(a) == structural_key(b)) == structural_equal(a, b), (a, b)
 
 
-def test_by_identity_tells_variables_apart() -> None:
+def test_by_identity_distinguishes_variables() -> None:
     x, y = Var("x"), Var("y")
     assert structural_key(x + 1) == structural_key(y + 1)
     assert structural_key(x + 1, by_identity=True) != structural_key(y + 1, by_identity=True)

@@ -1,4 +1,4 @@
-"""Plans run by several threads: whole graphs as native code compute what the interpreter says, every time."""
+"""Plans run by several threads: native results of random graphs equal those of the interpreter in every run."""
 
 from __future__ import annotations
 

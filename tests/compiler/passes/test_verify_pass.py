@@ -1,4 +1,4 @@
-"""The verifier on the way to a library: what it finds there is a fault of the compiler, and its time is shown."""
+"""The verifier in ``build``: its errors are reported as compiler faults, and its time as a phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions as people write them: loops that depend on each other, tuples, updates in place, uneven nests."""
+"""Hand-written functions: loop-carried dependences, several outputs, in-place updates, imperfect nests."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def main(A: T.Buffer((13,), "float32"), B: T.Buffer((6,), "float32"), C: T.Buffe
             v = T.axis.spatial(6, i)
             C[v * 2 + 1] = B[5 - v] + C[v * 2]
 """,
-    "greatest-then-sum": """
+    "max-then-sum": """
 def main(A: T.Buffer((4, 6), "float32"), out: T.Buffer((4,), "float32")):
     m = T.alloc_buffer((4,), "float32")
     for i in range(4):

@@ -20,7 +20,7 @@ from tests.compiler.schedule.hand_written import HAND_WRITTEN
 
 @dataclass(frozen=True)
 class Case:
-    """A tensor function. sizes: values for its symbolic sizes. rtol: what elementary functions may differ by."""
+    """A tensor function. sizes: values for its symbolic sizes. rtol: tolerance for elementary functions."""
 
     func: PrimFunc
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Case:
         return [tuple(evaluate(s, env) for s in b.shape) for b in self.func.buffers]
 
     def arguments(self) -> list[np.ndarray]:
-        """Small whole numbers, of which sums and products are exact in any order; outputs hold no result."""
+        """Small whole numbers, whose sums and products are exact in any order; outputs are filled with -77."""
         rng = np.random.default_rng(1)
         count = len(self.func.buffers) - self.func.attrs.get("num_outputs", 0)
         arrays = []

@@ -1,4 +1,4 @@
-"""Random schedule steps: each is drawn from what the function looks like, and may be refused."""
+"""Random schedule steps: each draws blocks and loops of the function, and may raise ScheduleError."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _neighbours(s: Schedule, r: Random) -> list[Var]:
 
 
 def _tensorize(s: Schedule, r: Random) -> None:
-    """An update of two loops becomes an instruction; whether it is one is for the schedule to say."""
+    """Tensorize two loops, which raises ScheduleError unless they match the instruction."""
     block = _block(s, r)
     loops = s.get_loops(block)[-2:] or [_loop(s, r)]
     if s.block(block).init is not None and r.random() < 0.5:
@@ -122,5 +122,5 @@ class _Backwards(Rewriter):
 
 
 def backwards(func: PrimFunc) -> PrimFunc:
-    """The function with the iterations of its concurrent loops run from last to first."""
+    """The function with its concurrent loops reversed."""
     return replace(func, body=_Backwards()(func.body))

@@ -1,4 +1,4 @@
-"""Two-level reductions: the same sum, with group factors outside of the inner one."""
+"""factor_reduction keeps the sum and moves group factors out of the inner sum."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.compiler.schedule.operators import CASES, Case
 from tests.compiler.schedule.random_steps import STEPS, backwards
 
 EXAMPLES = int(os.environ.get("SCHEDULE_EXAMPLES", "0"))
-MOST_STEPS = 10
+MAX_STEPS = 10
 
 
 def lowered(func: PrimFunc) -> PrimFunc:
@@ -35,7 +35,7 @@ def lowered(func: PrimFunc) -> PrimFunc:
 
 
 def check(case: Case, func: PrimFunc, expected: list[np.ndarray]) -> None:
-    """A scheduled function, in either order of its concurrent loops, with blocks and without, gives what it gave."""
+    """Asserts the results of a scheduled function, for both orders of concurrent loops, before and after lowering."""
     verify(func)
     assert first_difference(parse(script(func)), func) is None
     for got, want in zip(case.run(backwards(func)), expected):
@@ -45,7 +45,7 @@ def check(case: Case, func: PrimFunc, expected: list[np.ndarray]) -> None:
 
 
 def check_replay(case: Case, s: Schedule) -> None:
-    """The trace, read back from JSON, makes the same function of the same function."""
+    """Asserts that replaying the trace, after a round trip through JSON, gives the same function."""
     again = Schedule(case.func)
     Trace.from_json(s.trace.as_json()).apply_to_schedule(again)
     assert first_difference(again.func, s.func) is None
@@ -64,7 +64,7 @@ def test_a_legal_schedule_computes_the_same(name: str, random: Random) -> None:
     case = CASES[name]()
     expected = case.run(case.func)
     s = Schedule(case.func, seed=random.randint(0, 99))
-    for _ in range(random.randint(1, MOST_STEPS)):
+    for _ in range(random.randint(1, MAX_STEPS)):
         before = s.func
         try:
             STEPS[random.choice(sorted(STEPS))](s, random)

@@ -1,4 +1,4 @@
-"""Steps that would change what a function computes are refused, with the reason; the function stays as it was."""
+"""Illegal steps raise ScheduleError with the reason and leave the function as it was."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_partial_sums_start_from_zero_whatever_the_sum_starts_from() -> None:
 
 
 def test_groups_are_summed_within_the_loops_around_other_blocks() -> None:
-    s = kept(CASES["greatest-then-sum"](), lambda s: s.factor_reduction("sum", 3))
+    s = kept(CASES["max-then-sum"](), lambda s: s.factor_reduction("sum", 3))
     assert s.get_blocks() == ["m", "sum_partial", "sum"]
 
 

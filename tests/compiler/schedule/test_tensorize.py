@@ -1,4 +1,4 @@
-"""Loops become hardware instructions only where they compute the same."""
+"""tensorize replaces loops only by instructions with the same semantics."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def product_of_pairs() -> PrimFunc:
 
 
 def test_users_register_instructions_of_their_own():
-    """The meaning runs in the interpreter, the code on the CPU; other targets refuse it by name."""
+    """The semantics run in the interpreter, the code on the CPU; other targets raise an error with the name."""
     register_tensor_intrin(PAIRS, override=True)
     with pytest.raises(MLCError, match="there is a tensor intrinsic 'test.pmaddwd' already"):
         register_tensor_intrin(PAIRS)

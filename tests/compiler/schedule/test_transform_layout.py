@@ -1,4 +1,4 @@
-"""Buffers in other layouts: the same result from memory in another order."""
+"""transform_layout keeps the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every test of a schedule asks: the scheduled and lowered function computes what its definition says."""
+"""Helpers that assert that scheduled and lowered functions compute the same as their definition."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ AVX2, AVX512 = Target("cpu:x86-64-v3"), Target("cpu:znver4")
 
 
 def scheduled(func: PrimFunc, to: Any = AVX2) -> PrimFunc:
-    """The function with the schedule that the CPU rules give it."""
+    """The function as scheduled by the CPU rules."""
     return ApplySchedules(CPU_RULES, to).schedule(func)
 
 
 def lowered(func: PrimFunc) -> PrimFunc:
-    """Loops over memory."""
+    """The function lowered to loops with lifted scratch memory."""
     mod = IRModule({"f": func})
     for step in (LowerBlocks(), LiftAllocs()):
         mod = step.run(mod)
@@ -44,7 +44,7 @@ def lowered(func: PrimFunc) -> PrimFunc:
 def check_meaning(
     func: PrimFunc, sizes: Mapping[str, int] | None = None, to: Any = AVX2, rule: str | None = None
 ) -> PrimFunc:
-    """Asserts that the rule's schedule of ``func`` computes the same; gives the scheduled function.
+    """Asserts that the rule's schedule of ``func`` computes the same; returns the scheduled function.
 
     Symbolic sizes are taken from ``sizes``. Parallel iterations run forwards and backwards.
     """
@@ -62,13 +62,13 @@ def check_meaning(
 
 
 def _check_close(got: np.ndarray, want: np.ndarray) -> None:
-    """Equal but for the order of sums: float32's rounding, relative to the largest result."""
+    """Asserts equality up to the order of sums: float32 rounding, relative to the largest result."""
     largest = float(np.nanmax(np.abs(want), initial=0))
     np.testing.assert_allclose(got, want, rtol=0, atol=2e-6 * largest)
 
 
 class Backwards(Rewriter):
-    """Parallel loops count down."""
+    """Reverses parallel loops."""
 
     def rewrite_For(self, node: For) -> For:
         body = self(node.body)
@@ -93,12 +93,12 @@ def _random(rng: np.random.Generator, buffer: Buffer, env: dict[int, int]) -> np
 
 
 def _stored(array: np.ndarray, layout: IndexMap) -> np.ndarray:
-    """The array in a layout; the padding is what a result must never show."""
+    """The array in a layout, with padding that would be visible in results."""
     return layout.pack(array, np.nan if array.dtype.kind == "f" else 1)
 
 
 def run(func: PrimFunc, arguments: list[Any]) -> list[np.ndarray]:
-    """The outputs of a function whose weights may have other layouts and which may want scratch memory."""
+    """The outputs of a function, whose weights may be packed and which may take scratch memory."""
     count, scratch = int(func.attrs["num_outputs"]), int(func.attrs.get("num_scratch", 0))
     layouts = func.attrs.get("layouts", {})
     args = [_stored(a, layouts[str(i)]) if str(i) in layouts else a for i, a in enumerate(arguments)]
@@ -116,7 +116,7 @@ def run(func: PrimFunc, arguments: list[Any]) -> list[np.ndarray]:
 
 
 def sizes_of(func: PrimFunc, arrays: list[Any]) -> dict[int, int]:
-    """The symbolic sizes that the arrays show, by identity."""
+    """The values of symbolic sizes in the arrays' shapes, by identity of the variable."""
     env: dict[int, int] = {}
     for param, array in zip([*func.buffers, *(p for p in func.params if isinstance(p, Var))], arrays, strict=False):
         if isinstance(param, Var):

@@ -1,4 +1,4 @@
-"""The Matmul rule: what it takes, what it leaves to others, and that every tile computes the product."""
+"""The Matmul rule: the functions that it matches, and that every tile computes the product."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_rows_that_are_known(rows: int, to: object) -> None:
 
 @pytest.mark.parametrize(("rows", "rule"), [(3, "Fallback"), (13, "Matmul"), (N, "Matmul")])
 def test_activations_on_the_right_side(rows: ExprLike, rule: str) -> None:
-    """A layout that is made at every call is for many rows."""
+    """An activation is packed at every call only for many rows."""
     check_meaning(product((rows,), 20, 12).with_attr("activations", (0, 1)), {"n": 5}, rule=rule)
     check_meaning(product((rows,), 20, 12).with_attr("activations", (0,)), {"n": 5}, rule="Matmul")
 
@@ -222,7 +222,7 @@ OTHER_PRODUCTS: dict[str, tuple[tuple[ExprLike, ...], tuple[ExprLike, ...], tupl
 
 @pytest.mark.parametrize("name", OTHER_PRODUCTS)
 def test_other_products(name: str) -> None:
-    """Products of other forms have the schedule of products where their right side has rows or columns in a line."""
+    """Products of other forms match the rule when rows or columns of their right side are contiguous."""
     x_shape, w_shape, shape, dot, rule = OTHER_PRODUCTS[name]
     x, w, k = te.placeholder(x_shape, name="x"), te.placeholder(w_shape, name="w"), te.reduce_axis(12)
     term = dot(x, w, k)

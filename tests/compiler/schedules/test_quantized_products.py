@@ -1,4 +1,4 @@
-"""Products with quantized weights in integers: which are rewritten, and that they compute what they say."""
+"""Products with quantized weights in integers: the functions that are rewritten, and their results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Codes:
 
 
 def in_fixed_point(x: np.ndarray, group: int, activation_bits: int) -> np.ndarray:
-    """float64: activations as multiples of their group's step."""
+    """float64: activations rounded to multiples of their group's step."""
     padded = np.pad(x, ((0, 0), (0, -x.shape[1] % group))).reshape(len(x), -1, group)
     largest = np.abs(padded).max(axis=-1, keepdims=True)
     steps = np.float32(STEPS[activation_bits])
@@ -63,7 +63,7 @@ def in_fixed_point(x: np.ndarray, group: int, activation_bits: int) -> np.ndarra
 
 
 def check(func: PrimFunc, codes: Codes, to: Target, activation_bits: int = 16, sizes: dict[str, int] | None = None):
-    """The product of rounded activations, exact but for float32's rounding of sums."""
+    """Asserts the product of rounded activations, up to float32 rounding of sums."""
     result = scheduled(rewritten(func, to, activation_bits), to)
     verify(IRModule({"f": result}))
     assert result.attrs["schedule"] == "QuantizedProduct"
@@ -94,7 +94,7 @@ def test_every_instruction(dot: str) -> None:
     ids=lambda codes: f"{codes.bits}-{codes.group}-{codes.layout}{'-book' if codes.values else ''}",
 )
 def test_bits_groups_layouts_code_books(codes: Codes, to: Target) -> None:
-    """A last group that is not full, too."""
+    """Includes a partial last group."""
     k = 2 * codes.group + 8
     check(quantized(2, 32, k, codes.bits, codes.group, codes.layout, values=codes.values), codes, to)
 
@@ -128,7 +128,7 @@ def test_it_is_near_float32(rows: int | Var, columns: int, k: int, after: Epilog
 
 
 def test_rows_that_are_not_ordinary_numbers() -> None:
-    """Zeros and tiny numbers give zero, large ones are exact enough, NaN and infinity stay in their row."""
+    """Zeros and tiny numbers give zero, large ones are within tolerance, NaN and infinity affect only their row."""
     func = quantized(7, 32, 64)
     x, q, scale, out = random_arguments(func, {})
     x[0], x[1] = 0, 1e-38

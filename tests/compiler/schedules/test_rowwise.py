@@ -1,4 +1,4 @@
-"""The rules for functions without a product: rows of reductions, element-wise chains, and what is left."""
+"""The rules RowReduction, Elementwise and Fallback."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_reductions_of_vectors() -> None:
 
 @pytest.mark.parametrize(("name", "expected"), [("sum", 0), ("max", -np.inf), ("min", np.inf), ("mean", np.nan)])
 def test_reductions_over_nothing(name: str, expected: float) -> None:
-    """What a call finds empty reduces to the value that changes nothing."""
+    """A reduction over an empty axis gives the identity element."""
     for axis in (0, 1):
         func = unary(name, (N, M), axis=axis)
         arguments = random_arguments(func, {"n": 3 * axis, "m": 3 - 3 * axis})

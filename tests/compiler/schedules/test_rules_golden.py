@@ -1,4 +1,4 @@
-"""Every ``<rule>/<case>.py`` beside this file: functions, the line ``# ----``, and their loops on AVX2."""
+"""Every ``<rule>/<case>.py`` beside this file: functions, the line ``# ----``, and their schedules for AVX2."""
 
 from __future__ import annotations
 

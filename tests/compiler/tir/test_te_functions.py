@@ -1,4 +1,4 @@
-"""Scalar functions of tensor expressions, beside numpy."""
+"""Scalar functions of tensor expressions agree with numpy."""
 
 from __future__ import annotations
 

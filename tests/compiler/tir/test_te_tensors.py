@@ -1,4 +1,4 @@
-"""Which tensors a tensor expression reads, and how long they live."""
+"""Inputs of tensor expressions, and the lifetime of their tensors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def live_tensors() -> int:
     return sum(issubclass(type(item), te.Tensor) for item in gc.get_objects())
 
 
-def test_tensors_die_with_the_last_use() -> None:
+def test_tensors_are_freed_after_the_last_use() -> None:
     x = te.placeholder((6,), name="x")
     y = doubled(x)
     refs = [weakref.ref(x), weakref.ref(y)]
@@ -52,14 +52,14 @@ def test_a_long_run_keeps_no_tensor() -> None:
     assert live_tensors() == before
 
 
-def test_tensors_that_only_the_formula_holds_are_inputs() -> None:
+def test_tensors_referenced_only_by_the_expression_are_inputs() -> None:
     x = te.placeholder((6,), name="x")
     y = te.compute((6,), lambda i: doubled(x)[i] + 1.0, name="y")
     assert [t.name for t in y.inputs] == ["doubled"]
     assert np.array_equal(result_of(x, y), X * 2 + 1)
 
 
-def test_elements_lead_to_their_tensors_after_others_died() -> None:
+def test_loads_keep_their_tensors_after_others_are_freed() -> None:
     x = te.placeholder((6,), name="x")
     first = x[0]
     for n in range(100):  # buffers at the same addresses, one after the other
@@ -69,7 +69,7 @@ def test_elements_lead_to_their_tensors_after_others_died() -> None:
     assert np.array_equal(result_of(x, y), X)
 
 
-def test_rewritten_elements_lead_to_their_tensors() -> None:
+def test_rewritten_loads_keep_their_tensors() -> None:
     x, v = te.placeholder((6,), name="x"), te.var("v")
     element = x[v + 1 - v]
     y = te.compute((6,), lambda i: substitute(x[v], {v: 5 - i}) + simplify(element), name="y")
@@ -77,7 +77,7 @@ def test_rewritten_elements_lead_to_their_tensors() -> None:
     assert np.array_equal(result_of(x, y), X[::-1] + 1)
 
 
-def test_a_function_does_not_know_the_tensors() -> None:
+def test_a_function_does_not_reference_tensors() -> None:
     x = te.placeholder((6,), name="x")
     func = te.create_prim_func([x, ops.cumsum.te(doubled(x), axis=0)])
     assert not any(isinstance(n, te.Tensor) for n in walk(func))

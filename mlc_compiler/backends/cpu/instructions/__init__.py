@@ -1,4 +1,4 @@
-"""Instructions of CPUs that schedules use by name."""
+"""Tensor intrinsics of CPUs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ DOT_PRODUCTS = (*X86_DOT_PRODUCTS, *AARCH64_DOT_PRODUCTS)
 INSTRUCTIONS = (VPDPBUSD, NIBBLES, *(row.intrin for row in DOT_PRODUCTS))
 
 
-def find_dot_product(cpu: Cpu, most: int) -> DotProduct | None:
-    """The best dot product of a CPU for weights from 0 to ``most``; None when it has none."""
-    return next((row for row in DOT_PRODUCTS if cpu.has(row.intrin.requires) and row.most >= most), None)
+def find_dot_product(cpu: Cpu, max_weight: int) -> DotProduct | None:
+    """The first dot product in the table that the CPU has and that is exact for weights in [0, max_weight], or None."""
+    return next((row for row in DOT_PRODUCTS if cpu.has(row.intrin.requires) and row.max_weight >= max_weight), None)

@@ -1,4 +1,4 @@
-"""Dot products of bytes: which CPUs have which, and what the weights may be."""
+"""Dot products of bytes: the CPU extension that each requires and the range of its weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ....tir.intrinsics import Operand, TensorIntrin
 
 
 def byte_of(word: PrimExpr, byte: PrimExpr, signed: bool) -> PrimExpr:
-    """int32: a byte of a uint32, the lowest has number 0."""
+    """int32: byte ``byte`` of a uint32, counted from the lowest."""
     shift = te.cast(byte * 8, "uint32")
     value = te.cast((word >> shift) & te.cast(255, "uint32"), "int32")
     return (value ^ 128) - 128 if signed else value
@@ -25,12 +25,12 @@ def byte_of(word: PrimExpr, byte: PrimExpr, signed: bool) -> PrimExpr:
 class DotProduct:
     """``acc[i] += sum over 4 bytes of words[i].byte(b) * four[b]`` for int8 ``four``, as one or a few instructions.
 
-    signed: the words' bytes are int8, not uint8. most: the greatest uint8 for which sums are exact.
+    signed: the bytes of the words are int8, not uint8. max_weight: largest uint8 for which the sums are exact.
     """
 
     intrin: TensorIntrin
     signed: bool
-    most: int
+    max_weight: int
 
     @property
     def lanes(self) -> int:
@@ -38,9 +38,15 @@ class DotProduct:
 
 
 def dot_product(
-    name: str, lanes: int, requires: str, emit: Callable[..., ll.Value], *, signed: bool = False, most: int = 255
+    name: str,
+    lanes: int,
+    requires: str,
+    emit: Callable[..., ll.Value],
+    *,
+    signed: bool = False,
+    max_weight: int = 255,
 ) -> DotProduct:
-    """A row. emit: ``emit(b, acc, bytes of the words, the four bytes for each lane)``, all as vectors."""
+    """A row of the table. emit: ``emit(b, acc, words, four)`` on vectors; ``four`` is repeated for each lane."""
 
     def semantics(words: te.Tensor, four: te.Tensor) -> te.Tensor:
         k = te.reduce_axis(4, "k")
@@ -57,4 +63,4 @@ def dot_product(
 
     operands = (Operand("acc", (lanes,), "int32"), Operand("words", (lanes,), "uint32"), Operand("four", (4,), "int8"))
     row = TensorIntrin(name, operands, semantics, {"cpu": on_vectors(on_bytes)}, requires, accumulates=True)
-    return DotProduct(row, signed, most)
+    return DotProduct(row, signed, max_weight)

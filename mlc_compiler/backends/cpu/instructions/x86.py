@@ -1,4 +1,4 @@
-"""Instructions of x86-64: dot products of bytes, 4-bit codes out of words."""
+"""Tensor intrinsics of x86-64: dot products of bytes, unpacking of 4-bit codes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _avx2(b: ll.IRBuilder, acc: ll.Value, weights: ll.Value, four: ll.Value) -> 
 
 
 def _avx2_bytes(b: ll.IRBuilder, acc: ll.Value, weights: ll.Value, four: ll.Value) -> ll.Value:
-    """Any uint8 as ``16 * high + low``."""
+    """For any uint8: the weight is split into ``16 * high + low`` so that pair sums fit int16."""
     nibble, shift = v.constant(v.I8, 15, 32), v.constant(v.I8, 4, 32)
     low = _pairs_times(b, b.and_(weights, nibble), four, 1)
     high = _pairs_times(b, b.lshr(weights, shift), four, 16)
@@ -89,9 +89,9 @@ def _pairs_times(b: ll.IRBuilder, weights: ll.Value, four: ll.Value, factor: int
     return v.intrinsic(b, "llvm.x86.avx2.pmadd.wd", [pairs, factors], ll.VectorType(v.I32, 8))
 
 
-X86_DOT_PRODUCTS = (  # the best first
+X86_DOT_PRODUCTS = (  # fastest first
     dot_product("dot4.avx512vnni", 16, "avx512vnni", partial(_dot_bytes, bits=512)),
     dot_product("dot4.avxvnni", 8, "avxvnni", partial(_dot_bytes, bits=256)),
-    dot_product("dot4.avx2", 8, "avx2", _avx2, most=127),
+    dot_product("dot4.avx2", 8, "avx2", _avx2, max_weight=127),
     dot_product("dot4.avx2.bytes", 8, "avx2", _avx2_bytes),
 )

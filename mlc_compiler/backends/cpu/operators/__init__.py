@@ -1,4 +1,4 @@
-"""Operators that a CPU has kernels of its own for, scheduled by hand. All others get the loops of their meaning."""
+"""Operators with hand-written CPU kernels. All others are lowered from their tensor expressions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["kernels_of"]
 
 
 def kernels_of(target: Target) -> Mapping[str, TensorExpression]:
-    """What computes an operator on a target, with the operator's own signature, by the operator's name."""
+    """Operator name -> tensor expression of its kernel, which has the operator's signature."""
     return {
         "nn.paged_attention": partial(paged_attention, target=target),
         "nn.sample_top_p": partial(draw_top_p, target=target),

@@ -1,9 +1,9 @@
-"""Attention over pages on a CPU: tiles of queries against blocks of keys and values (Dao et al. 2022).
+"""Paged attention on a CPU: tiles of queries against blocks of keys and values (FlashAttention, Dao et al. 2022).
 
-A tile has the query heads that share a key/value head, of some tokens. For each block of positions, a row tile at a
-time: scores, online softmax, sums of values; all sums are in registers, float32. Decoding cuts long contexts into
-pieces that any thread may take, and merges their partial results (Dao et al. 2023). Blocks and pieces begin at fixed
-positions, so a row's result is the same bits for any number of threads and whatever else is in the batch.
+A tile holds the query heads that share a key/value head, for some tokens. For each block of positions, row tile by row
+tile: scores, online softmax, weighted sums of values; all sums are in registers, float32. Decoding splits long contexts
+into pieces that threads compute independently, and merges their partial results (Flash-Decoding, Dao et al. 2023).
+Blocks and pieces begin at fixed positions, so a row's result is bitwise the same for any number of threads and batch.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ..machine import Cpu
 from .attention_loops import FARTHEST, NO_MAXIMUM, attend_piece, attend_tile, count_pieces, merge_pieces
 from .attention_tiles import Sizes, Tiles
 
-MASKED = -3e38  # the score of what a row does not see: its weight is 0 whatever the maximum
-TILES_OF_A_THREAD = 4  # that each thread finds at least, when a prompt is long enough
-MOST_PIECES = 32  # of one context: they are longer where it is very long
+MASKED = -3e38  # the score of a masked position: exp(MASKED - max) is 0 for any maximum
+TILES_PER_THREAD = 4  # at least, when a prompt is long enough
+MAX_PIECES = 32  # of one context; longer contexts get longer pieces
 DYNAMIC = {"schedule": "dynamic"}
 
 
@@ -42,7 +42,7 @@ def paged_attention(
     target: Target,
     **attrs: Any,
 ) -> te.Tensor:
-    """As the operator ``nn.paged_attention``."""
+    """Kernel of the operator ``nn.paged_attention``, with its operands and attributes."""
     inputs = [q, k_pages, v_pages, page_table, token_seq, token_pos, *optional]
     more = dict(zip(attrs["names"], (t.buffer for t in optional), strict=True))
     places = (page_table.buffer, token_seq.buffer, token_pos.buffer)
@@ -52,10 +52,10 @@ def paged_attention(
 
 @dataclass(eq=False)
 class _Kernel:
-    """Sizes, tiles and buffers, as the macros below use them; see ``Tiles`` for the terms.
+    """Sizes, tiles and buffers that the macros of ``attention_loops.py`` use; see ``Tiles`` for the terms.
 
-    stop: first token behind the run (tokens of one sequence) that is at work. low, high: the first and the end of the
-    positions that it sees. ends: for each row the end of these, 0 for rows of other runs.
+    A run is a range of tokens of one sequence. stop: end of the current run. low, high: range of positions that its
+    tokens attend to. ends: for each row, the end of its positions; 0 for rows of other runs.
     """
 
     q: Buffer
@@ -116,27 +116,26 @@ class _Kernel:
     # -- work items
 
     def body(self) -> Stmt:
-        """Everything: tiles of queries, or the pieces of each token and their merging."""
+        """The kernel's statements: tiles of queries, or the pieces of each token and their merge."""
         item = Var("item")
         if not self.single_query:
             self.step = self._tokens_of_a_tile()
             self.count = ceildiv(self.n, self.step)
             return self._parallel(item, self.count * self.kv_heads, expand(attend_tile, self, item))
-        shape = (self.n, self.heads, MOST_PIECES)
+        shape = (self.n, self.heads, MAX_PIECES)
         self.partial = buffer("partial", (*shape, self.value))
         self.partial_max, self.partial_sum = buffer("partial_max", shape), buffer("partial_sum", shape)
-        most, merged = buffer("most", (1,), "int64"), Var("merged")
-        self.most = most
-        extent = self.n * self.kv_heads * most[0]
+        self.max_pieces, merged = buffer("max_pieces", (1,), "int64"), Var("merged")
+        extent = self.n * self.kv_heads * self.max_pieces[0]
         pieces = self._parallel(item, extent, expand(attend_piece, self, item))
         merge = For(merged, self.n * self.heads, expand(merge_pieces, self, merged), PARALLEL)
         body = seq(expand(count_pieces, self), pieces, merge)
-        return _allocated([self.partial, self.partial_max, self.partial_sum, most], body)
+        return _allocated([self.partial, self.partial_max, self.partial_sum, self.max_pieces], body)
 
     def _tokens_of_a_tile(self) -> PrimExpr:
-        """All that fit, or fewer so that each thread gets some tiles."""
+        """Tokens per tile: as many as fit, fewer when that leaves threads without tiles."""
         threads = int(str(self.target.attrs.get("num-cores", 1)))
-        share = ceildiv(self.n * self.kv_heads, TILES_OF_A_THREAD * threads)
+        share = ceildiv(self.n * self.kv_heads, TILES_PER_THREAD * threads)
         return maximum(minimum(share, self.tiles.tokens), 1)
 
     def _parallel(self, item: Var, extent: PrimExpr, body: Stmt) -> Stmt:
@@ -148,18 +147,18 @@ class _Kernel:
         return _clamped(_index(self.token_seq[token]), self.num_seqs)
 
     def position(self, token: PrimExpr) -> PrimExpr:
-        """int32, limited so that sums of positions are exact."""
+        """Position of a token, int32, clamped so that sums of positions do not overflow."""
         return minimum(maximum(self.token_pos[token], const(-1, "int32")), const(FARTHEST, "int32"))
 
     def end(self, token: PrimExpr) -> PrimExpr:
-        """The end of the positions that a token sees, int32."""
+        """End of the positions that a token attends to, int32."""
         given = self.position(token) + 1
         if self.cross:
             given = te.if_then_else(self.limit > 0, self.more["lengths"][self.sequence(token)], const(0, "int32"))
         return minimum(maximum(given, const(0, "int32")), cast("int32", self.limit))
 
     def piece_length(self, token: PrimExpr) -> PrimExpr:
-        return maximum(ceildiv(_index(self.end(token)), MOST_PIECES * self.piece), 1) * self.piece
+        return maximum(ceildiv(_index(self.end(token)), MAX_PIECES * self.piece), 1) * self.piece
 
     def pieces(self, token: PrimExpr) -> PrimExpr:
         return ceildiv(_index(self.end(token)), self.piece_length(token))
@@ -172,12 +171,12 @@ class _Kernel:
         return _clamped(_index(self.page_table[sequence, row]), self.num_pages)
 
     def in_window(self, position: PrimExpr) -> PrimExpr:
-        """Whether tokens see positions of the page that begins at ``position``; other pages may not exist any more."""
+        """Whether the page that begins at ``position`` is in the window; pages before it may have been freed."""
         seen = position + self.page > _index(self.low[0])
         return logical_or(seen, position < self.sink_size) if self.sink_size else seen
 
     def pair(self, i: PrimExpr) -> PrimExpr:
-        """The first element of a rotated pair."""
+        """Index of the first element of rotated pair ``i``."""
         return i * 2 if self.interleaved else i
 
     def partner(self, i: PrimExpr) -> PrimExpr:
@@ -211,7 +210,7 @@ class _Kernel:
         return cast("float32", self.v_pages[self.layer, page, g, slot, e])
 
     def scored(self, product: PrimExpr, row: PrimExpr, head: PrimExpr, j: PrimExpr) -> PrimExpr:
-        """The score of position j, int32, for a row; ``product`` is scaled already."""
+        """The score of a row at position ``j`` (int32); ``product``: the scaled product of query and key."""
         score = product
         if self.soft_cap:
             score = te.tanh(score / self.soft_cap) * self.soft_cap
@@ -229,7 +228,7 @@ class _Kernel:
         return te.select(visible, score, const(MASKED, "float32"))
 
     def start_max(self, head: PrimExpr, begin: PrimExpr) -> PrimExpr:
-        """A row's maximum before its first position; the learned sink belongs to the first piece."""
+        """Initial running maximum of a row; the learned sink counts in the first piece."""
         none = const(NO_MAXIMUM, "float32")
         return te.if_then_else(begin < 1, self.more["sinks"][head], none) if self.has_sinks else none
 

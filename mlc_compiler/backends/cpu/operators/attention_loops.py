@@ -1,9 +1,9 @@
-"""The statements of attention on a CPU (``attention.py`` says what they do). ``k`` is always the kernel.
+"""TVMScript macros of attention on a CPU; ``attention.py`` describes the algorithm, ``k`` is its ``_Kernel``.
 
 Shapes: query [rows, D], acc [rows, E], score [rows of a row tile, keys of a block]; row_max, row_sum, ends [rows].
 """
 
-# The bodies are TVMScript, which is read as text; to a type checker they make no sense.
+# The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from ....ir.expr import maximum
 from ....script import T
 from .lanes import add, halve
 
-NO_MAXIMUM = -1e30  # the maximum of no scores
-FARTHEST = 1 << 30  # positions are limited to this, so that sums of them fit into int32
+NO_MAXIMUM = -1e30  # initial value of a running maximum
+FARTHEST = 1 << 30  # positions are clamped to this, so that sums of two fit into int32
 
 
 @T.macro
 def attend_tile(k, item):
     g = item % k.kv_heads
-    token = (k.count - 1 - item // k.kv_heads) * k.step  # the last tokens, which see most, first
+    token = (k.count - 1 - item // k.kv_heads) * k.step  # longest first: the last tokens attend to most positions
     count = T.min(k.step, k.n - token)
     for t in range(count):
         stage_queries(k, token + t, t * k.group, g, T.int64(0))
@@ -87,8 +87,8 @@ def clear_spare_rows(k, rows):
 @T.macro
 def store_result(k, token, row0, g):
     for h in range(k.group):
-        whole = k.row_sum[row0 + h]
-        scale = T.float32(1) / T.Select(whole > T.float32(0), whole, T.float32(1))
+        row_sum = k.row_sum[row0 + h]
+        scale = T.float32(1) / T.Select(row_sum > T.float32(0), row_sum, T.float32(1))
         for e in T.vectorized(k.value):
             k.out[token, g * k.group + h, e] = T.Cast(k.out.dtype, k.acc[row0 + h, e] * scale)
 
@@ -98,9 +98,9 @@ def store_result(k, token, row0, g):
 
 @T.macro
 def count_pieces(k):
-    k.most[0] = T.int64(1)
+    k.max_pieces[0] = T.int64(1)
     for t in range(k.n):
-        k.most[0] = T.max(k.most[0], k.pieces(t))
+        k.max_pieces[0] = T.max(k.max_pieces[0], k.pieces(t))
 
 
 @T.macro
@@ -133,20 +133,20 @@ def merge_pieces(k, item):
     head = item % k.heads
     pieces = k.pieces(token)
     if pieces > 1:
-        best = T.decl_buffer((2,), "float32", scope="local")
+        total = T.decl_buffer((2,), "float32", scope="local")  # maximum and sum of the row
         acc = T.decl_buffer((k.value,), "float32", scope="local")
-        best[0] = T.float32(NO_MAXIMUM)
-        best[1] = T.float32(0)
+        total[0] = T.float32(NO_MAXIMUM)
+        total[1] = T.float32(0)
         for p in range(pieces):
-            best[0] = T.max(best[0], k.partial_max[token, head, p])
+            total[0] = T.max(total[0], k.partial_max[token, head, p])
         for e in T.vectorized(k.value):
             acc[e] = T.float32(0)
         for p in range(pieces):
-            weight = T.exp(k.partial_max[token, head, p] - best[0])
-            best[1] = best[1] + weight * k.partial_sum[token, head, p]
+            weight = T.exp(k.partial_max[token, head, p] - total[0])
+            total[1] = total[1] + weight * k.partial_sum[token, head, p]
             for e in T.vectorized(k.value):
                 acc[e] = acc[e] + weight * k.partial[token, head, p, e]
-        scale = T.float32(1) / T.Select(best[1] > T.float32(0), best[1], T.float32(1))
+        scale = T.float32(1) / T.Select(total[1] > T.float32(0), total[1], T.float32(1))
         for e in T.vectorized(k.value):
             k.out[token, head, e] = T.Cast(k.out.dtype, acc[e] * scale)
 
@@ -156,7 +156,7 @@ def merge_pieces(k, item):
 
 @T.macro
 def attend_keys(k, sequence, g, begin, end, rows):
-    """Positions from ``begin``, where a block begins, to ``end``."""
+    """Attend to positions [begin, end), block by block; ``begin`` is the start of a block."""
     seen = T.Cast("int64", k.low[0]) // k.block * k.block
     for b in range(T.max(begin, T.int64(0) if k.sink_size else seen) // k.block, T.ceildiv(end, k.block)):
         if k.sink_size:
@@ -221,7 +221,7 @@ def stage_values(k, g, j, count):
 
 @T.macro
 def score_keys(k, g, row, j):
-    """``score[r, i]``: of row ``row + r`` and position ``j + i``."""
+    """``score[r, i]`` = score of row ``row + r`` at position ``j + i``."""
     lanes = k.lanes
     for c in T.unroll(k.block // (k.tiles.key_vectors * lanes)):
         for r in T.unroll(k.row_tile):
@@ -249,7 +249,7 @@ def score_keys(k, g, row, j):
 
 @T.macro
 def softmax(k, row):
-    """Scores to weights, relative to the rows' new maxima; ``correction`` is the factor of what was summed before."""
+    """Online softmax: ``score = exp(score - new_max)``; ``correction`` rescales the earlier sums to the new maximum."""
     for r in T.unroll(k.row_tile):
         for lane in T.vectorized(k.lanes):
             k.fold[lane] = k.score[r, lane]

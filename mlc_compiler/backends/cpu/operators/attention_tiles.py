@@ -1,4 +1,4 @@
-"""Attention's sizes: those of the problem, and the tiles that a CPU computes it in."""
+"""Problem sizes of attention, and its tile sizes on a CPU."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from ..machine import Cpu
 
-ROW_TILES = 16  # that share a block of keys and values converted to float32, which takes about as long as one row tile
-CONVERSIONS = 2  # of a block, up to which it is read where it lies
-PARTIAL_SHARE = 16  # a piece's keys and values are at least so many times as large as its partial results
+ROW_TILES = 16  # per converted block of keys and values: converting it costs about as much as one row tile
+CONVERSIONS = 2  # up to so many row tiles, a block is converted on each load instead of copied
+PARTIAL_SHARE = 16  # minimum ratio of a piece's keys and values to its partial results, in bytes
 FLOAT_BYTES = 4
 
 
@@ -26,12 +26,12 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Tiles:
-    """How the work is cut. A row is a query head of a token.
+    """Tile sizes. A row is one query head of one token.
 
-    lanes: elements of a SIMD register. tokens: of one tile, which has ``rows`` rows with those that fill the last row
-    tile. Sums of ``row_tile`` rows and ``key_vectors`` x lanes keys, then of ``value_rows`` rows and ``value_vectors``
-    x lanes elements of a value, are in registers at a time. block: keys between two corrections of the softmax. piece:
-    keys after which another thread may go on. staged: whether blocks are copied, as float32, before they are used.
+    lanes: elements of a SIMD register. tokens: per tile. rows: per tile, padded to whole row tiles. Registers hold the
+    sums of ``row_tile`` rows x ``key_vectors * lanes`` keys, then of ``value_rows`` rows x ``value_vectors * lanes``
+    elements of the values. block: keys per step of the online softmax. piece: keys per work item when decoding.
+    staged: whether blocks are copied to float32 scratch buffers before use.
     """
 
     lanes: int
@@ -48,12 +48,12 @@ class Tiles:
 
     @staticmethod
     def of(sizes: Sizes, cpu: Cpu, single_query: bool, readable: bool) -> Tiles:
-        """single_query: tiles of one token. readable: keys and values may be read from their pages."""
+        """single_query: tiles of one token. readable: keys and values may be read without staging."""
         lanes, registers = cpu.lanes(32), cpu.vector_registers
         in_l1 = cpu.l1_bytes // (FLOAT_BYTES * (sizes.key + sizes.value))
         block = max(_power_of_two(in_l1), 4 * lanes, sizes.page)
-        most_rows = sizes.group if single_query else ROW_TILES * registers
-        row_tile, key_vectors = register_tile(most_rows, block // lanes, registers)
+        max_rows = sizes.group if single_query else ROW_TILES * registers
+        row_tile, key_vectors = register_tile(max_rows, block // lanes, registers)
         tokens = 1 if single_query else max(1, ROW_TILES * row_tile // sizes.group)
         row_tiles = -(-tokens * sizes.group // row_tile)
         value_rows, value_vectors, value_tiles = _value_tile(row_tile, -(-sizes.value // lanes), registers)
@@ -78,8 +78,8 @@ class Tiles:
 def register_tile(rows: int, vectors: int, registers: int) -> tuple[int, int]:
     """Rows and vectors of a tile of sums, to cover ``rows`` x ``vectors`` with few multiply-adds and loads.
 
-    A step of the reduction multiplies a factor of each row, broadcast to one more register, with each vector, which are
-    in registers, too. The vectors of a tile divide ``vectors``.
+    A step of the reduction multiplies one broadcast factor per row with each vector; the sums, vectors and a factor are
+    in registers. The vectors of a tile divide ``vectors``.
     """
     fitting = [
         (r, v)
@@ -91,7 +91,7 @@ def register_tile(rows: int, vectors: int, registers: int) -> tuple[int, int]:
 
 
 def _value_tile(rows: int, vectors: int, registers: int) -> tuple[int, int, int]:
-    """As ``register_tile``, but the rows of a tile divide ``rows``, and the last tile may have vectors to spare."""
+    """As ``register_tile``, but the rows of a tile divide ``rows``, and the last tile may be padded."""
     fitting = [
         (r, v)
         for v in range(1, vectors + 1)
@@ -103,10 +103,10 @@ def _value_tile(rows: int, vectors: int, registers: int) -> tuple[int, int, int]
 
 
 def _cost(rows: int, vectors: int, r: int, v: int) -> float:
-    """Instructions of a step: a multiply-add for each sum, half as many for a load, of which two start at a time."""
+    """Estimated cycles of a step: one per multiply-add, half a cycle per load (two loads issue at once)."""
     return -(-rows // r) * -(-vectors // v) * (r * v + (r + v) / 2)
 
 
 def _power_of_two(limit: int) -> int:
-    """The greatest power of two up to ``limit``."""
+    """The largest power of two not above ``limit``."""
     return 1 << max(limit.bit_length() - 1, 0)

@@ -1,6 +1,6 @@
-"""From the lanes of a SIMD register to one number."""
+"""Horizontal reductions of a SIMD register."""
 
-# The bodies are TVMScript, which is read as text; to a type checker they make no sense.
+# The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def add(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 @T.macro
 def halve(fold, lanes, combine):
-    """Combine all elements into the first; ``lanes`` is 2, 4, 8 or 16."""
+    """Tree reduction of ``fold`` into ``fold[0]``; ``lanes`` is 2, 4, 8 or 16."""
     if lanes >= 16:
         for i in T.vectorized(8):
             fold[i] = combine(fold[i], fold[i + 8])

@@ -1,4 +1,4 @@
-"""Drawing tokens on a CPU: one thread a row, SIMD within it."""
+"""Top-p sampling on a CPU: one thread per row, SIMD within a row."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ....tir.nodes import Buffer, buffer
 from ..machine import Cpu
 from .sampling_loops import draw
 
-CHUNK_VECTORS = 64  # in which the drawn token is looked for one by one
+CHUNK_VECTORS = 64  # vectors per chunk of the vocabulary; one chunk is searched token by token
 
 
 def draw_top_p(probs: te.Tensor, top_p: te.Tensor, uniform: te.Tensor, *, target: Target) -> te.Tensor:
-    """As the operator ``nn.sample_top_p``, for a vocabulary of a known size."""
+    """Kernel of the operator ``nn.sample_top_p``. Raises NoKernel for a vocabulary of symbolic size."""
     vocabulary = static_size(probs.shape[1])
     if vocabulary is None:
         raise NoKernel
@@ -30,7 +30,7 @@ def draw_top_p(probs: te.Tensor, top_p: te.Tensor, uniform: te.Tensor, *, target
 
 @dataclass(eq=False)
 class _Draw:
-    """What the macros work on. The vocabulary is whole vectors, ``blocks`` of them, and ``tail`` more."""
+    """Operands and sizes for the macros. The vocabulary is ``blocks`` whole vectors and ``tail`` more elements."""
 
     probs: Buffer
     top_p: Buffer

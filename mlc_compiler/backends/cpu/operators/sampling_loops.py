@@ -1,6 +1,6 @@
-"""The statements of drawing tokens (``sampling.py`` says what they work on). ``k`` is always the kernel."""
+"""TVMScript macros of top-p sampling; ``k`` is ``sampling._Draw``."""
 
-# The bodies are TVMScript, which is read as text; to a type checker they make no sense.
+# The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ def draw(k):
         fold = T.decl_buffer((k.lanes,), "float32", scope="local")
         low = T.decl_buffer((1,), "float32", scope="local")
         high = T.decl_buffer((1,), "float32", scope="local")
-        find_greatest(k, row, fold)
+        row_max(k, row, fold)
         low[0] = T.float32(0)
         high[0] = fold[0]
         steps = T.Select(k.top_p[row] < T.float32(1), T.int64(k.halvings), T.int64(0))
-        for step in range(steps + 1):  # the last one only sums what is kept
+        for step in range(steps + 1):  # bisection of the threshold; the last step sums the kept probabilities
             threshold = T.Select(step < steps, (low[0] + high[0]) * T.float32(0.5), low[0])
             sum_kept(k, row, threshold, fold, T.int64(0), k.blocks, k.tail)
             if fold[0] >= k.top_p[row]:
@@ -31,7 +31,7 @@ def draw(k):
 
 
 @T.macro
-def find_greatest(k, row, fold):
+def row_max(k, row, fold):
     for lane in T.vectorized(k.lanes):
         fold[lane] = T.float32(0)
     for i in range(k.blocks):
@@ -44,7 +44,7 @@ def find_greatest(k, row, fold):
 
 @T.macro
 def sum_kept(k, row, threshold, fold, first, vectors, tail):
-    """``fold[0]``: the kept probabilities of ``vectors`` vectors from token ``first`` on, and of the tail."""
+    """``fold[0]`` = sum of the kept probabilities of ``vectors`` vectors from token ``first``, and of the tail."""
     for lane in T.vectorized(k.lanes):
         fold[lane] = T.float32(0)
     for i in range(vectors):
@@ -57,9 +57,9 @@ def sum_kept(k, row, threshold, fold, first, vectors, tail):
 
 @T.macro
 def choose(k, row, threshold, target, fold):
-    """The token at which the running sum passes ``target``: first its chunk, then its place there."""
-    bound = T.decl_buffer((2,), "float32", scope="local")  # threshold and target, which ``fold`` and ``low`` gave
-    running = T.decl_buffer((2,), "float32", scope="local")  # before the chunk that is looked at, before the chosen one
+    """Store the first token whose inclusive prefix sum exceeds ``target``: find its chunk, then search the chunk."""
+    bound = T.decl_buffer((2,), "float32", scope="local")  # threshold, target: ``fold`` and ``low`` are overwritten
+    running = T.decl_buffer((2,), "float32", scope="local")  # prefix sums before the current and the chosen chunk
     chosen = T.decl_buffer((1,), "int64", scope="local")
     bound[0] = threshold
     bound[1] = target

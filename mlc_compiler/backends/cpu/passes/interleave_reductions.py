@@ -1,11 +1,10 @@
-"""Sums in registers are kept as several independent ones, so that one addition does not wait for the last."""
+"""Split SIMD reductions into independent chains, to hide the latency of floating-point additions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
 
 from ....ir import dtype as dt
 from ....ir.expr import BinaryOp, IntImm, PrimExpr, Var, const
@@ -26,22 +25,23 @@ from ....tir.nodes import (
     PrimFunc,
     SeqStmt,
     Stmt,
+    open_nest,
 )
 from ....tir.te import reduction_identity
 from ..machine import Cpu
 
-CHAINS = 4  # cycles that an addition takes on the CPUs of the table, each of which starts one of full width a cycle
-SHORTEST = 4  # iterations that a part has at least
+CHAINS = 4  # latency of an addition in cycles, with one full-width addition issued per cycle
+SHORTEST = 4  # minimum iterations of a part
 KINDS = {"+": "sum", "max": "max", "min": "min"}
 
 
 @dataclass(frozen=True)
 class InterleaveReductions(Pass):
-    """Split reductions over SIMD lanes into parts that take turns and are combined at the end.
+    """Split reductions over SIMD lanes into interleaved partial reductions that are combined at the end.
 
     A reduction is a serial loop around stores ``acc[i] = acc[i] + x`` to scratch memory, where ``i`` does not depend on
-    the loop; the order in which it adds is free. It is split when it has fewer accumulators than additions can be under
-    way, unless somebody has written out steps of it. Needs: lowered tensor functions. LLVM does this for scalars only.
+    the loop; it may be reassociated. It is split when it has fewer accumulators than additions in flight, unless its
+    loop is partly unrolled already. Needs: lowered tensor functions. LLVM does this for scalars only.
     """
 
     name = "interleave-reductions"
@@ -77,18 +77,18 @@ class _Interleave(Rewriter):
         return self.rewrite_children(node) if reduction is None or parts == 1 else _split(reduction, parts)
 
     def _match(self, loop: For) -> _Reduction | None:
-        *nest, store = _nested(loop.body)
+        nest, store = open_nest(loop.body)
         if loop.kind != SERIAL or not isinstance(store, BufferStore) or id(store.buffer) not in self.scratch:
             return None
         combined = _accumulation(store)
         if combined is None or uses(store.indices, loop.var) or not isinstance(loop.extent, IntImm):
             return None
-        in_registers = all(_is_written_out(lp) and uses(store.indices, lp.var) for lp in nest)
+        in_registers = all(_is_unrolled(lp) and uses(store.indices, lp.var) for lp in nest)
         has_lanes = any(lp.kind == VECTORIZED for lp in nest)
         return _Reduction(loop, tuple(nest), store, *combined) if in_registers and has_lanes else None
 
     def _parts(self, reduction: _Reduction) -> int:
-        """Into how many parts a reduction is split; 1: it stays."""
+        """Number of parts to split a reduction into; 1: leave it."""
         register = Cpu.of(self.target).lanes(dt.bits(reduction.store.buffer.dtype))
         extents = [(_constant(lp), register if lp.kind == VECTORIZED else 1) for lp in reduction.nest]
         chains, extent = prod(-(-count // lanes) for count, lanes in extents), _constant(reduction.loop)
@@ -98,21 +98,13 @@ class _Interleave(Rewriter):
         return parts
 
 
-def _is_written_out(loop: For) -> bool:
+def _is_unrolled(loop: For) -> bool:
     return loop.kind in (UNROLLED, VECTORIZED) and isinstance(loop.extent, IntImm)
 
 
 def _constant(loop: For) -> int:
     assert isinstance(loop.extent, IntImm)
     return loop.extent.value
-
-
-def _nested(stmt: Stmt) -> Iterator[Any]:
-    """Directly nested loops, then the statement inside of them."""
-    while isinstance(stmt, For):
-        yield stmt
-        stmt = stmt.body
-    yield stmt
 
 
 def _accumulation(store: BufferStore) -> tuple[str, PrimExpr] | None:
@@ -128,7 +120,7 @@ def _accumulation(store: BufferStore) -> tuple[str, PrimExpr] | None:
 
 
 def _split(reduction: _Reduction, parts: int) -> Stmt:
-    """Part ``p`` takes the iterations ``p, p + parts, …``; all are added to what was there before."""
+    """Part ``p`` reduces the iterations ``p, p + parts, …``; the parts are then added to ``acc``."""
     loop, store, op = reduction.loop, reduction.store, reduction.op
     acc, dtype = store.buffer, store.buffer.dtype
     part = Var("part", loop.var.dtype)
@@ -147,7 +139,7 @@ def _split(reduction: _Reduction, parts: int) -> Stmt:
 
 
 def _around(loops: Sequence[For], body: Stmt) -> Stmt:
-    """Loops like these, with variables of their own, around another body."""
+    """Copies of the loops, with fresh variables, around another body."""
     for loop in reversed(loops):
         var = Var(loop.var.name, loop.var.dtype)
         body = replace(loop, var=var, body=substitute(body, {loop.var: var}))

@@ -13,7 +13,7 @@ from ....relax.nodes import Binding, BindingBlock, Call, Expr, ExternFunc, Funct
 from ....tir.intrinsics import written_buffers
 from ....tir.nodes import PrimFunc
 
-Region = tuple[Hashable, int, int]  # what is told apart as a whole, and bytes of it
+Region = tuple[Hashable, int, int]  # base, and the byte range [begin, end) in it
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _place(func: Function, written: dict[str, list[bool]]) -> Function:
 
 
 def _named_region(var: Var, call: Call, regions: dict[int, Region]) -> dict[int, Region]:
-    """What a variable of the plan stands for: a range of the workspace, or the same as what it is a view of."""
+    """The region of a planned variable: a range of the workspace, or the region that it is a view of."""
     if call.target.name == "reshape":
         return {id(var): _region(call.args[0], regions)}
     if call.target.name != "builtin.alloc_tensor":
@@ -78,7 +78,7 @@ def _named_region(var: Var, call: Call, regions: dict[int, Region]) -> dict[int,
     begin, size = call.attrs["offset"], call.attrs["nbytes"]
     if isinstance(size, int):
         return {id(var): ("bounded", begin, begin + size)}
-    return {id(var): (("block", key(as_expr(begin))), 0, 1)}  # two symbolic offsets: one block or two that do not meet
+    return {id(var): (("block", key(as_expr(begin))), 0, 1)}  # blocks at different symbolic offsets are disjoint
 
 
 def _accesses(call: Call, written: list[bool], regions: dict[int, Region]) -> list[Access]:

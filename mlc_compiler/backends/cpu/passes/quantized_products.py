@@ -1,4 +1,4 @@
-"""Products with quantized weights become sums of integer products, see ``quantized/products.py``."""
+"""Rewrite products with quantized weights to integer dot products; see ``quantized/products.py``."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ ACTIVATION_BITS = {8: 1, TWO_DIGITS: 2}
 class QuantizedProducts(Pass):
     """Rewrite products with group-quantized weights as sums of integer products.
 
-    Needs: fused, unscheduled tensor functions whose dequantization has the attribute ``quantized``. Applies where the
-    target has a dot product of bytes whose lanes the columns fill; marks what it rewrote with the attribute
-    ``quantized_product``. activation_bits: 8 or 16, of activations in such products; None leaves all products as they
-    are.
+    Needs: fused, unscheduled tensor functions whose dequantization has the attribute ``quantized``. Applies when the
+    target has a dot product of bytes whose lanes divide the columns; marks rewritten functions with the attribute
+    ``quantized_product``. activation_bits: width of the quantized activations, 8 or 16; None disables the pass.
     """
 
     name = "quantized-products"
@@ -76,7 +75,7 @@ class _Match:
 
 
 def _match(func: PrimFunc) -> _Match | None:
-    """The dequantization and the product that alone reads it; None for any other function."""
+    """The dequantization and the product that is its only reader; None for any other function."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
     dequantized = [b for b in blocks.in_order if QUANTIZED in b.annotations] if blocks is not None else []
     if blocks is None or len(dequantized) != 1:
@@ -98,7 +97,7 @@ def _match(func: PrimFunc) -> _Match | None:
 
 
 def _attribute(plan: Plan) -> dict[str, object]:
-    """What the schedule needs of a plan."""
+    """The fields of a plan that the schedule reads, as an attribute."""
     return {
         "dot": plan.dot.intrin.name,
         "columns": plan.columns,

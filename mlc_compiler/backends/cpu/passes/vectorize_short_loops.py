@@ -1,4 +1,4 @@
-"""Innermost loops as long as a SIMD register become SIMD lanes."""
+"""Vectorize innermost loops that fit one SIMD register."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..machine import Cpu
 
 @dataclass(frozen=True)
 class VectorizeShortLoops(Pass):
-    """Make SIMD lanes of the innermost serial loops that fit one register.
+    """Vectorize the innermost serial loops that fit one SIMD register.
 
-    Such a loop stores consecutive elements, and what it loads is consecutive, too, or the same in all iterations. LLVM
-    unrolls it before it looks for SIMD, and then makes lanes of the loop around it, with gathers. Longer loops are left
-    to LLVM. Needs: lowered tensor functions; those whose buffers may overlap stay as they are.
+    Such a loop has one store with stride 1 and loads with stride 0 or 1. LLVM would unroll it first, then vectorize the
+    loop around it with gathers. Longer loops are left to LLVM. Needs: lowered tensor functions; those without
+    ``tir.noalias`` stay as they are.
     """
 
     name = "vectorize-short-loops"
@@ -69,5 +69,5 @@ def _is_arithmetic(call: Call) -> bool:
 
 
 def _is_vector(count: int, lanes: int) -> bool:
-    """A power of two that is no scalar and fits one register."""
+    """Whether ``count`` is a power of two from 2 to ``lanes``."""
     return 1 < count <= lanes and count & (count - 1) == 0

@@ -1,4 +1,4 @@
-"""What a product with a quantized weight is made of, and how it is cut for a CPU."""
+"""The parameters of a product with a quantized weight, and its tile sizes on a CPU."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ....schedules.rule import largest_divisor, round_up
 from ..instructions import DotProduct, find_dot_product
 from ..machine import Cpu
 
-BYTES = 4  # weights that a dot product sums up for each lane
+BYTES = 4  # weights per lane of a dot product
 INT8_MIN = -128
-MOST_ROWS = 64  # of a tile
-OPERAND_REGISTERS = 4  # for digits on their way from memory, beside words and sums
+MAX_ROWS = 64  # of a tile
+OPERAND_REGISTERS = 4  # for digits loaded from memory, in addition to words and sums
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Weight:
 
     @property
     def zero_point(self) -> int:
-        """What is subtracted from a code, or from a value of the code book made unsigned."""
+        """Zero point of the unsigned codes, or of the unsigned entries of the code book."""
         return -INT8_MIN if self.values else (1 << (self.bits - 1)) - 1
 
     @property
@@ -44,18 +44,18 @@ class Weight:
         return bytes(value - INT8_MIN for value in self.values)
 
     @property
-    def most(self) -> int:
-        """The greatest weight as uint8."""
+    def max_value(self) -> int:
+        """The largest weight as uint8."""
         return max(self.table) if self.values else (1 << self.bits) - 1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a product is computed.
+    """The instruction and the tile sizes of a product.
 
-    digits: of eight bits, one or two, of an activation. dot: the instruction. columns: of a tile, a multiple of the
-    instruction's lanes; rows: of a tile, whose digits stay in the L2 cache; rows_in_registers: a divisor of rows, those
-    whose sums over a group are computed together.
+    digits: 8-bit digits of an activation, 1 or 2. dot: the instruction. columns: per tile, a multiple of the
+    instruction's lanes. rows: per tile; their digits fit the L2 cache. rows_in_registers: a divisor of ``rows``, those
+    whose sums over a group are held in registers together.
     """
 
     weight: Weight
@@ -67,10 +67,10 @@ class Plan:
 
     @staticmethod
     def of(weight: Weight, cpu: Cpu, digits: int) -> Plan | None:
-        """None when the CPU has no dot product for such weights, or they do not fill its lanes."""
+        """The plan for a CPU; None without a dot product for these weights whose lanes divide the columns."""
         if weight.bits > 8 or weight.group % BYTES:
             return None
-        dot = find_dot_product(cpu, weight.most)
+        dot = find_dot_product(cpu, weight.max_value)
         if dot is None or weight.columns % dot.lanes:
             return None
         words_in_registers = cpu.vector_registers // 2 // (weight.group // BYTES)
@@ -78,20 +78,20 @@ class Plan:
         row_bytes = digits * weight.groups * weight.group
         sums = cpu.vector_registers - vectors * (weight.group // BYTES) - OPERAND_REGISTERS
         together = max(1, sums // (digits * vectors))
-        rows = min(MOST_ROWS, cpu.l2_bytes // 2 // row_bytes)
+        rows = min(MAX_ROWS, cpu.l2_bytes // 2 // row_bytes)
         return Plan(weight, dot, digits, vectors * dot.lanes, round_up(max(1, rows), together), together)
 
     @property
     def flipped(self) -> bool:
-        """Whether weights, which do not fit into int8, are stored less 128: their highest bit is flipped."""
-        return self.dot.signed and self.weight.most > 127
+        """Whether 128 is subtracted from uint8 weights, by flipping bit 7, for an instruction with int8 weights."""
+        return self.dot.signed and self.weight.max_value > 127
 
     @property
     def zero_point(self) -> int:
-        """By how much the weights that the instruction gets are too large."""
+        """Zero point of the weights as the instruction reads them."""
         return self.weight.zero_point - (-INT8_MIN if self.flipped else 0)
 
     @property
     def steps(self) -> int:
-        """Dot products of a group, for one vector of columns."""
+        """Dot products per group and vector of columns."""
         return self.weight.group // BYTES

@@ -1,14 +1,14 @@
 """``x @ w.T`` with a group-quantized weight as sums of integer products, in tensor expressions.
 
-The weights of a group are ``scale * (weight - zero_point)`` with small unsigned weights. The activations of such a
-group get one step, too, so that each is ``step * fixed`` with an integer ``fixed``, of one or two digits of 8 bits. The
-sum over a group is then ::
+The weights of a group are ``scale * (weight - zero_point)`` with small unsigned weights. The activations of the same
+group are quantized to ``step * fixed`` with one step and an integer ``fixed`` of one or two 8-bit digits. The sum over
+a group is then ::
 
     step * scale * (sum(fixed * weight) - zero_point * sum(fixed))
 
-where the first sum is 256 times that of the high digits plus that of the low ones: dot products of bytes, of which a
-CPU computes 32 to 64 products at a time. With two digits an activation changes by at most 2 ** -16 of the largest one
-of its group, with one by 2 ** -8.
+where the first sum is 256 times that of the high digits plus that of the low ones; both are dot products of bytes, 32
+to 64 products per instruction. The error of an activation is at most 2 ** -16 (two digits) or 2 ** -8 (one digit) of
+the largest magnitude in its group.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ....tir.nodes import Buffer, PrimFunc
 from ..instructions.dot import byte_of
 from .plan import BYTES, Plan
 
-MIN_MAGNITUDE = 1e-30  # a group whose largest activation is less counts as zero: the inverse of its step would overflow
+MIN_MAGNITUDE = 1e-30  # groups with a smaller maximum are treated as zero: the inverse of their step would overflow
 
 
 def integer_product(plan: Plan, activation: Buffer, codes: Buffer, scale: Buffer, out: Buffer) -> PrimFunc:
-    """The product in blocks that ``QuantizedProduct`` schedules.
+    """The tensor function of the product, in the blocks that ``QuantizedProduct`` schedules.
 
-    activation: float32 [..., K]; codes, scale: as ``dequantize`` has them, of two axes; out: float32 [..., N]. The rows
-    of all leading axes are numbered through.
+    activation: float32 [..., K]; codes, scale: the 2-d operands of ``dequantize``; out: float32 [..., N]. Leading axes
+    are flattened to rows.
     """
     x, q, s = (te.placeholder(b.shape, b.dtype, b.name) for b in (activation, codes, scale))
     length = plan.weight.length
@@ -53,12 +53,12 @@ class _Rows:
         return expr.product(self.x.shape[:-1])
 
     def element(self, row: PrimExpr, position: PrimExpr) -> PrimExpr:
-        """An activation; 0 where the last group has a weight too many."""
+        """An activation; 0 in the padding of the last group."""
         value = self.x[(*self._indices(row), position)]
         return te.if_then_else(position < self.length, value, te.f32(0)) if self.is_padded else value
 
     def _indices(self, row: PrimExpr) -> list[PrimExpr]:
-        """The leading indices of a row by its number, the last axis fastest."""
+        """Unflatten a row number to the leading indices, in row-major order."""
         lead = self.x.shape[:-1]
         wide = [axis for axis, size in enumerate(lead) if not is_const(size, 1)]
         indices: list[PrimExpr] = [const(0, "int64") for _ in lead]
@@ -68,7 +68,7 @@ class _Rows:
         return indices
 
     def number(self, indices: Sequence[PrimExpr]) -> PrimExpr:
-        """The number of the row at these leading indices."""
+        """Flatten leading indices to a row number, in row-major order."""
         number: PrimExpr = const(0, "int64")
         for size, index in zip(self.x.shape[:-1], indices, strict=True):
             number = number if is_const(size, 1) else number * size + index
@@ -78,7 +78,7 @@ class _Rows:
 class _Product:
     """The tensors of a product, in the order in which they are computed.
 
-    Positions of a group: ``step`` is the number of a dot product in it, ``byte`` the place in the dot product.
+    A position in a group is a pair: ``step``, the index of the dot product, and ``byte``, the index inside it.
     """
 
     def __init__(self, plan: Plan, rows: _Rows, q: te.Tensor, s: te.Tensor):
@@ -89,7 +89,9 @@ class _Product:
         self.fixed = self._fixed()
         self.digits = self._digits()
         self.correction = self._correction()
-        self.step = te.compute(self.per_row, lambda row, g: self._magnitude(row, g) * (1 / self._most), name="step")
+        self.step = te.compute(
+            self.per_row, lambda row, g: self._magnitude(row, g) * (1 / self._max_fixed), name="step"
+        )
         self.words = self._words()
         self.dots = self._dots()
         self.product = self._sum_of_groups()
@@ -97,14 +99,14 @@ class _Product:
     # -- activations
 
     @property
-    def _most(self) -> int:
-        """The greatest integer of the digits."""
+    def _max_fixed(self) -> int:
+        """The largest integer that the digits represent."""
         return 127 if self.plan.digits == 1 else 127 * 256 + 127
 
     def _largest(self) -> te.Tensor:
-        """int32 [rows, groups]: the bits of the largest magnitude of each group, see ``_magnitude``.
+        """int32 [rows, groups]: the bit pattern of the largest magnitude of each group, see ``_magnitude``.
 
-        Magnitudes are ordered like their bits, NaN after infinity, and integers are what LLVM makes lanes of.
+        Bit patterns of magnitudes are ordered like their values, NaN above infinity, and LLVM vectorizes integer max.
         """
         k = te.reduce_axis(self.weight.group, "k")
 
@@ -119,11 +121,11 @@ class _Product:
         return Call("reinterpret", (self.largest[row, g],), "float32")
 
     def _fixed(self) -> te.Tensor:
-        """int32 [rows, groups, steps, 4]: the integers, in the order in which weights come out of words."""
+        """int32 [rows, groups, steps, 4]: the quantized activations, in the order of the weights in ``_words``."""
 
         def integer(row: Var, g: Var, step: Var, byte: Var) -> PrimExpr:
             limit = self._magnitude(row, g)
-            inverse = te.select(limit > MIN_MAGNITUDE, self._most / limit, te.f32(0))
+            inverse = te.select(limit > MIN_MAGNITUDE, self._max_fixed / limit, te.f32(0))
             element = self.rows.element(row, g * self.weight.group + self._position(step, byte))
             return _nearest(element * inverse)
 
@@ -142,31 +144,31 @@ class _Product:
         return te.compute((*self.per_row, self.plan.digits, self.plan.steps, BYTES), digit, name="digits")
 
     def _correction(self) -> te.Tensor | None:
-        """int32 [rows, groups]: what the zero point adds to the sum of a group; None for zero."""
+        """int32 [rows, groups]: ``-zero_point * sum(fixed)`` of a group; None for a zero point of 0."""
         if not self.plan.zero_point:
             return None
         step, byte = self._in_group()
 
-        def total(row: Var, g: Var) -> PrimExpr:
+        def group_sum(row: Var, g: Var) -> PrimExpr:
             return te.sum(self.fixed[row, g, step, byte] * -self.plan.zero_point, axis=[step, byte])
 
-        return te.compute(self.per_row, total, name="correction")
+        return te.compute(self.per_row, group_sum, name="correction")
 
     # -- weights
 
     @property
     def _parts(self) -> int:
-        """How many weights a byte of a word of codes has; 0 when weights are across bytes."""
+        """Codes per byte of a packed word; 0 when codes cross byte boundaries."""
         return 8 // self.weight.bits if 8 % self.weight.bits == 0 else 0
 
     def _position(self, step: PrimExpr, byte: PrimExpr) -> PrimExpr:
-        """Which weight of the group: with whole bytes, a word has those of ``_parts`` steps in its bytes' parts."""
+        """Index of a weight in its group; each byte of a packed word holds one weight of each of ``_parts`` steps."""
         if not self._parts:
             return step * BYTES + byte
         return (step // self._parts * BYTES + byte) * self._parts + step % self._parts
 
     def _words(self) -> te.Tensor:
-        """uint32 [groups, steps, N]: four weights, each in a byte."""
+        """uint32 [groups, steps, N]: four weights, one per byte."""
 
         def word(g: Var, step: Var, n: Var) -> PrimExpr:
             codes = self._codes(g, step, n)
@@ -189,7 +191,7 @@ class _Product:
         return codes
 
     def _word_of_codes(self, g: PrimExpr, i: PrimExpr, n: PrimExpr) -> PrimExpr:
-        """A word of a group; 0 where the last group has a word too many."""
+        """Packed word ``i`` of a group; 0 in the padding of the last group."""
         per_group = self.weight.group // self.weight.codes_per_word
         word = g * per_group + i
         stored, index = (self.q.shape[1], (n, word)) if self.weight.layout == "NK" else (self.q.shape[0], (word, n))
@@ -197,7 +199,7 @@ class _Product:
         return codes if is_const(stored, self.weight.groups * per_group) else te.if_then_else(word < stored, codes, 0)
 
     def _looked_up(self, codes: PrimExpr) -> PrimExpr:
-        """Each byte by the code book, which is made of words, too."""
+        """Look up each byte in the code book, which is packed in uint32 constants."""
         table = self.weight.table
         words = [int.from_bytes(table[i : i + BYTES], "little") for i in range(0, len(table), BYTES)]
         result = _uint32(0)
@@ -227,7 +229,7 @@ class _Product:
         return te.compute((*self.per_row, self.plan.digits, self.weight.columns), dot, name="dots")
 
     def _start(self, row: Var, g: Var, which: Var) -> PrimExpr | None:
-        """Where the sum of a group begins: the correction is added to that of the lowest digits."""
+        """Initial value of a group's sum: the correction for the lowest digits, else 0; None without a correction."""
         if self.correction is None:
             return None
         return te.select(which < self.plan.digits - 1, te.cast(0, "int32"), self.correction[row, g])
@@ -237,10 +239,10 @@ class _Product:
 
         def product(row: Var, n: Var) -> PrimExpr:
             scale = self.s[n, g] if self.weight.layout == "NK" else self.s[g, n]
-            total = self.dots[row, g, 0, n]
+            dot = self.dots[row, g, 0, n]
             for which in range(1, self.plan.digits):
-                total = total * 256 + self.dots[row, g, which, n]
-            return te.sum(te.f32(total) * (te.f32(scale) * self.step[row, g]), axis=g)
+                dot = dot * 256 + self.dots[row, g, which, n]
+            return te.sum(te.f32(dot) * (te.f32(scale) * self.step[row, g]), axis=g)
 
         return te.compute((self.rows.count, self.weight.columns), product, name="product")
 

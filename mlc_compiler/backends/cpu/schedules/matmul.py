@@ -1,4 +1,4 @@
-"""Matrix products with a weight: tiles of rows and columns accumulated in registers over a tiled weight layout."""
+"""Schedule of matrix products with a weight: register tiles over a packed weight layout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from ....tir.schedule import Schedule, ScheduleError
 from ..machine import Cpu
 
 UNROLLED_REDUCTION = 8
-MAX_FACTORED_HEIGHT = 4  # tiles so low that dequantization is not shared by many rows: scales leave the inner sum
+MAX_FACTORED_HEIGHT = (
+    4  # up to this height, few rows share a dequantized weight: scales are factored out of the inner sum
+)
 FEW_ROWS = 12
 ROW_TILES_WIDE = (12, 4, 1)  # 32 registers: 12 rows x 2 vectors of accumulators
 ROW_TILES_NARROW = (4, 1)  # 16 registers: 4 rows x 2 vectors
@@ -33,15 +35,14 @@ ROW_TILES_NARROW = (4, 1)  # 16 registers: 4 rows x 2 vectors
 class Matmul(Rule):
     """``x[m, k] * w[n, k]`` or ``x[m, k] * w[k, n]`` with element-wise blocks around it.
 
-    Weights ``w[n, k]``, and what they are dequantized from, are stored in tiles of ``2 x SIMD width`` columns. A
-    symbolic number of rows is cut into tiles of decreasing height, so that no tile is guarded. The worker team divides
-    the column tiles.
+    Weights ``w[n, k]``, or their codes and scales, are stored in tiles of ``2 x SIMD width`` columns. The rows are
+    partitioned into tiles of decreasing height, so that no tile is guarded. Column tiles run in parallel.
     """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         blocks = analyse(func)
         matched = _single_matmul(blocks) if blocks else None
-        if blocks is None or matched is None or _not_worth_a_layout(func, matched):
+        if blocks is None or matched is None or _packing_dominates(func, matched):
             return None
         s, cpu = Schedule(func), Cpu.of(target)
         columns = 2 * cpu.lanes(32)
@@ -61,8 +62,8 @@ def _single_matmul(blocks: Blocks) -> MatmulBlock | None:
     return match_matmul(blocks.reductions[0])
 
 
-def _not_worth_a_layout(func: PrimFunc, matched: MatmulBlock) -> bool:
-    """Whether the right side would be laid out anew at every call for a few rows: that takes longer than these."""
+def _packing_dominates(func: PrimFunc, matched: MatmulBlock) -> bool:
+    """Whether packing the right side, an activation, at every call would cost more than the product of a few rows."""
     extents = {id(it.var): constant_extent(it.extent) for it in matched.block.iter_vars}
     rows = [extents[id(row)] for row in matched.rows]
     activations = {id(func.buffers[i]) for i in func.attrs.get("activations", ())}
@@ -71,7 +72,7 @@ def _not_worth_a_layout(func: PrimFunc, matched: MatmulBlock) -> bool:
 
 
 def _inline_around(s: Schedule, blocks: Blocks, matched: MatmulBlock) -> list[str]:
-    """Inline what produces the operands; gives the names of the blocks after the product."""
+    """Inline the producers of the operands; returns the names of the blocks after the product."""
     names = [b.name for b in blocks.in_order]
     at = names.index(matched.block.name)
     for name in names[:at]:
@@ -92,7 +93,7 @@ def _weight_parameters(s: Schedule, matched: MatmulBlock) -> list[Buffer]:
 
 
 def _check_elementwise(product: Block, last: Block) -> None:
-    """The last block reads one element of the product for each of its own: a tile can then be finished on its own."""
+    """Raise ScheduleError unless the last block reads one element of the product per element that it writes."""
     accumulated = product.writes[0].buffer
     loads = [n for n in walk(last.body) if isinstance(n, BufferLoad) and n.buffer is accumulated]
     wide = [not is_const(size, 1) for size in accumulated.shape]
@@ -122,7 +123,7 @@ def _tile(s: Schedule, matched: MatmulBlock, last: str, heights: tuple[int, ...]
 
 
 def _in_order_of_product(s: Schedule, product: str, last: str) -> None:
-    """The loops of the last block in the order in which it reads the axes of the product; others around them."""
+    """Reorder the loops of the last block to the axes of the product that it reads; other loops are outermost."""
     accumulated = s.block(product).writes[0].buffer
     load = next(n for n in walk(s.block(last).body) if isinstance(n, BufferLoad) and n.buffer is accumulated)
     axes = {id(index): axis for axis, index in enumerate(load.indices)}
@@ -136,9 +137,9 @@ def _in_order_of_product(s: Schedule, product: str, last: str) -> None:
 
 
 def _row_loop(s: Schedule, block: str, inner: int) -> Var:
-    """The loop over rows that is cut into tiles: the last one that is not of extent one, with what it holds.
+    """The loop over rows to tile: the last one of extent other than 1, fused with the row loops inside it.
 
-    inner: how many loops inside are not over rows. A vector counts as one row.
+    inner: number of innermost loops that are not over rows. A vector has one row.
     """
     loops = s.get_loops(block)
     rows = loops[:-inner]
@@ -149,7 +150,7 @@ def _row_loop(s: Schedule, block: str, inner: int) -> Var:
 
 
 def _static_heights(extent: int, heights: tuple[int, ...]) -> tuple[tuple[int, ...], list[int]]:
-    """The tile heights that a constant number of rows needs, and where each hands over to the next."""
+    """The tile heights for a constant number of rows, and the row at which each next height begins."""
     used, points, done = [], [], 0
     for height in heights:
         if extent - done >= height:
@@ -160,7 +161,7 @@ def _static_heights(extent: int, heights: tuple[int, ...]) -> tuple[tuple[int, .
 
 
 def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, columns: int) -> Var:
-    """One tile height: columns over the team, row tiles, then the reduction over accumulators in registers."""
+    """Schedule one part: parallel column tiles, row tiles, then the reduction over register accumulators."""
     group = _quantization_group(s.block(product)) if height <= MAX_FACTORED_HEIGHT else None
     partial = s.factor_reduction(product, group) if group else None
     *outer_rows, row, column, reduction = s.get_loops(product)
@@ -185,7 +186,7 @@ def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, colu
 
 
 def _split_depth(s: Schedule, reduction: Var) -> list[Var]:
-    """The steps of the reduction, and those that are written out within a step."""
+    """Split the reduction into steps and the unrolled iterations of a step."""
     extent = s.extent(reduction)
     if not isinstance(extent, int):
         return [reduction]
@@ -193,7 +194,7 @@ def _split_depth(s: Schedule, reduction: Var) -> list[Var]:
 
 
 def _registers(s: Schedule, block: str, step: Var) -> None:
-    """Initialise a reduction's accumulators before ``step``; rows written out, columns as SIMD lanes."""
+    """Initialise a reduction's accumulators before ``step``; unroll rows, vectorize columns."""
     depth = [v is step for v in s.get_loops(block)].index(True)
     init = s.decompose_reduction(block, step)
     _lanes(s, init, skip=depth)
@@ -202,7 +203,7 @@ def _registers(s: Schedule, block: str, step: Var) -> None:
 
 
 def _lanes(s: Schedule, block: str, skip: int) -> None:
-    """The innermost loop as SIMD lanes, those around it written out; a block of one element has none."""
+    """Vectorize the innermost loop of a block and unroll those around it, without its ``skip`` outermost loops."""
     loops = s.get_loops(block)[skip:]
     for loop in loops[:-1]:
         s.unroll(loop)
@@ -211,7 +212,7 @@ def _lanes(s: Schedule, block: str, skip: int) -> None:
 
 
 def _quantization_group(block: Block) -> int | None:
-    """How many successive weights share a scale: the largest divisor by which loads index the reduction, if any."""
+    """Number of consecutive weights that share a scale: largest divisor of the reduction index in loads, or None."""
     reduction = block.iter_vars[-1]
     extent = constant_extent(reduction.extent) or 0
     divisors = {

@@ -1,4 +1,4 @@
-"""The schedule of products with quantized weights; see ``quantized/products.py`` for what they compute."""
+"""Schedule of products with quantized weights; ``quantized/products.py`` has the computation."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class _Tile:
         return find_tensor_intrin(self.dot).operands[0].shape[0]
 
     def of_rows(self, count: int) -> _Tile:
-        """The tile for a known number of rows, no larger than it must be."""
+        """The tile for a constant number of rows, no higher than needed."""
         together = min(self.rows_in_registers, count)
         return replace(self, rows=min(self.rows, round_up(count, together)), rows_in_registers=together)
 
 
 class QuantizedProduct(Rule):
-    """What ``QuantizedProducts`` has rewritten.
+    """Schedule of the functions that ``QuantizedProducts`` rewrote.
 
-    The team divides tiles of rows by columns. In a tile, group by group, the weights are unpacked into registers, then
-    multiplied with the digits of each row, which lie beside each other for the rows of a tile.
+    Tiles of rows by columns run in parallel. In a tile, for each group, the weights are unpacked into registers, then
+    multiplied with the digits of each row; the digits of a tile's rows are contiguous.
     """
 
     must_apply = True
@@ -61,7 +61,7 @@ class QuantizedProduct(Rule):
         last = accumulate_locally(s, "product", names[names.index("product") + 1 :])
         row_group, prepared = _prepare_activations(s, tile)
         both, accumulated = _accumulate(s, last, tile)
-        for block in (*prepared, *accumulated):  # at the end: steps check what runs concurrently again
+        for block in (*prepared, *accumulated):  # last, since later steps would check concurrent loops again
             s.vectorize(s.get_loops(block)[-1])
         for loop in (row_group, both):
             s.parallel(loop)
@@ -76,7 +76,7 @@ def _column_tiles(tile: _Tile) -> IndexMap:
 
 
 def _quantized_parameters(blocks: Blocks, func: PrimFunc) -> list[tuple[str, Buffer]]:
-    """The parameters that hold the codes and the scales, each after the block that reads it."""
+    """Pairs (block, parameter that it reads) for the codes and the scales."""
     by_name = {b.name: b for b in blocks.in_order}
     parameters = {id(p) for p in func.buffers}
 
@@ -89,7 +89,7 @@ def _quantized_parameters(blocks: Blocks, func: PrimFunc) -> list[tuple[str, Buf
 
 
 def _prepare_activations(s: Schedule, tile: _Tile) -> tuple[Var, list[str]]:
-    """Before the product: one loop over rows and groups. Gives it, and the blocks whose last loops are lanes."""
+    """Quantize the activations in one loop over rows and groups; returns it and the blocks to vectorize."""
     row, group, *_ = s.get_loops("largest")
     row_group = s.fuse(row, group)
     correction = [block for block in ("correction",) if block in s.get_blocks()]
@@ -107,7 +107,7 @@ def _prepare_activations(s: Schedule, tile: _Tile) -> tuple[Var, list[str]]:
 
 
 def _reduce_group(s: Schedule, block: str) -> tuple[str, str]:
-    """A reduction over a group in a few lanes, then over these; gives the blocks that begin and compute the lanes."""
+    """Reduce a group in SIMD lanes, then over the lanes; returns the init and update blocks of the lanes."""
     _, *inside = s.get_loops(block)
     _, lane = s.split(s.fuse(*inside), [None, PARTIAL_SUMS])
     partial = s.rfactor(lane, 2)
@@ -115,7 +115,7 @@ def _reduce_group(s: Schedule, block: str) -> tuple[str, str]:
 
 
 def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
-    """A loop over tiles; in each, the rows are summed group by group. Gives it, and the blocks with lanes."""
+    """One loop over tiles, with sums over groups inside; returns it and the blocks to vectorize."""
     row, column, group = s.get_loops("product")
     row_tile, row_in = s.split(row, [None, tile.rows])
     row_in, row_here = s.split(row_in, [None, tile.rows_in_registers])
@@ -137,7 +137,7 @@ def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
 
 
 def _dots(s: Schedule, row_in: Var, tile: _Tile) -> str:
-    """The sums of one group and a few rows as instructions, as many sums at a time as there are; gives their start."""
+    """Tensorize the sums of one group for the rows in registers, fully unrolled; returns the init block."""
     *sums, column, step, byte = _inside(s, "dots", row_in)
     side, lane = s.split(column, [None, tile.lanes])
     s.reorder(step, *sums, side, lane, byte)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from ....ir.expr import Var, is_const
 from ....ir.simplify import Analyzer
 from ....ir.visitor import walk
-from ....schedules.rule import Blocks, Rule, analyse, is_reduction
+from ....schedules.rule import Blocks, Rule, analyse
 from ....target import Target
 from ....tir.calling import step_along
 from ....tir.nodes import Block, BufferLoad, For, PrimFunc, While
 from ....tir.schedule import Schedule, ScheduleError
 from ..machine import Cpu
 
-SQUARE = 8  # rows of a power of two apart share a few places in the first cache: eight fit
+SQUARE = 8  # rows at a power-of-two stride map to the same L1 set, which has at least 8 ways
 
 
 class RowReduction(Rule):
-    """Stages of which some reduce the last axis: a row at a time, rows over the team, SIMD lanes along them."""
+    """Chains of blocks of which some reduce the last axis: rows in parallel, SIMD lanes along a row."""
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         blocks = analyse(func)
-        if blocks is None or not blocks.reductions or is_reduction(blocks.last):
+        if blocks is None or not blocks.reductions or blocks.last.is_reduction:
             return None
         s = Schedule(func)
         if not s.get_loops(blocks.last.name):
@@ -30,7 +30,7 @@ class RowReduction(Rule):
             s.compute_at(block.name, row)
         s.parallel(row)
         for block in blocks.in_order:
-            if not is_reduction(block):
+            if not block.is_reduction:
                 _vectorize_innermost(s, block.name, target, outer=row)
         return s
 
@@ -44,9 +44,9 @@ def _rows_of(s: Schedule, name: str) -> Var:
 
 
 class Elementwise(Rule):
-    """Element-wise functions, copies and gathers: one loop over all but the SIMD lanes, over the team.
+    """Element-wise functions, copies and gathers: all loops but the SIMD lanes fused into one parallel loop.
 
-    Where elements that follow each other come from different rows, as in a transposition, it runs in small squares.
+    Strided reads, as of a transposition, are tiled in small squares.
     """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
@@ -57,8 +57,8 @@ class Elementwise(Rule):
         _inline_intermediates(s, blocks)
         for name in s.get_blocks():
             loops = s.get_loops(name)
-            across = _other_direction(s.block(name))
-            if across is not None and _in_squares(s, loops, across):
+            across = _contiguous_axis(s.block(name))
+            if across is not None and _tile_squares(s, loops, across):
                 continue
             if loops:
                 _vectorize_innermost(s, name, target)
@@ -68,8 +68,8 @@ class Elementwise(Rule):
         return s
 
 
-def _other_direction(block: Block) -> int | None:
-    """The axis, not the last, along which a block reads consecutive elements while it writes along the last."""
+def _contiguous_axis(block: Block) -> int | None:
+    """The axis with stride 1 of a block's only load, when the last axis has a stride other than 0 and 1; else None."""
     loads = [n for n in walk(block.body) if isinstance(n, BufferLoad)]
     variables = [it.var for it in block.iter_vars]
     if len(loads) != 1 or len(variables) < 2:
@@ -79,8 +79,8 @@ def _other_direction(block: Block) -> int | None:
     return steps.index(1) if last not in (0, 1) and 1 in steps else None
 
 
-def _in_squares(s: Schedule, loops: list[Var], across: int) -> bool:
-    """Run a nest in squares over the last axis and another one; False when one of them has not enough iterations."""
+def _tile_squares(s: Schedule, loops: list[Var], across: int) -> bool:
+    """Tile a nest in squares over the last axis and ``across``; False when one of them is too short."""
     extents = [s.extent(loops[axis]) for axis in (across, -1)]
     if not all(isinstance(e, int) and e >= SQUARE for e in extents):
         return False
@@ -102,9 +102,9 @@ def _inline_intermediates(s: Schedule, blocks: Blocks) -> None:
 
 
 def _vectorize_innermost(s: Schedule, name: str, target: Target, outer: Var | None = None) -> None:
-    """Cut the innermost loop into SIMD vectors; the last one is masked when the extent does not divide.
+    """Vectorize the innermost loop; the last vector is masked when the extent does not divide.
 
-    Not where lanes would run inner loops different numbers of times.
+    Blocks with inner loops of non-constant extent stay scalar: their lanes would need different trip counts.
     """
     loops = s.get_loops(name)
     inner = [n for n in walk(s.block(name).body) if isinstance(n, While | For)]
@@ -119,7 +119,7 @@ def _vectorize_innermost(s: Schedule, name: str, target: Target, outer: Var | No
 
 
 class Fallback(Rule):
-    """Anything else: the spatial loops of every nest over the worker team."""
+    """Any other function with blocks: the spatial loops of every nest in parallel."""
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         blocks = analyse(func)
@@ -136,7 +136,7 @@ class Fallback(Rule):
 
 
 def _try_parallel(s: Schedule, loops: list[Var]) -> None:
-    """Divide loops over the team, if they are nested directly and carry nothing."""
+    """Fuse and parallelize loops, unless they are not perfectly nested or carry a dependence."""
     try:
         s.parallel(s.fuse(*loops))
     except ScheduleError:

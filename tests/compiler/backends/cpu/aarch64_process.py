@@ -29,7 +29,7 @@ from unicorn.arm64_const import (
 LIBRARY, IMPORTS, STACK, HEAP = 0x1000_0000, 0x2000_0000, 0x3000_0000, 0x4000_0000
 STACK_BYTES, HEAP_BYTES, PAGE, HOST_PAGE = 8 << 20, 1 << 30, 1 << 16, 1 << 12
 RET = struct.pack("<I", 0xD65F03C0)
-RETURN = IMPORTS + PAGE - len(RET)  # where functions that are called return to
+RETURN = IMPORTS + PAGE - len(RET)  # the return address of called functions
 PROCESS_ID = 4711
 
 # Floating point, SIMD and SVE do not trap; SVE registers have 256 bits, as those of Neoverse V1.
@@ -80,7 +80,7 @@ class Process:
         return address
 
     def share(self, address: int, nbytes: int) -> None:
-        """Make memory of this process that of the emulated one too, at the same address."""
+        """Map memory of this process into the emulated one, at the same address."""
         pages = range(address // HOST_PAGE, -(-(address + nbytes) // HOST_PAGE))
         new = [page for page in pages if page not in self.shared]
         self.shared.update(new)
@@ -91,7 +91,7 @@ class Process:
             new = new[count:]
 
     def call(self, address: int, *args: int) -> int:
-        """Run a function of integers and pointers, at most eight; gives what it returns."""
+        """Run a function of integers and pointers, at most eight; returns its result."""
         for register, value in enumerate(args):
             self.uc.reg_write(UC_ARM64_REG_X0 + register, value & (1 << 64) - 1)
         self.uc.reg_write(UC_ARM64_REG_SP, STACK + STACK_BYTES - PAGE)
@@ -128,7 +128,7 @@ class Process:
                 self._relocate(LIBRARY + place, info & 0xFFFFFFFF, names[info >> 32], addend)
 
     def _symbol(self, table: dict[int, int], index: int) -> tuple[str, int, int]:
-        """Name, value and section, which is 0 for what the library does not define."""
+        """Name, value and section of a symbol; the section is 0 for undefined symbols."""
         entry = self.uc.mem_read(LIBRARY + table[SYMTAB] + 24 * index, 24)
         name, _, _, section, value, _ = struct.unpack("<IBBHQQ", entry)
         return self._text(LIBRARY + table[STRTAB] + name), value, section
@@ -195,7 +195,7 @@ class Process:
     c_memmove = c_memcpy
 
     def c_free(self) -> None:
-        """Memory is not used again."""
+        """Does nothing: memory is not reused."""
 
     def c_getpid(self) -> int:
         return PROCESS_ID
@@ -206,7 +206,7 @@ class Process:
     c_pthread_cond_init = c_pthread_mutex_init
 
     def c_snprintf(self) -> None:
-        """Messages of errors, whose integers and texts follow the format in registers, then on the stack."""
+        """Formats error messages; variadic integers and strings are in registers, then on the stack."""
         stack = int(self.uc.reg_read(UC_ARM64_REG_SP))
         words = struct.unpack("<8Q", self.uc.mem_read(stack, 64))
         given = iter([*(self._arg(i) for i in range(3, 8)), *words])

@@ -25,7 +25,7 @@ from tests.compiler.backends.cpu.aarch64_process import Process
 
 
 class EmulatedLibrary(Library):
-    """A library for AArch64 whose functions are called as those of any other: arrays in, arrays out. One thread."""
+    """A library for AArch64 with the interface of ``Library``. One thread."""
 
     def __init__(self, path: Path):
         super().__init__(path, num_threads=1)
@@ -52,7 +52,7 @@ class EmulatedLibrary(Library):
         return call
 
     def _memory_of(self, name: str, args: Sequence[Any]) -> Iterator[tuple[int, int]]:
-        """Addresses and bytes of the tensors among the arguments, and of those that a table of weights points at."""
+        """Addresses and sizes in bytes of the tensors in the arguments and in tables of weights."""
         for arg in args:
             if isinstance(arg, tvm_ffi.Tensor):
                 yield arg.data_ptr(), _nbytes(arg.shape, str(arg.dtype))

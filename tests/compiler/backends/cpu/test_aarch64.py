@@ -126,7 +126,7 @@ def dots(row: DotProduct) -> PrimFunc:
 
 @pytest.mark.parametrize("row", AARCH64_DOT_PRODUCTS, ids=lambda row: row.intrin.name)
 def test_dot_products_are_exact(row: DotProduct):
-    """Of random bytes, and of all pairs of the least, the greatest and their neighbours."""
+    """For random bytes, and all pairs of the minimum, the maximum and their neighbours."""
     weights = RNG.integers(0, 256, (CASES, STEPS, row.lanes, 4), dtype=np.uint8)
     fours = RNG.integers(-128, 128, (CASES, STEPS, 4), dtype=np.int8)
     extremes = [(w, x) for w in (0, 1, 127, 128, 255) for x in (-128, -127, -1, 0, 127)]

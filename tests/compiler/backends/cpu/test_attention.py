@@ -125,7 +125,7 @@ def test_the_same_bits_for_any_number_of_threads(spans: tuple[tuple[int, int], .
         np.testing.assert_array_equal(other, results[0])
 
 
-def test_a_row_is_the_same_bits_whatever_else_is_in_the_batch():
+def test_a_row_is_bitwise_independent_of_the_batch():
     batch = random_batch(sizes_of(PROMPTS))
     whole = compiled(batch, {}, "cpu", 2)["main"](*batch.args)
     part = slice(66, 75)  # the end of one sequence and the start of the next
@@ -150,7 +150,7 @@ def test_sizes_known_only_at_run_time_have_the_operators_own_loops():
     )
 
 
-def test_what_unseen_positions_hold_does_not_matter():
+def test_masked_positions_are_ignored():
     batch = random_batch(sizes_of(((0, 5), (200, 1)), longest=300))
     wanted = compiled(batch, {}, "cpu", 1)["main"](*batch.args)
     positions = np.arange(batch.page_table.shape[1] * 16)
@@ -172,8 +172,8 @@ WINDOWS = {
 
 @pytest.mark.parametrize("option", WINDOWS)
 @pytest.mark.parametrize("spans", [((300, 9), (70, 40), (0, 3)), STEPS], ids=["prompts", "steps"])
-def test_pages_outside_of_the_window_are_not_seen(spans: tuple[tuple[int, int], ...], option: str):
-    """Their entries of the table are gone, and stand for a page with values that are no numbers."""
+def test_pages_outside_of_the_window_are_ignored(spans: tuple[tuple[int, int], ...], option: str):
+    """Their page table entries are invalid, and clamped to a page of NaN."""
     sizes, attrs = WINDOWS[option]
     batch = random_batch(sizes_of(spans, **sizes))
     page = batch.k_pages.shape[4]
@@ -188,7 +188,7 @@ def test_pages_outside_of_the_window_are_not_seen(spans: tuple[tuple[int, int], 
 
 
 @pytest.mark.parametrize("spans", [PROMPTS, STEPS], ids=["prompts", "steps"])
-def test_tokens_of_no_sequence_see_nothing(spans: tuple[tuple[int, int], ...]):
+def test_tokens_without_a_sequence_attend_to_nothing(spans: tuple[tuple[int, int], ...]):
     batch = random_batch(sizes_of(spans))
     wanted = check(batch, {}, single_query=spans is STEPS)
     batch.token_pos[1::2] = -1

@@ -35,7 +35,7 @@ def test_some_instruction_is_tested() -> None:
     ids=["4", "8", "3", "KN", "book"],
 )
 def test_machine_code(codes: Codes, activation_bits: int, to: Target) -> None:
-    """Random codes; then the greatest and the smallest times activations of the greatest magnitude."""
+    """Random codes; then the maximum and minimum codes with activations of maximum magnitude."""
     k = 2 * codes.group + 8
     func = quantized(Var("n"), 64, k, codes.bits, codes.group, codes.layout, bias_and_residual, codes.values)
     func = scheduled(rewritten(func, to, activation_bits), to)

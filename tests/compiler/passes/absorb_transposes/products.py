@@ -1,6 +1,6 @@
 # ruff: noqa
-# A product with a transposed matrix reads the matrix; not where it converts to a wider type, has another permutation
-# or more axes, or where the matrix is written in place in between.
+# matmul(x, permute_dims(w)) becomes linear(x, w); not with a wider result dtype, another permutation, more axes, or a
+# matrix that is written in place in between.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

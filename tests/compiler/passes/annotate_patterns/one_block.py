@@ -1,5 +1,5 @@
 # ruff: noqa
-# What one block says about its operator: how inputs are indexed, and what is reduced.
+# Patterns of functions of one block: by the indices of its inputs and its reduction.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

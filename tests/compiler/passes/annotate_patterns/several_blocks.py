@@ -1,5 +1,5 @@
 # ruff: noqa
-# A function of several blocks: the reduction in it decides, several injective blocks stay injective.
+# Patterns of functions of several blocks: that of the reduction, else the least regular injective one.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

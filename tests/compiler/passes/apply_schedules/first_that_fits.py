@@ -1,5 +1,5 @@
 # ruff: noqa
-# The first rule that fits a function gives it its loops and its name; a function that is scheduled already stays.
+# The first rule that applies schedules a function and is named by its attribute; scheduled functions stay.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

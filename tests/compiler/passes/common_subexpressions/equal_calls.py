@@ -1,5 +1,5 @@
 # ruff: noqa
-# Equal calls are computed once, also where they become equal by that; an output that equals an inner value stays.
+# Equal calls are computed once, also those that become equal by it; an output equal to an inner value stays.
 @I.ir_module
 class Module:
     @R.function

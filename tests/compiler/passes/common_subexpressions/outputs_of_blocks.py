@@ -1,5 +1,5 @@
 # ruff: noqa
-# A value seen outside of its block serves the blocks after it; a value of an earlier block's inside does not.
+# A value visible outside of its block is reused by later blocks; a dataflow-local value of an earlier block is not.
 @I.ir_module
 class Module:
     @R.function

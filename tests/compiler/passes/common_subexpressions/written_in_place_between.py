@@ -1,5 +1,5 @@
 # ruff: noqa
-# The cache is written between two equal reads: they differ. Two fresh buffers, one of them written, stay two.
+# The cache is written between two equal reads: both stay. Two fresh buffers, one of them written, are not shared.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,6 +1,6 @@
 # ruff: noqa
-# A result that is a parameter, a view of one, a constant or another result is copied; one that a call makes is not, and
-# neither is a parameter that the function has written in place.
+# Results that are parameters, views of them, constants or repeated are copied; results of calls are not, nor parameters
+# that the function has written in place.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,5 +1,5 @@
 # ruff: noqa
-# Private functions that no exported one calls go, with what only they call.
+# Private functions that no exported function reaches are removed.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

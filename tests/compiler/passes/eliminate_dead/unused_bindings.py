@@ -1,5 +1,5 @@
 # ruff: noqa
-# A chain that nothing reads goes, an unused output too; what is written in place stays although its result is not read.
+# An unused chain and an unused output are removed; an in-place update stays although its result is not read.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

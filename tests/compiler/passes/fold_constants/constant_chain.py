@@ -1,5 +1,5 @@
 # ruff: noqa
-# A chain of constants becomes one; a mask made of one number and a value of symbolic shape stay calls.
+# A chain of constants becomes one; a broadcast scalar and a value of symbolic shape stay calls.
 @I.ir_module
 class Module:
     @R.function

@@ -1,5 +1,5 @@
 # ruff: noqa
-# A value that is written in place is no constant: its buffer has to be made anew in every run.
+# A value that is written in place is not folded: every run needs a fresh buffer.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,5 +1,5 @@
 # ruff: noqa
-# An activation is not computed again for every output of the matmul that reads it; its own producers join it.
+# An activation is not fused into the matmul that reads it, which would recompute it; its producers are fused into it.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,6 +1,6 @@
 # ruff: noqa
-# An opaque reader needs the dequantized weight in memory; the matmul still has its own copy. Without ``num_input``
-# nothing is known to be a weight: the second function keeps all three calls.
+# An opaque reader needs the dequantized weight in memory; the matmul has its own copy. Without ``num_input`` no
+# parameter is a weight: the second function keeps all three calls.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

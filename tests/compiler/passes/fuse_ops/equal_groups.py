@@ -1,6 +1,6 @@
 # ruff: noqa
-# Equal groups share one function, also across functions with symbolic sizes of their own; a size that no tensor of
-# the group shows is passed as a shape.
+# Equal groups share one function, also across functions with different symbolic sizes; a size that is no axis of the
+# group's tensors is passed as a shape.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,6 +1,6 @@
 # ruff: noqa
-# A matmul takes the bias and the residual that follow it, not an operator of another shape, nor one that a second
-# reader needs too.
+# A matmul is fused with the bias and the residual that follow it, not with an operator of another shape, nor after a
+# value with a second reader.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

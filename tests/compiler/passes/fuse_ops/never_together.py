@@ -1,5 +1,5 @@
 # ruff: noqa
-# Two matmuls stay apart, a reduction stays apart from the matmul that reads it, a reduction takes its epilogue.
+# Two matmuls are not fused, nor a reduction with the matmul that reads it; a reduction is fused with its epilogue.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,5 +1,5 @@
 # ruff: noqa
-# Both halves of a split are read by one call: the split joins it, and the items taken from the tuple move along.
+# Both halves of a split are read by one call: the split is fused into it, with the items taken from the tuple.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

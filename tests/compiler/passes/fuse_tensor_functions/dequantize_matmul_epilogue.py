@@ -1,5 +1,5 @@
 # ruff: noqa
-# Bodies in order; the intermediates become buffers of the function; a callee used twice has names of its own each time.
+# Bodies in order; intermediates become buffers of the function; a callee used twice gets distinct names.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,6 +1,6 @@
 # ruff: noqa
-# Sizes passed as a shape: the one that a buffer of the result shows is dropped, the other stays as a scalar parameter.
-# The two groups differ in names only and end as one function.
+# Sizes passed as a shape: one that is an axis of the result is dropped, the other becomes a scalar parameter. The two
+# groups differ only in names and become one function.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

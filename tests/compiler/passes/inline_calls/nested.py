@@ -1,6 +1,6 @@
 # ruff: noqa
-# The bindings of a called graph function stand where the call was, also those of functions that it calls; its sizes
-# are what the arguments have there. Fused groups stay calls.
+# Calls of graph functions are replaced by the callee's bindings, recursively; its sizes are replaced by the arguments'
+# sizes. Fused groups stay calls.
 @I.ir_module
 class Module:
     @R.function(private=True)

@@ -1,5 +1,6 @@
 # ruff: noqa
-# One accumulator: four parts. Two: two. Four, too few iterations, steps written out, no scratch memory: as it is.
+# One accumulator: four parts. Two: two. Unchanged: four accumulators, too few iterations, an unrolled loop, no scratch
+# memory.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

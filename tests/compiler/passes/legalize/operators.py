@@ -1,6 +1,6 @@
 # ruff: noqa
-# Every operator becomes a tensor function; equal ones are shared, whatever the sizes are called; scalars and symbolic
-# arguments become part of the function or its trailing parameters; views and calls that are there already stay.
+# Operators become calls of tensor functions; equal ones are shared for all names of sizes; scalars and symbolic
+# arguments become constants or trailing parameters; views and existing calls stay.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

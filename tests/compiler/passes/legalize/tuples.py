@@ -1,5 +1,5 @@
 # ruff: noqa
-# Fields of a tuple variable get variables of their own; functions with several results give a tuple.
+# Fields of a tuple variable are bound to variables; functions with several results return a tuple.
 @I.ir_module
 class Module:
     @R.function

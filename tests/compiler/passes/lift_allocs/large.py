@@ -1,6 +1,6 @@
 # ruff: noqa
 # A buffer of symbolic or large size inside of a parallel loop becomes one with a part for each iteration of the
-# outermost such loop (those inside run in order); one that a single thread uses becomes a parameter as it is.
+# outermost parallel loop; one used by a single thread becomes a parameter as it is.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,6 +1,6 @@
 # ruff: noqa
-# Buffers that whole parallel loops share become parameters, after the other buffers and before the scalars; also inside
-# of a loop or a condition that all threads run. What one iteration has for itself stays.
+# Buffers shared by whole parallel loops become parameters, after the other buffers and before the scalars; also inside
+# of a loop or a condition that all threads run. Buffers private to an iteration stay.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,6 +1,6 @@
 # ruff: noqa
-# An intermediate buffer lies around the smallest statement with all its accesses, in the size that is live there: in a
-# tile, a row, between two nests, over several neighbouring loops at different offsets.
+# An intermediate buffer is allocated around the smallest statement with all its accesses, in the size that is live
+# there: in a tile, a row, between two nests, over several adjacent loops at different offsets.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

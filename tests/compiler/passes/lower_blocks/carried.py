@@ -1,5 +1,5 @@
 # ruff: noqa
-# A buffer whose elements one iteration leaves for the next stays around the loop; so does one that SIMD lanes share.
+# A buffer that carries elements between iterations is allocated around the loop; so is one that SIMD lanes share.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,5 +1,5 @@
 # ruff: noqa
-# Operands of an instruction are boxes from an address: a buffer shrinks around them and keeps their order in memory.
+# Operands of an instruction are boxes: a buffer is compacted around them with their order in memory kept.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

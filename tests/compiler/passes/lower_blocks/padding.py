@@ -1,6 +1,6 @@
 # ruff: noqa
-# A condition that only keeps registers outside of the buffer's shape from being written is dropped. It stays where it
-# guards a sum, memory, a read outside of memory, or an element that something else has written.
+# A condition that only guards out-of-bounds registers is dropped. It stays where it guards a sum, memory, an out-of-
+# bounds read, or an element that another statement has written.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

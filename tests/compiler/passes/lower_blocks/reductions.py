@@ -1,5 +1,6 @@
 # ruff: noqa
-# Initialisations run before the loops of their reduction, where these begin at zero; loops of one iteration disappear.
+# Initialisations run before the loops of their reduction, where these begin at zero; loops of one iteration are
+# removed.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,6 +1,6 @@
 # ruff: noqa
-# Functions of float32 become arithmetic; those of a narrower float are computed in float32 and rounded; the C library
-# computes those of float64 that it has.
+# float32 functions become arithmetic; narrower floats are computed in float32 and rounded; float64 functions stay calls
+# of the C library where it has them.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,6 +1,6 @@
 # ruff: noqa
-# Tuples and shapes among the parameters become parameters of their own, and ``arguments`` keeps how they were nested;
-# a tensor of which only the rank is known gets names for its sizes.
+# Tuple and shape parameters are flattened, with their nesting in ``arguments``; a tensor of which only the rank is
+# known gets symbolic sizes.
 @I.ir_module
 class Module:
     @R.function

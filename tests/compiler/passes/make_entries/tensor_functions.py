@@ -1,6 +1,6 @@
 # ruff: noqa
-# A public tensor function gets a graph function of its name, which calls it on its parameters, outputs included; a
-# private one stays as it is. One with a layout takes that parameter as it is stored.
+# A public tensor function is wrapped in a graph function of its name, which calls it on its parameters, outputs
+# included; a private one stays. A parameter with a layout is passed as it is stored.
 @I.ir_module
 class Module:
     @T.prim_func

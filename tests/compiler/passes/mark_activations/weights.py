@@ -1,5 +1,6 @@
 # ruff: noqa
-# Fields of the tuple of weights and constants are none; what one call of several passes otherwise is one.
+# Fields of the tuple of weights, and constants, are not marked; a parameter is marked when any call passes another
+# value.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

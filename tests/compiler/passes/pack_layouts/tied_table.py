@@ -1,6 +1,6 @@
 # ruff: noqa
-# A weight arrives in the tiles that a product reads, in the type of every function and from an exported function; the
-# lookup of rows reads the tiles too; a value that is no weight is packed where it is used.
+# A weight is stored in the tiles that a product reads: every function's type changes, and a pack function is exported;
+# the lookup of rows reads the tiles too; a value that is no weight is packed before its use.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,7 +1,7 @@
 # ruff: noqa
 # One barrier before a call that depends on one since the last barrier: it reads what that wrote, or writes what that
-# read or wrote, also where two values only share memory. Independent calls and readers of the same value need none. A
-# registered function waits for all that ran, and all wait for it.
+# read or wrote, also where two values only share memory. No barrier between independent calls or readers of the same
+# value. A registered function depends on all calls before it, and all after it depend on it.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

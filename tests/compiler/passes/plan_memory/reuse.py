@@ -1,6 +1,6 @@
 # ruff: noqa
-# A value's place is free after its last use; results are parameters; a view and a value written in place have the place
-# of their source; scratch memory lives for one call; sizes count with their bound.
+# Memory is reused after the last use of a value; results are parameters; a view and an in-place result share the memory
+# of their source; scratch memory is live for one call; sizes are replaced by their bounds.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

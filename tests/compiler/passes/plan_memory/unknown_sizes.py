@@ -1,5 +1,5 @@
 # ruff: noqa
-# Sizes without a bound: a place is used again by values of just that size, and where it begins is told by the call.
+# Unbounded sizes: memory is reused by values of the same size, at symbolic offsets.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,5 +1,5 @@
 # ruff: noqa
-# A size that ``match_cast`` names is what the value has there; other sizes that are not equal for certain are listed in
+# A size that ``match_cast`` defines is replaced by the value's size; others that are not provably equal are listed in
 # ``size_checks``.
 @I.ir_module
 class Module:

@@ -1,5 +1,5 @@
 # ruff: noqa
-# A module that is well formed stays as it is; ``test_verify_pass.py`` has others.
+# A well-formed module is unchanged; ``test_verify_pass.py`` has malformed ones.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,5 +1,5 @@
 # ruff: noqa
-# A stage that is a result is computed in a nest of its own.
+# A block whose result is an output gets a separate nest.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

@@ -1,5 +1,5 @@
 # ruff: noqa
-# The loops over results are divided over the team; a single result is computed by one thread.
+# Loops over results run in parallel; a single result is computed by one thread.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

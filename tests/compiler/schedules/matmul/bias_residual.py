@@ -1,6 +1,6 @@
 # ruff: noqa
-# Rows in tiles of 4 and then 1, columns in tiles of 16 over the team, accumulators in registers; what follows the product
-# finishes each tile. The weight arrives in tiles; columns beyond the last are computed and not stored.
+# Rows in tiles of 4 and then 1, columns in parallel tiles of 16, accumulators in registers; the epilogue finishes each
+# tile. The weight is stored in tiles; padded columns are computed and not stored.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

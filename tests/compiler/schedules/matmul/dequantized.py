@@ -1,5 +1,5 @@
 # ruff: noqa
-# Codes and scales are read where the product needs them; in low tiles each group is summed before its scale.
+# Codes and scales are read in the product; in low tiles each group is summed before it is scaled.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

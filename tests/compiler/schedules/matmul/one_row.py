@@ -1,5 +1,5 @@
 # ruff: noqa
-# One row: one tile height. A depth without a small divisor is not cut into more than it has.
+# One row: one tile height. A depth without a small divisor is not unrolled by more than its divisors.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

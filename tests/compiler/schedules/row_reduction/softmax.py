@@ -1,5 +1,5 @@
 # ruff: noqa
-# Every stage within the row; a row whose length a call tells is not cut into vectors.
+# All blocks inside one row loop; a row of symbolic length is not vectorized.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)

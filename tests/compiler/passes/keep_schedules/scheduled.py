@@ -1,6 +1,6 @@
 # ruff: noqa
-# A function of plain blocks is a definition, whose loops are the compiler's to choose; one with a parallel loop, with
-# loops without blocks, or where a block overwrites what another has read, is marked.
+# A function of plain blocks is unscheduled; functions with a parallel loop, with loops without blocks, or with a block
+# that overwrites what another has read, are marked.
 @I.ir_module
 class Module:
     @T.prim_func
