@@ -330,5 +330,5 @@ def _find(module: Any, name: Any) -> _Global:
     found = GLOBALS.get((module, name)) if isinstance(module, str) and isinstance(name, str) else None
     if found is None:
         what = f"{module}.{name}" if isinstance(module, str) and isinstance(name, str) else "an unnamed object"
-        raise _Refused(f"the pickle wants {shown(what)}, which is no part of a tensor", UNSAFE_HINT)
+        raise _Refused(f"the pickle imports {shown(what)}, which is no part of a tensor", UNSAFE_HINT)
     return found

@@ -19,7 +19,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from mlc_runtime.arrays import tvm_ffi
-from mlc_runtime.library import Library, Turns
+from mlc_runtime.library import ForkSafeLock, Library
 
 HIDDEN, LAYERS, HEADS, HEAD_DIM, PAGE = 8, 2, 1, 4, 16
 BIAS = 7
@@ -32,7 +32,7 @@ class FakeLibrary(Library):
     def __init__(self, metadata: dict):
         self.path = Path("fake.so")
         self.num_threads = None
-        self.turns = Turns()
+        self.lock = ForkSafeLock()
         self.metadata = metadata
         self.calls: list[str] = []
         self.live_contexts: set[int] = set()
