@@ -58,7 +58,6 @@ class FunctionSpec:
     name: str
     inputs: tuple[TensorSpec | ScalarSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    workspace_bytes: int | str
     arguments: list[Arguments] | None = None
     result: Result | None = None
 
@@ -105,8 +104,7 @@ def parsed(parse: Callable[[], T]) -> T:
 def _function(name: str, entry: dict) -> FunctionSpec:
     inputs = tuple(_tensor(t) if "shape" in t else _scalar(t) for t in entry["inputs"])
     outputs = tuple(_tensor(t) for t in entry["outputs"])
-    workspace = entry.get("workspace_bytes", 0)
-    return FunctionSpec(name, inputs, outputs, workspace, entry.get("arguments"), entry.get("result"))
+    return FunctionSpec(name, inputs, outputs, entry.get("arguments"), entry.get("result"))
 
 
 def _tensor(entry: dict) -> TensorSpec:
