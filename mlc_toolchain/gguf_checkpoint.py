@@ -23,8 +23,8 @@ class GGUFArchitecture:
 
     config: Hugging Face key -> metadata key under the architecture's prefix. optional: likewise, the first key
     present. fixed: config values that the architecture implies. layer: the Hugging Face layer prefix. names: tensor
-    name without layer prefix -> Hugging Face name. heads: tensors whose rows were reordered per attention head, with the
-    metadata key of the number of heads. transposed: stored [out, in] where the checkpoint has [in, out].
+    name without layer prefix -> Hugging Face name. heads: tensors whose rows were reordered per attention head, with
+    the metadata key of the number of heads. transposed: stored [out, in] where the checkpoint has [in, out].
     """
 
     model_type: str

@@ -24,7 +24,7 @@ CODE_BITS = (2, 3, 4, 8)
 
 
 def open_packed(reader: CheckpointReader, config: Mapping[str, Any], where: str) -> CheckpointReader:
-    """Wrap ``reader`` as config.json's quantization_config, if any, requires. UnsupportedError for other methods."""
+    """Wrap ``reader`` as the quantization_config of config.json requires. UnsupportedError for other methods."""
     settings = config.get(QUANTIZATION)
     if settings is None:
         return reader
