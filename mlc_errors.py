@@ -1,4 +1,4 @@
-"""The one exception type that carries a failure to the user: what failed, where, and a way out."""
+"""Exceptions that the command line reports to the user: message, location and hint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 class MLCError(Exception):
     """A failure that a user can act on.
 
-    message: ``what failed: got X; expected Y``. where: lines that name the file, tensor or pass. hint: a way out.
+    message: ``what failed: got X; expected Y``. where: lines that name the file, tensor or pass. hint: how to fix it.
     The command line prints the three and exits with ``exit_code``; a traceback appears only under ``MLC_DEBUG=1``.
     """
 
@@ -28,7 +28,7 @@ class MLCError(Exception):
 
 
 class UsageError(MLCError):
-    """A flag, argument or value that cannot be meant."""
+    """An invalid flag, argument or value."""
 
     exit_code = 2
 
@@ -40,13 +40,13 @@ class UnsupportedError(MLCError):
 
 
 class ResourceError(MLCError):
-    """Memory, disk or a device is missing."""
+    """Not enough memory or disk space, or a device that is not available."""
 
     exit_code = 4
 
 
 class InternalError(MLCError):
-    """A fault of the compiler itself: what it was given is in order, and the user cannot mend it."""
+    """A bug in the compiler: the input is valid, and the user cannot fix the failure."""
 
     HINT = "please report this, with the model's configuration and the command"
 

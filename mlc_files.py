@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic file writes: into a temporary file that is then renamed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mlc_errors import MLCError
 
 @contextmanager
 def whole_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
-    """A file to write into, which replaces ``path`` when the block ends; when it raises, ``path`` stays as it was.
+    """A binary file that replaces ``path`` when the block ends; when the block raises, ``path`` is unchanged.
 
-    It is written under a temporary name in the same folder and renamed. durable: what is renamed is on the disk.
+    It is written under a temporary name in the same folder and renamed. durable: fsync it before the rename.
     Raises OSError.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

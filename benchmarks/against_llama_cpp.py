@@ -2,8 +2,8 @@
 
     python benchmarks/against_llama_cpp.py --folder build/smollm2-q4f16_1
 
-The engines take turns, so that a busy minute of the machine hits both; medians count. llama.cpp gets the checkpoint as
-Q4_0: 4.5 bits a weight, as q4f16_1 has. Shares are of the read bandwidth and of the peak of 8-bit products.
+The engines run alternately, so that other load affects both; medians are reported. llama.cpp gets the checkpoint as
+Q4_0: 4.5 bits per weight, as in q4f16_1. Shares are of the read bandwidth and of the peak of 8-bit products.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def as_q4_0(gguf: Path, folder: Path) -> Path:
 
 
 def prefill_flop(llm: llama_cpp.Llama, tokens: int) -> int:
-    """A prefill's work, a multiply-add as two: the matrices for each token, the head once, causal attention."""
+    """Operations of a prefill, a multiply-add as two: the matrices for each token, the head once, causal attention."""
     info = {k.split(".", 1)[-1]: v for k, v in llm.metadata.items()}
     hidden, layers, inner = (int(info[k]) for k in ("embedding_length", "block_count", "feed_forward_length"))
     kv = hidden * int(info["attention.head_count_kv"]) // int(info["attention.head_count"])

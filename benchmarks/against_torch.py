@@ -2,8 +2,8 @@
 
     python benchmarks/against_torch.py --folder build/smollm2-q4f16_1
 
-The engines take turns, so that a busy minute of the machine hits both; medians count.  Each speed is also given as a
-share of what the machine can do: decode is bound by reading the weights, prefill by multiply-adds.
+The engines run alternately, so that other load affects both; medians are reported. Each speed is also given as a
+share of the machine's limit: decode is bound by reading the weights, prefill by multiply-adds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TorchEngine:
 
 
 def prefill_flop(model: PreTrainedModel, tokens: int) -> int:
-    """A prefill's work, a multiply-add as two: linear layers per token, the head once, causal attention."""
+    """Operations of a prefill, a multiply-add as two: linear layers per token, the head once, causal attention."""
     linear = {name: m.weight.numel() for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
     head = linear.pop("lm_head", 0)
     config = model.config

@@ -3,8 +3,8 @@
     python benchmarks/convert.py --folder build/convert-bench [--quantization q4f16_1] [--rounds 3]
 
 A TinyLlama-sized float16 checkpoint is generated once into the folder (2.2 GB, and the same as GGUF for llama.cpp, when
-llama-cpp-python is installed). Every converter runs in a process of its own; the rounds take turns; medians count.
-Memory is the peak of the process less what the interpreter and its imports take.
+llama-cpp-python is installed). Every converter runs in its own process; the rounds alternate; medians are reported.
+Memory is the peak of the process minus that of the interpreter and its imports.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ def report(started, before): print(json.dumps({"seconds": time.perf_counter() - 
 """
 OURS = """
 from pathlib import Path
-from typing import Any
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
 before, started = peak(), time.perf_counter()
 convert_weight(ConvertOptions(sys.argv[1], sys.argv[3], Path(sys.argv[2])))
@@ -66,7 +65,6 @@ report(started, before)
 """
 NUMPY = """
 from pathlib import Path
-from typing import Any
 import numpy as np, safetensors.numpy
 def quantize(w):
     groups = w.reshape(w.shape[0], -1, 32)
@@ -102,7 +100,7 @@ def shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def values(shape: tuple[int, ...]) -> np.ndarray:
-    """Normally distributed weights out of a pool, shifted from size to size."""
+    """Normally distributed weights from POOL, rotated by an offset that depends on the size."""
     count = int(np.prod(shape))
     return np.resize(np.roll(POOL, -(count % 977)), count).reshape(shape)
 
@@ -193,7 +191,7 @@ class Result:
 
 
 def run(folder: Path, quantization: str, rounds: int, skip: Sequence[str]) -> Result:
-    """Every converter ``rounds`` times, in turns, and the machine's limits after them."""
+    """Run every converter ``rounds`` times, alternately, then measure the machine's limits."""
     source, outputs = write_checkpoint(folder / "source"), folder / "out"
     runs = {"mlc": lambda: measured(OURS, str(source), str(outputs / "mlc"), quantization)}
     if "numpy" not in skip:

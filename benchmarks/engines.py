@@ -1,4 +1,4 @@
-"""Engines that read a prompt and continue it, run in turns: what the comparisons with other engines share."""
+"""Shared code of the comparisons: engines that continue a prompt greedily, run alternately."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INPUT_EMBEDDINGS = ("model.embed_tokens.", "transformer.wte.")
 
 
 class Engine(Protocol):
-    """Something that reads a prompt and continues it greedily. weight_bytes: what every decode step has to read."""
+    """A model that continues a prompt greedily. weight_bytes: the bytes of weights that a decode step reads."""
 
     name: str
     weight_bytes: int
@@ -95,7 +95,7 @@ def compare(
     prefill_flop: int,
     measure_limits: Callable[[], Limits],
 ) -> Result:
-    """Measure both engines on a prompt, and the machine before and after them (the better counts)."""
+    """Measure both engines on a prompt; the machine's limits are the better of those before and after."""
     before = measure_limits()
     seconds = _measure(engines, ids, decode_tokens, repeats)
     limits = _better(before, measure_limits())
@@ -123,7 +123,7 @@ def compare(
 
 
 def _measure(engines: Sequence[Engine], ids: Sequence[int], decode_tokens: int, repeats: int) -> list[list[float]]:
-    """Per engine, the median seconds of a prefill and of a decode step; one unmeasured round goes first."""
+    """Per engine, the median seconds of a prefill and of a decode step, after one warm-up round."""
     rounds = [[_round(engine, ids, decode_tokens) for engine in engines] for _ in range(repeats + 1)]
     return [[statistics.median(column) for column in zip(*samples)] for samples in zip(*rounds[1:])]
 
@@ -157,9 +157,9 @@ def show(result: Result) -> None:
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
-    """The options that every comparison has."""
+    """The options of every comparison."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--folder", type=Path, required=True, help="what convert_weight, gen_config and compile filled")
+    parser.add_argument("--folder", type=Path, required=True, help="output of convert_weight, gen_config and compile")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--decode-tokens", type=int, default=64)

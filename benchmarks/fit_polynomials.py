@@ -1,8 +1,8 @@
-"""Coefficients of the compiler's elementary functions (``mlc_compiler/tir/math``), computed from nothing but mpmath.
+"""Compute the coefficients of the compiler's elementary functions (``mlc_compiler/tir/math``) with mpmath.
 
 Each row names a function, the interval and the form ``lead(x) + scale(x) * polynomial(variable(x))``. The polynomial
-minimises the greatest weighted error (Lawson's iteration on Chebyshev points); coefficients are rounded to the
-arithmetic's precision one by one, lowest order first, and the others fitted again each time.
+minimises the maximum weighted error (Lawson's iteration on Chebyshev points); coefficients are rounded to the
+arithmetic's precision one by one, lowest order first, and the others are refitted each time.
 
     python benchmarks/fit_polynomials.py [name …]
 """
@@ -72,7 +72,7 @@ FITS = {
 
 
 def fit(row: Fit) -> tuple[list[float], float]:
-    """The coefficients, lowest order first, and the greatest error relative to the function."""
+    """The coefficients, lowest order first, and the maximum error relative to the function."""
     mid, half = mpf(row.low + row.high) / 2, mpf(row.high - row.low) / 2
     xs = [mid + half * mp.cos(mp.pi * (mpf(2 * i + 1) / (2 * POINTS))) for i in range(POINTS)]
     fixed: list[float] = []
@@ -91,16 +91,16 @@ def _errors(row: Fit, xs: list[mpf], coefficients: list[float]) -> list[mpf]:
 
 
 def _lawson(row: Fit, xs: list[mpf], fixed: list[float]) -> list[mpf]:
-    """The best free coefficients while the first ones are fixed."""
+    """The minimax values of the free coefficients, with the first ones ``fixed``."""
     free = row.degree + 1 - len(fixed)
-    basis, wanted = [], []
+    basis, target = [], []
     for x in xs:
         to_error = row.scale(x) / row.function(x) * row.weight(x)
         z = row.variable(x)
         known = sum(mpf(c) * z**k for k, c in enumerate(fixed))
         basis.append([float(to_error * z ** (k + len(fixed))) for k in range(free)])
-        wanted.append(float((row.function(x) - row.lead(x)) / row.function(x) * row.weight(x) - to_error * known))
-    a, b = np.array(basis, np.longdouble), np.array(wanted, np.longdouble)
+        target.append(float((row.function(x) - row.lead(x)) / row.function(x) * row.weight(x) - to_error * known))
+    a, b = np.array(basis, np.longdouble), np.array(target, np.longdouble)
     weights = np.ones(len(xs), np.longdouble) / len(xs)
     best, best_error = None, np.inf
     for _ in range(LAWSON_ROUNDS):
@@ -138,7 +138,7 @@ def main(names: list[str]) -> None:
         coefficients, error = fit(FITS[name])
         digits = 9 if FITS[name].dtype is np.float32 else 17
         shown = ", ".join(f"{c:.{digits - 1}e}" for c in reversed(coefficients))
-        print(f"{name}: greatest relative error 2^{float(mp.log(error, 2)):.1f}\n    ({shown})")
+        print(f"{name}: maximum relative error 2^{float(mp.log(error, 2)):.1f}\n    ({shown})")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""float32 products, as tensor expressions and schedule steps: what ``benchmarks/matmul.py`` measures."""
+"""The float32 products that ``benchmarks/matmul.py`` measures, as tensor expressions and schedule steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def product_relu(lang: ModuleType, size: int) -> list[Any]:
 
 
 def four_steps(s: Any, product: Any, relu: Any) -> None:
-    """Columns in fours inside of the reduction, initialisation before it and ReLU after it; for either schedule."""
+    """Columns in fours inside of the reduction, initialisation before and ReLU after it; ``s``: ours or TVM's."""
     _, j, k = s.get_loops(product)
     j_0, j_1 = s.split(j, factors=[None, 4])
     s.reorder(j_0, k, j_1)
@@ -55,7 +55,7 @@ def packed_product(size: int, rows: int, columns: int) -> PrimFunc:
 
 
 def tiled_product(size: int, rows: int, columns: int, depth: int = 4) -> PrimFunc:
-    """``packed_product`` with a tile of sums in registers; ``depth`` steps of the reduction are written out."""
+    """``packed_product`` with a tile of sums in registers; ``depth`` steps of the reduction are unrolled."""
     s = Schedule(packed_product(size, rows, columns))
     copy = s.cache_write("C", "local")
     i, j, k = s.get_loops("C")

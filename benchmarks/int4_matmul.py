@@ -1,9 +1,9 @@
-"""4-bit weights times 8-bit activations, as a tensor expression and a schedule: what ``benchmarks/matmul.py`` measures.
+"""4-bit weights times 8-bit activations for ``benchmarks/matmul.py``, as a tensor expression and a schedule.
 
 out[m, n] = sum over groups of 32 of (sum over k of (code[n, k] - 7) q[m, k]) weight_scale[n, group] act_scale[m, group]
 
-Codes lie as 16 rows interleaved: word ``w`` of a group holds, for each row, codes 8w .. 8w+3 in the lower and
-8w+4 .. 8w+7 in the upper nibbles of its four bytes, so that one load gives what two ``vpdpbusd`` need.
+Codes are stored with 16 rows interleaved: word ``w`` of a group holds, for each row, codes 8w .. 8w+3 in the lower and
+8w+4 .. 8w+7 in the upper nibbles of its four bytes, so that one load gives the operands of two ``vpdpbusd``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ ROWS, GROUP, ZERO_POINT = 16, 32, 7
 
 
 def definition(m: int, n: int, k: int) -> PrimFunc:
-    """words uint32 [n/16, k/32, 4, 16], weight_scale f16 [n/16, k/32, 16], q int8 [m, k/32, 8, 4], act_scale f32 and
+    """The product as a tensor function of words, weight_scale, q, act_scale, act_sum and out.
 
-    act_sum int32 [m, k/32] -> out f32 [m, n/16, 16].
+    words: uint32 [n/16, k/32, 4, 16]; weight_scale: float16 [n/16, k/32, 16]; q: int8 [m, k/32, 8, 4]; act_scale:
+    float32 [m, k/32]; act_sum: int32 [m, k/32]; out: float32 [m, n/16, 16].
     """
     tiles, groups = n // ROWS, k // GROUP
     words = te.placeholder((tiles, groups, 4, ROWS), "uint32", "words")
@@ -45,7 +46,7 @@ def definition(m: int, n: int, k: int) -> PrimFunc:
 
 
 def _dots(words: te.Tensor, q: te.Tensor) -> te.Tensor:
-    """The products of codes and activations, summed over a group."""
+    """The products of codes and activations, summed over each group: int32 [m, n/16, k/32, 16]."""
     tiles, groups, _, _ = words.shape
 
     def code(t: Var, g: Var, w: Var, half: Var, r: Var, b: Var) -> PrimExpr:

@@ -1,4 +1,4 @@
-"""What this machine does in a second: bytes read, float32 multiply-adds, 8-bit products; by loops of just that."""
+"""Limits of this machine per second: bytes read, float32 multiply-adds, 8-bit products; measured by plain loops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Limits:
 
 
 def measure_limits(threads: int, repeats: int = 5) -> Limits:
-    """The best of some runs, each with `threads` threads at once, every thread on memory of its own."""
+    """The best of `repeats` runs with `threads` concurrent threads, each on its own memory."""
     width = _vector_width()
     engine = _compile(_read_source(width) + _fma_source(width))
     read = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64, ctypes.c_void_p)(engine.get_function_address("read"))
@@ -60,7 +60,7 @@ def machine_name() -> str:
 
 
 def _seconds(work: Callable[[int], object], threads: int) -> float:
-    """Wall time of `work(part)` on all threads at once; a call through ctypes lets the others run."""
+    """Wall time of `work(part)` on all threads at once; ctypes calls release the GIL."""
     team = [threading.Thread(target=work, args=(part,)) for part in range(threads)]
     start = time.perf_counter()
     for member in team:
@@ -125,7 +125,7 @@ def _int8_source() -> str:
 def _loop(
     name: str, parameter: str, lanes: str, setup: str, updates: list[str], element: str = "float", add: str = "fadd"
 ) -> str:
-    """A function that makes each %sum{j} a %new{j}, `count` times, and returns what depends on them all."""
+    """A function that replaces each %sum{j} by %new{j}, `count` times, and returns a value that depends on all."""
     phis = [f"  %sum{j} = phi {lanes} [zeroinitializer, %entry], [%new{j}, %loop]" for j in range(CHAINS)]
     folds = [f"  %fold{j} = {add} {lanes} %{f'fold{j - 1}' if j > 1 else 'new0'}, %new{j}" for j in range(1, CHAINS)]
     lines = [

@@ -6,7 +6,7 @@
 (b) float32, 1024 x 1024 x 1024: packed operands, tiles in registers, as a share of the peak;
 (c) 4-bit weights times 8-bit activations: one row as a share of the read bandwidth, 128 rows as a share of the peak.
 
-All on one thread. Every result is compared with numpy's before it is timed, those of (c) on lesser CPUs too.
+All on one thread. Every result is compared with numpy's before it is timed; (c) also for the targets FALLBACKS.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class Proof:
-    """One product. amount: per second, in ``unit``; limit: what it is measured against, in the same unit."""
+    """One product. amount: per second, in ``unit``; limit: the reference ``against``, in the same unit."""
 
     name: str
     amount: float
@@ -56,7 +56,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Result:
-    """One run. checked: the targets on which (c) gave numpy's numbers."""
+    """One run. checked: the targets on which (c) matched numpy."""
 
     machine: str
     versions: dict[str, str]
@@ -65,7 +65,7 @@ class Result:
 
 
 def beside_tvm(size: int, rounds: int) -> Proof:
-    """(a): the function that Apache TVM schedules is printed by it and compiled here; ours from ``te`` equals it."""
+    """(a): Apache TVM's scheduled function, printed by it and compiled here; ours from ``te`` must equal it."""
     scheduled = _scheduled_by_tvm(size)
     func = parse(scheduled.script())["main"]
     assert isinstance(func, PrimFunc)
@@ -104,7 +104,7 @@ def beside_peak(size: int, rounds: int) -> Proof:
 
 
 def int4_row(n: int, k: int, rounds: int) -> Proof:
-    """(c), one row: all weights are read for it."""
+    """(c), one row: bound by reading the weights."""
     operands, call = _int4(1, n, k, Target("cpu"))
     _check_int4(operands)
     (seconds,), limit = _in_turns([call], rounds), measure_limits(1).read_bytes_per_s
@@ -113,7 +113,7 @@ def int4_row(n: int, k: int, rounds: int) -> Proof:
 
 
 def int4_rows(m: int, n: int, k: int, rounds: int) -> Proof:
-    """(c), many rows: the weights are used for each."""
+    """(c), many rows: bound by 8-bit products."""
     operands, call = _int4(m, n, k, Target("cpu"))
     _check_int4(operands)
     (seconds,), limit = _in_turns([call], rounds), measure_int8(1)
@@ -121,7 +121,7 @@ def int4_rows(m: int, n: int, k: int, rounds: int) -> Proof:
 
 
 def check_fallbacks() -> tuple[str, ...]:
-    """The targets on which the schedule of (c), with its fallback where there is no VNNI, gives numpy's numbers."""
+    """Check (c) against numpy for targets without VNNI; returns the targets."""
     for name in FALLBACKS:
         for m in (1, 8):
             _check_int4(_int4(m, 64, 256, Target(name))[0])
@@ -129,7 +129,7 @@ def check_fallbacks() -> tuple[str, ...]:
 
 
 def _int4(m: int, n: int, k: int, to: Target) -> tuple[int4_matmul.Operands, Call]:
-    """Operands whose result is computed, and the call that does so again."""
+    """Operands with their computed result, and the call that computes it."""
     func = int4_matmul.schedule(int4_matmul.definition(m, n, k), min(m, 8), to).func
     operands = int4_matmul.operands(m, n, k)
     call = _call(func, to, *operands.arrays, operands.out)
@@ -147,7 +147,7 @@ def _call(func: PrimFunc, to: Target, *args: np.ndarray) -> Call:
     call = main.bind(*args).call
 
     def run(_worker_team: object = main) -> None:
-        """``call``, with the worker team that it uses kept alive."""
+        """``call``, keeping its worker team alive."""
         call()
 
     return run
@@ -158,7 +158,7 @@ def _random(*shape: int) -> np.ndarray:
 
 
 def _in_turns(calls: list[Call], rounds: int) -> list[float]:
-    """Median seconds of each, run by turns. A short call is repeated until a turn takes a millisecond or more."""
+    """Median seconds of each call, run alternately. A sample repeats a call for about 2 ms."""
     repeats = [max(1, round(2e-3 / _seconds(call, 3))) for call in calls]
     samples = [[_seconds(call, n) for call, n in zip(calls, repeats, strict=True)] for _ in range(rounds)]
     return [statistics.median(column) for column in zip(*samples, strict=True)]

@@ -1,4 +1,4 @@
-"""Speed of two revisions of this project on the same weights: each compiles the model, then they run in turns.
+"""Speed of two revisions of this project on the same weights: each compiles the model, then they run alternately.
 
 git worktree add ../before REVISION
 python benchmarks/revisions.py --before ../before --folder build/smollm2-q4f16_1 --threads 1 2
@@ -58,7 +58,7 @@ class Cell:
 
 
 class Worker:
-    """One revision with the model loaded, in a process of its own."""
+    """One revision with the model loaded, in its own process."""
 
     def __init__(self, tree: Path, folder: Path, library: Path, threads: int):
         command = [sys.executable, "-c", WORKER, str(folder), str(library), str(threads)]

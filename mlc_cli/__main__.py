@@ -104,7 +104,7 @@ def _report(exc: Exception) -> int:
 
 
 def _as_failure(exc: Exception) -> MLCError:
-    """The exception as the message, place, way out and exit code that the user gets."""
+    """Convert an exception to the MLCError that is reported: message, location, hint and exit code."""
     match exc:
         case MLCError():
             return exc
@@ -134,7 +134,7 @@ def _unknown_command(name: str) -> UsageError:
 
 
 def _leave_pipe() -> int:
-    """The reader of our output is gone (`| head`): say nothing, also not in the interpreter's last flush."""
+    """Handle a closed stdout (`| head`): discard the rest, including what the interpreter flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 

@@ -81,7 +81,7 @@ class Conversation:
                 self.turn(line)
 
     def command(self, name: str, argument: str = "") -> bool:
-        """Obey a line that begins with a slash; False ends the conversation."""
+        """Execute a line that begins with a slash; False ends the conversation."""
         match name:
             case "/exit" | "/quit":
                 return False
@@ -100,7 +100,7 @@ class Conversation:
         return True
 
     def turn(self, text: str) -> None:
-        """Answer a message of the user. A message that cannot be answered is taken back."""
+        """Answer a message of the user. When that fails, the message is removed."""
         self.messages.append({"role": "user", "content": text})
         try:
             answer = self.answer()
@@ -111,7 +111,7 @@ class Conversation:
             self.messages.append({"role": "assistant", "content": answer})
 
     def answer(self) -> str:
-        """Show the model's answer as it comes; Ctrl-C keeps what there is."""
+        """Print the model's answer as it is generated; Ctrl-C ends it and keeps the text so far."""
         stream = self.llm.stream(self.llm.chat_prompt(self.messages), self.sampling)
         with contextlib.suppress(KeyboardInterrupt):
             for piece in stream:

@@ -24,7 +24,7 @@ _LIST_LIMIT = 12
 
 @contextlib.contextmanager
 def progress(as_json: bool = False) -> Iterator[Progress]:
-    """The callable to hand to the toolchain: a bar on a terminal, sparse lines elsewhere, nothing with --json."""
+    """The progress callable for the toolchain: bars on a terminal, lines elsewhere, nothing with --json."""
     if as_json:
         yield lambda step: None
     elif sys.stderr.isatty():
@@ -122,7 +122,7 @@ def _line(step: Step, elapsed: float) -> str:
 
 
 def _count(step: Step) -> str:
-    """`120/272 tensors`; a stage that counts nothing says what it is at."""
+    """`120/272 tensors`; the step's detail for a stage without a unit."""
     return f"{step.done}/{step.total} {step.unit}".rstrip() if step.unit else step.detail
 
 
@@ -161,7 +161,7 @@ def _amount(step: Step, elapsed: float) -> str:
 
 
 def _format(name: str, value: Any) -> str:
-    """A report's value as text; the field's name says its unit (`..._bytes`, `seconds_...`)."""
+    """A report's value as text; the field's name determines its unit (`..._bytes`, `seconds_...`)."""
     match value:
         case None:
             return ""
@@ -186,7 +186,7 @@ def _more(count: int) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The value in JSON's own types."""
+    """The value as JSON types."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     match value:

@@ -33,8 +33,8 @@ from mlc_cli.options import (
 @click.option("--f32-storage", default="raw", show_default=True, metavar="NAME", help="float32 as raw or rounded bf16.")
 @click.option("--lora-adapter", type=FOLDER, metavar="DIR", help="PEFT adapter to merge into the weights.")
 @click.option("--report", type=FILE, metavar="FILE", help="Write sizes and quantization errors as JSON.")
-@click.option("--dry-run", is_flag=True, help="Say what would be written, from the headers alone.")
-@click.option("--show-mapping", is_flag=True, help="Say which tensors make which parameter, and stop.")
+@click.option("--dry-run", is_flag=True, help="Report what would be written, from the headers alone.")
+@click.option("--show-mapping", is_flag=True, help="Print which tensors make which parameter, and stop.")
 @output_folder_option
 @json_option
 def convert_weight(

@@ -1,4 +1,4 @@
-"""`mlc_cli generate`: one prompt in, the model's text out as it is made."""
+"""`mlc_cli generate`: continue or answer one prompt, printing text as it is generated."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def generate(
 ) -> None:
     """Answer or continue a prompt with the compiled model in DIR.
 
-    The text goes to standard output as it is made, speed to standard error.
+    The text goes to standard output as it is generated, speed to standard error.
     """
     text = prompt if prompt is not None else _standard_input()
     choice = running.Choice(max_tokens, temperature, top_p, seed, greedy)

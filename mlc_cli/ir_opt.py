@@ -1,4 +1,4 @@
-"""`mlc_cli ir_opt`: a module as text in, named passes, a module as text out."""
+"""`mlc_cli ir_opt`: run named passes over a module given as text and print the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlc_cli.options import FILE, device_option
 from mlc_errors import UsageError
 
 PASSES = """\b
-Passes, in the order in which a compilation runs them (--list says what each does):
+Passes, in the order in which a compilation runs them (--list describes each):
   inline-calls eliminate-dead make-entries resolve-match-casts keep-schedules
   verify fold-constants common-subexpressions absorb-transposes
   legalize annotate-patterns fuse-ops fuse-tensor-functions copy-results
@@ -26,7 +26,7 @@ Passes, in the order in which a compilation runs them (--list says what each doe
 @click.option("-p", "--pass", "passes", multiple=True, metavar="NAME[:K=V,...],...", help="Passes; may be repeated.")
 @device_option
 @click.option("-o", "--output", type=FILE, metavar="FILE", help="File to write, instead of standard output.")
-@click.option("--list", "list_passes", is_flag=True, help="List the passes and leave.")
+@click.option("--list", "list_passes", is_flag=True, help="List the passes and exit.")
 def ir_opt(file: Path | None, passes: tuple[str, ...], device: str, output: Path | None, list_passes: bool) -> None:
     """Run passes over the module in FILE and print the result.
 

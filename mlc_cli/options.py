@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, so that one name means one thing everywhere."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 # A Hugging Face folder, its config.json, a .gguf file, or HF://owner/name.
 source_argument = click.argument("source", metavar="MODEL")
 
-# The folder that convert_weight, gen_config and compile have filled.
+# The output folder of convert_weight, gen_config and compile.
 model_folder_argument = click.argument("folder", metavar="DIR", type=FOLDER)
 
 quantization_option = click.option(
@@ -24,7 +24,7 @@ model_type_option = click.option(
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="Architecture; auto is what the config says.",
+    help="Architecture; auto takes the config's.",
 )
 
 device_option = click.option(

@@ -1,4 +1,4 @@
-"""What the commands that run a model share: its options, loading it, and the line about speed."""
+"""Shared by the commands that run a model: options, loading with progress, the line about speed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ threads_option = click.option("--threads", type=int, metavar="N", help="Worker t
 
 @dataclass(frozen=True)
 class Choice:
-    """The user's settings; None stands for the model's own."""
+    """Sampling options of the command line; None takes the model's default."""
 
     max_tokens: int | None
     temperature: float | None

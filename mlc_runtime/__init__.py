@@ -1,6 +1,6 @@
 """Runs compiled models: loads lib.so and weights, keeps the states of sequences, tokenizes, samples, generates.
 
-Imports nothing of the compiler: the files in the model folder are the only contract.
+Imports nothing of the compiler: the files in the model folder are the only interface.
 """
 
 from __future__ import annotations

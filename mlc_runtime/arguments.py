@@ -24,7 +24,7 @@ from mlc_runtime.arrays import (
 from mlc_runtime.metadata import Arguments, FunctionSpec, Result, ScalarSpec, TensorSpec
 from mlc_runtime.shapes import evaluate, matches, solve
 
-Sizes = dict[str, int]  # a number that is no integer has a place here too; nothing but a result refers to it
+Sizes = dict[str, int]  # float scalar arguments are stored too; only result descriptions refer to them
 
 
 class ArgumentError(MLCError, ValueError):
@@ -32,7 +32,7 @@ class ArgumentError(MLCError, ValueError):
 
 
 def check_arguments(spec: FunctionSpec, args: tuple) -> tuple[list[object], Sizes]:
-    """The flat arguments as tensors and numbers, and the symbolic sizes that they imply. Raises ArgumentError."""
+    """Convert flat arguments to tensors and numbers, and solve the symbolic sizes. Raises ArgumentError."""
     if len(args) != len(spec.inputs):
         names = ", ".join(t.name for t in spec.inputs)
         raise ArgumentError(f"{spec.name} got {len(args)} arguments; expected {len(spec.inputs)} ({names})")
@@ -48,7 +48,7 @@ def check_arguments(spec: FunctionSpec, args: tuple) -> tuple[list[object], Size
 
 
 def as_tensor(function: str, spec: TensorSpec, arg: object) -> tvm_ffi.Tensor:
-    """An array of any library that speaks DLPack as a tensor over its memory. Raises ArgumentError unless it fits."""
+    """A tensor over the memory of an array that supports DLPack. Raises ArgumentError unless it matches ``spec``."""
     tensor = _tensor(function, spec, arg)
     _check(function, spec, tensor, {})
     return tensor
@@ -61,26 +61,26 @@ def flatten_arguments(spec: FunctionSpec, args: tuple) -> tuple:
     if len(args) != len(spec.arguments):
         raise ArgumentError(f"{spec.name} got {len(args)} arguments; expected {len(spec.arguments)}")
     flat: dict[int, object] = {}
-    for i, (place, arg) in enumerate(zip(spec.arguments, args, strict=True)):
-        _flatten(f"{spec.name}: argument {i}", place, arg, flat)
+    for i, (positions, arg) in enumerate(zip(spec.arguments, args, strict=True)):
+        _flatten(f"{spec.name}: argument {i}", positions, arg, flat)
     return tuple(flat[i] for i in range(len(flat)))
 
 
-def _flatten(what: str, place: Arguments, arg: object, flat: dict[int, object]) -> None:
-    if isinstance(place, int):
-        flat[place] = arg
+def _flatten(what: str, positions: Arguments, arg: object, flat: dict[int, object]) -> None:
+    if isinstance(positions, int):
+        flat[positions] = arg
         return
     if not isinstance(arg, Sequence) or isinstance(arg, str | bytes):
-        raise ArgumentError(f"{what} is {type(arg).__name__}; expected a tuple of {len(place)}")
-    if len(arg) != len(place):
-        raise ArgumentError(f"{what} has {len(arg)} fields; expected {len(place)}")
-    for i, (inner, field) in enumerate(zip(place, arg, strict=True)):
+        raise ArgumentError(f"{what} is {type(arg).__name__}; expected a tuple of {len(positions)}")
+    if len(arg) != len(positions):
+        raise ArgumentError(f"{what} has {len(arg)} fields; expected {len(positions)}")
+    for i, (inner, field) in enumerate(zip(positions, arg, strict=True)):
         _flatten(f"{what}[{i}]", inner, field, flat)
 
 
 @dataclass(frozen=True)
 class Values:
-    """What a call works on: its flat arguments, the arrays of its results, the symbolic sizes."""
+    """The flat arguments of a call, its result arrays and its symbolic sizes."""
 
     inputs: Sequence[object]
     outputs: Sequence[np.ndarray]
@@ -88,7 +88,7 @@ class Values:
 
 
 def pack_result(spec: FunctionSpec, values: Values) -> object:
-    """A function's result: an array, number, shape or tuple of such; without a description of it, its outputs."""
+    """Assemble the result that ``spec.result`` describes (array, number, shape, tuple); without it, the outputs."""
     if spec.result is not None:
         return _packed(spec.result, values)
     if not values.outputs:
@@ -158,7 +158,7 @@ def _dtype_name(tensor: tvm_ffi.Tensor) -> str:
 
 def _scalar(function: str, spec: ScalarSpec, arg: object) -> int | float:
     kind = float if spec.dtype.startswith("float") else int
-    convert = float if kind is float and hasattr(arg, "__float__") else operator.index  # float reads text, too
+    convert = float if kind is float and hasattr(arg, "__float__") else operator.index  # float() would parse strings
     try:
         number = convert(arg)  # type: ignore[arg-type]
     except Exception:  # an object's own __float__ may raise anything
@@ -190,11 +190,11 @@ def _check(function: str, spec: TensorSpec, tensor: tvm_ffi.Tensor, sizes: Sizes
 
 
 def _check_memory(function: str, tensors: Sequence[tuple[TensorSpec, tvm_ffi.Tensor]]) -> None:
-    """What a function writes into is in no other argument: kernels read and write in any order."""
-    places = [_addresses(spec, tensor) for spec, tensor in tensors] if any(s.written for s, _ in tensors) else []
-    for (spec, _), mine in zip(tensors, places):
-        for (other, _), its in zip(tensors, places):
-            shared = max(mine.start, its.start) < min(mine.stop, its.stop)
+    """Raise ArgumentError when a written argument overlaps another one: kernels read and write in any order."""
+    ranges = [_addresses(spec, tensor) for spec, tensor in tensors] if any(s.written for s, _ in tensors) else []
+    for (spec, _), a in zip(tensors, ranges):
+        for (other, _), b in zip(tensors, ranges):
+            shared = max(a.start, b.start) < min(a.stop, b.stop)
             if spec.written and spec is not other and shared:
                 problem = f"shares memory with argument {other.name!r}; the function writes into it"
                 raise ArgumentError(f"{_name(function, spec)} {problem}")

@@ -1,4 +1,4 @@
-"""Arrays as compiled functions take them: aligned memory, data types by name, tensors of the TVM FFI."""
+"""Arrays for compiled functions: aligned allocation, data types by name, conversion to TVM FFI tensors."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", *_DLPACK_CODES, *_IN_BYTES),
 )
-# In DLManagedTensorVersioned the flags and the DLTensor, in DLTensor the type code.
+# Byte offsets: of flags and dl_tensor in DLManagedTensorVersioned, of dtype.code in DLTensor.
 _FLAGS_OFFSET, _DLTENSOR_OFFSET, _DTYPE_OFFSET = 24, 32, 20
 _READ_ONLY = 1
-_CPU = 1  # as a device
+_CPU = 1  # kDLCPU
 _VERSIONED = b"dltensor_versioned"
 
-# Prototypes of their own: those of ``ctypes.pythonapi`` belong to everybody.
+# Separate prototypes: setting argtypes on ``ctypes.pythonapi`` would affect the whole process.
 _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
@@ -46,13 +46,13 @@ def dtype_of(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name) if name in _DLPACK_CODES or name in _IN_BYTES else name)
 
 
-# By the types themselves: to ask numpy for a type's name takes longer than all else about a small array.
+# Keyed by dtype: computing ``dtype.name`` takes longer than the rest of the conversion of a small array.
 _CODES = {dtype_of(name): code for name, code in _DLPACK_CODES.items()}
 _BYTES = {dtype_of(name): np.dtype(byte) for name, byte in _IN_BYTES.items()}
 
 
 def tensor_dtype(name: str) -> str:
-    """The data type that a tensor of elements of type ``name`` has: a 4-bit integer takes a whole byte."""
+    """The data type of tensors with elements of type ``name``: 4-bit integers are stored one per byte."""
     return _IN_BYTES.get(name, name)
 
 
@@ -76,9 +76,9 @@ def lazy_zeros(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 
 def as_numpy(array: object) -> np.ndarray:
-    """An array of any library that speaks DLPack as a contiguous numpy array: a copy, unless it is one already.
+    """Convert an array that supports DLPack to a contiguous numpy array; copies unless it is one already.
 
-    Raises MLCError for what is no array, not on the CPU or not contiguous.
+    Raises MLCError for an object that is not an array, not on the CPU or not contiguous.
     """
     if isinstance(array, np.ndarray):
         return np.asarray(array, order="C")
@@ -99,7 +99,7 @@ def is_on_cpu(tensor: tvm_ffi.Tensor) -> bool:
 
 
 def device_name(tensor: tvm_ffi.Tensor) -> str:
-    """``cpu:0``, ``cuda:1`` …; the numbers of a device that has no name."""
+    """``cpu:0``, ``cuda:1`` …; type and index as numbers for a device type without a name."""
     try:
         return str(tensor.device)
     except KeyError:
@@ -111,7 +111,7 @@ def is_aligned(array: np.ndarray, alignment: int = ALIGNMENT) -> bool:
 
 
 def to_tensor(array: np.ndarray) -> tvm_ffi.Tensor:
-    """A TVM FFI tensor over the array's memory, which it keeps alive; also of read-only arrays and ml_dtypes' types.
+    """A TVM FFI tensor over the array's memory, which it keeps alive. Read-only arrays and ml_dtypes are supported.
 
     Raises BufferError for arrays that DLPack cannot describe.
     """
@@ -130,7 +130,7 @@ def to_tensor(array: np.ndarray) -> tvm_ffi.Tensor:
 
 
 def from_dlpack(array: object) -> tuple[tvm_ffi.Tensor, bool]:
-    """A TVM FFI tensor over the memory of an array of any library, and whether that library forbids to write there.
+    """A TVM FFI tensor over the memory of an array of any library, and whether the array is read-only.
 
     Raises whatever the object's ``__dlpack__`` raises, AttributeError without one.
     """
@@ -138,7 +138,7 @@ def from_dlpack(array: object) -> tuple[tvm_ffi.Tensor, bool]:
         return array, False
     try:
         capsule = array.__dlpack__(max_version=(1, 0))  # type: ignore[attr-defined]
-    except TypeError:  # of the time before versions
+    except TypeError:  # the producer predates DLPack 1.0
         return tvm_ffi.from_dlpack(array), False
     read_only = _is_read_only(capsule)  # before the capsule is consumed
     return tvm_ffi.from_dlpack(capsule), read_only

@@ -1,4 +1,4 @@
-"""From a list of messages to the text of a prompt: Jinja chat templates and MLC conversation templates."""
+"""Render messages to the text of a prompt: Jinja chat templates and MLC conversation templates."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def render_chat_template(
     eos_token: str | None = None,
     **variables: object,
 ) -> str:
-    """The prompt that `template` (Jinja, as in Hugging Face's chat_template) makes of `messages`.
+    """Render `messages` with `template` (Jinja, as in Hugging Face's chat_template).
 
     messages: dicts with "role" and "content". variables: further names the template may read (tools, documents,
     enable_thinking …). Same semantics as transformers' apply_chat_template. Rendering happens in a child process with
-    limits of 2 s, 512 MB and 4 MB of output; a template that is wrong or exceeds them raises MLCError.
+    limits of 2 s, 512 MB and 4 MB of output. Raises MLCError for an invalid template or one that exceeds them.
     """
     names = {"messages": list(messages), "tools": None, "documents": None, **variables}
     names |= {"add_generation_prompt": add_generation_prompt}
@@ -54,10 +54,10 @@ def render_chat_template(
 
 
 def render_conversation(conv_template: dict, messages: Sequence[dict], *, add_generation_prompt: bool = True) -> str:
-    """The prompt that a conversation template of mlc-chat-config.json makes of `messages`.
+    """Render `messages` with a conversation template of mlc-chat-config.json.
 
     A message with role "system" replaces the template's system message. With strip_reasoning_in_history, answers before
-    the last question lose what they have up to "</think>". Raises MLCError for a role that the template does not name.
+    the last question are cut up to "</think>". Raises MLCError for a role that the template does not define.
     """
     if conv_template.get("strip_reasoning_in_history"):
         messages = _without_old_reasoning(messages)
@@ -111,7 +111,7 @@ def _role(conv_template: dict, role: str) -> str:
 
 
 class _Renderer:
-    """The child process: started at the first template, kept for the next, replaced when it dies."""
+    """The child process that renders templates: started on first use, reused, restarted after it exits."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -138,7 +138,7 @@ class _Renderer:
             self._process = None
 
     def forget(self) -> None:
-        """A forked child must not write to its parent's process, nor end it."""
+        """Drop the process after a fork: it belongs to the parent."""
         atexit.unregister(self.stop)
         self._lock = threading.Lock()
         self._process = None
@@ -150,7 +150,7 @@ class _Renderer:
             process.stdin.write(request)
             process.stdin.flush()
         except BrokenPipeError:
-            pass  # its end is reported below
+            pass  # the exit status is reported below
         deadline = time.monotonic() + WALL_SECONDS
         reply = bytearray()
         while not reply.endswith(b"\n"):
@@ -174,7 +174,7 @@ class _Renderer:
 
 
 class _Cache:
-    """Rendered texts by the hash of the request, the least recently used dropped first."""
+    """LRU cache of rendered texts by the SHA-256 of the request."""
 
     def __init__(self, renderer: _Renderer):
         self._renderer = renderer

@@ -1,6 +1,6 @@
 """A compiled decoder: prompts in chunks, then steps of one token for each sequence.
 
-Everything that a step needs is allocated and bound once; then a token is three calls into the library.
+The arrays of a step are allocated and bound to functions once; each token then takes three library calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Prompt = tuple[int, Sequence[int]]  # a row of the pool, and the token ids that 
 
 
 class Decoder(CompiledModel):
-    """A model that continues sequences of tokens. Raises MLCError when the library's model is for something else."""
+    """A compiled model with the task "chat". Raises MLCError when the library's model has another task."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Decoder(CompiledModel):
 
     @cached_property
     def batch(self) -> DecodeStep:
-        """The step of batches, which is bound to a function for each power of two once, and kept."""
+        """The decode step of batches. Its calls are bound once for each power of two of sequences."""
         return DecodeStep(self, self.spec.max_batch_size)
 
     def prefill(self, prompts: Sequence[Prompt], logits: np.ndarray) -> None:
@@ -56,7 +56,7 @@ class Decoder(CompiledModel):
                 self.bind("prefill", inputs, [logits.reshape(1, 1, -1)])()
                 continue
             first, stop = np.searchsorted(packed.lasts, [span.start, span.stop])
-            ending = slice(first, max(stop, first + 1))  # a prompt that goes on gets its logits later, once more
+            ending = slice(first, max(stop, first + 1))  # later chunks of an unfinished prompt overwrite its logits
             inputs["logit_positions"] = np.minimum(packed.lasts[ending], span.stop - 1) - np.int32(span.start)
             self.bind("batch_prefill", inputs, [_batched(logits[ending])])()
 
@@ -90,7 +90,7 @@ class _Packed:
 
     @staticmethod
     def of(model: CompiledModel, prompts: Sequence[Prompt]) -> _Packed:
-        """Make room in the pool for the prompts, in order; raises as ``check_ids`` and ``SequencePool.extend`` do."""
+        """Extend the prompts' sequences in the pool, in order; raises as ``check_ids`` and ``SequencePool.extend``."""
         rows, ids = [row for row, _ in prompts], [model.check_ids(ids) for _, ids in prompts]
         counts = [len(piece) for piece in ids]
         begins = [model.pool.extend(row, count) for row, count in zip(rows, counts, strict=True)]
@@ -104,9 +104,9 @@ class _Packed:
 
 
 class DecodeStep:
-    """A step of some sequences, at most ``capacity``: the arrays it works on and the calls that are bound to them.
+    """A decode step of up to ``capacity`` sequences: its arrays and the library calls bound to them.
 
-    ``assign`` says which sequences; then, per token: set ``input_ids`` and ``token_pos``, ``forward()``, set
+    ``assign`` selects the sequences; then, per token: set ``input_ids`` and ``token_pos``, ``forward()``, set
     ``uniform``, ``sample()``, read ``token``. Sequence i has element i of each array; elements after the last one
     belong to no sequence. logits: float32 [capacity, V]; input_ids, token_pos, token: int32 [capacity]; temperature,
     top_p, uniform: float32 [capacity].
@@ -122,7 +122,7 @@ class DecodeStep:
         self._bound: dict[int, tuple[Call, Call, Call]] = {}
 
     def assign(self, rows: Sequence[int]) -> None:
-        """Work on these rows of the pool from now on, greedily until ``temperature`` and ``top_p`` are set."""
+        """Select rows of the pool and reset to greedy sampling (``temperature`` 0, ``top_p`` 1)."""
         size = min(1 << (len(rows) - 1).bit_length(), self.capacity)
         self._token_seq[: len(rows)] = rows
         self.token_pos[:] = -1
@@ -132,8 +132,8 @@ class DecodeStep:
         self._embed, self._decode, self._sample = self._bound[size]
 
     def forward(self) -> None:
-        """Append ``input_ids`` at ``token_pos``, for which the pool has room, and compute ``logits``."""
-        _ = self._context.handle  # the calls hold the raw handle, which is dead once the model is closed
+        """Append ``input_ids`` at ``token_pos``, which the pool has reserved, and compute ``logits``."""
+        _ = self._context.handle  # raises when the model is closed; the calls hold the raw handle
         self._embed()
         self._decode()
 

@@ -1,7 +1,7 @@
 """The package tvm_ffi, imported without torch.
 
-It imports torch wherever that is installed, a second or two of start-up, and has no switch for that. Nothing here needs
-it: tensors of torch come and go by DLPack, whether torch is imported before or after.
+tvm_ffi imports torch when it is installed, which takes a second or two and cannot be disabled. The runtime does not
+need it: torch tensors are exchanged through DLPack, whether torch is imported before or after.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class _NoTorch:
-    """A finder of modules that says there is no torch."""
+    """A ``sys.meta_path`` finder that raises ModuleNotFoundError for torch."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
@@ -23,7 +23,7 @@ class _NoTorch:
 
 
 class _Finders(UserList):
-    """``sys.meta_path`` with ``_NoTorch`` in front, for one thread; whatever changes it changes the list itself."""
+    """``sys.meta_path`` with ``_NoTorch`` first, for one thread; mutations apply to the wrapped list."""
 
     def __init__(self, finders: list[Any]):
         self.data = finders
@@ -36,11 +36,11 @@ class _Finders(UserList):
 
 
 def _import_tvm_ffi() -> Any:
-    """Two assignments, no change in place: other threads find torch meanwhile, and lose no change of theirs."""
+    """Import tvm_ffi with torch hidden from this thread; other threads' imports and finders are unaffected."""
     finders = sys.meta_path
     hiding = _Finders(finders)
     try:
-        sys.meta_path = hiding  # type: ignore[assignment]  # a UserList, so that what changes it changes the list itself
+        sys.meta_path = hiding  # type: ignore[assignment]  # a UserList, which shares the original list
         import tvm_ffi
     finally:
         if sys.meta_path is hiding:

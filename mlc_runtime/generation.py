@@ -1,4 +1,4 @@
-"""The generation loop: sampling settings, what ends an answer, text as it comes, timings."""
+"""The generation loop: sampling settings, stop conditions, streamed text, timings."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ CONTEXT_FULL = "the context is full"
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen and what ends an answer.
+    """Sampling settings and stop conditions.
 
-    temperature 0 takes the most likely token; top_p in (0, 1] keeps the most likely tokens with that probability in
-    sum. max_tokens None: until the context is full. The same seed gives the same answer; None a new one each time.
+    temperature 0 takes the most likely token; top_p in (0, 1] keeps the most likely tokens up to that cumulative
+    probability. max_tokens None: until the context is full. seed None: a new one each time.
     eos_ids and stop: tokens and texts that end the answer and are not part of it.
     """
 
@@ -47,7 +47,7 @@ class Sampling:
 class GenerationResult:
     """An answer. finish_reason: "stop" (end token or stop text), "length" (max_tokens or context), "cancelled".
 
-    prefill_tokens counts what was computed: less than the prompt when the beginning was still in the cache.
+    prefill_tokens: prompt tokens that were computed; fewer than prompt_tokens when a prefix was cached.
     """
 
     token_ids: tuple[int, ...]
@@ -67,12 +67,12 @@ class GenerationResult:
 
     @property
     def decode_rate(self) -> float:
-        """Generated tokens per second, without the first, which belongs to the prompt's computation."""
+        """Generated tokens per second, without the first, which is part of the prefill."""
         return self.decode_tokens / self.decode_seconds if self.decode_seconds else 0.0
 
 
 class Answer:
-    """One answer in the making: tokens in, certain text out."""
+    """The state of one answer during generation: token ids, decoded text, stop conditions."""
 
     def __init__(self, tokenizer: Tokenizer, sampling: Sampling, index: int = 0):
         self.sampling = sampling
@@ -89,7 +89,7 @@ class Answer:
         return self._rng.random(dtype=np.float32)
 
     def accept(self, token: int) -> str:
-        """Take the next token; returns the text that became certain. Sets finish_reason when the answer ends."""
+        """Append a token; returns the text that is final with it. Sets finish_reason when the answer ends."""
         if token in self.sampling.eos_ids:
             return self._finish("stop")
         self.token_ids.append(token)

@@ -1,4 +1,4 @@
-"""What this machine is: architecture, SIMD width, cores."""
+"""This machine's architecture, instruction sets and cores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 # The instruction sets that compiled code may use: LLVM's names, and the kernel's where they differ.
 _AVX512 = "f bw cd dq vl ifma vbmi vbmi2 bitalg vnni vpopcntdq bf16 fp16"
-_AVX512_BY_ITS_FLAG = {"f", "bw", "cd", "dq", "vl", "ifma", "vbmi"}  # avx512f, but avx512_vnni
+_AVX512_BY_ITS_FLAG = {"f", "bw", "cd", "dq", "vl", "ifma", "vbmi"}  # the kernel writes avx512f, but avx512_vnni
 KERNEL_NAMES = {
     "x86_64": {
         **{name: name for name in "ssse3 popcnt movbe avx avx2 fma f16c bmi2 gfni".split()},
@@ -31,7 +31,7 @@ def host_machine() -> str:
 def missing_instruction_sets(needed: Iterable[str]) -> list[str]:
     """Those of the instruction sets (by LLVM's names) that this machine's kernel does not report.
 
-    [] where nothing is known: for other architectures, and without /proc/cpuinfo.
+    [] for other architectures and without /proc/cpuinfo.
     """
     names = KERNEL_NAMES.get(host_machine(), {})
     try:

@@ -40,24 +40,24 @@ class Library:
     takes numpy arrays or any other arrays that support DLPack and returns new numpy arrays.
 
     num_threads: the size of the worker team of the calls, see ``default_num_threads``.
-    Raises MLCError when the file is not a library of this compiler. Calls from several threads take turns; those that
-    shall run at the same time need a library object each. A forked process may go on calling.
+    Raises MLCError when the file is not a library of this compiler. Calls from several threads are serialized;
+    concurrent calls need a Library object each. The object stays usable after a fork.
     """
 
     def __init__(self, path: str | Path, num_threads: int | None = None):
         self.path = Path(path)
         self.num_threads = num_threads
-        self.turns = Turns()
+        self.lock = ForkSafeLock()
         self.metadata, self._machine = read_library_header(self.path)
 
     @cached_property
     def functions(self) -> dict[str, FunctionSpec]:
-        """What can be called, by name."""
+        """Signatures of the callable functions, by name."""
         return function_specs(self.metadata)
 
     @property
     def default_num_threads(self) -> int:
-        """The cores of the target where it names them, else the physical cores that this process may use."""
+        """``num-cores`` of the target if given, else the physical cores that this process may use."""
         cores = (self.metadata.get("target") or {}).get("num-cores")
         return cores if isinstance(cores, int) and 1 <= cores <= MAX_THREADS else default_num_threads()
 
@@ -82,27 +82,27 @@ class Library:
     def time_evaluator(
         self, name: str, number: int = 10, repeat: int = 3, min_repeat_ms: float = 0.0
     ) -> Callable[..., Timing]:
-        """A function that calls ``name`` with its arguments and gives the seconds that a call takes.
+        """A callable that runs ``name`` with its arguments and returns the seconds per call.
 
-        It makes ``repeat`` measurements (after one call that is not measured) of ``number`` calls each, or of as many
-        more as take ``min_repeat_ms`` milliseconds. Raises MLCError for an unknown name and counts below one.
+        After one warm-up call it takes ``repeat`` measurements of ``number`` calls each, or of more, until one takes
+        ``min_repeat_ms`` milliseconds. Raises MLCError for an unknown name and counts below one.
         """
         function, repetitions = self[name], Repetitions(number, repeat, min_repeat_ms)
 
         def evaluator(*args: object) -> Timing:
-            with self.turns.mine():
+            with self.lock.held():
                 return repetitions.measure(function.bind(*args).call)
 
         return evaluator
 
     def export_library(self, path: str | Path) -> Path:
-        """Write the library to a file, which appears whole or not at all; gives its path."""
+        """Copy the library to ``path``, atomically; returns the path."""
         copy_library(self.path, Path(path))
         return Path(path)
 
     @cached_property
     def _module(self) -> tvm_ffi.Module:
-        """The code. For a path that it has seen the system's loader gives what it found there then: hence an alias."""
+        """The loaded code. A fresh symlink makes dlopen read a file that was replaced since its path was loaded."""
         self._check_machine()
         try:
             with tempfile.TemporaryDirectory(prefix="mlc-load-") as folder:
@@ -129,14 +129,14 @@ def load_library(path: str | Path, num_threads: int | None = None) -> Library:
     return Library(path, num_threads)
 
 
-class Turns:
-    """Lets one thread in at a time. In a forked process nobody is inside, whoever was in the parent."""
+class ForkSafeLock:
+    """A reentrant lock that is recreated in a forked process, where no thread holds it."""
 
     def __init__(self) -> None:
         self._lock, self._process = threading.RLock(), os.getpid()
 
     @contextmanager
-    def mine(self) -> Iterator[None]:
+    def held(self) -> Iterator[None]:
         if self._process != os.getpid():
             self._lock, self._process = threading.RLock(), os.getpid()
         with self._lock:
@@ -144,9 +144,9 @@ class Turns:
 
 
 class Context:
-    """A worker team and its workspace inside a library; ended by ``close``, by leaving ``with``, or with the object.
+    """A worker team and its workspace; destroyed by ``close``, at the end of ``with``, or with the object.
 
-    It serves one call at a time. What is open when the program ends, ends with it.
+    One call at a time. A context that is open when the interpreter exits is not destroyed.
     """
 
     def __init__(self, library: Library, num_threads: int | None = None):
@@ -160,13 +160,13 @@ class Context:
 
     @property
     def handle(self) -> int:
-        """What the library's functions take as their first argument. Raises MLCError when the context is closed."""
+        """The first argument of the library's functions. Raises MLCError when the context is closed."""
         if not self._finalizer.alive:
             raise MLCError("the model or library is closed")
         return self._handle
 
     def close(self) -> None:
-        """End the workers. Raises RuntimeError while a call runs, and changes nothing."""
+        """Stop the workers. Raises RuntimeError, with no effect, while a call runs."""
         if self._finalizer.alive:
             self._destroy(self._handle)
             self._finalizer.detach()
@@ -186,21 +186,21 @@ class Function:
         self._library = library
 
     def __call__(self, *args: object) -> object:
-        """The result for the function's arguments.
+        """Call the function.
 
-        Tensors are arrays of any library that speaks DLPack, 4-bit integers arrays of ``ml_dtypes`` or 8-bit integers;
-        tuples of tensors are tuples or lists. Gives a numpy array, a number, a shape (a tuple of integers), or a
-        (nested) tuple of them; an argument that the function wrote into and returns is given back itself. None for a
-        tensor function, which writes its results into its last arguments.
-        Raises ArgumentError for arguments that do not fit, and what a registered function raised.
+        Pass tensors as arrays that support DLPack (4-bit integers as ``ml_dtypes`` or 8-bit arrays), tuples as tuples
+        or lists. Returns a numpy array, a number, a shape (a tuple of integers), or a (nested) tuple of them; an
+        argument that the function writes into and returns is returned itself. None for a tensor function, which writes
+        its results into its last arguments. Raises ArgumentError for arguments that do not match the signature;
+        exceptions of functions registered from Python propagate.
         """
-        with self._library.turns.mine():
+        with self._library.lock.held():
             bound = self.bind(*args)
             bound.call()
         return bound.result()
 
     def bind(self, *args: object) -> BoundCall:
-        """A call with its arguments checked and its results allocated, to be made as often as one likes."""
+        """Check the arguments and allocate the results of a call that can then be repeated."""
         given = flatten_arguments(self.spec, args)
         operands, sizes = check_arguments(self.spec, given)
         outputs = [allocate(spec, sizes) for spec in self.spec.outputs]
@@ -212,12 +212,12 @@ class Function:
 
 @dataclass(frozen=True)
 class BoundCall:
-    """A call that is ready; its results are overwritten each time."""
+    """A call bound to its arguments and results; each call overwrites the results."""
 
     call: Callable[[], object]
     spec: FunctionSpec
     values: Values
 
     def result(self) -> object:
-        """What the function gives, after a call."""
+        """The function's result, valid after a call."""
         return pack_result(self.spec, self.values)

@@ -1,4 +1,4 @@
-"""A model folder as an object that answers: text or token ids in, text, token ids or logits out."""
+"""The model of a folder: text or token ids in, text, token ids or logits out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OnText = Callable[[str], None]
 
 @dataclass(frozen=True)
 class GenerationDefaults:
-    """What mlc-chat-config.json says about generation."""
+    """The generation settings of mlc-chat-config.json."""
 
     temperature: float
     top_p: float
@@ -40,10 +40,10 @@ class GenerationDefaults:
 class LLM:
     """A compiled model with its weights and tokenizer.
 
-    folder: what convert_weight, gen_config and compile have filled. model_lib: the library, when it is not
-    folder/lib.so. num_threads: default all physical cores that this process may use. progress is told what is loaded:
-    parameters done, all parameters, bytes done, all bytes. Raises MLCError when a part is missing or the parts do not
-    belong together.
+    folder: the output of convert_weight, gen_config and compile. model_lib: the library, when it is not
+    folder/lib.so. num_threads: default all physical cores that this process may use. progress: called while weights
+    load, with parameters done, all parameters, bytes done, all bytes. Raises MLCError when a part is missing or the
+    parts are of different models.
 
     One call at a time; the streams of several answers may be iterated in turns.
     """
@@ -90,11 +90,11 @@ class LLM:
 
     @property
     def session(self) -> Session:
-        """The session of the last answer. What the next prompt has in common with it is not computed."""
+        """The session of the last answer. A prefix that the next prompt shares with it is not computed again."""
         return self.sessions.idle
 
     def new_session(self, max_tokens: int | None = None) -> Session:
-        """A sequence of its own, for ``prefill`` and ``decode_step``."""
+        """A new session, for ``prefill`` and ``decode_step``."""
         return Session.empty(self.model, max_tokens)
 
     def sampling(
@@ -106,7 +106,7 @@ class LLM:
         seed: int | None = None,
         stop: str | Sequence[str] = (),
     ) -> Sampling:
-        """Settings with the model's own values for what is None."""
+        """Sampling settings; None takes the model's default."""
         return Sampling(
             max_tokens=max_tokens,
             temperature=self.defaults.temperature if temperature is None else temperature,
@@ -127,9 +127,9 @@ class LLM:
         stop: str | Sequence[str] = (),
         on_text: OnText | None = None,
     ) -> GenerationResult | list[GenerationResult]:
-        """Continue a text or token ids; a list of prompts is decoded as one batch and gives a list.
+        """Continue a text or token ids; a list of prompts is decoded as one batch and returns a list.
 
-        on_text gets each piece of text as soon as it is certain (one prompt only). None: the model's own setting.
+        on_text: called with each piece of text as soon as it is final (one prompt only). None: the model's default.
         """
         sampling = self.sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, stop=stop)
         if not _is_batch(prompt):
@@ -155,7 +155,7 @@ class LLM:
         return self._run(self.chat_prompt(messages), self.with_chat_stops(sampling), on_text)
 
     def stream(self, ids: Sequence[int], sampling: Sampling) -> TextStream:
-        """The answer to the token ids `ids` as an iterator over pieces of text; its ``result`` has the rest."""
+        """The answer to `ids` as an iterator over pieces of text; its ``result`` is the GenerationResult."""
         return TextStream(self.sessions, self.tokenizer, ids, sampling)
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
@@ -192,11 +192,11 @@ class LLM:
         return [*prefix, *self.tokenizer.encode(text, add_special_tokens=False)]
 
     def with_chat_stops(self, sampling: Sampling) -> Sampling:
-        """`sampling` that also ends at the texts which end a turn in this model's chat format."""
+        """`sampling` with the stop strings of this model's chat format added."""
         return Sampling(**{**vars(sampling), "stop": (*sampling.stop, *self.defaults.stop)})
 
     def close(self) -> None:
-        """End the worker threads; the object cannot be used any more."""
+        """Stop the worker threads; the object cannot be used any more."""
         self.model.close()
 
     def __enter__(self) -> LLM:

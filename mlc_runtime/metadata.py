@@ -1,4 +1,4 @@
-"""The description that a compiled library carries: JSON in the symbol ``__mlc_metadata``, and typed views of it."""
+"""The metadata of a compiled library: JSON in the symbol ``__mlc_metadata``, and typed views of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class ScalarSpec:
-    """A number as an argument; ``size`` is the symbolic size that it is the value of."""
+    """A number as an argument; ``size``: the symbolic size whose value it is, if any."""
 
     name: str
     dtype: str
@@ -45,20 +45,19 @@ class ScalarSpec:
         return self.dtype
 
 
-# Nested positions of flat arguments; of results, {"output": i} and {"input": i}, or what the sizes of a call tell:
-# {"value": size}, {"shape": [size, …]}.
+# Arguments: nested positions of flat arguments. Result: {"output": i}, {"input": i}, or computed from the symbolic
+# sizes: {"value": size}, {"shape": [size, …]}.
 Arguments = int | list["Arguments"]
 Result = dict[str, int | str | list[int | str]] | list["Result"]
 
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """What a function takes and gives, flat; ``arguments`` and ``result`` tell how callers see it, if differently."""
+    """Flat inputs and outputs of a function; ``arguments`` and ``result``: how callers' tuples map to them."""
 
     name: str
     inputs: tuple[TensorSpec | ScalarSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    workspace_bytes: int | str
     arguments: list[Arguments] | None = None
     result: Result | None = None
 
@@ -94,7 +93,7 @@ def function_specs(metadata: dict) -> dict[str, FunctionSpec]:
 
 
 def parsed(parse: Callable[[], T]) -> T:
-    """What ``parse`` gives. Raises MLCError for whatever it raises over malformed metadata."""
+    """Call ``parse``; errors that malformed metadata causes in it become MLCError."""
     try:
         return parse()
     except (KeyError, TypeError, ValueError, AttributeError) as e:
@@ -105,8 +104,7 @@ def parsed(parse: Callable[[], T]) -> T:
 def _function(name: str, entry: dict) -> FunctionSpec:
     inputs = tuple(_tensor(t) if "shape" in t else _scalar(t) for t in entry["inputs"])
     outputs = tuple(_tensor(t) for t in entry["outputs"])
-    workspace = entry.get("workspace_bytes", 0)
-    return FunctionSpec(name, inputs, outputs, workspace, entry.get("arguments"), entry.get("result"))
+    return FunctionSpec(name, inputs, outputs, entry.get("arguments"), entry.get("result"))
 
 
 def _tensor(entry: dict) -> TensorSpec:

@@ -1,4 +1,4 @@
-"""A compiled model with its weights and the pool of its sequences: functions bound to arrays, and called."""
+"""A compiled model with its weights and its pool of sequences: binds functions to arrays and calls them."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class CompiledModel:
         return SequencePool.of(self.spec)
 
     def bind(self, name: str, inputs: Inputs, outputs: Sequence[np.ndarray]) -> Call:
-        """A call without arguments of function ``name`` on the given arrays, which are checked here and never again.
+        """Bind function ``name`` to arrays and return a call without arguments. Arrays are checked here only.
 
-        The weights and the pool's arrays are inputs, too.
+        The weights and the pool's arrays are bound to the inputs of their names.
         """
         tensors, _ = self._arguments(name, inputs)
         return self._bound(name, tensors, outputs)
 
     def call(self, name: str, inputs: Inputs) -> list[np.ndarray]:
-        """Call a function once; gives its results as new arrays."""
+        """Call a function once; returns its results as new arrays."""
         tensors, sizes = self._arguments(name, inputs)
         outputs = [allocate(output, sizes) for output in self.library[name].spec.outputs]
         self._bound(name, tensors, outputs)()
@@ -78,7 +78,7 @@ class CompiledModel:
         given = {"packed_params": self._packed_params, **self.pool.inputs, **inputs}
         missing = [t.name for t in spec.inputs if t.name not in given]
         if missing:
-            raise MLCError(f"function {name} wants {', '.join(missing)}, which this runtime does not provide")
+            raise MLCError(f"function {name} requires {', '.join(missing)}, which this runtime does not provide")
         return check_arguments(spec, tuple(given[t.name] for t in spec.inputs))
 
     def _bound(self, name: str, tensors: Sequence[object], outputs: Sequence[np.ndarray]) -> Call:

@@ -1,4 +1,4 @@
-"""What a library's metadata says of the model in it: sizes, weights, and the states that the runtime allocates."""
+"""The model in a library's metadata: sizes, weights, and the states that the runtime allocates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_LIMIT = -1  # a size that does not apply
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """The layout that the kernels want a weight in, and the library's function that makes it."""
+    """The layout in which kernels read a weight, and the library's function that packs it."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -34,7 +34,7 @@ class PagedKVSpec:
     """Keys and values of a group of layers, in pages of ``page_size`` positions.
 
     v_head_dim: None where values are a part of the keys (latent attention) and there is one array of pages.
-    sliding_window: how many positions a token sees, None for all; the first ``attention_sink_size`` are seen besides.
+    sliding_window: how many positions a token attends to, None for all; the first ``attention_sink_size`` always.
     """
 
     prefix: str

@@ -19,8 +19,8 @@ class PagedState:
     each sequence in order, NO_PAGE where there is none. The arrays stay where they are, so that calls can be bound to
     them. Memory of pages is provided by the system when a page is first written.
 
-    A page may be shared by sequences with a common beginning; it is copied before one of them writes into it. Where
-    tokens see a window only, pages that the last ``rollback`` tokens do not see either are freed as the sequence grows.
+    A page may be shared by sequences with a common prefix; it is copied before one of them writes into it. With a
+    sliding window, pages before the windows of the last ``rollback`` tokens are freed as the sequence grows.
     """
 
     def __init__(self, spec: PagedKVSpec, rows: int, max_tokens: int, num_pages: int, rollback: int):
@@ -34,15 +34,15 @@ class PagedState:
         self.inputs = {spec.prefix + name: a for name, a in {**stored, "page_table": self.page_table}.items()}
         self._stored = list(stored.values())
         self._pages: list[list[int]] = [[] for _ in range(rows)]
-        self._room = [0] * rows  # positions below are in pages that nobody else reads
-        self._sinks = -(-spec.attention_sink_size // spec.page_size)  # pages that are never freed as others are
-        self._slid = [0] * rows  # pages from there to here are
-        self._users: list[int] = []  # of each page that was ever used
+        self._writable = [0] * rows  # positions below this are in pages of this row alone
+        self._sinks = -(-spec.attention_sink_size // spec.page_size)  # first pages, which a sliding window keeps
+        self._slid = [0] * rows  # pages from _sinks to here have been freed by the sliding window
+        self._references: list[int] = []  # count for each page that was ever allocated
         self._free: list[int] = []
 
     @property
     def num_free_pages(self) -> int:
-        return len(self._free) + self.num_pages - len(self._users)
+        return len(self._free) + self.num_pages - len(self._references)
 
     def begin(self, row: int) -> None:
         """Make the row an empty sequence."""
@@ -50,25 +50,25 @@ class PagedState:
         self._slid[row] = self._sinks
 
     def end(self, row: int) -> None:
-        """Forget the row's sequence."""
+        """Remove the row's sequence and free its pages."""
         self._drop(row, 0)
 
     def reserve(self, row: int, begin: int, end: int) -> None:
         """Let the row write positions ``begin``, its length, to ``end``.
 
-        Raises ResourceError, and changes nothing that a sequence sees, when there are not enough pages.
+        Raises ResourceError, with the contents of all sequences unchanged, when there are not enough pages.
         """
-        if end > self._room[row]:
+        if end > self._writable[row]:
             self._make_room(row, begin, end)
 
     def can_truncate(self, row: int, length: int) -> bool:
-        """Whether what a token after the first ``length`` positions would see of them is still there."""
+        """Whether the pages that a token at position ``length`` attends to are all present."""
         window, size = self.spec.sliding_window, self.spec.page_size
         first = 0 if window is None else max(length - window + 1, 0) // size
         return NO_PAGE not in self._pages[row][first : -(-length // size)]
 
     def truncate(self, row: int, length: int) -> None:
-        """Forget the positions from ``length`` on; the caller has asked ``can_truncate``."""
+        """Remove the positions from ``length`` on; ``can_truncate`` must hold."""
         self._drop(row, -(-length // self.spec.page_size))
 
     def fork(self, row: int, length: int, copy: int) -> None:
@@ -76,67 +76,67 @@ class PagedState:
         pages = self._pages[row][: -(-length // self.spec.page_size)]
         for page in pages:
             if page != NO_PAGE:
-                self._users[page] += 1
+                self._references[page] += 1
         self._pages[copy] = pages
         self.page_table[copy, : len(pages)] = pages
         self._slid[copy] = max(self._sinks, min(self._slid[row], len(pages)))
-        self._room[row] = self._room[copy] = 0
+        self._writable[row] = self._writable[copy] = 0
 
     def _make_room(self, row: int, begin: int, end: int) -> None:
         pages, size = self._pages[row], self.spec.page_size
         self._slide(row, begin)
         last = begin // size
-        shared = begin % size > 0 and self._users[pages[last]] > 1
-        wanted = -(-end // size) - len(pages)
-        if wanted + shared > self.num_free_pages:
+        shared = begin % size > 0 and self._references[pages[last]] > 1
+        missing = -(-end // size) - len(pages)
+        if missing + shared > self.num_free_pages:
             raise ResourceError(
                 f"the pages for keys and values are full: {self.num_free_pages} of {self.num_pages} pages are free; "
-                f"expected {wanted + shared}",
+                f"expected {missing + shared}",
                 hint="close sessions, or give fewer prompts at a time",
             )
         if shared:
             self._copy(row, last)
-        for _ in range(wanted):
-            pages.append(self._take())
+        for _ in range(missing):
+            pages.append(self._allocate())
             self.page_table[row, len(pages) - 1] = pages[-1]
-        self._room[row] = len(pages) * size
+        self._writable[row] = len(pages) * size
 
     def _slide(self, row: int, begin: int) -> None:
-        """Free the pages that no token from ``begin - rollback`` on sees."""
+        """Free the pages that no token from ``begin - rollback`` on attends to."""
         if self.spec.sliding_window is None:
             return
-        seen = max(begin - self._rollback - self.spec.sliding_window + 1, 0) // self.spec.page_size
-        for i in range(self._slid[row], seen):
-            self._leave(self._pages[row][i])
+        first = max(begin - self._rollback - self.spec.sliding_window + 1, 0) // self.spec.page_size
+        for i in range(self._slid[row], first):
+            self._release(self._pages[row][i])
             self._pages[row][i] = self.page_table[row, i] = NO_PAGE
-        self._slid[row] = max(self._slid[row], seen)
+        self._slid[row] = max(self._slid[row], first)
 
     def _copy(self, row: int, index: int) -> None:
-        old, new = self._pages[row][index], self._take()
+        old, new = self._pages[row][index], self._allocate()
         for array in self._stored:
             array[:, new] = array[:, old]
-        self._leave(old)
+        self._release(old)
         self._pages[row][index] = self.page_table[row, index] = new
 
     def _drop(self, row: int, keep: int) -> None:
         pages = self._pages[row]
         for page in reversed(pages[keep:]):
             if page != NO_PAGE:
-                self._leave(page)
+                self._release(page)
         self.page_table[row, keep : len(pages)] = NO_PAGE
         del pages[keep:]
         self._slid[row] = max(self._sinks, min(self._slid[row], keep))
-        self._room[row] = 0
+        self._writable[row] = 0
 
-    def _take(self) -> int:
+    def _allocate(self) -> int:
         if self._free:
             page = self._free.pop()
-            self._users[page] = 1
+            self._references[page] = 1
             return page
-        self._users.append(1)
-        return len(self._users) - 1
+        self._references.append(1)
+        return len(self._references) - 1
 
-    def _leave(self, page: int) -> None:
-        self._users[page] -= 1
-        if not self._users[page]:
+    def _release(self, page: int) -> None:
+        self._references[page] -= 1
+        if not self._references[page]:
             self._free.append(page)

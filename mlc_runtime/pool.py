@@ -1,4 +1,4 @@
-"""The sequences of a model, and the memory of their states: one pool that sessions, streams and batches share."""
+"""The sequences of a model and the memory of their states, shared by sessions, streams and batches."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ROLLBACK = 256
 class SequencePool:
     """Sequences of up to ``max_tokens`` tokens, each in a row of the states' tables.
 
-    ``inputs``: the states' arrays by the names that compiled functions give them; they stay where they are. rollback:
-    tokens by which a sequence can always be cut back, although pages behind a sliding window become free.
-    ``lengths``: the tokens of each row. num_tokens: for how many tokens of all sequences together there are pages.
+    ``inputs``: the states' arrays by the names of the compiled functions' inputs; their addresses never change.
+    rollback: tokens by which a sequence can always be truncated, although pages before a sliding window are freed.
+    ``lengths``: the tokens of each row. num_tokens: the tokens of all sequences together that the pages hold.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class SequencePool:
 
     @staticmethod
     def of(spec: ModelSpec) -> SequencePool:
-        """Pages for a batch of the greatest size and a session in full contexts, or for all that the memory holds."""
+        """A pool with pages for max_batch_size + 1 full contexts, or for as many tokens as fit in physical memory."""
         context = spec.context_window_size
         per_token = sum(_bytes_per_token(s) for s in spec.states if isinstance(s, PagedKVSpec))
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        held = max(memory // per_token, context) if per_token else context
-        return SequencePool(spec.states, context, min(held, (spec.max_batch_size + 1) * context))
+        fitting = max(memory // per_token, context) if per_token else context
+        return SequencePool(spec.states, context, min(fitting, (spec.max_batch_size + 1) * context))
 
     @property
     def num_sequences(self) -> int:
@@ -74,13 +74,13 @@ class SequencePool:
         return row
 
     def limit(self, row: int) -> int:
-        """The most tokens that the sequence may have."""
+        """The maximum number of tokens of the sequence."""
         return self._limits[row]
 
     def extend(self, row: int, count: int) -> int:
-        """Make room for ``count`` more tokens and return the position of the first.
+        """Reserve ``count`` more tokens and return the position of the first.
 
-        Raises ResourceError, and changes nothing, when the sequence would exceed its limit or there are no pages left.
+        Raises ResourceError, with no effect, when the sequence would exceed its limit or there are no pages left.
         """
         begin = self.lengths[row]
         end = begin + count
@@ -100,14 +100,14 @@ class SequencePool:
         return begin
 
     def can_truncate(self, row: int, length: int) -> bool:
-        """Whether the sequence can be cut back: not where a state of fewer tokens is gone.
+        """Whether the sequence can be cut to ``length`` tokens.
 
-        Recurrent states are those of all tokens; behind a sliding window, pages become free.
+        Not with recurrent states, which exist for all tokens only, nor where a sliding window has freed pages.
         """
         return length == self.lengths[row] or all(state.can_truncate(row, length) for state in self._states)
 
     def truncate(self, row: int, length: int) -> None:
-        """Forget the tokens from position ``length`` on. Raises UsageError where that cannot be done."""
+        """Remove the tokens from position ``length`` on. Raises UsageError where ``can_truncate`` is false."""
         self._check_prefix(row, length)
         if length < self.lengths[row]:
             for state in self._states:
@@ -130,14 +130,14 @@ class SequencePool:
         return copy
 
     def remove(self, row: int) -> None:
-        """Forget a sequence; its row and pages become free."""
+        """Remove a sequence; its row and pages become free."""
         for state in self._states:
             state.end(row)
         self.lengths[row] = 0
         self._free.append(row)
 
     def retire(self, row: int) -> None:
-        """Have the sequence removed by a later ``add``: for finalizers, which may run in the middle of anything."""
+        """Defer ``remove`` to the next ``add``: for finalizers, which may run in the middle of any other method."""
         self._retired.append(row)
 
     def _check_prefix(self, row: int, length: int) -> None:

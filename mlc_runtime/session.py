@@ -1,4 +1,4 @@
-"""One sequence of tokens in the model's pool, and the sessions that streams leave to each other."""
+"""One sequence of tokens in the model's pool, and the cache of sessions that streams reuse."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Session:
     """A sequence that is extended by prompts and by single tokens, cut back, and forked.
 
     ``token_ids`` are its tokens. ``logits``, float32 [V], are those after the last computed token; the array is
-    overwritten by the next call. The sequence leaves the pool with the object, or by ``close``.
+    overwritten by the next call. The sequence is removed from the pool with the object, or by ``close``.
     """
 
     def __init__(self, model: Decoder, row: int, token_ids: Sequence[int]):
-        """row: of the model's pool, with the sequence ``token_ids``; it belongs to the session from now on."""
+        """row: the row of the model's pool that holds ``token_ids``; the session takes ownership."""
         self.model, self.pool, self.row, self.token_ids = model, model.pool, row, list(token_ids)
         self._finalizer = weakref.finalize(self, self.pool.retire, row)
         self._finalizer.atexit = False
@@ -70,9 +70,9 @@ class Session:
         return int(step.token[0])
 
     def prefill_to(self, ids: Sequence[int]) -> int:
-        """Make ``ids`` the content; only what differs from the present content is computed. Returns that number.
+        """Replace the content by ``ids``, reusing a common prefix. Returns the number of tokens computed.
 
-        Raises, and changes nothing, when ``ids`` do not fit.
+        Raises UsageError, with no effect, when ``ids`` do not fit.
         """
         if len(ids) > self.max_tokens:
             raise UsageError(
@@ -86,12 +86,12 @@ class Session:
         return len(ids) - common
 
     def reusable(self, ids: Sequence[int]) -> int:
-        """How many first tokens of the prompt ``ids`` need not be computed: not its last one, whose logits it needs."""
+        """The number of leading tokens of ``ids`` that are cached; never the last one, whose logits are needed."""
         common = _common_prefix(self.token_ids, ids[:-1])
         return common if self.pool.can_truncate(self.row, common) else 0
 
     def truncate(self, length: int) -> None:
-        """Forget the tokens from position ``length`` on. ``logits`` stay those of the last computed token.
+        """Remove the tokens from position ``length`` on. ``logits`` stay those of the last computed token.
 
         Raises UsageError where ``SequencePool.can_truncate`` is false.
         """
@@ -112,7 +112,7 @@ class Session:
 
 
 class SessionCache:
-    """Sessions for streams: each has its own while it runs, and the last one is kept for the prompt that follows it."""
+    """Sessions for streams: one for each running stream; the last used one is kept for the next prompt."""
 
     def __init__(self, model: Decoder):
         self._model = model
@@ -128,7 +128,7 @@ class SessionCache:
 
     @contextmanager
     def lease(self, ids: Sequence[int]) -> Iterator[Session]:
-        """A session for the prompt ``ids``: the free one, or a fork of one at work that has more in common with it."""
+        """A session for the prompt ``ids``: the idle one, or a fork of a busy one that shares a longer prefix."""
         session = self._choose(ids)
         self._busy.append(session)
         try:

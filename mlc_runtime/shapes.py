@@ -1,4 +1,4 @@
-"""Symbolic sizes: solved from the inputs' shapes, evaluated for the outputs'."""
+"""Symbolic sizes: solve them from the shapes of inputs, evaluate them for the shapes of outputs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _value(node: ast.expr, values: Mapping[str, int]) -> int:
 def solve(
     shapes: Sequence[tuple[int | str, ...]], actual: Sequence[tuple[int, ...]], known: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """The values of the symbolic sizes, each from the first place where it stands alone, beside those ``known``."""
+    """Values of the symbolic sizes: ``known`` ones, others from the first dimension that is the bare name."""
     values: dict[str, int] = dict(known or {})
     for expected, got in zip(shapes, actual, strict=True):
         for size, number in zip(expected, got, strict=False):

@@ -1,4 +1,4 @@
-"""States of a fixed size for each sequence, as recurrent models have them."""
+"""Recurrent states: arrays of a fixed size for each sequence."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class RecurrentState:
         self._slots[row] = row
 
     def end(self, row: int) -> None:
-        """Forget the row's sequence."""
+        """Remove the row's sequence."""
         self._slots[row] = NO_SLOT
         self._clear(row)
 
     def can_truncate(self, row: int, length: int) -> bool:
-        """Whether the state after fewer tokens, ``length``, is known: only that of none is."""
+        """Whether the state after ``length`` tokens, fewer than all, is available: only for 0."""
         return length == 0
 
     def truncate(self, row: int, length: int) -> None:
-        """Forget all tokens; the caller has asked ``can_truncate``."""
+        """Remove all tokens; ``can_truncate`` must hold."""
         self._clear(row)
 
     def fork(self, row: int, length: int, copy: int) -> None:

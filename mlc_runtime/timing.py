@@ -1,4 +1,4 @@
-"""How long a call takes: repetitions of a number of calls each, and what they say together."""
+"""Time a call: repeated measurements of several calls each, and their statistics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mlc_errors import MLCError
 
-GROWTH = 1.5  # of the number of calls, beyond what the last repetition lets expect
+MARGIN = 1.5  # on the estimated number of calls
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Repetitions:
-    """``repeat`` measurements of ``number`` calls, or of as many more as last ``min_repeat_ms`` milliseconds.
+    """``repeat`` measurements of ``number`` calls, or of more, until one takes ``min_repeat_ms`` milliseconds.
 
     Raises MLCError for numbers of calls or repetitions below one.
     """
@@ -56,21 +56,21 @@ class Repetitions:
                 raise MLCError(f"time_evaluator: {name} is {count}; expected at least 1")
 
     def measure(self, call: Callable[[], object]) -> Timing:
-        """The times of a call, which is made once before."""
+        """Time ``call``, after one warm-up call."""
         call()
         number, results = self.number, []
         for _ in range(self.repeat):
             seconds = _seconds(call, number)
             while seconds < self.min_repeat_ms / 1000:
-                number = _enough(number, seconds, self.min_repeat_ms / 1000)
+                number = _more_calls(number, seconds, self.min_repeat_ms / 1000)
                 seconds = _seconds(call, number)
             results.append(seconds / number)
         return Timing(tuple(results))
 
 
-def _enough(number: int, seconds: float, wanted: float) -> int:
-    """More calls than the ``number`` that took ``seconds``: what should take ``wanted``, at most ten times as many."""
-    ratio = min(wanted / seconds * GROWTH, 10.0) if seconds > 0 else 10.0
+def _more_calls(number: int, seconds: float, target: float) -> int:
+    """How many calls should take ``target`` seconds when ``number`` took ``seconds``; at most ten times as many."""
+    ratio = min(target / seconds * MARGIN, 10.0) if seconds > 0 else 10.0
     return max(number + 1, int(number * ratio))
 
 

@@ -59,7 +59,7 @@ class Tokenizer:
             raise UsageError("the text is not valid Unicode: it has unpaired surrogates") from None
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of token ids; ids without a token give nothing."""
+        """Text of token ids; unknown ids are skipped."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def token_id(self, token: str) -> int | None:
@@ -73,26 +73,26 @@ class Tokenizer:
 class StreamDecoder:
     """Decodes token by token: the pieces, joined, are the text of all tokens, and no piece ends inside a character.
 
-    Each token costs the decoding of a short window: the tokens of the last piece, because a tokenizer may treat the
-    first token of a text differently, and those whose text is not complete yet.
+    Each token decodes a short window: the tokens of the last piece, because a tokenizer may treat the first token of a
+    text differently, and those whose text is not complete yet.
     """
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
         self._window: list[int] = []
         self._last_piece = 0  # tokens of the window that belong to the last piece
-        self._sent = 0  # characters of the window's text that were given out
+        self._sent = 0  # characters of the window's text that were returned
 
     def add(self, token: int) -> str:
-        """The text that has become certain with this token; often empty for parts of a character."""
+        """The text that is complete with this token; empty for parts of a character."""
         if token in self._tokenizer.special_ids:
             return ""
         self._window.append(token)
         text = self._tokenizer.decode(self._window)
         overdue = len(self._window) - self._last_piece > MAX_HELD_TOKENS
         complete = overdue or not text.endswith(REPLACEMENT)
-        certain = text if complete else text.rstrip(REPLACEMENT)
-        piece, self._sent = certain[self._sent :], max(self._sent, len(certain))
+        final = text if complete else text.rstrip(REPLACEMENT)
+        piece, self._sent = final[self._sent :], max(self._sent, len(final))
         if overdue or (complete and piece):
             self._window = self._window[self._last_piece :]
             self._last_piece = len(self._window)
@@ -100,21 +100,21 @@ class StreamDecoder:
         return piece
 
     def finish(self) -> str:
-        """What was held back: the replacement character for bytes that never became a character."""
+        """The text held back: replacement characters for bytes of an incomplete character."""
         piece = self._tokenizer.decode(self._window)[self._sent :]
         self._window, self._last_piece, self._sent = [], 0, 0
         return piece
 
 
 class StopMatcher:
-    """Cuts a stream of text at the first stop string; holds back what may be the beginning of one."""
+    """Cuts a stream of text at the first stop string; holds back a suffix that may begin one."""
 
     def __init__(self, stops: Sequence[str]):
         self._stops = [s for s in stops if s]
         self._held = ""
 
     def add(self, piece: str) -> tuple[str, bool]:
-        """The text that can be shown, and whether a stop string was found. The stop string itself is not shown."""
+        """The text that is final, and whether a stop string was found. The stop string itself is not returned."""
         text = self._held + piece
         found = [at for s in self._stops if (at := text.find(s)) >= 0]
         if found:
@@ -130,7 +130,7 @@ class StopMatcher:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that begins `stop`."""
+    """Length of the longest suffix of `text` that is a proper prefix of `stop`."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
 
 

@@ -1,4 +1,4 @@
-"""Weights from ``params_shard_*.bin`` into the form that the kernels read: mapped, checked, packed by the library."""
+"""Load weights from ``params_shard_*.bin``: map and check them, and pack them into the kernels' layouts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LoadProgress = Callable[[int, int, int, int], None]  # parameters done, all para
 
 @dataclass(frozen=True)
 class TensorRecord:
-    """Where a tensor lies. `stored` is its data type on disk: a float32 tensor may be stored as bfloat16."""
+    """Location of a tensor. `stored`: its data type on disk; a float32 tensor may be stored as bfloat16."""
 
     name: str
     shape: tuple[int, ...]
@@ -63,7 +63,7 @@ class TensorCache:
         return array if record.stored == record.dtype else array.astype(dtype_of(record.dtype))
 
     def forget(self, name: str) -> None:
-        """Let the system take back the memory that holds the tensor's bytes; a later read fetches them again."""
+        """Drop the tensor's pages from memory (MADV_DONTNEED); a later read loads them again."""
         record = self.records[name]
         begin = -(-record.offset // mmap.PAGESIZE) * mmap.PAGESIZE
         length = record.offset + record.nbytes - begin
@@ -121,7 +121,7 @@ def is_plain_name(name: object) -> bool:
 
 
 class Params:
-    """The weights of a model in the order and layout that its library wants.
+    """The weights of a model in the order and layout of its library.
 
     ``table`` is the functions' `packed_params`: int64 [num_params], the address of each array in ``arrays``.
     """
@@ -143,8 +143,8 @@ def load_params(
 ) -> Params:
     """Map or pack every parameter that `specs` names; pack(function, source, destination) calls the library.
 
-    Memory beyond the result is one tensor. Raises MLCError that lists the parameters that the folder lacks or has in
-    another shape or type.
+    Memory beyond the result is one tensor. Raises MLCError that lists the parameters that are missing from the folder
+    or have another shape or type there.
     """
     check_params(specs, cache)
     total, done, arrays = sum(cache.records[s.name].nbytes for s in specs), 0, []

@@ -1,4 +1,4 @@
-"""mlc-chat-config.json, what an engine must know of a model beside its weights: reader and writer of the schema."""
+"""Reader and writer of mlc-chat-config.json, the configuration of a model for inference engines."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def read_chat_config(path: Path) -> ChatConfig:
 
 
 def parse_chat_config(data: Mapping[str, Any], *, where: str) -> ChatConfig:
-    """The configuration in the JSON object `data`. Keys that this schema does not know are ignored."""
+    """The configuration in the JSON object `data`. Unknown keys are ignored."""
     values = {}
     for key, (expected, accepts) in _SCHEMA.items():
         if key not in data:
@@ -99,7 +99,7 @@ def parse_chat_config(data: Mapping[str, Any], *, where: str) -> ChatConfig:
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """A JSON integer; true and false are none."""
+    """A JSON integer; not true or false."""
     return type(value) is int
 
 
@@ -114,7 +114,7 @@ def is_id(value: object) -> TypeGuard[int]:
 
 
 def is_ids(value: object) -> bool:
-    """A token id, or a list of some."""
+    """A token id, or a non-empty list of token ids."""
     return is_id(value) or (isinstance(value, list) and len(value) > 0 and all(map(is_id, value)))
 
 

@@ -1,4 +1,4 @@
-"""`compile` as a library: mlc-chat-config.json in, one native library out."""
+"""The `compile` command as a function: compile the model of a mlc-chat-config.json to one native library."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CompileOptions:
     """model: a folder with mlc-chat-config.json or that file. overrides: ``"key=value;key=value"`` of config sizes.
 
     device: the target as text, see ``Target``; auto is this machine's CPU. host: the LLVM triple of the CPU that runs
-    graph functions; auto is what the device says.
+    graph functions; auto is the device's.
     """
 
     model: str | Path

@@ -66,7 +66,7 @@ def template_names() -> list[str]:
 
 @cache
 def load_template(name: str) -> Conversation:
-    """The registered template `name`; UsageError with the nearest names when there is none."""
+    """The registered template `name`; UsageError that lists the names when there is none."""
     if name not in template_names():
         raise UsageError(
             f"conversation template {name!r} is not registered; expected auto or one of {', '.join(template_names())}"

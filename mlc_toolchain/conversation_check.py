@@ -1,4 +1,4 @@
-"""Whether a tokenizer has the tokens that a registered conversation template writes and stops at."""
+"""Check that a tokenizer has the special tokens and stop tokens of a registered conversation template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--conv-template auto`: the public schema's template that renders what a checkpoint's own Jinja template renders.
+"""`--conv-template auto`: find a conversation template that renders the same text as a checkpoint's Jinja template.
 
 The checkpoint's template is rendered on probe conversations. Every registered template, its system part and token ids
 adapted to the checkpoint, is compared with that; so is one derived from the renderings themselves.
@@ -33,7 +33,7 @@ PROBES: Mapping[str, Sequence[dict]] = {
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What of a checkpoint decides about prompts. eos_ids: every id that ends an answer."""
+    """The parts of a checkpoint that determine prompts. eos_ids: every id that ends an answer."""
 
     chat_template: str | None
     tokenizer: Tokenizer
@@ -44,7 +44,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Match:
-    """conversation: to be recorded. differs: the probes that it renders otherwise than the checkpoint's template."""
+    """conversation: to be recorded. differs: the probes that it renders differently from the checkpoint's template."""
 
     conversation: Conversation
     differs: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ def _notes(c: Conversation, template: str, differs: Sequence[str]) -> Iterator[s
 
 
 def starts_with_bos(tokenizer: Tokenizer, bos_id: int | None) -> bool:
-    """Whether the tokenizer itself puts the begin token before a text."""
+    """Whether the tokenizer prepends the begin token to a text."""
     return bos_id is not None and tokenizer.encode("a").ids[:1] == [bos_id]
 
 
@@ -89,7 +89,7 @@ def _completion(checkpoint: Checkpoint) -> Conversation:
 
 
 def _render_probes(checkpoint: Checkpoint) -> dict[str, str]:
-    """The texts by probe; a probe that the template refuses (no system role, say) is left out."""
+    """Rendered texts by probe; probes that the template rejects (a system role, for instance) are left out."""
     assert checkpoint.chat_template is not None
     texts = {}
     for name, messages in PROBES.items():
@@ -135,7 +135,7 @@ def _adapted(base: Conversation, checkpoint: Checkpoint, rendered: Mapping[str, 
 
 
 def _with_system(c: Conversation, checkpoint: Checkpoint, rendered: Mapping[str, str]) -> list[Conversation]:
-    """`c` with the system part read off the text before the first question, when there is one."""
+    """`c` with the system part taken from the text before the first question, if any."""
     skip = len(checkpoint.bos_token or "") if c.system_prefix_token_ids else 0
     question = c.roles["user"] + c.role_content_sep + c.role_templates["user"].replace("{user_message}", USER)
     given, _, after = rendered.get("system message", "")[skip:].partition(question)
@@ -150,7 +150,7 @@ def _with_system(c: Conversation, checkpoint: Checkpoint, rendered: Mapping[str,
 
 
 def _derived(checkpoint: Checkpoint, rendered: Mapping[str, str]) -> Conversation | None:
-    """A template read off the rendering of a short conversation, when the texts occur in it once and in order."""
+    """A template derived from the rendering of a short conversation; None unless its texts occur in order."""
     text = rendered.get("history", "")
     before, _, rest = text.partition(USER)
     middle, _, rest = rest.partition(ANSWER)

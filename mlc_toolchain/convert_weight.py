@@ -1,4 +1,4 @@
-"""A checkpoint to quantized weights: plan everything from headers, then stream."""
+"""Convert a checkpoint to quantized weights: plan from the headers, then stream the tensors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ F32_STORAGES = ("raw", "bf16")
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """What to convert. source: as for ``resolve_source``; weights: another place of the weights, or "auto".
+    """What to convert. source: as for ``resolve_source``; weights: where the weights are, "auto" for the source.
 
     f32_storage: "raw" stores float32 tensors exactly; "bf16" as the public MLC tools do, rounded to bfloat16.
     report: a file for the report with the quantization error of every parameter, which costs a second pass.
@@ -56,7 +56,7 @@ class ConvertOptions:
 
 @dataclass(frozen=True)
 class ModelWeights:
-    """What conversion needs to know of a model. quantized: parameter name -> layout of its codes ("NK" or "KN")."""
+    """The parameters of a model. quantized: parameter name -> layout of its codes ("NK" or "KN")."""
 
     model_type: str
     parameters: Mapping[str, Shape]
@@ -66,7 +66,7 @@ class ModelWeights:
 
 @dataclass(frozen=True)
 class Conversion:
-    """A conversion that has been checked and can run; nothing of the tensors' data has been read yet."""
+    """A conversion that has been checked and can run; no tensor data has been read yet."""
 
     model: ModelWeights
     scheme: Scheme
@@ -77,7 +77,7 @@ class Conversion:
 
     @property
     def peak_bytes(self) -> int:
-        """An estimate of the memory for the parameters that are being worked on or wait to be written."""
+        """Estimated memory of the parameters that are being converted or wait to be written."""
         outputs = [task.nbytes for task in self.tasks]
         sources = [_source_bytes(task, self.reader) for task in self.tasks]
         workers = usable_cores()
@@ -85,11 +85,11 @@ class Conversion:
         return max(sum(outputs[i : i + workers + 2]) + sum(sources[i : i + workers]) for i in starts)
 
     def job(self) -> str:
-        """Equal for conversions that write the same bytes from the same, unchanged files."""
+        """A hash that is equal for conversions that write the same bytes from the same, unchanged files."""
         files = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in self.reader.files()]
         tensors = [asdict(output) for task in self.tasks for output in task.outputs]
-        told = [JOB_VERSION, asdict(self.scheme), str(self.plan), files, tensors]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        inputs = [JOB_VERSION, asdict(self.scheme), str(self.plan), files, tensors]
+        return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class ConvertReport:
 
 
 def convert_weight(options: ConvertOptions, progress: Progress = silent) -> ConvertReport:
-    """Convert a checkpoint and write it to ``options.output``, whole or not at all.
+    """Convert a checkpoint and write it to ``options.output``, atomically.
 
     A run that was interrupted continues where it stopped. Raises MLCError before anything is written when the
     checkpoint is damaged or does not fit the model.
@@ -129,7 +129,7 @@ def convert_weight(options: ConvertOptions, progress: Progress = silent) -> Conv
 
 
 def plan_conversion(options: ConvertOptions) -> Conversion:
-    """Decide everything from config and headers alone. Raises MLCError when it cannot be done."""
+    """Plan a conversion from config and headers alone. Raises MLCError for a checkpoint that cannot be converted."""
     scheme = get_scheme(options.quantization)
     source = resolve_source(options.source)
     config = source.config()
@@ -178,7 +178,7 @@ def parameter_task(production: Production, scheme: Scheme, layout: str | None, n
 def run_conversion(
     conversion: Conversion, folder: Path, measure_error: bool = False, progress: Progress = silent
 ) -> tuple[int, dict[str, ErrorNorm]]:
-    """Stream the tensors into ``folder``. Returns how many were there already, and errors by quantized parameter."""
+    """Stream the tensors into ``folder``. Returns the number of resumed tensors, and errors by quantized parameter."""
     stream = WeightStream(conversion.reader, conversion.scheme, measure_error)
     with open_output(folder, conversion.output, conversion.job()) as writer:
         _check_copies(conversion)
@@ -255,14 +255,14 @@ class _Counter:
         self._total_bytes = sum(task.nbytes for task in conversion.tasks)
         self._done = self._total - len(tasks)
         self._done_bytes = self._total_bytes - sum(task.nbytes for task in tasks)
-        self._tell("")
+        self._report("")
 
     def advance(self, task: ParameterTask) -> None:
         self._done += 1
         self._done_bytes += task.nbytes
-        self._tell(task.production.name)
+        self._report(task.production.name)
 
-    def _tell(self, detail: str) -> None:
+    def _report(self, detail: str) -> None:
         self._progress(
             Step("convert", self._done, self._total, "parameters", self._done_bytes, self._total_bytes, detail)
         )
@@ -275,7 +275,7 @@ def _open(source: ModelSource, options: ConvertOptions) -> CheckpointReader:
 
 
 def _check_apart(reader: CheckpointReader, output: Path) -> None:
-    """The source folder is never written to."""
+    """Raise UsageError when the output folder is the checkpoint's folder."""
     inside = next((path for path in reader.files() if path.parent.resolve() == output.resolve()), None)
     if inside is not None:
         raise UsageError(
@@ -289,7 +289,7 @@ def _check_choice(what: str, value: str, choices: Sequence[str]) -> None:
 
 
 def _check_copies(conversion: Conversion) -> None:
-    """Tied tensors that are stored twice must say the same twice."""
+    """Raise MLCError when a tied tensor that is stored twice differs between the two copies."""
     for copy, original in conversion.plan.copies:
         first, second = conversion.reader.read(copy), conversion.reader.read(original)
         if first.dtype != second.dtype or not np.array_equal(first, second):

@@ -1,4 +1,4 @@
-"""From a checkpoint's configuration and tokenizer to mlc-chat-config.json and the tokenizer files beside it."""
+"""Write mlc-chat-config.json and the tokenizer files of a checkpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from quantization.schemes import get_scheme
 class GenConfigOptions:
     """What to write. source: as for ``resolve_source``. conv_template: "auto" or a registered name.
 
-    sizes: what replaces the model's own sizes. memory: such as "8GiB", for the largest batch in the report.
+    sizes: overrides of the model's sizes. memory: such as "8GiB", for the largest batch in the report.
     check_template: whether a named template's tokens must exist in the tokenizer.
     """
 
@@ -44,7 +44,7 @@ class GenConfigOptions:
 
 @dataclass(frozen=True)
 class GenConfigReport:
-    """What was written, and what the model will take. Sizes in tokens; largest_batch: full-context sequences."""
+    """What was written, and the model's memory. Sizes in tokens; largest_batch: full-context sequences."""
 
     output: str
     model_type: str
@@ -119,7 +119,7 @@ def _conversation(options: GenConfigOptions, tokenizer: TokenizerFiles | None, d
 
 
 def _files(options: GenConfigOptions, source: ModelSource, tokenizer: TokenizerFiles | None) -> dict[str, bytes]:
-    """What goes beside mlc-chat-config.json. A template that the user names replaces the checkpoint's own."""
+    """The files beside mlc-chat-config.json. A template that the user names replaces the checkpoint's own."""
     if tokenizer is None:
         return {}
     if source.path.resolve() == options.output.resolve():

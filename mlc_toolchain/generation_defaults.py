@@ -40,7 +40,7 @@ class GenerationDefaults:
 def generation_defaults(
     generation_config: Mapping[str, Any], config: Mapping[str, Any], tokenizer: TokenizerFiles | None
 ) -> GenerationDefaults:
-    """Look everything up; config is config.json. MLCError for a value that no model can have.
+    """Look up all defaults; config is config.json. Raises MLCError for an invalid value.
 
     Ids beyond the tokenizer's are left out, with a note.
     """
@@ -77,7 +77,7 @@ def _sampling(name: str, files: Mapping[str, Mapping[str, Any]]) -> float:
 
 
 def _ids(name: str, files: Mapping[str, Mapping[str, Any]]) -> Sequence[int]:
-    """The ids of the first file that has some; a negative one stands for none."""
+    """The ids in the first file that has any; negative ids are ignored."""
     for file, values in files.items():
         value = values.get(name)
         given = [v for v in (value if isinstance(value, list) else [value]) if v is not None]

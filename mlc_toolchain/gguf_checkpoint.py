@@ -21,10 +21,10 @@ from quantization.kept_codes import Levels
 class GGUFArchitecture:
     """How llama.cpp's converter renamed a model.
 
-    config: Hugging Face key -> metadata key under the architecture's prefix. optional: likewise, the first key that is
-    there. fixed: config values that the architecture implies. layer: the Hugging Face layer prefix. names: tensor name
-    without layer prefix -> Hugging Face name. heads: tensors whose rows were reordered per attention head, with the
-    metadata key of the number of heads. transposed: stored [out, in] where the checkpoint has [in, out].
+    config: Hugging Face key -> metadata key under the architecture's prefix. optional: likewise, the first key
+    present. fixed: config values that the architecture implies. layer: the Hugging Face layer prefix. names: tensor
+    name without layer prefix -> Hugging Face name. heads: tensors whose rows were reordered per attention head, with
+    the metadata key of the number of heads. transposed: stored [out, in] where the checkpoint has [in, out].
     """
 
     model_type: str
@@ -119,7 +119,7 @@ class GGUFCheckpoint(CheckpointReader):
         self._names = {self._hf_name(name): name for name in self._reader.names() if name != ROPE_FACTORS}
 
     def config(self) -> dict[str, Any]:
-        """The config.json that the file stands for, in Hugging Face's spelling."""
+        """The equivalent config.json, with Hugging Face's keys."""
         arch = self._architecture
         config = {"model_type": arch.model_type, **arch.fixed, "vocab_size": self._vocab_size()}
         config |= {key: self._number(gguf_key) for key, gguf_key in arch.config.items()}
@@ -216,7 +216,7 @@ class GGUFCheckpoint(CheckpointReader):
         if type(value) is int and 0 < value < 2**31:
             return value
         if type(value) is float and value > 0:
-            return float(str(np.float32(value)))  # the shortest decimal, as a config.json would say it
+            return float(str(np.float32(value)))  # the shortest decimal, as written in a config.json
         raise CheckpointError(
             f"metadata {self._key(key)} is {shown(value)}; expected one positive number", where=[str(self._reader.path)]
         )

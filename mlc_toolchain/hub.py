@@ -1,4 +1,4 @@
-"""Repositories on the Hugging Face Hub: the config first, weights only when the model turns out to be convertible.
+"""Repositories on the Hugging Face Hub: fetches the config first, and weights only when the model is supported.
 
 huggingface_hub does the transfer, with its cache and its environment: HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN.
 """
@@ -24,7 +24,7 @@ PATTERN = re.compile(r"HF://(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?"
 
 @dataclass(frozen=True)
 class HubSource(ModelSource):
-    """A repository. Files are fetched into the Hub's cache when they are asked for, all from one commit."""
+    """A repository. Files are fetched into the Hub's cache on demand, all from one commit."""
 
     name: str
     revision: str | None = None
@@ -68,7 +68,7 @@ class HubSource(ModelSource):
             raise CheckpointError(f"shard {shown(shard)} is missing from the repository", where=[str(index)])
 
     def _fetch(self, file: str, revision: str | None) -> Path:
-        """The file in the cache. EntryNotFoundError passes; other failures become MLCError."""
+        """The file in the cache. EntryNotFoundError propagates; other failures become MLCError."""
         try:
             return Path(hf_hub_download(self.name, file, revision=revision))
         except errors.LocalEntryNotFoundError:

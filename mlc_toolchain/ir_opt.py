@@ -1,4 +1,4 @@
-"""Runs chosen passes over a module given as text: what one pass does, seen alone."""
+"""Run selected passes over a module given as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a library says of the model in it: the contract with the runtime, which reads nothing else."""
+"""The model's metadata in a library: the interface to the runtime, which reads nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from model_zoo.registry import ExportedModel, ParameterInfo
 def model_metadata(exported: ExportedModel, quantization: str, mod: IRModule) -> dict[str, Any]:
     """The model's part of the metadata. mod: the lowered module.
 
-    params: in the order of ``packed_params``; ``packed`` tells the layout in which a function of the library puts one.
+    params: in the order of ``packed_params``; ``packed``: the layout of a packed one and the function that packs it.
     states: what the caller allocates, in the order of the functions' inputs; see ``State.describe``. memory_usage:
     bytes of workspace by function. Sizes that do not apply are -1.
     """
@@ -37,7 +37,7 @@ def model_metadata(exported: ExportedModel, quantization: str, mod: IRModule) ->
         "pipeline_parallel_stages": 1,
         "kv_state_kind": kv_state_kind(exported.states),
         "states": states,
-        "params": [_parameter(i, p, packed.get(str(i)), mod) for i, p in enumerate(exported.params)],
+        "params": [_parameter(p, packed.get(str(i)), mod) for i, p in enumerate(exported.params)],
         "memory_usage": memory_usage(mod),
     }
 
@@ -67,7 +67,7 @@ def _of_all(states: Sequence[dict[str, Any]], key: str) -> int:
     return values.pop() if len(values) == 1 else -1
 
 
-def _parameter(index: int, info: ParameterInfo, pack: str | None, mod: IRModule) -> dict[str, Any]:
+def _parameter(info: ParameterInfo, pack: str | None, mod: IRModule) -> dict[str, Any]:
     packed = None
     if pack is not None:
         result = mod[pack].params[-1].struct_info

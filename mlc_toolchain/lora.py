@@ -149,7 +149,7 @@ def _open_adapter(folder: Path) -> CheckpointReader:
 
 
 def _scale(config: Mapping[str, Any], folder: Path) -> np.float32:
-    """lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora. Raises for what is no plain LoRA."""
+    """lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora. Raises UnsupportedError for variants of LoRA."""
     where = [str(folder / CONFIG)]
     if config.get("peft_type") != "LORA":
         raise UnsupportedError(f"peft_type: got {shown(config.get('peft_type'))}; expected 'LORA'", where=where)

@@ -1,4 +1,4 @@
-"""What a model takes at run time: weights, KV cache, and how many full contexts fit into a given memory."""
+"""Memory of a model at run time: weights, KV cache, and how many full contexts fit into a given memory."""
 
 from __future__ import annotations
 

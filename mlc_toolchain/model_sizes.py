@@ -14,7 +14,7 @@ from model_zoo import registry
 from model_zoo.config import COMMON_NAMES, NEUTRAL, DecoderConfig
 from quantization.schemes import Scheme
 
-# Keys that say nothing of what the model computes, or that other parts of the configuration come from.
+# Keys that do not affect the model's sizes and computation, or that other parts of gen_config read.
 BOOKKEEPING = frozenset(
     """
     architectures attention_dropout attn_pdrop auto_map bos_token_id chunk_size_feed_forward dtype embd_pdrop
@@ -67,7 +67,7 @@ class ModelSizes:
 
 
 def model_sizes(config: Mapping[str, Any], model_type: str, scheme: Scheme, overrides: SizeOverrides) -> ModelSizes:
-    """Sizes of the model that a Hugging Face config describes. UsageError for an override that it cannot take."""
+    """Sizes of the model that a Hugging Face config describes. Raises UsageError for an invalid override."""
     weights = describe_model(config, model_type, scheme)
     architecture = registry.get(weights.model_type)
     model = architecture.config.from_hf(config)
@@ -85,7 +85,7 @@ def model_sizes(config: Mapping[str, Any], model_type: str, scheme: Scheme, over
 
 
 def _unknown_keys(config: Mapping[str, Any], known: type[DecoderConfig]) -> list[str]:
-    """A note on the keys of config.json that mean nothing to the architecture and so are not recorded."""
+    """A note on the keys of config.json that the architecture does not read and gen_config does not record."""
     names = {f.name for f in fields(known)} | NEUTRAL.keys() | BOOKKEEPING
     names |= {key for keys in (*known.names.values(), *COMMON_NAMES.values()) for key in keys}
     unknown = sorted(key[:80] for key in set(config) - names if not key.startswith("_"))

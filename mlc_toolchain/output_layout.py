@@ -1,4 +1,4 @@
-"""Which tensor goes where: the files of an output folder, their sizes and indexes, known before any data is."""
+"""Layout of an output folder: its files, their tensors, sizes and indexes, computed before any data is written."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class OutputFile:
 class OutputFormat:
     """The files of one conversion.
 
-    index_names: written last, in this order; indexes(md5 sums of the files) gives their contents.
-    stale: names that an earlier run may have left. source_elements: what bits per parameter is counted against.
+    index_names: written last, in this order; indexes(md5 sums of the files) returns their contents.
+    stale: names that an earlier run may have left. source_elements: the parameters in bits_per_parameter.
     """
 
     files: tuple[OutputFile, ...]

@@ -18,25 +18,25 @@ from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, Tensor
 from quantization.kept_codes import Levels
 
 QUANTIZATION = "quantization_config"
-AWQ_NIBBLES = np.array([0, 4, 1, 5, 2, 6, 3, 7])  # where AWQ puts each of eight neighbouring outputs
+AWQ_NIBBLES = np.array([0, 4, 1, 5, 2, 6, 3, 7])  # the nibble of each of eight consecutive outputs in an AWQ word
 WORD_BITS = 32
 CODE_BITS = (2, 3, 4, 8)
 
 
 def open_packed(reader: CheckpointReader, config: Mapping[str, Any], where: str) -> CheckpointReader:
-    """``reader`` seen through what config.json says of its quantization. Raises UnsupportedError for other kinds."""
-    told = config.get(QUANTIZATION)
-    if told is None:
+    """Wrap ``reader`` as the quantization_config of config.json requires. UnsupportedError for other methods."""
+    settings = config.get(QUANTIZATION)
+    if settings is None:
         return reader
-    method = told.get("quant_method") if isinstance(told, Mapping) else None
+    method = settings.get("quant_method") if isinstance(settings, Mapping) else None
     if not isinstance(method, str) or method not in METHODS:
         expected = ", ".join(METHODS)
         raise UnsupportedError(f"quant_method: got {shown(method)}; expected one of {expected}", where=[where])
-    return METHODS[method](reader, told, where)
+    return METHODS[method](reader, settings, where)
 
 
 class PackedCheckpoint(CheckpointReader):
-    """Replaces the parts of every packed layer by one ``weight``; other tensors pass."""
+    """Replaces the parts of every packed layer by one ``weight``; other tensors are unchanged."""
 
     main = ""
     parts: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class PackedCheckpoint(CheckpointReader):
         return [part for kind in (self.main, *self.parts) if (part := f"{stem}.{kind}") in self._held]
 
     def _renamed(self, name: str) -> str | None:
-        """The name that takes the place of a stored tensor; None for those that are only a part."""
+        """The name of a stored tensor in this reader; None for a part of a packed layer other than the main one."""
         stem, _, kind = name.rpartition(".")
         if f"{stem}.weight" in self._packed:
             return f"{stem}.weight" if kind == self.main else None if kind in (*self.parts, *self.dropped) else name
@@ -107,14 +107,14 @@ class PackedCheckpoint(CheckpointReader):
 
 
 class IntegerCheckpoint(PackedCheckpoint):
-    """What AWQ and GPTQ share: codes of few bits, a zero point and a scale per group of inputs."""
+    """Base class of AWQ and GPTQ: codes of few bits, a zero point and a scale per group of inputs."""
 
     main = "qweight"
     parts = ("qzeros", "scales", "g_idx")
 
-    def __init__(self, base: CheckpointReader, told: Mapping[str, Any], where: str):
-        self._bits = _number(told, ("bits", "w_bit"), where)
-        self._group = _number(told, ("group_size", "q_group_size"), where)
+    def __init__(self, base: CheckpointReader, settings: Mapping[str, Any], where: str):
+        self._bits = _number(settings, ("bits", "w_bit"), where)
+        self._group = _number(settings, ("group_size", "q_group_size"), where)
         if self._bits not in CODE_BITS:
             raise UnsupportedError(f"bits: got {self._bits}; expected 2, 3, 4 or 8", where=[where])
         super().__init__(base)
@@ -188,11 +188,11 @@ class IntegerCheckpoint(PackedCheckpoint):
 class AWQCheckpoint(IntegerCheckpoint):
     """qweight [in, out / 8] and qzeros [groups, out / 8]: eight outputs in a word, in AWQ's order of nibbles."""
 
-    def __init__(self, base: CheckpointReader, told: Mapping[str, Any], where: str):
-        version = told.get("version", "gemm")
-        if not isinstance(version, str) or version.lower() != "gemm" or told.get("bits", told.get("w_bit")) != 4:
+    def __init__(self, base: CheckpointReader, settings: Mapping[str, Any], where: str):
+        version, bits = settings.get("version", "gemm"), settings.get("bits", settings.get("w_bit"))
+        if not isinstance(version, str) or version.lower() != "gemm" or bits != 4:
             raise UnsupportedError(f"AWQ version {shown(version)}; expected gemm with 4 bits", where=[where])
-        super().__init__(base, told, where)
+        super().__init__(base, settings, where)
 
     def _sizes(self, rows: int, columns: int) -> tuple[int, int]:
         return columns * 8, rows
@@ -203,17 +203,17 @@ class AWQCheckpoint(IntegerCheckpoint):
 
 
 class GPTQCheckpoint(IntegerCheckpoint):
-    """qweight [in * bits / 32, out]: codes of neighbouring inputs in a stream of bits; qzeros likewise along outputs.
+    """qweight [in * bits / 32, out]: codes of consecutive inputs as a bit stream; qzeros likewise along outputs.
 
-    Files of the first format store zero points less one. g_idx [in] names each input's group.
+    checkpoint_format "gptq" stores zero points minus one. g_idx [in]: the group of each input.
     """
 
-    def __init__(self, base: CheckpointReader, told: Mapping[str, Any], where: str):
-        layout = told.get("checkpoint_format", "gptq")
+    def __init__(self, base: CheckpointReader, settings: Mapping[str, Any], where: str):
+        layout = settings.get("checkpoint_format", "gptq")
         if layout not in ("gptq", "gptq_v2"):
             raise UnsupportedError(f"checkpoint_format: got {shown(layout)}; expected gptq or gptq_v2", where=[where])
         self._zero_offset = 1 if layout == "gptq" else 0
-        super().__init__(base, told, where)
+        super().__init__(base, settings, where)
 
     def _sizes(self, rows: int, columns: int) -> tuple[int, int]:
         return columns, rows * WORD_BITS // self._bits
@@ -247,8 +247,8 @@ class BlockFp8Checkpoint(PackedCheckpoint):
     parts = ("weight_scale_inv",)
     dropped = ("input_scale", "activation_scale")
 
-    def __init__(self, base: CheckpointReader, told: Mapping[str, Any], where: str):
-        block = told.get("weight_block_size")
+    def __init__(self, base: CheckpointReader, settings: Mapping[str, Any], where: str):
+        block = settings.get("weight_block_size")
         match block:
             case [int(rows), int(columns)] if 0 < rows < 1 << 20 and 0 < columns < 1 << 20:
                 self._block = (rows, columns)
@@ -301,8 +301,8 @@ def _bit_stream(words: np.ndarray, bits: int) -> np.ndarray:
     return ((words[..., None] >> shifts) & np.uint32((1 << bits) - 1)).astype(np.uint8).reshape(len(words), -1)
 
 
-def _number(told: Mapping[str, Any], keys: tuple[str, ...], where: str) -> int:
-    value = next((told[key] for key in keys if key in told), None)
+def _number(settings: Mapping[str, Any], keys: tuple[str, ...], where: str) -> int:
+    value = next((settings[key] for key in keys if key in settings), None)
     if type(value) is not int or not (value == -1 or 0 < value < 1 << 20):
         raise UnsupportedError(f"{keys[0]}: got {shown(value)}; expected a number", where=[where])
     return value

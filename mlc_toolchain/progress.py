@@ -1,4 +1,4 @@
-"""How long work tells its caller where it stands: plain values handed to one callable."""
+"""Progress reports of long operations: plain values passed to one callable."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Step:
-    """Where one stage of the work stands: told at its start (done 0), as it advances, and at its end (done == total).
+    """Progress of one stage: reported at its start (done 0), as it advances, and at its end (done == total).
 
     stage: what is being done, e.g. "convert". done/total: items (tensors, functions) named by unit.
     done_bytes/total_bytes: the same in bytes where bytes are what takes time, else 0. detail: the item at hand.
@@ -27,4 +27,4 @@ Progress = Callable[[Step], None]
 
 
 def silent(step: Step) -> None:
-    """A Progress that says nothing."""
+    """A Progress that ignores every step."""

@@ -1,4 +1,4 @@
-"""Llama 3's rotary scaling, found back from the frequency factors that a GGUF file stores in its place."""
+"""Recover Llama 3's rotary scaling from the frequency factors that a GGUF file stores instead."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def llama3_scaling(factors: np.ndarray, theta: float, where: str) -> dict[str, A
 
 
 def _llama3_factors(half: int, theta: float, factor: float, original: int) -> np.ndarray:
-    """By how much each frequency is divided: 1 for short wavelengths, ``factor`` for long ones, smooth between."""
+    """The divisor of each frequency: 1 for short wavelengths, ``factor`` for long ones, smooth between (Llama 3.1)."""
     wavelength = 2 * np.pi * theta ** (np.arange(half) / half)
     smooth = (original / wavelength - LOW_FREQUENCY) / (HIGH_FREQUENCY - LOW_FREQUENCY)
     smooth = np.clip(smooth, 0, 1)

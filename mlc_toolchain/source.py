@@ -1,4 +1,4 @@
-"""What a user may name as a model: a folder, a config.json, a GGUF file, a preset, or a repository on the Hub."""
+"""Find the model that a user names: a folder, a config.json, a GGUF file, a preset, or a repository on the Hub."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _hint(text: str) -> str:
 
 
 def open_weights(text: str, source_format: str = "auto") -> CheckpointReader:
-    """The checkpoint that ``text`` names: a folder of weights without config.json will do."""
+    """The checkpoint that ``text`` names: as for ``resolve_source``, or a folder of weights without config.json."""
     path = Path(text).expanduser()
     if path.is_dir() and not list(path.glob("*.gguf")):
         return open_checkpoint(path, source_format)

@@ -1,4 +1,4 @@
-"""What every kind of model source offers."""
+"""The interface of model sources."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class ModelSource(ABC):
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """The model's config in Hugging Face's spelling."""
+        """The model's config, with Hugging Face's keys."""
 
     @abstractmethod
     def file(self, name: str) -> Path | None:
-        """A file that lies beside the config (``tokenizer.json``), or None."""
+        """The path of a file beside the config (``tokenizer.json``), or None."""
 
     @abstractmethod
     def weights(self, source_format: str = "auto") -> CheckpointReader:

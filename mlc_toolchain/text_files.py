@@ -1,4 +1,4 @@
-"""Writing a folder's small files: each appears whole or not at all, the last one names the others."""
+"""Write small files into a folder, each atomically."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlc_files import whole_file
 def write_files(folder: Path, files: Mapping[str, bytes], *, stale: Sequence[str] = ()) -> None:
     """Write `files` into `folder` (made when missing), in order; then remove those of `stale` that are not among them.
 
-    Every file appears whole or not at all.
+    Raises ResourceError when the disk is full, MLCError for other failures.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

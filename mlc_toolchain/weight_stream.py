@@ -1,4 +1,4 @@
-"""From checkpoint tensors to output tensors, one parameter after another, on all cores, in bounded memory."""
+"""Convert checkpoint tensors to output tensors, parameter by parameter, on all cores, in bounded memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ParameterTask:
 
 
 class ErrorNorm(NamedTuple):
-    """Squared norms of what quantization lost and of the weights."""
+    """Squared norms of the quantization error and of the weights."""
 
     lost: float
     total: float
@@ -51,7 +51,7 @@ class ErrorNorm(NamedTuple):
 
 @dataclass(frozen=True)
 class Converted:
-    """The data of a task's outputs, as stored. error: of a quantized parameter, when it was asked for."""
+    """The data of a task's outputs, as stored. error: of a quantized parameter, when it was measured."""
 
     arrays: tuple[np.ndarray, ...]
     error: ErrorNorm | None = None
@@ -76,7 +76,7 @@ class WeightStream:
     def run(
         self, tasks: Sequence[ParameterTask], workers: int | None = None
     ) -> Iterator[tuple[ParameterTask, Converted]]:
-        """Every task with its result, in order; later ones are being worked on meanwhile."""
+        """Every task with its result, in order; later tasks are converted concurrently."""
         yield from ordered_map(self.convert, tasks, workers or usable_cores())
 
     def _quantize(self, task: ParameterTask) -> Converted:
@@ -95,7 +95,7 @@ class WeightStream:
             raise self._not_finite(task) from None
 
     def _kept_codes(self, task: ParameterTask) -> dict[str, np.ndarray] | None:
-        """The codes of a checkpoint that is quantized already, where the scheme can hold them."""
+        """The codes of a checkpoint that is quantized already; None where the scheme cannot represent them."""
         value = task.production.value
         if task.layout != "NK" or not is_stacked_rows(value):
             return None
@@ -140,7 +140,7 @@ class WeightStream:
 
 
 def ordered_map(work: Callable, tasks: Iterable, workers: int) -> Iterator[tuple]:
-    """(task, work(task)) in the order of ``tasks``, with bounded work ahead. Tasks have nbytes."""
+    """(task, work(task)) in the order of ``tasks``, which have ``nbytes``; at most IN_FLIGHT_BYTES run ahead."""
     waiting: deque[tuple[Any, Future]] = deque()
     ahead = 0
     with ThreadPoolExecutor(workers, thread_name_prefix="convert") as pool:
@@ -158,7 +158,7 @@ def ordered_map(work: Callable, tasks: Iterable, workers: int) -> Iterator[tuple
 
 
 def measured_error(original: Iterable[np.ndarray], decoded: Iterable[np.ndarray]) -> ErrorNorm:
-    """How far decoded rows are from the original ones; the blocks of both need not have the same sizes."""
+    """Error of decoded rows against the original ones; the blocks of both may have different sizes."""
     lost = total = 0.0
     rows = _rows(original)
     for block in decoded:
@@ -202,13 +202,13 @@ def _kind(output: OutputTensor) -> str:
 
 
 def _stored(value: np.ndarray, output: OutputTensor) -> np.ndarray:
-    """The array in the dtype that the file has, contiguous."""
+    """The array in its dtype on disk, contiguous."""
     value = np.ascontiguousarray(value)
     return value if output.stored == output.dtype else float32_to_bfloat16(value)
 
 
 def float32_to_bfloat16(value: np.ndarray) -> np.ndarray:
-    """Round to nearest even; what lies beyond the largest bfloat16 is cut to it, as MLC's tools do."""
+    """Round to nearest even; values beyond the largest bfloat16 are truncated to it, as MLC's tools do."""
     rounded = value.astype(ml_dtypes.bfloat16)
     beyond = np.abs(value) >= BF16_LIMIT
     if beyond.any():

@@ -1,8 +1,8 @@
-"""Writing an output folder so that it is whole or not there: staging, journal, resume, lock.
+"""Write an output folder atomically: staging, journal, resume, lock.
 
-Files are filled in ``OUT/.mlc-partial`` and noted in its journal once they are on the disk. When all are, the old
-index is removed, the files are renamed to their places and the new index comes last: a reader that finds an index
-finds everything that it names. A killed run leaves staging and journal; the next one of the same job continues.
+Files are written in ``OUT/.mlc-partial`` and recorded in its journal once they are on the disk. When all are, the old
+index is removed, the files are renamed to their places, and the new index last: a folder with an index has every file
+that it names. A killed run leaves staging and journal; the next run of the same job continues.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class OutputWriter:
         self._publish()
 
     def close(self) -> None:
-        """Leave staging and journal for a later run."""
+        """Close the open files; staging and journal stay for a later run."""
         for opened in self._open.values():
             os.close(opened.descriptor)
         self._open.clear()
@@ -135,9 +135,9 @@ class OutputWriter:
         self._journal.close()
         shutil.rmtree(self.staging)
 
-    def _stale(self, wanted: Callable[[str], bool]) -> list[Path]:
-        """Files of an earlier conversion."""
-        return [p for p in self.folder.iterdir() if self.output.stale.fullmatch(p.name) and wanted(p.name)]
+    def _stale(self, matches: Callable[[str], bool]) -> list[Path]:
+        """Files of an earlier conversion whose names match."""
+        return [p for p in self.folder.iterdir() if self.output.stale.fullmatch(p.name) and matches(p.name)]
 
     def _remove(self, paths: list[Path]) -> None:
         for path in paths:
@@ -171,7 +171,7 @@ class _Journal:
             self._descriptor = -1
 
     def _read(self) -> list[dict]:
-        """The lines up to the first that is incomplete: a run may have died while writing it."""
+        """The lines up to the first incomplete one, which a killed run may leave."""
         entries = []
         for line in self.path.read_bytes().split(b"\n")[:-1] if self.path.is_file() else []:
             try:
@@ -183,7 +183,7 @@ class _Journal:
 
 @contextmanager
 def open_output(folder: Path, output: OutputFormat, job: str) -> Iterator[OutputWriter]:
-    """A writer on ``folder``, created when missing; other conversions into it are kept out meanwhile.
+    """A writer on ``folder``, created when missing and locked against other conversions.
 
     job: text that is equal for runs that would write the same bytes; a killed run of the same job is continued.
     Raises ResourceError when the folder is in use or the disk is full.

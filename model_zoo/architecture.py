@@ -1,4 +1,4 @@
-"""What the registry holds of an architecture: a model, its states and its exported functions."""
+"""An architecture's entry in the registry: model, weight map, states and exported functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quantization.rewrite import Exceptions
 
 
 class ModelConfig(Protocol):
-    """What is read of every configuration; the rest is between an architecture's own functions."""
+    """Attributes that every configuration has; others are read by the architecture's own functions only."""
 
     @property
     def model_type(self) -> str: ...
@@ -24,15 +24,15 @@ class ModelConfig(Protocol):
 
     @property
     def context_window_size(self) -> int:
-        """The longest sequence, in tokens."""
+        """Maximum length of a sequence, in tokens."""
 
     @property
     def prefill_chunk_size(self) -> int:
-        """The most tokens of one call."""
+        """Maximum number of tokens of one call."""
 
     @property
     def max_batch_size(self) -> int:
-        """The most sequences of one call."""
+        """Maximum number of sequences of one call."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Architecture:
     """A kind of model, named by Hugging Face's ``model_type``.
 
     config: class with ``from_hf`` and ``chat_model_config``. model: builds the module from a config. weights: the
-    weight map of a config. tiny: a small config of awkward sizes, for tests. quantization: layers that schemes treat
-    specially. task: "chat" for a model that continues text, "embedding" for one that gives hidden states.
+    weight map of a config. tiny: a small config of odd sizes, for tests. quantization: layers that schemes treat
+    specially. task: "chat" for a model that continues text, "embedding" for one that returns hidden states.
 
     states: (config, dtype of keys and values) -> the states, in the order in which functions take them.
     entry_points: (model, config, states, dtype of activations) -> the exported functions by name. Both are those of a

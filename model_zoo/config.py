@@ -1,4 +1,4 @@
-"""What every decoder model's configuration has in common, read from Hugging Face's config.json."""
+"""The base class of decoder models' configurations, read from Hugging Face's config.json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_PREFILL_CHUNK = 2048
 MAX_BATCH = 128
 SIZE_LIMIT = 1 << 31
 
-# Keys that change what is computed, with the values that do not. A model that knows a key has a field of that name.
+# Keys that change the computation, with the values that do not. A model that supports a key has a field of that name.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "attention_multiplier": (None,),
     "attn_logit_softcapping": (None,),
@@ -57,12 +57,12 @@ COMMON_NAMES = {
 class DecoderConfig:
     """Sizes of a decoder-only model. Field names are Hugging Face's keys.
 
-    context_window_size: the longest sequence. prefill_chunk_size: the most tokens of one call; max_batch_size: the most
-    sequences of one call.
+    context_window_size: maximum length of a sequence. prefill_chunk_size, max_batch_size: maximum numbers of tokens and
+    of sequences of one call.
 
     Of a subclass: ``names`` lists other keys for a field, the first found wins; ``chat_keys`` are the keys of
-    mlc-chat-config.json's model_config, in its order. ``sliding_window`` is a field where tokens see only that many
-    positions, ``attention_sink_size`` where they see that many first ones besides.
+    mlc-chat-config.json's model_config, in its order. ``sliding_window``, the number of positions that a token attends
+    to, and ``attention_sink_size``, the number of first positions besides, are fields of models that have them.
     """
 
     model_type: ClassVar[str] = ""
@@ -111,15 +111,15 @@ class DecoderConfig:
 
     @cached_property
     def rope(self) -> RopeParameters | None:
-        """The rotary positions; None for a model without them."""
+        """Parameters of the rotary embedding; None for a model without one."""
         return RopeParameters.from_hf(self.head_dim, self.rope_theta, self.rope_scaling, self.context_window_size)
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
         """From config.json, of transformers 4 or 5, or from the model_config of an mlc-chat-config.json.
 
-        Keys without meaning here are ignored. Raises UnsupportedError for a key that changes the computation in a way
-        that this model does not have, and MLCError for a missing or impossible size.
+        Unknown keys are ignored. Raises UnsupportedError for a key that changes the computation in a way that this
+        model does not implement, and MLCError for a missing or invalid size.
         """
         values = _without_window(_with_rope_keys(raw))
         known = {f.name: f for f in fields(cls) if f.init}
@@ -144,10 +144,10 @@ class DecoderConfig:
         public = {**values, **PARALLEL, "position_embedding_base": self.rope_theta, "sliding_window_size": window}
         public |= {key: values[name] for name, keys in self.names.items() for key in keys}
         result = {key: public[key] for key in self.chat_keys}
-        told = {COMMON_KEYS.get(key, key) for key in self.chat_keys}
-        told |= {name for name, keys in self.names.items() if set(keys) & set(self.chat_keys)}
+        covered = {COMMON_KEYS.get(key, key) for key in self.chat_keys}
+        covered |= {name for name, keys in self.names.items() if set(keys) & set(self.chat_keys)}
         changed = {f.name for f in fields(self) if values[f.name] != f.default}
-        return result | {f.name: values[f.name] for f in fields(self) if f.name in changed - told}
+        return result | {f.name: values[f.name] for f in fields(self) if f.name in changed - covered}
 
 
 def _find(cls: type[DecoderConfig], values: Mapping[str, Any], name: str) -> Any:
@@ -158,7 +158,7 @@ def _find(cls: type[DecoderConfig], values: Mapping[str, Any], name: str) -> Any
 
 
 def _with_rope_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """transformers 5 keeps theta, scaling and the rotated share under ``rope_parameters``."""
+    """Move the entries of transformers 5's ``rope_parameters`` to the keys of transformers 4."""
     values = dict(raw)
     rope = raw.get("rope_parameters")
     if rope is not None:
@@ -175,9 +175,9 @@ def _with_rope_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_window(values: dict[str, Any]) -> dict[str, Any]:
-    """A window that is not used is 0 under its common key, so that a model's default does not take its place.
+    """Set ``sliding_window`` to 0 where the config disables it, so that the model's default does not apply.
 
-    -1 positions that are seen besides are none.
+    An ``attention_sink_size`` of -1 means none and is set to None.
     """
     if values.get("attention_sink_size") == -1:
         values = {**values, "attention_sink_size": None}

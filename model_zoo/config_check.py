@@ -1,4 +1,4 @@
-"""Values of a config.json against the types of a configuration's fields; the file is untrusted."""
+"""Check the values of a config.json, an untrusted file, against the types of a configuration's fields."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from mlc_errors import MLCError
 
 SIZE_LIMIT = 1 << 31
-# Sizes that loops and tables are made of.
+# Bounds of sizes that determine the number of loop iterations or the size of tables.
 LIMITS = {"num_hidden_layers": 4096, "head_dim": 1 << 16, "num_attention_heads": 1 << 16}
 
 
 def is_size(value: object) -> bool:
-    """An integer that a size can be; 0 stands for "not given"."""
+    """Whether ``value`` is a valid size; 0 stands for "not given"."""
     return type(value) is int and 0 <= value < SIZE_LIMIT
 
 
@@ -33,7 +33,7 @@ _TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
 
 
 def check_values(values: Mapping[str, Any], types: Mapping[str, str]) -> None:
-    """MLCError for the first value that is not of its field's type, or a size beyond what any model has."""
+    """Raise MLCError for the first value that is not of its field's type or exceeds its limit."""
     for name, value in values.items():
         accepts, expected = _TYPES.get(types[name].removesuffix(" | None"), (lambda _: True, ""))
         if not accepts(value):

@@ -38,7 +38,7 @@ def states(config: DecoderConfig, kv_dtype: str) -> tuple[State, ...]:
 def entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:
     """The exported functions of a decoder.
 
-    config: its ``hidden_size``, ``vocab_size``, ``prefill_chunk_size`` and ``max_batch_size``. dtype: of embeddings and
+    config: has ``hidden_size``, ``vocab_size``, ``prefill_chunk_size`` and ``max_batch_size``. dtype: of embeddings and
     hidden states; logits are float32.
     """
     return _Decoder(model, config, states, dtype).functions()
@@ -62,7 +62,7 @@ class _Decoder:
         return self._logits(self.model.forward(input_embed, *views))
 
     def batch_decode(self, input_embed: Tensor, views: Sequence[Any]) -> Tensor:
-        """One token of each sequence; computed as a prompt of as many tokens, so that kernels are the same."""
+        """One token of each sequence, [B, 1, D], computed as [1, B, D] to share the kernels of prefill."""
         batch, one, size = input_embed.shape
         logits = self.decode(input_embed.reshape(one, batch, size), views)
         return logits.reshape(batch, one, logits.shape[-1])
@@ -78,11 +78,11 @@ class _Decoder:
         return self.model.logits(hidden).astype("float32")
 
     def functions(self) -> dict[str, spec.Function]:
-        """All of them, with the greatest values of their symbolic sizes."""
+        """The exported functions by name, with upper bounds of their symbolic sizes."""
         bounds = {"seq_len": self.config.prefill_chunk_size, "batch_size": self.config.max_batch_size}
         positions = {"logit_positions": spec.Tensor(["batch_size"], "int32")}
         ids = {"input_ids": spec.Tensor(["seq_len"], "int32")}
-        most_ids = {"seq_len": max(bounds.values())}  # a batch_decode step embeds a token of each sequence
+        embed_bounds = {"seq_len": max(bounds.values())}  # a batch_decode step embeds a token of each sequence
 
         def function(call: Any, inputs: Mapping[str, spec.Input]) -> spec.Function:
             return spec.Function(call, inputs, "packed", bounds)
@@ -91,7 +91,7 @@ class _Decoder:
         logits = spec.Tensor(["batch_size", self.config.vocab_size], "float32")
         drawn = {"logits": logits, "temperature": row, "top_p": row, "uniform": row}
         return {
-            "embed": spec.Function(self.embed, ids, "packed", most_ids),
+            "embed": spec.Function(self.embed, ids, "packed", embed_bounds),
             "prefill": function(self.prefill, self._inputs(1, "seq_len")),
             "decode": function(self.decode, self._inputs(1, 1)),
             "batch_prefill": function(self.batch_prefill, self._inputs(1, "seq_len", positions)),

@@ -1,4 +1,4 @@
-"""Mistral: Llama whose tokens see a sliding window of positions."""
+"""Mistral: Llama with sliding-window attention."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MistralConfig(llama.LlamaConfig):
         "max_batch_size",
     )
 
-    sliding_window: int | None = 4096  # type: ignore[misc]  # a field of this model, a constant of the others
+    sliding_window: int | None = 4096  # type: ignore[misc]  # a field here, a class constant of the base
     attention_sink_size: int | None = None  # type: ignore[misc]  # likewise
 
 

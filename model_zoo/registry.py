@@ -1,4 +1,4 @@
-"""The architectures, by Hugging Face's ``model_type``, and what is made from them."""
+"""The architectures by Hugging Face's ``model_type``, and the export of their models to IR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotary positions: the angle per position of every pair of elements, as Hugging Face's configurations define it."""
+"""Rotary embedding (Su et al. 2021): the frequency of every pair, as Hugging Face's configurations define it."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def _powers(rotary_dim: int, theta: float) -> np.ndarray:
 
 
 def _frequencies(rotary_dim: int, theta: float) -> np.ndarray:
-    """``theta ** (-2 i / R)`` in float32 (Su et al. 2021)."""
+    """``theta ** (-2 i / R)``, float32 [R/2] (Su et al. 2021)."""
     return np.float32(1) / _powers(rotary_dim, theta)
 
 
 def _llama3(base: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:
-    """Long wavelengths are stretched by ``factor``, short ones kept, those between interpolated (Llama 3.1)."""
+    """Llama 3.1: low frequencies are divided by ``factor``, high ones kept, those between interpolated."""
     factor, context = _number(scaling, "factor"), _number(scaling, "original_max_position_embeddings")
     low, high = _number(scaling, "low_freq_factor"), _number(scaling, "high_freq_factor")
     wavelength = np.float32(2 * math.pi) / base
@@ -83,7 +83,7 @@ def _llama3(base: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:
 
 
 def _yarn(rotary_dim: int, theta: float, scaling: Mapping[str, Any], max_positions: int) -> RopeParameters:
-    """Pairs that turn often keep their angle, slow ones are stretched, a ramp between (Peng et al. 2023)."""
+    """YaRN (Peng et al. 2023): high frequencies are kept, low ones divided by ``factor``, a linear ramp between."""
     original = _number(scaling, "original_max_position_embeddings", max_positions)
     factor = _number(scaling, "factor", max_positions / original)
     bounds = [

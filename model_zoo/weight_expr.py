@@ -1,4 +1,4 @@
-"""How one parameter is computed from checkpoint tensors: a small expression that is data, printable and checkable."""
+"""Expressions that compute a parameter from checkpoint tensors; shapes are checked before data is read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Expr(ABC):
         """The value; ``read`` returns a checkpoint tensor."""
 
     def row_blocks(self, read: Read, read_rows: ReadRows) -> Iterator[np.ndarray]:
-        """The value in pieces along axis 0, so that it need not exist as a whole; read_rows gives a tensor that way."""
+        """The value in blocks along axis 0, to bound memory; read_rows returns a checkpoint tensor in blocks."""
         yield self.evaluate(read)
 
 
@@ -49,7 +49,7 @@ def as_expr(value: str | Expr) -> Expr:
 
 
 def is_stacked_rows(value: Expr) -> bool:
-    """Whether the value is checkpoint tensors one below the other, or one of them."""
+    """Whether the value is a checkpoint tensor or a concatenation of some along axis 0."""
     match value:
         case CheckpointTensor():
             return True
@@ -60,7 +60,7 @@ def is_stacked_rows(value: Expr) -> bool:
 
 @dataclass(frozen=True)
 class CheckpointTensor(Expr):
-    """A checkpoint tensor as it is."""
+    """A checkpoint tensor, unchanged."""
 
     name: str
 
@@ -179,7 +179,7 @@ class Slice(Expr):
 
 @dataclass(frozen=True)
 class Permute(Expr):
-    """Axis 0 seen as ``view``, its parts reordered by ``order``, and flattened again (rows of attention heads)."""
+    """Axis 0 reshaped to ``view``, transposed by ``order`` and flattened again (rows of attention heads)."""
 
     parts: tuple[Expr]
     view: tuple[int, ...]

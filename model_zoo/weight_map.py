@@ -1,4 +1,4 @@
-"""Weight maps: which checkpoint tensors make which model parameter, as data that is checked before a byte is read."""
+"""Weight maps: rules from checkpoint tensors to model parameters, checked before tensor data is read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WeightMapError(MLCError):
 
 @dataclass(frozen=True)
 class Production:
-    """One model parameter and how it is made."""
+    """One model parameter and the expression that computes it."""
 
     name: str
     shape: Shape
@@ -87,7 +87,7 @@ class Rule:
 class WeightMap:
     """Rules from checkpoint names to parameter names. What is not named here keeps its name.
 
-    A name without ``.weight`` or ``.bias`` stands for whichever of both the model has. A source is a name or, for
+    A name without ``.weight`` or ``.bias`` stands for those of the two that the model has. A source is a name or, for
     nested rules, an expression of ``weight_expr``.
     """
 
@@ -121,7 +121,7 @@ class WeightMap:
     def permute(
         self, target: str, source: str | Expr | None = None, *, view: Sequence[int], order: Sequence[int]
     ) -> None:
-        """Reorder axis 0: see it as ``view``, transpose that by ``order``, flatten again (weights and biases alike)."""
+        """Reorder axis 0: reshape it to ``view``, transpose by ``order``, flatten (weights and biases alike)."""
         self._add((target,), Permute((as_expr(source or target),), tuple(view), tuple(order)))
 
     def offset(self, target: str, value: float, source: str | Expr | None = None) -> None:
@@ -222,7 +222,7 @@ class _Resolver:
         return any(fnmatchcase(n, pattern) for n in self._spellings(name) for pattern in self.map.unused_patterns)
 
     def _explain(self, missing: list[tuple[str, str]], undeclared: list[str]) -> None:
-        """Raise one error that lists what is missing and what is left over, each with its near matches."""
+        """Raise one error that lists missing and left-over tensors, each with its near matches."""
         names = [source for _, source in missing]
         wanted = [
             f"parameter {name} needs {source}, which the checkpoint lacks{_near(source, undeclared)}"

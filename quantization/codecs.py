@@ -1,4 +1,4 @@
-"""How each kind of scheme encodes and decodes a weight: modules with tensors, encode_rows and decode_rows."""
+"""The codec of each kind of scheme: a module with ``tensors``, ``encode_rows`` and ``decode_rows``."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Blocks = Callable[[], Iterable[np.ndarray]]
 
 
 def tensors(shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and dtype of what a weight of ``shape`` becomes. q_calibration_scale is for scales of activations."""
+    """Shape and dtype of the tensors of a weight of ``shape``. q_calibration_scale: for activations, not used."""
     made = {"q_weight": (shape, scheme.storage_dtype)}
     if scheme.scaled:
         made |= {"q_scale": ((1,), "float32"), "q_calibration_scale": ((1,), "float32")}
@@ -31,8 +31,7 @@ def encode_rows(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: 
 
     Raises ValueError for NaN, infinities and values beyond float16.
     """
-    rows = [shape[-1]]
-    codes = np.empty((prod(shape[:-1]), *rows), _code_dtype(scheme))
+    codes = np.empty((prod(shape[:-1]), shape[-1]), _code_dtype(scheme))
     scale = tensor_scale(largest_magnitude(blocks()), scheme) if scheme.scaled else np.float32(1)
     start = 0
     for block in blocks():
@@ -84,7 +83,7 @@ def _parts(rows: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Round to nearest even; what lies beyond the largest code gets it."""
+    """Round to nearest even; values beyond the largest code saturate."""
     top = np.float32(ml_dtypes.finfo(dtype).max)
     return np.clip(values, -top, top).astype(dtype)
 

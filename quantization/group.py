@@ -65,7 +65,7 @@ def encode_rows(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: 
 
 
 def decode(made: dict[str, np.ndarray], scheme: Scheme, inputs: int, layout: str | None = None) -> np.ndarray:
-    """The weights that the codes stand for: [..., N, inputs] in model_dtype."""
+    """Dequantize to weights [..., N, inputs] in model_dtype."""
     layout = layout or scheme.layout
     outer = _laid_out(made["q_scale"], layout).shape[:-1]
     blocks = list(decode_rows(made, scheme, (*outer, inputs), layout))
@@ -75,7 +75,7 @@ def decode(made: dict[str, np.ndarray], scheme: Scheme, inputs: int, layout: str
 def decode_rows(
     made: dict[str, np.ndarray], scheme: Scheme, shape: tuple[int, ...], layout: str
 ) -> Iterator[np.ndarray]:
-    """The weights that the codes of a weight of ``shape`` stand for, as blocks of rows [n, K] in model_dtype."""
+    """Dequantize a weight of ``shape`` to blocks of rows [n, K] in model_dtype."""
     outputs, inputs = prod(shape[:-1]), shape[-1]
     words = _laid_out(made["q_weight"], layout).reshape(outputs, -1)
     scales = _laid_out(made["q_scale"], layout).reshape(outputs, -1)
@@ -162,7 +162,7 @@ def _encode_block(rows: np.ndarray, scheme: Scheme, layout: str, words: np.ndarr
 def _encode_compiled(
     kernel: CompiledFunction, rows: np.ndarray, scheme: Scheme, words: np.ndarray, scales: np.ndarray
 ) -> bool | None:
-    """As ``_encode_block`` for rows of whole groups; None, with nothing of use filled, when a weight is NaN."""
+    """As ``_encode_block`` for rows of whole groups; None, with words and scales undefined, when a weight is NaN."""
     codes = np.empty(rows.shape, np.uint8)
     largest = np.empty(scales.shape, kernels.BITS[scheme.model_dtype])
     tried = (LARGEST_LEVELS,) if scheme.search else ()
@@ -194,7 +194,7 @@ def _largest(groups: np.ndarray) -> tuple[np.ndarray, bool]:
     magnitudes = np.abs(groups)
     largest = np.maximum.reduceat(magnitudes.reshape(-1), np.arange(0, magnitudes.size, groups.shape[1]))
     if np.isnan(largest).any():
-        magnitudes[np.isnan(magnitudes)] = np.nan  # quiet: fmax lets a signalling NaN win
+        magnitudes[np.isnan(magnitudes)] = np.nan  # quiet NaNs: fmax propagates signalling ones
         return np.fmax.reduce(magnitudes, axis=-1), False
     return largest, bool(np.isfinite(largest).all())
 
@@ -217,7 +217,7 @@ def _codes(groups: np.ndarray, divisor: np.ndarray, scheme: Scheme) -> np.ndarra
 def _round_to_half(values: np.ndarray) -> None:
     """Round float32 in place to float16's 11 significant bits, ties to even.
 
-    Exponents keep float32's range: what float16 would flush or overflow ends at the same code anyway.
+    Exponents keep float32's range: values that float16 would flush or overflow get the same code.
     """
     bits = values.view(np.uint32)
     odd = (bits >> _SIGNIFICAND_GAP) & np.uint32(1)

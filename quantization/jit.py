@@ -1,4 +1,4 @@
-"""One tensor function compiled into this process, for kernels that conversion itself runs."""
+"""JIT compilation of one tensor function, for kernels that conversion runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SYMBOL = "tensor_function"
 class CompiledFunction:
     """Call it with contiguous arrays for the buffers, then integers for the symbolic sizes.
 
-    Calls run on the caller's thread, without the interpreter's lock.
+    Calls run on the caller's thread and release the GIL.
     """
 
     def __init__(self, func: PrimFunc, target: Target):

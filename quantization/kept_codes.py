@@ -1,4 +1,4 @@
-"""Weights that are quantized already: their own integer levels as codes of a group scheme, where they fit."""
+"""Re-encode weights that are already quantized: their integer levels become codes of a group scheme where they fit."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def fits(group: int, scheme: Scheme) -> bool:
 
 
 def encode_levels(parts: Sequence[Levels], scheme: Scheme) -> dict[str, np.ndarray] | None:
-    """Codes and scales, NK, of matrices one below the other; None when most groups would not keep their levels.
+    """Codes and scales, NK, of matrices stacked along axis 0; None when most groups would not keep their levels.
 
-    A group keeps its levels when they, or their negatives under the negated scale, are codes of the scheme; another
-    group is quantized anew.
+    A group keeps its levels when they, or their negatives with the negated scale, are codes of the scheme; other groups
+    are requantized.
     """
     signs = [_signs(_grouped(part, scheme), scheme) for part in parts]
     kept = sum(np.count_nonzero(part) for part in signs)
@@ -51,12 +51,12 @@ def _encode_part(part: Levels, signs: np.ndarray, scheme: Scheme) -> dict[str, n
     words = pack(codes.astype(np.uint8).reshape(part.levels.shape), scheme)
     scales = np.repeat(part.scales, part.group // scheme.group, axis=1).astype(np.float32) * signs
     made = {"q_weight": words, "q_scale": scales.astype(model_dtype(scheme))}
-    anew = signs == 0
-    if anew.any():
-        fresh = encode(part.values(), scheme, "NK")
-        of_words = np.repeat(anew, scheme.group // scheme.codes_per_word, axis=1)
-        made["q_weight"] = np.where(of_words, fresh["q_weight"], words)
-        made["q_scale"] = np.where(anew, fresh["q_scale"], made["q_scale"])
+    mask = signs == 0
+    if mask.any():
+        requantized = encode(part.values(), scheme, "NK")
+        word_mask = np.repeat(mask, scheme.group // scheme.codes_per_word, axis=1)
+        made["q_weight"] = np.where(word_mask, requantized["q_weight"], words)
+        made["q_scale"] = np.where(mask, requantized["q_scale"], made["q_scale"])
     return made
 
 

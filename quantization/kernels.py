@@ -1,10 +1,10 @@
 """Group quantization compiled by our own compiler: largest magnitude, scale and codes of every group in one pass.
 
-The arithmetic is that of ``group``, rounding by rounding, so the result is the same to the bit; only the packing of
-codes into words is left to numpy. It is about ten times as fast as numpy, and compiles in 30 ms.
+The arithmetic and every rounding are those of ``group``, so results are bit-identical; codes are packed into words by
+numpy. It is about ten times as fast as numpy, and compiles in 30 ms.
 """
 
-# The bodies are TVMScript, which is read as text; to a type checker they make no sense.
+# The bodies are TVMScript, parsed from source; they do not type-check as Python.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BITS = {"float16": "uint16", "bfloat16": "uint16", "float32": "uint32"}
 SIGN_LESS = {"uint16": 0x7FFF, "uint32": 0x7FFFFFFF}
 ROUNDING = 2.0**23  # added to a small float32, it leaves the nearest integer in the lowest bits
 SIGNED_ROUNDING = 1.5 * 2.0**23  # added and taken away again, it rounds to the nearest integer
-NOTHING = -3.0e38
+LOWEST_GAIN = -3.0e38  # below every gain
 _compiling = threading.Lock()
 
 
@@ -146,7 +146,7 @@ def _search(scheme: Scheme, source: str) -> PrimFunc:
             top[1] = T.max(top[0], T.float32(0) - bottom[0])
             bottom[1] = T.Select(top[0] == top[1], top[1], T.float32(0) - top[1])
             largest[g] = T.reinterpret("uint16", T.Cast("float16", top[1]))
-            gain[0] = T.float32(NOTHING)
+            gain[0] = T.float32(LOWEST_GAIN)
             scale[0] = T.float32(0)
             divisor[0] = T.float32(0)
             for t in range(tries):

@@ -1,4 +1,4 @@
-"""A model's layers rewritten for a scheme: Linear, Embedding and Experts become layers of codes and scales."""
+"""Quantize a model's layers: Linear, Embedding and Experts are replaced by layers of codes and scales."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def quantized_names(name: str) -> tuple[str, str]:
 
 
 class GroupQuantized(nn.Module):
-    """Codes and scales of a weight [..., N, K], and the weight that they stand for."""
+    """Codes and scales of a weight [..., N, K], and their dequantization."""
 
     q_weight: Parameter
     q_scale: Parameter
@@ -45,7 +45,7 @@ class GroupQuantized(nn.Module):
         return op.dequantize(q, scale, bits=s.bits, group=s.group, k=self.k, layout=self.layout, dtype=dtype)
 
     def taken(self, indices: Tensor, dtype: str) -> Tensor:
-        """Elements of the weight along axis 0; they alone are dequantized."""
+        """Take elements of the weight along axis 0 and dequantize only these."""
         codes, scales = (op.take(x, indices, axis=0) for x in (self.q_weight, self.q_scale))
         return self.dequantized(codes, scales, dtype)
 
@@ -105,7 +105,7 @@ class PerTensorQuantized(nn.Module):
         self.is_scaled = scheme.scaled
 
     def scaled(self, y: Tensor) -> Tensor:
-        """A product with the codes as the product with the weight."""
+        """Multiply a product with the codes by the scale, which gives the product with the weight."""
         return y * self.q_scale.astype(y.dtype) if self.is_scaled else y
 
 
@@ -135,10 +135,10 @@ Quantized = GroupQuantized | PerTensorQuantized
 
 
 def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Exceptions()) -> dict[str, str]:
-    """Rewrites ``model`` in place and sets the storage type of what is left.
+    """Replace layers of ``model`` in place and cast the remaining parameters to the scheme's model_dtype.
 
-    Gives the quantized parameters by the names that they had, each with the layout, "NK" or "KN", in which its codes
-    and scales are stored. Raises UnsupportedError for a scheme whose layers are not built in.
+    Returns the layout of codes and scales, "NK" or "KN", by the former name of each quantized parameter.
+    Raises UnsupportedError for a scheme of unknown kind.
     """
     model.to(scheme.model_dtype)
     if scheme.kind == "none":

@@ -1,21 +1,20 @@
 """Scales that minimise the squared error of a group, for schemes with the codes of group quantization.
 
-Plain group quantization spreads 15 levels, -7 to 7 scales, over the largest weight of either sign. Here all 16 codes
-are used, -7 to 8 scales, with a scale that is negative where the largest weight is, so that the extra level falls on
-its side; several scales are tried and each is moved to the least-squares optimum for the levels that it gives. Size and
-decoding are unchanged. On normally distributed weights the error falls from 9.7 % to 8.1 %, as much as a quarter of a
-bit more per weight would give.
+Plain group quantization uses 15 levels, -7 to 7 scales, symmetric around 0. Here all 16 codes are used, -7 to 8 scales,
+and the scale has the sign of the largest weight, so that the extra level is on its side. Several scales are tried, and
+each is replaced by the least-squares optimum for the levels that it gives. Size and decoding are unchanged. On normally
+distributed weights the error falls from 9.7 % to 8.1 %, as much as a quarter of a bit more per weight would give.
 
 For levels q and a scale s, the squared error is |w|^2 - s (2 w.q - s q.q). Weights and scales are float16 and levels
-small integers, so all products in it are exact in float32; sums are taken in a fixed order. So the compiled kernel and
-this code agree to the bit.
+small integers, so all products in it are exact in float32; sums are taken in a fixed order. The compiled kernel and
+this code are therefore bit-identical.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-LARGEST_LEVELS = np.array([7.2, 7.6, 8.0, 8.5, 9.0], np.float32)  # tried places of the largest weight, in scales
+LARGEST_LEVELS = np.array([7.2, 7.6, 8.0, 8.5, 9.0], np.float32)  # candidate levels of the largest weight
 
 
 def search(groups: np.ndarray, zero_point: int, max_code: int) -> tuple[np.ndarray, np.ndarray]:
@@ -50,7 +49,7 @@ class _Best:
         return np.rint(np.fmin(np.fmax(quotients, self.lowest), self.highest))
 
     def try_divisor(self, divisors: np.ndarray, fit: bool = True) -> None:
-        """Take the levels of float16(divisors), with fit at the scales that suit them best, where the error falls."""
+        """Take the levels of float16(divisors) where they reduce the error. fit: with their least-squares scales."""
         divisors = divisors.astype(np.float16).astype(np.float32)
         levels = self.levels(divisors)
         products, squares = _sum(self.groups * levels), _sum(levels * levels)
@@ -64,7 +63,7 @@ class _Best:
 
 
 def _sum(values: np.ndarray) -> np.ndarray:
-    """Sums of the rows, by adding halves: the order that the kernel follows."""
+    """Sums of the rows by pairwise halving, the order of the kernel."""
     while (width := values.shape[1]) > 1:
         values = values[:, : width // 2] + values[:, width // 2 :]
     return values[:, 0]

@@ -1,4 +1,4 @@
-"""What every test may use: the real checkpoint, golden files that can be rewritten, and one fixed random stream."""
+"""Shared fixtures: a real checkpoint, ``--update-golden``, and a deterministic hypothesis profile."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ hypothesis.settings.load_profile("fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the code gives now")
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files with the current output")
 
 
 @pytest.fixture(scope="session")
 def update_golden(pytestconfig: pytest.Config) -> bool:
-    """Whether a golden test is to rewrite its file instead of comparing with it."""
+    """Whether golden tests rewrite their files instead of comparing with them."""
     return pytestconfig.getoption("--update-golden")
 
 

@@ -1,4 +1,4 @@
-"""The layers hold: imports point downwards only, never in a circle, never at a package that users need not have."""
+"""Import layering: packages import lower layers only, without cycles, and no test-only dependency."""
 
 from __future__ import annotations
 
@@ -50,21 +50,24 @@ COMPILER_PARTS = {
     "": frozenset(),
 }
 
-# One direction is shared: `build` gives a loaded library, and there is one loader, with one set of argument checks.
+# The compiler may import the runtime's loader: `build` returns a loaded library.
 LOADER = {
     ("mlc_compiler.api", "mlc_runtime.library"),
     ("mlc_compiler.api", "mlc_runtime.arrays"),
-    ("mlc_compiler.jit", "mlc_runtime.library"),  # holds the library and what it is called with
+    ("mlc_compiler.jit", "mlc_runtime.library"),  # holds the library and its arguments
     ("mlc_compiler.jit", "mlc_runtime.arguments"),
     ("mlc_compiler.jit", "mlc_runtime.arrays"),
     ("mlc_compiler.jit", "mlc_runtime.metadata"),
 }
 
-# What is imported within a function outside of the command line, and why that is right.
+# Imports within functions outside of the command line, with the reason.
 LATE_ON_PURPOSE = {
     ("mlc_toolchain.source", "mlc_toolchain.hub"),  # huggingface_hub takes 0.2 s to import, and few sources need it
-    ("mlc_compiler.nn.module", "mlc_compiler.jit"),  # `Module.jit` looks upwards: models are defined without a compiler
-    ("mlc_runtime.ffi", "tvm_ffi"),  # it would import torch wherever torch is installed, unless hidden meanwhile
+    (
+        "mlc_compiler.nn.module",
+        "mlc_compiler.jit",
+    ),  # `Module.jit` imports upwards: models are defined without a compiler
+    ("mlc_runtime.ffi", "tvm_ffi"),  # imported with torch hidden
 }
 
 FORBIDDEN = frozenset({"torch", "transformers", "tvm", "gguf", "onnx", "tensorflow", "jax"})
@@ -72,7 +75,7 @@ FORBIDDEN = frozenset({"torch", "transformers", "tvm", "gguf", "onnx", "tensorfl
 
 @dataclass(frozen=True)
 class Import:
-    """`importer` names `target` at `line`; only for type checkers when `typing_only`, within a function when `late`."""
+    """`importer` imports `target` at `line`; typing_only: under TYPE_CHECKING; late: within a function."""
 
     importer: str
     target: str
@@ -85,7 +88,7 @@ class Import:
 
 
 def module_files() -> dict[str, Path]:
-    """Every module of ours by its dotted name."""
+    """Every module of this project by its dotted name."""
     files = [path for name in LAYERS for path in [ROOT / f"{name}.py", *(ROOT / name).rglob("*.py")] if path.exists()]
     return {_dotted(path): path for path in files}
 
@@ -212,7 +215,7 @@ def test_the_runtime_loads_no_compiler():
     assert set(loaded.stdout.split()) & kept_out == set()
 
 
-def test_the_walk_sees_what_it_should():
+def test_import_resolution_and_cycle_search():
     modules = frozenset({"pkg", "pkg.a", "pkg.a.b", "pkg.c"})
     source = "import x.y\nfrom pkg.a import b, name\nfrom . import c\nfrom ..a.b import thing\n"
     nodes = ast.parse(source).body

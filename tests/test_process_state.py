@@ -1,4 +1,4 @@
-"""Importing our packages changes nothing of the process: what users see of Python is as it was."""
+"""Importing the project's packages leaves global state of the Python process unchanged."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
  * A library exports, for every function NAME, __tvm_ffi_NAME in the TVM FFI ABI, and
  *   __tvm_ffi_context_create(num_threads) -> handle, __tvm_ffi_context_destroy(handle)
  *   __mlc_metadata      JSON: the functions with their arguments, in order
- *   __mlc_last_error    what went wrong in this thread, when a call returned nonzero
+ *   __mlc_last_error    the message of this thread's last call that returned nonzero
  */
 #include <dlfcn.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-"""What every checkpoint reader offers, and the memory-mapped file under it."""
+"""The interface of checkpoint readers, and memory-mapped files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TensorInfo:
 
 
 class CheckpointReader(ABC):
-    """Named tensors on disk. Opening checks every header; data is touched by ``read`` only."""
+    """Named tensors on disk. Opening checks every header; tensor data is accessed by the read methods only."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -78,7 +78,7 @@ class CheckpointReader(ABC):
         return None
 
     def release(self, name: str) -> None:  # noqa: B027 - readers without mapped pages have nothing to release
-        """The tensor's pages will not be needed again."""
+        """Drop the tensor's pages from memory: it will not be read again."""
 
 
 class MappedFile:
@@ -97,11 +97,11 @@ class MappedFile:
         return self._map[offset : offset + count]
 
     def array(self, dtype: np.dtype, shape: tuple[int, ...], offset: int) -> np.ndarray:
-        """A view; the caller has checked that it lies inside the file."""
+        """A view of the file, whose bounds the caller has checked."""
         return np.ndarray(shape, dtype, buffer=self._map, offset=offset)
 
     def drop(self, offset: int, count: int) -> None:
-        """Give the pages fully inside the range back to the system."""
+        """Drop the pages fully inside the range from memory (MADV_DONTNEED)."""
         start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
         stop = (offset + count) // mmap.PAGESIZE * mmap.PAGESIZE
         if stop > start and isinstance(self._map, mmap.mmap):

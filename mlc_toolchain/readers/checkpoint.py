@@ -1,4 +1,4 @@
-"""A folder of weights as one reader: finds the format, follows the index of a sharded checkpoint."""
+"""Open a folder of weights as one reader: find the format, follow the index of a sharded checkpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlc_toolchain.readers.bounded_json import MAX_INDEX_BYTES, read_json_object
 from mlc_toolchain.readers.safetensors import SafetensorsReader
 from mlc_toolchain.readers.torch_bin import TorchReader
 
-# Format name -> (index file, single file, reader). The first that a folder has is taken.
+# Format name -> (index file, single file, reader), in order of preference.
 FORMATS: dict[str, tuple[str, str, Callable[[Path], CheckpointReader]]] = {
     "safetensors": ("model.safetensors.index.json", "model.safetensors", SafetensorsReader),
     "pytorch": ("pytorch_model.bin.index.json", "pytorch_model.bin", TorchReader),
@@ -55,7 +55,7 @@ class ShardedReader(CheckpointReader):
 
 
 def checked_formats(source_format: str) -> list[str]:
-    """The formats to look for, best first. Raises UsageError for an unknown name."""
+    """The formats to look for, in order of preference. Raises UsageError for an unknown name."""
     wanted = FORMAT_ALIASES.get(source_format, source_format)
     if wanted not in ("auto", *FORMATS):
         names = ", ".join(["auto", *FORMATS, *FORMAT_ALIASES])
@@ -123,7 +123,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 
 def _check_index(placed: dict[str, str], shards: dict[str, CheckpointReader], index: Path) -> None:
-    """Index and shards must tell the same: no tensor missing, none left over."""
+    """Raise CheckpointError unless the index names exactly the tensors of the shards."""
     held = {file: set(reader.names()) for file, reader in shards.items()}
     for name, file in placed.items():
         if name not in held[file]:

@@ -1,4 +1,4 @@
-"""GGUF: metadata and tensors in one file. Every count and length is checked against the file before it is believed."""
+"""GGUF: metadata and tensors in one file. Every count and length is checked against the file before it is used."""
 
 from __future__ import annotations
 
@@ -78,10 +78,6 @@ class GGUFReader(CheckpointReader):
 
     def info(self, name: str) -> TensorInfo:
         return self._entries[name].info
-
-    def block_type(self, name: str) -> str:
-        """GGUF's name of the tensor's format, such as Q4_K."""
-        return self._entries[name].kind.name
 
     def read(self, name: str) -> np.ndarray:
         entry = self._entries[name]
@@ -163,7 +159,7 @@ class GGUFReader(CheckpointReader):
 
 
 class _Cursor:
-    """A position in the header; whatever would reach past the end of the file is an error."""
+    """A position in the header; reading past the end of the file raises CheckpointError."""
 
     def __init__(self, file: MappedFile):
         self.file = file

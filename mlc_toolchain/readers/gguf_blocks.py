@@ -1,4 +1,4 @@
-"""GGUF's block formats: how many elements and bytes a block has, and the float32 values that it stands for.
+"""GGUF's block formats (llama.cpp's ggml-common.h): sizes of a block and its decoding to float32.
 
 Every ``_q…`` function takes blocks uint8 [n, block bytes] and returns float32 [n, block elements].
 """
@@ -20,9 +20,10 @@ FP4_VALUES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12],
 
 @dataclass(frozen=True)
 class BlockType:
-    """elements, nbytes: of one block. dtype: what ``decode`` gives; without decode the bytes are elements of dtype.
+    """elements, nbytes: of one block. dtype: of ``decode``'s result; without decode, of the stored elements.
 
-    codes: for blocks of codes less ``zero``, times one float16 scale at the start: the codes uint8 or int8.
+    codes: for formats with values (code - zero) * scale, one float16 scale at the start of the block: returns the codes
+    uint8 or int8.
     """
 
     name: str
@@ -109,7 +110,7 @@ def _mxfp4(b: Blocks) -> np.ndarray:
 
 
 def _scaled(codes: np.ndarray, scales: np.ndarray, minima: np.ndarray | None = None) -> np.ndarray:
-    """codes [n, 256] times scales [n, runs], each for 256 / runs consecutive codes, less minima likewise."""
+    """codes [n, 256] times scales [n, runs], each for 256 / runs consecutive codes, minus minima likewise."""
     runs = codes.astype(np.float32).reshape(len(codes), scales.shape[1], -1)
     values = runs * scales[..., None]
     if minima is not None:

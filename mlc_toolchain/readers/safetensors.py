@@ -113,7 +113,7 @@ class SafetensorsReader(CheckpointReader):
         )
 
     def _check_cover(self) -> None:
-        """Tensors must follow each other from the first to the last byte."""
+        """Raise CheckpointError unless the tensors cover the data without holes or overlap."""
         position = 0
         for name, (info, begin) in self._entries.items():
             if begin != position:

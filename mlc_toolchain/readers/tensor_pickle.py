@@ -1,8 +1,8 @@
-"""The pickles of PyTorch checkpoints, by an interpreter that knows dictionaries, tensors and nothing else.
+"""The pickles of PyTorch checkpoints, interpreted without running code: dictionaries and tensors only.
 
 A pickle is a program for a stack machine that can import and call anything. Here a global is only a name, looked up in
-a short table of the constructors that tensors are made of; every other name, and every instruction that tensors do not
-need, is an error. No object outside of this file is ever created or called.
+a short table of the constructors of tensors; every other name, and every instruction that tensors do not need, is an
+error. No object outside of this file is ever created or called.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TORCH_DTYPES = {
 
 
 class PickleError(CheckpointError):
-    """A pickle that is damaged, or that holds something else than tensors."""
+    """A pickle that is damaged or contains other objects than tensors."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class StridedTensor:
 
 @dataclass(frozen=True)
 class _Global:
-    """A name that may be called or that names a dtype."""
+    """An imported name: a constructor (``call``) or a dtype."""
 
     name: str
     call: Callable[[tuple], Any] | None = None
@@ -330,5 +330,5 @@ def _find(module: Any, name: Any) -> _Global:
     found = GLOBALS.get((module, name)) if isinstance(module, str) and isinstance(name, str) else None
     if found is None:
         what = f"{module}.{name}" if isinstance(module, str) and isinstance(name, str) else "an unnamed object"
-        raise _Refused(f"the pickle wants {shown(what)}, which is no part of a tensor", UNSAFE_HINT)
+        raise _Refused(f"the pickle imports {shown(what)}, which is no part of a tensor", UNSAFE_HINT)
     return found

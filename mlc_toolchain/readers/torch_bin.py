@@ -1,4 +1,4 @@
-"""PyTorch ``.bin`` checkpoints, the zip archives of today and the older pickle streams, without running the pickle."""
+"""PyTorch ``.bin`` checkpoints, zip archives and legacy pickle streams, read without executing the pickle."""
 
 from __future__ import annotations
 
@@ -135,16 +135,16 @@ class TorchReader(CheckpointReader):
         member = self._storages.get(tensor.storage.key)
         if member is None:
             raise self._error(f"the data of tensor {shown(name)} is missing")
-        wanted = (tensor.offset + _span(tensor)) * DTYPES[tensor.dtype].itemsize
-        if max(wanted, tensor.storage.elements * _itemsize(tensor.storage)) > member.nbytes:
-            raise self._error(f"tensor {shown(name)} needs {wanted} bytes; its storage has {member.nbytes}")
+        needed = (tensor.offset + _span(tensor)) * DTYPES[tensor.dtype].itemsize
+        if max(needed, tensor.storage.elements * _itemsize(tensor.storage)) > member.nbytes:
+            raise self._error(f"tensor {shown(name)} needs {needed} bytes; its storage has {member.nbytes}")
 
     def _error(self, message: str) -> CheckpointError:
         return CheckpointError(message, where=[str(self.path)])
 
 
 def _span(tensor: StridedTensor) -> int:
-    """Elements from the first to the last that the tensor touches."""
+    """Number of storage elements from the tensor's first to its last element."""
     if not prod(tensor.sizes):
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.sizes, tensor.strides))

@@ -1,4 +1,4 @@
-"""Where the members of an uncompressed zip archive lie: what PyTorch writes, read without trusting a single size."""
+"""Offsets of the members of an uncompressed zip archive, as PyTorch writes them; every size is checked."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _directory_64(file: MappedFile, at: int) -> tuple[int, int, int]:
 
 
 def _entry(file: MappedFile, directory: bytes, position: int) -> tuple[str, Member, int]:
-    """Name and place of the member whose entry starts at ``position``, and where the next entry starts."""
+    """Name and bytes of the member whose entry starts at ``position``, and the position of the next entry."""
     fixed = directory[position : position + ENTRY_BYTES]
     if len(fixed) < ENTRY_BYTES or fixed[:4] != ENTRY:
         raise _error(file, f"the archive's directory is damaged at byte {position}")

@@ -1,4 +1,4 @@
-"""The tokens that a checkpoint's small files add to its vocabulary: added_tokens.json and tokenizer_config.json."""
+"""The tokens that added_tokens.json and tokenizer_config.json add to a checkpoint's vocabulary."""
 
 from __future__ import annotations
 

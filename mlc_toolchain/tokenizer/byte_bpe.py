@@ -1,4 +1,4 @@
-"""vocab.json + merges.txt, GPT-2's files, as tokenizer.json."""
+"""Convert vocab.json and merges.txt, GPT-2's files, to tokenizer.json."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QWEN2_CLASSES = ("Qwen2Tokenizer",)
 def from_vocab_and_merges(
     vocab_json: bytes, merges_txt: bytes, config: Mapping[str, Any], added_json: Mapping[str, Any], *, where: str
 ) -> dict[str, Any]:
-    """Convert; config (tokenizer_config.json) says which class split the words, added_json is added_tokens.json."""
+    """Convert; config (tokenizer_config.json) names the tokenizer class, added_json is added_tokens.json."""
     vocab = _vocab(vocab_json, where)
     merges = _merges(merges_txt, vocab, where)
     added = added_tokens(vocab, config, added_json)

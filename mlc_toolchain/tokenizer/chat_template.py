@@ -36,7 +36,7 @@ def token_text(config: Mapping[str, Any], key: str) -> str | None:
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Whether a value read from JSON is a string that UTF-8 can hold: JSON may have lone surrogates."""
+    """Whether a value read from JSON is a string that UTF-8 can encode: JSON may have lone surrogates."""
     return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
@@ -54,7 +54,7 @@ def _choose(value: object, where: str) -> str | None:
 
 
 def _read_text(path: Path) -> str:
-    """The file as it is, line ends included."""
+    """The file's text with its line ends unchanged."""
     data = path.read_bytes()
     if len(data) > LIMIT_BYTES:
         raise MLCError(f"the chat template has {len(data)} bytes; expected at most {LIMIT_BYTES}", where=[str(path)])

@@ -102,7 +102,7 @@ def _convert(
     added_json: Mapping[str, Any],
     where: str,
 ) -> tuple[str, dict[str, Any]]:
-    """The name of the file that holds the tokenizer, and tokenizer.json made of it."""
+    """The name of the file that holds the tokenizer, and tokenizer.json converted from it."""
     model = files.get("tokenizer.model")
     if model is not None and is_tiktoken(model):
         return "tokenizer.model", from_tiktoken(model, config, added_json, where=f"{where}, tokenizer.model")

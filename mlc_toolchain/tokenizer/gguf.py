@@ -1,4 +1,4 @@
-"""The tokenizer that a GGUF file carries in its metadata, as tokenizer.json."""
+"""Convert the tokenizer in a GGUF file's metadata to tokenizer.json."""
 
 from __future__ import annotations
 

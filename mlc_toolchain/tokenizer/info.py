@@ -1,4 +1,4 @@
-"""What a tokenizer.json says of itself: how tokens become text, which ids it uses, whether it is consistent."""
+"""Properties of a tokenizer.json: how tokens become text, which ids it uses, whether it is consistent."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def tokenizer_info(data: Mapping[str, Any], *, where: str) -> TokenizerInfo:
 
 
 def active_vocab_size(tokenizer: Tokenizer) -> int:
-    """The largest token id + 1, added tokens included: how many logits have a meaning."""
+    """The largest token id + 1, added tokens included: the number of logits in use."""
     return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
 
 def check_added_tokens(data: Mapping[str, Any], *, where: str) -> None:
-    """MLCError when a text is listed twice in added_tokens, after which ids depend on who reads the file."""
+    """Raise MLCError when a text is listed twice in added_tokens: readers then disagree about its id."""
     added = data.get("added_tokens")
     seen: dict[str, object] = {}
     for token in added if isinstance(added, list) else []:

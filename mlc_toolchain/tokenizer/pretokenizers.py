@@ -1,4 +1,4 @@
-"""How byte-level tokenizers cut text into words before merging, by the name that a GGUF file records."""
+"""Pre-tokenizers of byte-level BPE (how text is split into words before merging), by their names in GGUF files."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _STARTS_WITH_BOS = frozenset("llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtra
 
 
 def split_words(patterns: tuple[str, ...]) -> dict[str, Any]:
-    """The pre_tokenizer that cuts by each pattern in turn and then writes bytes as letters."""
+    """The pre_tokenizer that splits by each pattern in turn and then maps bytes to printable characters."""
     steps = [*map(split, patterns), byte_level(use_regex=False)]
     return sequence("pretokenizers", steps) or steps[0]
 
@@ -99,10 +99,10 @@ def pre_tokenizer(name: str) -> dict[str, Any]:
 
 
 def takes_whole_words(name: str) -> bool:
-    """Whether a word that is in the vocabulary is one token, whatever the merges say."""
+    """Whether a word in the vocabulary becomes one token without merging (``ignore_merges``)."""
     return name in _WHOLE_WORDS
 
 
 def starts_with_bos(name: str) -> bool:
-    """Whether a text starts with the begin token when the file does not say."""
+    """Whether a text starts with the begin token when the file does not record it."""
     return name in _STARTS_WITH_BOS

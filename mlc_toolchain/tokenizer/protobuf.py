@@ -1,4 +1,4 @@
-"""The protobuf wire format, as far as reading a SentencePiece model takes."""
+"""The part of the protobuf wire format that a SentencePiece model uses."""
 
 from __future__ import annotations
 

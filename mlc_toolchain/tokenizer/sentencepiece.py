@@ -1,4 +1,4 @@
-"""tokenizer.model, SentencePiece's file, as tokenizer.json."""
+"""Convert tokenizer.model, SentencePiece's file, to tokenizer.json."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BOS_CLASSES = ("Llama", "CodeLlama", "Gemma", "InternLM", "Mistral")
 
 @dataclass
 class SentencePieceModel:
-    """What the file says. pieces: (text, score, type) by id. charsmap: compiled character normalization, or empty."""
+    """The file's contents. pieces: (text, score, type) by id. charsmap: compiled character normalization, or empty."""
 
     pieces: list[tuple[str, float, int]] = field(default_factory=list)
     kind: int = UNIGRAM
@@ -60,7 +60,7 @@ def from_sentencepiece(
 
 
 def read_model(data: bytes, *, where: str) -> SentencePieceModel:
-    """Parse the file. MLCError when it is none, UnsupportedError for kinds other than unigram and BPE."""
+    """Parse the file. MLCError when it is malformed, UnsupportedError for kinds other than unigram and BPE."""
     m = SentencePieceModel()
     for number, value in fields(data, where=where):
         if number == 1 and isinstance(value, bytes):
@@ -89,7 +89,7 @@ def _piece(data: bytes, where: str) -> tuple[str, float, int]:
 
 
 def _number(found: Mapping[int, int | float | bytes], field_number: int, default: int) -> int:
-    """An integer field; -1, which is no kind of anything, for one of another type."""
+    """An integer field; -1, which is not a valid kind, for a field of another type."""
     value = found.get(field_number, default)
     return value if isinstance(value, int) else -1
 
@@ -136,12 +136,12 @@ def _text_cleaning(m: SentencePieceModel) -> list[dict[str, Any]]:
 
 
 def _frame(config: Mapping[str, Any], ids: Mapping[str, int]) -> dict[str, Any] | None:
-    """Begin and end tokens around a text, where the tokenizer's config or class wants them."""
+    """Begin and end tokens around a text, where the tokenizer's config or class requires them."""
     named = str(config.get("tokenizer_class") or "Llama").startswith(_BOS_CLASSES)
-    wanted = (("add_bos_token", "bos_token", "<s>", named), ("add_eos_token", "eos_token", "</s>", False))
+    settings = (("add_bos_token", "bos_token", "<s>", named), ("add_eos_token", "eos_token", "</s>", False))
     before, after = (
         [(text, ids[text])] if config.get(flag, default) is True and (text := _token(config, key, usual)) in ids else []
-        for flag, key, usual, default in wanted
+        for flag, key, usual, default in settings
     )
     return tj.surround(before, after)
 

@@ -1,4 +1,4 @@
-"""tiktoken files (a line per token: base64 of its bytes, its rank) as tokenizer.json."""
+"""Convert tiktoken files (a line per token: base64 of its bytes, its rank) to tokenizer.json."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def from_tiktoken(
     where: str,
     patterns: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
-    """Convert; special tokens come from config (tokenizer_config.json), else from what is known of the vocabulary.
+    """Convert; special tokens come from config (tokenizer_config.json), else from the table of known vocabularies.
 
-    patterns: how words are split; when None, known from the number of ranks.
+    patterns: how words are split; None looks them up by the number of ranks.
     """
     ranks = _ranks(data, where)
     if patterns is None and len(ranks) not in _KNOWN:

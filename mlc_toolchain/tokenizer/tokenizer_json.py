@@ -1,4 +1,4 @@
-"""tokenizer.json, the format of the `tokenizers` library: assembling one, checking one, asking one."""
+"""tokenizer.json, the format of the `tokenizers` library: build, serialize and load it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bpe(
     byte_fallback: bool = False,
     ignore_merges: bool = False,
 ) -> dict[str, Any]:
-    """The "model" of byte pair encoding. merges: most urgent first. ignore_merges: a word in vocab is one token."""
+    """The "model" of byte pair encoding. merges: by priority. ignore_merges: a word in vocab is one token."""
     return {
         "type": "BPE",
         "dropout": None,
@@ -50,7 +50,7 @@ def unigram(pieces: Sequence[tuple[str, float]], *, unk_id: int, byte_fallback: 
 
 
 def byte_level(*, use_regex: bool) -> dict[str, Any]:
-    """Bytes as printable letters; use_regex: also split into words with GPT-2's pattern."""
+    """Maps bytes to printable characters; use_regex: also splits into words with GPT-2's pattern."""
     return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
 
 
@@ -123,7 +123,7 @@ def spaced(*, prefix: bool) -> dict[str, dict[str, Any] | None]:
 
 
 def merges_by_rank(rank: Mapping[str, float], vocab: Mapping[str, int]) -> list[tuple[str, str]]:
-    """The merges that a vocabulary implies: every pair of pieces whose joint is a piece, the lowest `rank` first."""
+    """The merges that a vocabulary implies: pairs of pieces whose concatenation is a piece, lowest `rank` first."""
     found = []
     for piece, order in rank.items():
         pairs = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
@@ -138,7 +138,7 @@ def to_text(data: dict[str, Any]) -> str:
 
 
 def load(text: str, *, where: str) -> Tokenizer:
-    """The tokenizer in the text of a tokenizer.json; MLCError when the library refuses it, or panics over it."""
+    """The tokenizer in the text of a tokenizer.json; MLCError when the library rejects it or panics."""
     try:
         with _silent_stderr():
             tokenizer = Tokenizer.from_str(text)
@@ -157,7 +157,7 @@ def load(text: str, *, where: str) -> Tokenizer:
 
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """Keeps what a panic prints away from the terminal; the error that follows says it."""
+    """Suppress stderr, where a panic prints its message; the exception contains it, too."""
     saved = os.dup(2)
     try:
         with open(os.devnull, "wb") as null:

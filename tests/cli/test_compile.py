@@ -15,7 +15,7 @@ from mlc_toolchain.progress import Step
 
 @pytest.fixture
 def received(monkeypatch: pytest.MonkeyPatch) -> list[toolchain.CompileOptions]:
-    """The options of each compilation, which is not done."""
+    """The options passed to ``compile_model``, which is replaced."""
     options: list[toolchain.CompileOptions] = []
 
     def compile_model(given: toolchain.CompileOptions, progress=None) -> toolchain.CompileReport:
@@ -99,7 +99,7 @@ def test_wrong_values_are_usage_errors(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A chat configuration, which is all that compile reads."""
+    """A folder with a chat configuration, the only input of compile."""
     folder = tmp_path_factory.mktemp("model")
     source = Path(__file__).parents[1] / "data" / "reference" / "source"
     sizes = ["--context-window-size", "64", "--prefill-chunk-size", "8"]

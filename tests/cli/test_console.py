@@ -113,7 +113,7 @@ def test_progress_is_silent_with_json(capsys: pytest.CaptureFixture[str]):
 
 
 def bar_on_a_terminal(**environment: str) -> str:
-    """What a finished bar leaves on an 100-column terminal."""
+    """The output of a finished bar on a 100-column terminal."""
     code = (
         "from mlc_cli import console; from mlc_toolchain.progress import Step\n"
         "with console.progress() as progress:\n"
@@ -129,7 +129,7 @@ def bar_on_a_terminal(**environment: str) -> str:
     try:
         while chunk := os.read(reader, 65536):
             text += chunk
-    except OSError:  # Linux's way of saying that the other end is closed
+    except OSError:  # Linux raises EIO when the other end is closed
         pass
     os.close(reader)
     return text.decode()

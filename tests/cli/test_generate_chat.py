@@ -1,4 +1,4 @@
-"""generate and chat on the stand-in model: what goes to which stream, and the conversation's commands."""
+"""generate and chat on the fake model: output streams, options, and the commands of a conversation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RealLLM = mlc_runtime.llm.LLM
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A model folder; commands open it with the stand-in library."""
+    """A model folder; commands open it with the fake library."""
 
     def open_fake(folder, model_lib, num_threads, progress):
         return RealLLM(folder, FakeLibrary(metadata(VOCAB, context=256)), num_threads, progress=progress)
@@ -116,7 +116,7 @@ def test_chat_messages_of_several_lines(folder, llm):
     assert shown == f"{first}\n{second}\n"
 
 
-def test_a_message_that_does_not_fit_is_taken_back(folder, llm):
+def test_a_message_that_does_not_fit_is_removed(folder, llm):
     result = conversation(folder, "x" * 300, "a")
     assert "the prompt has 310 tokens; the context holds 256" in result.stderr
     assert result.stdout == answer_to(llm, "[user]a\n[a]", 6) + "\n"

@@ -1,4 +1,4 @@
-"""`ir_opt`: text in, passes, text out."""
+"""`ir_opt` runs passes over a module given as text."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_file_may_hold_a_single_function_indented(tmp_path: Path, capsys: pyte
 
 def test_help_names_the_passes(capsys: pytest.CaptureFixture[str]):
     assert main(["ir_opt", "--help"]) == 0
-    listed = capsys.readouterr().out.split("(--list says what each does):")[1]
+    listed = capsys.readouterr().out.split("(--list describes each):")[1]
     assert listed.split() == list(known_passes(Target()))
 
 

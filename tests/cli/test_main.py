@@ -1,4 +1,4 @@
-"""The frame of the command line: start-up, unknown commands, and failures as messages and exit codes."""
+"""The main command: start-up imports, unknown commands, and failures as messages and exit codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch):
-    """Make `mlc_cli compile` raise what the test says."""
+    """Make `mlc_cli compile` raise a given exception."""
 
     def install(exception: BaseException) -> None:
         @click.command("compile")

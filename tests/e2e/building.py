@@ -1,4 +1,4 @@
-"""From a checkpoint to a model folder with the commands that a user types; built once for all test processes."""
+"""Build a model folder from a checkpoint with the command line; built once for all test processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def build_folder(source: Path, folder: Path, scheme: str, *sizes: object) -> Non
 
 
 class SharedFolders:
-    """Folders under ``root`` that whichever process needs them first makes, while the others wait."""
+    """Folders under ``root``, each made by the first process that needs it while the others wait."""
 
     def __init__(self, root: Path):
         self.root = root

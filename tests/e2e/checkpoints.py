@@ -1,4 +1,4 @@
-"""Small Hugging Face checkpoints with random weights, of sizes that fit no vector width."""
+"""Small Hugging Face checkpoints with random weights; sizes are no multiples of vector widths."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CLASSES = {
 
 
 def random_model(name: str) -> PreTrainedModel:
-    """Weights that spread attention over many positions, norms off 1 and biases off 0, so that each of them matters."""
+    """Random weights: attention spreads over many positions, norms differ from 1 and biases from 0."""
     config = configs()[name]
     generator = torch.Generator().manual_seed(7)
     model = CLASSES[config.model_type](config).eval()

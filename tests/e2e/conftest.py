@@ -1,4 +1,4 @@
-"""Model folders, opened libraries and their oracles, each made once and only when a test asks."""
+"""Fixtures for model folders and opened models, each made once and on demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mlc_runtime import LLM
 from tests.e2e.building import SharedFolders, build_folder
 from tests.e2e.checkpoints import random_model, save_checkpoint
 
-torch.set_num_threads(1)  # threads that spin for each other stand in the way of everything else here
+torch.set_num_threads(1)  # torch's spinning threads slow down the worker team and other test processes
 SIZES = ("--prefill-chunk-size", 24, "--max-batch-size", 5)
 
 

@@ -1,4 +1,4 @@
-"""What a model folder has to compute, by torch: transformers models that hold the folder's weights in float32."""
+"""The expected results of a model folder: transformers models with the folder's weights in float32."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def logits(model: PreTrainedModel, ids: Iterable[int], *, half_cache: bool = Fal
 def holding(config: PretrainedConfig, tensors: Mapping[str, np.ndarray]) -> PreTrainedModel:
     """The float32 model with ``tensors`` by their Hugging Face names; only a tied head may be left out.
 
-    What fills the last group of a matrix is cut off.
+    The padding of the last group of a matrix is cut off.
     """
     with no_init_weights():
         model = CLASSES[config.model_type](config).eval()
@@ -48,7 +48,7 @@ def from_gguf(path: Path) -> PreTrainedModel:
 
 
 def from_folder(config: PretrainedConfig, folder: Path) -> PreTrainedModel:
-    """The model that holds the weights which a converted folder stores, 4-bit codes decoded."""
+    """The model with the weights of a converted folder; 4-bit codes are decoded."""
     stored = TensorCache(folder)
     tensors: dict[str, np.ndarray] = {}
     for name in stored.records:
@@ -83,7 +83,7 @@ def hf_parts(name: str, value: np.ndarray, config: PretrainedConfig) -> dict[str
 
 
 class HalfCache(transformers.DynamicCache):
-    """Keys and values go through float16, as in the KV cache of a float16 scheme."""
+    """Rounds keys and values to float16, as the KV cache of a float16 scheme does."""
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
         halves = (states.half().float() for states in (key_states, value_states))

@@ -1,4 +1,4 @@
-"""A whole model compiled for AArch64 and run in emulation: the logits that this machine's library gives."""
+"""A model compiled for AArch64 and run in emulation gives the logits of this machine's library."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ IDS = np.random.default_rng(4).integers(0, VOCAB, 30).tolist()
 
 
 def test_a_model_with_4_bit_weights(tiny_folder: Callable[[str, str], Path], tmp_path: Path):
-    """Prefill and decoding; the tokens of the sampler are those of the largest logits."""
+    """Prefill logits are equal, and greedy decoding takes the largest logits."""
     folder = tiny_folder("llama-bias-tied", "q4f16_1")
     target = ("--device", "cpu:neoverse-n1", "--host", "aarch64-linux-gnu")
     run_command("compile", folder, *target, "-o", tmp_path / "lib.so")
     emulated = LLM(folder, EmulatedLibrary(tmp_path / "lib.so"), num_threads=1)
-    wanted = LLM(folder).logits(IDS)
-    np.testing.assert_allclose(emulated.logits(IDS), wanted, rtol=0, atol=1e-3 * np.abs(wanted).max())
+    expected = LLM(folder).logits(IDS)
+    np.testing.assert_allclose(emulated.logits(IDS), expected, rtol=0, atol=1e-3 * np.abs(expected).max())
     tokens = emulated.generate(IDS[:5], max_tokens=6, temperature=0.0).token_ids
     assert emulated.logits([*IDS[:5], *tokens])[4:-1].argmax(axis=1).tolist() == list(tokens)

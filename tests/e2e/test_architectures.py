@@ -1,4 +1,4 @@
-"""Models that are no decoders with a KV cache, from their description to checked numbers."""
+"""Other architectures than decoders with one KV cache, compiled and compared with numpy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IDS = np.random.default_rng(4).integers(0, VOCAB, 60).tolist()
 
 
 def build(architecture: Architecture, folder: Path) -> Weights:
-    """A model folder with random weights, which it gives by name."""
+    """Write a model folder with random weights; returns them by name."""
     exported = export(architecture, architecture.tiny)
     build_library(
         exported.mod,
@@ -78,19 +78,19 @@ def test_logits_of_a_recurrence(recurrence: tuple[LLM, Weights]) -> None:
 
 def test_sessions_of_a_recurrence(recurrence: tuple[LLM, Weights]) -> None:
     llm, weights = recurrence
-    wanted = recurrence_logits(weights, IDS)
+    expected = recurrence_logits(weights, IDS)
     session = llm.new_session()
-    np.testing.assert_allclose(session.prefill(IDS[:11]), wanted[10], atol=1e-4)
+    np.testing.assert_allclose(session.prefill(IDS[:11]), expected[10], atol=1e-4)
     fork = session.fork()
     for position in range(11, 20):
-        np.testing.assert_allclose(session.decode_step(IDS[position]), wanted[position], atol=1e-4)
-    np.testing.assert_allclose(fork.prefill(IDS[11:30]), wanted[29], atol=1e-4)
+        np.testing.assert_allclose(session.decode_step(IDS[position]), expected[position], atol=1e-4)
+    np.testing.assert_allclose(fork.prefill(IDS[11:30]), expected[29], atol=1e-4)
     assert session.prefill_to([*IDS[:20], 5]) == 1  # continues
     assert session.prefill_to(IDS[:15]) == 15  # cannot go back
 
 
 def test_answers_of_a_recurrence(recurrence: tuple[LLM, Weights]) -> None:
-    """Alone, in a batch with rows to spare, and in turns."""
+    """Single answers, a batch that is not full, and interleaved streams are equal."""
     llm, weights = recurrence
     prompts = [IDS[:13], IDS[20:22], IDS[30:53]]
     alone = [llm.generate(p, max_tokens=10).token_ids for p in prompts]
@@ -114,19 +114,19 @@ def caches(tmp_path_factory: pytest.TempPathFactory) -> tuple[LLM, Weights]:
 
 
 def test_groups_of_layers_with_caches_of_their_own(caches: tuple[LLM, Weights]) -> None:
-    """Longer than the window and what may be cut back: pages of one group are freed while the others keep theirs."""
+    """A sequence longer than window and rollback: pages of the windowed group are freed, others are kept."""
     llm, weights = caches
     ids = np.random.default_rng(5).integers(0, VOCAB, 500).tolist()
-    wanted = toy_caches.logits(weights, ids)
+    expected = toy_caches.logits(weights, ids)
     kinds = [(s["kind"], s["prefix"], s["sliding_window_size"]) for s in llm.library.metadata["states"]]
     assert kinds == [("paged_kv", "", -1), ("paged_kv", "local_", 20), ("latent_kv", "latent_", -1)]
-    np.testing.assert_allclose(llm.logits(ids), wanted, atol=1e-4)
+    np.testing.assert_allclose(llm.logits(ids), expected, atol=1e-4)
     session = llm.new_session()
-    np.testing.assert_allclose(session.prefill(ids[:290]), wanted[289], atol=1e-4)
+    np.testing.assert_allclose(session.prefill(ids[:290]), expected[289], atol=1e-4)
     for position in range(290, 450):
-        np.testing.assert_allclose(session.decode_step(ids[position]), wanted[position], atol=1e-4)
+        np.testing.assert_allclose(session.decode_step(ids[position]), expected[position], atol=1e-4)
     session.truncate(449 - 200)
-    np.testing.assert_allclose(session.prefill(ids[249:470]), wanted[469], atol=1e-4)
+    np.testing.assert_allclose(session.prefill(ids[249:470]), expected[469], atol=1e-4)
     with pytest.raises(
         MLCError, match="cannot cut the sequence of 470 tokens to 60: its state of fewer tokens is gone"
     ) as e:

@@ -24,13 +24,13 @@ IDS = np.random.default_rng(5).integers(0, VOCAB, 42).tolist()
 
 @pytest.fixture
 def folder(tiny_folder: Callable[[str, str], Path], tmp_path: Path) -> Path:
-    """A copy that a test may spoil."""
+    """A copy that a test may damage."""
     return shutil.copytree(tiny_folder(NAME, "q0f32"), tmp_path / "model")
 
 
 @pytest.fixture(scope="session")
 def small(shared: SharedFolders, tiny_folder: Callable[[str, str], Path]) -> Path:
-    """A folder whose library was compiled for less than its configuration says."""
+    """A folder whose library was compiled for smaller sizes than its configuration has."""
 
     def make(folder: Path) -> None:
         shutil.copytree(tiny_folder(NAME, "q0f32"), folder, dirs_exist_ok=True)
@@ -77,14 +77,14 @@ def spoil(path: Path, change: str) -> None:
 def test_a_spoiled_folder_is_one_message(folder: Path, capsys, file: str, change: str, message: str):
     spoil(folder / file, change)
     assert main(["generate", str(folder), "--prompt", "a", "--max-tokens", "1"]) == 1
-    told = capsys.readouterr().err
-    assert re.match(message, told) and "Traceback" not in told
+    error = capsys.readouterr().err
+    assert re.match(message, error) and "Traceback" not in error
 
 
 def test_a_prompt_beyond_a_small_context(small: Path, capsys):
     with LLM(small) as llm:
-        wanted = oracle.logits(random_model(NAME), IDS[:41])
-        np.testing.assert_allclose(llm.logits(IDS[:41]), wanted, rtol=0, atol=1e-4)
+        expected = oracle.logits(random_model(NAME), IDS[:41])
+        np.testing.assert_allclose(llm.logits(IDS[:41]), expected, rtol=0, atol=1e-4)
         with pytest.raises(ResourceError, match="the context is full: 42 tokens; expected at most 41"):
             llm.logits(IDS)
         with pytest.raises(UsageError, match="the prompt has 42 tokens; the context holds 41"):
@@ -104,7 +104,7 @@ def test_more_sequences_than_a_library_takes_are_split(small: Path):
 
 
 def test_the_library_refuses_sizes_beyond_its_own(small: Path):
-    """Its workspace has no room for them."""
+    """Calls with larger sizes, for which its workspace is too small, raise ValueError."""
     four, rows = np.arange(4, dtype=np.int32), np.empty((4, VOCAB), np.float32)
     with LLM(small) as llm:
         embedding = llm.model.embedding_buffer(4)

@@ -39,7 +39,7 @@ def quantized_llm(smollm2_folder: Callable[[str], Path], opened: Callable[[Path,
 
 
 def compiled_logits(llm: LLM) -> tuple[list[int], np.ndarray]:
-    """Prose, and the logits after each of its tokens: a prompt of PREFILL of them, then DECODE single steps."""
+    """Tokens of prose and the logits after each: a prompt of PREFILL tokens, then DECODE single steps."""
     ids = llm.encode(PROSE.read_text())[: PREFILL + DECODE]
     assert len(ids) == PREFILL + DECODE
     session = llm.new_session()
@@ -57,19 +57,19 @@ def test_float_logits(float_llm: LLM, float_model: PreTrainedModel):
 def test_quantized_logits(
     smollm2_folder: Callable[[str], Path], opened: Callable[[Path, int], LLM], float_model: PreTrainedModel
 ):
-    """Keys and values in float32: what remains is the rounding of activations to 16 bits."""
+    """With keys and values in float32; the tolerance is for the rounding of activations to 16 bits."""
     folder = smollm2_folder("q4f32_1")
     ids, got = compiled_logits(opened(folder, 1))
-    wanted = oracle.logits(oracle.from_folder(float_model.config, folder), ids)
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=1.2e-2)
-    assert (got - wanted).std() < 1.2e-3
+    expected = oracle.logits(oracle.from_folder(float_model.config, folder), ids)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1.2e-2)
+    assert (got - expected).std() < 1.2e-3
 
 
 def test_quantized_logits_with_half_cache(quantized_llm: LLM, quantized_model: PreTrainedModel):
-    """Keys and values in float16.
+    """With keys and values in float16.
 
-    To which of two neighbours one is rounded depends on the order of sums, and each such difference makes more in later
-    layers: transformers' own logits differ by 2.6e-3 (standard deviation) between a float16 and a float32 cache.
+    Rounding depends on the order of sums, and differences grow in later layers: transformers' own logits differ by
+    2.6e-3 (standard deviation) between a float16 and a float32 cache.
     """
     ids, got = compiled_logits(quantized_llm)
     errors = got - oracle.logits(quantized_model, ids, half_cache=True)
@@ -77,7 +77,7 @@ def test_quantized_logits_with_half_cache(quantized_llm: LLM, quantized_model: P
     assert np.abs(errors).max() < 3e-2
 
 
-def test_two_threads_change_nothing(quantized_llm: LLM, opened: Callable[[Path, int], LLM]):
+def test_two_threads_give_equal_logits(quantized_llm: LLM, opened: Callable[[Path, int], LLM]):
     threaded_llm = opened(quantized_llm.folder, 2)
     ids = quantized_llm.encode(PROSE.read_text())[:40]
     assert np.array_equal(quantized_llm.logits(ids), threaded_llm.logits(ids))
@@ -89,7 +89,7 @@ def test_two_threads_change_nothing(quantized_llm: LLM, opened: Callable[[Path, 
 
 @pytest.mark.parametrize("kind", ["float", "quantized"])
 def test_greedy_text(kind: str, request: pytest.FixtureRequest):
-    """By induction over the tokens: each one is the most likely after those before it."""
+    """Each token is the most likely one after those before it."""
     llm, model = request.getfixturevalue(f"{kind}_llm"), request.getfixturevalue(f"{kind}_model")
     result = llm.chat(QUESTION, max_tokens=100, temperature=0)
     prompt = llm.chat_prompt(QUESTION)

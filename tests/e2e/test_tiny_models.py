@@ -1,4 +1,4 @@
-"""Random models of awkward sizes, from checkpoint to compiled logits, against transformers in float32."""
+"""Random models of odd sizes, from checkpoint to compiled logits, against transformers in float32."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Case:
         return random_model(self.name)
 
     @cached_property
-    def wanted(self) -> np.ndarray:
+    def expected(self) -> np.ndarray:
         return oracle.logits(self.hf, IDS)
 
     @cached_property
@@ -51,27 +51,27 @@ def case(request, tiny_folder: Callable[[str, str], Path], opened: Callable[[Pat
     return Case(request.param, folder, opened(folder, 2))
 
 
-def assert_close(got: np.ndarray, wanted: np.ndarray) -> None:
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=TOLERANCE)
+def assert_close(got: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE)
 
 
 def test_logits_of_every_position(case: Case):
-    assert case.wanted.std() > 0.5  # the tolerance means something
-    assert_close(case.llm.logits(IDS), case.wanted)
+    assert case.expected.std() > 0.5  # far above the tolerance
+    assert_close(case.llm.logits(IDS), case.expected)
 
 
 def test_prefill_of_any_length(case: Case):
     session = case.llm.new_session()
     for length in PREFILL_LENGTHS:
         session.reset()
-        assert_close(session.prefill(IDS[:length]), case.wanted[length - 1])
+        assert_close(session.prefill(IDS[:length]), case.expected[length - 1])
 
 
 def test_a_prompt_in_pieces_of_any_length(case: Case):
     session, end = case.llm.new_session(), 0
     for length in (1, 14, 1, 1, 30, 2, 13):
         end += length
-        assert_close(session.prefill(IDS[end - length : end]), case.wanted[end - 1])
+        assert_close(session.prefill(IDS[end - length : end]), case.expected[end - 1])
 
 
 @pytest.mark.parametrize("prompt", [0, 1, 14, 15, 16, 17, 25, 64])
@@ -80,7 +80,7 @@ def test_decode_continues_a_prefill(case: Case, prompt: int):
     if prompt:
         session.prefill(IDS[:prompt])
     for position in range(prompt, prompt + 20):
-        assert_close(session.decode_step(IDS[position]), case.wanted[position])
+        assert_close(session.decode_step(IDS[position]), case.expected[position])
 
 
 def test_greedy_answers_are_the_most_likely_tokens(case: Case):
@@ -92,9 +92,9 @@ def test_greedy_answers_are_the_most_likely_tokens(case: Case):
 
 
 def test_sequences_of_a_batch(case: Case):
-    """Prefilled in pieces that share calls, then decoded together, in pages that held something else before."""
+    """Prefilled in pieces that share calls, then decoded together, in pages that contained NaN before."""
     ids = [IDS, OTHER_IDS, IDS, OTHER_IDS, IDS]
-    wanted = [case.wanted, case.other, case.wanted, case.other, case.wanted]
+    expected = [case.expected, case.other, case.expected, case.other, case.expected]
     with LLM(case.folder, num_threads=2) as llm:
         model, pool = llm.model, llm.model.pool
         pool.inputs["k_pages"][:, :60] = pool.inputs["v_pages"][:, :60] = np.nan
@@ -104,22 +104,22 @@ def test_sequences_of_a_batch(case: Case):
             prompts = [(rows[s], ids[s][begins[s] : begins[s] + n]) for s, n in counts.items()]
             got = np.empty((len(prompts), VOCAB), np.float32)
             model.prefill(prompts, got)
-            assert_close(got, [wanted[s][begins[s] + n - 1] for s, n in counts.items()])
+            assert_close(got, [expected[s][begins[s] + n - 1] for s, n in counts.items()])
         for order in ([3, 0, 4, 1, 2], [4, 1, 2], [1]):  # functions of five rows, of four with one to spare, of one
-            check_decode(model, model.batch, [(rows[s], ids[s], wanted[s]) for s in order], 9)
+            check_decode(model, model.batch, [(rows[s], ids[s], expected[s]) for s in order], 9)
 
 
 def check_decode(
     model: Decoder, step: DecodeStep, sequences: list[tuple[int, list[int], np.ndarray]], count: int
 ) -> None:
-    """``count`` steps of sequences, each a row of the pool, its tokens and the logits after each of them."""
+    """Check ``count`` steps. sequences: (row of the pool, tokens, expected logits after each token)."""
     n = len(sequences)
     step.assign([row for row, _, _ in sequences])
     for _ in range(count):
         places = [model.pool.extend(row, 1) for row, _, _ in sequences]
         step.token_pos[:n], step.input_ids[:n] = places, [ids[at] for (_, ids, _), at in zip(sequences, places)]
         step.forward()
-        assert_close(step.logits[:n], [wanted[at] for (_, _, wanted), at in zip(sequences, places)])
+        assert_close(step.logits[:n], [expected[at] for (_, _, expected), at in zip(sequences, places)])
 
 
 def test_verifying_drafts(case: Case):
@@ -130,7 +130,7 @@ def test_verifying_drafts(case: Case):
     model.pool.remove(row)
 
 
-def test_streams_in_turns(case: Case):
+def test_interleaved_streams(case: Case):
     prompts = [IDS[:13], [*IDS[:9], 4, 5], OTHER_IDS[:33]]
     alone = [case.llm.generate(p, max_tokens=20, temperature=0).token_ids for p in prompts]
     streams = [case.llm.stream(p, case.llm.sampling(max_tokens=20, temperature=0)) for p in prompts]
@@ -143,24 +143,24 @@ def test_streams_in_turns(case: Case):
 
 def test_one_thread_or_several_give_the_same_logits(case: Case):
     with LLM(case.folder, num_threads=1) as single, LLM(case.folder, num_threads=3) as three:
-        wanted = case.llm.logits(IDS[:40])
+        expected = case.llm.logits(IDS[:40])
         for llm in (single, three):
-            assert np.array_equal(llm.logits(IDS[:40]), wanted)
+            assert np.array_equal(llm.logits(IDS[:40]), expected)
             session = llm.new_session()
             session.prefill(IDS[:39])
-            assert_close(session.decode_step(IDS[39]), case.wanted[39])
+            assert_close(session.decode_step(IDS[39]), case.expected[39])
 
 
 def test_the_context_can_be_filled_to_the_last_token(case: Case):
     session = case.llm.new_session()
     session.prefill(IDS[:-1])
-    assert_close(session.decode_step(IDS[-1]), case.wanted[-1])
+    assert_close(session.decode_step(IDS[-1]), case.expected[-1])
     with pytest.raises(ResourceError, match=f"the context is full: {CONTEXT + 1} tokens; expected at most {CONTEXT}"):
         session.decode_step(0)
     with pytest.raises(ResourceError, match="the context is full"):
         session.prefill([0])
     session.truncate(CONTEXT - 2)
-    assert_close(session.prefill(IDS[-2:]), case.wanted[-1])
+    assert_close(session.prefill(IDS[-2:]), case.expected[-1])
 
 
 def test_an_answer_ends_where_the_context_does(case: Case):

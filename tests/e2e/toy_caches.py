@@ -77,7 +77,7 @@ def logits(weights: Mapping[str, np.ndarray], ids: Sequence[int]) -> np.ndarray:
 
 
 def _attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """q: [n, H, D]; k: [n, D]; v: [n, E]; seen: bool [n, n]. Gives [n, H x E]."""
+    """q: [n, H, D]; k: [n, D]; v: [n, E]; seen: bool [n, n]. Returns [n, H x E]."""
     scores = np.einsum("nhd,md->hnm", q, k) / np.sqrt(q.shape[2])
     weights = np.where(seen, np.exp(scores - scores.max(-1, keepdims=True)), 0)
     weights /= weights.sum(-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Two small architectures that are no decoders with a KV cache: an encoder, and a gated linear recurrence."""
+"""Two small architectures without a KV cache: an encoder, and a gated linear recurrence."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ CLASSES = {
 
 
 def hugging_face(kind, **options):
-    """A model of transformers with weights of sizes that make logits differ."""
+    """A transformers model with random weights, norms off 1 and biases off 0."""
     config_class, model_class = CLASSES[kind]
     torch.manual_seed(5)
     model = model_class(config_class(vocab_size=VOCAB, attn_implementation="eager", **SIZES[kind], **options)).eval()

@@ -1,4 +1,4 @@
-"""A model on its way to a library: after every pass its text reads back as the same module."""
+"""After every pass of a compilation, the printed module parses back to the same module."""
 
 import pytest
 

@@ -53,23 +53,23 @@ def test_logits_equal_those_of_transformers(kind, options):
 
 
 def check_all_functions(model, scheme, tolerance):
-    """Two sequences a and b through every function that gives logits."""
+    """Compare every function that returns logits, on two sequences a and b."""
     ours = Interpreted(model, scheme)
     rng = np.random.default_rng(6)
     a, b = rng.integers(0, VOCAB, 21), rng.integers(0, VOCAB, 8)
-    wanted_a, wanted_b = hf_logits(model, a), hf_logits(model, b)
+    expected_a, expected_b = hf_logits(model, a), hf_logits(model, b)
 
-    def close(got, wanted):
-        np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
+    def close(got, expected):
+        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
 
-    close(ours("batch_verify", a[:5], [0] * 5, range(5), (1, 5))[0], wanted_a[:5])
-    close(ours("prefill", a[5:17], [0] * 12, range(5, 17), (1, 12))[0, 0], wanted_a[16])
-    close(ours("decode", a[17:18], [0], [17], (1, 1))[0, 0], wanted_a[17])
+    close(ours("batch_verify", a[:5], [0] * 5, range(5), (1, 5))[0], expected_a[:5])
+    close(ours("prefill", a[5:17], [0] * 12, range(5, 17), (1, 12))[0, 0], expected_a[16])
+    close(ours("decode", a[17:18], [0], [17], (1, 1))[0, 0], expected_a[17])
     mixed, seq = [*a[18:20], *b[:6]], [0] * 2 + [1] * 6
     got = ours("batch_prefill", mixed, seq, [18, 19, *range(6)], (1, 8), np.array([7, 1], np.int32))
-    close(got[0], [wanted_b[5], wanted_a[19]])
+    close(got[0], [expected_b[5], expected_a[19]])
     got = ours("batch_decode", [b[6], a[20]], [1, 0], [6, 20], (2, 1))
-    close(got[:, 0], [wanted_b[6], wanted_a[20]])
+    close(got[:, 0], [expected_b[6], expected_a[20]])
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def check_all_functions(model, scheme, tolerance):
 )
 def test_quantized_model_computes_with_the_decoded_weights(kind, scheme):
     model = hugging_face(kind, tie_word_embeddings=True)
-    wanted = hf_logits(with_decoded_weights(model, get_scheme(scheme)), range(9))
+    expected = hf_logits(with_decoded_weights(model, get_scheme(scheme)), range(9))
     got = Interpreted(model, scheme)("batch_verify", range(9), [1] * 9, range(9), (1, 9))
-    np.testing.assert_allclose(got[0], wanted, rtol=TOLERANCE, atol=TOLERANCE)
+    np.testing.assert_allclose(got[0], expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def with_decoded_weights(model, scheme):
@@ -114,7 +114,7 @@ def test_exported_module_prints_and_parses_back(name):
 def test_signatures_are_those_of_the_runtime():
     exported = registry.export_model(registry.get("llama").tiny)
     cache = ["k_pages", "v_pages", "page_table", "token_seq", "token_pos", "packed_params"]
-    wanted = {
+    expected = {
         "embed": ["input_ids", "packed_params"],
         "prefill": ["input_embed", *cache],
         "decode": ["input_embed", *cache],
@@ -123,7 +123,7 @@ def test_signatures_are_those_of_the_runtime():
         "batch_verify": ["input_embed", *cache],
         "sample": ["logits", "temperature", "top_p", "uniform"],
     }
-    assert {name: [p.name for p in exported.mod[name].params] for name in FUNCTIONS} == wanted
+    assert {name: [p.name for p in exported.mod[name].params] for name in FUNCTIONS} == expected
     bounds = {
         name: exported.mod[name].attrs.get("tir_var_upper_bound") for name in ("prefill", "batch_prefill", "decode")
     }

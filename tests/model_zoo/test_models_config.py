@@ -71,7 +71,7 @@ def test_chat_model_config_gives_the_same_config_again(name):
     assert architecture.config.from_hf(written) == architecture.tiny
 
 
-def test_chat_model_config_keeps_what_the_public_keys_do_not_tell():
+def test_chat_model_config_keeps_fields_without_a_public_key():
     config = LlamaConfig.from_hf({**LLAMA, "attention_bias": True, "rope_scaling": SCALINGS[0]})
     again = LlamaConfig.from_hf(json.loads(json.dumps(config.chat_model_config())))
     assert (again.attention_bias, again.rope_scaling) == (True, SCALINGS[0])
@@ -92,9 +92,9 @@ def test_both_spellings_of_rotary_scaling(scaling):
 def test_frequencies_equal_those_of_transformers(scaling):
     parameters = {"rope_theta": 5e5, **scaling}
     theirs = transformers.LlamaConfig(hidden_size=120, num_attention_heads=2, rope_parameters=parameters)
-    wanted, factor = ROPE_INIT_FUNCTIONS[scaling["rope_type"]](theirs)
+    expected, factor = ROPE_INIT_FUNCTIONS[scaling["rope_type"]](theirs)
     ours = RopeParameters.from_hf(60, 5e5, scaling, theirs.max_position_embeddings)
-    np.testing.assert_allclose(ours.inv_freq, wanted.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(ours.inv_freq, expected.numpy(), rtol=1e-6)
     assert ours.inv_freq.dtype == np.float32
     assert ours.attention_factor == pytest.approx(factor, rel=1e-12)
 

@@ -49,7 +49,7 @@ def test_split_takes_its_sizes_from_the_targets():
     assert np.array_equal(made["k.weight"], [[6, 7]])
 
 
-def test_split_must_use_the_wholeSource():
+def test_split_must_use_the_whole_source():
     m = WeightMap()
     m.split(["q", "k"], "qk")
     with pytest.raises(WeightMapError, match="take 4 of 5 along axis 0"):

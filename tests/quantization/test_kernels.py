@@ -1,4 +1,4 @@
-"""The compiled kernels give what numpy gives, to the bit."""
+"""The compiled kernels are bit-identical to numpy."""
 
 import ml_dtypes
 import numpy as np

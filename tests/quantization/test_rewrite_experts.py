@@ -1,4 +1,4 @@
-"""Layers with a matrix for each expert: products as numpy gives them for the decoded weights, every kind of scheme."""
+"""Experts layers of every kind of scheme against numpy's products with the decoded weights."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_products_are_those_of_the_decoded_weights(name: str) -> None:
 
 
 def decode(made: dict[str, np.ndarray], scheme: Scheme, shape: tuple[int, ...], layout: str) -> np.ndarray:
-    """The weight that codes and scales stand for, not rounded to the scheme's type."""
+    """Dequantize in float32, without rounding to the scheme's model dtype."""
     scale = made.get("q_scale", np.ones(1)).astype(np.float32)
     if scheme.kind == "fp8":
         return made["q_weight"].astype(np.float32) * scale

@@ -1,4 +1,4 @@
-"""Linear layers with float8 weights: the product is that of the decoded weights."""
+"""Linear layers with float8 weights against products with the decoded weights."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_no_group_is_worse_and_all_together_are_better(kind):
     assert searched.sum() < 0.76 * plain.sum()
 
 
-def test_the_error_on_normal_weights_is_what_the_documentation_says():
+def test_the_documented_error_on_normal_weights():
     weights = np.random.default_rng(2).standard_normal((256, 1024)).astype(np.float16)
     total = np.square(weights.astype(np.float64)).sum()
     assert round((group_errors(weights, PLAIN).sum() / total) ** 0.5, 3) == 0.097

@@ -1,4 +1,4 @@
-"""The smallest ELF shared library that holds one data symbol."""
+"""A minimal ELF shared library with one data symbol."""
 
 from __future__ import annotations
 

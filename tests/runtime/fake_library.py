@@ -1,4 +1,4 @@
-"""A stand-in for a compiled model that follows the contract of lib.so, in numpy, and a model folder around it.
+"""A fake compiled model in numpy with the interface of lib.so, and a model folder for it.
 
 The model: the next token is (sum of all ids so far + the bias parameter) modulo V. Ids go through the embedding, into
 the pages of keys and values, and back out through the page table, so that a wrong position, page or sequence gives a
@@ -19,7 +19,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from mlc_runtime.arrays import tvm_ffi
-from mlc_runtime.library import Library, Turns
+from mlc_runtime.library import ForkSafeLock, Library
 
 HIDDEN, LAYERS, HEADS, HEAD_DIM, PAGE = 8, 2, 1, 4, 16
 BIAS = 7
@@ -32,7 +32,7 @@ class FakeLibrary(Library):
     def __init__(self, metadata: dict):
         self.path = Path("fake.so")
         self.num_threads = None
-        self.turns = Turns()
+        self.lock = ForkSafeLock()
         self.metadata = metadata
         self.calls: list[str] = []
         self.live_contexts: set[int] = set()
@@ -104,7 +104,7 @@ class FakeLibrary(Library):
 
 
 def sample(ctx, logits, temperature, top_p, uniform, token):
-    """Inverse of the cumulative probabilities of the most likely tokens that have top_p in sum."""
+    """Inverse transform sampling from the most likely tokens with cumulative probability top_p."""
     for row in range(len(token)):
         order = np.argsort(-logits[row], kind="stable")
         if temperature[row] == 0:
@@ -245,7 +245,7 @@ def write_folder(folder: Path, vocab: int = 258, **config: object) -> Path:
 def write_weights(folder: Path, tensors: dict[str, tuple[np.ndarray, str]]) -> None:
     """tensor-cache.json and one shard with the given arrays, each with its storage format.
 
-    f32-to-bf16 changes float32 only: the public tool writes that word on every record.
+    f32-to-bf16 changes float32 only: the public tool writes that format on every record.
     """
     data, records = b"", []
     for name, (array, storage) in tensors.items():

@@ -1,4 +1,4 @@
-"""Chat templates: the text of transformers, within limits of time, memory and output."""
+"""Chat templates render the same text as transformers, within limits of time, memory and output."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_reasoning_is_stripped_from_past_answers_only():
     assert text == "U:1A:yU:2A:<think>x</think>\n\ny"
 
 
-def test_conversation_template_names_the_roles_it_knows():
+def test_an_unknown_role_lists_the_roles_of_the_template():
     with pytest.raises(MLCError, match="'tool'.*system, user, assistant"):
         render_conversation(llama2_conversation(), [{"role": "tool", "content": ""}])
 
@@ -130,7 +130,7 @@ assert render("{{ 1 }}", []) == "1"
 pid = os.fork()
 if pid == 0:
     print(render("{{ 2 }}", []), flush=True)
-    sys.exit()  # runs what was registered for the end of the process
+    sys.exit()  # runs the atexit handlers
 assert os.waitpid(pid, 0)[1] == 0
 from mlc_runtime import chat_template
 process = chat_template._renderer._process
@@ -139,6 +139,6 @@ print(render("{{ 3 }}", []), chat_template._renderer._process is process)
 """
 
 
-def test_a_forked_process_renders_by_itself():
+def test_a_forked_process_starts_its_own_renderer():
     ran = subprocess.run([sys.executable, "-c", FORKED], cwd=ROOT, capture_output=True, text=True)
     assert (ran.stdout, ran.stderr) == ("2\n3 True\n", "")

@@ -1,4 +1,4 @@
-"""The runtime stands alone: what it imports, in a fresh interpreter."""
+"""The modules that importing the runtime loads, in a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ assert torch.from_dlpack(to_tensor(np.arange(3))).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("order", [("torch", "mlc_runtime.arrays"), ("mlc_runtime.arrays", "torch")])
-def test_torch_tensors_are_taken_whatever_is_imported_first(order: tuple[str, str]):
+def test_torch_tensors_are_accepted_in_either_order_of_imports(order: tuple[str, str]):
     run(EXCHANGE, *order)
 
 
@@ -60,7 +60,7 @@ import ctypes, sys, threading
 results = []
 
 def other_thread():
-    sys.meta_path.append(Added)  # as packages do that bring finders of their own
+    sys.meta_path.append(Added)  # as packages with their own finders do
     import torch
     results.append(int(torch.ones(3).sum()))
 

@@ -94,7 +94,7 @@ def test_wrong_arguments_are_named(lib, args, message):
         lib["main"](*args)
 
 
-def test_sizes_that_the_inputs_do_not_give(lib):
+def test_sizes_that_the_inputs_do_not_determine(lib):
     with pytest.raises(ArgumentError, match="do not determine the size 'k' of the result 'y'"):
         lib["lost"](np.zeros(3, np.float32))
     with pytest.raises(ArgumentError, match=r"has shape \[4\]; expected float32 \[n \+ n\]"):
@@ -117,10 +117,10 @@ def test_context_lives_as_long_as_its_owner(lib):
         Context(lib, 0)
 
 
-def test_time_evaluator_calls_as_often_as_asked(lib):
+def test_time_evaluator_makes_number_times_repeat_calls(lib):
     timing = lib.time_evaluator("main", number=4, repeat=3)(A, B)
     assert len(timing.results) == 3 and 0 < timing.min <= timing.mean
-    assert lib.calls.count("main") == 13  # once before the clock starts
+    assert lib.calls.count("main") == 13  # one warm-up call
 
 
 @given(n=st.integers(0, 99), m=st.integers(1, 99))

@@ -47,7 +47,7 @@ def test_session_prefill_decode_truncate(llm):
     assert session.token_ids == [1, 2, 3, 4, 9]
 
 
-def test_only_what_is_new_is_computed(llm):
+def test_a_common_prefix_is_not_computed_again(llm):
     llm.generate(LONG, max_tokens=4)
     again = llm.generate(LONG, max_tokens=4)
     longer = llm.generate([*LONG[:20], 200, 201], max_tokens=4)
@@ -56,7 +56,7 @@ def test_only_what_is_new_is_computed(llm):
     assert list(longer.token_ids) == greedy([*LONG[:20], 200, 201], 4, VOCAB)
 
 
-def test_streams_in_turns_give_the_answers_that_they_give_alone(llm):
+def test_interleaved_streams_give_the_answers_of_single_streams(llm):
     prompts = [LONG, [*LONG[:20], 7, 8], [3]]
     streams = [llm.stream(p, llm.sampling(max_tokens=9)) for p in prompts]
     pieces = [iter(stream) for stream in streams]
@@ -64,8 +64,10 @@ def test_streams_in_turns_give_the_answers_that_they_give_alone(llm):
         for piece in pieces:
             next(piece, None)
     assert [list(s.result.token_ids) for s in streams] == [greedy(p, 9, VOCAB) for p in prompts]
-    assert [s.result.prefill_tokens for s in streams] == [30, 2, 1]  # the second begins as the first does
-    assert llm.generate([*LONG[:20], 7], max_tokens=1).prefill_tokens == 21  # the last one ran last
+    assert [s.result.prefill_tokens for s in streams] == [30, 2, 1]  # the second shares a prefix with the first
+    assert (
+        llm.generate([*LONG[:20], 7], max_tokens=1).prefill_tokens == 21
+    )  # the idle session is that of the last stream
 
 
 def test_sessions_beside_streams(llm):
@@ -79,7 +81,7 @@ def test_sessions_beside_streams(llm):
     assert fork.token_ids == [*LONG[:9], 6]
 
 
-def test_sequences_leave_the_pool_with_their_owners(llm):
+def test_sequences_are_removed_with_their_owners(llm):
     pool = llm.model.pool
     sessions = [llm.new_session() for _ in range(3)]
     list(llm.stream([1, 2], llm.sampling(max_tokens=3)))

@@ -1,4 +1,4 @@
-"""Metadata is read from the file alone, quickly, whatever the file holds."""
+"""Metadata is read without loading the library; damaged files raise MLCError."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.runtime.elf_image import elf_image
 from tests.runtime.fake_library import metadata
 
 SYMBOL = METADATA_SYMBOL.encode()
-AARCH64, ARM_OR_X86 = 183, {"x86_64": 62, "aarch64": 183}
+ARM_OR_X86 = {"x86_64": 62, "aarch64": 183}
 METADATA = json.dumps(metadata(258)).encode()
 
 
@@ -109,7 +109,7 @@ def test_missing_file(tmp_path):
         Library("lib\0.so")
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path):
+def test_fifos_folders_and_devices_are_rejected_without_blocking(tmp_path):
     os.mkfifo(tmp_path / "pipe.so")
     for path in (tmp_path / "pipe.so", tmp_path, "/dev/zero"):
         with pytest.raises(MLCError, match="cannot read the library: it is not a regular file"):

@@ -1,4 +1,4 @@
-"""Compiled code behind the runtime: a general module, and a tiny Llama whose paths must agree with each other."""
+"""The runtime with compiled code: a general module, and a tiny Llama whose functions must agree with each other."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_general_module(library):
     assert library["main"](a[:0], b)[0].shape == (0, 13)
 
 
-A, B, OUT, EXP = np.ones((3, 40), np.float32), np.ones((40, 5), np.float32), np.ones((3, 5), np.float32), None
+A, B, OUT = np.ones((3, 40), np.float32), np.ones((40, 5), np.float32), np.ones((3, 5), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_the_library_checks_raw_calls_itself(library, args, message):
         library.raw("main")(library.context.handle, *args)
 
 
-def test_a_context_of_nobody_is_refused(library):
+def test_an_invalid_context_is_refused(library):
     with pytest.raises(TypeError, match="the first argument is not a context"):
         library.raw("main")(0, A, B, OUT, A.copy())
 
@@ -127,7 +127,7 @@ def test_shapes_that_do_not_belong_together(library):
 
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory) -> LLM:
-    """A two-layer Llama with random weights in the order and layout that its own library asks for."""
+    """A two-layer Llama with random weights, in the order and layout of its library's metadata."""
     folder = tmp_path_factory.mktemp("llama")
     write_config(folder)
     byte_tokenizer().save(str(folder / "tokenizer.json"))
@@ -151,7 +151,7 @@ def write_config(folder: Path) -> None:
 IDS = np.random.default_rng(1).integers(0, VOCAB, 30).tolist()
 
 
-def test_weights_that_the_kernels_want_packed(llm):
+def test_packed_weights(llm):
     packed = [p for p in llm.model.spec.params if p.packed]
     assert packed and all(a.ctypes.data % 64 == 0 for a in llm.model.params.arrays)
 
@@ -202,7 +202,7 @@ CALLS = {"prefill": (1, 8), "decode": (1, 1), "batch_prefill": (1, 8), "batch_de
 
 @pytest.mark.parametrize("function", CALLS)
 @pytest.mark.parametrize("array", ["page_table", "token_seq", "token_pos", "logit_positions"])
-def test_values_out_of_range_touch_nothing(llm, function, array):
+def test_values_out_of_range_write_no_other_page(llm, function, array):
     """Pages, sequences, positions that do not exist: results are finite, and no other page is written."""
     batch, length = CALLS[function]
     n = batch * length
@@ -226,8 +226,8 @@ def test_values_out_of_range_touch_nothing(llm, function, array):
 
 def test_ids_out_of_range_are_clamped(llm):
     (rows,) = llm.model.call("embed", {"input_ids": WILD})
-    (wanted,) = llm.model.call("embed", {"input_ids": WILD.clip(0, VOCAB - 1)})
-    assert np.array_equal(rows, wanted)
+    (expected,) = llm.model.call("embed", {"input_ids": WILD.clip(0, VOCAB - 1)})
+    assert np.array_equal(rows, expected)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, -1.0])

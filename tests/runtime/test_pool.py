@@ -1,4 +1,4 @@
-"""The pool of sequences beside a plain model of it, a list of tokens for each sequence."""
+"""The pool of sequences against a reference: a list of tokens for each sequence."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_limits_are_errors_that_change_nothing():
     assert pool.extend(b, 16) == 0
 
 
-def test_memory_comes_with_use():
+def test_pages_take_no_memory_before_they_are_written():
     spec = replace(SPEC, num_hidden_layers=4, num_key_value_heads=8, head_dim=128, v_head_dim=128)
     before = resident_bytes()
     pool = SequencePool([spec], max_tokens=131_072, num_tokens=131_072)
@@ -76,7 +76,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def test_a_shared_page_is_copied_once_somebody_writes_into_it():
+def test_a_shared_page_is_copied_on_write():
     pool = SequencePool([ONE], max_tokens=64, num_tokens=128, rows=4)
     table, keys = pool.inputs["page_table"], pool.inputs["k_pages"]
     a = pool.add()
@@ -88,11 +88,11 @@ def test_a_shared_page_is_copied_once_somebody_writes_into_it():
     assert table[b, 0] == table[a, 0] and table[b, 1] != table[a, 1]
     assert keys[0, table[b, 1], 0, 0, :4].tolist() == [1, 2, 3, 4]
     before = table[a].tolist()
-    pool.extend(a, 1)  # the page is its own again
+    pool.extend(a, 1)  # the page is not shared any more
     assert table[a].tolist() == before
 
 
-def test_pages_behind_a_window_are_used_again():
+def test_pages_before_a_sliding_window_are_reused():
     state = PagedState(WINDOW, rows=1, max_tokens=10_000, num_pages=4, rollback=0)
     state.begin(0)
     for position in range(10_000):
@@ -102,7 +102,7 @@ def test_pages_behind_a_window_are_used_again():
     assert state.can_truncate(0, 9_999) and not state.can_truncate(0, 9_900)
 
 
-def test_recurrent_states_are_copied_and_cannot_go_back():
+def test_recurrent_states_are_copied_and_cannot_be_truncated():
     pool = SequencePool([RECURRENT], MAX_TOKENS, MAX_TOKENS, rows=3)
     sums, slots = pool.inputs["ssm_sum"], pool.inputs["ssm_slots"]
     a = pool.add()
@@ -125,7 +125,7 @@ def test_recurrent_states_are_copied_and_cannot_go_back():
 
 
 class Checked:
-    """A pool, the tokens that its sequences should have, and tokens written through its tables as a model would."""
+    """A pool and the expected tokens of its sequences; tokens are written through its tables as a model does."""
 
     def __init__(self, states: list[PagedKVSpec | RecurrentSpec]):
         self.pool = SequencePool(states, MAX_TOKENS, PAGES * 16, rows=5, rollback=0)
@@ -167,7 +167,7 @@ class Checked:
             self.next += 1
 
     def check(self) -> None:
-        """Every sequence sees its own tokens, wherever a next token would look."""
+        """Assert that every position that a next token attends to holds the sequence's own token."""
         assert [self.pool.lengths[row] for row in self.tokens] == [len(t) for t in self.tokens.values()]
         for row, tokens in self.tokens.items():
             for spec in self.paged:
@@ -190,7 +190,6 @@ class Checked:
         return page, position % 16
 
 
-NAMES = ["add", "extend", "extend", "fork", "truncate", "remove"]
 OPERATIONS = st.lists(
     st.tuples(
         st.sampled_from(["add", "extend", "extend", "fork", "truncate", "remove"]),

@@ -1,4 +1,4 @@
-"""Streams of tokens give the text of all tokens, in pieces that never cut a character."""
+"""Streamed pieces, joined, are the text of all tokens; no piece ends inside a character."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def test_special_tokens_are_not_text(tokenizer):
     assert "".join(pieces_of(tokenizer, spread)) == "ab cd"
 
 
-def test_bytes_that_never_become_text_come_out_in_the_end(tokenizer):
+def test_incomplete_characters_are_returned_by_finish(tokenizer):
     broken = next(i for i in range(300) if REPLACEMENT in tokenizer.decode([i]))
     assert pieces_of(tokenizer, [broken]) == ["", REPLACEMENT]
     stream = tokenizer.stream()
     assert any(stream.add(broken) for _ in range(40))
 
 
-def test_work_per_token_does_not_grow(tokenizer):
+def test_decoding_work_per_token_is_bounded(tokenizer):
     decoded = []
     stream = tokenizer.stream()
     decode = tokenizer.decode

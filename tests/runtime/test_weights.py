@@ -1,4 +1,4 @@
-"""Weights: the two storage formats, alignment, and every way in which an index can be wrong."""
+"""Weights: the two storage formats, alignment, and damaged indexes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged checkpoints by the thousand: every one must read correctly or be one MLCError.
+"""Fuzz the checkpoint readers: every damaged input must read correctly or raise MLCError.
 
     python -m tests.toolchain.fuzz --count 1000000 [--format safetensors] [--seed 7]
 
@@ -51,13 +51,13 @@ VALUES = (
 
 
 def read_everything(reader):
-    """Read all tensors, as far as that is little work, and look at every byte."""
+    """Read all tensors of up to READ_LIMIT elements and access every byte."""
     for name in reader.names():
         info = reader.info(name)
         if info.elements <= READ_LIMIT:
             array = reader.read(name)
-            assert array.shape == info.shape, f"{name}: read {array.shape}, told {info.shape}"
-            assert array.dtype.name == info.dtype, f"{name}: read {array.dtype}, told {info.dtype}"
+            assert array.shape == info.shape, f"{name}: read {array.shape}, info has {info.shape}"
+            assert array.dtype.name == info.dtype, f"{name}: read {array.dtype}, info has {info.dtype}"
             np.ascontiguousarray(array).view(np.uint8).sum() if array.size else None
         reader.release(name)
 
@@ -321,7 +321,7 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
 
 
 def outcome(target: Target, data: bytes) -> str:
-    """ "read", "refused", or what went wrong."""
+    """ "read", "refused", or a description of the failure."""
     signal.setitimer(signal.ITIMER_REAL, GUARD_SECONDS)
     try:
         target.check(data)

@@ -1,4 +1,4 @@
-"""A GGUF of a Llama as a Hugging Face checkpoint, by the gguf package and code of its own: an oracle for the reader."""
+"""A Llama's GGUF as a Hugging Face checkpoint, by the gguf package: a reference independent of our reader."""
 
 import json
 

@@ -1,10 +1,10 @@
-"""Writers of AWQ and GPTQ layouts, straight from their definitions: one code at a time."""
+"""Reference writers of AWQ and GPTQ layouts, one code at a time."""
 
 import numpy as np
 
 
 def awq_words(codes):
-    """uint8 [n, m] to int32 [n, m / 8]: of eight neighbours, number i goes to nibble (i % 2) * 4 + i // 2."""
+    """uint8 [n, m] to int32 [n, m / 8]: of eight consecutive codes, number i goes to nibble (i % 2) * 4 + i // 2."""
     words = np.zeros((codes.shape[0], codes.shape[1] // 8), np.uint32)
     for column in range(codes.shape[1]):
         i = column % 8

@@ -1,4 +1,4 @@
-"""What `compile` writes into a library about the model, and the overrides that it takes."""
+"""The metadata that `compile` writes into a library, and its overrides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversation templates: the registered ones render what the published chat templates render; the schema is held."""
+"""Registered conversation templates render like the published chat templates and follow the schema."""
 
 from __future__ import annotations
 

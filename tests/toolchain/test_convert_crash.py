@@ -1,4 +1,4 @@
-"""Conversions that are killed or whose writes fail: nothing half-written is visible, and a rerun ends the same."""
+"""After a kill or a failed write, no partial output is visible, and a rerun writes identical files."""
 
 import errno
 import hashlib
@@ -40,7 +40,7 @@ def contents(folder):
 
 
 def check_visible(folder):
-    """Whatever an index names is there and whole."""
+    """Every file that an index names exists and is complete."""
     index = folder / "tensor-cache.json"
     if index.exists():
         for shard in json.loads(index.read_text())["records"]:
@@ -48,7 +48,7 @@ def check_visible(folder):
 
 
 class Syscalls:
-    """Stands for the module ``os`` in the writer: calls ``act(call number, name)`` before each boundary."""
+    """Replaces the module ``os`` in the writer: calls ``act(call number, name)`` before each boundary."""
 
     def __init__(self, act):
         self.act = act
@@ -125,7 +125,7 @@ def test_killed_at_random_moments_a_rerun_ends_identical(undisturbed, tmp_path):
     moments = random.Random(4)
     killed = 0
     for attempt in range(RANDOM_KILLS):
-        folder = tmp_path / str(attempt % 5)  # folders are reused: a killed run may meet an earlier output
+        folder = tmp_path / str(attempt % 5)  # folders are reused: a killed run may find an earlier output
         child = in_child(lambda folder=folder: convert(folder))
         time.sleep(moments.random() * span)
         os.kill(child, signal.SIGKILL)
@@ -143,7 +143,7 @@ def test_killed_at_random_moments_a_rerun_ends_identical(undisturbed, tmp_path):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT], ids=["ENOSPC", "EIO", "EDQUOT"])
-def test_every_failing_call_is_an_error_that_a_rerun_mends(code, undisturbed, tmp_path, monkeypatch):
+def test_every_failing_call_is_an_error_and_a_rerun_succeeds(code, undisturbed, tmp_path, monkeypatch):
     expected, calls = undisturbed
     convert(tmp_path / "before", "q0f16")
     previous = contents(tmp_path / "before")
@@ -164,7 +164,7 @@ def test_every_failing_call_is_an_error_that_a_rerun_mends(code, undisturbed, tm
         assert isinstance(caught.value, ResourceError) == (code != errno.EIO)
         check_visible(folder)
         if not (folder / "tensor-cache.json").exists():
-            assert failing > calls - 25  # only the final renaming takes the previous output away
+            assert failing > calls - 25  # only the final renaming removes the previous output
         else:
             assert contents(folder) in (previous, expected)
         convert(folder)
@@ -181,7 +181,7 @@ def test_short_writes_are_continued(undisturbed, tmp_path, monkeypatch):
     assert contents(tmp_path) == undisturbed[0]
 
 
-def test_a_full_disk_says_how_much_is_missing(tmp_path, monkeypatch):
+def test_a_full_disk_reports_the_missing_bytes(tmp_path, monkeypatch):
     class Usage:
         free = 1000
 
@@ -233,7 +233,7 @@ def test_another_scheme_does_not_continue_a_killed_run(tmp_path, monkeypatch, un
     assert contents(tmp_path) == undisturbed[0]
 
 
-def test_stale_shards_of_an_earlier_run_go(tmp_path, undisturbed):
+def test_stale_shards_of_an_earlier_run_are_removed(tmp_path, undisturbed):
     convert(tmp_path, "q0f16")
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "params_shard_99.bin").write_bytes(b"old")

@@ -1,4 +1,4 @@
-"""A real GGUF against the same weights as a Hugging Face checkpoint."""
+"""Converting a real GGUF and a Hugging Face checkpoint of the same weights gives equal files."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Conversions of a small Llama against what mlc_llm wrote for it, byte for byte."""
+"""Conversions of a small Llama are byte-identical to mlc_llm's."""
 
 import hashlib
 import json

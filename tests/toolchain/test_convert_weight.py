@@ -44,7 +44,7 @@ def tensors_of(folder):
 
 
 def checkpoint(folder, change):
-    """A copy of the source whose tensors and config went through ``change(tensors, config)``."""
+    """A copy of the source with tensors and config modified by ``change(tensors, config)``."""
     tensors = {
         name: np.array(value) for name, value in safetensors.numpy.load_file(SOURCE / "model.safetensors").items()
     }
@@ -58,7 +58,7 @@ def checkpoint(folder, change):
 
 @pytest.mark.parametrize("scheme", [name for name, scheme in SCHEMES.items() if scheme.kind != "fp8"])
 @pytest.mark.parametrize("output_format", ["mlc", "safetensors"])
-def test_a_dry_run_tells_the_size_to_the_byte(scheme, output_format, tmp_path, monkeypatch):
+def test_a_dry_run_reports_the_exact_size(scheme, output_format, tmp_path, monkeypatch):
     arguments = [str(SOURCE), "--quantization", scheme, "--output-format", output_format, "--json", "-o"]
     told = []
     for extra in (["--dry-run"], []):
@@ -82,7 +82,7 @@ def _header_bytes(path):
     return 8 + int.from_bytes(path.read_bytes()[:8], "little")
 
 
-def test_float32_is_stored_exactly_unless_asked_otherwise(tmp_path):
+def test_float32_is_stored_exactly_by_default(tmp_path):
     def widen(tensors, config):
         for name in tensors:
             tensors[name] = tensors[name].astype(np.float32) * np.float32(1.0001)
@@ -99,7 +99,7 @@ def test_float32_is_stored_exactly_unless_asked_otherwise(tmp_path):
     assert {r["format"] for shard in index["records"] for r in shard["records"]} == {"raw"}
 
 
-def test_bfloat16_storage_cuts_what_lies_beyond_its_range():
+def test_bfloat16_storage_truncates_values_beyond_its_range():
     largest = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
     values = np.array([1.00390625, 1.01171875, np.finfo(np.float32).max, -np.finfo(np.float32).max, np.inf], np.float32)
     made = float32_to_bfloat16(values).astype(np.float32)
@@ -107,7 +107,7 @@ def test_bfloat16_storage_cuts_what_lies_beyond_its_range():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_finite_values_are_told_from_others(dtype):
+def test_all_finite(dtype):
     values = np.array([0, 1, -2.5, 6e4, -6e4, 1e-7], getattr(ml_dtypes, dtype, None) or dtype)
     assert all_finite(values)
     for odd in (np.nan, np.inf, -np.inf):
@@ -254,7 +254,7 @@ def test_configs_that_do_not_fit_end_with_one_message(change, code, message, tmp
     assert not (tmp_path / "out").exists()
 
 
-def test_unknown_choices_name_what_exists(tmp_path):
+def test_unknown_choices_list_the_known_ones(tmp_path):
     with pytest.raises(UsageError, match=r"got 'q5f16'; expected one of q0f16"):
         plan_conversion(options(tmp_path, "q5f16"))
     with pytest.raises(UsageError, match="got 'zip'; expected one of mlc, safetensors"):
@@ -282,7 +282,7 @@ def test_a_preset_takes_its_weights_from_another_folder(tmp_path, monkeypatch):
     assert caught.value.hint == "presets of similar names: tiny-test"
 
 
-def test_an_interrupted_run_says_how_to_continue(tmp_path, monkeypatch, capsys):
+def test_an_interrupted_run_reports_how_to_continue(tmp_path, monkeypatch, capsys):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -323,7 +323,7 @@ def test_memory_does_not_grow_with_the_model(tmp_path):
 
 
 def sparse_llama(folder, layers):
-    """A checkpoint of zeros that takes no space on the disk: 14.7 MB per layer."""
+    """A checkpoint of zeros as a sparse file: 14.7 MB per layer."""
     hidden, inner = 512, 4096
     sizes = {"self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (hidden, hidden)}
     sizes |= {"self_attn.v_proj": (hidden, hidden), "self_attn.o_proj": (hidden, hidden)}

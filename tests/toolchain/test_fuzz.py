@@ -1,4 +1,4 @@
-"""More than ten thousand damaged inputs; the command in ``fuzz.py`` runs as many as one likes."""
+"""More than ten thousand damaged inputs; ``fuzz.py --count N`` runs more."""
 
 import json
 import subprocess

@@ -35,7 +35,7 @@ def config_of(folder: Path) -> dict:
 
 
 def reference_source(folder: Path, **files: dict | str) -> Path:
-    """A copy of the reference checkpoint's small files, those named changed: keys of an object, or the whole text."""
+    """A copy of the reference checkpoint's small files; ``files`` changes keys of an object, or a whole text."""
     folder.mkdir()
     for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(SOURCE / name, folder / name)
@@ -120,7 +120,7 @@ ODD = (
     ],
 )
 def test_auto_records_what_renders_the_same(tmp_path, template, name, differs):
-    """Prompts equal transformers' apply_chat_template; so do those of the recorded template, where it is said to."""
+    """Prompts equal transformers' apply_chat_template; those of the recorded template too, except for ``differs``."""
     from transformers import AutoTokenizer
 
     source = reference_source(tmp_path / "source", tokenizer_config={"chat_template": template})
@@ -153,7 +153,7 @@ def test_auto_takes_over_the_checkpoints_system_message(tmp_path):
     assert report.notes == ()
 
 
-def test_the_date_in_a_template_is_told(tmp_path):
+def test_the_date_in_a_template_is_reported(tmp_path):
     template = "{{ strftime_now('%Y') }}" + CHATML
     source = reference_source(tmp_path / "source", tokenizer_config={"chat_template": template})
     notes = run(source, tmp_path / "out").notes
@@ -222,7 +222,7 @@ def test_overrides(tmp_path):
     assert report.kv_full_context_bytes == 128 * report.kv_bytes_per_token
 
 
-def test_a_longer_context_than_trained_is_told(tmp_path):
+def test_a_longer_context_than_trained_is_reported(tmp_path):
     report = run(SOURCE, tmp_path, sizes=SizeOverrides(context_window_size=1024))
     assert "a context of 1024 tokens is beyond the 256 that the model is configured for" in report.notes
 
@@ -257,7 +257,7 @@ def test_generation_defaults(tmp_path):
     run(source, tmp_path / "out")
     config = config_of(tmp_path / "out")
     assert (config["temperature"], config["top_p"], config["repetition_penalty"]) == (1.0, 0.9, 1.1)
-    assert config["eos_token_id"] == [7, 8, 2]  # the tokenizer's own end token belongs to them
+    assert config["eos_token_id"] == [7, 8, 2]  # includes the tokenizer's end token
     assert (config["bos_token_id"], config["pad_token_id"]) == (5, 0)
     assert config["conv_template"]["stop_token_ids"] == [7, 8, 2]
 
@@ -326,7 +326,7 @@ def test_presets(tmp_path):
     assert report.largest_batch == 19
 
 
-def test_a_memory_that_is_too_small_says_what_would_fit(tmp_path):
+def test_a_memory_that_is_too_small_reports_what_would_fit(tmp_path):
     report = run("llama-3.1-8b-instruct", tmp_path, memory="16GiB")
     tokens = (16 * 2**30 - report.weight_bytes) // report.kv_bytes_per_token
     assert report.largest_batch == 0
@@ -362,7 +362,7 @@ def test_no_amounts_of_memory(text):
         parse_bytes(text)
 
 
-def test_keys_without_meaning_are_told_and_left_out(tmp_path):
+def test_unknown_keys_are_reported_and_left_out(tmp_path):
     source = reference_source(tmp_path / "source", config={"mamba_d_state": 16, "use_cache": True})
     report = run(source, tmp_path / "out")
     assert "config.json has keys without meaning here: mamba_d_state" in report.notes

@@ -1,4 +1,4 @@
-"""`mlc_cli gen_config`: what it prints, as text and as JSON, and its exit codes."""
+"""`mlc_cli gen_config`: its output as text and as JSON, and its exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged checkpoints: whatever is changed, gen_config writes a configuration that reads back, or one error of ours."""
+"""With damaged checkpoints, gen_config writes a configuration that reads back, or raises MLCError."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CHATML = (SOURCE.parents[1] / "conv_chatml.jinja").read_text()
 
 
 class Folder:
-    """The reference checkpoint's small files; `write` replaces one, `run` configures and tells the outcome."""
+    """The reference checkpoint's small files; `write` replaces one, `run` runs gen_config and checks the outcome."""
 
     def __init__(self, folder: Path):
         self.source, self.output = folder / "source", folder / "out"

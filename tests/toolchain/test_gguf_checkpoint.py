@@ -109,7 +109,7 @@ def test_a_tied_llama_without_kv_heads(tmp_path):
 
 
 @pytest.mark.parametrize("factor", [8.0, 32.0])
-def test_rotary_scaling_of_llama3_is_found_back(factor, tmp_path):
+def test_rotary_scaling_of_llama3_is_recovered(factor, tmp_path):
     scaling = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     scaling |= {"original_max_position_embeddings": 8192}
     config = LlamaConfig(

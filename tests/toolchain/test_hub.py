@@ -1,4 +1,4 @@
-"""HF:// sources against a local stand-in for the Hub."""
+"""HF:// sources against a local server that imitates the Hub."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ REVISIONS = ("main", "v1", COMMIT)
 
 
 class Hub:
-    """Serves repositories (name -> {file: bytes}) as huggingface_hub asks for them."""
+    """Serves repositories (name -> {file: bytes}) to huggingface_hub."""
 
     def __init__(self, repositories):
         self.repositories = repositories
@@ -156,7 +156,7 @@ def test_an_unsupported_model_is_refused_before_its_weights_are_fetched(hub, con
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_shard_is_told_before_anything_is_written(convert, tmp_path):
+def test_a_missing_shard_is_reported_before_anything_is_written(convert, tmp_path):
     failed = convert("HF://tiny/incomplete")
     assert failed.returncode == 1
     assert "shard 'weights.safetensors' is missing from the repository" in failed.stderr
@@ -174,7 +174,7 @@ def test_names_that_do_not_exist(source, message, convert):
     assert "Traceback" not in failed.stderr
 
 
-def test_a_download_that_breaks_off_is_taken_up_again(hub, convert, tmp_path):
+def test_an_interrupted_download_is_resumed(hub, convert, tmp_path):
     hub.cuts = [300_000]
     done = convert("HF://tiny/llama")
     assert done.returncode == 0, done.stderr

@@ -22,9 +22,11 @@ def gptq(bits=4, group=32, layout="gptq"):
     return {"quant_method": "gptq", "bits": bits, "group_size": group, "checkpoint_format": layout}
 
 
-def opened(folder, tensors, told):
+def opened(folder, tensors, settings):
     safetensors.numpy.save_file({"norm.weight": np.ones(4, np.float16), **tensors}, folder / "model.safetensors")
-    return open_packed(SafetensorsReader(folder / "model.safetensors"), {"quantization_config": told}, "config.json")
+    return open_packed(
+        SafetensorsReader(folder / "model.safetensors"), {"quantization_config": settings}, "config.json"
+    )
 
 
 def test_awq_layers_are_read_as_their_weights(tmp_path):
@@ -72,8 +74,10 @@ def test_fp8_blocks_are_scaled(tmp_path):
     text = json.dumps(header).encode()
     data = weight.tobytes() + scales.tobytes() + bytes([0x38])
     (tmp_path / "a.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
-    told = {"quant_method": "fp8", "weight_block_size": [4, 3]}
-    reader = open_packed(SafetensorsReader(tmp_path / "a.safetensors"), {"quantization_config": told}, "config.json")
+    settings = {"quant_method": "fp8", "weight_block_size": [4, 3]}
+    reader = open_packed(
+        SafetensorsReader(tmp_path / "a.safetensors"), {"quantization_config": settings}, "config.json"
+    )
     assert reader.names() == ["a.weight", "b.weight"]
     expected = weight.astype(np.float32) * np.repeat(np.repeat(scales, 4, 0), 3, 1)[:5, :7]
     np.testing.assert_array_equal(reader.read("a.weight"), expected)
@@ -81,7 +85,7 @@ def test_fp8_blocks_are_scaled(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "told",
+    "settings",
     [
         {"quant_method": "bitsandbytes"},
         {"quant_method": ["awq"]},
@@ -96,10 +100,10 @@ def test_fp8_blocks_are_scaled(tmp_path):
         {"quant_method": "fp8", "weight_block_size": [0, 128]},
     ],
 )
-def test_other_kinds_are_unsupported(told, tmp_path):
+def test_other_kinds_are_unsupported(settings, tmp_path):
     parts = packing.random_codes(np.random.default_rng(0), 16, 64, 32, 4)
     with pytest.raises(UnsupportedError) as caught:
-        opened(tmp_path, packing.awq_tensors("layer", *parts), told)
+        opened(tmp_path, packing.awq_tensors("layer", *parts), settings)
     assert caught.value.where == ("config.json",)
 
 
@@ -133,7 +137,7 @@ LAYERS = {
 }  # fmt: skip
 
 
-def packed_llama(folder, told, zero):
+def packed_llama(folder, settings, zero):
     """A one-layer Llama whose linear layers are packed; returns the values of each."""
     rng = np.random.default_rng(0)
     tensors = {"model.embed_tokens.weight": rng.standard_normal((40, HIDDEN)).astype(np.float16)}
@@ -144,7 +148,7 @@ def packed_llama(folder, told, zero):
     for layer, (outputs, inputs) in LAYERS.items():
         name = f"model.layers.0.{layer}"
         parts = packing.random_codes(rng, outputs, inputs, 32, 4, zero)
-        if told["quant_method"] == "awq":
+        if settings["quant_method"] == "awq":
             tensors |= packing.awq_tensors(name, *parts)
         else:
             tensors |= packing.gptq_tensors(name, *parts, 4)
@@ -153,14 +157,14 @@ def packed_llama(folder, told, zero):
     config |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 40, "tie_word_embeddings": True}
     folder.mkdir()
     safetensors.numpy.save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": told}))
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": settings}))
     return expected
 
 
-@pytest.mark.parametrize("told", [AWQ, gptq()], ids=["awq", "gptq"])
+@pytest.mark.parametrize("settings", [AWQ, gptq()], ids=["awq", "gptq"])
 @pytest.mark.parametrize("scheme", ["q4f16_1", "q4f32_1", "q8f16_1"])
-def test_levels_of_the_checkpoint_are_kept_exactly(scheme, told, tmp_path):
-    expected = packed_llama(tmp_path / "source", told, zero=8)
+def test_levels_of_the_checkpoint_are_kept_exactly(scheme, settings, tmp_path):
+    expected = packed_llama(tmp_path / "source", settings, zero=8)
     convert_weight(ConvertOptions(str(tmp_path / "source"), scheme, tmp_path / "out"))
     made = tensors_of(tmp_path / "out")
     exact = SCHEMES["q8f32_1" if SCHEMES[scheme].bits == 8 else "q4f32_1"]
@@ -174,7 +178,7 @@ def test_levels_of_the_checkpoint_are_kept_exactly(scheme, told, tmp_path):
     np.testing.assert_array_equal(decoded("mlp.down_proj", INNER), expected["mlp.down_proj"])
 
 
-def test_groups_whose_levels_do_not_fit_are_quantized_anew(tmp_path):
+def test_groups_whose_levels_do_not_fit_are_requantized(tmp_path):
     expected = packed_llama(tmp_path / "source", AWQ, zero=None)
     report = convert_weight(
         ConvertOptions(str(tmp_path / "source"), "q4f16_1", tmp_path / "out", report=tmp_path / "r")
@@ -188,7 +192,7 @@ def test_groups_whose_levels_do_not_fit_are_quantized_anew(tmp_path):
     assert 0 < report.relative_error < 0.12
 
 
-def test_a_bad_quantization_config_is_told_by_the_command(tmp_path):
+def test_a_bad_quantization_config_is_reported_by_the_command(tmp_path):
     packed_llama(tmp_path / "source", {**AWQ, "bits": 4, "group_size": 128}, zero=8)
     with pytest.raises(MLCError, match="groups of 128"):
         convert_weight(ConvertOptions(str(tmp_path / "source"), "q4f16_1", tmp_path / "out"))

@@ -121,7 +121,7 @@ def test_a_header_of_too_many_tensors_is_rejected_before_parsing(tmp_path):
         SafetensorsReader(path)
 
 
-def test_known_dtypes_without_support_are_told_apart(tmp_path):
+def test_known_but_unsupported_dtypes_raise_unsupported_error(tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(packed({"a": entry("F4", (2,), (0, 1))}, bytes(1)))
     with pytest.raises(UnsupportedError, match="has dtype 'F4'"):

@@ -1,4 +1,4 @@
-"""The small files of a folder: whole or not at all, with the permissions that any new file gets."""
+"""Small files are written atomically, with the permissions of the umask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlc_errors import MLCError
 from mlc_toolchain.text_files import write_files
 
 
-def test_files_appear_whole_and_stale_ones_go(tmp_path: Path):
+def test_files_are_written_and_stale_ones_removed(tmp_path: Path):
     folder = tmp_path / "new" / "folder"
     write_files(folder, {"a": b"1", "b": b"2"})
     write_files(folder, {"b": b"3"}, stale=["a", "b", "c"])

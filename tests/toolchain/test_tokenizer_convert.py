@@ -101,7 +101,7 @@ def test_sentencepiece_refuses_what_it_cannot_convert():
 
 
 def test_damaged_sentencepiece_files_give_one_error():
-    """Cut anywhere or with a byte changed: an error of ours, or still a model (cut between two pieces, say)."""
+    """Truncated or with a byte changed: MLCError, or a valid model (when cut between two pieces)."""
     data = train_sentencepiece(model_type="bpe", byte_fallback=True, **AS_IS)
     damaged = [data[:cut] for cut in range(1, 200)]
     damaged += [data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :] for at in range(0, len(data), 29)]
@@ -141,7 +141,7 @@ def test_tiktoken_gives_the_librarys_ids(ranks, patterns):
     assert ids(tokenizer, TEXTS) == [original.encode(text, allowed_special="all") for text in TEXTS]
 
 
-def test_tiktoken_refuses_vocabularies_that_it_does_not_know(ranks):
+def test_tiktoken_refuses_unknown_vocabularies(ranks):
     with pytest.raises(
         UnsupportedError, match=rf"a tiktoken file of {len(ranks)} ranks is not known; known are 50256, "
     ):

@@ -1,4 +1,4 @@
-"""What is collected of a checkpoint's tokenizer: files in order, facts about it, the chat template, clear errors."""
+"""The tokenizer files collected from a checkpoint: order, tokenizer_info, the chat template, errors."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_panic_of_the_library_is_an_error_of_ours(tmp_path, capfd, charsmap):
     assert capfd.readouterr().err == ""
 
 
-def test_conversion_is_told(tmp_path):
+def test_conversion_is_reported(tmp_path):
     files = collect(tmp_path, vocab__json=WORDS, merges__txt="a b\n")
     assert files.notes == ("tokenizer.json is converted from vocab.json and merges.txt",)
     assert list(files.files) == ["vocab.json", "merges.txt", "tokenizer.json"]

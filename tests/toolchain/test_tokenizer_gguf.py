@@ -1,4 +1,4 @@
-"""The tokenizer inside a GGUF file gives the ids that llama.cpp gives, and damaged metadata gives one clear error."""
+"""The tokenizer of a GGUF file gives the ids of llama.cpp, and damaged metadata raises MLCError."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_smollm2_loads_in_transformers(smollm2, tmp_path):
 
 @pytest.fixture(scope="module")
 def trained():
-    """A SentencePiece BPE model as llama's, and the metadata that llama.cpp's converter makes of one."""
+    """A SentencePiece BPE model like Llama's, and the metadata that llama.cpp's converter writes for it."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(line for text in TEXTS for line in text.split("\n") if line.strip()),
