@@ -15,7 +15,7 @@ from tests.e2e.checkpoints import CONTEXT, VOCAB, configs
 IDS = np.random.default_rng(4).integers(0, VOCAB, CONTEXT).tolist()
 PROMPT = 37
 
-# Tolerances with equal storage of keys and values: float32 rounding, and its effect on float16 rounding.
+# Beside keys and values that are stored alike: float32 noise, and in float16 what it tips over to the next number.
 CASES = [
     ("llama-bias-tied", "q4f16_1", 1e-3),
     ("gpt2-tied", "q4f16_1", 1e-3),
