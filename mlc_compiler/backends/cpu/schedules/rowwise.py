@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ....ir.expr import Var, is_const
+from ....ir import dtype as dt
+from ....ir.expr import BinaryOp, Var, is_const
 from ....ir.simplify import Analyzer
 from ....ir.visitor import walk
 from ....schedules.rule import Blocks, Rule, analyse
 from ....target import Target
 from ....tir.calling import step_along
-from ....tir.nodes import Block, BufferLoad, For, PrimFunc, While
+from ....tir.nodes import Block, BufferLoad, BufferStore, For, PrimFunc, While
 from ....tir.schedule import Schedule, ScheduleError
 from ..machine import Cpu
 
@@ -28,11 +29,33 @@ class RowReduction(Rule):
         row = _rows_of(s, blocks.last.name)
         for block in reversed(blocks.in_order[:-1]):
             s.compute_at(block.name, row)
+        for block in blocks.reductions:
+            if _is_float_extremum(block):
+                _reduce_in_lanes(s, block.name, target)
         s.parallel(row)
         for block in blocks.in_order:
             if not block.is_reduction:
                 _vectorize_innermost(s, block.name, target, outer=row)
         return s
+
+
+def _is_float_extremum(block: Block) -> bool:
+    """Whether a reduction is a maximum or minimum of floats, of which LLVM makes no lanes: it keeps their order."""
+    value = block.body.value if isinstance(block.body, BufferStore) else None
+    return isinstance(value, BinaryOp) and value.op in ("max", "min") and dt.is_float(value.dtype)
+
+
+def _reduce_in_lanes(s: Schedule, name: str, target: Target) -> None:
+    """Reduce each lane of the innermost loop, then the lanes."""
+    loop = s.get_loops(name)[-1]
+    lanes, extent = Cpu.of(target).lanes(32), s.extent(loop)
+    if not isinstance(extent, int) or extent < 2 * lanes:
+        return
+    _, lane = s.split(loop, [None, lanes])
+    partial = s.rfactor(lane, len(s.get_loops(name)) - 2)
+    start = s.decompose_reduction(partial, s.get_loops(partial)[-2])
+    for block in (start, f"{partial}_update"):
+        s.vectorize(s.get_loops(block)[-1])
 
 
 def _rows_of(s: Schedule, name: str) -> Var:
