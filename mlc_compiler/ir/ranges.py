@@ -37,8 +37,9 @@ class Ranges(ABC):
 
     def bind(self, var: Var, extent: ExprLike) -> None:
         """Declare ``0 <= var < extent``."""
-        self.extents[id(var)] = as_expr(extent)
-        self._remember(var)
+        if self.extents.get(id(var)) is not extent:
+            self.extents[id(var)] = as_expr(extent)
+            self._remember(var)
 
     def let(self, var: Var, value: PrimExpr) -> None:
         """Declare ``var == value``."""

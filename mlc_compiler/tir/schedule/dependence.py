@@ -82,23 +82,23 @@ def _spatial_promise(a: Access, b: Access) -> list[Equation]:
 
 def conflicts(first: Sequence[Access], second: Sequence[Access], path: Sequence[Stmt]) -> Iterator[Conflict]:
     """All pairs that touch a common element and of which one writes; ``path`` leads to the statement of both."""
-    others = _distinct(second)
+    analyzer, others = analyzer_at(tuple(path)), _distinct(second)
     for a in _distinct(first):
         for b in others:
-            yield from _conflict(a, b, path)
+            yield from _conflict(a, b, analyzer)
 
 
 def own_conflicts(found: Sequence[Access], path: Sequence[Stmt]) -> Iterator[Conflict]:
     """The conflicts of a statement with itself, each pair once."""
-    items = _distinct(found)
+    analyzer, items = analyzer_at(tuple(path)), _distinct(found)
     for i, a in enumerate(items):
         for b in items[i:]:
-            yield from _conflict(a, b, path)
+            yield from _conflict(a, b, analyzer)
 
 
-def _conflict(a: Access, b: Access, path: Sequence[Stmt]) -> Iterator[Conflict]:
+def _conflict(a: Access, b: Access, analyzer: Analyzer) -> Iterator[Conflict]:
     if a.buffer is b.buffer and (a.is_write or b.is_write):
-        met = meeting(a, b, analyzer_at(tuple(path)))
+        met = meeting(a, b, analyzer)
         if met is not None:
             yield Conflict(a, b, frozenset(met))
 

@@ -32,15 +32,15 @@ def check_independent(func: PrimFunc, var: Var, kind: str) -> None:
     assert isinstance(loop, For)
     if is_one(loop.extent):
         return
-    private: dict[int, bool] = {}
-    for conflict in own_conflicts(accesses_in(loop), path[:-1]):
-        buffer = conflict.first.buffer
-        if id(var) in conflict.equal:
+    of_buffer: dict[int, list[Access]] = {}
+    for access in accesses_in(loop):
+        of_buffer.setdefault(id(access.buffer), []).append(access)
+    for found in of_buffer.values():
+        carried = (c for c in own_conflicts(found, path[:-1]) if id(var) not in c.equal)
+        conflict = next(carried, None)
+        if conflict is None or (kind != VECTORIZED and is_private(func, loop, path[:-1], conflict.first.buffer)):
             continue
-        if kind != VECTORIZED and id(buffer) not in private:
-            private[id(buffer)] = is_private(func, loop, path[:-1], buffer)
-        if not private.get(id(buffer)):
-            raise _dependent(step, var, conflict)
+        raise _dependent(step, var, conflict)
 
 
 def _dependent(step: str, var: Var, conflict: Conflict) -> ScheduleError:
