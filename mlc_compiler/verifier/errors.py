@@ -28,6 +28,10 @@ class VerifyError(MLCError):
         super().__init__(message, where=where)
 
 
+PRINTABLE = (bool, int, float, str, type(None), PrimExpr, Buffer, StructInfo, Expr, GlobalVar, IndexMap)
+"""Types of attribute values that print as TVMScript, besides sequences and mappings of them."""
+
+
 def unknown_attribute(attrs: Any) -> str | None:
     """A description of the first attribute value that cannot be printed as TVMScript; None when all can."""
     if isinstance(attrs, dict):
@@ -35,7 +39,6 @@ def unknown_attribute(attrs: Any) -> str | None:
     elif isinstance(attrs, list | tuple):
         items = list(attrs)
     else:
-        expressions = PrimExpr | Buffer | StructInfo | Expr | GlobalVar | IndexMap
-        plain = isinstance(attrs, bool | int | float | str | type(None) | expressions)
-        return None if plain and not isinstance(attrs, np.generic) else f"{type(attrs).__name__} {attrs!r}"
+        printable = isinstance(attrs, PRINTABLE) and not isinstance(attrs, np.generic)
+        return None if printable else f"{type(attrs).__name__} {attrs!r}"
     return next((found for item in items if (found := unknown_attribute(item))), None)

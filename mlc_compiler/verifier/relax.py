@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
 
 from mlc_errors import MLCError
 
@@ -94,11 +94,16 @@ class _Verifier:
         self.symbols: set[int] = set()
         self.in_scope: set[int] = set()
         """``id`` of structure infos whose symbolic sizes were already checked."""
+        self.attribute_names: set[Any] = set()
+        """Names of attributes that were already checked."""
         self.at: Any = None
 
     def require(self, holds: Any, message: str) -> None:
         if not holds:
-            raise VerifyError(message, self.name, self.at)
+            self.fail(message)
+
+    def fail(self, message: str) -> NoReturn:
+        raise VerifyError(message, self.name, self.at)
 
     def run(self) -> None:
         names = [p.name for p in self.func.params]
@@ -121,8 +126,8 @@ class _Verifier:
     # -- variables and symbolic sizes
 
     def _define(self, var: Var) -> None:
-        known = id(var) in self.bound or id(var) in self.ended
-        self.require(not known, f"variable {var.name!r} is bound twice")
+        if id(var) in self.bound or id(var) in self.ended:
+            self.fail(f"variable {var.name!r} is bound twice")
         self.bound[id(var)] = var
 
     def _bind_symbols(self, info: StructInfo | None) -> None:
@@ -136,10 +141,8 @@ class _Verifier:
         if id(node) in self.in_scope:
             return
         for symbol in free_vars(node):
-            known = id(symbol) in self.symbols
-            self.require(
-                known, f"the symbolic size {symbol.name!r} of {what} comes from no parameter and no match_cast"
-            )
+            if id(symbol) not in self.symbols:
+                self.fail(f"the symbolic size {symbol.name!r} of {what} comes from no parameter and no match_cast")
         if isinstance(node, StructInfo):
             self.in_scope.add(id(node))
 
@@ -149,8 +152,8 @@ class _Verifier:
         for binding in block.bindings:
             self.at = binding
             self._binding(binding)
-            inside = block.dataflow or not binding.var.dataflow
-            self.require(inside, f"{binding.var.name!r} is a dataflow variable outside a dataflow block")
+            if binding.var.dataflow and not block.dataflow:
+                self.fail(f"{binding.var.name!r} is a dataflow variable outside a dataflow block")
         for var in (b.var for b in block.bindings if b.var.dataflow):
             self.ended.add(id(self.bound.pop(id(var))))
 
@@ -164,7 +167,8 @@ class _Verifier:
             self._bind_symbols(info)
         else:
             why = disagreement(self._derived(value), info)
-            self.require(why is None, f"the value of {binding.var.name!r} has {why}")
+            if why is not None:
+                self.fail(f"the value of {binding.var.name!r} has {why}")
         self._define(binding.var)
         self._use_symbols(info, f"{binding.var.name!r}")
 
@@ -182,12 +186,16 @@ class _Verifier:
 
     def _atom(self, e: Any) -> None:
         """Check a value that contains no call."""
-        self.require(isinstance(e, Expr), f"got a {type(e).__name__} where a graph value is expected")
+        if not isinstance(e, Expr):
+            self.fail(f"got a {type(e).__name__} where a graph value is expected")
         self.require(not isinstance(e, Call), "a call is an argument; bind it to a variable")
         if isinstance(e, Var):
-            self.require(id(e) not in self.ended, f"{e.name!r} is used outside its dataflow block")
-            self.require(id(e) in self.bound, f"variable {e.name!r} is used before it is bound")
-            self.require(e.struct_info is not None, f"variable {e.name!r} has no structure info and thus no value")
+            if id(e) in self.ended:
+                self.fail(f"{e.name!r} is used outside its dataflow block")
+            if id(e) not in self.bound:
+                self.fail(f"variable {e.name!r} is used before it is bound")
+            if e.struct_info is None:
+                self.fail(f"variable {e.name!r} has no structure info and thus no value")
         elif isinstance(e, Tuple):
             for field in e.fields:
                 self._atom(field)
@@ -203,14 +211,8 @@ class _Verifier:
             self.require(0 <= e.index < len(info.fields), f"item {e.index} of a tuple of {len(info.fields)}")
 
     def _call(self, call: Call) -> None:
-        wrong = unknown_attribute(dict(call.attrs))
-        self.require(wrong is None, f"an attribute holds {wrong}")
-        for key in call.attrs:
-            self.require(identifier(str(key)) == key, f"{key!r} is not a valid attribute name")
+        self._attributes(call.attrs)
         self._use_symbols(call.out_info, "the call")
-        for value in call.attrs.values():
-            if not isinstance(value, int | float | str):
-                self._use_symbols(value, "the call")
         for arg in call.args:
             if not isinstance(arg, GlobalVar | ExternFunc):
                 self._atom(arg)
@@ -218,6 +220,16 @@ class _Verifier:
             self._function_call(call, call.target)
         elif isinstance(call.target, Op) and call.target.name in _CALL_TIR:
             self._call_tir(call)
+
+    def _attributes(self, attrs: Mapping[str, Any]) -> None:
+        for name, value in attrs.items():
+            if name not in self.attribute_names:
+                self.require(identifier(str(name)) == name, f"{name!r} is not a valid attribute name")
+                self.attribute_names.add(name)
+            wrong = unknown_attribute(value)
+            self.require(wrong is None, f"an attribute holds {wrong}")
+            if not isinstance(value, int | float | str):
+                self._use_symbols(value, "the call")
 
     def _function_call(self, call: Call, target: GlobalVar) -> None:
         callee = self._callee(target, Function | PrimFunc)
@@ -238,7 +250,8 @@ class _Verifier:
         self.require(len(call.args) == wanted, f"{name} takes {wanted} arguments; got {len(call.args)}")
         for buffer, arg in zip(callee.buffers, call.args):
             got = arg.struct_info.dtype if isinstance(arg.struct_info, TensorStructInfo) else "no tensor"
-            self.require(got == buffer.dtype, f"tensor {buffer.name!r} of {name} is {got}; expected {buffer.dtype}")
+            if got != buffer.dtype:
+                self.fail(f"tensor {buffer.name!r} of {name} is {got}; expected {buffer.dtype}")
 
     def _callee(self, target: GlobalVar, level: Any) -> Any:
         """The callee; None when a function is verified without its module."""
