@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import click
 
 from mlc_cli import console
 from mlc_cli.options import FOLDER, device_option, json_option, model_type_option, output_file_option
+
+COLLECT_AFTER = 100_000
+"""Allocations between runs of the garbage collector: the compiler's trees are large and have no cycles."""
 
 _NO_EFFECT = {
     "enable_subgroups": "--enable-subgroups concerns WebGPU; it has no effect here",
@@ -52,6 +56,8 @@ def compile_command(
     """
     from mlc_toolchain.compile import CompileOptions, compile_model
 
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
     for name, given in (("enable_subgroups", enable_subgroups), ("system_lib_prefix", system_lib_prefix)):
         if given and given != "auto":
             console.note(_NO_EFFECT[name])
