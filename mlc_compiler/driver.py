@@ -51,7 +51,7 @@ def build_library(
     metadata: computes, from the lowered module, the metadata stored in the library. dump: a folder for the module's
     text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM IR and the assembly. progress: called with
     the name of each phase as it starts. check: called with the module after each pass; the pipeline itself verifies
-    the input, the module after the graph passes and the result. Raises MLCError for a module that cannot be compiled,
+    the input and the result. Raises MLCError for a module that cannot be compiled,
     InternalError for one that is not well formed, and ResourceError when there is no linker.
     """
     times, host = PhaseTimes(), host_target(target)

@@ -72,7 +72,6 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         FuseTensorFunctions(),
         EliminateDead(),
         CopyResults(),
-        Verify(after="the graph passes"),
         # scheduling for the target
         MarkActivations(),
         *own.kernels,
@@ -87,7 +86,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         PlanMemory(),
         *own.calls,
         LowerMath(),
-        Verify(after="the tensor passes"),
+        Verify(after="the passes"),
     )
 
 

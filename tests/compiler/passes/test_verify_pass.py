@@ -60,4 +60,4 @@ def test_a_pass_that_leaves_a_malformed_module(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(LowerBlocks, "run", broken)
     with pytest.raises(InternalError, match="axis 0 of 'y' ends before its size; got an index of 8") as caught:
         native_text(parse(MODULE), TARGET, "llvm")
-    assert caught.value.where[0] == "function shift" and caught.value.where[-1] == "the module after the tensor passes"
+    assert caught.value.where[0] == "function shift" and caught.value.where[-1] == "the module after the passes"
