@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, const, logical_and, logical_or, maximum, minimum
+from ...ir.expr import INDEX_DTYPE, ExprLike, IntImm, PrimExpr, Var, const, logical_and, logical_or, maximum, minimum
 from ...tir import nodes as tir
 from ...tir import te
 from ...tir.nodes import BufferStore, For, IfThenElse, seq
@@ -27,11 +27,12 @@ OPTIONAL_INPUTS = ("cos", "sin", "inv_freq", "lengths", "sinks", "slopes")
 Element = Callable[[PrimExpr], PrimExpr]
 
 
-def _index(value: PrimExpr) -> PrimExpr:
+def as_index(value: PrimExpr) -> PrimExpr:
+    """``value`` in the dtype of indices."""
     return te.cast(value, INDEX_DTYPE)
 
 
-def _clamped(value: PrimExpr, size: PrimExpr) -> PrimExpr:
+def clamped(value: PrimExpr, size: PrimExpr) -> PrimExpr:
     """``value`` limited to ``[0, size)``."""
     return minimum(maximum(value, 0), size - 1)
 
@@ -83,9 +84,9 @@ def _heads_after(x: te.Tensor, first: int) -> int:
 class Pages:
     """The mapping of positions to pages: ``count`` pages with ``slots`` positions each."""
 
-    page_table: te.Tensor
+    page_table: te.Tensor | tir.Buffer
     count: PrimExpr
-    slots: PrimExpr
+    slots: ExprLike
 
     @property
     def limit(self) -> PrimExpr:
@@ -95,16 +96,16 @@ class Pages:
 
     def sequence(self, given: PrimExpr) -> PrimExpr:
         """The index of a sequence, clamped to valid ones."""
-        return _clamped(_index(given), self.page_table.shape[0])
+        return clamped(as_index(given), self.page_table.shape[0])
 
     def page(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
         """The page-table entry for a position of a valid sequence; not checked, -1 when there are no pages."""
-        row = _clamped(position // self.slots, self.page_table.shape[1])
-        return te.if_then_else(self.limit > 0, _index(self.page_table[sequence, row]), -1)
+        row = clamped(position // self.slots, self.page_table.shape[1])
+        return te.if_then_else(self.limit > 0, as_index(self.page_table[sequence, row]), -1)
 
     def existing(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
         """The page of a position, clamped to valid ones."""
-        return _clamped(self.page(sequence, position), self.count)
+        return clamped(self.page(sequence, position), self.count)
 
     def place(self, given: PrimExpr, position: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
         """Page and slot of a position, and whether the sequence, the position and the page are valid."""
@@ -138,7 +139,7 @@ def append(
     pages = Pages(page_table, k_pages.shape[1], k_pages.shape[4])
 
     def store(t: Var, g: Var) -> tir.Stmt:
-        page, slot, exists = pages.place(_index(token_seq[t]), _index(token_pos[t]))
+        page, slot, exists = pages.place(as_index(token_seq[t]), as_index(token_pos[t]))
         key: Element = lambda d: te.f32(k[t, g + k_first, d])  # noqa: E731
         if rotation:
             cos, sin = rotation
@@ -170,7 +171,7 @@ def append_latent(
     where = Pages(page_table, pages.shape[1], pages.shape[4])
 
     def store(t: Var) -> tir.Stmt:
-        page, slot, exists = where.place(_index(token_seq[t]), _index(token_pos[t]))
+        page, slot, exists = where.place(as_index(token_seq[t]), as_index(token_pos[t]))
         d = Var("d")
         at = (layer, page, IntImm(0), d, slot)
         value = te.cast(latent[t, d], pages.dtype)
@@ -225,51 +226,57 @@ def paged_attention(
     size = IntImm(value_size) if value_size else v_pages.shape[4]
     out = tir.buffer("attention", (q.shape[0], IntImm(heads), size), q.dtype)
     more = dict(zip(names, optional, strict=True))
-    row = _Row(q, k_pages, v_pages, page_table, token_seq, token_pos, more, out)
-    row.latent, row.layer, row.scale, row.first, row.group = (
-        bool(value_size),
-        layer,
-        scale,
-        first,
-        _group(heads, k_pages),
+    row = _Row(
+        q=q,
+        k_pages=k_pages,
+        v_pages=v_pages,
+        pages=Pages(page_table, k_pages.shape[1], k_pages.shape[4]),
+        token_seq=token_seq,
+        token_pos=token_pos,
+        more=more,
+        out=out,
+        layer=layer,
+        scale=scale,
+        first=first,
+        group=_group(heads, k_pages),
+        latent=bool(value_size),
+        window=window,
+        sink_size=sink_size,
+        soft_cap=soft_cap,
+        rotation_factor=rotation_factor,
+        interleaved=interleaved,
     )
-    row.window, row.sink_size, row.soft_cap = window, sink_size, soft_cap
-    row.rotation_factor, row.interleaved = rotation_factor, interleaved
     body = te.each((q.shape[0], IntImm(heads)), "paged_attention", row.attend, row.scratch)
     inputs = [q, k_pages, v_pages, page_table, token_seq, token_pos, *optional]
     return te.extern([out], inputs, body)[0]
 
 
+@dataclass(eq=False)
 class _Row:
     """Builds the statements for one row of ``paged_attention``: one query head of one token."""
 
-    latent: bool
+    q: te.Tensor
+    k_pages: te.Tensor
+    v_pages: te.Tensor
+    pages: Pages
+    token_seq: te.Tensor
+    token_pos: te.Tensor
+    more: Mapping[str, te.Tensor]
+    out: tir.Buffer
     layer: PrimExpr
     scale: float
     first: int
     group: int
+    latent: bool
     window: int
     sink_size: int
     soft_cap: float
     rotation_factor: float
     interleaved: bool
 
-    def __init__(
-        self,
-        q: te.Tensor,
-        k_pages: te.Tensor,
-        v_pages: te.Tensor,
-        page_table: te.Tensor,
-        token_seq: te.Tensor,
-        token_pos: te.Tensor,
-        more: Mapping[str, te.Tensor],
-        out: tir.Buffer,
-    ):
-        self.q, self.k_pages, self.v_pages, self.more, self.out = q, k_pages, v_pages, more, out
-        self.pages = Pages(page_table, k_pages.shape[1], k_pages.shape[4])
-        self.token_seq, self.token_pos = token_seq, token_pos
-        self.query = tir.buffer("query", (k_pages.shape[3],), "float32", scope="local")
-        self.acc = tir.buffer("acc", (out.shape[2],), "float32", scope="local")
+    def __post_init__(self) -> None:
+        self.query = tir.buffer("query", (self.k_pages.shape[3],), "float32", scope="local")
+        self.acc = tir.buffer("acc", (self.out.shape[2],), "float32", scope="local")
         self.row_max, self.row_sum = te.Cell("row_max", "float32"), te.Cell("row_sum", "float32")
         self.score, self.new_max = te.Cell("score", "float32"), te.Cell("new_max", "float32")
 
@@ -279,10 +286,10 @@ class _Row:
         return [self.query, self.acc, *(cell.buffer for cell in cells)]
 
     def attend(self, t: Var, h: Var) -> tir.Stmt:
-        sequence, position = self.pages.sequence(self.token_seq[t]), _index(self.token_pos[t])
+        sequence, position = self.pages.sequence(self.token_seq[t]), as_index(self.token_pos[t])
         end = position + 1
         if "lengths" in self.more:
-            end = te.if_then_else(self.pages.limit > 0, _index(self.more["lengths"][sequence]), 0)
+            end = te.if_then_else(self.pages.limit > 0, as_index(self.more["lengths"][sequence]), 0)
         sinks = self.more.get("sinks")
         i, e, j, o = Var("i"), Var("e"), Var("j"), Var("o")
         denominator = te.if_then_else(self.row_sum.value > 0.0, self.row_sum.value, 1.0)

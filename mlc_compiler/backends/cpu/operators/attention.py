@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....ir import dtype as dt
-from ....ir.expr import INDEX_DTYPE, PrimExpr, Var, cast, ceildiv, const, logical_and, logical_or, maximum, minimum
+from ....ir.expr import PrimExpr, Var, cast, ceildiv, const, logical_and, logical_or, maximum, minimum
 from ....relax.info import static_size
+from ....relax.ops.attention import NO_MAXIMUM, Pages, as_index, clamped
 from ....relax.tensor_call import NoKernel
 from ....script import expand
 from ....target import Target
 from ....tir import te
 from ....tir.nodes import PARALLEL, Allocate, Buffer, For, Stmt, buffer, seq
 from ..machine import Cpu
-from .attention_loops import FARTHEST, NO_MAXIMUM, attend_piece, attend_tile, count_pieces, merge_pieces
+from .attention_loops import FARTHEST, attend_piece, attend_tile, count_pieces, merge_pieces
 from .attention_tiles import Sizes, Tiles
 
 MASKED = -3e38  # the score of a masked position: exp(MASKED - max) is 0 for any maximum
@@ -87,10 +88,9 @@ class _Kernel:
         self.tiles = t = Tiles.of(sizes, cpu, self.single_query, not self.inline and not self.latent)
         self.lanes, self.row_tile, self.block, self.piece = t.lanes, t.row_tile, t.block, t.piece
         self.padded_value = t.value_tiles * t.value_vectors * t.lanes
-        self.n, (self.num_seqs, self.max_pages) = self.q.shape[0], self.page_table.shape
-        self.num_pages = self.k_pages.shape[1]
-        any_place = logical_and(self.num_seqs > 0, self.num_pages > 0)
-        self.limit = te.if_then_else(any_place, self.max_pages * self.page, 0)
+        self.n, self.max_pages, self.num_pages = self.q.shape[0], self.page_table.shape[1], self.k_pages.shape[1]
+        self.table = Pages(self.page_table, self.num_pages, self.page)
+        self.limit = self.table.limit
         self.out = buffer("attention", (self.n, self.heads, self.value), self.q.dtype)
         self._make_scratch()
 
@@ -144,7 +144,7 @@ class _Kernel:
     # -- expressions
 
     def sequence(self, token: PrimExpr) -> PrimExpr:
-        return _clamped(_index(self.token_seq[token]), self.num_seqs)
+        return self.table.sequence(self.token_seq[token])
 
     def position(self, token: PrimExpr) -> PrimExpr:
         """Position of a token, int32, clamped so that sums of positions do not overflow."""
@@ -158,21 +158,21 @@ class _Kernel:
         return minimum(maximum(given, const(0, "int32")), cast("int32", self.limit))
 
     def piece_length(self, token: PrimExpr) -> PrimExpr:
-        return maximum(ceildiv(_index(self.end(token)), MAX_PIECES * self.piece), 1) * self.piece
+        return maximum(ceildiv(as_index(self.end(token)), MAX_PIECES * self.piece), 1) * self.piece
 
     def pieces(self, token: PrimExpr) -> PrimExpr:
-        return ceildiv(_index(self.end(token)), self.piece_length(token))
+        return ceildiv(as_index(self.end(token)), self.piece_length(token))
 
     def first_seen(self, token: PrimExpr) -> PrimExpr:
         return maximum(self.position(token) - (self.window - 1), const(0, "int32"))
 
     def page_of(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
         row = minimum(position // self.page, self.max_pages - 1)
-        return _clamped(_index(self.page_table[sequence, row]), self.num_pages)
+        return clamped(as_index(self.page_table[sequence, row]), self.num_pages)
 
     def in_window(self, position: PrimExpr) -> PrimExpr:
         """Whether the page that begins at ``position`` is in the window; pages before it may have been freed."""
-        seen = position + self.page > _index(self.low[0])
+        seen = position + self.page > as_index(self.low[0])
         return logical_or(seen, position < self.sink_size) if self.sink_size else seen
 
     def pair(self, i: PrimExpr) -> PrimExpr:
@@ -241,14 +241,6 @@ def _allocated(buffers: list[Buffer], body: Stmt) -> Stmt:
     for scratch in reversed(buffers):
         body = Allocate(scratch, body)
     return body
-
-
-def _index(value: PrimExpr) -> PrimExpr:
-    return cast(INDEX_DTYPE, value)
-
-
-def _clamped(value: PrimExpr, size: PrimExpr) -> PrimExpr:
-    return minimum(maximum(value, 0), size - 1)
 
 
 def _size(size: PrimExpr) -> int:

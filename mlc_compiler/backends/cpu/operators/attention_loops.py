@@ -9,10 +9,10 @@ Shapes: query [rows, D], acc [rows, E], score [rows of a row tile, keys of a blo
 from __future__ import annotations
 
 from ....ir.expr import maximum
+from ....relax.ops.attention import NO_MAXIMUM
 from ....script import T
 from .lanes import add, halve
 
-NO_MAXIMUM = -1e30  # initial value of a running maximum
 FARTHEST = 1 << 30  # positions are clamped to this, so that sums of two fit into int32
 
 

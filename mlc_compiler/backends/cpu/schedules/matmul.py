@@ -24,9 +24,7 @@ from ....tir.schedule import Schedule, ScheduleError
 from ..machine import Cpu
 
 UNROLLED_REDUCTION = 8
-MAX_FACTORED_HEIGHT = (
-    4  # up to this height, few rows share a dequantized weight: scales are factored out of the inner sum
-)
+MAX_FACTORED_HEIGHT = 4  # of tiles whose scales are factored out of the inner sum: few rows share a weight
 FEW_ROWS = 12
 ROW_TILES_WIDE = (12, 4, 1)  # 32 registers: 12 rows x 2 vectors of accumulators
 ROW_TILES_NARROW = (4, 1)  # 16 registers: 4 rows x 2 vectors

@@ -7,13 +7,14 @@ from typing import Any
 
 from ....ir.expr import Var
 from ....ir.visitor import walk
-from ....schedules.rule import Blocks, Rule, accumulate_locally, analyse, round_up, stored_buffer
+from ....schedules.rule import Blocks, Rule, accumulate_locally, analyse, column_tiles, round_up, stored_buffer
 from ....target import Target
 from ....tir.index_map import IndexMap
 from ....tir.intrinsics import find_tensor_intrin
 from ....tir.nodes import Buffer, BufferLoad, PrimFunc
 from ....tir.schedule import Schedule
 from ..passes.quantized_products import PLAN
+from .lanes import reduce_in_lanes
 
 PARTIAL_SUMS = 8  # lanes of a reduction over a group
 
@@ -56,7 +57,7 @@ class QuantizedProduct(Rule):
         count = s.extent(s.get_loops("product")[0])
         tile = tile.of_rows(count) if isinstance(count, int) else tile
         for block, weight in _quantized_parameters(blocks, func):
-            s.transform_layout(block, weight.name, _column_tiles(tile))
+            s.transform_layout(block, weight.name, _tiled(tile))
         names = [b.name for b in blocks.in_order]
         last = accumulate_locally(s, "product", names[names.index("product") + 1 :])
         row_group, prepared = _prepare_activations(s, tile)
@@ -68,10 +69,10 @@ class QuantizedProduct(Rule):
         return s
 
 
-def _column_tiles(tile: _Tile) -> IndexMap:
+def _tiled(tile: _Tile) -> IndexMap:
     factor = tile.columns
     if tile.layout == "NK":
-        return IndexMap.from_func(lambda n, k: (n // factor, k, n % factor))
+        return column_tiles(factor)
     return IndexMap.from_func(lambda k, n: (n // factor, k, n % factor))
 
 
@@ -92,26 +93,21 @@ def _prepare_activations(s: Schedule, tile: _Tile) -> tuple[Var, list[str]]:
     """Quantize the activations in one loop over rows and groups; returns it and the blocks to vectorize."""
     row, group, *_ = s.get_loops("largest")
     row_group = s.fuse(row, group)
-    correction = [block for block in ("correction",) if block in s.get_blocks()]
+    correction = ["correction"] if "correction" in s.get_blocks() else []
     for block in ("fixed", "digits", *correction, "step"):
         s.reverse_compute_at(block, row_group)
     for block in ("fixed", "digits"):
         _, *inside = s.get_loops(block)
         s.fuse(*inside)
-    partial = [name for block in ("largest", *correction) for name in _reduce_group(s, block)]
+    partial: list[str] = []
+    for block in ("largest", *correction):
+        _, *inside = s.get_loops(block)
+        partial += reduce_in_lanes(s, s.fuse(*inside), PARTIAL_SUMS, axis=2)
     rows = tile.rows
     for block in ("step", *correction):
         s.transform_layout(block, block, lambda row, g: (row // rows, g, row % rows))
     s.transform_layout("digits", "digits", lambda row, g, d, step, b: (row // rows, g, row % rows, d, step, b))
     return row_group, ["fixed", "digits", *partial]
-
-
-def _reduce_group(s: Schedule, block: str) -> tuple[str, str]:
-    """Reduce a group in SIMD lanes, then over the lanes; returns the init and update blocks of the lanes."""
-    _, *inside = s.get_loops(block)
-    _, lane = s.split(s.fuse(*inside), [None, PARTIAL_SUMS])
-    partial = s.rfactor(lane, 2)
-    return s.decompose_reduction(partial, s.get_loops(partial)[-2]), f"{partial}_update"
 
 
 def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:

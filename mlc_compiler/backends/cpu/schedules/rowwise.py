@@ -12,6 +12,7 @@ from ....tir.calling import step_along
 from ....tir.nodes import Block, BufferLoad, BufferStore, For, PrimFunc, While
 from ....tir.schedule import Schedule, ScheduleError
 from ..machine import Cpu
+from .lanes import reduce_in_lanes
 
 SQUARE = 8  # rows at a power-of-two stride map to the same L1 set, which has at least 8 ways
 
@@ -31,7 +32,7 @@ class RowReduction(Rule):
             s.compute_at(block.name, row)
         for block in blocks.reductions:
             if _is_float_extremum(block):
-                _reduce_in_lanes(s, block.name, target)
+                _reduce_row(s, block.name, target)
         s.parallel(row)
         for block in blocks.in_order:
             if not block.is_reduction:
@@ -45,16 +46,13 @@ def _is_float_extremum(block: Block) -> bool:
     return isinstance(value, BinaryOp) and value.op in ("max", "min") and dt.is_float(value.dtype)
 
 
-def _reduce_in_lanes(s: Schedule, name: str, target: Target) -> None:
+def _reduce_row(s: Schedule, name: str, target: Target) -> None:
     """Reduce each lane of the innermost loop, then the lanes."""
     loop = s.get_loops(name)[-1]
     lanes, extent = Cpu.of(target).lanes(32), s.extent(loop)
     if not isinstance(extent, int) or extent < 2 * lanes:
         return
-    _, lane = s.split(loop, [None, lanes])
-    partial = s.rfactor(lane, len(s.get_loops(name)) - 2)
-    start = s.decompose_reduction(partial, s.get_loops(partial)[-2])
-    for block in (start, f"{partial}_update"):
+    for block in reduce_in_lanes(s, loop, lanes, axis=len(s.get_loops(name)) - 1):
         s.vectorize(s.get_loops(block)[-1])
 
 
