@@ -23,11 +23,17 @@ from .nodes import Buffer, BufferLoad, BufferStore, PrimFunc
 
 @dataclass(frozen=True)
 class Operand:
-    """A row-major operand in memory."""
+    """A row-major operand in memory.
+
+    per_lane: the first axis is the threads that execute the instruction together; each passes the address of its own
+    row. Otherwise all of them pass the same address. scope: the memory that it must be in; empty for any.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    per_lane: bool = False
+    scope: str = ""
 
     @property
     def elements(self) -> int:
@@ -41,6 +47,7 @@ class TensorIntrin:
     operands: the first is the result; ``accumulates``: it is also an input. semantics: tensor expression of the result
     in the other operands and the ``scalars``, integers that are invariant in the instruction. emit: kind of target ->
     function that emits the instruction; ``codegen/instructions.py`` has the types. requires: the target extension.
+    lanes: GPU threads that execute it together: 1, a warp of 32, or 128.
     """
 
     name: str
@@ -50,6 +57,7 @@ class TensorIntrin:
     requires: str = ""
     accumulates: bool = False
     scalars: tuple[str, ...] = ()
+    lanes: int = 1
 
     @cached_property
     def function(self) -> PrimFunc:

@@ -16,12 +16,13 @@ from ..ir.printable import Printable
 
 SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD = "serial", "parallel", "vectorized", "unroll", "thread_binding"
 LOOP_KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD)
-SCOPES = ("global", "shared", "local")
+SCOPES = ("global", "shared", "local", "warp")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Buffer:
-    """A dense row-major array. ``scope``: global memory, memory shared by a GPU block, or registers of one thread."""
+    """A dense row-major array. ``scope``: global memory, memory shared by a GPU block, registers of one thread, or
+    registers of a warp, which only instructions access."""
 
     binds_by_identity: ClassVar[bool] = True
     __iter__: ClassVar[None] = None  # indexing never ends
