@@ -68,6 +68,8 @@ LATE_ON_PURPOSE = {
         "mlc_compiler.jit",
     ),  # `Module.jit` imports upwards: models are defined without a compiler
     ("mlc_runtime.ffi", "tvm_ffi"),  # imported with torch hidden
+    ("mlc_compiler.backends.cuda.images", "cuda.bindings"),  # optional
+    ("mlc_compiler.backends.cuda.machine", "cuda.bindings"),
 }
 
 FORBIDDEN = frozenset({"torch", "transformers", "tvm", "gguf", "onnx", "tensorflow", "jax"})

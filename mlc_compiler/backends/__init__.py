@@ -14,6 +14,7 @@ from ..target import Target, find_kind
 from ..tir.intrinsics import tensor_intrins
 from .base import Backend, Lowering
 from .cpu import CpuBackend
+from .cuda import CudaBackend
 
 __all__ = [
     "BACKENDS",
@@ -26,7 +27,7 @@ __all__ = [
     "unregister_backend",
 ]
 
-BACKENDS: dict[str, Backend] = {backend.kind.name: backend for backend in (CpuBackend(),)}
+BACKENDS: dict[str, Backend] = {backend.kind.name: backend for backend in (CpuBackend(), CudaBackend())}
 
 
 def register_backend(backend: Backend) -> None:

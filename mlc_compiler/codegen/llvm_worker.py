@@ -19,7 +19,7 @@ LENGTH = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class Request:
-    """One LLVM module to compile: its text, target names, optimization level, and which texts to return."""
+    """One LLVM module to compile: its text, target names, optimization level, and what to return."""
 
     text: str
     triple: str
@@ -28,6 +28,7 @@ class Request:
     level: int = 3
     assembly: bool = False
     llvm_ir: bool = False
+    object_code: bool = True
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def compile_text(request: Request) -> Reply:
     except RuntimeError as e:
         return Reply(error=str(e))
     return Reply(
-        machine.emit_object(module),
+        machine.emit_object(module) if request.object_code else b"",
         machine.emit_assembly(module) if request.assembly else None,
         str(module) if request.llvm_ir else None,
     )

@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 from ..target import Target
 from . import llvm_worker
 from .arithmetic import CodegenError
-from .llvm_worker import Request, target_machine
+from .llvm_worker import Reply, Request, target_machine
 from .workers import Workers, shared
 
 
@@ -53,15 +53,27 @@ def compile_modules(
 
     Raises CodegenError when LLVM rejects a module or aborts.
     """
-    pool = workers or shared()
     machine_names = (target.triple, target.cpu, target.features)
-    futures = [pool.submit(Request(text, *machine_names, level, assembly, llvm_ir)) for text in texts]
-    replies = [f.result() for f in futures]
-    for reply in replies:
-        if reply.error is not None:
-            raise CodegenError("LLVM refuses the generated code", where=reply.error.splitlines()[:8])
+    replies = _replies((Request(text, *machine_names, level, assembly, llvm_ir) for text in texts), workers)
     return Native(
         tuple(r.object_code for r in replies),
         "\n".join(r.assembly or "" for r in replies) if assembly else None,
         "\n".join(r.llvm_ir or "" for r in replies) if llvm_ir else None,
     )
+
+
+def assemble_modules(texts: Iterable[str], target: Target, *, llvm_ir: bool = False, level: int = 3) -> list[str]:
+    """Compile modules given as LLVM IR to assembly (PTX on NVPTX), or to optimized LLVM IR; raises as above."""
+    machine_names = (target.triple, target.cpu, target.features)
+    requests = (Request(text, *machine_names, level, not llvm_ir, llvm_ir, object_code=False) for text in texts)
+    return [(reply.llvm_ir if llvm_ir else reply.assembly) or "" for reply in _replies(requests, None)]
+
+
+def _replies(requests: Iterable[Request], workers: Workers | None) -> list[Reply]:
+    pool = workers or shared()
+    futures = [pool.submit(request) for request in requests]
+    replies = [f.result() for f in futures]
+    for reply in replies:
+        if reply.error is not None:
+            raise CodegenError("LLVM refuses the generated code", where=reply.error.splitlines()[:8])
+    return replies

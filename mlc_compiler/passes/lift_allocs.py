@@ -9,19 +9,20 @@ from ..ir.expr import Call, IntImm, PrimExpr, Var
 from ..ir.module import IRModule
 from ..ir.visitor import Rewriter, free_vars, walk
 from ..tir.calling import scalar_parameters
-from ..tir.nodes import PARALLEL, Allocate, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
+from ..tir.nodes import PARALLEL, THREAD, Allocate, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
 from .base import Pass
 
 MAX_STACK_BYTES = 1 << 18  # per buffer; thread stacks have a few MiB
+ON_CHIP = ("shared", "warp")
 
 
 @dataclass(frozen=True)
 class LiftAllocs(Pass):
-    """Lift allocations to trailing buffer parameters, counted by the attribute ``num_scratch``.
+    """Lift allocations of scope ``global`` or ``local`` to trailing buffer parameters, counted by ``num_scratch``.
 
-    Lifted are those around whole parallel loops, and those whose size is symbolic or large; inside of a parallel loop
-    they become one buffer with a part for each iteration. Needs: lowered tensor functions. ``PlanMemory`` places the
-    scratch buffers in the workspace.
+    Lifted are those around whole parallel loops or GPU threads, and those whose size is symbolic or large; inside of a
+    parallel loop they become one buffer with a part for each iteration, inside of GPU threads one with a part for each
+    thread. Needs: lowered tensor functions. ``PlanMemory`` places the scratch buffers in the workspace.
     """
 
     name = "lift-allocs"
@@ -47,28 +48,33 @@ class _Lift(Rewriter):
 
     sizes: set[int]
     lifted: list[Buffer] = field(default_factory=list)
-    team_loop: For | None = None  # the outermost enclosing parallel loop; its body runs on one thread
+    around: tuple[For, ...] = ()  # the outermost enclosing parallel loop, or all enclosing loops over GPU threads
     parts: dict[int, tuple[Buffer, tuple[Var, ...]]] = field(default_factory=dict)
 
     def rewrite_For(self, node: For) -> Stmt:
-        if node.kind != PARALLEL or self.team_loop is not None:
+        if node.kind != THREAD and (node.kind != PARALLEL or self.around):
             return self.rewrite_children(node)
-        self.team_loop = node
+        outside = self.around
+        self.around = (*outside, node)
         result = self.rewrite_children(node)
-        self.team_loop = None
+        self.around = outside
         return result
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
-        loop, buffer = self.team_loop, node.buffer
-        shared = loop is None and any(isinstance(n, For) and n.kind == PARALLEL for n in walk(node.body))
-        lead = () if loop is None else (loop.extent,)
+        buffer = node.buffer
+        lead = tuple(loop.extent for loop in self.around)
         known = all(id(v) in self.sizes for v in free_vars((lead, buffer.shape)))
-        if not known or not (shared or _is_large(buffer)):
+        if buffer.scope in ON_CHIP or not known or not (self._is_shared(node) or _is_large(buffer)):
             return self.rewrite_children(node)
         whole = Buffer(buffer.name, (*lead, *buffer.shape), buffer.dtype)
         self.lifted.append(whole)
-        self.parts[id(buffer)] = (whole, () if loop is None else (loop.var,))
+        self.parts[id(buffer)] = (whole, tuple(loop.var for loop in self.around))
         return self(node.body)
+
+    def _is_shared(self, node: Allocate) -> bool:
+        """Whether several threads use a buffer."""
+        kinds = {n.kind for n in walk(node.body) if isinstance(n, For)}
+        return THREAD in kinds or (PARALLEL in kinds and not self.around)
 
     def rewrite_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         node = self.rewrite_children(node)

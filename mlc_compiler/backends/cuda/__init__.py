@@ -1,0 +1,33 @@
+"""NVIDIA GPUs: PTX from LLVM's NVPTX target, launched through the CUDA driver API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...codegen.host.contexts import HostRuntime
+from ...codegen.host.module import HostModule
+from ...ir.module import IRModule
+from ...target import Target
+from ..base import Backend, Lowering
+from .machine import CUDA_KIND
+from .passes.bind_threads import BindThreads
+from .passes.split_kernels import SplitKernels
+from .schedules import CUDA_RULES
+
+
+class CudaBackend(Backend):
+    """Each call of a graph function launches its kernels on a stream."""
+
+    kind = CUDA_KIND
+
+    def lowering(self, target: Target) -> Lowering:
+        return Lowering(rules=CUDA_RULES, loops=(BindThreads(),), calls=(SplitKernels(),))
+
+    def host_target(self, target: Target) -> Target:
+        return Target({"kind": "cpu", "mtriple": str(target.attrs["host"])})
+
+    def emit_kernels(self, mod: IRModule, target: Target) -> Iterator[str]:
+        return iter(())
+
+    def host_runtime(self, host: HostModule, mod: IRModule, target: Target) -> HostRuntime:
+        raise NotImplementedError

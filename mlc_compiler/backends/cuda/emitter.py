@@ -1,0 +1,235 @@
+"""Device functions to LLVM code for NVPTX: thread and block indices, shared memory, barriers, vector accesses.
+
+Address spaces are explicit: kernel parameters are ``ptr addrspace(1)``, shared memory is ``ptr addrspace(3)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd, prod
+
+from llvmlite import ir as ll
+
+from ...codegen import values as v
+from ...codegen.arithmetic import CodegenError
+from ...codegen.emitter import Lanes
+from ...codegen.expressions import ExprEmitter
+from ...codegen.statements import LoopID, StmtEmitter
+from ...codegen.values import I8, I32, I64, VOID, i32
+from ...ir import dtype as dt
+from ...ir.expr import Call, IntImm, PrimExpr, StringImm, is_const
+from ...ir.visitor import walk
+from ...target import Target
+from ...tir.calling import scalar_parameters
+from ...tir.nodes import (
+    THREAD,
+    UNROLLED,
+    VECTORIZED,
+    Allocate,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    PrimFunc,
+)
+from .launches import Launch
+from .machine import STATIC_SHARED_BYTES, WARP, Gpu
+
+GLOBAL, SHARED = ll.PointerType(addrspace=1), ll.PointerType(addrspace=3)
+ALIGNMENT = 16  # of buffers in bytes: the widest access
+SYNC = "tvm_storage_sync"
+_BARRIERS = {
+    "shared": ("llvm.nvvm.barrier.cta.sync.aligned.all", 0),
+    "warp": ("llvm.nvvm.bar.warp.sync", -1),
+}
+
+
+def emit_device_function(module: ll.Module, func: PrimFunc, launch: Launch, target: Target) -> None:
+    """Define the kernel of a device function in a module for NVPTX.
+
+    Raises CodegenError for statements without code, and for more shared memory than a block can have.
+    """
+    scalars = scalar_parameters(func)
+    types = [*(GLOBAL for _ in func.buffers), *(v.value_type(s.dtype) for s in scalars)]
+    fn = ll.Function(module, ll.FunctionType(VOID, types), launch.name)
+    fn.calling_convention = "ptx_kernel"
+    fn.attributes = _KernelAttributes({"nvvm.reqntid": ",".join(map(str, launch.block))})
+    for arg, buffer in zip(fn.args, func.buffers, strict=False):
+        arg.name = buffer.name
+        arg.attributes.align = ALIGNMENT
+        if func.attrs.get("tir.noalias"):
+            arg.add_attribute("noalias")
+    DeviceEmitter(fn, launch, target).function(func)
+
+
+class _KernelAttributes(ll.values.FunctionAttributes):
+    """Function attributes with string attributes ``"name"="value"``, which llvmlite lacks."""
+
+    def __init__(self, named: dict[str, str]):
+        super().__init__()
+        self.named = named
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _to_list(self, ret_type: ll.Type) -> list[str]:
+        return [*super()._to_list(ret_type), *(f'"{name}"="{value}"' for name, value in self.named.items())]
+
+
+class DeviceExpressions(ExprEmitter):
+    """Expressions of one GPU thread. Vector accesses state the alignment that their index guarantees."""
+
+    def alignment(self, buffer: Buffer, offset: PrimExpr, elements: int) -> int:
+        """The largest known alignment in bytes of ``elements`` elements from ``offset`` on."""
+        form = self.analyzer.linear(offset)
+        common = gcd(form.const, *(coefficient for _, coefficient in form.terms.values()))
+        size = dt.nbytes(buffer.dtype)
+        limit = min(ALIGNMENT, elements * size)
+        return gcd(limit, common * size) if common else limit
+
+
+class DeviceEmitter(StmtEmitter):
+    """Emits the kernel of a device function."""
+
+    expr: DeviceExpressions
+
+    def __init__(self, fn: ll.Function, launch: Launch, target: Target):
+        super().__init__(fn, target)
+        self.expr = DeviceExpressions(self.b, target)
+        self.launch = launch
+        self.target = target
+        self.shared = _SharedMemory(fn, launch, target)
+
+    # -- threads
+
+    def emit_For(self, loop: For) -> None:
+        if loop.kind == THREAD:
+            self._thread_loop(loop)
+        elif loop.kind == VECTORIZED and not is_const(loop.extent, 1):
+            self._vectorized(loop)
+        else:
+            with self.loop(loop.var, loop.extent) as latch:
+                self.emit(loop.body)
+            option = "llvm.loop.unroll.full" if loop.kind == UNROLLED else "llvm.loop.unroll.disable"
+            latch().set_metadata("llvm.loop", LoopID(self.b.module, option))
+
+    def _thread_loop(self, loop: For) -> None:
+        """The index of the thread or block; threads beyond a smaller extent skip the body."""
+        assert loop.thread is not None
+        self.expr.analyzer.bind(loop.var, loop.extent)
+        index = self._special_register(loop.thread)
+        self.expr.env[id(loop.var)] = self.b.zext(index, I64) if loop.var.dtype == "int64" else index
+        size = self.launch.size(loop.thread)
+        if size is None or is_const(loop.extent, size):
+            self.emit(loop.body)
+            return
+        extent = self.expr.convert(self.expr(loop.extent), loop.extent.dtype, "int32")
+        with self.b.if_then(self.b.icmp_unsigned("<", index, extent)):
+            self.emit(loop.body)
+
+    def _special_register(self, thread: str) -> ll.Value:
+        kind, axis = thread.split(".")
+        register = {"blockIdx": "ctaid", "threadIdx": "tid"}[kind]
+        return v.intrinsic(self.b, f"llvm.nvvm.read.ptx.sreg.{register}.{axis}", [], I32)
+
+    def emit_Evaluate(self, stmt: Evaluate) -> None:
+        call = stmt.value
+        if isinstance(call, Call) and call.op == SYNC:
+            scope = call.args[0]
+            name, operand = _BARRIERS[scope.value if isinstance(scope, StringImm) else ""]
+            v.intrinsic(self.b, name, [i32(operand)], VOID)
+            return
+        super().emit_Evaluate(stmt)
+
+    # -- vectors
+
+    def _vectorized(self, loop: For) -> None:
+        """A vector where all accesses are contiguous or uniform and unconditional, else one copy for each lane."""
+        if not isinstance(loop.extent, IntImm):
+            raise CodegenError(f"vectorized loop {loop.var.name!r} needs a constant extent")
+        if self.expr.lanes is not None or not self._is_vector(loop):
+            self.emit_For(replace(loop, kind=UNROLLED))
+            return
+        super()._vectorized(loop)
+
+    def _is_vector(self, loop: For) -> bool:
+        """Whether a loop is stores of contiguous elements, whose loads are contiguous or the same in all lanes."""
+        self.expr.analyzer.bind(loop.var, loop.extent)
+        self.expr.lanes = Lanes(loop.var, loop.extent.value)  # type: ignore[attr-defined]
+        accesses = [n for n in walk(loop.body) if isinstance(n, BufferLoad | BufferStore)]
+        strides = [self.expr._stride(self.expr._flat(a.buffer, a.indices)) for a in accesses]
+        self.expr.lanes = None
+        if any(isinstance(n, For | IfThenElse | Allocate) for n in walk(loop.body)):
+            return False
+        if any(isinstance(n, Call) and (n.op == "if_then_else" or "." in n.op) for n in walk(loop.body)):
+            return False
+        stores = [s for a, s in zip(accesses, strides, strict=True) if isinstance(a, BufferStore)]
+        return all(s is not None and s[1] == 1 for s in stores) and all(
+            s is not None and s[1] in (0, 1) for s in strides
+        )
+
+    # -- memory
+
+    def allocate(self, stmt: Allocate) -> None:
+        buffer = stmt.buffer
+        if buffer.scope == "shared":
+            self.expr.buffers[id(buffer)] = self.shared.place(self.b, buffer)
+            return
+        count = _elements(buffer)
+        if buffer.scope == "warp":
+            if count % WARP:
+                raise CodegenError(f"buffer {buffer.name!r} has {count} elements; a warp holds a multiple of {WARP}")
+            count //= WARP
+        array = ll.ArrayType(v.storage_type(buffer.dtype), count)
+        with self.b.goto_entry_block():
+            self.expr.buffers[id(buffer)] = v.stack_slot(self.b, array, buffer.name, align=ALIGNMENT)
+
+
+def shared_bytes(func: PrimFunc) -> int:
+    """The bytes of shared memory that a device function allocates."""
+    end = 0
+    for node in walk(func.body):
+        if isinstance(node, Allocate) and node.buffer.scope == "shared":
+            end = _after(end, node.buffer)
+    return end
+
+
+def _after(end: int, buffer: Buffer) -> int:
+    return -(-end // ALIGNMENT) * ALIGNMENT + _elements(buffer) * dt.nbytes(buffer.dtype)
+
+
+def _elements(buffer: Buffer) -> int:
+    sizes = [s.value for s in buffer.shape if isinstance(s, IntImm)]
+    if len(sizes) < len(buffer.shape):
+        raise CodegenError(f"scratch buffer {buffer.name!r} has a symbolic size")
+    return prod(sizes)
+
+
+class _SharedMemory:
+    """The shared memory of a block: one array, dynamic where it is larger than a static one may be."""
+
+    def __init__(self, fn: ll.Function, launch: Launch, target: Target):
+        limit = Gpu.of(target).shared_bytes
+        if launch.shared_bytes > limit:
+            raise CodegenError(
+                f"kernel {fn.name!r} needs {launch.shared_bytes} bytes of shared memory; "
+                f"a block of {target.cpu} has at most {limit}",
+            )
+        self.end = 0
+        if not launch.shared_bytes:
+            return
+        dynamic = launch.shared_bytes > STATIC_SHARED_BYTES
+        array = ll.ArrayType(I8, 0 if dynamic else launch.shared_bytes)
+        self.base = ll.GlobalVariable(fn.module, array, f"{fn.name}.shared", addrspace=3)
+        self.base.align = 128
+        self.base.linkage = "external" if dynamic else "internal"
+        if not dynamic:
+            self.base.initializer = ll.Constant(array, ll.Undefined)
+        self.base.type = SHARED
+
+    def place(self, b: ll.IRBuilder, buffer: Buffer) -> ll.Value:
+        size = _elements(buffer) * dt.nbytes(buffer.dtype)
+        self.end = _after(self.end, buffer)
+        return b.gep(self.base, [i32(self.end - size)], source_etype=I8)

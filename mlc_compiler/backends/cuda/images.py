@@ -1,0 +1,149 @@
+"""Device functions to PTX and machine code (cubins)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...codegen.arithmetic import CodegenError
+from ...codegen.host.module import new_module
+from ...codegen.native import assemble_modules
+from ...ir.module import IRModule
+from ...target import Target
+from ...tir.nodes import PrimFunc
+from .emitter import emit_device_function
+from .launches import Images, Kernel
+from .passes.split_kernels import KERNEL, launch_of
+
+INSTRUCTIONS_IN_A_MODULE = 2000  # amortizes the cost of a module, and leaves modules for every core
+
+
+@dataclass(frozen=True)
+class DeviceCode:
+    """The device code of a library. kernels: by symbol. without_machine_code: why there are no cubins, or empty."""
+
+    images: Sequence[Images]
+    kernels: Mapping[str, Kernel]
+    without_machine_code: str = ""
+
+
+def compile_kernels(mod: IRModule, target: Target) -> DeviceCode:
+    """The kernels of a module in which ``SplitKernels`` ran. Raises CodegenError when LLVM or the assembler refuse."""
+    kernels: dict[str, Kernel] = {}
+    ptx = assemble_modules(llvm_modules(mod, target, kernels), target)
+    assemble = find_assembler()
+    names = target.attrs["arch"] if assemble else ()
+    assert isinstance(names, tuple)
+    images = [Images(text, {arch: assemble(text, arch).code for arch in names} if assemble else {}) for text in ptx]
+    missing = "" if assemble else "neither the package nvidia-nvjitlink nor ptxas is installed"
+    return DeviceCode(images, kernels, missing)
+
+
+def llvm_modules(mod: IRModule, target: Target, kernels: dict[str, Kernel]) -> Iterator[str]:
+    """The device functions as LLVM modules; ``kernels`` receives them."""
+    module, count, instructions = new_module(target), 0, 0
+    for name, func in mod.of_type(PrimFunc).items():
+        if not func.attrs.get(KERNEL):
+            continue
+        kernels[name] = Kernel(launch_of(name, func), count)
+        emit_device_function(module, func, kernels[name].launch, target)
+        instructions += sum(len(block.instructions) for block in module.globals[name].blocks)
+        if instructions > INSTRUCTIONS_IN_A_MODULE:
+            yield str(module)
+            module, count, instructions = new_module(target), count + 1, 0
+    if instructions:
+        yield str(module)
+
+
+# -- assemblers --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the assembler reports of a kernel: registers of a thread; bytes of its stack, spills and shared memory."""
+
+    registers: int
+    stack_bytes: int
+    spill_bytes: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """Machine code for an architecture, and the resources of its kernels by name."""
+
+    code: bytes
+    resources: Mapping[str, Resources]
+
+
+Assembler = Callable[[str, str], Assembled]
+
+
+def find_assembler() -> Assembler | None:
+    """``assemble(ptx, arch)`` by nvJitLink, or else by ``ptxas``; None where there is neither."""
+    try:
+        from cuda.bindings import nvjitlink
+
+        nvjitlink.version()
+    except (ImportError, RuntimeError):
+        return _by_ptxas if shutil.which("ptxas") else None
+    return _by_nvjitlink
+
+
+def _by_nvjitlink(ptx: str, arch: str) -> Assembled:
+    """Raises CodegenError, with the assembler's message, for PTX that it refuses."""
+    from cuda.bindings import nvjitlink
+
+    text = ptx.encode()
+    handle = nvjitlink.create(2, [f"-arch={arch}", "-verbose"])
+    try:
+        nvjitlink.add_data(handle, nvjitlink.InputType.PTX, text, len(text), "kernels")
+        nvjitlink.complete(handle)
+        code = bytearray(nvjitlink.get_linked_cubin_size(handle))
+        nvjitlink.get_linked_cubin(handle, code)
+        log = bytearray(nvjitlink.get_info_log_size(handle))
+        nvjitlink.get_info_log(handle, log)
+    except nvjitlink.nvJitLinkError:
+        log = bytearray(nvjitlink.get_error_log_size(handle))
+        nvjitlink.get_error_log(handle, log)
+        raise _refused(arch, log.decode(errors="replace")) from None
+    finally:
+        nvjitlink.destroy(handle)
+    return Assembled(bytes(code), _resources(log.decode(errors="replace")))
+
+
+def _by_ptxas(ptx: str, arch: str) -> Assembled:
+    with tempfile.TemporaryDirectory(prefix="mlc-ptxas-") as folder:
+        source, output = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
+        source.write_text(ptx)
+        command = ["ptxas", "-v", f"-arch={arch}", "-o", str(output), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise _refused(arch, done.stderr)
+        return Assembled(output.read_bytes(), _resources(done.stderr))
+
+
+def _refused(arch: str, log: str) -> CodegenError:
+    return CodegenError(f"the assembler refuses the PTX for {arch}", where=log.strip().splitlines()[:8])
+
+
+_ENTRY = re.compile(r"Compiling entry function '(\S+)'")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
+
+
+def _resources(log: str) -> dict[str, Resources]:
+    """The resources of each kernel, from the report of ``ptxas -v``."""
+    found: dict[str, Resources] = {}
+    for part in _ENTRY.split(log)[1:][0::2]:
+        report = log.split(f"Compiling entry function '{part}'", 1)[1]
+        stack, used = _STACK.search(report), _USED.search(report)
+        if stack and used:
+            spills = int(stack[2]) + int(stack[3])
+            found[part] = Resources(int(used[1]), int(stack[1]), spills, int(used[2] or 0))
+    return found

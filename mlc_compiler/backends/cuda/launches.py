@@ -1,0 +1,38 @@
+"""Kernels and their launches: what device code and host code agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+AXES = ("x", "y", "z")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel as it is launched. block: threads along x, y, z. shared_bytes: its shared memory, static or dynamic."""
+
+    name: str
+    block: tuple[int, int, int]
+    shared_bytes: int
+
+    def size(self, thread: str) -> int | None:
+        """The threads along ``threadIdx.x``; None for an axis of the grid, which has the size of its loop."""
+        kind, axis = thread.split(".")
+        return self.block[AXES.index(axis)] if kind == "threadIdx" else None
+
+
+@dataclass(frozen=True)
+class Images:
+    """A compiled module: its PTX, and machine code (cubin) by architecture."""
+
+    ptx: str
+    cubins: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel in a library: its launch, and the position of its module in the list of images."""
+
+    launch: Launch
+    module: int

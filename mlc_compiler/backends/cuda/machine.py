@@ -1,0 +1,189 @@
+"""CUDA targets: the table of GPU architectures, detection of the GPU, and the sizes that schedules use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from mlc_errors import UnsupportedError
+
+from ...target import CAPABILITIES, Attribute, Target, TargetKind
+
+KIB = 1 << 10
+WARP = 32
+MAX_THREADS_PER_BLOCK = 1024
+REGISTERS_PER_MULTIPROCESSOR = 64 * KIB
+STATIC_SHARED_BYTES = 48 * KIB  # more must be requested at the launch
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A row of the table, from the CUDA C++ Programming Guide, "Compute Capabilities".
+
+    ptx: the lowest PTX version that has the architecture, times 10. shared_kib: of one block, at most. threads: of one
+    multiprocessor, at most. multiprocessors, l2_kib: of the largest GPU of the architecture that is sold for servers or
+    desktops.
+    """
+
+    ptx: int
+    shared_kib: int
+    threads: int
+    multiprocessors: int
+    l2_kib: int
+
+
+ARCHITECTURES = {
+    "sm_80": Architecture(70, 163, 2048, 108, 40 * KIB),
+    "sm_86": Architecture(71, 99, 1536, 84, 6 * KIB),
+    "sm_89": Architecture(78, 99, 1536, 142, 96 * KIB),
+    "sm_90": Architecture(78, 227, 2048, 132, 50 * KIB),
+    "sm_90a": Architecture(80, 227, 2048, 132, 50 * KIB),
+    "sm_100a": Architecture(86, 227, 2048, 148, 126 * KIB),
+    "sm_120": Architecture(87, 99, 1536, 170, 96 * KIB),
+}
+
+
+def capability(arch: str) -> int:
+    """The compute capability of an architecture, times 10: 90 for ``sm_90a``."""
+    return int(re.sub(r"\D", "", arch))
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """The parameters of a GPU that schedules depend on.
+
+    arch: the architecture that code is generated for. shared_bytes: of one block, at most. threads: of one
+    multiprocessor, at most. l2_bytes: of the second-level cache.
+    """
+
+    arch: str
+    multiprocessors: int
+    shared_bytes: int
+    threads: int
+    l2_bytes: int
+
+    @staticmethod
+    def of(target: Target) -> Gpu:
+        """The GPU of a target."""
+        return _gpu_of(target)
+
+
+@cache
+def _gpu_of(target: Target) -> Gpu:
+    a = target.attrs
+    sizes = (int(str(a[n])) for n in ("multiprocessors", "max-shared-memory-per-block", "max-threads", "l2-bytes"))
+    return Gpu(target.cpu, *sizes)
+
+
+OPTIONS: Mapping[str, type] = {
+    "arch": tuple,
+    "mtriple": str,
+    "mcpu": str,
+    "mattr": str,
+    "host": str,
+    "multiprocessors": int,
+    "max-shared-memory-per-block": int,
+    "max-threads": int,
+    "l2-bytes": int,
+}
+
+
+def complete(given: Mapping[str, Any]) -> Mapping[str, Attribute]:
+    """All attributes of a CUDA target: those given, and the rest from the table or from this machine's GPU.
+
+    ``arch`` lists architectures: code is generated for the lowest, and machine code for each of them. Raises
+    UnsupportedError for an unknown architecture, and when none is named and this machine has no GPU.
+    """
+    detected = {} if given.get("arch") else _detected()
+    names: tuple[str, ...] = given.get("arch") or detected["arch"]  # type: ignore[assignment]
+    for name in names:
+        if name not in ARCHITECTURES:
+            raise UnsupportedError(f"target cuda: arch is {name!r}", hint=f"known: {', '.join(ARCHITECTURES)}")
+    lowest = min(names, key=lambda name: (capability(name), name))
+    _check_together(lowest, names)
+    row = ARCHITECTURES[lowest]
+    found: dict[str, Attribute] = {
+        "arch": tuple(sorted(set(names), key=lambda name: (capability(name), name))),
+        "mtriple": "nvptx64-nvidia-cuda",
+        "mcpu": lowest,
+        "mattr": f"+ptx{row.ptx}",
+        "host": llvm.get_default_triple(),
+        "multiprocessors": row.multiprocessors,
+        "max-shared-memory-per-block": row.shared_kib * KIB,
+        "max-threads": row.threads,
+        "l2-bytes": row.l2_kib * KIB,
+    }
+    fixed = ("arch", "mtriple", "mcpu", "mattr")
+    return {
+        **found,
+        **detected,
+        **{name: value for name, value in given.items() if name not in fixed},
+        "arch": found["arch"],
+    }
+
+
+def _check_together(lowest: str, names: tuple[str, ...]) -> None:
+    """Raise UnsupportedError for architectures that cannot run the code of the lowest one."""
+    if lowest.endswith("a") and set(names) != {lowest}:
+        others = ", ".join(sorted(set(names) - {lowest}))
+        raise UnsupportedError(
+            f"target cuda: code for {lowest} does not run on {others}",
+            hint=f"name {lowest.removesuffix('a')} instead, or compile a library for each",
+        )
+
+
+@cache
+def _detected() -> Mapping[str, Attribute]:
+    """Attributes of this machine's first GPU. Raises UnsupportedError when there is none."""
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise _no_gpu(f"cuda-bindings is not installed ({error})") from None
+    try:
+        status, *_ = driver.cuInit(0)
+    except RuntimeError as error:
+        raise _no_gpu(str(error)) from None
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise _no_gpu(f"the CUDA driver says {status.name}")
+    status, device = driver.cuDeviceGet(0)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise _no_gpu(f"the CUDA driver says {status.name}")
+    attribute = driver.CUdevice_attribute
+
+    def read(name: str) -> int:
+        return int(driver.cuDeviceGetAttribute(getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), device)[1])
+
+    name = f"sm_{read('COMPUTE_CAPABILITY_MAJOR')}{read('COMPUTE_CAPABILITY_MINOR')}"
+    return {
+        "arch": (f"{name}a" if f"{name}a" in ARCHITECTURES else name,),
+        "multiprocessors": read("MULTIPROCESSOR_COUNT"),
+        "max-shared-memory-per-block": read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        "max-threads": read("MAX_THREADS_PER_MULTIPROCESSOR"),
+        "l2-bytes": read("L2_CACHE_SIZE"),
+    }
+
+
+def _no_gpu(why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"target cuda: no GPU found: {why}",
+        hint=f"name the architecture to compile for, as cuda:sm_90a; known: {', '.join(ARCHITECTURES)}",
+    )
+
+
+def _has(target: Target, name: str) -> bool:
+    """Whether the target has a capability, an architecture's instructions (``sm_80``) or a PTX version (``ptx78``)."""
+    if name in CAPABILITIES:
+        return True
+    if name.startswith("ptx"):
+        return int(str(target.attrs["mattr"]).removeprefix("+ptx")) >= int(name.removeprefix("ptx"))
+    if name.endswith("a"):
+        return target.cpu == name
+    return name.startswith("sm_") and capability(target.cpu) >= capability(name)
+
+
+CUDA_KIND = TargetKind("cuda", ("nvptx",), OPTIONS, complete, "arch", _has, host="host")

@@ -1,0 +1,1 @@
+"""Passes on tensor functions that are scheduled for GPUs."""

@@ -1,0 +1,142 @@
+"""Split tensor functions into kernels, which run on the GPU, and host functions, which launch them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TypeGuard
+
+from ....codegen.arithmetic import CodegenError
+from ....ir.expr import Call, IntImm, Let, PrimExpr, StringImm, const
+from ....ir.module import IRModule
+from ....ir.simplify import key
+from ....ir.visitor import Rewriter, free_vars, walk
+from ....passes.base import Pass
+from ....tir.calling import scalar_parameters
+from ....tir.nodes import (
+    THREAD,
+    Allocate,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Evaluate,
+    For,
+    LetStmt,
+    PrimFunc,
+    Stmt,
+)
+from ..emitter import shared_bytes
+from ..launches import AXES, Launch
+from ..machine import MAX_THREADS_PER_BLOCK
+
+KERNEL = "cuda.kernel"
+LAUNCH = "cuda.launch"
+
+
+@dataclass(frozen=True)
+class SplitKernels(Pass):
+    """Replace each nest over GPU threads by ``cuda.launch(kernel, grid, block, shared bytes, arguments…)``.
+
+    The nests become tensor functions with the attribute ``cuda.kernel``. Needs: lowered tensor functions in which all
+    statements but control flow are in nests over GPU threads.
+    """
+
+    name = "split-kernels"
+
+    def run(self, mod: IRModule) -> IRModule:
+        taken = set(mod)
+        result: dict[str, PrimFunc] = {}
+        for name, func in mod.of_type(PrimFunc).items():
+            split = _Split(name, func, taken)
+            result[name] = replace(func, body=split(func.body))
+            result |= split.kernels
+        return mod.updated(result)
+
+
+@dataclass
+class _Split(Rewriter):
+    name: str
+    func: PrimFunc
+    taken: set[str]
+    kernels: dict[str, PrimFunc] = field(default_factory=dict)
+
+    def rewrite_For(self, node: For) -> Stmt:
+        return self.rewrite_children(node) if node.kind != THREAD else self._kernel(node)
+
+    def rewrite_Allocate(self, node: Allocate) -> Stmt:
+        raise CodegenError(
+            f"buffer {node.buffer.name!r} of scope {node.buffer.scope!r} is used by several kernels",
+            where=[f"function {self.name}"],
+            hint="allocate it in scope global, or inside of the loops over GPU threads",
+        )
+
+    def _kernel(self, nest: For) -> Stmt:
+        used = {id(n.buffer) for n in walk(nest) if isinstance(n, BufferLoad)} | {id(b) for b in _stored(nest)}
+        buffers = [b for b in self.func.buffers if id(b) in used]
+        known = {id(v) for b in buffers for v in free_vars(b.shape)} | {id(n.var) for n in walk(nest) if _defines(n)}
+        scalars = free_vars(nest, lambda v: id(v) not in known)
+        grid, block = _grid(nest, self.name), _block(nest, self.name)
+        attrs = {k: v for k, v in self.func.attrs.items() if k in ("tir.noalias",)}
+        kernel = PrimFunc((*buffers, *scalars), nest, {**attrs, KERNEL: True})
+        name = self._new_name()
+        self.kernels[name] = kernel
+        pointers = [Call("address_of", (BufferLoad(b, tuple(IntImm(0) for _ in b.shape)),), "handle") for b in buffers]
+        sizes_of_launch = (*grid, *(const(n, "int64") for n in block), const(shared_bytes(kernel), "int64"))
+        args = (StringImm(name), *sizes_of_launch, *pointers, *scalar_parameters(kernel))
+        return Evaluate(Call(LAUNCH, args, "handle"))
+
+    def _new_name(self) -> str:
+        base = f"{self.name}_kernel"
+        name = (
+            base
+            if base not in self.taken
+            else next(n for i in range(1, 1000) if (n := f"{base}_{i}") not in self.taken)
+        )
+        self.taken.add(name)
+        return name
+
+
+def _stored(nest: Stmt) -> Iterator[Buffer]:
+    return (n.buffer for n in walk(nest) if isinstance(n, BufferStore))
+
+
+def _defines(node: object) -> TypeGuard[For | LetStmt | Let]:
+    return isinstance(node, For | LetStmt | Let)
+
+
+def launch_of(name: str, kernel: PrimFunc) -> Launch:
+    """The launch of a kernel that ``SplitKernels`` made."""
+    return Launch(name, _block(kernel.body, name), shared_bytes(kernel))
+
+
+def _grid(nest: Stmt, name: str) -> list[PrimExpr]:
+    """The blocks along x, y, z."""
+    sizes: list[PrimExpr] = []
+    for axis in AXES:
+        extents = {key(n.extent): n.extent for n in walk(nest) if isinstance(n, For) and n.thread == f"blockIdx.{axis}"}
+        if len(extents) > 1:
+            raise CodegenError(f"loops over blockIdx.{axis} have different extents", where=[f"function {name}"])
+        sizes.append(next(iter(extents.values()), const(1, "int64")))
+    inside = {id(n.var) for n in walk(nest) if isinstance(n, For)}
+    if any(id(v) in inside for size in sizes for v in free_vars(size)) or any(
+        isinstance(n, BufferLoad) for size in sizes for n in walk(size)
+    ):
+        raise CodegenError("the number of blocks is not known before the launch", where=[f"function {name}"])
+    return sizes
+
+
+def _block(nest: Stmt, name: str) -> tuple[int, int, int]:
+    """The threads of a block along x, y, z."""
+    sizes = [1, 1, 1]
+    for node in walk(nest):
+        if isinstance(node, For) and node.thread is not None and node.thread.startswith("threadIdx."):
+            if not isinstance(node.extent, IntImm):
+                raise CodegenError(f"the extent of {node.thread} is not constant", where=[f"function {name}"])
+            axis = AXES.index(node.thread.partition(".")[2])
+            sizes[axis] = max(sizes[axis], node.extent.value)
+    if prod(sizes) > MAX_THREADS_PER_BLOCK:
+        raise CodegenError(
+            f"a block has {prod(sizes)} threads; expected at most {MAX_THREADS_PER_BLOCK}", where=[f"function {name}"]
+        )
+    return sizes[0], sizes[1], sizes[2]
