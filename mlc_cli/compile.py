@@ -30,7 +30,7 @@ _NO_EFFECT = {
     "--overrides", default="", metavar="K=V;...", help="Sizes to change: context_window_size=2048;max_batch_size=4."
 )
 @click.option("--debug-dump", type=FOLDER, metavar="DIR", help="Write the module after each phase, as text.")
-@click.option("--emit", multiple=True, metavar="KIND", help="Also write the library's code as text: llvm, asm.")
+@click.option("--emit", multiple=True, metavar="KIND", help="Also write the library's code as text: llvm, asm, ptx.")
 @click.option("--enable-subgroups", is_flag=True, help="Accepted for compatibility; concerns WebGPU only.")
 @click.option("--system-lib-prefix", metavar="NAME", help="Accepted for compatibility; concerns static libraries only.")
 @output_file_option

@@ -32,7 +32,8 @@ device_option = click.option(
     default="auto",
     show_default=True,
     metavar="TARGET",
-    help="Target of the code: auto (this machine), cpu:NAME, 'llvm -mcpu=NAME -num-cores=N', or JSON.",
+    help="Target of the code: auto (this machine's GPU or else CPU), cuda, cuda:sm_90a, cpu, cpu:NAME, "
+    "'llvm -mcpu=NAME -num-cores=N', or JSON.",
 )
 
 model_lib_option = click.option(

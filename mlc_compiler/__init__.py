@@ -8,7 +8,7 @@
 | task | names |
 |---|---|
 | make a module | ``parse`` (text); ``I``, ``R``, ``T`` (Python source); ``te``; ``BlockBuilder`` and ``ops``; ``nn`` |
-| inspect a module | ``to_script``, ``structural_equal``, ``emit_llvm``, ``emit_asm`` |
+| inspect a module | ``to_script``, ``structural_equal``, ``emit_llvm``, ``emit_asm``, ``emit_ptx`` |
 | transform a module | ``bind_params``, ``Schedule`` (the loops of tensor functions) |
 | run a module | ``build``, ``load_library`` (both give a ``Library``); ``register_func``: Python functions it calls |
 
@@ -25,6 +25,7 @@ _FUNCTIONS = (
     "build",
     "emit_asm",
     "emit_llvm",
+    "emit_ptx",
     "load_library",
     "parse",
     "register_func",

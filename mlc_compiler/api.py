@@ -119,6 +119,11 @@ def emit_asm(mod: Buildable, target: TargetSpec = None) -> str:
     return native_text(_with_entries(mod), as_target(target), "asm")
 
 
+def emit_ptx(mod: Buildable, target: TargetSpec = None) -> str:
+    """The PTX of a module's or function's kernels; target: an NVIDIA GPU, such as ``cuda:sm_90a``."""
+    return native_text(_with_entries(mod), as_target(target), "ptx")
+
+
 def _with_entries(mod: Buildable) -> IRModule:
     module = as_module(mod)
     verify(module)

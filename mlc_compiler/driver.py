@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mlc_errors import InternalError
+from mlc_errors import InternalError, UnsupportedError
 
 from .backends import emit_llvm, host_target
 from .codegen.link import find_linker, link_shared
@@ -25,7 +25,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Built:
-    """A built library: its path, the lowered module, seconds by phase, and the texts requested with ``emit``."""
+    """A built library: its path, the lowered module, seconds by phase, and the texts requested with ``emit``.
+
+    texts: by kind, ``llvm`` and ``asm`` of the host; the code of a GPU by suffix of a file, ``sm_80.ptx``.
+    """
 
     output: Path
     mod: IRModule
@@ -49,30 +52,41 @@ def build_library(
     """Compile ``mod`` for ``target`` into the shared library ``output``.
 
     metadata: computes, from the lowered module, the metadata stored in the library. dump: a folder for the module's
-    text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM IR and the assembly. progress: called with
-    the name of each phase as it starts. check: called with the module after each pass; the pipeline itself verifies
-    the input and the result. Raises MLCError for a module that cannot be compiled,
-    InternalError for one that is not well formed, and ResourceError when there is no linker.
+    text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM IR and the assembly of the host, ``ptx``
+    the code of a GPU. progress: called with the name of each phase as it starts. check: called with the module after
+    each pass; the pipeline itself verifies the input and the result. Raises MLCError for a module that cannot be
+    compiled, InternalError for one that is not well formed, and ResourceError when there is no linker.
     """
     times, host = PhaseTimes(), host_target(target)
     find_linker(host.arch)  # fail early
     progress("passes")
     lowered = _lowered(mod, target, times=times, dump=dump, check=check)
     progress("code generation")
-    modules = emit_llvm(lowered, target, metadata(lowered))
+    device_texts: dict[str, str] = {}
+    modules = emit_llvm(lowered, target, metadata(lowered), device_texts)
     native = _timed(
         times, "codegen", lambda: compile_modules(modules, host, assembly="asm" in emit, llvm_ir="llvm" in emit)
     )
     progress("linking")
     _timed(times, "link", lambda: link_shared(native.objects, output, host))
     texts = {k: t for k, t in (("asm", native.assembly), ("llvm", native.llvm_ir)) if t is not None}
+    texts |= device_texts if "ptx" in emit else {}
     return Built(output, lowered, len(lowered.of_type(PrimFunc)), times.seconds, texts)
 
 
 @deep_recursion
 def native_text(mod: IRModule, target: Target, kind: str) -> str:
-    """The code generated for ``mod`` as text; ``kind`` is ``llvm`` (optimized LLVM IR) or ``asm`` (assembly)."""
-    modules = emit_llvm(_lowered(mod, target), target)
+    """The code generated for ``mod`` as text; ``kind`` is ``llvm`` (optimized LLVM IR), ``asm`` (assembly) or ``ptx``.
+
+    The first two are the host's code. Raises UnsupportedError for the PTX of a target that is no NVIDIA GPU.
+    """
+    device_texts: dict[str, str] = {}
+    modules = emit_llvm(_lowered(mod, target), target, device_texts=device_texts)
+    if kind == "ptx":
+        *_, _ = modules
+        if not device_texts:
+            raise UnsupportedError(f"target {target} has no PTX", hint="name an NVIDIA GPU, as cuda:sm_90a")
+        return "\n".join(device_texts.values())
     native = compile_modules(modules, host_target(target), assembly=kind == "asm", llvm_ir=kind == "llvm")
     text = {"asm": native.assembly, "llvm": native.llvm_ir}[kind]
     assert text is not None

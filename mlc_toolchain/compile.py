@@ -9,9 +9,9 @@ from typing import Any
 
 from mlc_compiler.driver import build_library
 from mlc_compiler.ir.module import IRModule
-from mlc_compiler.target import Target, with_host
 from mlc_errors import UnsupportedError, UsageError
 from mlc_toolchain.chat_config import FILE_NAME, ChatConfig, read_chat_config
+from mlc_toolchain.device import find_target
 from mlc_toolchain.library_metadata import model_metadata, params_bytes
 from mlc_toolchain.progress import Progress, Step, silent
 from model_zoo.registry import ExportedModel, export_model, get
@@ -28,15 +28,16 @@ OVERRIDES = (
 )
 WINDOW_FIELDS = {"sliding_window_size": "sliding_window", "attention_sink_size": "attention_sink_size"}
 OPT_LEVELS = ("O0", "O1", "O2", "O3")
-EMIT_KINDS = {"llvm": ".ll", "asm": ".s"}
+EMIT_KINDS = {"llvm": ".ll", "asm": ".s", "ptx": ""}
+"""Kinds of text, with the suffix of their file; PTX has the architecture's name in it."""
 
 
 @dataclass(frozen=True)
 class CompileOptions:
     """model: a folder with mlc-chat-config.json or that file. overrides: ``"key=value;key=value"`` of config sizes.
 
-    device: the target as text, see ``Target``; auto is this machine's CPU. host: the LLVM triple of the CPU that runs
-    graph functions; auto is the device's.
+    device: the target as text, see ``Target``; auto is this machine's GPU, or else its CPU. host: the LLVM triple of
+    the CPU that runs graph functions; auto is the device's.
     """
 
     model: str | Path
@@ -53,7 +54,7 @@ class CompileOptions:
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What was compiled. Sizes in bytes; the workspace is the largest of any function."""
+    """What was compiled. Sizes in bytes; the workspace is the largest of any function. note: on the target."""
 
     output: Path
     functions: list[str]
@@ -63,13 +64,16 @@ class CompileReport:
     params_bytes: int
     kv_bytes_per_token: int
     target: dict[str, Any]
+    note: str = ""
 
 
 def compile_model(options: CompileOptions, progress: Progress = silent) -> CompileReport:
     """Compile the model that a chat configuration describes. Raises MLCError for what cannot be compiled."""
     _check(options)
     config = read_chat_config(_config_path(options.model))
-    machine = Target(options.device) if options.host == "auto" else with_host(options.device, options.host)
+    machine, note = find_target(options.device, options.host)
+    if "ptx" in options.emit and machine.kind != "cuda":
+        raise UsageError(f"--emit ptx: the target {machine} has no PTX", hint="use --device cuda or cuda:sm_90a")
     overrides = parse_overrides(options.overrides)
     exported = _export(config, options, overrides)
 
@@ -91,7 +95,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     )
     progress(Step("compile", 1, 1))
     for kind, text in built.texts.items():
-        options.output.with_suffix(EMIT_KINDS[kind]).write_text(text)
+        options.output.with_suffix(EMIT_KINDS.get(kind, f".{kind}")).write_text(text)
     facts = metadata(built.mod)
     return CompileReport(
         options.output,
@@ -101,7 +105,8 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         max(facts["memory_usage"].values()),
         params_bytes(exported),
         sum(state.bytes_per_token for state in exported.states),
-        {k: v for k, v in machine.export().items() if k in ("kind", "mtriple", "mcpu", "vector-width")},
+        {k: v for k, v in machine.export().items() if k in ("kind", "arch", "mtriple", "mcpu", "vector-width")},
+        note,
     )
 
 

@@ -60,9 +60,17 @@ def host_target(target: Target) -> Target:
     return backend_of(target).host_target(target)
 
 
-def emit_llvm(mod: IRModule, target: Target, metadata: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """The LLVM modules of a lowered and planned module, as text: those with kernels, then the host module."""
+def emit_llvm(
+    mod: IRModule, target: Target, metadata: Mapping[str, Any] | None = None, device_texts: dict[str, str] | None = None
+) -> Iterator[str]:
+    """The LLVM modules of a lowered and planned module, as text: those with kernels, then the host module.
+
+    device_texts: receives the code of devices other than the host, see ``HostRuntime.device_texts``.
+    """
     backend = backend_of(target)
     yield from backend.emit_kernels(mod, target)
     host = HostModule(new_module(host_target(target)), host_target(target))
-    yield emit_host(mod, backend.host_runtime(host, mod, target), target, metadata or {})
+    runtime = backend.host_runtime(host, mod, target)
+    if device_texts is not None:
+        device_texts.update(runtime.device_texts)
+    yield emit_host(mod, runtime, target, metadata or {})

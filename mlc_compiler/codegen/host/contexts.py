@@ -10,7 +10,9 @@ A forked process inherits its parent's contexts without their workers: its first
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from llvmlite import ir as ll
@@ -54,11 +56,13 @@ class HostRuntime(ABC):
     """The run-time part of a library's host code: contexts, and graph functions that run in them.
 
     Back ends derive from it. ``define`` defines the functions ``start``: ``i32 (ptr context, i32 argument)``, 0 on
-    failure, and ``stop``: ``void (ptr context)``.
+    failure, and ``stop``: ``void (ptr context)``. device_texts: the library's code for devices other than the host, by
+    suffix of a file (``sm_80.ptx``).
     """
 
     argument: ClassVar[ContextArgument]
     context_bytes: ClassVar[int]
+    device_texts: Mapping[str, str] = MappingProxyType({})
 
     start: ll.Function
     stop: ll.Function
