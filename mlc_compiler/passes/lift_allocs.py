@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ..ir import dtype as dt
-from ..ir.expr import Call, IntImm, PrimExpr, Var
+from ..ir.expr import IntImm, Var
 from ..ir.module import IRModule
-from ..ir.visitor import Rewriter, free_vars, walk
+from ..ir.visitor import free_vars, walk
 from ..tir.calling import scalar_parameters
-from ..tir.nodes import PARALLEL, THREAD, Allocate, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
+from ..tir.leading_axes import LeadingAxes
+from ..tir.nodes import PARALLEL, THREAD, Allocate, Buffer, For, PrimFunc, Stmt
 from .base import Pass
 
 MAX_STACK_BYTES = 1 << 18  # per buffer; thread stacks have a few MiB
@@ -33,7 +34,7 @@ class LiftAllocs(Pass):
 
 def lift_allocs(func: PrimFunc) -> PrimFunc:
     """One function; see :class:`LiftAllocs`."""
-    lift = _Lift({id(v) for v in scalar_parameters(func)})
+    lift = _Lift(sizes={id(v) for v in scalar_parameters(func)})
     body = lift(func.body)
     if not lift.lifted:
         return func
@@ -43,13 +44,12 @@ def lift_allocs(func: PrimFunc) -> PrimFunc:
 
 
 @dataclass
-class _Lift(Rewriter):
+class _Lift(LeadingAxes):
     """Removes allocations; ``sizes``: identities of the variables that a parameter's shape may use."""
 
-    sizes: set[int]
+    sizes: set[int] = field(default_factory=set)
     lifted: list[Buffer] = field(default_factory=list)
     around: tuple[For, ...] = ()  # the outermost enclosing parallel loop, or all enclosing loops over GPU threads
-    parts: dict[int, tuple[Buffer, tuple[Var, ...]]] = field(default_factory=dict)
 
     def rewrite_For(self, node: For) -> Stmt:
         if node.kind != THREAD and (node.kind != PARALLEL or self.around):
@@ -75,28 +75,6 @@ class _Lift(Rewriter):
         """Whether several threads use a buffer."""
         kinds = {n.kind for n in walk(node.body) if isinstance(n, For)}
         return THREAD in kinds or (PARALLEL in kinds and not self.around)
-
-    def rewrite_BufferLoad(self, node: BufferLoad) -> PrimExpr:
-        node = self.rewrite_children(node)
-        if id(node.buffer) not in self.parts:
-            return node
-        whole, part = self.parts[id(node.buffer)]
-        return BufferLoad(whole, (*part, *node.indices))
-
-    def rewrite_BufferStore(self, node: BufferStore) -> Stmt:
-        node = self.rewrite_children(node)
-        if id(node.buffer) not in self.parts:
-            return node
-        whole, part = self.parts[id(node.buffer)]
-        return BufferStore(whole, node.value, (*part, *node.indices))
-
-    def rewrite_Call(self, node: Call) -> PrimExpr:
-        """``address_of(load, *extents)``: a lifted buffer has a leading axis, of extent 1 in the box."""
-        load, *extents = node.args or (node,)
-        if node.op != "address_of" or not isinstance(load, BufferLoad) or id(load.buffer) not in self.parts:
-            return self.rewrite_children(node)
-        lead = [IntImm(1) for _ in self.parts[id(load.buffer)][1]]
-        return replace(node, args=(self(load), *lead, *extents))
 
 
 def _is_large(buffer: Buffer) -> bool:

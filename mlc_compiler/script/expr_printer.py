@@ -10,6 +10,7 @@ from typing import Any
 from ..ir import dtype as dt
 from ..ir.expr import BinaryOp, Call, Cast, FloatImm, IntImm, Let, Not, PrimExpr, Select, StringImm, Var
 from ..tir.nodes import Buffer, BufferLoad
+from ..tir.threads import STORAGE_SYNC
 from . import calls
 from .names import Names
 
@@ -129,7 +130,7 @@ class ExprPrinter:
         args = "".join(f", {self.typed(a)}" for a in node.args)
         if node.op == "reinterpret" and len(node.args) == 1:
             return f"T.reinterpret({json.dumps(node.dtype)}{args})"
-        if calls.result_dtype(node.op, tuple(a.dtype for a in node.args)) == node.dtype:
+        if node.op == STORAGE_SYNC or calls.result_dtype(node.op, tuple(a.dtype for a in node.args)) == node.dtype:
             return f"T.{node.op}({args[2:]})"
         return f"T.call_intrin({json.dumps(node.dtype)}, {json.dumps(node.op)}{args})"
 

@@ -10,6 +10,7 @@ import ml_dtypes
 
 from ..ir import dtype as dt
 from ..ir.expr import BinaryOp, Call, PrimExpr, Select, StringImm, max_value, min_value
+from ..tir.threads import STORAGE_SYNC, storage_sync
 from . import calls
 from .arithmetic import binary, common_type, convert, is_python, logical_not, to_expr, truncating_division
 
@@ -131,6 +132,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "max_value": lambda dtype: _limit(dtype, low=False),
     "infinity": lambda dtype: convert(dtype, float("inf")),
     "StringImm": StringImm,
+    STORAGE_SYNC: lambda scope: storage_sync(scope).value,
 }
 
 

@@ -60,12 +60,12 @@ def meeting(a: Access, b: Access, analyzer: Analyzer) -> set[int] | None:
     None when they never do. Loops outside of the accesses' ``loops`` are the same for both.
     """
     bind_loops(analyzer, a, b)
-    equations = [_axis(x, y) for x, y in zip(a.box, b.box, strict=True)] + _spatial_promise(a, b)
+    equations = [same_element(x, y) for x, y in zip(a.box, b.box, strict=True)] + _spatial_promise(a, b)
     varying = {id(lp.var): lp.var for lp in (*a.loops, *b.loops)}
     return equal_variables(equations, list(varying.values()), analyzer)
 
 
-def _axis(a: Range, b: Range) -> Equation:
+def same_element(a: Range, b: Range) -> Equation:
     low = 1 - a.extent.value if isinstance(a.extent, IntImm) else None
     high = b.extent.value - 1 if isinstance(b.extent, IntImm) else None
     return Equation(a.min, b.min, low, high)

@@ -26,10 +26,9 @@ from ..nodes import (
     Stmt,
     While,
 )
+from ..threads import AXES, BLOCK_AXES
 from .legality import check_independent, check_order, check_runs
 from .tree import ScheduleError, analyzer_at, depends_on_loops, find_block, find_loop, loop_path, replace_stmts
-
-THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
 class _Guard(Rewriter):
@@ -205,12 +204,12 @@ def _perfect_nest(stmts: Sequence[Stmt]) -> list[For]:
 
 
 def set_kind(func: PrimFunc, var: Var, kind: str, thread: str | None = None) -> PrimFunc:
-    """Mark a loop parallel, vectorized, unrolled or bound to a GPU index."""
+    """Mark a loop parallel, vectorized, unrolled or bound to a GPU index (of blocks, threads or virtual threads)."""
     loop = find_loop(func, var)
     if kind == VECTORIZED:
         _check_vector(func, loop)
-    if kind == THREAD and thread not in THREADS:
-        raise ScheduleError(f"bind: got thread {thread!r}; expected one of {', '.join(THREADS)}")
+    if kind == THREAD:
+        _check_thread(loop, thread)
     if kind in (PARALLEL, VECTORIZED, THREAD):
         check_independent(func, var, kind)
     return replace_stmts(func, {loop: replace(loop, kind=kind, thread=thread)})
@@ -230,6 +229,14 @@ def _check_vector(func: PrimFunc, loop: For) -> None:
             raise ScheduleError(f"vectorize: loop {other.var.name!r} inside {name!r} is {other.kind}")
         if uses(other.extent, loop.var):
             raise ScheduleError(f"vectorize: the extent of {other.var.name!r} depends on {name!r}")
+
+
+def _check_thread(loop: For, thread: str | None) -> None:
+    if thread not in AXES:
+        raise ScheduleError(f"bind: got thread {thread!r}; expected one of {', '.join(AXES)}")
+    if thread not in BLOCK_AXES and not isinstance(loop.extent, IntImm):
+        name = loop.var.name
+        raise ScheduleError(f"bind: the extent of {name!r} is not a constant", hint=f"split it to bind it to {thread}")
 
 
 def annotate(func: PrimFunc, target: Var | str, key: str, value: Any) -> PrimFunc:

@@ -182,7 +182,10 @@ class Schedule(WorkingModule):
 
     @step
     def bind(self, loop: Var, thread_axis: str) -> None:
-        """Bind the loop to a GPU index (``blockIdx.x``, ``threadIdx.y`` …)."""
+        """Bind the loop to a GPU index (``blockIdx.x``, ``threadIdx.y`` …) or a virtual thread (``vthread.x`` …).
+
+        The iterations of a virtual thread run on one thread, statement by statement.
+        """
         self._run(set_kind, loop, THREAD, thread_axis)
 
     @step
