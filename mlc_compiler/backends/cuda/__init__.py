@@ -11,7 +11,9 @@ from ...target import Target
 from ..base import Backend, Lowering
 from .machine import CUDA_KIND
 from .passes.bind_threads import BindThreads
+from .passes.place_syncs import PlaceSyncs
 from .passes.split_kernels import SplitKernels
+from .passes.virtual_threads import VirtualThreads
 from .schedules import CUDA_RULES
 
 
@@ -21,7 +23,9 @@ class CudaBackend(Backend):
     kind = CUDA_KIND
 
     def lowering(self, target: Target) -> Lowering:
-        return Lowering(rules=CUDA_RULES, loops=(BindThreads(),), calls=(SplitKernels(),))
+        return Lowering(
+            rules=CUDA_RULES, loops=(VirtualThreads(), BindThreads(), PlaceSyncs()), calls=(SplitKernels(),)
+        )
 
     def host_target(self, target: Target) -> Target:
         return Target({"kind": "cpu", "mtriple": str(target.attrs["host"])})

@@ -17,7 +17,7 @@ from ...codegen.expressions import ExprEmitter
 from ...codegen.statements import LoopID, StmtEmitter
 from ...codegen.values import I8, I32, I64, VOID, i32
 from ...ir import dtype as dt
-from ...ir.expr import Call, IntImm, PrimExpr, StringImm, is_const
+from ...ir.expr import Call, IntImm, PrimExpr, is_const
 from ...ir.visitor import walk
 from ...target import Target
 from ...tir.calling import scalar_parameters
@@ -34,12 +34,12 @@ from ...tir.nodes import (
     IfThenElse,
     PrimFunc,
 )
+from ...tir.threads import sync_scope
 from .launches import Launch
 from .machine import STATIC_SHARED_BYTES, WARP, Gpu
 
 GLOBAL, SHARED = ll.PointerType(addrspace=1), ll.PointerType(addrspace=3)
 ALIGNMENT = 16  # of buffers in bytes: the widest access
-SYNC = "tvm_storage_sync"
 _BARRIERS = {
     "shared": ("llvm.nvvm.barrier.cta.sync.aligned.all", 0),
     "warp": ("llvm.nvvm.bar.warp.sync", -1),
@@ -135,13 +135,14 @@ class DeviceEmitter(StmtEmitter):
         return v.intrinsic(self.b, f"llvm.nvvm.read.ptx.sreg.{register}.{axis}", [], I32)
 
     def emit_Evaluate(self, stmt: Evaluate) -> None:
-        call = stmt.value
-        if isinstance(call, Call) and call.op == SYNC:
-            scope = call.args[0]
-            name, operand = _BARRIERS[scope.value if isinstance(scope, StringImm) else ""]
-            v.intrinsic(self.b, name, [i32(operand)], VOID)
+        scope = sync_scope(stmt)
+        if scope is None:
+            super().emit_Evaluate(stmt)
             return
-        super().emit_Evaluate(stmt)
+        if scope not in _BARRIERS:
+            raise CodegenError(f"no barrier of scope {scope!r}; expected {' or '.join(_BARRIERS)}")
+        name, operand = _BARRIERS[scope]
+        v.intrinsic(self.b, name, [i32(operand)], VOID)
 
     # -- vectors
 

@@ -21,6 +21,7 @@ from ....tir.nodes import (
     SeqStmt,
     Stmt,
 )
+from ....tir.threads import is_bound
 from ..machine import WARP
 
 THREADS = 8 * WARP  # of a block; small enough for any number of registers per thread
@@ -41,13 +42,13 @@ class BindThreads(Pass):
 
 def has_kernels(stmt: Stmt) -> bool:
     """Whether a statement has loops over GPU threads."""
-    return any(isinstance(n, For) and n.kind == THREAD for n in walk(stmt))
+    return any(is_bound(n) for n in walk(stmt))
 
 
 def _bound(stmt: Stmt) -> Stmt:
     if isinstance(stmt, SeqStmt):
         return SeqStmt(tuple(map(_bound, stmt.stmts)))
-    if isinstance(stmt, For) and stmt.kind == THREAD:
+    if is_bound(stmt):
         return stmt
     if isinstance(stmt, For) and stmt.kind == PARALLEL and not has_kernels(stmt):
         return _parallel_kernel(stmt)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import TypeGuard
 
 from ....codegen.arithmetic import CodegenError
@@ -26,8 +25,9 @@ from ....tir.nodes import (
     PrimFunc,
     Stmt,
 )
+from ....tir.threads import BLOCK_AXES, THREAD_AXES, is_bound, launch_extents
 from ..emitter import shared_bytes
-from ..launches import AXES, Launch
+from ..launches import Launch
 from ..machine import MAX_THREADS_PER_BLOCK
 
 KERNEL = "cuda.kernel"
@@ -113,10 +113,10 @@ def launch_of(name: str, kernel: PrimFunc) -> Launch:
 def _grid(nest: Stmt, name: str) -> list[PrimExpr]:
     """The blocks along x, y, z."""
     sizes: list[PrimExpr] = []
-    for axis in AXES:
-        extents = {key(n.extent): n.extent for n in walk(nest) if isinstance(n, For) and n.thread == f"blockIdx.{axis}"}
+    for axis in BLOCK_AXES:
+        extents = {key(n.extent): n.extent for n in walk(nest) if is_bound(n, (axis,))}
         if len(extents) > 1:
-            raise CodegenError(f"loops over blockIdx.{axis} have different extents", where=[f"function {name}"])
+            raise CodegenError(f"loops over {axis} have different extents", where=[f"function {name}"])
         sizes.append(next(iter(extents.values()), const(1, "int64")))
     inside = {id(n.var) for n in walk(nest) if isinstance(n, For)}
     if any(id(v) in inside for size in sizes for v in free_vars(size)) or any(
@@ -128,15 +128,10 @@ def _grid(nest: Stmt, name: str) -> list[PrimExpr]:
 
 def _block(nest: Stmt, name: str) -> tuple[int, int, int]:
     """The threads of a block along x, y, z."""
-    sizes = [1, 1, 1]
-    for node in walk(nest):
-        if isinstance(node, For) and node.thread is not None and node.thread.startswith("threadIdx."):
-            if not isinstance(node.extent, IntImm):
-                raise CodegenError(f"the extent of {node.thread} is not constant", where=[f"function {name}"])
-            axis = AXES.index(node.thread.partition(".")[2])
-            sizes[axis] = max(sizes[axis], node.extent.value)
-    if prod(sizes) > MAX_THREADS_PER_BLOCK:
+    extents = launch_extents(nest)
+    x, y, z = (extents.get(axis, 1) for axis in THREAD_AXES)
+    if x * y * z > MAX_THREADS_PER_BLOCK:
         raise CodegenError(
-            f"a block has {prod(sizes)} threads; expected at most {MAX_THREADS_PER_BLOCK}", where=[f"function {name}"]
+            f"a block has {x * y * z} threads; expected at most {MAX_THREADS_PER_BLOCK}", where=[f"function {name}"]
         )
-    return sizes[0], sizes[1], sizes[2]
+    return x, y, z
