@@ -7,7 +7,6 @@ passes on and never reads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from llvmlite import ir as ll
@@ -22,12 +21,14 @@ from ...ir.expr import Call, PrimExpr, StringImm
 from ...ir.visitor import walk
 from ...target import Target
 from ...tir.calling import flat_index
-from ...tir.nodes import Allocate, BufferLoad, BufferStore, Evaluate, PrimFunc, Stmt
+from ...tir.nodes import Allocate, BufferLoad, BufferStore, Evaluate, Stmt
 from .context import FUNCTIONS, STREAM
 from .driver import constant_table
 from .faults import Faults
+from .launches import Kernel
+from .machine import STATIC_SHARED_BYTES
+from .passes.split_kernels import LAUNCH
 
-LAUNCH = "cuda.launch"
 HOST_PARAMETERS = (("context", PTR),)
 
 # Byte offsets in CUlaunchConfig, and 64-bit words in CUlaunchAttribute (cuda.h).
@@ -35,28 +36,6 @@ _CONFIG_SHARED, _CONFIG_STREAM, _CONFIG_ATTRIBUTES, _CONFIG_COUNT, _CONFIG_BYTES
 _ATTRIBUTE_WORDS = 9  # the id, then the value
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _MOST_BLOCKS = (1 << 32) - 1
-
-
-@dataclass(frozen=True)
-class Images:
-    """The code of one module of kernels: its PTX, and machine code by architecture (``sm_90a``)."""
-
-    ptx: str
-    cubins: Mapping[str, bytes]
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel of a library: its symbol in the module with that index.
-
-    dynamic_shared_bytes: the most that a launch asks for. pdl: a launch may begin before the kernel before it has ended
-    (programmatic dependent launch); the kernel waits for the data itself.
-    """
-
-    symbol: str
-    module: int
-    dynamic_shared_bytes: int = 0
-    pdl: bool = False
 
 
 class Launcher:
@@ -72,16 +51,19 @@ class Launcher:
 
     @cached_property
     def table(self) -> ll.Value:
-        """A constant row for each kernel: symbol, index of the module, dynamic shared memory, whether it has PDL."""
-        text = self.faults.errors.text
-        rows = [[text(k.symbol), i64(k.module), i64(k.dynamic_shared_bytes), i64(k.pdl)] for k in self.kernels.values()]
+        """A constant row for each kernel: symbol, index of the module, shared memory, whether it has PDL."""
+        rows = [
+            [self.faults.errors.text(k.launch.name), i64(k.module), i64(k.launch.shared_bytes), i64(k.launch.pdl)]
+            for k in self.kernels.values()
+        ]
         return constant_table(self.faults.module, "mlc_cuda_kernels", rows)
 
     @cached_property
     def launch(self) -> ll.Function:
         """``void launch(ptr context, i64 kernel, ptr sizes, i32 shared bytes, ptr parameters)``
 
-        sizes: int64 [6], grid and block. A call that has failed and an empty grid launch nothing.
+        sizes: int64 [6], grid and block. A call that has failed and an empty grid launch nothing. Shared memory that a
+        kernel may declare itself is not asked for again.
         """
         fn, b = function(self.faults.module, "mlc_cuda_launch", VOID, [PTR, I64, PTR, I32, PTR])
         context, kernel, sizes, shared, parameters = fn.args
@@ -95,7 +77,8 @@ class Launcher:
             fits = b.icmp_unsigned("<=", size, i64(_MOST_BLOCKS))
             b.store(b.trunc(b.select(fits, size, i64(_MOST_BLOCKS)), I32), field(b, config, 4 * axis))
         row = field(b, self.table, b.mul(kernel, i64(32)))
-        b.store(shared, field(b, config, _CONFIG_SHARED))
+        declared = b.icmp_unsigned("<=", shared, i32(STATIC_SHARED_BYTES))
+        b.store(b.select(declared, i32(0), shared), field(b, config, _CONFIG_SHARED))
         b.store(b.load(field(b, context, STREAM), typ=PTR), field(b, config, _CONFIG_STREAM))
         b.store(self._programmatic, field(b, config, _CONFIG_ATTRIBUTES))
         b.store(b.load(field(b, row, 24), typ=I64), field(b, config, _CONFIG_COUNT))
@@ -160,11 +143,6 @@ class HostEmitter(StmtEmitter):
             assert isinstance(load, BufferLoad)
             return self.expr.address(load.buffer, self.expr(flat_index(load.buffer, load.indices)))
         return v.to_memory(self.b, self.expr(arg), arg.dtype)
-
-
-def is_kernel(func: PrimFunc) -> bool:
-    """Whether a tensor function runs on the device."""
-    return bool(func.attrs.get("cuda.kernel"))
 
 
 def _require_no_access(stmt: Stmt, name: str) -> None:

@@ -15,9 +15,10 @@ from ...codegen.values import I8, I32, I64, PTR, i32, i64, is_null
 from .context import DEVICE, FUNCTIONS
 from .driver import constant_table
 from .faults import Faults
-from .launches import Images, Launcher
+from .host_functions import Launcher
+from .launches import Images
+from .machine import STATIC_SHARED_BYTES, capability
 
-STATIC_SHARED_BYTES = 48 << 10  # what every launch may ask for
 LOG_BYTES = 256
 
 # CUdevice_attribute, CUfunction_attribute and CUjit_option (cuda.h).
@@ -26,11 +27,6 @@ _MAX_DYNAMIC_SHARED = 8
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
 
 _ANY_LATER = 1 << 30
-
-
-def capability(arch: str) -> int:
-    """The compute capability of an architecture, times ten: 90 for ``sm_90a``."""
-    return int(re.fullmatch(r"sm_(\d+)[af]?", arch)[1])  # type: ignore[index]
 
 
 def ptx_arch(ptx: str) -> str:

@@ -26,12 +26,15 @@ from ...relax.nodes import Function
 from ...tir.nodes import PrimFunc
 from .context import ASYNCHRONOUS, CONSTANTS, CONTEXT, DEVICE, OWN_STREAM, STREAM
 from .driver import Driver
+from .emitter import ALIGNMENT
 from .faults import Faults
 from .graphs import CAPTURE, GraphCache, GraphEmitter
+from .host_functions import HOST_PARAMETERS, HostEmitter, Launcher
 from .jobs import JOB_TYPE, Constants, DeviceJob
-from .launches import HOST_PARAMETERS, HostEmitter, Images, Kernel, Launcher, is_kernel
+from .launches import Images, Kernel
 from .loading import Loader
 from .operations import DeviceOperations
+from .passes.split_kernels import KERNEL
 
 MAX_DEVICES = 256
 
@@ -44,6 +47,7 @@ class CudaRuntime(HostRuntime):
 
     argument = ContextArgument("device", 0, MAX_DEVICES - 1, "the system refused memory, or too many contexts are open")
     tensors_on_host = False
+    alignment = ALIGNMENT
 
     def __init__(self, host: HostModule, mod: IRModule, images: Sequence[Images], kernels: Mapping[str, Kernel]):
         self.driver = Driver(host)
@@ -55,7 +59,7 @@ class CudaRuntime(HostRuntime):
         self.context_bytes = max([self.loader.end, *(cache.end for cache in self.caches.values())])
         self.current_stream = host.errors.optional("TVMFFIEnvGetStream", PTR, [I32, I32])
         self.graphs = GraphEmitter(self.faults)
-        self.hosts = {n: f for n, f in mod.of_type(PrimFunc).items() if not is_kernel(f)}
+        self.hosts = {n: f for n, f in mod.of_type(PrimFunc).items() if not f.attrs.get(KERNEL)}
         self.functions = {n: declare_kernel(host.module, f, n, HOST_PARAMETERS) for n, f in self.hosts.items()}
         super().__init__(host)
 

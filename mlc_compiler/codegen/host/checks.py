@@ -36,7 +36,7 @@ class ArgumentChecks:
         self.errors = errors
         self.runtime = runtime
         self.context = self._define_context()
-        self.tensor = self._define_tensor("mlc_check_tensor", runtime.require_device)
+        self.tensor = self._define_tensor("mlc_check_tensor", runtime.require_device, runtime.alignment)
         self.integer = self._define_integer()
         self.number = self._define_number()
 
@@ -101,7 +101,7 @@ class ArgumentChecks:
             return self.tensor
         return self._define_tensor("mlc_check_table", require_host)
 
-    def _define_tensor(self, name: str, require_device: DeviceCheck) -> ll.Function:
+    def _define_tensor(self, name: str, require_device: DeviceCheck, alignment: int = 1) -> ll.Function:
         """``ptr check_tensor(ptr any, ptr function, ptr name, i32 ndim, i32 dtype, ptr dtype name, i32 itemsize,
         ptr context)``
 
@@ -125,6 +125,9 @@ class ArgumentChecks:
         data = b.add(b.ptrtoint(b.load(tensor, typ=PTR), I64), b.load(field(b, tensor, DL_OFFSET), typ=I64))
         rest = b.urem(data, b.zext(itemsize, I64))
         require(b.icmp_unsigned("==", rest, i64(0)), "ValueError", "is not aligned to its element size")
+        if alignment > 1:
+            rest, message = b.urem(data, i64(alignment)), f"does not begin at a multiple of {alignment} bytes; copy it"
+            require(b.icmp_unsigned("==", rest, i64(0)), "ValueError", message)
         b.ret(tensor)
         return fn
 

@@ -82,11 +82,13 @@ class HostRuntime(ABC):
 
     Back ends derive from it. ``define`` defines the functions ``start``: ``i32 (ptr context, i32 argument)``, 0 on
     failure, and ``stop``: ``void (ptr context)``. tensors_on_host: whether kernels take tensors in host memory.
+    alignment: of tensors in bytes, at least that of their elements.
     """
 
     argument: ClassVar[ContextArgument]
     context_bytes: int
     tensors_on_host: ClassVar[bool] = True
+    alignment: ClassVar[int] = 1
 
     start: ll.Function
     stop: ll.Function
