@@ -9,11 +9,13 @@ from ...codegen.host.module import HostModule
 from ...ir.module import IRModule
 from ...target import Target
 from ..base import Backend, Lowering
+from .images import compile_kernels
 from .machine import CUDA_KIND
 from .passes.bind_threads import BindThreads
 from .passes.place_syncs import PlaceSyncs
 from .passes.split_kernels import SplitKernels
 from .passes.virtual_threads import VirtualThreads
+from .runtime import CudaRuntime
 from .schedules import CUDA_RULES
 
 
@@ -34,4 +36,7 @@ class CudaBackend(Backend):
         return iter(())
 
     def host_runtime(self, host: HostModule, mod: IRModule, target: Target) -> HostRuntime:
-        raise NotImplementedError
+        code = compile_kernels(mod, target)
+        runtime = CudaRuntime(host, mod, code.images, code.kernels)
+        runtime.device_texts = {f"{target.cpu}.ptx": "\n".join(image.ptx for image in code.images)}
+        return runtime

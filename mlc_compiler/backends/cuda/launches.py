@@ -10,11 +10,16 @@ AXES = ("x", "y", "z")
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel as it is launched. block: threads along x, y, z. shared_bytes: its shared memory, static or dynamic."""
+    """A kernel as it is launched.
+
+    block: threads along x, y, z. shared_bytes: its shared memory, static or dynamic. pdl: it may begin before the
+    launch before it has ended, and waits for that launch's results itself (programmatic dependent launch).
+    """
 
     name: str
     block: tuple[int, int, int]
     shared_bytes: int
+    pdl: bool = False
 
     def size(self, thread: str) -> int | None:
         """The threads along ``threadIdx.x``; None for an axis of the grid, which has the size of its loop."""

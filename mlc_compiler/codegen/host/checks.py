@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cached_property
 
 from llvmlite import ir as ll
 
 from .. import values as v
 from ..loops import while_loop
 from ..values import F64, I8, I32, I64, PTR, i32, i64, is_null
-from .code import field, function
-from .contexts import HostRuntime
+from .code import Require, field, function, is_one_of
+from .contexts import DeviceCheck, HostRuntime, require_host
 from .dlpack import (
-    CPU_DEVICE,
-    CUDA_HOST_DEVICE,
-    DL_DEVICE,
     DL_DTYPE,
     DL_NDIM,
     DL_OFFSET,
@@ -30,8 +27,6 @@ from .dlpack import (
 from .errors import ErrorReporter
 from .magnitude import LARGEST
 
-Require = Callable[..., None]
-
 
 class ArgumentChecks:
     """Defines the checks in a module. Each returns null, or -1, after raising an error."""
@@ -41,7 +36,7 @@ class ArgumentChecks:
         self.errors = errors
         self.runtime = runtime
         self.context = self._define_context()
-        self.tensor = self._define_tensor()
+        self.tensor = self._define_tensor("mlc_check_tensor", runtime.require_device, runtime.alignment)
         self.integer = self._define_integer()
         self.number = self._define_number()
 
@@ -51,7 +46,8 @@ class ArgumentChecks:
         null = ll.Constant(PTR, None)
         kind = b.load(fn.args[0], typ=I32)
         handle = b.load(field(b, fn.args[0], 8), typ=I64)
-        message = "%s: the first argument is not a context that is open; make one with context_create(num_threads)"
+        create = f"context_create({self.runtime.argument.name})"
+        message = f"%s: the first argument is not a context that is open; make one with {create}"
         with b.if_then(b.icmp_unsigned("!=", kind, i32(TYPE_INT))):
             self.errors.fail(b, "TypeError", message, fn.args[1], result=null)
         context = b.call(self.runtime.find, [handle])
@@ -77,7 +73,7 @@ class ArgumentChecks:
         require = self._requirement(b, fn, i32(-1))
         kind = b.load(fn.args[0], typ=I32)
         value = b.load(field(b, fn.args[0], 8), typ=I64)
-        require(_is_one_of(b, kind, TYPE_INT, TYPE_BOOL), "TypeError", "is not an integer (type index %d)", kind)
+        require(is_one_of(b, kind, TYPE_INT, TYPE_BOOL), "TypeError", "is not an integer (type index %d)", kind)
         fits = b.and_(b.icmp_signed(">=", value, fn.args[3]), b.icmp_signed("<=", value, fn.args[4]))
         require(fits, "ValueError", "is %lld; expected %lld to %lld", value, fn.args[3], fn.args[4])
         b.ret(i32(0))
@@ -88,34 +84,40 @@ class ArgumentChecks:
         fn, b = function(self.module, "mlc_check_number", I32, [PTR, PTR, PTR, PTR])
         require = self._requirement(b, fn, i32(-1))
         kind = b.load(fn.args[0], typ=I32)
-        is_number = _is_one_of(b, kind, TYPE_INT, TYPE_BOOL, TYPE_FLOAT)
+        is_number = is_one_of(b, kind, TYPE_INT, TYPE_BOOL, TYPE_FLOAT)
         require(is_number, "TypeError", "is not a number (type index %d)", kind)
         at = field(b, fn.args[0], 8)
-        is_float = _is_one_of(b, kind, TYPE_FLOAT)
+        is_float = is_one_of(b, kind, TYPE_FLOAT)
         b.store(b.select(is_float, b.load(at, typ=F64), b.sitofp(b.load(at, typ=I64), F64)), fn.args[3])
         b.ret(i32(0))
         return fn
 
     # -- tensors ------------------------------------------------------------------------------------------------
 
-    def _define_tensor(self) -> ll.Function:
-        """``ptr check_tensor(ptr any, ptr function, ptr name, i32 ndim, i32 dtype, ptr dtype name, i32 itemsize)``
+    @cached_property
+    def table(self) -> ll.Function:
+        """``tensor`` for a table of addresses, which lies in the host's memory."""
+        if self.runtime.tensors_on_host:
+            return self.tensor
+        return self._define_tensor("mlc_check_table", require_host)
+
+    def _define_tensor(self, name: str, require_device: DeviceCheck, alignment: int = 1) -> ll.Function:
+        """``ptr check_tensor(ptr any, ptr function, ptr name, i32 ndim, i32 dtype, ptr dtype name, i32 itemsize,
+        ptr context)``
 
         returns the DLTensor of an argument after checking kind, device, rank, dtype, sizes, layout and alignment; null
         on error.
         """
-        fn, b = function(self.module, "mlc_check_tensor", PTR, [PTR, PTR, PTR, I32, I32, PTR, I32])
-        any_, _, _, ndim, dtype, dtype_name, itemsize = fn.args
+        fn, b = function(self.module, name, PTR, [PTR, PTR, PTR, I32, I32, PTR, I32, PTR])
+        any_, _, _, ndim, dtype, dtype_name, itemsize, context = fn.args
         require = self._requirement(b, fn, ll.Constant(PTR, None))
         kind = b.load(any_, typ=I32)
         raw = b.load(field(b, any_, 8), typ=PTR)
-        is_tensor = _is_one_of(b, kind, TYPE_TENSOR, TYPE_DLTENSOR)
+        is_tensor = is_one_of(b, kind, TYPE_TENSOR, TYPE_DLTENSOR)
         require(is_tensor, "TypeError", "is not a tensor (type index %d); expected %s", kind, dtype_name)
         require(b.not_(is_null(b, raw)), "TypeError", "is a null pointer; expected a tensor of %s", dtype_name)
-        tensor = b.select(_is_one_of(b, kind, TYPE_TENSOR), field(b, raw, OBJECT_HEADER_BYTES), raw)
-        device = b.load(field(b, tensor, DL_DEVICE), typ=I32)
-        on_host = _is_one_of(b, device, CPU_DEVICE, CUDA_HOST_DEVICE)
-        require(on_host, "ValueError", "lies on device type %d; expected a CPU tensor", device)
+        tensor = b.select(is_one_of(b, kind, TYPE_TENSOR), field(b, raw, OBJECT_HEADER_BYTES), raw)
+        require_device(b, context, tensor, require)
         rank = b.load(field(b, tensor, DL_NDIM), typ=I32)
         require(b.icmp_unsigned("==", rank, ndim), "ValueError", "has %d axes; expected %d", rank, ndim)
         self._check_dtype(b, b.load(field(b, tensor, DL_DTYPE), typ=I32), dtype, dtype_name, require)
@@ -123,6 +125,9 @@ class ArgumentChecks:
         data = b.add(b.ptrtoint(b.load(tensor, typ=PTR), I64), b.load(field(b, tensor, DL_OFFSET), typ=I64))
         rest = b.urem(data, b.zext(itemsize, I64))
         require(b.icmp_unsigned("==", rest, i64(0)), "ValueError", "is not aligned to its element size")
+        if alignment > 1:
+            rest, message = b.urem(data, i64(alignment)), f"does not begin at a multiple of {alignment} bytes; copy it"
+            require(b.icmp_unsigned("==", rest, i64(0)), "ValueError", message)
         b.ret(tensor)
         return fn
 
@@ -180,10 +185,3 @@ class ArgumentChecks:
             b, "axis", initial, lambda axis, *_: b.icmp_signed(">", axis, i32(0)), visit
         )
         return min_size, nbytes, empty, compact
-
-
-def _is_one_of(b: ll.IRBuilder, value: ll.Value, *numbers: int) -> ll.Value:
-    result = b.icmp_unsigned("==", value, ll.Constant(value.type, numbers[0]))
-    for number in numbers[1:]:
-        result = b.or_(result, b.icmp_unsigned("==", value, ll.Constant(value.type, number)))
-    return result

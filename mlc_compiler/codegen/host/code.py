@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir as ll
 
 from ..values import I8, i64
+
+Require = Callable[..., None]
+"""``require(condition, kind, message, …)``: emits the error of a check that does not hold."""
 
 HIDDEN = "hidden"  # written as the linkage: external linkage with hidden visibility
 
@@ -65,6 +68,16 @@ class _Callee(ll.values.NamedValue):
         return str(self.pointer.get_reference())
 
 
-def call_loaded(b: ll.IRBuilder, pointer: ll.Value, function_type: ll.FunctionType, args: Sequence[ll.Value]) -> None:
-    """Call the function of that type at a loaded address."""
-    b.call(_Callee(pointer, function_type), list(args))
+def call_loaded(
+    b: ll.IRBuilder, pointer: ll.Value, function_type: ll.FunctionType, args: Sequence[ll.Value]
+) -> ll.Value:
+    """Call the function of that type at a loaded address; returns its result."""
+    return b.call(_Callee(pointer, function_type), list(args))
+
+
+def is_one_of(b: ll.IRBuilder, value: ll.Value, *numbers: int) -> ll.Value:
+    """Whether an integer is one of some numbers."""
+    result = b.icmp_unsigned("==", value, ll.Constant(value.type, numbers[0]))
+    for number in numbers[1:]:
+        result = b.or_(result, b.icmp_unsigned("==", value, ll.Constant(value.type, number)))
+    return result

@@ -10,7 +10,7 @@ A forked process inherits its parent's contexts without their workers: its first
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
@@ -20,7 +20,8 @@ from llvmlite import ir as ll
 from ...relax.nodes import Function
 from ..loops import for_range
 from ..values import I32, I64, PTR, i32, i64, is_null
-from .code import external, field, function, store_atomic
+from .code import Require, external, field, function, is_one_of, store_atomic
+from .dlpack import CPU_DEVICE, CUDA_HOST_DEVICE, DL_DEVICE
 from .module import HostModule
 from .packed_calls import PackedCalls
 
@@ -44,7 +45,7 @@ BUSY_CONTEXT, NO_MEMORY, CALL_FAILED, NO_CONTEXT, NOT_STARTED = -1, -2, -3, -4, 
 
 @dataclass(frozen=True)
 class ContextArgument:
-    """The integer argument of ``context_create``. refused: error message for a context that cannot be started."""
+    """The integer argument of ``context_create``. refused: error message for a context that cannot be created."""
 
     name: str
     minimum: int
@@ -52,16 +53,44 @@ class ContextArgument:
     refused: str
 
 
+DeviceCheck = Callable[[ll.IRBuilder, ll.Value, ll.Value, Require], None]
+"""``check(b, context, tensor, require)``: emits the check that a DLTensor lies where kernels can access it."""
+
+
+def require_host(b: ll.IRBuilder, context: ll.Value, tensor: ll.Value, require: Require) -> None:
+    """The ``DeviceCheck`` for host memory."""
+    device = b.load(field(b, tensor, DL_DEVICE), typ=I32)
+    on_host = is_one_of(b, device, CPU_DEVICE, CUDA_HOST_DEVICE)
+    require(on_host, "ValueError", "lies on device type %d; expected a CPU tensor", device)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A function on a context that the back end exports: integers in, an integer or nothing out.
+
+    job: ``void job(ptr context, ptr frame)`` finds the integers, int64, in the frame and leaves its result in the first
+    place.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    job: ll.Function
+    returns: bool = False
+
+
 class HostRuntime(ABC):
     """The run-time part of a library's host code: contexts, and graph functions that run in them.
 
     Back ends derive from it. ``define`` defines the functions ``start``: ``i32 (ptr context, i32 argument)``, 0 on
-    failure, and ``stop``: ``void (ptr context)``. device_texts: the library's code for devices other than the host, by
-    suffix of a file (``sm_80.ptx``).
+    failure, and ``stop``: ``void (ptr context)``. tensors_on_host: whether kernels take tensors in host memory.
+    alignment: of tensors in bytes, at least that of their elements. device_texts: the library's code for devices other
+    than the host, by suffix of a file (``sm_80.ptx``).
     """
 
     argument: ClassVar[ContextArgument]
-    context_bytes: ClassVar[int]
+    context_bytes: int
+    tensors_on_host: ClassVar[bool] = True
+    alignment: ClassVar[int] = 1
     device_texts: Mapping[str, str] = MappingProxyType({})
 
     start: ll.Function
@@ -95,13 +124,25 @@ class HostRuntime(ABC):
     def execute(self, b: ll.IRBuilder, context: ll.Value, job: ll.Value, frame: ll.Value) -> None:
         """Emit the synchronous execution of a job in a context."""
 
+    def operations(self) -> Iterable[Operation]:
+        """Defines the functions on contexts that the back end exports."""
+        return ()
+
+    def require_device(self, b: ll.IRBuilder, context: ll.Value, tensor: ll.Value, require: Require) -> None:
+        """The ``DeviceCheck`` of tensor arguments."""
+        require_host(b, context, tensor, require)
+
+    def refuse(self, b: ll.IRBuilder, what: str) -> None:
+        """Emit the error of a context that ``start`` could not start, and the return from the function being built."""
+        self.host.errors.fail(b, "RuntimeError", f"{what}: {self.argument.refused}")
+
     # -- memory -------------------------------------------------------------------------------------------------
 
-    def allocate_workspace(self, b: ll.IRBuilder, nbytes: ll.Value) -> ll.Value:
+    def allocate_workspace(self, b: ll.IRBuilder, context: ll.Value, nbytes: ll.Value) -> ll.Value:
         """Emit the allocation of a workspace; null when it fails. nbytes: a multiple of 64."""
         return b.call(external(self.module, "aligned_alloc", PTR, [I64, I64]), [i64(64), nbytes])
 
-    def free_workspace(self, b: ll.IRBuilder, workspace: ll.Value) -> None:
+    def free_workspace(self, b: ll.IRBuilder, context: ll.Value, workspace: ll.Value) -> None:
         """Emit the release of a workspace, which may be null."""
         b.call(external(self.module, "free", ll.VoidType(), [PTR]), [workspace])
 
@@ -112,9 +153,9 @@ class HostRuntime(ABC):
     def _grow_workspace(self, b: ll.IRBuilder, context: ll.Value, needed: ll.Value) -> None:
         size_at, memory_at = field(b, context, WORKSPACE_BYTES), field(b, context, WORKSPACE)
         with b.if_then(b.icmp_unsigned(">", needed, b.load(size_at, typ=I64)), likely=False):
-            self.free_workspace(b, b.load(memory_at, typ=PTR))
+            self.free_workspace(b, context, b.load(memory_at, typ=PTR))
             rounded = b.and_(b.add(needed, i64(63)), i64(-64))
-            memory = self.allocate_workspace(b, rounded)
+            memory = self.allocate_workspace(b, context, rounded)
             b.store(memory, memory_at)
             b.store(rounded, size_at)
             with b.if_then(is_null(b, memory)):
@@ -177,7 +218,7 @@ class HostRuntime(ABC):
         return fn
 
     def _define_create(self) -> ll.Function:
-        """``i64 create(i32 argument)``: the handle of a started context; 0 without memory, free slots or workers."""
+        """``i64 create(i32 argument)``: the handle of a context; 0 without memory or free slots, or NOT_STARTED."""
         fn, b = function(self.module, "mlc_context_create", I64, [I32])
 
         def attempt(slot: ll.Value) -> None:
@@ -198,7 +239,7 @@ class HostRuntime(ABC):
         started = b.call(self.start, [context, argument])
         with b.if_then(b.icmp_unsigned("==", started, i32(0))):
             store_atomic(b, i64(FREE), field(b, context, HANDLE))
-            b.ret(i64(0))
+            b.ret(i64(NOT_STARTED))
         store_atomic(b, self._process(b), field(b, context, PROCESS))
         serial = b.add(b.load(field(b, context, SERIAL), typ=I64), i64(1))
         b.store(serial, field(b, context, SERIAL))
@@ -238,8 +279,8 @@ class HostRuntime(ABC):
         claim = b.cmpxchg(field(b, context, HANDLE), handle, i64(CHANGING), "acq_rel", "monotonic")
         with b.if_then(b.not_(b.extract_value(claim, 1))):
             self._leave(b, context, i32(NO_CONTEXT))
+        self.free_workspace(b, context, b.load(field(b, context, WORKSPACE), typ=PTR))
         b.call(self.stop, [context])
-        self.free_workspace(b, b.load(field(b, context, WORKSPACE), typ=PTR))
         self._drop_workspace(b, context)
         store_atomic(b, i32(0), field(b, context, BUSY))
         store_atomic(b, i64(FREE), field(b, context, HANDLE))

@@ -11,9 +11,9 @@ TYPE_OBJECT, TYPE_TENSOR = 64, 70  # types from TYPE_OBJECT on are reference cou
 OBJECT_HEADER_BYTES = 24
 
 # DLTensor, and DLManagedTensor, which follows it with a context and a deleter.
-DL_DEVICE, DL_NDIM, DL_DTYPE, DL_SHAPE, DL_STRIDES, DL_OFFSET, DL_BYTES = 8, 16, 20, 24, 32, 40, 48
+DL_DEVICE, DL_DEVICE_ID, DL_NDIM, DL_DTYPE, DL_SHAPE, DL_STRIDES, DL_OFFSET, DL_BYTES = 8, 12, 16, 20, 24, 32, 40, 48
 MANAGED_DELETER, MANAGED_BYTES = 56, 64
-CPU_DEVICE, CUDA_HOST_DEVICE = 1, 3
+CPU_DEVICE, CUDA_DEVICE, CUDA_HOST_DEVICE, CUDA_MANAGED_DEVICE = 1, 2, 3, 13
 DL_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6, "float8_e4m3fn": 10, "float8_e5m2": 12}
 
 

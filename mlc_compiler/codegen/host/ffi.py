@@ -19,7 +19,7 @@ from ..expressions import ExprEmitter
 from ..values import F64, I32, I64, PTR, i32, i64, is_null
 from .checks import ArgumentChecks
 from .code import FunctionPointer, field
-from .contexts import BUSY_CONTEXT, CALL_FAILED, NO_CONTEXT, NOT_STARTED, HostRuntime
+from .contexts import BUSY_CONTEXT, CALL_FAILED, NO_CONTEXT, NOT_STARTED, HostRuntime, Operation
 from .dlpack import ANY_BYTES, DL_OFFSET, DL_SHAPE, TYPE_INT, dl_dtype
 from .frames import Frame, Slot, frame_of, read_size, tensor_infos, widen
 from .magnitude import LARGEST, magnitude
@@ -36,6 +36,8 @@ class FfiEntries:
         self.errors = runtime.host.errors
         self.checks = ArgumentChecks(self.module, self.errors, runtime)
         self._define_context_entries()
+        for operation in runtime.operations():
+            self._define_operation(operation)
 
     def _entry(self, name: str) -> tuple[ll.Function, ll.IRBuilder]:
         fn = ll.Function(self.module, ENTRY_TYPE, f"__tvm_ffi_{name}")
@@ -72,6 +74,8 @@ class FfiEntries:
             what = f"{argument.name} must be an integer from {argument.minimum} to {argument.maximum}"
             self.errors.fail(b, "ValueError", f"context_create: {what}")
         context = b.call(self.runtime.create, [b.trunc(value, I32)])
+        with b.if_then(b.icmp_signed("==", context, i64(NOT_STARTED))):
+            self.runtime.refuse(b, "context_create")
         with b.if_then(b.icmp_unsigned("==", context, i64(0))):
             self.errors.fail(b, "RuntimeError", f"context_create: {argument.refused}")
         self._return_int(b, fn.args[3], context)
@@ -93,6 +97,27 @@ class FfiEntries:
             b.ret(i32(-1))
         return context
 
+    def _define_operation(self, operation: Operation) -> None:
+        name, count = operation.name, len(operation.parameters)
+        fn, b = self._entry(name)
+        self._require_count(b, fn, name, count + 1)
+        context = self._context(b, fn, name)
+        memory = v.stack_slot(b, ll.ArrayType(I64, max(count, 1)), "frame", align=16)
+        lowest, greatest = (i64(limit) for limit in _integer_range("int64"))
+        for i, parameter in enumerate(operation.parameters):
+            any_ = field(b, fn.args[1], ANY_BYTES * (i + 1))
+            texts = [self.errors.text(text) for text in (name, parameter)]
+            status = b.call(self.checks.integer, [any_, *texts, lowest, greatest])
+            with b.if_then(b.icmp_signed("!=", status, i32(0)), likely=False):
+                b.ret(i32(-1))
+            b.store(b.load(field(b, any_, 8), typ=I64), _entry_at(b, memory, i))
+        call = [context, self._handle(b, fn), FunctionPointer(operation.job), memory, i64(0)]
+        self._report(b, name, b.call(self.runtime.run, call), i64(0))
+        if operation.returns:
+            self._return_int(b, fn.args[3], b.load(memory, typ=I64))
+        else:
+            self._return_none(b, fn.args[3])
+
     # -- graph functions ----------------------------------------------------------------------------------------
 
     def emit_entry(self, name: str, func: Function, job: ll.Function) -> None:
@@ -103,7 +128,7 @@ class FfiEntries:
         context = self._context(b, fn, name)
         memory = v.stack_slot(b, ll.ArrayType(I64, max(frame.length, 1)), "frame", align=16)
         exprs = ExprEmitter(b)
-        shapes = [self._argument(b, fn, name, slot, memory) for slot in frame.slots]
+        shapes = [self._argument(b, fn, context, name, slot, memory) for slot in frame.slots]
         self._bind_sizes(b, name, frame, shapes, memory, exprs)
         self._check_bounds(b, name, frame, func, exprs)
         self._check_sizes(b, name, func, exprs)
@@ -118,7 +143,6 @@ class FfiEntries:
         """Raise the error of a status of ``run``. A failed call of a registered function has raised its own error."""
         busy = f"{name}: the context is in use by a call that has not ended; give each thread a context of its own"
         gone = f"{name}: the first argument is not a context that is open"
-        alone = f"{name}: in this process, which was forked from the context's: {self.runtime.argument.refused}"
         with b.if_then(b.icmp_signed("<", status, i32(0)), likely=False):
             with b.if_then(b.icmp_signed("==", status, i32(CALL_FAILED))):
                 b.ret(i32(-1))
@@ -127,7 +151,7 @@ class FfiEntries:
             with b.if_then(b.icmp_signed("==", status, i32(NO_CONTEXT))):
                 self.errors.fail(b, "TypeError", gone)
             with b.if_then(b.icmp_signed("==", status, i32(NOT_STARTED))):
-                self.errors.fail(b, "RuntimeError", alone)
+                self.runtime.refuse(b, f"{name}: in this process, which was forked from the context's")
             self.errors.fail(b, "RuntimeError", f"{name}: no memory for a workspace of %lld bytes", needed)
 
     def _workspace_bytes(self, b: ll.IRBuilder, name: str, size: PrimExpr, exprs: ExprEmitter) -> ll.Value:
@@ -138,7 +162,9 @@ class FfiEntries:
                 self.errors.fail(b, "RuntimeError", f"{name}: no memory for a workspace of about %.3g bytes", estimate)
         return exprs(size)
 
-    def _argument(self, b: ll.IRBuilder, fn: ll.Function, name: str, slot: Slot, memory: ll.Value) -> ll.Value | None:
+    def _argument(
+        self, b: ll.IRBuilder, fn: ll.Function, context: ll.Value, name: str, slot: Slot, memory: ll.Value
+    ) -> ll.Value | None:
         """Check one argument and store its address or value in the frame; returns a tensor's shape array."""
         any_ = field(b, fn.args[1], ANY_BYTES * (slot.index + 1))
         at = _entry_at(b, memory, slot.index)
@@ -149,7 +175,8 @@ class FfiEntries:
         dtype, ndim = ("int64", 1) if slot.is_table else (infos[0].dtype, infos[0].ndim)
         numbers = [i32(n) for n in (ndim, dl_dtype(dtype))]
         args = [any_, self.errors.text(name), self.errors.text(slot.var.name), *numbers, self.errors.text(dtype)]
-        tensor = b.call(self.checks.tensor, [*args, i32(dt.nbytes(dtype))])
+        check = self.checks.table if slot.is_table else self.checks.tensor
+        tensor = b.call(check, [*args, i32(dt.nbytes(dtype)), context])
         with b.if_then(is_null(b, tensor), likely=False):
             b.ret(i32(-1))
         data = b.add(b.ptrtoint(b.load(tensor, typ=PTR), I64), b.load(field(b, tensor, DL_OFFSET), typ=I64))

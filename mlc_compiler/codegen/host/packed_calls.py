@@ -23,6 +23,7 @@ from .dlpack import (
     CPU_DEVICE,
     DL_BYTES,
     DL_DEVICE,
+    DL_DEVICE_ID,
     DL_DTYPE,
     DL_NDIM,
     DL_SHAPE,
@@ -67,18 +68,23 @@ class PackedCalls:
         return self._define_call()
 
     def emit(
-        self, b: ll.IRBuilder, exprs: ExprEmitter, name: str, args: Sequence[TensorArgument | ll.Value]
+        self,
+        b: ll.IRBuilder,
+        exprs: ExprEmitter,
+        name: str,
+        args: Sequence[TensorArgument | ll.Value],
+        device: tuple[ll.Value, ll.Value] = (i32(CPU_DEVICE), i32(0)),
     ) -> ll.Value:
         """Emit the call of the function registered as ``name``; returns its status, an i32 that is 0 on success.
 
-        args: tensors, numbers, and the addresses of C strings.
+        args: tensors, numbers, and the addresses of C strings. device: DLPack's type and index of the tensors' device.
         """
         with b.goto_entry_block():
             array = v.stack_slot(b, ll.ArrayType(I64, 2 * max(len(args), 1)), "args", align=16)
         for i, arg in enumerate(args):
             slot = field(b, array, ANY_BYTES * i)
             if isinstance(arg, TensorArgument):
-                self._store_any(b, slot, TYPE_DLTENSOR, self._dltensor(b, exprs, arg))
+                self._store_any(b, slot, TYPE_DLTENSOR, self._dltensor(b, exprs, arg, device))
             elif isinstance(arg.type, ll.PointerType):
                 self._store_any(b, slot, TYPE_STRING, arg)
             elif isinstance(arg.type, ll.IntType):
@@ -92,7 +98,9 @@ class PackedCalls:
         b.store(i64(kind), slot)
         b.store(value, field(b, slot, 8))
 
-    def _dltensor(self, b: ll.IRBuilder, exprs: ExprEmitter, arg: TensorArgument) -> ll.Value:
+    def _dltensor(
+        self, b: ll.IRBuilder, exprs: ExprEmitter, arg: TensorArgument, device: tuple[ll.Value, ll.Value]
+    ) -> ll.Value:
         sizes = arg.info.shape or ()
         with b.goto_entry_block():
             tensor = v.stack_slot(b, ll.ArrayType(I64, DL_BYTES // 8), "tensor", align=8)
@@ -101,7 +109,9 @@ class PackedCalls:
             b.store(exprs(size), field(b, shape, 8 * axis))
         b.store(ll.Constant(ll.ArrayType(I64, DL_BYTES // 8), None), tensor)
         b.store(arg.data, tensor)
-        for offset, number in ((DL_DEVICE, CPU_DEVICE), (DL_NDIM, len(sizes)), (DL_DTYPE, dl_dtype(arg.info.dtype))):
+        for offset, number in zip((DL_DEVICE, DL_DEVICE_ID), device, strict=True):
+            b.store(number, field(b, tensor, offset))
+        for offset, number in ((DL_NDIM, len(sizes)), (DL_DTYPE, dl_dtype(arg.info.dtype))):
             b.store(i32(number), field(b, tensor, offset))
         b.store(shape, field(b, tensor, DL_SHAPE))
         return tensor

@@ -32,6 +32,7 @@ from ..machine import MAX_THREADS_PER_BLOCK
 
 KERNEL = "cuda.kernel"
 LAUNCH = "cuda.launch"
+PDL = "cuda.pdl"  # the attribute of kernels for programmatic dependent launch
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def _defines(node: object) -> TypeGuard[For | LetStmt | Let]:
 
 def launch_of(name: str, kernel: PrimFunc) -> Launch:
     """The launch of a kernel that ``SplitKernels`` made."""
-    return Launch(name, _block(kernel.body, name), shared_bytes(kernel))
+    return Launch(name, _block(kernel.body, name), shared_bytes(kernel), bool(kernel.attrs.get(PDL)))
 
 
 def _grid(nest: Stmt, name: str) -> list[PrimExpr]:

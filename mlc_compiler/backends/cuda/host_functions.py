@@ -1,0 +1,157 @@
+"""Launches of kernels: host functions to LLVM code, on the stream of a context.
+
+A host function is ``void host(ptr context, buffers…, scalars…)``. Its buffers are addresses on the device, which it
+passes on and never reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from llvmlite import ir as ll
+
+from ...codegen import values as v
+from ...codegen.arithmetic import CodegenError
+from ...codegen.host.code import field, function
+from ...codegen.host.contexts import FAILED
+from ...codegen.statements import StmtEmitter
+from ...codegen.values import I32, I64, PTR, VOID, i32, i64
+from ...ir.expr import Call, PrimExpr, StringImm
+from ...ir.visitor import walk
+from ...target import Target
+from ...tir.calling import flat_index
+from ...tir.nodes import Allocate, BufferLoad, BufferStore, Evaluate, Stmt
+from .context import FUNCTIONS, STREAM
+from .driver import constant_table
+from .faults import Faults
+from .launches import Kernel
+from .machine import STATIC_SHARED_BYTES
+from .passes.split_kernels import LAUNCH
+
+HOST_PARAMETERS = (("context", PTR),)
+
+# Byte offsets in CUlaunchConfig, and 64-bit words in CUlaunchAttribute (cuda.h).
+_CONFIG_SHARED, _CONFIG_STREAM, _CONFIG_ATTRIBUTES, _CONFIG_COUNT, _CONFIG_BYTES = 24, 32, 40, 48, 56
+_ATTRIBUTE_WORDS = 9  # the id, then the value
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+_MOST_BLOCKS = (1 << 32) - 1
+
+
+class Launcher:
+    """Defines the launch of a library's kernels in its host module."""
+
+    def __init__(self, faults: Faults, kernels: Mapping[str, Kernel]):
+        self.faults, self.kernels = faults, kernels
+        self._numbers = {name: i for i, name in enumerate(kernels)}
+
+    def number(self, name: str) -> int:
+        """The place of a kernel in the context's table of functions."""
+        return self._numbers[name]
+
+    @cached_property
+    def table(self) -> ll.Value:
+        """A constant row for each kernel: symbol, index of the module, shared memory, whether it has PDL."""
+        rows = [
+            [self.faults.errors.text(k.launch.name), i64(k.module), i64(k.launch.shared_bytes), i64(k.launch.pdl)]
+            for k in self.kernels.values()
+        ]
+        return constant_table(self.faults.module, "mlc_cuda_kernels", rows)
+
+    @cached_property
+    def launch(self) -> ll.Function:
+        """``void launch(ptr context, i64 kernel, ptr sizes, i32 shared bytes, ptr parameters)``
+
+        sizes: int64 [6], grid and block. A call that has failed and an empty grid launch nothing. Shared memory that a
+        kernel may declare itself is not asked for again.
+        """
+        fn, b = function(self.faults.module, "mlc_cuda_launch", VOID, [PTR, I64, PTR, I32, PTR])
+        context, kernel, sizes, shared, parameters = fn.args
+        config = v.stack_slot(b, ll.ArrayType(I64, _CONFIG_BYTES // 8), "config", align=8)
+        with b.if_then(b.icmp_unsigned("!=", b.load(field(b, context, FAILED), typ=I32), i32(0)), likely=False):
+            b.ret_void()
+        for axis in range(6):
+            size = b.load(field(b, sizes, 8 * axis), typ=I64)
+            with b.if_then(b.icmp_signed("<=", size, i64(0))):
+                b.ret_void()
+            fits = b.icmp_unsigned("<=", size, i64(_MOST_BLOCKS))
+            b.store(b.trunc(b.select(fits, size, i64(_MOST_BLOCKS)), I32), field(b, config, 4 * axis))
+        row = field(b, self.table, b.mul(kernel, i64(32)))
+        declared = b.icmp_unsigned("<=", shared, i32(STATIC_SHARED_BYTES))
+        b.store(b.select(declared, i32(0), shared), field(b, config, _CONFIG_SHARED))
+        b.store(b.load(field(b, context, STREAM), typ=PTR), field(b, config, _CONFIG_STREAM))
+        b.store(self._programmatic, field(b, config, _CONFIG_ATTRIBUTES))
+        b.store(b.load(field(b, row, 24), typ=I64), field(b, config, _CONFIG_COUNT))
+        code = b.load(field(b, context, b.add(b.mul(kernel, i64(8)), i64(FUNCTIONS))), typ=PTR)
+        null = ll.Constant(PTR, None)
+        status = self.faults.driver.call(b, "cuLaunchKernelEx", config, code, parameters, null)
+        with b.if_then(b.icmp_unsigned("!=", status, i32(0)), likely=False):
+            b.call(self.faults.fail, [context, status, b.load(row, typ=PTR)])
+        b.ret_void()
+        return fn
+
+    @cached_property
+    def _programmatic(self) -> ll.Value:
+        """The launch attribute of PDL; the configuration's count says whether it applies."""
+        words = [_PROGRAMMATIC_STREAM_SERIALIZATION, 1, *[0] * (_ATTRIBUTE_WORDS - 2)]
+        return constant_table(self.faults.module, "mlc_cuda_programmatic", [[i64(word) for word in words]])
+
+
+class HostEmitter(StmtEmitter):
+    """Emits a host function."""
+
+    def __init__(self, fn: ll.Function, target: Target, launcher: Launcher):
+        super().__init__(fn, target)
+        self.launcher = launcher
+
+    def body(self, stmt: Stmt) -> None:
+        _require_no_access(stmt, self.fn.name)
+        self.emit(stmt)
+
+    def emit_Evaluate(self, stmt: Evaluate) -> None:
+        if isinstance(stmt.value, Call) and stmt.value.op == LAUNCH:
+            self._launch(stmt.value)
+        else:
+            super().emit_Evaluate(stmt)
+
+    def _launch(self, call: Call) -> None:
+        name, *sizes = call.args[:7]
+        shared, *args = call.args[7:]
+        if not isinstance(name, StringImm) or name.value not in self.launcher.kernels:
+            known = ", ".join(self.launcher.kernels) or "none"
+            raise CodegenError(f"{self.fn.name} launches {name}; the kernels of the library are {known}")
+        b, memory = self.b, self._parameters(len(args))
+        for i, arg in enumerate(args):
+            b.store(self._parameter(arg), field(b, memory, 8 * i))
+            b.store(field(b, memory, 8 * i), field(b, memory, 8 * (len(args) + i)))
+        with b.goto_entry_block():
+            grid = v.stack_slot(b, ll.ArrayType(I64, 6), "sizes", align=8)
+        for axis, size in enumerate(sizes):
+            b.store(self.index(size), field(b, grid, 8 * axis))
+        nbytes = self.expr.convert(self.expr(shared), shared.dtype, "int32")
+        number = i64(self.launcher.number(name.value))
+        b.call(self.launcher.launch, [self.fn.args[0], number, grid, nbytes, field(b, memory, 8 * len(args))])
+
+    def _parameters(self, count: int) -> ll.Value:
+        """Memory for ``count`` values of eight bytes, then their addresses."""
+        with self.b.goto_entry_block():
+            return v.stack_slot(self.b, ll.ArrayType(I64, 2 * count), "parameters", align=8)
+
+    def _parameter(self, arg: PrimExpr) -> ll.Value:
+        if isinstance(arg, Call) and arg.op == "address_of":
+            load = arg.args[0]
+            assert isinstance(load, BufferLoad)
+            return self.expr.address(load.buffer, self.expr(flat_index(load.buffer, load.indices)))
+        return v.to_memory(self.b, self.expr(arg), arg.dtype)
+
+
+def _require_no_access(stmt: Stmt, name: str) -> None:
+    """Raise CodegenError for a host function that reads or writes elements, which lie on the device."""
+    nodes = list(walk(stmt))
+    passed = {id(n.args[0]) for n in nodes if isinstance(n, Call) and n.op == "address_of"}
+    for node in nodes:
+        if isinstance(node, BufferStore | Allocate) or (isinstance(node, BufferLoad) and id(node) not in passed):
+            raise CodegenError(
+                f"{name} accesses {node.buffer.name!r} outside of a kernel",
+                hint="bind the loops to blockIdx and threadIdx",
+            )
