@@ -1,7 +1,7 @@
 """Matrix instructions on the registers of each lane: ldmatrix and mma.sync.
 
 Fragment layouts: PTX ISA, "Matrix Fragments for mma.m16n8k16" and "... mma.m16n8k32". A register of 32 bits holds
-``pack = 32 / bits`` consecutive elements of a row of A or a column of B; lanes ``4 * r`` to ``4 * r + 3`` hold row ``r``.
+``pack = 32 / bits`` consecutive elements of a row of A or a column of B; lanes ``4 * r`` to ``4 * r + 3`` hold row r.
 """
 
 from __future__ import annotations
