@@ -222,6 +222,8 @@ def compile_prim_func(func: PrimFunc) -> CompiledPrimFunc:
 def run_instruction(name: str, *operands: Any) -> None:
     """Run a hardware instruction. Operands are (flat list, offset), the result first, then scalars."""
     row = find_tensor_intrin(name)
+    if row.semantics is None:
+        return
     places, scalars = operands[: len(row.operands)], operands[len(row.operands) :]
     views = [data[at : at + o.elements] for (data, at), o in zip(places, row.operands, strict=True)]
     result: list[Any] = [None] * row.operands[0].elements

@@ -47,12 +47,13 @@ class TensorIntrin:
     operands: the first is the result; ``accumulates``: it is also an input. semantics: tensor expression of the result
     in the other operands and the ``scalars``, integers that are invariant in the instruction. emit: kind of target ->
     function that emits the instruction; ``codegen/instructions.py`` has the types. requires: the target extension.
-    lanes: GPU threads that execute it together: 1, a warp of 32, or 128.
+    lanes: GPU threads that execute it together: 1, a warp of 32, or 128. Without ``semantics`` it changes no values:
+    a barrier.
     """
 
     name: str
     operands: tuple[Operand, ...]
-    semantics: Callable[..., te.Tensor]
+    semantics: Callable[..., te.Tensor] | None
     emit: Mapping[str, Callable[..., Any]]
     requires: str = ""
     accumulates: bool = False
@@ -61,7 +62,9 @@ class TensorIntrin:
 
     @cached_property
     def function(self) -> PrimFunc:
-        """The semantics as a tensor function: inputs, the result, then the scalars."""
+        """The semantics as a tensor function: inputs, the result, then the scalars. Raises MLCError if it has none."""
+        if self.semantics is None:
+            raise MLCError(f"tensor intrinsic {self.name!r} changes no values; call it as intrinsic.{self.name}")
         inputs = [te.placeholder(o.shape, o.dtype, o.name) for o in self.operands[1:]]
         scalars = [Var(name) for name in self.scalars]
         return te.create_prim_func([*inputs, self.semantics(*inputs, *scalars), *scalars])
@@ -78,6 +81,13 @@ def register_tensor_intrin(row: TensorIntrin, *, override: bool = False) -> Tens
     """
     if row.name in tensor_intrins() and not override:
         raise MLCError(f"there is a tensor intrinsic {row.name!r} already", hint="pass override=True to replace it")
+    if row.semantics is not None:
+        _check_result(row)
+    _registered[row.name] = row
+    return row
+
+
+def _check_result(row: TensorIntrin) -> None:
     result, operand = row.function.buffers[-1], row.operands[0]
     shape = tuple(size.value if isinstance(size, IntImm) else size for size in result.shape)
     if (result.dtype, shape) != (operand.dtype, operand.shape):
@@ -85,8 +95,6 @@ def register_tensor_intrin(row: TensorIntrin, *, override: bool = False) -> Tens
             f"tensor intrinsic {row.name!r}: the semantics gives {result.dtype} {list(shape)}; "
             f"the operand {operand.name!r} is {operand.dtype} {list(operand.shape)}"
         )
-    _registered[row.name] = row
-    return row
 
 
 def tensor_intrins() -> Mapping[str, TensorIntrin]:

@@ -1,0 +1,19 @@
+"""Tensor intrinsics of NVIDIA GPUs."""
+
+from __future__ import annotations
+
+from .control import CONTROL
+from .copies import COPIES
+from .matrix import MATRIX_INSTRUCTIONS
+from .scalar import SCALAR_INSTRUCTIONS
+from .tiles import TILE_INSTRUCTIONS
+from .warp import WARP_INSTRUCTIONS
+
+INSTRUCTIONS = (
+    *WARP_INSTRUCTIONS,
+    *MATRIX_INSTRUCTIONS,
+    *TILE_INSTRUCTIONS,
+    *COPIES,
+    *CONTROL,
+    *SCALAR_INSTRUCTIONS,
+)

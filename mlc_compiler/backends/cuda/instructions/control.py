@@ -1,0 +1,75 @@
+"""Instructions that order threads or memory accesses and change no values: barriers, fences, grid dependencies."""
+
+from __future__ import annotations
+
+from llvmlite import ir as ll
+
+from ....codegen.instructions import Operands
+from ....codegen.values import I32
+from ....tir.intrinsics import Operand, TensorIntrin
+from .nvvm import INSTRUCTIONS, emit
+from .operands import address
+
+MBARRIER = Operand("bar", (1,), "uint64", scope="shared")
+"""An mbarrier object: 8 bytes of shared memory (PTX ISA, "mbarrier")."""
+
+
+def as_i32(b: ll.IRBuilder, value: ll.Value) -> ll.Value:
+    """An integer scalar as the i32 that NVVM's intrinsics take."""
+    if isinstance(value, ll.Constant):
+        return ll.Constant(I32, value.constant)
+    return value if value.type == I32 else b.trunc(value, I32)
+
+
+def control_row(
+    name: str, intrinsic: str, *, places: tuple[Operand, ...] = (), scalars: tuple[str, ...] = (), lanes: int = 1
+) -> TensorIntrin:
+    """A call of ``intrinsic`` with the addresses of ``places``, then the scalars."""
+
+    def code(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
+        addresses = [address(row, operands, i) for i in range(len(places))]
+        emit(b, intrinsic, [*addresses, *(as_i32(b, operands.scalars[s]) for s in scalars)])
+
+    return TensorIntrin(name, places, None, {"cuda": code}, INSTRUCTIONS[intrinsic].sm, scalars=scalars, lanes=lanes)
+
+
+def _fence_row(name: str, order: str) -> TensorIntrin:
+    def code(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
+        b.fence(order, "device")
+
+    return TensorIntrin(name, (), None, {"cuda": code}, "sm_70")
+
+
+def _wait(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
+    """A loop around try_wait, which returns false after a time limit of the hardware."""
+    bar, parity = address(row, operands, 0), as_i32(b, operands.scalars["parity"])
+    again, done = b.append_basic_block("mbarrier.wait"), b.append_basic_block("mbarrier.done")
+    b.branch(again)
+    b.position_at_end(again)
+    complete = emit(b, "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta", [bar, parity])
+    b.cbranch(complete, done, again)
+    b.position_at_end(done)
+
+
+def _mbarrier_row(name: str, intrinsic: str, *scalars: str) -> TensorIntrin:
+    return control_row(f"cuda.mbarrier.{name}", f"llvm.nvvm.{intrinsic}", places=(MBARRIER,), scalars=scalars)
+
+
+CONTROL: tuple[TensorIntrin, ...] = (
+    _mbarrier_row("init", "mbarrier.init.shared", "count"),
+    _mbarrier_row("arrive", "mbarrier.arrive.shared"),
+    _mbarrier_row("arrive_expect_tx", "mbarrier.arrive.expect.tx.scope.cta.space.cta", "bytes"),
+    TensorIntrin("cuda.mbarrier.wait", (MBARRIER,), None, {"cuda": _wait}, "sm_90", scalars=("parity",)),
+    control_row("cuda.fence.mbarrier_init", "llvm.nvvm.fence.mbarrier_init.release.cluster"),
+    control_row("cuda.fence.proxy_async", "llvm.nvvm.fence.proxy.async.shared_cta"),
+    _fence_row("cuda.fence.acquire", "acquire"),
+    _fence_row("cuda.fence.release", "release"),
+    control_row(
+        "cuda.barrier.sync", "llvm.nvvm.barrier.cta.sync.aligned.count", scalars=("barrier", "threads"), lanes=32
+    ),
+    control_row(
+        "cuda.barrier.arrive", "llvm.nvvm.barrier.cta.arrive.aligned.count", scalars=("barrier", "threads"), lanes=32
+    ),
+    control_row("cuda.griddep.wait", "llvm.nvvm.griddepcontrol.wait"),
+    control_row("cuda.griddep.launch_dependents", "llvm.nvvm.griddepcontrol.launch.dependents"),
+)

@@ -1,0 +1,97 @@
+"""Asynchronous copies from global to shared memory: cp.async, and bulk copies of the TMA unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llvmlite import ir as ll
+
+from ....codegen.instructions import Operands
+from ....codegen.values import I1, I16, I64, i32
+from ....ir import dtype as dt
+from ....ir.expr import PrimExpr, Var
+from ....tir import te
+from ....tir.intrinsics import Operand, TensorIntrin
+from .control import as_i32, control_row
+from .nvvm import CLUSTER, emit
+from .operands import SHORT, address
+
+DTYPES = ("float16", "bfloat16", "float32", "int8", "uint8", "uint32", "float8_e4m3fn")
+BULK_BYTES = (512, 1024, 2048, 4096)
+
+
+def cp_async_row(nbytes: int, dtype: str, zero_fill: bool = False) -> TensorIntrin:
+    """Starts to copy ``nbytes`` bytes; they are there after ``cuda.cp_async.commit`` and ``cuda.cp_async.wait``.
+
+    Both addresses must be multiples of ``nbytes``. zero_fill: the scalar ``count`` is how many elements are copied; the
+    rest of the destination becomes 0 and that of the source is not read.
+    """
+    elements = nbytes // dt.nbytes(dtype)
+
+    def copied(src: te.Tensor) -> te.Tensor:
+        return te.compute((elements,), lambda i: src[i], name="dst")
+
+    def filled(src: te.Tensor, count: Var) -> te.Tensor:
+        def element(i: Var) -> PrimExpr:
+            return te.if_then_else(i < count, src[i], te.const(0, dtype))
+
+        return te.compute((elements,), element, name="dst")
+
+    def code(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
+        cache = "cg" if nbytes == 16 else "ca"
+        name = f"llvm.nvvm.cp.async.{cache}.shared.global.{nbytes}"
+        places = [address(row, operands, 0), address(row, operands, 1)]
+        if zero_fill:
+            size = b.mul(as_i32(b, operands.scalars["count"]), i32(dt.nbytes(dtype)))
+            emit(b, f"{name}.s", [*places, size])
+        else:
+            emit(b, name, places)
+
+    places = (Operand("dst", (elements,), dtype, scope="shared"), Operand("src", (elements,), dtype, scope="global"))
+    name = f"cuda.cp_async.{nbytes}.{'zfill.' if zero_fill else ''}{SHORT[dtype]}"
+    scalars = ("count",) if zero_fill else ()
+    return TensorIntrin(name, places, filled if zero_fill else copied, {"cuda": code}, "sm_80", scalars=scalars)
+
+
+COMMIT = control_row("cuda.cp_async.commit", "llvm.nvvm.cp.async.commit.group")
+"""Makes the copies that the thread started since the last commit a group."""
+
+WAIT = control_row("cuda.cp_async.wait", "llvm.nvvm.cp.async.wait.group", scalars=("pending",))
+"""Waits until at most ``pending``, a constant, of the thread's groups are not complete."""
+
+
+def bulk_copy_row(nbytes: int, dtype: str) -> TensorIntrin:
+    """Starts to copy ``nbytes`` bytes, as one thread; the mbarrier ``bar`` counts them when they have arrived.
+
+    Both addresses must be multiples of 16.
+    """
+    elements = nbytes // dt.nbytes(dtype)
+
+    def copied(src: te.Tensor, bar: te.Tensor) -> te.Tensor:
+        return te.compute((elements,), lambda i: src[i], name="dst")
+
+    def code(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
+        dst, src, bar = (address(row, operands, i) for i in range(3))
+        no_multicast, no_hint, off = ll.Constant(I16, 0), ll.Constant(I64, 0), ll.Constant(I1, 0)
+        arguments = [b.addrspacecast(dst, CLUSTER), bar, src, i32(nbytes), no_multicast, no_hint, off, off]
+        emit(b, "llvm.nvvm.cp.async.bulk.global.to.shared.cluster", arguments)
+
+    places = (
+        Operand("dst", (elements,), dtype, scope="shared"),
+        Operand("src", (elements,), dtype, scope="global"),
+        Operand("bar", (1,), "uint64", scope="shared"),
+    )
+    return TensorIntrin(f"cuda.bulk_copy.{nbytes}.{SHORT[dtype]}", places, copied, {"cuda": code}, "sm_90")
+
+
+def _rows() -> Iterator[TensorIntrin]:
+    for dtype in DTYPES:
+        for nbytes in (4, 8, 16):
+            yield cp_async_row(nbytes, dtype)
+            yield cp_async_row(nbytes, dtype, zero_fill=True)
+        for nbytes in BULK_BYTES:
+            yield bulk_copy_row(nbytes, dtype)
+    yield from (COMMIT, WAIT)
+
+
+COPIES = tuple(_rows())

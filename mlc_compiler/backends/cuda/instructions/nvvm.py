@@ -1,0 +1,180 @@
+"""NVVM intrinsics and PTX instructions that device code uses: signatures, lowest GPU and lowest PTX version.
+
+LLVM aborts the process on an intrinsic that the GPU or the PTX version lacks, so these are refused by name before LLVM
+sees them. Versions: PTX ISA, "PTX ISA Notes" and "Target ISA Notes" of each instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir as ll
+
+from ....codegen.arithmetic import CodegenError
+from ....codegen.values import F16, F32, I1, I16, I32, I64, VOID
+from ....target import Target
+
+GLOBAL, SHARED, CLUSTER = (ll.PointerType(addrspace=n) for n in (1, 3, 7))
+F16X2 = ll.VectorType(F16, 2)
+FULL_WARP = ll.Constant(I32, -1)
+"""The member mask of all 32 lanes."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """An LLVM intrinsic, or inline assembly where ``assembly`` is set.
+
+    sm: the lowest target that has it, by the name that ``Target.has`` takes. ptx: the lowest PTX version, times 10.
+    assembly: PTX text with LLVM's operand markers. constraints: LLVM's constraint string of the operands.
+    """
+
+    name: str
+    result: ll.Type
+    arguments: tuple[ll.Type, ...] = ()
+    sm: str = "sm_70"
+    ptx: int = 60
+    assembly: str = ""
+    constraints: str = ""
+
+
+def struct(element: ll.Type, count: int) -> ll.Type:
+    """The result type of an instruction with ``count`` results."""
+    return element if count == 1 else ll.LiteralStructType([element] * count)
+
+
+def _warp() -> Iterator[Instruction]:
+    for mode in ("bfly", "down", "up", "idx"):
+        for suffix, type_ in (("f32", F32), ("i32", I32)):
+            yield Instruction(f"llvm.nvvm.shfl.sync.{mode}.{suffix}", type_, (I32, type_, I32, I32))
+    for kind in ("add", "min", "max", "umin", "umax", "and", "or", "xor"):
+        yield Instruction(f"llvm.nvvm.redux.sync.{kind}", I32, (I32, I32), "sm_80", 70)
+    yield Instruction("llvm.nvvm.vote.ballot.sync", I32, (I32, I1))
+    yield Instruction("llvm.nvvm.vote.any.sync", I1, (I32, I1))
+    yield Instruction("llvm.nvvm.vote.all.sync", I1, (I32, I1))
+    yield Instruction("llvm.nvvm.read.ptx.sreg.laneid", I32)
+    for axis in "xyz":
+        for register in ("tid", "ctaid", "ntid", "nctaid"):
+            yield Instruction(f"llvm.nvvm.read.ptx.sreg.{register}.{axis}", I32)
+
+
+def _copies() -> Iterator[Instruction]:
+    for cache, size in (("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)):
+        name = f"llvm.nvvm.cp.async.{cache}.shared.global.{size}"
+        yield Instruction(name, VOID, (SHARED, GLOBAL), "sm_80", 70)
+        yield Instruction(f"{name}.s", VOID, (SHARED, GLOBAL, I32), "sm_80", 70)
+    yield Instruction("llvm.nvvm.cp.async.commit.group", VOID, (), "sm_80", 70)
+    yield Instruction("llvm.nvvm.cp.async.wait.group", VOID, (I32,), "sm_80", 70)
+    arguments = (CLUSTER, SHARED, GLOBAL, I32, I16, I64, I1, I1)
+    yield Instruction("llvm.nvvm.cp.async.bulk.global.to.shared.cluster", VOID, arguments, "sm_90", 80)
+
+
+def _matrices() -> Iterator[Instruction]:
+    for count in (1, 2, 4):
+        for trans in ("", ".trans"):
+            name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{trans}.b16.p3"
+            yield Instruction(name, struct(I32, count), (SHARED,), "sm_75", 65)
+    mma = "llvm.nvvm.mma.m16n8"
+    f32, i32, f16 = struct(F32, 4), struct(I32, 4), struct(F16X2, 2)
+    yield Instruction(f"{mma}k16.row.col.f32.f32", f32, (F16X2,) * 6 + (F32,) * 4, "sm_80", 70)
+    yield Instruction(f"{mma}k16.row.col.f16.f16", f16, (F16X2,) * 8, "sm_80", 70)
+    yield Instruction(f"{mma}k16.row.col.bf16", f32, (I32,) * 6 + (F32,) * 4, "sm_80", 70)
+    yield Instruction(f"{mma}k32.row.col.s8", i32, (I32,) * 10, "sm_80", 70)
+    yield Instruction(f"{mma}k32.row.col.f32.e4m3.e4m3.f32", f32, (I32,) * 6 + (F32,) * 4, "sm_89", 84)
+    for name, arguments in (("fence", ()), ("commit_group", ()), ("wait_group", (I64,))):
+        yield Instruction(f"llvm.nvvm.wgmma.{name}.sync.aligned", VOID, arguments, "sm_90a", 80)
+
+
+def _synchronization() -> Iterator[Instruction]:
+    yield Instruction("llvm.nvvm.barrier.cta.sync.aligned.all", VOID, (I32,))
+    yield Instruction("llvm.nvvm.barrier.cta.sync.aligned.count", VOID, (I32, I32))
+    yield Instruction("llvm.nvvm.barrier.cta.arrive.aligned.count", VOID, (I32, I32))
+    yield Instruction("llvm.nvvm.bar.warp.sync", VOID, (I32,))
+    yield Instruction("llvm.nvvm.mbarrier.init.shared", VOID, (SHARED, I32), "sm_80", 70)
+    yield Instruction("llvm.nvvm.mbarrier.arrive.shared", I64, (SHARED,), "sm_80", 70)
+    scoped = "scope.cta.space.cta"
+    yield Instruction(f"llvm.nvvm.mbarrier.arrive.expect.tx.{scoped}", I64, (SHARED, I32), "sm_90", 80)
+    yield Instruction(f"llvm.nvvm.mbarrier.try.wait.parity.{scoped}", I1, (SHARED, I32), "sm_90", 80)
+    yield Instruction("llvm.nvvm.fence.mbarrier_init.release.cluster", VOID, (), "sm_90", 80)
+    yield Instruction("llvm.nvvm.fence.proxy.async.shared_cta", VOID, (), "sm_90", 80)
+    yield Instruction("llvm.nvvm.griddepcontrol.wait", VOID, (), "sm_90", 78)
+    yield Instruction("llvm.nvvm.griddepcontrol.launch.dependents", VOID, (), "sm_90", 78)
+
+
+def _arithmetic() -> Iterator[Instruction]:
+    for first, second in ("ss", "us", "uu"):
+        yield Instruction(f"llvm.nvvm.idp4a.{first}.{second}", I32, (I32, I32, I32))
+    yield Instruction("llvm.nvvm.ex2.approx.ftz.f32", F32, (F32,))
+    yield Instruction("llvm.nvvm.lg2.approx.ftz.f", F32, (F32,))
+    yield Instruction("llvm.nvvm.rcp.approx.ftz.f", F32, (F32,))
+    yield Instruction("llvm.nvvm.rsqrt.approx.ftz.f", F32, (F32,))
+    yield Instruction("tanh.approx.f32", F32, (F32,), "sm_75", 70, "tanh.approx.f32 $0, $1;", "=f,f")
+    yield Instruction("llvm.nvvm.ff2f16x2.rn", F16X2, (F32, F32), "sm_80", 70)
+    packed = "cvt.rn.bf16x2.f32"
+    yield Instruction(packed, I32, (F32, F32), "sm_80", 70, f"{packed} $0, $1, $2;", "=r,f,f")
+    yield Instruction("llvm.nvvm.e4m3x2.to.f16x2.rn", F16X2, (I16,), "sm_89", 81)
+    yield Instruction("llvm.nvvm.f16x2.to.e4m3x2.rn", I16, (F16X2,), "sm_89", 81)
+
+
+INSTRUCTIONS: Mapping[str, Instruction] = {
+    row.name: row for rows in (_warp(), _copies(), _matrices(), _synchronization(), _arithmetic()) for row in rows
+}
+
+
+def emit(b: ll.IRBuilder, name: str, arguments: Sequence[ll.Value]) -> ll.Value:
+    """A call of the instruction ``name`` of the table. Raises CodegenError for arguments of other types."""
+    return emit_instruction(b, INSTRUCTIONS[name], arguments)
+
+
+def emit_instruction(b: ll.IRBuilder, row: Instruction, arguments: Sequence[ll.Value]) -> ll.Value:
+    """A call of an instruction, which need not be in the table."""
+    given = tuple(a.type for a in arguments)
+    if given != row.arguments:
+        raise CodegenError(f"{row.name}: the arguments are {_shown(given)}; expected {_shown(row.arguments)}")
+    signature = ll.FunctionType(row.result, row.arguments)
+    if row.assembly:
+        _record(b.module, row)
+        return b.call(ll.InlineAsm(signature, row.assembly, row.constraints, side_effect=False), arguments)
+    function = b.module.globals.get(row.name) or ll.Function(b.module, signature, row.name)
+    return b.call(function, arguments)
+
+
+def _shown(types: Sequence[ll.Type]) -> str:
+    return f"({', '.join(map(str, types))})"
+
+
+_ASSEMBLY = "mlc.assembly"
+
+
+def _record(module: ll.Module, row: Instruction) -> None:
+    """Record the requirements of inline assembly in the module's metadata, where LLVM does not look."""
+    if _ASSEMBLY not in module.namedmetadata:
+        module.add_named_metadata(_ASSEMBLY)
+    entry = module.add_metadata([row.name, row.sm, ll.Constant(I32, row.ptx)])
+    if entry not in module.namedmetadata[_ASSEMBLY].operands:
+        module.add_named_metadata(_ASSEMBLY, entry)
+
+
+def used_instructions(module: ll.Module) -> list[Instruction]:
+    """The instructions that a module uses. Raises CodegenError for an NVVM intrinsic that is not in the table."""
+    names = [f.name for f in module.functions if f.name.startswith("llvm.nvvm.")]
+    for name in names:
+        if name not in INSTRUCTIONS:
+            raise CodegenError(f"the intrinsic {name!r} is not in the table of NVVM intrinsics")
+    recorded = module.namedmetadata[_ASSEMBLY].operands if _ASSEMBLY in module.namedmetadata else []
+    written = [Instruction(e[0].string, VOID, (), e[1].string, e[2].constant) for e in (m.operands for m in recorded)]
+    return [*(INSTRUCTIONS[name] for name in names), *written]
+
+
+def lowest_ptx(module: ll.Module) -> int:
+    """The lowest PTX version, times 10, that has all instructions of a module; 60 when it uses none."""
+    return max((row.ptx for row in used_instructions(module)), default=60)
+
+
+def check_instructions(module: ll.Module, target: Target) -> None:
+    """Raises CodegenError, with the instruction's name, when the target lacks one that the module uses."""
+    for row in used_instructions(module):
+        if not target.has(row.sm):
+            raise CodegenError(
+                f"the target has no instruction {row.name!r}: it needs {row.sm}", where=[f"target {target}"]
+            )
