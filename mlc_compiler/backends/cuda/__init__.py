@@ -10,6 +10,7 @@ from ...ir.module import IRModule
 from ...target import Target
 from ..base import Backend, Lowering
 from .images import compile_kernels
+from .instructions import INSTRUCTIONS
 from .machine import CUDA_KIND
 from .passes.bind_threads import BindThreads
 from .passes.place_syncs import PlaceSyncs
@@ -23,6 +24,7 @@ class CudaBackend(Backend):
     """Each call of a graph function launches its kernels on a stream."""
 
     kind = CUDA_KIND
+    instructions = INSTRUCTIONS
 
     def lowering(self, target: Target) -> Lowering:
         return Lowering(

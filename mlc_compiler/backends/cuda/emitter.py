@@ -223,7 +223,7 @@ class _SharedMemory:
             return
         dynamic = launch.shared_bytes > STATIC_SHARED_BYTES
         array = ll.ArrayType(I8, 0 if dynamic else launch.shared_bytes)
-        self.base = ll.GlobalVariable(fn.module, array, f"{fn.name}.shared", addrspace=3)
+        self.base = ll.GlobalVariable(fn.module, array, f"{fn.name}_shared", addrspace=3)
         self.base.align = 128
         self.base.linkage = "external" if dynamic else "internal"
         if not dynamic:

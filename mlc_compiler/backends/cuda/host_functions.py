@@ -53,7 +53,7 @@ class Launcher:
     def table(self) -> ll.Value:
         """A constant row for each kernel: symbol, index of the module, shared memory, whether it has PDL."""
         rows = [
-            [self.faults.errors.text(k.launch.name), i64(k.module), i64(k.launch.shared_bytes), i64(k.launch.pdl)]
+            [self.faults.errors.text(k.launch.name), i64(k.module), i64(k.launch.shared_bytes), i64(int(k.launch.pdl))]
             for k in self.kernels.values()
         ]
         return constant_table(self.faults.module, "mlc_cuda_kernels", rows)

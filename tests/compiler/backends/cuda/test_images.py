@@ -64,7 +64,7 @@ def test_without_an_assembler_there_is_only_ptx(monkeypatch: pytest.MonkeyPatch)
 def test_resources_of_a_kernel() -> None:
     assemble = find_assembler()
     assert assemble is not None
-    found = assemble(emit_ptx(parse(REVERSED.format(size=64)), "cuda:sm_90a"), "sm_90a").resources["main_kernel"]
+    (found,) = assemble(emit_ptx(parse(REVERSED.format(size=64)), "cuda:sm_90a"), "sm_90a").resources.values()
     assert found.stack_bytes == found.spill_bytes == 0
     assert found.shared_bytes == 256
     assert 0 < found.registers <= 32
@@ -73,9 +73,8 @@ def test_resources_of_a_kernel() -> None:
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="ptxas is not installed")
 def test_both_assemblers_report_the_same() -> None:
     ptx = emit_ptx(parse(REVERSED.format(size=64)), "cuda:sm_80")
-    by_package = images._by_nvjitlink(ptx, "sm_80").resources["main_kernel"]
-    by_program = images._by_ptxas(ptx, "sm_80").resources["main_kernel"]
-    assert by_package == by_program
+    by_package, by_program = images._by_nvjitlink(ptx, "sm_80"), images._by_ptxas(ptx, "sm_80")
+    assert by_package.resources == by_program.resources
 
 
 def test_the_assembler_names_the_line_that_it_refuses() -> None:
