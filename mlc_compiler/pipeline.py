@@ -68,7 +68,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         # lowering to tensor functions, and fusion
         Legalize(own.operators),
         AnnotatePatterns(),
-        FuseOps(),
+        FuseOps(own.prologue_rows),
         FuseTensorFunctions(),
         EliminateDead(),
         CopyResults(),

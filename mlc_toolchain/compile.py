@@ -7,8 +7,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from mlc_compiler.backends import backend_of
 from mlc_compiler.driver import build_library
 from mlc_compiler.ir.module import IRModule
+from mlc_compiler.target import Target
 from mlc_errors import UnsupportedError, UsageError
 from mlc_toolchain.chat_config import FILE_NAME, ChatConfig, read_chat_config
 from mlc_toolchain.device import find_target
@@ -75,7 +77,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     if "ptx" in options.emit and machine.kind != "cuda":
         raise UsageError(f"--emit ptx: the target {machine} has no PTX", hint="use --device cuda or cuda:sm_90a")
     overrides = parse_overrides(options.overrides)
-    exported = _export(config, options, overrides)
+    exported = _export(config, options, overrides, machine)
 
     def phase(name: str) -> None:
         progress(Step("compile", 0, 1, detail=name))
@@ -146,7 +148,9 @@ def parse_overrides(text: str) -> dict[str, int]:
     return result
 
 
-def _export(config: ChatConfig, options: CompileOptions, overrides: Mapping[str, int]) -> ExportedModel:
+def _export(
+    config: ChatConfig, options: CompileOptions, overrides: Mapping[str, int], machine: Target
+) -> ExportedModel:
     name = config.model_type if options.model_type == "auto" else options.model_type
     architecture = get(name)
     sizes = {
@@ -164,4 +168,5 @@ def _export(config: ChatConfig, options: CompileOptions, overrides: Mapping[str,
         if int(values.get(key, 1)) != 1:
             raise UnsupportedError(f"{key}: got {values[key]}; only 1 is supported")
     scheme = get_scheme(options.quantization or config.quantization)
-    return export_model(architecture.config.from_hf(values), scheme)
+    activation_dtype = backend_of(machine).activation_dtype(scheme.model_dtype)
+    return export_model(architecture.config.from_hf(values), scheme, activation_dtype)

@@ -20,12 +20,14 @@ from ..tir.intrinsics import TensorIntrin
 class Lowering:
     """A back end's part of the pipeline; ``pipeline.py`` inserts it.
 
-    operators: hand-written kernels by operator name, see ``Legalize``. kernels: passes on fused, unscheduled tensor
-    functions. rules: schedule rules, in the order in which they are tried. loops: passes on lowered tensor functions
-    (plain loops, scratch buffers allocated). calls: passes on graph functions with a memory plan.
+    operators: hand-written kernels by operator name, see ``Legalize``. prologue_rows: see ``FuseOps``. kernels: passes
+    on fused, unscheduled tensor functions. rules: schedule rules, in the order in which they are tried. loops: passes
+    on lowered tensor functions (plain loops, scratch buffers allocated). calls: passes on graph functions with a memory
+    plan.
     """
 
     operators: Mapping[str, TensorExpression] = field(default_factory=dict)
+    prologue_rows: int = 0
     kernels: Sequence[Pass] = ()
     rules: Sequence[Rule] = ()
     loops: Sequence[Pass] = ()
@@ -41,6 +43,10 @@ class Backend(ABC):
     @abstractmethod
     def lowering(self, target: Target) -> Lowering:
         """The passes and schedule rules for a target."""
+
+    def activation_dtype(self, model_dtype: str) -> str:
+        """The dtype of the activations of a model whose weights have ``model_dtype``, unless the user names one."""
+        return "float32"
 
     @abstractmethod
     def host_target(self, target: Target) -> Target:

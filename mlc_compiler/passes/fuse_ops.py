@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
-from ..ir.expr import PrimExpr
+from ..ir.expr import IntImm, PrimExpr
 from ..ir.module import IRModule
-from ..ir.simplify import Analyzer
+from ..ir.simplify import Analyzer, key
 from ..relax import nodes as rx
 from ..relax.dataflow import Mutations, TirCall, tir_call, used_vars
 from ..relax.primitive import PrimitiveFunctions
@@ -26,28 +27,31 @@ class FuseOps(Pass):
       before, as long as the shape stays the same.
     - A call that depends on weights and constants only (dequantize, cast) joins every matmul, reduction or injective
       call that reads it, with one copy in each, so that its result is never materialized.
+    - A reduction of at most ``prologue_rows`` rows, such as a normalization, joins the matmul that is its only reader:
+      where a product has few rows, its tiles can each repeat the reduction.
 
     A group takes the position of its last call; a call is not moved across an in-place write of a tensor that it
     reads. Equal groups share one function.
     """
 
     name = "fuse-ops"
+    prologue_rows: int = 0
 
     def run(self, mod: IRModule) -> IRModule:
         made = PrimitiveFunctions(mod)
         changes = {}
         for name, func in mod.of_type(rx.Function).items():
             if "Primitive" not in func.attrs:
-                changes[name] = _fuse_function(func, mod, made)
+                changes[name] = _fuse_function(func, mod, made, self.prologue_rows)
         return mod.updated({**changes, **made.functions})
 
 
-def _fuse_function(func: rx.Function, mod: IRModule, made: PrimitiveFunctions) -> rx.Function:
+def _fuse_function(func: rx.Function, mod: IRModule, made: PrimitiveFunctions, prologue_rows: int) -> rx.Function:
     weights = _weight_vars(func)
     blocks = []
     for block in func.blocks:
         if block.dataflow:
-            groups = _Groups(block, mod, weights).find()
+            groups = _Groups(block, mod, weights, prologue_rows).find()
             block = rx.BindingBlock(made.rewrite(block.bindings, groups), dataflow=True)
         blocks.append(block)
     return replace(func, blocks=tuple(blocks))
@@ -82,7 +86,8 @@ class _Node:
 class _Groups:
     """The groups of one dataflow block. A group is identified by the position of its last call."""
 
-    def __init__(self, block: rx.BindingBlock, mod: IRModule, weights: set[int]):
+    def __init__(self, block: rx.BindingBlock, mod: IRModule, weights: set[int], prologue_rows: int):
+        self.prologue_rows = prologue_rows
         self.nodes = [_node(binding, mod) for binding in block.bindings]
         self.position = {id(b.var): i for i, b in enumerate(block.bindings)}
         self.mutations = Mutations(block.bindings, mod.functions)
@@ -125,6 +130,9 @@ class _Groups:
         for i in reversed(range(len(self.nodes))):
             if self.nodes[i].pattern in INJECTIVE_PATTERNS and i not in self.anchored:
                 self._join_readers(i)
+        for end in list(self.members):
+            if end in self.anchored and self.nodes[self.anchored[end]].pattern == REDUCTION:
+                self._join_product(end)
         return {end: sorted(group) for end, group in self.members.items() if not self._is_item_of_moved(end)}
 
     def _is_item_of_moved(self, i: int) -> bool:
@@ -156,6 +164,31 @@ class _Groups:
         node = self.nodes[reader]
         fits = node.pattern in EPILOGUE_PATTERNS and reader not in self.anchored and _same_shape(last, node)
         return reader if fits and all(self._may_delay(i, reader) for i in chain) else None
+
+    # -- reductions of few rows before a matmul ------------------------------------------------------------------
+
+    def _join_product(self, i: int) -> None:
+        """Move the group of a reduction, which ends with ``i``, into the group of the matmul that reads it."""
+        node, readers = self.nodes[i], set(self.nodes[i].readers)
+        if node.escapes or len(readers) != 1 or not self._has_few_rows(self.nodes[self.anchored[i]]):
+            return
+        (reader,) = readers
+        (group, *others) = self.groups_of[reader]
+        is_product = self.nodes[reader].pattern == MATMUL and not others
+        if is_product and all(self._may_delay(member, group) for member in self.members[i]):
+            self.members[group] |= self.members.pop(i)
+            self.groups_of[i] = {group}
+
+    def _has_few_rows(self, node: _Node) -> bool:
+        """Whether a reduction of the last axis, with a result of its input's shape, has at most ``prologue_rows``."""
+        if node.call is None or not node.shape:
+            return False
+        data = node.call.inputs[0].struct_info
+        same = isinstance(data, rx.TensorStructInfo) and [key(s) for s in data.shape or ()] == [
+            key(s) for s in node.shape
+        ]
+        rows = [size.value for size in node.shape[:-1] if isinstance(size, IntImm)]
+        return same and len(rows) == len(node.shape) - 1 and prod(rows) <= self.prologue_rows
 
     # -- fusion into readers -------------------------------------------------------------------------------------
 

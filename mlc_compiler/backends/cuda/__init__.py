@@ -31,6 +31,9 @@ class CudaBackend(Backend):
             rules=CUDA_RULES, loops=(VirtualThreads(), BindThreads(), PlaceSyncs()), calls=(SplitKernels(),)
         )
 
+    def activation_dtype(self, model_dtype: str) -> str:
+        return model_dtype  # tensor cores take float16 and bfloat16
+
     def host_target(self, target: Target) -> Target:
         return Target({"kind": "cpu", "mtriple": str(target.attrs["host"])})
 
