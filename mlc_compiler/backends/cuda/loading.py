@@ -11,7 +11,7 @@ from ...codegen import values as v
 from ...codegen.arithmetic import CodegenError
 from ...codegen.host.code import field, function
 from ...codegen.loops import for_range
-from ...codegen.values import I8, I32, I64, PTR, i32, i64, is_null
+from ...codegen.values import I8, I32, I64, PTR, VOID, i32, i64, is_null
 from .context import DEVICE, FUNCTIONS
 from .driver import constant_table
 from .faults import Faults
@@ -90,11 +90,17 @@ class Loader:
         return b.add(b.mul(parts[0], i64(10)), parts[1])
 
     def _define_load(self) -> ll.Function:
-        """``i32 load(ptr context)``: load modules and find kernels; 0, or -1 with the reason in the faults' text."""
+        """``i32 load(ptr context)``: load modules and find kernels; 0, or -1 with the reason in the faults' text.
+
+        Of a module's images that may run on the device, the first one that the driver accepts is loaded.
+        """
         load_image, find = self._define_load_image(), self._define_find()
         fn, b = function(self.module, "mlc_cuda_load", I32, [PTR])
         context, rows = fn.args[0], list(self._rows())
         arch = self._capability(b, context)
+        flags = ll.ArrayType(I32, max(len(self.images), 1))
+        tried = v.stack_slot(b, flags, "tried")
+        b.store(ll.Constant(flags, None), tried)
         table = constant_table(self.module, "mlc_cuda_images", rows)
 
         def try_image(i: ll.Value) -> None:
@@ -105,15 +111,17 @@ class Loader:
             at = field(b, context, b.add(b.mul(number, i64(8)), i64(self.modules)))
             runs = b.and_(b.icmp_signed(">=", arch, least), b.icmp_signed("<=", arch, greatest))
             with b.if_then(b.and_(runs, is_null(b, b.load(at, typ=PTR)))):
-                status = b.call(load_image, [at, data])
-                with b.if_then(b.icmp_signed("!=", status, i32(0))):
-                    b.ret(i32(-1))
+                b.store(i32(1), field(b, tried, b.mul(number, i64(4))))
+                b.call(load_image, [at, data])
 
         for_range(b, "image", i64(0), i64(len(rows)), try_image)
 
         def require(i: ll.Value) -> None:
             found = b.load(field(b, context, b.add(b.mul(i, i64(8)), i64(self.modules))), typ=PTR)
             with b.if_then(is_null(b, found)):
+                is_tried = b.load(field(b, tried, b.mul(i, i64(4))), typ=I32)
+                with b.if_then(b.icmp_unsigned("!=", is_tried, i32(0))):
+                    b.ret(i32(-1))
                 made = f"the library is compiled for {self._architectures()}; the GPU is sm_%lld"
                 self.faults.write(b, f"{made}; compile it for this GPU", arch)
                 b.ret(i32(-1))
@@ -123,8 +131,8 @@ class Loader:
         return fn
 
     def _define_load_image(self) -> ll.Function:
-        """``i32 load_image(ptr module, ptr data)``: 0, or -1 with the reason and the log in the faults' text."""
-        fn, b = function(self.module, "mlc_cuda_load_image", I32, [PTR, PTR])
+        """``void load_image(ptr module, ptr data)``: a refusal and the log become the faults' text."""
+        fn, b = function(self.module, "mlc_cuda_load_image", VOID, [PTR, PTR])
         log = v.stack_slot(b, ll.ArrayType(I8, LOG_BYTES), "log")
         options = v.stack_slot(b, ll.ArrayType(I32, 2), "options")
         values = v.stack_slot(b, ll.ArrayType(I64, 2), "values", align=8)
@@ -134,10 +142,10 @@ class Loader:
             b.store(value, field(b, values, 8 * i))
         status = self.driver.call(b, "cuModuleLoadDataEx", *fn.args, i32(2), options, values)
         with b.if_then(b.icmp_signed("==", status, i32(0))):
-            b.ret(i32(0))
+            b.ret_void()
         b.store(ll.Constant(PTR, None), fn.args[0])
         b.call(self.faults.describe, [status, self.faults.errors.text("loading the kernels"), log])
-        b.ret(i32(-1))
+        b.ret_void()
         return fn
 
     def _define_find(self) -> ll.Function:
