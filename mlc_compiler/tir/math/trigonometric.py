@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ...ir.expr import Call, Cast, PrimExpr, Select, const
+from ...ir.expr import Call, Cast, PrimExpr, Select, cast, const
 from .build import F32, F64, I32, I64, ROUNDER, Lets, bits, f32, fma, from_bits, magnitude, nearest, polynomial, wide
 
 _SIN = (2.83273926e-06, -1.98530732e-04, 8.33337940e-03, -1.66666672e-01)
@@ -54,7 +54,7 @@ def by_quadrant(x: PrimExpr, shift: int, reduce: Callable[[PrimExpr], PrimExpr])
 
 def pack(r: PrimExpr, q: PrimExpr) -> PrimExpr:
     """The reduced argument (as float32, lower half) and the number of quarter turns (upper half) in one int64."""
-    low = Cast(I64, bits(Cast(F32, r))) & const(0xFFFFFFFF, I64)
+    low = Cast(I64, bits(cast(F32, r))) & const(0xFFFFFFFF, I64)
     return (q << const(32, I64)) | low
 
 
