@@ -137,7 +137,7 @@ def _warp_barrier(instruction: Instruction, decoder: Decoder) -> Step:
     members = decoder.source(instruction.operands[0], "u32")
 
     def step(m: Threads) -> int | None:
-        if not m.gather_warp(member_lanes(m, members(m))):
+        if not m.gather(member_lanes(m, members(m))):
             return AWAY
         synchronize_warps(m)
         return None

@@ -111,7 +111,7 @@ def whole_warps(m: Threads, what: str) -> bool:
     """Whether all lanes of each active warp execute the instruction; lanes that wait for others are parked."""
     if m.mask is None:
         return True
-    if not m.gather_warp(np.ones(m.size, bool)):
+    if not m.gather(np.ones(m.size, bool)):
         return False
     active = m.active().reshape(-1, 32)
     if (active.any(axis=1) & ~active.all(axis=1)).any():

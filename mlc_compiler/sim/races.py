@@ -55,6 +55,17 @@ class Clocks:
         self._seen = np.where(participants[:, :, None], joined, self._seen)
         self.advance(participants)
 
+    def release(self, warps: Array) -> Array:
+        """``[n, warps of a block]``: what each of ``warps`` knows, itself included; its next accesses are not."""
+        known = self.seen[warps]
+        known[np.arange(len(warps)), warps % self.warps] = self.own[warps]
+        self.own[warps] += 1
+        return known
+
+    def learn(self, warps: Array, known: Array) -> None:
+        """Orders the accesses ``known`` [warps of a block] before what ``warps`` do next."""
+        self.seen[warps] = np.maximum(self.seen[warps], known)
+
     def advance(self, participants: Array) -> None:
         """Accesses of a warp so far are ordered before its later ones, between its threads too."""
         diagonal = np.arange(self.warps)

@@ -103,6 +103,7 @@ class Threads:
         self.pending: dict[int, Array] = {}  # runnable lanes by program counter
         self.deferred: dict[int, Array] = {}  # lanes that spin while others have work
         self.parked: dict[int, Array] = {}  # lanes that wait for the rest of their warp, by program counter
+        self.held: dict[int, Array] = {}  # registers that an asynchronous instruction still writes, with its lanes
         self.devices: dict[str, Any] = {}  # barriers, copies in flight: each owned by the module that models it
 
     # -- lanes
@@ -176,20 +177,20 @@ class Threads:
         """The active lanes exit."""
         self.alive = self.alive & ~self.active()
 
-    def gather_warp(self, members: Array) -> bool:
+    def gather(self, members: Array, together: int = 32) -> bool:
         """Whether the active lanes of each warp are all of ``members`` [lanes] that still run.
 
         Where some are missing, the active lanes of these warps are parked at this instruction until the rest arrive,
-        and the others stay active; False where none stays.
+        and the others stay active; False where none stays. together: 32, or 128 for warpgroups.
         """
         if self.pc in self.parked:
             self.activate(self.active() | self.parked.pop(self.pc))
         if self.mask is None:
             return True
-        missing = members & self.alive & ~self.mask
+        missing = (members & self.alive & ~self.mask).reshape(-1, together).any(axis=1)
         if not missing.any():
             return True
-        waits = np.repeat(missing.reshape(-1, 32).any(axis=1), 32) & self.mask
+        waits = np.repeat(missing, together) & self.mask
         if waits.any():
             self.parked[self.pc] = waits
             ready = self.mask & ~waits
