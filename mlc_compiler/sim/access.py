@@ -77,7 +77,7 @@ def note(m: Threads, part: Part, width: int, kind: str) -> None:
     """Looks for races of a ``kind``: "read", "write" or "update" (atomic)."""
     if part.shadow is None:
         return
-    who = Accessors(m.clocks, part.lanes, m.block_number[part.lanes])
+    who = Accessors(m.clocks, part.lanes, m.block_number[part.lanes], m.devices.get("block order"))
     try:
         getattr(part.shadow, kind)(who, part.offsets, width)
     except Conflict as conflict:

@@ -121,7 +121,8 @@ def formula_of(instruction: Instruction, decoder: Decoder) -> Formula:
     name, kind = instruction.opcode[0], instruction.type
     formula = FORMULAS[name]
     mode = next((mode for mode in MODES if instruction.has(mode)), None)
-    if instruction.has("xorsign") or (mode and kind != "f32"):
+    decoder.allow(instruction, "rn", *MODES, "approx", "full", "ftz", "sat", "relu", "NaN")
+    if (mode and kind != "f32") or sum(part in BITS for part in instruction.opcode) > 1:
         raise decoder.refuse(instruction)
     if name in ("min", "max") and instruction.has("NaN"):
         formula = (

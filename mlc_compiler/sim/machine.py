@@ -84,7 +84,7 @@ def _parameters(kernel: Kernel, decoded: Decoded, args: Sequence[int | float | b
     if len(args) != len(kernel.parameters):
         raise SimulationError(f"kernel {kernel.name} got {len(args)} arguments; expected {len(kernel.parameters)}")
     size = decoded.layout.parameter_bytes
-    data = np.zeros(-(-size // 16) * 16, np.uint8)
+    data = np.zeros(-(-size // 32) * 32, np.uint8)
     for parameter, value in zip(kernel.parameters, args):
         start = decoded.layout.offsets[parameter.name]
         encoded = _encoded(value, parameter.nbytes)

@@ -126,12 +126,8 @@ def multiply_accumulate(instruction: Instruction, decoder: Decoder) -> Step:
     """``mma.sync.aligned.m16n8kK.row.col.D.A.B.C d, a, b, c``."""
     shape = next((part for part in instruction.opcode if part.startswith("m16n8k")), None)
     types = [part for part in instruction.opcode[5:] if part in ELEMENTS or part in ("f32", "s32")]
-    if (
-        shape is None
-        or len(types) != 4
-        or instruction.has("sp")
-        or not (instruction.has("row") and instruction.has("col"))
-    ):
+    decoder.allow(instruction, "sync", "aligned", str(shape), "row", "col", "satfinite", *ELEMENTS)
+    if shape is None or len(types) != 4 or not (instruction.has("row") and instruction.has("col")):
         raise decoder.refuse(instruction)
     d_kind, a_kind, b_kind, c_kind = types
     depth = int(shape.removeprefix("m16n8k"))

@@ -8,7 +8,7 @@ synchronized since. Different blocks are never ordered, except for accesses that
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -74,10 +74,16 @@ class Clocks:
         self._own = self._own + participants
 
 
+class Order(Protocol):
+    """What orders accesses of different blocks."""
+
+    def ordered(self, codes: Array, blocks: Array) -> Array: ...
+
+
 class Accessors:
     """Who accesses: for each of n threads its warp, its number in the block, its block, and an access code."""
 
-    def __init__(self, clocks: Clocks, lanes: Array, block: Array):
+    def __init__(self, clocks: Clocks, lanes: Array, block: Array, order: Order | None = None):
         per_block = clocks.warps * 32
         self.warp = lanes >> 5
         self.thread = lanes % per_block
@@ -87,6 +93,7 @@ class Accessors:
         self.clock = clock
         self.code = ((block + 1) << BLOCK_SHIFT) | (clock << THREAD_BITS) | self.thread
         self.seen = clocks.seen
+        self.order = order
 
     def unordered(self, code: Array) -> Array:
         """Whether the accesses ``code`` [n, k] (0: none) are of other threads and not ordered before ours."""
@@ -94,7 +101,10 @@ class Accessors:
         clock = (code >> THREAD_BITS) & CLOCK_MASK
         known = clock <= self.seen[self.warp[:, None], thread >> 5]
         same_block = (code >> BLOCK_SHIFT) == self.block[:, None] + 1
-        return (code != 0) & ~(same_block & (known | (thread == self.thread[:, None])))
+        bad = (code != 0) & ~(same_block & (known | (thread == self.thread[:, None])))
+        if self.order is not None and bad.any():
+            bad &= same_block | ~self.order.ordered(code, self.block)
+        return bad
 
 
 class Conflict(Exception):

@@ -36,6 +36,7 @@ class Layout:
     parameter_bytes: int
     shared_granule: int
     global_granule: int
+    orders_blocks: bool  # by fences, acquire and release
 
 
 @dataclass(eq=False)
@@ -51,6 +52,7 @@ class Launch:
     shared_bytes: int  # static and dynamic
     races: bool
     counts: Counts
+    locations: dict[int, Array] = field(default_factory=dict)  # what blocks made known by updating an address
     shadows: dict[int, tuple[Storage, Shadow]] = field(default_factory=dict)  # of global allocations
 
     def shadow(self, storage: Storage) -> Shadow | None:
@@ -96,7 +98,7 @@ class Threads:
         self.shared_shadow = (
             Shadow(len(shared), launch.layout.shared_granule, self.warps_per_block) if launch.races else None
         )
-        self.local_stride = -(-launch.layout.local_bytes // 16) * 16
+        self.local_stride = -(-launch.layout.local_bytes // 32) * 32
         local = np.zeros(self.local_stride * self.size, np.uint8)
         self.local = Storage("local", local, np.zeros_like(local))
         self.specials: dict[str, Array] = {}
