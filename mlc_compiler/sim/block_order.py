@@ -14,6 +14,7 @@ import numpy.typing as npt
 from mlc_compiler.sim.decoder import Decoder, Step, builds
 from mlc_compiler.sim.errors import Fault
 from mlc_compiler.sim.program import Instruction
+from mlc_compiler.sim.proxies import fence_proxy
 from mlc_compiler.sim.races import BLOCK_SHIFT, CLOCK_MASK, THREAD_BITS, THREAD_MASK
 from mlc_compiler.sim.threads import Threads
 
@@ -30,10 +31,11 @@ class BlockOrder:
         self.observed: dict[int, Array] = {}  # by warp: what locations told it, not yet fenced
         self.acquired: dict[int, Array] = {}  # by block
 
-    def fence(self, m: Threads) -> None:
+    def fence(self, m: Threads, releases: bool, acquires: bool) -> None:
         for warp in np.unique(m.lanes() >> 5).tolist():
-            self.fenced[warp] = m.clocks.release(np.array([warp]))[0]
-            if warp in self.observed:
+            if releases:
+                self.fenced[warp] = m.clocks.release(np.array([warp]))[0]
+            if acquires and warp in self.observed:
                 self._learn(m.first + warp // m.warps_per_block, self.observed.pop(warp))
 
     def _learn(self, block: int, known: Array) -> None:
@@ -96,7 +98,10 @@ def fence(instruction: Instruction, decoder: Decoder) -> Step:
     """Threads run in lock-step on one memory: a fence changes nothing but what other blocks may rely on."""
     if instruction.has("cluster") and not instruction.has("mbarrier_init"):
         raise decoder.refuse(instruction, "a fence of a cluster")
-    if instruction.has("proxy") or instruction.has("cta") or instruction.has("mbarrier_init"):
+    if instruction.has("proxy"):
+        return fence_proxy if instruction.has("async") else (lambda m: None)
+    if instruction.has("cta") or instruction.has("mbarrier_init"):
         return lambda m: None
     decoder.orders_blocks = True
-    return lambda m: order_of(m).fence(m)
+    releases, acquires = not instruction.has("acquire"), not instruction.has("release")
+    return lambda m: order_of(m).fence(m, releases, acquires)

@@ -16,6 +16,7 @@ from mlc_compiler.sim.loads import addresses
 from mlc_compiler.sim.mbarrier import Delivery, deliver, shared_addresses
 from mlc_compiler.sim.memory import PENDING
 from mlc_compiler.sim.program import Address, Immediate, Instruction
+from mlc_compiler.sim.proxies import check_fenced
 from mlc_compiler.sim.tensor_map import Box, read_tensor_map
 from mlc_compiler.sim.threads import Threads
 
@@ -168,6 +169,8 @@ def _load(plan: Plan, instruction: Instruction, decoder: Decoder) -> Step:
             for part in access.parts(m, "shared", box.shared, lanes, box.width, store=True, counted=False):
                 access.check_not_pending(part, box.width)
                 access.note(m, part, box.width, "write")
+                if part.shadow is not None:
+                    part.shadow.mark_copied(part.offsets, box.width)
                 part.storage.mark(part.offsets, box.width, PENDING)
                 deliver(m, place, lane, Delivery(part.offsets, data))
         return None
@@ -179,7 +182,11 @@ def _store(plan: Plan) -> Step:
     def step(m: Threads) -> int | None:
         stores = stores_of(m)
         for lane in m.lanes().tolist():
-            stores.flying.append(BulkStore(lane, int(stores.committed[lane]), plan(m, lane)))
+            item = BulkStore(lane, int(stores.committed[lane]), plan(m, lane))
+            lanes = np.full(len(item.box.shared), lane)
+            for part in access.parts(m, "shared", item.box.shared, lanes, item.box.width, store=False, counted=False):
+                check_fenced(m, part, item.box.width)
+            stores.flying.append(item)
         return None
 
     return step

@@ -190,6 +190,7 @@ class Shadow:
         self.writer = np.zeros(self.granules, np.int64)
         self.readers = self._table()
         self.atomics: ReadTable | LastReader | None = None
+        self.copied: Array | None = None  # granules that an asynchronous copy wrote last
 
     def _table(self) -> ReadTable | LastReader:
         return LastReader(self.granules) if self._warps is None else ReadTable(self.granules, self._warps)
@@ -214,6 +215,20 @@ class Shadow:
         self.writer[granules] = who.code[:, None]
         codes = self.writer[granules]
         _raise_first(codes != who.code[:, None], codes, "write to what another thread writes")
+        if self.copied is not None:
+            self.copied[granules] = False
+
+    def mark_copied(self, offsets: Array, width: int) -> None:
+        """Says that the last write was an asynchronous copy's."""
+        if self.copied is None:
+            self.copied = np.zeros(self.granules, bool)
+        self.copied[self._granules(offsets, width)] = True
+
+    def stored_by_threads(self, offsets: Array, width: int) -> Array:
+        """``[n, k]``: codes of the last writes, 0 where there is none or an asynchronous copy made it."""
+        granules = self._granules(offsets, width)
+        codes = self.writer[granules]
+        return codes if self.copied is None else np.where(self.copied[granules], 0, codes)
 
     def update(self, who: Accessors, offsets: Array, width: int) -> None:
         """An atomic access: it conflicts with plain reads and writes only."""

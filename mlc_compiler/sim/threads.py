@@ -105,6 +105,7 @@ class Threads:
         self.pending: dict[int, Array] = {}  # runnable lanes by program counter
         self.deferred: dict[int, Array] = {}  # lanes that spin while others have work
         self.parked: dict[int, Array] = {}  # lanes that wait for the rest of their warp, by program counter
+        self.carry = np.zeros(1, bool)  # of the last sum with .cc
         self.held: dict[int, Array] = {}  # registers that an asynchronous instruction still writes, with its lanes
         self.devices: dict[str, Any] = {}  # barriers, copies in flight: each owned by the module that models it
 

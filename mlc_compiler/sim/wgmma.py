@@ -15,6 +15,7 @@ from mlc_compiler.sim.errors import Fault
 from mlc_compiler.sim.loads import items
 from mlc_compiler.sim.matrix import ELEMENTS, accumulated, fragment_a, fragment_c, registers_of
 from mlc_compiler.sim.program import Immediate, Instruction, Operand, Register, Vector
+from mlc_compiler.sim.proxies import check_fenced
 from mlc_compiler.sim.tensor_map import swizzled
 from mlc_compiler.sim.threads import Threads
 
@@ -70,6 +71,7 @@ class Flights:
 
     def __init__(self, m: Threads):
         self.committed = np.zeros(m.size, np.int64)
+        self.fenced = np.zeros(m.size, bool)  # by wgmma.fence, at least once
         self.flying: list[Flight] = []
 
     def finish(self, m: Threads, keep: int) -> None:
@@ -102,7 +104,7 @@ def flights_of(m: Threads) -> Flights:
 def wgmma(instruction: Instruction, decoder: Decoder) -> Step:
     match instruction.opcode[1]:
         case "fence":
-            return lambda m: None
+            return _fence
         case "commit_group":
             return _commit
         case "wait_group":
@@ -110,6 +112,10 @@ def wgmma(instruction: Instruction, decoder: Decoder) -> Step:
         case "mma_async" if not instruction.has("sp"):
             return _multiply(instruction, decoder)
     raise decoder.refuse(instruction)
+
+
+def _fence(m: Threads) -> None:
+    flights_of(m).fenced[m.lanes()] = True
 
 
 def _commit(m: Threads) -> None:
@@ -158,6 +164,8 @@ def _multiply(instruction: Instruction, decoder: Decoder) -> Step:
         if not _whole_groups(m):
             return AWAY
         groups = np.flatnonzero(m.active().reshape(-1, LANES)[:, 0])
+        if not flights_of(m).fenced[groups * LANES].all():
+            raise Fault("missing wgmma.fence before the first wgmma.mma_async", int(groups[0]) * LANES)
         matrix_a, reads_a = left(m, groups)
         matrix_b, reads_b = right(m, groups)
         product = (sign_a * sign_b) * (matrix_a @ matrix_b.swapaxes(1, 2))
@@ -238,6 +246,8 @@ def _from_shared(operand: Operand, kind: str, rows: int, transposed: bool, decod
         flat = places.reshape(-1)
         per_group = flat.size // len(groups)
         lanes = np.repeat(groups * LANES, per_group) + np.arange(flat.size) % per_group % LANES
+        for part in access.parts(m, "shared", flat, lanes, 16, store=False, counted=False):
+            check_fenced(m, part, 16)
         chunks = access.load(m, "shared", flat, lanes, 16, raw, counted=False).reshape(
             *places.shape, 16 // raw.itemsize
         )

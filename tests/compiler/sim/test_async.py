@@ -94,6 +94,19 @@ def test_a_stage_that_is_filled_while_it_is_read():
         launch(ptx(early, 2), np.zeros((10, 64), "u4"), np.zeros(64, "u4"), block=96)
 
 
+def test_copies_of_threads_arrive_when_they_are_complete():
+    code = ".shared .align 16 .b8 tile[256]; .shared .align 8 .b64 bar; mov.b32 %r0, tile; shl.b32 %r1, %t, 2;"
+    code += "setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared::cta.b64 [bar], 64; bar.sync 0; add.u32 %r2, %r0, %r1;"
+    code += "cvt.u64.u32 %rd1, %r1; add.s64 %rd1, %rd0, %rd1; cp.async.ca.shared.global [%r2], [%rd1], 4;"
+    code += "cp.async.mbarrier.arrive.noinc.shared.b64 [bar];" + WAIT.format(0).replace("{{", "{").replace("}}", "}")
+    code += (
+        "xor.b32 %r1, %r1, 128; add.u32 %r2, %r0, %r1; ld.shared.b32 %r3, [%r2]; bar.sync 0; st.global.b32 [%rd1], %r3;"
+    )
+    data = np.arange(64, dtype="u4")
+    launch(ptx(code), data, block=64)
+    np.testing.assert_array_equal(data, np.arange(64) ^ 32)
+
+
 def test_too_few_arrivals_are_named():
     with pytest.raises(SimulationError, match="phase 0 of the mbarrier .* still needs 1 of 65 arrivals"):
         launch(ptx(PIPELINE.format(consumers=65), 2), np.zeros((10, 64), "u4"), np.zeros(64, "u4"), block=96)
@@ -133,6 +146,8 @@ def test_bulk_stores_have_to_be_waited_for():
     np.testing.assert_array_equal(out, np.arange(32))
     with pytest.raises(SimulationError, match="bulk store from shared memory was not waited for"):
         launch(ptx(STORE.format("")), out)
+    with pytest.raises(SimulationError, match=r"missing fence.proxy.async: what thread \(0, 0, 0\)"):
+        launch(ptx(STORE.replace("fence.proxy.async.shared::cta;", "").format("")), out)
 
 
 TENSOR = """

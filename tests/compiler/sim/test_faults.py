@@ -208,7 +208,7 @@ def test_unknown_instructions_are_named_with_their_line():
         "cvt.rz.relu.tf32.f32 %r0, %f0;",
         "st.bulk.shared::cta [%rd0], 64, 0;",
         "mma.sync.aligned.m16n8k16.row.row.f32.f16.f16.f32 {%r0}, {%r1}, {%r2}, {%r3};",
-        "add.cc.u32 %r0, %r1, %r2;",
+        "bar.red.popc.u32 %r0, 0, %p0;",
         "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f0}, %rd0, %rd1, 0, %r0, 1, 1, 1, 0, 0;",
     ],
 )

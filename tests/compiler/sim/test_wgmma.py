@@ -46,7 +46,7 @@ def descriptor(name: str, base: str, leading: int, stride: int, swizzle: int) ->
     return f"cvt.u64.u32 {name}, {base}; shr.u64 {name}, {name}, 4; or.b64 {name}, {name}, {constant};"
 
 
-def multiply(kind: str, a, b, columns: int, swizzles: tuple[int, int], transpose: str, wait: str) -> np.ndarray:
+def multiply(kind: str, a, b, columns: int, swizzles: tuple[int, int], transpose: str, wait: str, without=""):
     """Copies both operands into shared memory and runs one instruction twice: 1 + 2 products."""
     (a_bytes, a_leading, a_stride), (b_bytes, b_leading, b_stride) = a, b
     out = np.zeros((128, columns // 2), "u4")
@@ -72,7 +72,7 @@ def multiply(kind: str, a, b, columns: int, swizzles: tuple[int, int], transpose
     mul.wide.u32 %rd5, %t, {columns * 2}; add.s64 %rd6, %rd2, %rd5;
     {"".join(f"st.global.b32 [%rd6+{4 * i}], %d{i};" for i in range(columns // 2))}
     """
-    launch(ptx(code, 3), a_bytes, b_bytes, out, block=128)
+    launch(ptx(code.replace(without, ""), 3), a_bytes, b_bytes, out, block=128)
     return out
 
 
@@ -111,6 +111,13 @@ def test_product_of_a_transposed_operand():
     a, b = RNG.integers(-4, 5, (64, 16)).astype("f2"), RNG.integers(-4, 5, (128, 16)).astype("f2")
     words = multiply("k16.f32.f16.f16", k_major(a, 128), mn_major(b), 128, (128, 128), ", 1, 1, 0, 1", WAIT)
     np.testing.assert_array_equal(unpacked(words, "f4", 128), 2 * (a.astype("f8") @ b.astype("f8").T))
+
+
+@pytest.mark.parametrize("fence", ["fence.proxy.async.shared::cta;", "wgmma.fence.sync.aligned;"])
+def test_missing_fences_are_found(fence):
+    a, b = k_major(np.ones((64, 16), "f2"), 128), k_major(np.ones((8, 16), "f2"), 128)
+    with pytest.raises(SimulationError, match="missing fence.proxy.async|missing wgmma.fence"):
+        multiply("k16.f32.f16.f16", a, b, 8, (128, 128), ", 1, 1, 0, 0", WAIT, without=fence)
 
 
 def test_a_missing_wait_is_found():
