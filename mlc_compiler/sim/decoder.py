@@ -75,14 +75,22 @@ class Decoder:
         self.sizes = sizes | {"parameters": at}
 
     def _place(self, space: str) -> int:
-        """Gives the kernel's variables of one space their offsets; those of calls follow the local ones."""
+        """Gives the kernel's variables of one space their offsets; those of calls follow the local ones.
+
+        External shared arrays all begin where the static variables end. Returns the bytes in use.
+        """
         at = self.offsets.get("local end", 0) if space == "param" else 0
         variables = [v for v in self.kernel.variables.values() if v.space == space]
-        for variable in sorted(variables, key=lambda v: v.nbytes == 0):
+        external = [v for v in variables if v.nbytes == 0]
+        for variable in (v for v in variables if v.nbytes):
             align = max(variable.align, 16) if space == "shared" else variable.align
             at = -(-at // align) * align
             self.offsets[variable.name] = at
             at += variable.nbytes
+        if external:
+            align = max(16, *(v.align for v in external))
+            at = -(-at // align) * align
+            self.offsets.update(dict.fromkeys((v.name for v in external), at))
         if space == "local":
             self.offsets["local end"] = at
         return at

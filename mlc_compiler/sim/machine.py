@@ -43,7 +43,7 @@ def run(
     shape, threads = _dim3(grid), _dim3(block)
     _check_launch(kernel, threads)
     parameters = _parameters(kernel, decoded, args)
-    shared = -(-decoded.layout.shared_bytes // 16) * 16 + shared_bytes if shared_bytes else decoded.layout.shared_bytes
+    shared = decoded.layout.shared_bytes + shared_bytes
     counts = Counts()
     launch = Launch(kernel, decoded.layout, memory, shape, threads, parameters, shared, races, counts)
     blocks = int(np.prod(shape))

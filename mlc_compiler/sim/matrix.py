@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -31,14 +32,24 @@ class Fragment:
     columns: Array
     shape: tuple[int, int]
 
+    @cached_property
+    def order(self) -> Array:
+        """The position of each lane's elements in the matrix, row after row."""
+        return (self.rows * self.shape[1] + self.columns).reshape(-1)
+
+    @cached_property
+    def inverse(self) -> Array:
+        return np.argsort(self.order)
+
     def assemble(self, values: Array) -> Array:
         """``[warps, rows, columns]`` from ``[warps, 32, n]``."""
-        matrix = np.empty((len(values), *self.shape), values.dtype)
-        matrix[:, self.rows, self.columns] = values
-        return matrix
+        flat = values.reshape(len(values), -1)
+        return flat.take(self.inverse, axis=1).reshape(len(values), *self.shape)
 
     def split(self, matrix: Array) -> Array:
-        return matrix[:, self.rows, self.columns]
+        """``[warps, 32, n]`` from ``[warps, rows, columns]``."""
+        flat = matrix.reshape(len(matrix), -1)
+        return flat.take(self.order, axis=1).reshape(len(matrix), *self.rows.shape)
 
 
 def fragment_a(depth: int, per_word: int) -> Fragment:

@@ -143,6 +143,13 @@ def test_blocks_that_write_the_same_element():
     assert data[0] == 300 * 64
 
 
+def test_global_memory_within_a_block():
+    code = "shl.b32 %r1, %t, 2; cvt.u64.u32 %rd1, %r1; add.s64 %rd1, %rd0, %rd1; st.global.b32 [%rd1], %t; {}"
+    code += "xor.b32 %r1, %r1, 128; cvt.u64.u32 %rd2, %r1; add.s64 %rd2, %rd0, %rd2; ld.global.b32 %r2, [%rd2];"
+    launch(ptx(code.format("bar.sync 0;")), np.zeros(64, "u4"), block=64)
+    fails(ptx(code.format("")), np.zeros(64, "u4"), block=64, message="in the same barrier interval")
+
+
 def test_blocks_that_read_what_another_writes():
     code = "mov.u32 %r0, %ctaid.x; mul.wide.u32 %rd1, %r0, 4; add.s64 %rd2, %rd0, %rd1; ld.global.b32 %r1, [%rd0+8]; {}"
     launch(ptx(code.format("")), np.zeros(4, "u4"), grid=4, block=1)

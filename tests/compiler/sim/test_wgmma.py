@@ -113,6 +113,32 @@ def test_product_of_a_transposed_operand():
     np.testing.assert_array_equal(unpacked(words, "f4", 128), 2 * (a.astype("f8") @ b.astype("f8").T))
 
 
+def test_product_with_one_operand_in_registers():
+    """A's words: row lane / 4, + 8 for odd words; columns 2 (lane % 4) and next, + 8 for words 2 and 3."""
+    a, b = RNG.integers(-4, 5, (64, 16)).astype("f2"), RNG.integers(-4, 5, (8, 16)).astype("f2")
+    words = np.zeros((128, 4, 2), "f2")
+    for thread in range(128):
+        warp, lane = divmod(thread, 32)
+        for word in range(4):
+            row, column = 16 * warp + lane // 4 + 8 * (word % 2), 2 * (lane % 4) + 8 * (word // 2)
+            words[thread, word] = a[row, column : column + 2]
+    b_bytes, leading, stride = k_major(b, 128)
+    out = np.zeros((128, 4), "u4")
+    code = f"""
+    .shared .align 1024 .b8 b[{b_bytes.size}]; mov.b32 %r1, b; shl.b32 %r2, %t, 4; cvt.u64.u32 %rd5, %r2;
+    add.s64 %rd6, %rd0, %rd5; ld.global.v4.b32 {{%r20, %r21, %r22, %r23}}, [%rd6];
+    setp.lt.u32 %p0, %t, {b_bytes.size // 16}; @!%p0 bra FILLED; add.s64 %rd7, %rd1, %rd5; add.u32 %r4, %r1, %r2;
+    ld.global.v4.b32 {{%r5, %r6, %r7, %r8}}, [%rd7]; st.shared.v4.b32 [%r4], {{%r5, %r6, %r7, %r8}};
+    FILLED: fence.proxy.async.shared::cta; bar.sync 0; {descriptor("%rd11", "%r1", leading, stride, 128)}
+    setp.ne.u32 %p1, %t, %t; wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16
+        {{%f0, %f1, %f2, %f3}}, {{%r20, %r21, %r22, %r23}}, %rd11, %p1, 1, 1, 0;
+    wgmma.commit_group.sync.aligned; {WAIT} add.s64 %rd8, %rd2, %rd5; st.global.v4.f32 [%rd8], {{%f0, %f1, %f2, %f3}};
+    """
+    launch(ptx(code, 3), words, b_bytes, out, block=128)
+    np.testing.assert_array_equal(unpacked(out, "f4", 8), a.astype("f8") @ b.astype("f8").T)
+
+
 @pytest.mark.parametrize("fence", ["fence.proxy.async.shared::cta;", "wgmma.fence.sync.aligned;"])
 def test_missing_fences_are_found(fence):
     a, b = k_major(np.ones((64, 16), "f2"), 128), k_major(np.ones((8, 16), "f2"), 128)
