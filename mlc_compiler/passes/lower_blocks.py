@@ -34,6 +34,7 @@ from ..tir.regions import accesses
 from ..tir.schedule.reduction import decompose_reduction
 from ..tir.schedule.tree import ScheduleError, loops_above, paths
 from ..tir.scratch import place_scratch
+from ..tir.threads import merge_nested_threads
 from .base import Pass
 
 
@@ -42,7 +43,7 @@ class LowerBlocks(Pass):
     """Turn blocks into loops, stores and conditionals; intermediate buffers become allocations of the live size.
 
     Initialisations run before the loops of their reduction, also when these turn out to be empty. Predicates become
-    loop extents where possible, see ``tighten_loops``.
+    loop extents where possible, see ``tighten_loops``. Loops over one thread axis inside of each other become one.
     """
 
     name = "lower-blocks"
@@ -65,7 +66,7 @@ def lower_blocks(func: PrimFunc, guarded: frozenset[int] = frozenset()) -> PrimF
     whole = {id(n.buffer) for n in walk(body) if isinstance(n, Allocate)}
     if whole & lowering.unguarded:
         return lower_blocks(func, guarded | (whole & lowering.unguarded))
-    return replace(func, body=body)
+    return replace(func, body=merge_nested_threads(body))
 
 
 def _initialise_first(func: PrimFunc) -> PrimFunc:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...ir.expr import IntImm
 from ...ir.simplify import Analyzer
-from ..nodes import SCOPES, BlockRealize, Buffer, PrimFunc, seq
+from ..nodes import SCOPES, BlockRealize, Buffer, For, PrimFunc, Stmt, seq
 from .access import accesses_in
 from .affine import Bounds, clip
 from .blocks import SwapBuffer, block_nest, copy_nest, with_intermediate
@@ -20,6 +20,7 @@ from .tree import (
     block_path,
     find_block,
     is_output,
+    replace_in,
     replace_stmts,
     root_of,
     unique_block_name,
@@ -68,7 +69,8 @@ def cache_write(func: PrimFunc, name: str, index: int, scope: str) -> tuple[Prim
 def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimFunc, str]:
     """Redirect a block's reads of its ``index``-th input to a copy in ``scope``, made by a new block before its loops.
 
-    Inputs are counted in the order of the block's reads, without accumulators.
+    Inputs are counted in the order of the block's reads, without accumulators. A copy in shared memory is made before
+    all loops around the block that do not write the input, so that it holds what all threads read.
     """
     step = "cache_read"
     _check_scope(step, scope)
@@ -76,8 +78,9 @@ def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimF
     written = {id(r.buffer) for r in realize.block.writes}
     inputs = [r.buffer for r in realize.block.reads if id(r.buffer) not in written]
     source = _chosen(step, name, "reads", inputs, index)
-    nest, analyzer = block_nest(func, name), _analyzer(func, name)
-    inside = [a for a in accesses_in(nest) if a.buffer is source]
+    own, analyzer = block_nest(func, name), _analyzer(func, name)
+    nest = _outermost_nest(func, name, source) if scope == "shared" else own
+    inside = [a for a in split_by_block(accesses_in(nest), realize)[0] if a.buffer is source]
     box = exact_box(inside[0], inside[0].loops, analyzer) if len(inside) == 1 else None
     if box is None:
         _check_written(step, func, realize, source)
@@ -86,8 +89,19 @@ def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimF
     cache = replace(source, name=unique_buffer_name(func, f"{source.name}_{scope}"), scope=scope)
     copy_name = unique_block_name(func, cache.name)
     copy = copy_nest(source, cache, copy_name, _inside(box, source, analyzer), analyzer)
-    func = replace_stmts(func, {nest: seq(copy, SwapBuffer(source, cache)(nest))})
+    redirected = replace_in(nest, {own: SwapBuffer(source, cache)(own)})
+    func = replace_stmts(func, {nest: seq(copy, redirected)})
     return with_intermediate(func, cache, copy_name), copy_name
+
+
+def _outermost_nest(func: PrimFunc, name: str, source: Buffer) -> Stmt:
+    """The outermost loop around a block, inside the block that encloses it, in which ``source`` is not written."""
+    nest: Stmt = find_block(func, name)
+    for stmt in reversed(block_path(func, name)[:-1]):
+        if isinstance(stmt, BlockRealize) or any(a.buffer is source and a.is_write for a in accesses_in(stmt)):
+            break
+        nest = stmt if isinstance(stmt, For) else nest
+    return nest
 
 
 def _inside(box: Sequence[Bounds], buffer: Buffer, analyzer: Analyzer) -> list[Bounds]:
