@@ -15,15 +15,18 @@ Box = tuple[Range, ...]
 Access = tuple[Box | None, bool]  # (accessed elements, None when not known; is a write)
 
 
-def live_box(stmt: Stmt, buffer: Buffer, around: Mapping[Var, PrimExpr] | None = None) -> Box | None:
+def live_box(
+    stmt: Stmt, buffer: Buffer, loops: Mapping[Var, PrimExpr] | None = None, threads: frozenset[int] = frozenset()
+) -> Box | None:
     """The box of all elements of ``buffer`` that a statement accesses; None when it is not known.
 
-    around: variables and extents of loops around the statement, all of whose iterations count.
+    loops: variables and extents of the loops around the statement. threads: those of them (by identity) all of whose
+    iterations count; the others are in one iteration.
     """
     finder = _LiveBox(buffer)
-    for var, extent in (around or {}).items():
+    for var, extent in (loops or {}).items():
         finder.analyzer.bind(var, extent)
-    finder.visit(stmt, dict(around or {}))
+    finder.visit(stmt, {var: extent for var, extent in (loops or {}).items() if id(var) in threads})
     return finder.union() if finder.known and finder.boxes else None
 
 

@@ -1,4 +1,4 @@
-"""cache_read, cache_write and set_scope."""
+"""cache_read, cache_write, set_scope and storage_align."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ from .tree import (
     unique_block_name,
     unique_buffer_name,
 )
+
+STORAGE_ALIGN = "buffer_dim_align"
+"""The annotation of a block for its written buffers' strides: lists of buffer index, axis, factor and offset."""
 
 
 def _check_scope(step: str, scope: str) -> None:
@@ -136,3 +139,22 @@ def set_scope(func: PrimFunc, name: str, index: int, scope: str) -> PrimFunc:
     if all(b is not buffer for b in root_of(func).block.alloc_buffers):
         raise ScheduleError(f"set_scope: {buffer.name!r} is not allocated by the function's root block")
     return replace(func, body=SwapBuffer(buffer, replace(buffer, scope=scope))(func.body))
+
+
+def storage_align(func: PrimFunc, name: str, index: int, axis: int, factor: int, offset: int) -> PrimFunc:
+    """Make the stride of an axis ``offset`` modulo ``factor``, in an intermediate buffer that a block writes.
+
+    An annotation of the block, which takes effect where blocks are lowered.
+    """
+    step, realize = "storage_align", find_block(func, name)
+    buffer = _chosen(step, name, "writes", [r.buffer for r in realize.block.writes], index)
+    check_intermediate(step, func, buffer)
+    axes = len(buffer.shape)
+    if not -axes <= axis < axes or axis % axes == axes - 1:
+        raise ScheduleError(f"{step}: got axis {axis} of {buffer.name!r}, which has {axes}; the last has stride 1")
+    if not 0 <= offset < factor:
+        raise ScheduleError(f"{step}: got factor {factor} and offset {offset}; expected 0 <= offset < factor")
+    known = realize.block.annotations.get(STORAGE_ALIGN, [])
+    others = [list(item) for item in known if tuple(item[:2]) != (index, axis % axes)]
+    annotations = {**realize.block.annotations, STORAGE_ALIGN: [*others, [index, axis % axes, factor, offset]]}
+    return replace_stmts(func, {realize: replace(realize, block=replace(realize.block, annotations=annotations))})
