@@ -182,6 +182,9 @@ class DeviceMemory(HostMemory):
         size = array.nbytes // array.shape[0]
         self._fill(array.address + slot * size, size)
 
+    def defer(self) -> None:
+        self._operation("device_set_asynchronous", 1)
+
     def close(self) -> None:
         """Free all memory; arrays cannot be used any more."""
         for address, finalizer in self._blocks.items():

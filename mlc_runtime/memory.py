@@ -75,6 +75,9 @@ class HostMemory:
         """``array[slot] = 0``"""
         array[slot] = 0
 
+    def defer(self) -> None:
+        """Let calls return before their results are there; ``fetch`` waits for them."""
+
     def close(self) -> None:
         """Free the memory of all arrays that does not free itself."""
 

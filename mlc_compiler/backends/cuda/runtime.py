@@ -28,7 +28,7 @@ from .context import ASYNCHRONOUS, CONSTANTS, CONTEXT, DEVICE, OWN_STREAM, STREA
 from .driver import Driver
 from .emitter import ALIGNMENT
 from .faults import Faults
-from .graphs import CAPTURE, GraphCache, GraphEmitter
+from .graphs import GraphCache, GraphEmitter, is_recorded
 from .host_functions import HOST_PARAMETERS, HostEmitter, Launcher
 from .jobs import JOB_TYPE, Constants, DeviceJob
 from .launches import Images, Kernel
@@ -266,7 +266,7 @@ def _graph_caches(mod: IRModule, offset: int) -> dict[str, GraphCache]:
     """The caches of the graph functions whose calls are recorded, one after the other from ``offset`` on."""
     caches: dict[str, GraphCache] = {}
     for name, func in exported(mod).items():
-        if func.attrs.get(CAPTURE):
+        if is_recorded(func):
             caches[name] = GraphCache(frame_of(func), offset)
             offset = caches[name].end
     return caches
