@@ -163,7 +163,7 @@ class Context:
         self.num_threads = library.default_num_threads if num_threads is None else num_threads
         if not (isinstance(self.num_threads, int) and 1 <= self.num_threads <= MAX_THREADS):
             raise ArgumentError(f"number of threads is {self.num_threads!r}; expected 1 to {MAX_THREADS}")
-        self._library = library
+        self.library = library
         self._handle: int = library.raw("context_create")(library.device if library.is_for_gpu else self.num_threads)
         self._destroy = library.raw("context_destroy")
         self._finalizer = weakref.finalize(self, self._destroy, self._handle)
@@ -179,10 +179,10 @@ class Context:
     @cached_property
     def memory(self) -> HostMemory:
         """The memory of the arrays that functions work on."""
-        return DeviceMemory(self._operation, self._library.device) if self._library.is_for_gpu else HOST
+        return DeviceMemory(self._operation, self.library.device) if self.library.is_for_gpu else HOST
 
     def _operation(self, name: str, *integers: int) -> Any:
-        return self._library.raw(name)(self.handle, *integers)
+        return self.library.raw(name)(self.handle, *integers)
 
     def close(self) -> None:
         """Stop the workers; free the GPU's memory. Raises RuntimeError, with no effect, while a call runs."""
