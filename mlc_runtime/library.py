@@ -25,7 +25,8 @@ from mlc_runtime.arguments import (
 )
 from mlc_runtime.arrays import to_tensor, tvm_ffi
 from mlc_runtime.debug import register_debug_print
-from mlc_runtime.device_memory import DeviceArguments, DeviceMemory
+from mlc_runtime.device_arguments import DeviceArguments
+from mlc_runtime.device_memory import DeviceMemory
 from mlc_runtime.host import default_num_threads, host_machine, missing_instruction_sets
 from mlc_runtime.memory import HOST, HostMemory
 from mlc_runtime.metadata import FunctionSpec, function_specs, read_library_header
@@ -70,6 +71,11 @@ class Library:
     def context(self) -> Context:
         """The worker team and workspace that ``lib[name](…)`` uses."""
         return Context(self, self.num_threads)
+
+    @property
+    def memory(self) -> HostMemory:
+        """The memory of the arrays that ``lib[name](…)`` works on."""
+        return self.context.memory if self.is_for_gpu else HOST
 
     @property
     def is_for_gpu(self) -> bool:

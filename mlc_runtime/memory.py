@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mlc_runtime.arrays import aligned_copy, aligned_empty, is_aligned, lazy_zeros, to_tensor
+from mlc_runtime.arrays import aligned_copy, aligned_empty, is_aligned, lazy_zeros, to_tensor, tvm_ffi
 
 Array = Any
 """An array of a memory: numpy's on the host, a ``DeviceArray`` on a device."""
@@ -48,6 +48,10 @@ class HostMemory:
     def tensor(self, array: Array) -> Any:
         """The array as an argument of compiled functions; numpy arrays that are not mirrored are copied now."""
         return to_tensor(array) if isinstance(array, np.ndarray) else array
+
+    def placed(self, tensor: tvm_ffi.Tensor) -> tvm_ffi.Tensor:
+        """A tensor of compiled functions with the elements of a contiguous one, which is copied where it has to be."""
+        return tensor
 
     def outputs(self, arrays: Sequence[Array]) -> tuple[list[Any], Finish | None]:
         """The arrays as results of compiled functions, and what has to follow a call, if anything."""

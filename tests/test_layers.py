@@ -57,7 +57,6 @@ LOADER = {
     ("mlc_compiler.api", "mlc_runtime.arrays"),
     ("mlc_compiler.jit", "mlc_runtime.library"),  # holds the library and its arguments
     ("mlc_compiler.jit", "mlc_runtime.arguments"),
-    ("mlc_compiler.jit", "mlc_runtime.arrays"),
     ("mlc_compiler.jit", "mlc_runtime.metadata"),
 }
 

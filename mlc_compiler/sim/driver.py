@@ -13,97 +13,52 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Callable
-from itertools import count
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from mlc_compiler.backends.cuda.driver import DRIVER, SET_DRIVER
-from mlc_compiler.backends.cuda.machine import capability
+from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES, capability
 from mlc_compiler.sim import Kernel, Memory, Program, SimulationError, parse_ptx, run
+from mlc_compiler.sim.driver_table import (
+    CAPTURE_UNSUPPORTED,
+    INVALID_CONTEXT,
+    INVALID_DEVICE,
+    INVALID_PTX,
+    INVALID_VALUE,
+    LAUNCH_FAILED,
+    NO_BINARY_FOR_GPU,
+    NOT_FOUND,
+    OUT_OF_MEMORY,
+    DriverError,
+    DriverTable,
+    write,
+)
 
-# CUresult (cuda.h).
-SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE = 0, 1, 2, 100, 101
-INVALID_CONTEXT, NO_BINARY_FOR_GPU, INVALID_PTX, INVALID_HANDLE = 201, 209, 218, 400
-NOT_FOUND, LAUNCH_FAILED, CAPTURE_UNSUPPORTED, UNKNOWN = 500, 719, 900, 999
-ERRORS = {
-    INVALID_VALUE: ("CUDA_ERROR_INVALID_VALUE", "invalid argument"),
-    OUT_OF_MEMORY: ("CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
-    NO_DEVICE: ("CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"),
-    INVALID_DEVICE: ("CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"),
-    INVALID_CONTEXT: ("CUDA_ERROR_INVALID_CONTEXT", "invalid device context"),
-    NO_BINARY_FOR_GPU: ("CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"),
-    INVALID_PTX: ("CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"),
-    INVALID_HANDLE: ("CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"),
-    NOT_FOUND: ("CUDA_ERROR_NOT_FOUND", "named symbol not found"),
-    LAUNCH_FAILED: ("CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"),
-    CAPTURE_UNSUPPORTED: ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"),
-    UNKNOWN: ("CUDA_ERROR_UNKNOWN", "unknown error"),
-}
-_C_TYPES = {"i32": ctypes.c_uint32, "i64": ctypes.c_uint64, "ptr": ctypes.c_void_p}
-_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
-_STREAM_IN_CONFIG, _COUNT_IN_CONFIG = 32, 48
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CUdevice_attribute
+_STREAM_IN_CONFIG, _COUNT_IN_CONFIG = 32, 48  # byte offsets in CUlaunchConfig
 _ELF = b"\x7fELF"
 
 Work = Callable[[], None]
 
 
-_ABANDONED: list[SimulatedDriver] = []  # drivers with open contexts, which still call them when they are closed
-
-
-class Loaded(Protocol):
-    """A compiled library, such as ``mlc_runtime.Library``."""
-
-    @property
-    def path(self) -> Path: ...
-
-
-class DriverError(Exception):
-    """A CUresult other than success."""
-
-    def __init__(self, code: int):
-        super().__init__(ERRORS.get(code, ERRORS[UNKNOWN])[0])
-        self.code = code
-
-
-class SimulatedDriver:
+class SimulatedDriver(DriverTable):
     """A CUDA driver for one GPU of an architecture, for the libraries on which ``install`` was called.
 
-    memory_bytes: of the GPU. calls: how often each function of the driver was called. launches: how often each kernel
-    was, in graphs too; programmatic: those that may begin before the launch before them has ended. allocations: bytes
-    by address of device memory that has not been freed. fault: what a kernel did wrong; the driver then returns
-    CUDA_ERROR_LAUNCH_FAILED from every call that waits.
+    memory_bytes: of the GPU. launches: how often each kernel was launched, in graphs too; programmatic: those that may
+    begin before the launch before them has ended. allocations: bytes by address of device memory that has not been
+    freed. current: the stack of current contexts. After a ``fault``, every call that waits returns
+    CUDA_ERROR_LAUNCH_FAILED.
     """
 
     def __init__(self, arch: str = "sm_90", memory_bytes: int = 1 << 34):
+        super().__init__()
         self.arch, self.memory_bytes = arch, memory_bytes
         self.memory = Memory()
         self.allocations: dict[int, int] = {}
-        self.calls: Counter[str] = Counter()
         self.launches: Counter[str] = Counter()
         self.programmatic: Counter[str] = Counter()
-        self.fault: SimulationError | None = None
         self.current: list[int] = []
-        self._planned: dict[str, tuple[int, int]] = {}
-        self._objects: dict[int, Any] = {}
-        self._handles = count(1 << 12)
         self._capture: tuple[int, list[Work]] | None = None
-        self._texts = {code: [ctypes.create_string_buffer(t.encode()) for t in pair] for code, pair in ERRORS.items()}
-        self._callbacks = [self._callback(name) for name in DRIVER]
-        pointers = [ctypes.cast(function, ctypes.c_void_p) for function in self._callbacks]
-        self.table = (ctypes.c_void_p * len(DRIVER))(*(p.value for p in pointers))
-        self._libraries: list[ctypes.CDLL] = []
-
-    def install(self, library: Loaded) -> None:
-        """Make a library use this driver, until the end of the ``with`` block; contexts must be made afterwards."""
-        loaded = ctypes.CDLL(str(library.path))
-        getattr(loaded, SET_DRIVER)(self.table)
-        self._libraries.append(loaded)
-
-    def fail(self, name: str, code: int, after: int = 0) -> None:
-        """Let the call of a function that comes after ``after`` more calls return an error, once."""
-        self._planned[name] = (self.calls[name] + after, code)
 
     def new_stream(self) -> int:
         """The handle of a stream, as another package would make it."""
@@ -113,77 +68,27 @@ class SimulatedDriver:
         """Destroy a stream that ``new_stream`` made."""
         self._remove(stream, _Stream)
 
-    @property
-    def objects(self) -> Counter[str]:
-        """The modules, streams and graphs that exist, by kind."""
-        return Counter(type(o).__name__ for o in self._objects.values())
-
-    def __enter__(self) -> SimulatedDriver:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for library in self._libraries:
-            getattr(library, SET_DRIVER)(None)
-        if self._objects:
-            _ABANDONED.append(self)
-
-    def _callback(self, name: str) -> Any:
-        method = getattr(self, f"_{name}")
-
-        def call(*args: int | None) -> int:
-            number = self.calls[name]
-            self.calls[name] += 1
-            if self._planned.get(name, (-1, 0))[0] == number:
-                return self._planned.pop(name)[1]
-            try:
-                method(*(0 if a is None else a for a in args))
-            except DriverError as error:
-                return error.code
-            return SUCCESS
-
-        return ctypes.CFUNCTYPE(ctypes.c_int32, *(_C_TYPES[kind] for kind in DRIVER[name]))(call)
-
-    def _new(self, thing: object) -> int:
-        handle = next(self._handles)
-        self._objects[handle] = thing
-        return handle
-
-    def _get(self, handle: int, kind: type) -> Any:
-        if not isinstance(self._objects.get(handle), kind):
-            raise DriverError(INVALID_HANDLE)
-        return self._objects[handle]
-
-    def _remove(self, handle: int, kind: type) -> None:
-        self._get(handle, kind)
-        del self._objects[handle]
-
     # -- start, devices, contexts -------------------------------------------------------------------------------
 
     def _cuInit(self, flags: int) -> None:
         pass
 
-    def _cuGetErrorName(self, error: int, text: int) -> None:
-        _write(text, ctypes.c_void_p, ctypes.addressof(self._texts.get(error, self._texts[UNKNOWN])[0]))
-
-    def _cuGetErrorString(self, error: int, text: int) -> None:
-        _write(text, ctypes.c_void_p, ctypes.addressof(self._texts.get(error, self._texts[UNKNOWN])[1]))
-
     def _cuDeviceGetCount(self, result: int) -> None:
-        _write(result, ctypes.c_int32, 1)
+        write(result, ctypes.c_int32, 1)
 
     def _cuDeviceGet(self, device: int, ordinal: int) -> None:
         if ordinal:
             raise DriverError(INVALID_DEVICE)
-        _write(device, ctypes.c_int32, 0)
+        write(device, ctypes.c_int32, 0)
 
     def _cuDeviceGetAttribute(self, value: int, attribute: int, device: int) -> None:
         parts = dict(zip((_CAPABILITY_MAJOR, _CAPABILITY_MINOR), divmod(capability(self.arch), 10), strict=True))
         if attribute not in parts:
             raise DriverError(INVALID_VALUE)
-        _write(value, ctypes.c_int32, parts[attribute])
+        write(value, ctypes.c_int32, parts[attribute])
 
     def _cuDevicePrimaryCtxRetain(self, context: int, device: int) -> None:
-        _write(context, ctypes.c_void_p, self._new(_Context()))
+        write(context, ctypes.c_void_p, self._new(_Context()))
 
     def _cuDevicePrimaryCtxRelease_v2(self, device: int) -> None:
         self._remove(next(h for h, o in self._objects.items() if isinstance(o, _Context)), _Context)
@@ -194,7 +99,7 @@ class SimulatedDriver:
 
     def _cuCtxPopCurrent_v2(self, context: int) -> None:
         self._require_context()
-        _write(context, ctypes.c_void_p, self.current.pop())
+        write(context, ctypes.c_void_p, self.current.pop())
 
     def _require_context(self) -> None:
         if not self.current:
@@ -211,7 +116,7 @@ class SimulatedDriver:
         except SimulationError as error:
             self.fault = error
             raise DriverError(INVALID_PTX) from None
-        _write(module, ctypes.c_void_p, self._new(program))
+        write(module, ctypes.c_void_p, self._new(program))
 
     def _cuModuleUnload(self, module: int) -> None:
         program = self._get(module, Program)
@@ -223,7 +128,7 @@ class SimulatedDriver:
         program, symbol = self._get(module, Program), ctypes.string_at(name).decode()
         if symbol not in program.kernels:
             raise DriverError(NOT_FOUND)
-        _write(function, ctypes.c_void_p, self._new(_Function(program, program.kernels[symbol])))
+        write(function, ctypes.c_void_p, self._new(_Function(program, program.kernels[symbol])))
 
     def _cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
         self._get(function, _Function).dynamic_shared_bytes = value
@@ -231,8 +136,8 @@ class SimulatedDriver:
     # -- memory -------------------------------------------------------------------------------------------------
 
     def _cuMemGetInfo_v2(self, free: int, total: int) -> None:
-        _write(free, ctypes.c_uint64, self.memory_bytes - sum(self.allocations.values()))
-        _write(total, ctypes.c_uint64, self.memory_bytes)
+        write(free, ctypes.c_uint64, self.memory_bytes - sum(self.allocations.values()))
+        write(total, ctypes.c_uint64, self.memory_bytes)
 
     def _cuMemAlloc_v2(self, address: int, nbytes: int) -> None:
         self._require_context()
@@ -242,7 +147,7 @@ class SimulatedDriver:
             raise DriverError(OUT_OF_MEMORY)
         found = self.memory.allocate(nbytes)
         self.allocations[found] = nbytes
-        _write(address, ctypes.c_uint64, found)
+        write(address, ctypes.c_uint64, found)
 
     def _cuMemFree_v2(self, address: int) -> None:
         self._require_context()
@@ -254,7 +159,7 @@ class SimulatedDriver:
         array = np.zeros(nbytes, np.uint8)
         self.memory.register(array.ctypes.data, nbytes, "host", owner=array)
         self._objects[array.ctypes.data] = array
-        _write(pointer, ctypes.c_void_p, array.ctypes.data)
+        write(pointer, ctypes.c_void_p, array.ctypes.data)
 
     def _cuMemFreeHost(self, pointer: int) -> None:
         self._remove(pointer, np.ndarray)
@@ -287,7 +192,7 @@ class SimulatedDriver:
     # -- streams and graphs -------------------------------------------------------------------------------------
 
     def _cuStreamCreate(self, stream: int, flags: int) -> None:
-        _write(stream, ctypes.c_void_p, self._new(_Stream()))
+        write(stream, ctypes.c_void_p, self._new(_Stream()))
 
     def _cuStreamDestroy_v2(self, stream: int) -> None:
         self._remove(stream, _Stream)
@@ -313,11 +218,11 @@ class SimulatedDriver:
     def _cuStreamEndCapture(self, stream: int, graph: int) -> None:
         if self._capture is None or self._capture[0] != stream:
             raise DriverError(INVALID_VALUE)
-        _write(graph, ctypes.c_void_p, self._new(_Graph(self._capture[1])))
+        write(graph, ctypes.c_void_p, self._new(_Graph(self._capture[1])))
         self._capture = None
 
     def _cuGraphInstantiateWithFlags(self, executable: int, graph: int, flags: int) -> None:
-        _write(executable, ctypes.c_void_p, self._new(_Executable(self._get(graph, _Graph).work)))
+        write(executable, ctypes.c_void_p, self._new(_Executable(self._get(graph, _Graph).work)))
 
     def _cuGraphLaunch(self, executable: int, stream: int) -> None:
         for work in self._get(executable, _Executable).work:
@@ -335,7 +240,7 @@ class SimulatedDriver:
         x, y, z, *block, shared = (ctypes.c_uint32 * 7).from_address(config)
         stream = ctypes.c_uint64.from_address(config + _STREAM_IN_CONFIG).value
         found = self._get(function, _Function)
-        if shared > max(found.dynamic_shared_bytes, 48 << 10) or 0 in (x, y, z, *block):
+        if shared > max(found.dynamic_shared_bytes, STATIC_SHARED_BYTES) or 0 in (x, y, z, *block):
             raise DriverError(INVALID_VALUE)
         places = (ctypes.c_uint64 * len(found.kernel.parameters)).from_address(parameters)
         values = [ctypes.string_at(at, p.nbytes) for at, p in zip(places, found.kernel.parameters, strict=True)]
@@ -372,10 +277,6 @@ class _Executable(_Graph):
 class _Function:
     def __init__(self, program: Program, kernel: Kernel):
         self.program, self.kernel, self.dynamic_shared_bytes = program, kernel, 0
-
-
-def _write(address: int, kind: Any, value: int) -> None:
-    kind.from_address(address).value = value
 
 
 def _host(address: int, nbytes: int) -> np.ndarray:

@@ -64,6 +64,7 @@ def test_empty_arrays(memory: DeviceMemory):
 
 def test_large_arrays_go_through_pinned_memory_in_pieces(memory: DeviceMemory, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(device_memory, "STAGING_BYTES", 1000)
+    monkeypatch.setattr(device_memory, "STAGED_BYTES", 2000)
     values = np.random.default_rng(1).integers(0, 255, 7777).astype(np.uint8)
     assert np.array_equal(memory.loaded(values).numpy(), values)
 
@@ -117,7 +118,7 @@ def test_a_mirror_ends_with_its_array(memory: DeviceMemory):
     gc.collect()
     other = memory.tensor(np.full(1000, 2, F32))
     assert memory.tensor(np.ones(4, F32)).data_ptr() != other.data_ptr()
-    assert memory._mirrors == []
+    assert len(memory._mirrors) == 0
 
 
 def test_results_in_any_array(memory: DeviceMemory):

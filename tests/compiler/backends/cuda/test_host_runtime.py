@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import ctypes.util
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlc_compiler import build, parse, register_func
+from mlc_compiler import build, jit, nn, parse, register_func
+from mlc_compiler.api import build_prepared
 from mlc_compiler.backends.cuda.runtime import CudaRuntime
 from mlc_compiler.codegen.arithmetic import CodegenError
 from mlc_compiler.codegen.host.module import HostModule, new_module
 from mlc_compiler.ir.module import IRModule
-from mlc_compiler.sim.driver import LAUNCH_FAILED, OUT_OF_MEMORY, SimulatedDriver
+from mlc_compiler.sim.driver import SimulatedDriver
+from mlc_compiler.sim.driver_table import LAUNCH_FAILED, NOT_INITIALIZED, OUT_OF_MEMORY
 from mlc_compiler.target import Target
-from mlc_runtime.arrays import to_tensor, tvm_ffi
+from mlc_runtime.arrays import device_tensor, to_tensor, tvm_ffi
 from mlc_runtime.device_memory import DeviceArray, DeviceMemory
 from mlc_runtime.library import Context, Library
 from tests.compiler.backends.cuda.two_kernels import numbers, two_kernels
+
+RNG = np.random.default_rng(5)
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +163,16 @@ def test_tensors_begin_at_multiples_of_16_bytes(context: Context):
     assert y[:3].numpy().tolist() == [50, 60, 70]
 
 
+def test_tensors_of_another_device(context: Context):
+    x, y = arrays(context, 4)
+    other = device_tensor(x.address, x.shape, x.dtype, (2, 1), x)
+    with pytest.raises(ValueError, match="argument x lies on CUDA device 1; the context is on device 0"):
+        context.library.raw("main")(context.handle, other, y.tensor)
+    pinned = device_tensor(x.address, x.shape, x.dtype, (3, 0), x)
+    context.library.raw("main")(context.handle, pinned, y.tensor)
+    assert y.numpy().tolist() == [10, 20, 30, 40]
+
+
 # -- errors of a call --------------------------------------------------------------------------------------------------
 
 
@@ -188,6 +204,22 @@ def test_no_memory_for_the_workspace(context: Context, driver: SimulatedDriver):
     driver.memory_bytes *= 2
     call(context, x, y)
     assert y.numpy()[-1] == 400_000
+
+
+def test_a_forked_process_is_told_to_start_anew(context: Context, driver: SimulatedDriver):
+    """CUDA cannot be used after a fork: cuInit says so."""
+    x, y = arrays(context, 3)
+    driver.fail("cuInit", NOT_INITIALIZED)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            call(context, x, y)
+        except RuntimeError as error:
+            expected = "main: in this process, which was forked from the context's: starting CUDA: initialization error"
+            os._exit(0 if str(error).startswith(expected) and "start processes by spawn" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 # -- graphs ------------------------------------------------------------------------------------------------------------
@@ -291,6 +323,35 @@ class Module:
         assert library["main"](numbers(3)).tolist() == [9, 25, 49]
         library.context.close()
     assert [(device, shape) for device, shape, _ in seen] == [((2, 0), (3,))]
+
+
+class Rows(nn.Module):
+    def __init__(self) -> None:
+        self.linear = nn.Linear(24, 16)
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return nn.op.relu(self.linear(x))
+
+
+def test_modules_keep_their_weights_on_the_device(monkeypatch: pytest.MonkeyPatch):
+    weight, bias, x = (RNG.standard_normal(shape, np.float32) for shape in ((16, 24), (16,), (5, 24)))
+    with SimulatedDriver("sm_80") as driver:
+
+        def install_on(*args: Any) -> tuple[Library, IRModule]:
+            library, lowered = build_prepared(*args)
+            driver.install(library)
+            return library, lowered
+
+        monkeypatch.setattr(jit, "build_prepared", install_on)
+        module, inputs = Rows(), {"x": nn.spec.Tensor(("n", 24), "float32")}
+        module.load_state_dict({"linear.weight": weight, "linear.bias": bias})
+        compiled = module.jit({"forward": inputs}, target="cuda:sm_80")
+        expected = np.maximum(x @ weight.T + bias, 0)
+        for _ in range(2):
+            copies = driver.calls["cuMemcpyHtoDAsync_v2"]
+            np.testing.assert_allclose(compiled.forward(x), expected, rtol=0, atol=2e-2)
+            assert driver.calls["cuMemcpyHtoDAsync_v2"] == copies + 1
+        compiled.library.context.close()
 
 
 def test_host_functions_must_not_touch_elements():
