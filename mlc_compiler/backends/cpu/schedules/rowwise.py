@@ -6,7 +6,7 @@ from ....ir import dtype as dt
 from ....ir.expr import BinaryOp, Var, is_const
 from ....ir.simplify import Analyzer
 from ....ir.visitor import walk
-from ....schedules.rule import Blocks, Rule, analyse
+from ....schedules.rule import Rule, analyse, inline_intermediates
 from ....target import Target
 from ....tir.calling import step_along
 from ....tir.nodes import Block, BufferLoad, BufferStore, For, PrimFunc, While
@@ -75,7 +75,7 @@ class Elementwise(Rule):
         if blocks is None or blocks.reductions:
             return None
         s = Schedule(func)
-        _inline_intermediates(s, blocks)
+        inline_intermediates(s, [b.name for b in blocks.in_order[:-1]])
         for name in s.get_blocks():
             loops = s.get_loops(name)
             across = _contiguous_axis(s.block(name))
@@ -112,14 +112,6 @@ def _tile_squares(s: Schedule, loops: list[Var], across: int) -> bool:
     s.vectorize(lane)
     s.parallel(s.fuse(*rest))
     return True
-
-
-def _inline_intermediates(s: Schedule, blocks: Blocks) -> None:
-    for block in blocks.in_order[:-1]:
-        try:
-            s.compute_inline(block.name)
-        except ScheduleError:
-            continue
 
 
 def _vectorize_innermost(s: Schedule, name: str, target: Target, outer: Var | None = None) -> None:
