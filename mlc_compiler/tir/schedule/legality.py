@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...ir.expr import Var, const, is_const
 from ...ir.visitor import substitute, uses
 from ..nodes import PARALLEL, SERIAL, UNROLLED, VECTORIZED, BlockRealize, Buffer, For, PrimFunc, Stmt
+from ..threads import THREAD_AXES
 from .access import Access, accesses_in, is_commutative_update
 from .affine import Equation, equal, equal_variables, is_one, mentions
 from .dependence import Conflict, common_loops, conflicts, is_private, own_conflicts
@@ -25,22 +26,41 @@ def check_runs(step: str, loop: For) -> None:
         raise ScheduleError(f"{step}: loop {loop.var.name!r} has no iterations")
 
 
-def check_independent(func: PrimFunc, var: Var, kind: str) -> None:
-    """Reject dependences between iterations of the loop, except through private buffers."""
+REDUCES = "thread_reduction"
+"""Annotation of a loop over threads that reduce together."""
+
+
+def check_independent(func: PrimFunc, var: Var, kind: str, thread: str | None = None) -> bool:
+    """Reject dependences between iterations of the loop, except through private buffers.
+
+    Threads of a GPU block may be iterations of a reduction into a buffer of scope ``local``; returns whether they are.
+    """
     path = loop_path(func, var)
     loop, step = path[-1], STEP_OF_KIND.get(kind, "bind")
     assert isinstance(loop, For)
+    reduces = False
     if is_one(loop.extent):
-        return
+        return reduces
     of_buffer: dict[int, list[Access]] = {}
     for access in accesses_in(loop):
         of_buffer.setdefault(id(access.buffer), []).append(access)
     for found in of_buffer.values():
-        carried = (c for c in own_conflicts(found, path[:-1]) if id(var) not in c.equal)
-        conflict = next(carried, None)
-        if conflict is None or (kind != VECTORIZED and is_private(func, loop, path[:-1], conflict.first.buffer)):
+        carried = [c for c in own_conflicts(found, path[:-1]) if id(var) not in c.equal]
+        if not carried or (kind != VECTORIZED and is_private(func, loop, path[:-1], carried[0].first.buffer)):
             continue
-        raise _dependent(step, var, conflict)
+        if thread not in THREAD_AXES or not all(map(_is_local_reduction, carried)):
+            raise _dependent(step, var, carried[0])
+        reduces = True
+    return reduces
+
+
+def _is_local_reduction(conflict: Conflict) -> bool:
+    """Whether both accesses belong to one commutative reduction into a buffer of scope ``local``."""
+    a, b = conflict.first, conflict.second
+    if not (a.blocks and b.blocks and a.blocks[-1] is b.blocks[-1]):
+        return False
+    block = a.blocks[-1].block
+    return a.buffer.scope == "local" and all(x.update or x.is_init for x in (a, b)) and is_commutative_update(block)
 
 
 def _dependent(step: str, var: Var, conflict: Conflict) -> ScheduleError:

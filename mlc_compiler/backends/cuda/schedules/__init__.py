@@ -3,5 +3,6 @@
 from .elementwise import Elementwise
 from .fallback import Fallback
 from .matmul import Matmul
+from .rows import RowReduction
 
-CUDA_RULES = (Matmul(), Elementwise(), Fallback())
+CUDA_RULES = (Matmul(), RowReduction(), Elementwise(), Fallback())
