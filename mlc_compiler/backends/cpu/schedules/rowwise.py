@@ -10,7 +10,7 @@ from ....schedules.rule import Rule, analyse, inline_intermediates
 from ....target import Target
 from ....tir.calling import step_along
 from ....tir.nodes import Block, BufferLoad, BufferStore, For, PrimFunc, While
-from ....tir.schedule import Schedule, ScheduleError
+from ....tir.schedule import Schedule
 from ..machine import Cpu
 from .lanes import reduce_in_lanes
 
@@ -129,28 +129,3 @@ def _vectorize_innermost(s: Schedule, name: str, target: Target, outer: Var | No
         return
     _, lane = s.split(loops[-1], [None, min(lanes, extent)])
     s.vectorize(lane)
-
-
-class Fallback(Rule):
-    """Any other function with blocks: the spatial loops of every nest in parallel."""
-
-    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
-        blocks = analyse(func)
-        if blocks is None:
-            return None
-        s = Schedule(func)
-        for block in blocks.in_order:
-            kinds = [it.kind for it in block.iter_vars]
-            loops = s.get_loops(block.name)
-            spatial = next((i for i, k in enumerate(kinds) if k == "R"), len(kinds))
-            if spatial and len(loops) == len(kinds):
-                _try_parallel(s, loops[:spatial])
-        return s
-
-
-def _try_parallel(s: Schedule, loops: list[Var]) -> None:
-    """Fuse and parallelize loops, unless they are not perfectly nested or carry a dependence."""
-    try:
-        s.parallel(s.fuse(*loops))
-    except ScheduleError:
-        return

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mlc_errors import MLCError
 
 from ....ir import dtype as dt
-from ....ir.expr import Call, IntImm, PrimExpr, Var, as_expr, binary, cast, const, max_value, min_value
+from ....ir.expr import BinaryOp, Call, IntImm, PrimExpr, Var, as_expr, binary, cast, const, max_value, min_value
 from ....ir.module import IRModule
 from ....ir.visitor import Rewriter, substitute, uses, walk
 from ....passes.base import Pass
@@ -62,8 +62,8 @@ def thread_reductions(func: PrimFunc, name: str) -> PrimFunc:
     return replace(func, body=rewrite_kernels(func, rewrite))
 
 
-def _inside_blocks(stmt: Stmt, rewrite: Any) -> Stmt:
-    """Rewrite what is inside of the loops over blocks and what is around thread loops only there."""
+def _inside_blocks(stmt: Stmt, rewrite: Callable[[Stmt], Stmt]) -> Stmt:
+    """Rewrite what is inside of the loops over blocks."""
     if is_bound(stmt, BLOCK_AXES):
         return replace(stmt, body=_inside_blocks(stmt.body, rewrite))
     return rewrite(stmt)
@@ -119,23 +119,11 @@ class _Kernel(Rewriter):
 
     def _reduced(self, loop: For, thread: Var) -> Stmt:
         """The loop's iterations of one thread, then the exchange of what they add to."""
-        private = {id(n.buffer) for n in walk(loop.body) if isinstance(n, Allocate)}
-        stores = [n for n in walk(loop.body) if isinstance(n, BufferStore) and id(n.buffer) not in private]
-        accumulators = {id(s.buffer): s for s in stores if s.buffer.scope == "local" and not uses(s.indices, thread)}
-        body, before, after = self(loop.body), [], []
-        parts: list[Buffer] = []
-        for store in accumulators.values():
-            part = Buffer(f"{store.buffer.name}_part", store.buffer.shape, store.buffer.dtype, "local")
-            op = store.value.op  # type: ignore[attr-defined]
-            assert update_operand(store) is not None
-            body = _Swap(store.buffer, part)(body)
-            before.append(_each(part, lambda e, part=part, op=op: BufferStore(part, _neutral(op, part.dtype), e)))
-            after.append(self._combined(part, op, thread))
-            after.append(_each(part, lambda e, p=part, b=store.buffer, op=op: BufferStore(b, binary(op, b[e], p[e]), e)))
-            parts.append(part)
-        result = seq(*before, body, *after)
-        for part in parts:
-            result = Allocate(part, result)
+        sums = _accumulators(loop.body, thread)
+        result = _Swap({id(a.buffer): a.part for a in sums})(self(loop.body))
+        result = seq(*(a.start() for a in sums), result)
+        for a in sums:
+            result = Allocate(a.part, seq(result, self._combined(a.part, a.op, thread), a.finish()))
         return result
 
     def _combined(self, part: Buffer, op: str, thread: Var) -> Stmt:
@@ -161,24 +149,54 @@ class _Kernel(Rewriter):
         return seq(within, first_lane, _each(part, take), _shuffles(part, op, warps))
 
 
+@dataclass(frozen=True)
+class _Accumulator:
+    """A buffer that the threads reduce into with ``op``, and a thread's own part of the result."""
+
+    buffer: Buffer
+    part: Buffer
+    op: str
+
+    def start(self) -> Stmt:
+        return _each(self.part, lambda e: BufferStore(self.part, _neutral(self.op, self.part.dtype), e))
+
+    def finish(self) -> Stmt:
+        return _each(self.part, lambda e: BufferStore(self.buffer, binary(self.op, self.buffer[e], self.part[e]), e))
+
+
+def _accumulators(body: Stmt, thread: Var) -> list[_Accumulator]:
+    """The buffers from outside of a reduction that its iterations update, at elements that all threads share."""
+    private = {id(n.buffer) for n in walk(body) if isinstance(n, Allocate)}
+    found: dict[int, _Accumulator] = {}
+    for store in (n for n in walk(body) if isinstance(n, BufferStore)):
+        buffer, value = store.buffer, store.value
+        if buffer.scope != "local" or id(buffer) in private or uses(store.indices, thread):
+            continue
+        assert isinstance(value, BinaryOp) and update_operand(store) is not None
+        part = Buffer(f"{buffer.name}_part", buffer.shape, buffer.dtype, "local")
+        found.setdefault(id(buffer), _Accumulator(buffer, part, value.op))
+    return list(found.values())
+
+
 class _Swap(Rewriter):
-    def __init__(self, old: Buffer, new: Buffer):
-        self.old, self.new = old, new
+    """Replaces buffers by others of the same shape."""
+
+    def __init__(self, buffers: Mapping[int, Buffer]):
+        self.buffers = buffers
 
     def rewrite_BufferLoad(self, node: BufferLoad) -> BufferLoad:
-        indices = self(node.indices)
-        return BufferLoad(self.new, indices) if node.buffer is self.old else replace(node, indices=indices)
+        return BufferLoad(self.buffers.get(id(node.buffer), node.buffer), self(node.indices))
 
     def rewrite_BufferStore(self, node: BufferStore) -> BufferStore:
-        buffer = self.new if node.buffer is self.old else node.buffer
+        buffer = self.buffers.get(id(node.buffer), node.buffer)
         return BufferStore(buffer, self(node.value), self(node.indices))
 
 
-def _each(buffer: Buffer, stmt: Any) -> Stmt:
+def _each(buffer: Buffer, stmt: Callable[[tuple[PrimExpr, ...]], Stmt]) -> Stmt:
     """``stmt(index)`` for every element of a small buffer."""
-    variables = [Var("e") for _ in buffer.shape]
-    body: Stmt = stmt(tuple(const(0, v.dtype) if _is_one(s) else v for v, s in zip(variables, buffer.shape, strict=True)))
-    for var, size in zip(reversed(variables), reversed(buffer.shape), strict=True):
+    loops = [(Var("e"), size) for size in buffer.shape]
+    body = stmt(tuple(const(0, var.dtype) if _is_one(size) else var for var, size in loops))
+    for var, size in reversed(loops):
         body = body if _is_one(size) else For(var, size, body, UNROLLED)
     return body
 
@@ -195,8 +213,7 @@ def _neutral(op: str, dtype: str) -> PrimExpr:
 
 def _shuffles(part: Buffer, op: str, lanes: int) -> Stmt:
     """Every lane of each group of ``lanes`` gets the result of the group."""
-    steps = [_each(part, lambda e, m=m: _exchange(part, e, op, m)) for m in _distances(lanes)]
-    return seq(*steps)
+    return _each(part, lambda e: seq(*(_exchange(part, e, op, distance) for distance in _distances(lanes))))
 
 
 def _distances(lanes: int) -> Iterator[int]:

@@ -1,7 +1,7 @@
 """Default schedule rules for GPUs, in the order in which they are tried."""
 
+from ....schedules.fallback import Fallback
 from .elementwise import Elementwise
-from .fallback import Fallback
 from .matmul import Matmul
 from .rows import RowReduction
 

@@ -11,14 +11,15 @@ from ....target import Target
 from ....tir.calling import flat_index
 from ....tir.nodes import Allocate, Block, BufferLoad, BufferStore, For, IfThenElse, PrimFunc, While
 from ....tir.schedule import Schedule
-from ..machine import WARP
 
-THREADS = 8 * WARP
 VECTOR_BYTES = 16  # of the widest access
 
 
 class Elementwise(Rule):
-    """One kernel for each block that cannot be inlined: a thread computes one vector of its last axis."""
+    """One kernel for each block that cannot be inlined: a thread computes one vector of its last axis.
+
+    The pass ``bind-threads`` makes blocks and threads of the parallel loop.
+    """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         blocks = analyse(func)
@@ -30,19 +31,12 @@ class Elementwise(Rule):
             loops = s.get_loops(name)
             if not loops:
                 return None
-            bind_elements(s, loops, vector_width(s.block(name)))
+            width = vector_width(s.block(name))
+            if width > 1:
+                loops[-1], lane = s.split(loops[-1], [None, width])
+                s.vectorize(lane)
+            s.parallel(s.fuse(*loops))
         return s
-
-
-def bind_elements(s: Schedule, loops: list[Var], width: int, threads: int = THREADS) -> None:
-    """Bind a nest of independent iterations to blocks and threads, ``width`` of the innermost loop to each thread."""
-    outer = list(loops)
-    if width > 1:
-        outer[-1], lane = s.split(loops[-1], [None, width])
-        s.vectorize(lane)
-    grid, thread = s.split(s.fuse(*outer), [None, threads])
-    s.bind(grid, "blockIdx.x")
-    s.bind(thread, "threadIdx.x")
 
 
 def vector_width(block: Block) -> int:

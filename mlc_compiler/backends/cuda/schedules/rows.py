@@ -9,7 +9,7 @@ from ....ir.expr import IntImm, Var
 from ....schedules.rule import Blocks, Rule, analyse
 from ....target import Target
 from ....tir.nodes import Block, Buffer, PrimFunc
-from ....tir.schedule import Schedule, ScheduleError
+from ....tir.schedule import Schedule
 from ..machine import STATIC_SHARED_BYTES, WARP
 from .elementwise import VECTOR_BYTES, vector_width
 
@@ -120,8 +120,10 @@ def _inside(s: Schedule, name: str, row: Var) -> list[Var]:
 
 def _reduce(s: Schedule, name: str, row: Var, threads: int) -> None:
     """Divide a reduction among threads; each reads several neighbours at a time."""
-    width = _read_width(s.block(name))
-    step, thread, lane = s.split(s.fuse(*_inside(s, name, row)), [None, threads, width])
+    loops, width = _inside(s, name, row), _read_width(s.block(name))
+    if not loops:
+        return
+    step, thread, lane = s.split(s.fuse(*loops), [None, threads, width])
     s.reorder(thread, step, lane)
     s.bind(thread, "threadIdx.x")
     s.unroll(lane)
@@ -142,6 +144,8 @@ def _read_width(block: Block) -> int:
 def _spread(s: Schedule, name: str, row: Var, threads: int) -> None:
     """Divide independent elements of a row among threads."""
     loops = _inside(s, name, row)
+    if not loops:
+        return
     width = vector_width(s.block(name))
     inner = s.fuse(*loops)
     if s.extent(inner) == 1:
