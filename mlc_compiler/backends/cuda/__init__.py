@@ -16,6 +16,7 @@ from .math import ON_GPU
 from .passes.bind_threads import BindThreads
 from .passes.place_syncs import PlaceSyncs
 from .passes.split_kernels import SplitKernels
+from .passes.thread_reductions import ThreadReductions
 from .passes.virtual_threads import VirtualThreads
 from .runtime import CudaRuntime
 from .schedules import CUDA_RULES
@@ -28,7 +29,7 @@ class CudaBackend(Backend):
     instructions = INSTRUCTIONS
 
     def lowering(self, target: Target) -> Lowering:
-        loops = (VirtualThreads(), BindThreads(), PlaceSyncs())
+        loops = (VirtualThreads(), ThreadReductions(), BindThreads(), PlaceSyncs())
         return Lowering(rules=CUDA_RULES, loops=loops, calls=(SplitKernels(),), math=ON_GPU)
 
     def activation_dtype(self, model_dtype: str) -> str:
