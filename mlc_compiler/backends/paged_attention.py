@@ -157,15 +157,19 @@ class PagedAttention:
             visible = logical_and(visible, near)
         return te.select(visible, score, const(MASKED, "float32"))
 
-    def start_max(self, head: PrimExpr, is_first: PrimExpr) -> PrimExpr:
-        """Initial maximum of a row; the learned sink counts in the first part of its context."""
-        none = const(NO_MAXIMUM, "float32")
-        return te.if_then_else(is_first, self.more["sinks"][head], none) if self.has_sinks else none
+    def start_max(self, head: PrimExpr, is_first: PrimExpr | None = None) -> PrimExpr:
+        """Initial maximum of a row; the learned sink counts in the part of its context for which ``is_first`` holds."""
+        return self._start(self.more["sinks"][head] if self.has_sinks else None, NO_MAXIMUM, is_first)
 
-    def start_sum(self, is_first: PrimExpr) -> PrimExpr:
-        """Initial sum of a row."""
-        zero = const(0.0, "float32")
-        return te.if_then_else(is_first, const(1.0, "float32"), zero) if self.has_sinks else zero
+    def start_sum(self, is_first: PrimExpr | None = None) -> PrimExpr:
+        """Initial sum of a row; see ``start_max``."""
+        return self._start(const(1.0, "float32") if self.has_sinks else None, 0.0, is_first)
+
+    @staticmethod
+    def _start(of_sink: PrimExpr | None, without: float, is_first: PrimExpr | None) -> PrimExpr:
+        if of_sink is None or is_first is None:
+            return const(without, "float32") if of_sink is None else of_sink
+        return te.if_then_else(is_first, of_sink, const(without, "float32"))
 
 
 def known_size(size: PrimExpr) -> int:

@@ -9,6 +9,7 @@ from ....target import Target
 from ....tir import te
 from ...paged_attention import PagedAttention
 from .decode import attend_by_pieces
+from .fma_tiles import attend_by_fma
 
 
 def paged_attention(
@@ -29,4 +30,5 @@ def paged_attention(
     more = dict(zip(attrs["names"], (t.buffer for t in optional), strict=True))
     places = (page_table.buffer, token_seq.buffer, token_pos.buffer)
     problem = PagedAttention(q.buffer, k_pages.buffer, v_pages.buffer, *places, layer, more, attrs)
-    return te.extern([problem.out], inputs, attend_by_pieces(problem, target))[0]
+    kernels = attend_by_pieces if problem.single_query else attend_by_fma
+    return te.extern([problem.out], inputs, kernels(problem, target))[0]

@@ -1,7 +1,7 @@
 """Attention of one query per sequence on a GPU: contexts in pieces, merged afterwards (Flash-Decoding, Dao et al. 2023).
 
 A warp works on strips of consecutive slots. For the scores, its lanes hold vectors of slots for different elements of
-the keys; for the sum of values, vectors of elements for different slots. The query heads of a key/value head share loads.
+the keys; for the sum of values, vectors of elements for different slots. Query heads of a key/value head share loads.
 The pieces of a token depend on the token alone, so its result is bitwise the same in any batch.
 """
 
