@@ -1,4 +1,4 @@
-"""Attention of one query per sequence on a GPU: contexts in pieces, merged afterwards (Flash-Decoding, Dao et al. 2023).
+"""Attention of one query per sequence on a GPU: contexts in pieces, merged later (Flash-Decoding, Dao et al. 2023).
 
 A warp works on strips of consecutive slots. For the scores, its lanes hold vectors of slots for different elements of
 the keys; for the sum of values, vectors of elements for different slots. Query heads of a key/value head share loads.
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from ....ir import dtype as dt
-from ....ir.expr import PrimExpr, Var, ceildiv, const, maximum, minimum
-from ....relax.ops.attention import as_index
+from ....ir.expr import PrimExpr, Var, cast, ceildiv, const, maximum, minimum
 from ....script import expand
 from ....target import Target
 from ....tir import te
@@ -25,9 +24,9 @@ from .nests import allocated, nest
 VECTOR_BYTES = 16  # the widest load of a lane
 SECTOR_BYTES = 32  # of global memory: what one access reads at least
 WARPS = 4
-BLOCKS_PER_MULTIPROCESSOR = 4
-ACCUMULATORS = 64  # registers of a lane for the sums of values
-LOADS = 8  # vectors that a lane loads before it uses the first one
+BLOCKS_PER_MULTIPROCESSOR = 3
+ACCUMULATORS = 32  # registers of a lane for the sums of values
+LOADS = 4  # vectors that a lane loads before it uses the first one
 MAX_PIECES = 256  # of one context
 PARTIAL_SHARE = 8  # minimum ratio of a piece's keys and values to its partial results, in bytes
 FLOAT_BYTES = 4
@@ -36,11 +35,13 @@ FLOAT_BYTES = 4
 def attend_by_pieces(problem: PagedAttention, target: Target) -> Stmt:
     """The kernels: partial results of all pieces, and their merge."""
     k = _Decode(problem, Strips.of(problem), Gpu.of(target))
-    token, tile, part, head = Var("token"), Var("tile"), Var("part"), Var("head")
-    lane, warp, thread = Var("lane"), Var("warp"), Var("thread")
+    token, tile, part, head, lane, warp, thread = (
+        Var(name, "int32") for name in ("token", "tile", "part", "head", "lane", "warp", "thread")
+    )
     pieces = expand(attend_pieces, k, token, tile, part, warp, lane)
     tiles = problem.kv_heads * k.s.tiles
-    attend = nest(((token, problem.n), (tile, tiles), (part, k.grid)), ((lane, WARP), (warp, WARPS)), k.scratch, pieces)
+    blocks, threads = ((token, problem.n), (tile, tiles), (part, k.grid)), ((lane, WARP), (warp, WARPS))
+    attend = nest(blocks, threads, k.scratch, pieces, BLOCKS_PER_MULTIPROCESSOR)
     merged = expand(merge_pieces, k, token, head, thread)
     merge = nest(((token, problem.n), (head, problem.heads)), ((thread, k.merge_threads),), [], merged)
     return allocated((k.partial, k.partial_max, k.partial_sum), seq(attend, merge))
@@ -126,7 +127,7 @@ class _Decode:
         self.max_pieces = max(1, min(MAX_PIECES, -(-blocks // per_token)))
         self.min_strips = self._min_strips()
         share = ceildiv(const(blocks, "int64"), maximum(p.n * per_token, 1))
-        self.grid = maximum(minimum(share, minimum(self._longest(), self.max_pieces)), 1)
+        self.grid = cast("int32", maximum(minimum(share, minimum(self._longest(), self.max_pieces)), 1))
         self.merge_threads = min(MAX_THREADS_PER_BLOCK, -(-p.value // WARP) * WARP)
         self._make_buffers()
 
@@ -171,16 +172,16 @@ class _Decode:
         """The pieces of the longest possible context."""
         return ceildiv(self.p.max_pages * self.p.page, self.min_strips * self.s.slots)
 
-    # -- the strips that a token sees: first those of the sink, then those of its window
+    # -- the strips that a token sees, int32: first those of the sink, then those of its window
 
     def first_strip(self, token: PrimExpr) -> PrimExpr:
-        """The first strip of the window that is not one of the sink; int64, as all that follow."""
+        """The first strip of the window that is not one of the sink."""
         if not self.p.window:
-            return const(0, "int64")
-        return maximum(as_index(self.p.first_seen(token)) // self.s.slots, self.sink_strips)
+            return const(0, "int32")
+        return maximum(self.p.first_seen(token) // self.s.slots, self.sink_strips)
 
     def stop(self, token: PrimExpr) -> PrimExpr:
-        """End of the positions that a token sees, int32."""
+        """End of the positions that a token sees."""
         p, end = self.p, self.p.end(token)
         if not (p.window and p.cross):
             return end
@@ -188,7 +189,7 @@ class _Decode:
 
     def count(self, token: PrimExpr) -> PrimExpr:
         """The strips that a token sees."""
-        strips = ceildiv(as_index(self.stop(token)), self.s.slots)
+        strips = ceildiv(self.stop(token), self.s.slots)
         return minimum(strips, self.sink_strips) + maximum(strips - self.first_strip(token), 0)
 
     def strip(self, i: PrimExpr, first: PrimExpr) -> PrimExpr:

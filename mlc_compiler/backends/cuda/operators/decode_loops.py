@@ -64,7 +64,7 @@ def attend_strips(k, token, tile, start, stop, warp, lane):
     for i in range(T.ceildiv(stop - start, k.warps)):
         own = start + i * k.warps + warp
         strip = k.strip(T.min(own, stop - 1), first)
-        page = k.p.page_of(sequence, strip * k.s.slots)
+        page = k.p.page_of(sequence, T.Cast("int64", strip * k.s.slots))
         visible = T.Select(own < stop, end, T.int32(0))
         attend_strip(k, page, tile, strip * k.s.slots, position, visible, end, warp, lane)
 
@@ -85,12 +85,12 @@ def attend_strip(k, page, tile, start, position, visible, end, warp, lane):
         multiply_rotated_keys(k, page, g, start, slot, lane)
     else:
         multiply_keys(k, page, g, slot, lane)
-    softmax(k, g, tile % k.s.tiles, T.Cast("int32", start + k.lane_slot(lane)), position, visible, warp, lane)
+    softmax(k, g, tile % k.s.tiles, start + k.lane_slot(lane), position, visible, warp, lane)
     T.tvm_storage_sync("warp")
     if p.latent:
-        add_latent_values(k, page, g, T.Cast("int64", end) - start, slot, warp, lane)
+        add_latent_values(k, page, g, end - start, slot, warp, lane)
     else:
-        add_values(k, page, g, T.Cast("int64", end) - start - 1, slot, warp, lane)
+        add_values(k, page, g, end - start - 1, slot, warp, lane)
     T.tvm_storage_sync("warp")
 
 
@@ -122,7 +122,7 @@ def multiply_rotated_keys(k, page, g, start, slot, lane):
         d = k.element(i, lane)
         if d < k.p.key:
             for x in T.unroll(k.s.key_vector):
-                key = k.p.rotated_key(page, g, d, slot + at + x, T.Cast("int32", start + at + x))
+                key = k.p.rotated_key(page, g, d, slot + at + x, start + at + x)
                 for h in T.unroll(k.s.rows):
                     k.products[h, x] = k.products[h, x] + k.query[d, h] * key
 
