@@ -78,7 +78,7 @@ class _Split(Rewriter):
         known = {id(v) for b in buffers for v in free_vars(b.shape)} | {id(n.var) for n in walk(nest) if _defines(n)}
         scalars = free_vars(nest, lambda v: id(v) not in known)
         grid, block = _grid(nest, self.name), _block(nest, self.name)
-        attrs = {k: v for k, v in self.func.attrs.items() if k in ("tir.noalias",)}
+        attrs = {k: v for k, v in self.func.attrs.items() if k in ("tir.noalias", PDL)}
         kernel = PrimFunc((*buffers, *scalars), nest, {**attrs, KERNEL: True})
         name = self._new_name()
         self.kernels[name] = kernel
