@@ -85,7 +85,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         *own.loops,
         PlanMemory(),
         *own.calls,
-        LowerMath(),
+        LowerMath(own.math),
         Verify(after="the passes"),
     )
 

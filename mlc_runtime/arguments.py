@@ -12,7 +12,6 @@ import numpy as np
 
 from mlc_errors import MLCError, ResourceError
 from mlc_runtime.arrays import (
-    aligned_empty,
     device_name,
     dtype_of,
     from_dlpack,
@@ -21,6 +20,7 @@ from mlc_runtime.arrays import (
     to_tensor,
     tvm_ffi,
 )
+from mlc_runtime.memory import HOST, Array, HostMemory
 from mlc_runtime.metadata import Arguments, FunctionSpec, Result, ScalarSpec, TensorSpec
 from mlc_runtime.shapes import evaluate, matches, solve
 
@@ -31,8 +31,11 @@ class ArgumentError(MLCError, ValueError):
     """A call whose arguments do not fit the function."""
 
 
-def check_arguments(spec: FunctionSpec, args: tuple) -> tuple[list[object], Sizes]:
-    """Convert flat arguments to tensors and numbers, and solve the symbolic sizes. Raises ArgumentError."""
+def check_arguments(spec: FunctionSpec, args: tuple, on_device: bool = False) -> tuple[list[object], Sizes]:
+    """Convert flat arguments to tensors and numbers, and solve the symbolic sizes. Raises ArgumentError.
+
+    on_device: accept tensors in the memory of a device; the library checks which.
+    """
     if len(args) != len(spec.inputs):
         names = ", ".join(t.name for t in spec.inputs)
         raise ArgumentError(f"{spec.name} got {len(args)} arguments; expected {len(spec.inputs)} ({names})")
@@ -42,7 +45,7 @@ def check_arguments(spec: FunctionSpec, args: tuple) -> tuple[list[object], Size
     tensors = [(s, x) for s, x in pairs if isinstance(s, TensorSpec)]
     sizes = solve([s.shape for s, _ in tensors], [tuple(x.shape) for _, x in tensors], given)
     for expected, tensor in tensors:
-        _check(spec.name, expected, tensor, sizes)
+        _check(spec.name, expected, tensor, sizes, on_device)
     _check_memory(spec.name, tensors)
     return operands, sizes
 
@@ -83,7 +86,7 @@ class Values:
     """The flat arguments of a call, its result arrays and its symbolic sizes."""
 
     inputs: Sequence[object]
-    outputs: Sequence[np.ndarray]
+    outputs: Sequence[Array]
     sizes: Sizes
 
 
@@ -111,7 +114,7 @@ def _packed(result: Result, values: Values) -> object:
     raise MLCError(f"the library's metadata is malformed: a result is {result!r}", hint="compile it again")
 
 
-def allocate(spec: TensorSpec, sizes: Sizes) -> np.ndarray:
+def allocate(spec: TensorSpec, sizes: Sizes, memory: HostMemory = HOST) -> Array:
     """An uninitialised array for a result.
 
     Raises ArgumentError when the inputs do not determine its shape, ResourceError when there is no memory for it.
@@ -123,7 +126,7 @@ def allocate(spec: TensorSpec, sizes: Sizes) -> np.ndarray:
     if any(size < 0 for size in shape):
         raise ArgumentError(f"result {spec.name!r} would have shape {shape}; sizes must not be negative")
     try:
-        return aligned_empty(shape, dtype_of(spec.dtype))
+        return memory.empty(shape, dtype_of(spec.dtype))
     except (MemoryError, ValueError, OverflowError):
         raise ResourceError(f"result {spec.name!r} of shape {shape} does not fit into memory") from None
 
@@ -168,7 +171,7 @@ def _scalar(function: str, spec: ScalarSpec, arg: object) -> int | float:
     return number
 
 
-def _check(function: str, spec: TensorSpec, tensor: tvm_ffi.Tensor, sizes: Sizes) -> None:
+def _check(function: str, spec: TensorSpec, tensor: tvm_ffi.Tensor, sizes: Sizes, on_device: bool = False) -> None:
     shape = tuple(tensor.shape)
     dtype = _dtype_name(tensor)
     if dtype != tensor_dtype(spec.dtype):
@@ -178,7 +181,7 @@ def _check(function: str, spec: TensorSpec, tensor: tvm_ffi.Tensor, sizes: Sizes
         problem = f"has shape {list(shape)}"
         spec_text = f"{spec}" + (f" with {known}" if known else "")
         raise ArgumentError(f"{_name(function, spec)} {problem}; expected {spec_text}")
-    elif not is_on_cpu(tensor):
+    elif not on_device and not is_on_cpu(tensor):
         problem = f"is on {device_name(tensor)}"
     elif not tensor.is_contiguous():
         problem = f"has strides {list(tensor.strides)}, it is not contiguous"

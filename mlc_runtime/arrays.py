@@ -24,8 +24,8 @@ DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", *_DLPACK_CODES, *_IN_BYTES),
 )
-# Byte offsets: of flags and dl_tensor in DLManagedTensorVersioned, of dtype.code in DLTensor.
-_FLAGS_OFFSET, _DLTENSOR_OFFSET, _DTYPE_OFFSET = 24, 32, 20
+# Byte offsets: of flags and dl_tensor in DLManagedTensorVersioned, of device and dtype.code in DLTensor.
+_FLAGS_OFFSET, _DLTENSOR_OFFSET, _DEVICE_OFFSET, _DTYPE_OFFSET = 24, 32, 8, 20
 _READ_ONLY = 1
 _CPU = 1  # kDLCPU
 _VERSIONED = b"dltensor_versioned"
@@ -62,6 +62,13 @@ def aligned_empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     buffer = np.empty(nbytes + ALIGNMENT, np.uint8)
     begin = -buffer.ctypes.data % ALIGNMENT
     return buffer[begin : begin + nbytes].view(dtype).reshape(tuple(shape))
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """A copy whose memory begins at a multiple of 64 bytes."""
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
 
 
 def lazy_zeros(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -126,6 +133,23 @@ def to_tensor(array: np.ndarray) -> tvm_ffi.Tensor:
     if code is not None:
         pointer = _capsule_pointer(capsule, _VERSIONED)
         ctypes.c_uint8.from_address(pointer + _DLTENSOR_OFFSET + _DTYPE_OFFSET).value = code
+    return tvm_ffi.from_dlpack(capsule)
+
+
+def device_tensor(
+    address: int, shape: Sequence[int], dtype: np.dtype, device: tuple[int, int], owner: object
+) -> tvm_ffi.Tensor:
+    """A TVM FFI tensor over memory of a device (DLPack's type and number), which keeps ``owner`` alive."""
+    memory = (ctypes.c_uint8 * max(prod(shape) * dtype.itemsize, 1)).from_address(address)
+    memory.owner = owner  # type: ignore[attr-defined]
+    array = np.frombuffer(memoryview(memory), np.uint8, prod(shape) * dtype.itemsize).view(dtype).reshape(tuple(shape))
+    array = array.view(_BYTES[dtype]) if dtype in _BYTES else array
+    exportable = array.view(f"u{dtype.itemsize}") if array.dtype in _CODES else array
+    capsule = exportable.__dlpack__(max_version=(1, 0))
+    tensor = _capsule_pointer(capsule, _VERSIONED) + _DLTENSOR_OFFSET
+    (ctypes.c_int32 * 2).from_address(tensor + _DEVICE_OFFSET)[:] = list(device)
+    if array.dtype in _CODES:
+        ctypes.c_uint8.from_address(tensor + _DTYPE_OFFSET).value = _CODES[array.dtype]
     return tvm_ffi.from_dlpack(capsule)
 
 

@@ -12,12 +12,14 @@ from functools import cached_property
 import numpy as np
 
 from mlc_errors import MLCError
-from mlc_runtime.arrays import aligned_empty, dtype_of, lazy_zeros
+from mlc_runtime.arrays import aligned_empty, dtype_of
 from mlc_runtime.library import Library
+from mlc_runtime.memory import Array
 from mlc_runtime.model import Call, CompiledModel
 from mlc_runtime.weights import LoadProgress, TensorCache
 
 TASK = "chat"
+ROW = 16  # elements: rows of inputs begin at multiples of a cache line
 Prompt = tuple[int, Sequence[int]]  # a row of the pool, and the token ids that it is extended by
 
 
@@ -68,11 +70,11 @@ class Decoder(CompiledModel):
             self.bind("batch_verify", self._inputs(packed, span), [_batched(logits[span])])()
         return logits
 
-    def embedding_buffer(self, num_tokens: int) -> np.ndarray:
+    def embedding_buffer(self, num_tokens: int) -> Array:
         """Uninitialised [num_tokens, hidden size], the result of ``embed``."""
-        return aligned_empty((num_tokens, int(self._embedding.shape[-1])), dtype_of(self._embedding.dtype))
+        return self.memory.empty((num_tokens, int(self._embedding.shape[-1])), dtype_of(self._embedding.dtype))
 
-    def _inputs(self, packed: _Packed, span: slice) -> dict[str, np.ndarray]:
+    def _inputs(self, packed: _Packed, span: slice) -> dict[str, Array]:
         embedding = self.embedding_buffer(span.stop - span.start)
         self.bind("embed", {"input_ids": packed.ids[span]}, [embedding])()
         places = {"token_seq": packed.token_seq[span], "token_pos": packed.token_pos[span]}
@@ -108,21 +110,31 @@ class DecodeStep:
 
     ``assign`` selects the sequences; then, per token: set ``input_ids`` and ``token_pos``, ``forward()``, set
     ``uniform``, ``sample()``, read ``token``. Sequence i has element i of each array; elements after the last one
-    belong to no sequence. logits: float32 [capacity, V]; input_ids, token_pos, token: int32 [capacity]; temperature,
-    top_p, uniform: float32 [capacity].
+    belong to no sequence. logits: float32 [sequences, V], after the last call; input_ids, token_pos, token: int32
+    [capacity]; temperature, top_p, uniform: float32 [capacity].
     """
 
     def __init__(self, model: Decoder, capacity: int):
-        self._model, self.capacity = model, capacity
-        self.input_ids, self.token_pos, self.token, self._token_seq = (np.zeros(capacity, np.int32) for _ in range(4))
-        self.temperature, self.top_p, self.uniform = (np.zeros(capacity, np.float32) for _ in range(3))
-        self.logits = lazy_zeros((capacity, model.spec.vocab_size), np.dtype(np.float32))
+        self._model, self.capacity, self._memory = model, capacity, model.memory
+        self._inputs = self._memory.mirrored((6, -(-capacity // ROW) * ROW), np.dtype(np.int32))
+        self.input_ids, self.token_pos, self._token_seq = self._inputs[:3, :capacity]
+        self._settings = self._inputs[3:].view(np.float32)
+        self.temperature, self.top_p, self.uniform = self._settings[:, :capacity]
+        self.token = self._memory.mirrored((capacity,), np.dtype(np.int32))
+        self._logits = self._memory.mirrored((capacity, model.spec.vocab_size), np.dtype(np.float32))
         self._embeddings = model.embedding_buffer(capacity)
         self._context = model.context
         self._bound: dict[int, tuple[Call, Call, Call]] = {}
 
+    @property
+    def logits(self) -> np.ndarray:
+        logits = self._logits[: self._count]
+        self._memory.fetch(logits)
+        return logits
+
     def assign(self, rows: Sequence[int]) -> None:
         """Select rows of the pool and reset to greedy sampling (``temperature`` 0, ``top_p`` 1)."""
+        self._count = len(rows)
         size = min(1 << (len(rows) - 1).bit_length(), self.capacity)
         self._token_seq[: len(rows)] = rows
         self.token_pos[:] = -1
@@ -131,35 +143,43 @@ class DecodeStep:
             self._bound[size] = self._bind(size)
         self._embed, self._decode, self._sample = self._bound[size]
 
+    def prefill(self, prompts: Sequence[Prompt]) -> None:
+        """Extend the sequences by prompts and compute ``logits`` after each, see ``Decoder.prefill``."""
+        self._model.prefill(prompts, self._logits[: len(prompts)])
+
     def forward(self) -> None:
         """Append ``input_ids`` at ``token_pos``, which the pool has reserved, and compute ``logits``."""
         _ = self._context.handle  # raises when the model is closed; the calls hold the raw handle
+        self._memory.send(self._inputs)
         self._embed()
         self._decode()
 
     def sample(self) -> None:
         """Choose ``token`` from ``logits``; temperature 0 takes the most likely one."""
         _ = self._context.handle
+        self._memory.send(self._settings)
         self._sample()
+        self._memory.fetch(self.token)
 
     def _bind(self, size: int) -> tuple[Call, Call, Call]:
         """The calls for the first ``size`` elements."""
-        model, logits = self._model, self.logits[:size]
+        model, logits = self._model, self._logits[:size]
         places = {"token_seq": self._token_seq[:size], "token_pos": self.token_pos[:size]}
-        inputs = {"input_embed": _unit_axis(self._embeddings[:size]), **places}
+        embeddings = self._embeddings[:size]
+        inputs = {"input_embed": _unit_axis(embeddings), **places}
         settings = {"temperature": self.temperature[:size], "top_p": self.top_p[:size], "uniform": self.uniform[:size]}
         return (
-            model.bind("embed", {"input_ids": self.input_ids[:size]}, [self._embeddings[:size]]),
+            model.bind("embed", {"input_ids": self.input_ids[:size]}, [embeddings]),
             model.bind("decode" if size == 1 else "batch_decode", inputs, [_unit_axis(logits)]),
             model.bind("sample", {"logits": logits, **settings}, [self.token[:size]]),
         )
 
 
-def _batched(rows: np.ndarray) -> np.ndarray:
+def _batched(rows: Array) -> Array:
     """[n, D] as [1, n, D]."""
     return rows.reshape(1, *rows.shape)
 
 
-def _unit_axis(rows: np.ndarray) -> np.ndarray:
+def _unit_axis(rows: Array) -> Array:
     """[n, D] as [n, 1, D]."""
     return rows.reshape(rows.shape[0], 1, rows.shape[1])

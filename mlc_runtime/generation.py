@@ -150,7 +150,7 @@ class TextStream:
                 piece = answer.end_of_context(session.max_tokens)
             else:
                 begin = time.perf_counter()
-                session.decode_step(token)
+                session.append(token)
                 token = session.sample(answer.uniform())
                 self._decode = self._decode[0] + 1, self._decode[1] + time.perf_counter() - begin
                 piece = answer.accept(token)
@@ -197,7 +197,7 @@ class _Batch:
     def _run(self) -> list[GenerationResult]:
         step, active, begin = self.model.batch, list(range(len(self.prompts))), time.perf_counter()
         self._assign(step, active)
-        self.model.prefill(list(zip(self.rows, self.prompts, strict=True)), step.logits[: len(active)])
+        step.prefill(list(zip(self.rows, self.prompts, strict=True)))
         self._sample(step, active)
         prefill_seconds, begin, decoded = time.perf_counter() - begin, time.perf_counter(), 0
         while remaining := self._remaining(active):

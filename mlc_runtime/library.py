@@ -6,9 +6,9 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,15 @@ from mlc_runtime.arguments import (
 )
 from mlc_runtime.arrays import to_tensor, tvm_ffi
 from mlc_runtime.debug import register_debug_print
+from mlc_runtime.device_memory import DeviceArguments, DeviceMemory
 from mlc_runtime.host import default_num_threads, host_machine, missing_instruction_sets
+from mlc_runtime.memory import HOST, HostMemory
 from mlc_runtime.metadata import FunctionSpec, function_specs, read_library_header
 from mlc_runtime.timing import Repetitions, Timing
 
 RawFunction = Callable[..., Any]
 MAX_THREADS = 256
+GPU_KINDS = frozenset({"cuda"})
 
 
 class Library:
@@ -39,14 +42,16 @@ class Library:
     ``Library(path)`` reads the metadata and runs nothing; the code is loaded at the first call. ``lib["main"](a, b)``
     takes numpy arrays or any other arrays that support DLPack and returns new numpy arrays.
 
-    num_threads: the size of the worker team of the calls, see ``default_num_threads``.
+    num_threads: the size of the worker team of the calls, see ``default_num_threads``. device: the number of the GPU
+    that a library for GPUs runs on; numpy arrays are copied to it and results back, and arrays that are on it give
+    results on it (``DeviceArray``, for which DLPack works too).
     Raises MLCError when the file is not a library of this compiler. Calls from several threads are serialized;
     concurrent calls need a Library object each. The object stays usable after a fork.
     """
 
-    def __init__(self, path: str | Path, num_threads: int | None = None):
+    def __init__(self, path: str | Path, num_threads: int | None = None, device: int = 0):
         self.path = Path(path)
-        self.num_threads = num_threads
+        self.num_threads, self.device = num_threads, device
         self.lock = ForkSafeLock()
         self.metadata, self._machine = read_library_header(self.path)
 
@@ -65,6 +70,11 @@ class Library:
     def context(self) -> Context:
         """The worker team and workspace that ``lib[name](…)`` uses."""
         return Context(self, self.num_threads)
+
+    @property
+    def is_for_gpu(self) -> bool:
+        """Whether its functions work on the memory of a GPU."""
+        return (self.metadata.get("target") or {}).get("kind") in GPU_KINDS
 
     def raw(self, name: str) -> RawFunction:
         """The function as exported: takes the context's handle, then inputs and outputs, and allocates nothing."""
@@ -144,7 +154,7 @@ class ForkSafeLock:
 
 
 class Context:
-    """A worker team and its workspace; destroyed by ``close``, at the end of ``with``, or with the object.
+    """A worker team or a stream of a GPU, and a workspace; destroyed by ``close``, after ``with``, or with the object.
 
     One call at a time. A context that is open when the interpreter exits is not destroyed.
     """
@@ -153,7 +163,8 @@ class Context:
         self.num_threads = library.default_num_threads if num_threads is None else num_threads
         if not (isinstance(self.num_threads, int) and 1 <= self.num_threads <= MAX_THREADS):
             raise ArgumentError(f"number of threads is {self.num_threads!r}; expected 1 to {MAX_THREADS}")
-        self._handle: int = library.raw("context_create")(self.num_threads)
+        self._library = library
+        self._handle: int = library.raw("context_create")(library.device if library.is_for_gpu else self.num_threads)
         self._destroy = library.raw("context_destroy")
         self._finalizer = weakref.finalize(self, self._destroy, self._handle)
         self._finalizer.atexit = False
@@ -165,9 +176,18 @@ class Context:
             raise MLCError("the model or library is closed")
         return self._handle
 
+    @cached_property
+    def memory(self) -> HostMemory:
+        """The memory of the arrays that functions work on."""
+        return DeviceMemory(self._operation, self._library.device) if self._library.is_for_gpu else HOST
+
+    def _operation(self, name: str, *integers: int) -> Any:
+        return self._library.raw(name)(self.handle, *integers)
+
     def close(self) -> None:
-        """Stop the workers. Raises RuntimeError, with no effect, while a call runs."""
+        """Stop the workers; free the GPU's memory. Raises RuntimeError, with no effect, while a call runs."""
         if self._finalizer.alive:
+            self.memory.close()
             self._destroy(self._handle)
             self._finalizer.detach()
 
@@ -202,12 +222,24 @@ class Function:
     def bind(self, *args: object) -> BoundCall:
         """Check the arguments and allocate the results of a call that can then be repeated."""
         given = flatten_arguments(self.spec, args)
+        if self._library.is_for_gpu:
+            return self._bind_on_device(given)
         operands, sizes = check_arguments(self.spec, given)
         outputs = [allocate(spec, sizes) for spec in self.spec.outputs]
         full = (self._library.context.handle, *operands, *map(to_tensor, outputs))
         call = partial(self._library.raw(self.spec.name), *full)
-        numbers_and_arrays = [x if isinstance(x, int | float) else a for x, a in zip(operands, given, strict=True)]
-        return BoundCall(call, self.spec, Values(numbers_and_arrays, outputs, sizes))
+        return BoundCall(call, self.spec, Values(_numbers_and_arrays(operands, given), outputs, sizes))
+
+    def _bind_on_device(self, given: tuple) -> BoundCall:
+        context = self._library.context
+        assert isinstance(context.memory, DeviceMemory)
+        operands, sizes = check_arguments(self.spec, given, on_device=True)
+        moved = DeviceArguments(self.spec, operands, context.memory)
+        outputs = [allocate(spec, sizes, context.memory) for spec in self.spec.outputs]
+        full = (context.handle, *moved.operands, *map(context.memory.tensor, outputs))
+        call = moved.returning(partial(self._library.raw(self.spec.name), *full))
+        values = Values(_numbers_and_arrays(operands, given), outputs, sizes)
+        return BoundCall(call, self.spec, values, to_numpy=not moved.any_on_device)
 
 
 @dataclass(frozen=True)
@@ -217,7 +249,15 @@ class BoundCall:
     call: Callable[[], object]
     spec: FunctionSpec
     values: Values
+    to_numpy: bool = False
 
     def result(self) -> object:
-        """The function's result, valid after a call."""
-        return pack_result(self.spec, self.values)
+        """The function's result, valid after a call. to_numpy: results are on a device, and are copied from it."""
+        if not self.to_numpy:
+            return pack_result(self.spec, self.values)
+        outputs = [output.numpy() for output in self.values.outputs]
+        return pack_result(self.spec, replace(self.values, outputs=outputs))
+
+
+def _numbers_and_arrays(operands: Sequence[object], given: Sequence[object]) -> list[object]:
+    return [x if isinstance(x, int | float) else a for x, a in zip(operands, given, strict=True)]

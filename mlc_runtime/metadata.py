@@ -21,13 +21,14 @@ T = TypeVar("T")
 class TensorSpec:
     """An argument or result. A size is a number, a symbolic size's name, or an expression such as ``n * 2 + 1``.
 
-    written: the function writes into this argument.
+    written: the function writes into this argument. table: it holds the addresses of tensors, and is on the host.
     """
 
     name: str
     shape: tuple[int | str, ...]
     dtype: str
     written: bool = False
+    table: bool = False
 
     def __str__(self) -> str:
         return f"{self.dtype} [{', '.join(map(str, self.shape))}]"
@@ -109,7 +110,7 @@ def _function(name: str, entry: dict) -> FunctionSpec:
 
 def _tensor(entry: dict) -> TensorSpec:
     shape = tuple(d if isinstance(d, int) else str(d) for d in entry["shape"])
-    return TensorSpec(entry["name"], shape, entry["dtype"], bool(entry.get("written", False)))
+    return TensorSpec(entry["name"], shape, entry["dtype"], bool(entry.get("written")), bool(entry.get("table")))
 
 
 def _scalar(entry: dict) -> ScalarSpec:

@@ -11,12 +11,13 @@ from mlc_errors import MLCError, UsageError
 from mlc_runtime.arguments import Sizes, allocate, check_arguments
 from mlc_runtime.arrays import to_tensor, tvm_ffi
 from mlc_runtime.library import Context, Library
+from mlc_runtime.memory import Array
 from mlc_runtime.model_spec import model_spec
 from mlc_runtime.pool import SequencePool
 from mlc_runtime.weights import LoadProgress, Params, TensorCache, load_params
 
 Call = Callable[[], object]
-Inputs = Mapping[str, np.ndarray | tvm_ffi.Tensor]
+Inputs = Mapping[str, Array | tvm_ffi.Tensor]
 
 
 class CompiledModel:
@@ -35,18 +36,20 @@ class CompiledModel:
         self.library = library
         self.spec = model_spec(library.metadata)
         self.context = Context(library, num_threads)
-        self.params: Params = load_params(self.spec.params, weights, self._pack, progress)
+        self.memory = self.context.memory
+        self.params: Params = load_params(self.spec.params, weights, self._pack, progress, self.memory)
         self._packed_params = to_tensor(self.params.table)
 
     @cached_property
     def pool(self) -> SequencePool:
         """The sequences of this model; their states' arrays are inputs of every function that names them."""
-        return SequencePool.of(self.spec)
+        return SequencePool.of(self.spec, self.memory)
 
-    def bind(self, name: str, inputs: Inputs, outputs: Sequence[np.ndarray]) -> Call:
+    def bind(self, name: str, inputs: Inputs, outputs: Sequence[Array]) -> Call:
         """Bind function ``name`` to arrays and return a call without arguments. Arrays are checked here only.
 
-        The weights and the pool's arrays are bound to the inputs of their names.
+        The weights and the pool's arrays are bound to the inputs of their names. Where functions run on a device,
+        mirrored arrays (``memory``) are bound to their twins; other inputs are copied here, other outputs by each call.
         """
         tensors, _ = self._arguments(name, inputs)
         return self._bound(name, tensors, outputs)
@@ -79,10 +82,18 @@ class CompiledModel:
         missing = [t.name for t in spec.inputs if t.name not in given]
         if missing:
             raise MLCError(f"function {name} requires {', '.join(missing)}, which this runtime does not provide")
-        return check_arguments(spec, tuple(given[t.name] for t in spec.inputs))
+        tensors = tuple(self.memory.tensor(given[t.name]) for t in spec.inputs)
+        return check_arguments(spec, tensors, self.library.is_for_gpu)
 
-    def _bound(self, name: str, tensors: Sequence[object], outputs: Sequence[np.ndarray]) -> Call:
-        return partial(self.library.raw(name), self.context.handle, *tensors, *map(to_tensor, outputs))
+    def _bound(self, name: str, tensors: Sequence[object], outputs: Sequence[Array]) -> Call:
+        places, finish = self.memory.outputs(outputs)
+        call = partial(self.library.raw(name), self.context.handle, *tensors, *places)
+        return call if finish is None else partial(_in_turn, call, finish)
 
     def _pack(self, function: str, source: tvm_ffi.Tensor, packed: tvm_ffi.Tensor) -> None:
         self.library.raw(function)(self.context.handle, source, packed)
+
+
+def _in_turn(call: Call, finish: Call) -> None:
+    call()
+    finish()

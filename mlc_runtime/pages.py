@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mlc_errors import ResourceError
-from mlc_runtime.arrays import dtype_of, lazy_zeros
+from mlc_runtime.arrays import dtype_of
+from mlc_runtime.memory import HOST, HostMemory
 from mlc_runtime.model_spec import PagedKVSpec
 
 NO_PAGE = -1
@@ -17,20 +18,28 @@ class PagedState:
     ``inputs`` by name: k_pages [layers, pages, kv_heads, head_dim, page_size] and v_pages [layers, pages, kv_heads,
     page_size, v_head_dim], in the state's dtype; page_table int32 [rows, pages of ``max_tokens`` tokens], the pages of
     each sequence in order, NO_PAGE where there is none. The arrays stay where they are, so that calls can be bound to
-    them. Memory of pages is provided by the system when a page is first written.
+    them. On the host, memory of pages is provided by the system when a page is first written.
 
     A page may be shared by sequences with a common prefix; it is copied before one of them writes into it. With a
     sliding window, pages before the windows of the last ``rollback`` tokens are freed as the sequence grows.
     """
 
-    def __init__(self, spec: PagedKVSpec, rows: int, max_tokens: int, num_pages: int, rollback: int):
-        self.spec, self.num_pages, self._rollback = spec, num_pages, rollback
+    def __init__(
+        self,
+        spec: PagedKVSpec,
+        rows: int,
+        max_tokens: int,
+        num_pages: int,
+        rollback: int,
+        memory: HostMemory = HOST,
+    ):
+        self.spec, self.num_pages, self._rollback, self._memory = spec, num_pages, rollback, memory
         pages = (spec.num_hidden_layers, num_pages, spec.num_key_value_heads)
         dtype = dtype_of(spec.dtype)
-        stored = {"k_pages": lazy_zeros((*pages, spec.head_dim, spec.page_size), dtype)}
+        stored = {"k_pages": memory.zeros((*pages, spec.head_dim, spec.page_size), dtype)}
         if spec.v_head_dim is not None:
-            stored["v_pages"] = lazy_zeros((*pages, spec.page_size, spec.v_head_dim), dtype)
-        self.page_table = lazy_zeros((rows, -(-max_tokens // spec.page_size)), np.dtype(np.int32))
+            stored["v_pages"] = memory.zeros((*pages, spec.page_size, spec.v_head_dim), dtype)
+        self.page_table = memory.mirrored((rows, -(-max_tokens // spec.page_size)), np.dtype(np.int32))
         self.inputs = {spec.prefix + name: a for name, a in {**stored, "page_table": self.page_table}.items()}
         self._stored = list(stored.values())
         self._pages: list[list[int]] = [[] for _ in range(rows)]
@@ -48,6 +57,7 @@ class PagedState:
         """Make the row an empty sequence."""
         self.page_table[row] = NO_PAGE
         self._slid[row] = self._sinks
+        self._memory.send(self.page_table[row])
 
     def end(self, row: int) -> None:
         """Remove the row's sequence and free its pages."""
@@ -60,6 +70,7 @@ class PagedState:
         """
         if end > self._writable[row]:
             self._make_room(row, begin, end)
+            self._memory.send(self.page_table[row])
 
     def can_truncate(self, row: int, length: int) -> bool:
         """Whether the pages that a token at position ``length`` attends to are all present."""
@@ -79,6 +90,7 @@ class PagedState:
                 self._references[page] += 1
         self._pages[copy] = pages
         self.page_table[copy, : len(pages)] = pages
+        self._memory.send(self.page_table[copy])
         self._slid[copy] = max(self._sinks, min(self._slid[row], len(pages)))
         self._writable[row] = self._writable[copy] = 0
 
@@ -114,7 +126,7 @@ class PagedState:
     def _copy(self, row: int, index: int) -> None:
         old, new = self._pages[row][index], self._allocate()
         for array in self._stored:
-            array[:, new] = array[:, old]
+            self._memory.copy_page(array, old, new)
         self._release(old)
         self._pages[row][index] = self.page_table[row, index] = new
 
@@ -124,6 +136,7 @@ class PagedState:
             if page != NO_PAGE:
                 self._release(page)
         self.page_table[row, keep : len(pages)] = NO_PAGE
+        self._memory.send(self.page_table[row])
         del pages[keep:]
         self._slid[row] = max(self._sinks, min(self._slid[row], keep))
         self._writable[row] = 0

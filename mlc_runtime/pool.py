@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Sequence
 
-import numpy as np
-
 from mlc_errors import ResourceError, UsageError
 from mlc_runtime.arrays import dtype_of
+from mlc_runtime.memory import HOST, Array, HostMemory
 from mlc_runtime.model_spec import ModelSpec, PagedKVSpec, StateSpec
 from mlc_runtime.pages import PagedState
 from mlc_runtime.slots import RecurrentState
@@ -33,26 +31,27 @@ class SequencePool:
         num_tokens: int,
         rows: int = MAX_SEQUENCES,
         rollback: int = ROLLBACK,
+        memory: HostMemory = HOST,
     ):
         self.max_tokens = max_tokens
         paged = [s for s in states if isinstance(s, PagedKVSpec)]
-        self._paged = [PagedState(s, rows, max_tokens, -(-num_tokens // s.page_size), rollback) for s in paged]
-        recurrent = [RecurrentState(s, rows) for s in states if not isinstance(s, PagedKVSpec)]
+        self._paged = [PagedState(s, rows, max_tokens, -(-num_tokens // s.page_size), rollback, memory) for s in paged]
+        recurrent = [RecurrentState(s, rows, memory) for s in states if not isinstance(s, PagedKVSpec)]
         self._states: list[PagedState | RecurrentState] = [*self._paged, *recurrent]
-        self.inputs: dict[str, np.ndarray] = {n: array for s in self._states for n, array in s.inputs.items()}
+        self.inputs: dict[str, Array] = {n: array for s in self._states for n, array in s.inputs.items()}
         self.lengths = [0] * rows
         self._limits = [0] * rows
         self._free = list(range(rows - 1, -1, -1))
         self._retired: deque[int] = deque()
 
     @staticmethod
-    def of(spec: ModelSpec) -> SequencePool:
-        """A pool with pages for max_batch_size + 1 full contexts, or for as many tokens as fit in physical memory."""
+    def of(spec: ModelSpec, memory: HostMemory = HOST) -> SequencePool:
+        """A pool with pages for max_batch_size + 1 full contexts, or for as many tokens as fit in the memory."""
         context = spec.context_window_size
         per_token = sum(_bytes_per_token(s) for s in spec.states if isinstance(s, PagedKVSpec))
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        fitting = max(memory // per_token, context) if per_token else context
-        return SequencePool(spec.states, context, min(fitting, (spec.max_batch_size + 1) * context))
+        fitting = max(memory.available_bytes // per_token, context) if per_token else context
+        num_tokens = min(fitting, (spec.max_batch_size + 1) * context)
+        return SequencePool(spec.states, context, num_tokens, memory=memory)
 
     @property
     def num_sequences(self) -> int:

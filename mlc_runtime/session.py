@@ -42,17 +42,26 @@ class Session:
 
     def prefill(self, ids: Sequence[int]) -> np.ndarray:
         """Append a prompt of any length; returns ``logits``. Raises ResourceError when the context is full."""
+        self.extend(ids)
+        return self.logits
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """Append a prompt of any length and compute ``logits``. Raises ResourceError when the context is full."""
         begin = len(self.token_ids)
         try:
-            self.model.prefill([(self.row, ids)], self.step.logits)
+            self.step.prefill([(self.row, ids)])
         except BaseException:
             self.truncate(begin if self.pool.can_truncate(self.row, begin) else 0)
             raise
         self.token_ids.extend(map(int, ids))
-        return self.logits
 
     def decode_step(self, token: int) -> np.ndarray:
         """Append one token; returns ``logits``. Raises ResourceError when the context is full."""
+        self.append(token)
+        return self.logits
+
+    def append(self, token: int) -> None:
+        """Append one token and compute ``logits``. Raises ResourceError when the context is full."""
         if not 0 <= token < self.model.spec.vocab_size:
             raise UsageError(f"token id is {token}; expected 0 to {self.model.spec.vocab_size - 1}")
         step = self.step
@@ -60,7 +69,6 @@ class Session:
         step.input_ids[0] = token
         step.forward()
         self.token_ids.append(token)
-        return step.logits[0]
 
     def sample(self, uniform: float = 0.0) -> int:
         """A token drawn from ``logits`` with ``step.temperature`` and ``step.top_p``; uniform in [0, 1)."""
@@ -82,7 +90,7 @@ class Session:
         ids = self.model.check_ids(ids).tolist()
         common = self.reusable(ids)
         self.truncate(common)
-        self.prefill(ids[common:])
+        self.extend(ids[common:])
         return len(ids) - common
 
     def reusable(self, ids: Sequence[int]) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlc_runtime.arrays import dtype_of, lazy_zeros
+from mlc_runtime.arrays import dtype_of
+from mlc_runtime.memory import HOST, HostMemory
 from mlc_runtime.model_spec import RecurrentSpec
 
 NO_SLOT = -1
@@ -14,21 +15,24 @@ class RecurrentState:
     """A slot of each array for each row (a place for a sequence).
 
     ``inputs`` by name: each array as [rows, *shape], and slots, int32 [rows], the slot of each row, NO_SLOT where there
-    is no sequence. Memory is provided by the system when a slot is first written.
+    is no sequence. On the host, memory is provided by the system when a slot is first written.
     """
 
-    def __init__(self, spec: RecurrentSpec, rows: int):
-        self._slots = np.full(rows, NO_SLOT, np.int32)
-        self._arrays = {a.name: lazy_zeros((rows, *a.shape), dtype_of(a.dtype)) for a in spec.arrays}
+    def __init__(self, spec: RecurrentSpec, rows: int, memory: HostMemory = HOST):
+        self._memory = memory
+        self._slots = memory.mirrored((rows,), np.dtype(np.int32))
+        self._slots[:] = NO_SLOT
+        memory.send(self._slots)
+        self._arrays = {a.name: memory.zeros((rows, *a.shape), dtype_of(a.dtype)) for a in spec.arrays}
         self.inputs = {spec.prefix + name: array for name, array in {**self._arrays, "slots": self._slots}.items()}
 
     def begin(self, row: int) -> None:
         """Make the row an empty sequence."""
-        self._slots[row] = row
+        self._set(row, row)
 
     def end(self, row: int) -> None:
         """Remove the row's sequence."""
-        self._slots[row] = NO_SLOT
+        self._set(row, NO_SLOT)
         self._clear(row)
 
     def can_truncate(self, row: int, length: int) -> bool:
@@ -42,8 +46,12 @@ class RecurrentState:
     def fork(self, row: int, length: int, copy: int) -> None:
         """Give the empty row ``copy`` the state of a row."""
         for array in self._arrays.values():
-            array[copy] = array[row]
+            self._memory.copy_slot(array, row, copy)
 
     def _clear(self, row: int) -> None:
         for array in self._arrays.values():
-            array[row] = 0
+            self._memory.clear_slot(array, row)
+
+    def _set(self, row: int, slot: int) -> None:
+        self._slots[row] = slot
+        self._memory.send(self._slots[row : row + 1])

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from mlc_errors import MLCError
-from mlc_runtime.arrays import aligned_empty, dtype_of, is_aligned, to_tensor
+from mlc_runtime.arrays import aligned_copy, dtype_of
+from mlc_runtime.memory import HOST, Array, HostMemory
 from mlc_runtime.model_spec import ParamSpec
 
 INDEX_NAME = "tensor-cache.json"
@@ -58,7 +59,7 @@ class TensorCache:
         dtype = dtype_of(record.stored)
         flat = np.frombuffer(self._map(record.shard), np.uint8, record.nbytes, record.offset)
         if flat.ctypes.data % dtype.itemsize:
-            flat = _copy(flat)
+            flat = aligned_copy(flat)
         array = flat.view(dtype).reshape(record.shape)
         return array if record.stored == record.dtype else array.astype(dtype_of(record.dtype))
 
@@ -126,13 +127,13 @@ class Params:
     ``table`` is the functions' `packed_params`: int64 [num_params], the address of each array in ``arrays``.
     """
 
-    def __init__(self, arrays: Sequence[np.ndarray]):
+    def __init__(self, arrays: Sequence[Array], memory: HostMemory = HOST):
         self.arrays = list(arrays)
-        self.table = np.array([a.ctypes.data for a in self.arrays], np.int64)
+        self.table = np.array([memory.address(a) for a in self.arrays], np.int64)
 
     @property
     def nbytes(self) -> int:
-        return sum(a.nbytes for a in self.arrays)
+        return sum(int(a.nbytes) for a in self.arrays)
 
 
 def load_params(
@@ -140,20 +141,21 @@ def load_params(
     cache: TensorCache,
     pack: Callable[[str, object, object], None],
     progress: LoadProgress | None = None,
+    memory: HostMemory = HOST,
 ) -> Params:
     """Map or pack every parameter that `specs` names; pack(function, source, destination) calls the library.
 
-    Memory beyond the result is one tensor. Raises MLCError that lists the parameters that are missing from the folder
-    or have another shape or type there.
+    memory: where the library's functions read them. Memory beyond the result is one tensor. Raises MLCError that lists
+    the parameters that are missing from the folder or have another shape or type there.
     """
     check_params(specs, cache)
     total, done, arrays = sum(cache.records[s.name].nbytes for s in specs), 0, []
     for spec in specs:
-        arrays.append(_load(spec, cache, pack))
+        arrays.append(_load(spec, cache, pack, memory))
         done += cache.records[spec.name].nbytes
         if progress:
             progress(len(arrays), len(specs), done, total)
-    return Params(arrays)
+    return Params(arrays, memory)
 
 
 def check_params(specs: Sequence[ParamSpec], cache: TensorCache) -> None:
@@ -176,20 +178,18 @@ def _problem(spec: ParamSpec, record: TensorRecord | None) -> str | None:
     return f"{spec.name} is {record.dtype} {list(record.shape)}; the library expects {spec.dtype} {list(spec.shape)}"
 
 
-def _load(spec: ParamSpec, cache: TensorCache, pack: Callable[[str, object, object], None]) -> np.ndarray:
+def _load(
+    spec: ParamSpec, cache: TensorCache, pack: Callable[[str, object, object], None], memory: HostMemory
+) -> Array:
     source = cache.read(spec.name)
     if spec.packed is None:
-        return source if is_aligned(source) else _copy(source)
-    packed = aligned_empty(spec.packed.shape, dtype_of(spec.packed.dtype))
-    pack(spec.packed.function, to_tensor(source), to_tensor(packed))
-    cache.forget(spec.name)
-    return packed
-
-
-def _copy(array: np.ndarray) -> np.ndarray:
-    copy = aligned_empty(array.shape, array.dtype)
-    copy[...] = array
-    return copy
+        array = memory.loaded(source)
+    else:
+        array = memory.empty(spec.packed.shape, dtype_of(spec.packed.dtype))
+        pack(spec.packed.function, memory.tensor(source), memory.tensor(array))
+    if array is not source:
+        cache.forget(spec.name)
+    return array
 
 
 def _read_index(path: Path) -> list[dict]:

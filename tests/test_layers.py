@@ -40,6 +40,7 @@ COMPILER_PARTS = {
     "planning": FOUNDATION,
     "schedules": FOUNDATION,
     "interp": FOUNDATION,
+    "sim": frozenset(),  # proves kernels from their PTX alone
     "passes": FOUNDATION | {"schedules", "planning", "interp", "verifier"},  # constant folding evaluates
     "codegen": FOUNDATION,
     "backends": FOUNDATION | {"passes", "schedules", "codegen"},

@@ -14,6 +14,7 @@ from ..relax.tensor_call import TensorExpression
 from ..schedules.rule import Rule
 from ..target import Target, TargetKind
 from ..tir.intrinsics import TensorIntrin
+from ..tir.math import ON_CPU, Rules
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Lowering:
     operators: hand-written kernels by operator name, see ``Legalize``. prologue_rows: see ``FuseOps``. kernels: passes
     on fused, unscheduled tensor functions. rules: schedule rules, in the order in which they are tried. loops: passes
     on lowered tensor functions (plain loops, scratch buffers allocated). calls: passes on graph functions with a memory
-    plan.
+    plan. math: elementary functions, see ``LowerMath``.
     """
 
     operators: Mapping[str, TensorExpression] = field(default_factory=dict)
@@ -32,6 +33,7 @@ class Lowering:
     rules: Sequence[Rule] = ()
     loops: Sequence[Pass] = ()
     calls: Sequence[Pass] = ()
+    math: Rules = field(default_factory=lambda: ON_CPU)
 
 
 class Backend(ABC):

@@ -90,7 +90,7 @@ def _describe(slot: Slot) -> dict[str, Any]:
         return {"name": name, "dtype": slot.scalar, "value": slot.symbol.name if slot.symbol is not None else None}
     infos = tensor_infos(slot.var)
     if slot.is_table:
-        return {"name": name, "shape": [len(infos)], "dtype": "int64"}
+        return {"name": name, "shape": [len(infos)], "dtype": "int64", "table": True}
     return {"name": name, "shape": [_size(s) for s in infos[0].shape or ()], "dtype": infos[0].dtype}
 
 

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..ir import dtype as dt
 from ..ir.expr import Call, Cast, PrimExpr, cast
 from ..ir.module import IRModule
 from ..ir.visitor import Rewriter
-from ..tir.math import F32, F64, RULES, WIDE_RULES
+from ..tir.math import F32, ON_CPU, Rules
 from ..tir.nodes import PrimFunc
 from .base import Pass
 
-_RULES = {F32: RULES, F64: WIDE_RULES}
 KEPT = frozenset({"address_of", "if_then_else", "reinterpret", "likely"})
 
 
 @dataclass(frozen=True)
 class LowerMath(Pass):
-    """Replace calls of exp, tanh, sigmoid, erf, sin, cos, log, pow … by arithmetic that vectorizes.
+    """Replace calls of exp, tanh, sigmoid, erf, sin, cos, log, pow … by the expressions that ``rules`` has for them.
 
-    float32 is expanded; narrower floats are computed in float32 and rounded. float64 functions are left as calls of the
-    C library; those that it lacks are expressed by others. ``tir/math`` has the formulas and their error bounds.
+    Floats narrower than float32 are computed in float32 and rounded. rules: by default those for CPUs, which expand
+    float32 to arithmetic that vectorizes, and leave float64 functions as calls of the C library; those that it lacks
+    are expressed by others. ``tir/math`` has the formulas and their error bounds.
     """
 
     name = "lower-math"
+    rules: Rules = field(default_factory=lambda: ON_CPU)
 
     def run(self, mod: IRModule) -> IRModule:
-        rewrite = _LowerCalls()
+        rewrite = _LowerCalls(self.rules)
         return mod.updated({name: rewrite(f) for name, f in mod.of_type(PrimFunc).items()})
 
 
 class _LowerCalls(Rewriter):
+    def __init__(self, rules: Rules):
+        self.rules = rules
+
     def rewrite_Call(self, node: Call) -> PrimExpr:
         args = self(node.args)
         operand = args[0].dtype if args else ""
@@ -39,7 +43,7 @@ class _LowerCalls(Rewriter):
             return node if args is node.args else Call(node.op, args, node.dtype)
         if dt.bits(operand) < 32:
             return self._in_wider_type(node, args)
-        rule = _RULES[operand].get(node.op)
+        rule = self.rules[operand].get(node.op)
         if rule is not None:
             return self(rule(*args))
         return node if args is node.args else Call(node.op, args, node.dtype)

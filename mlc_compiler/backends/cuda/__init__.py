@@ -12,6 +12,7 @@ from ..base import Backend, Lowering
 from .images import compile_kernels
 from .instructions import INSTRUCTIONS
 from .machine import CUDA_KIND
+from .math import ON_GPU
 from .passes.bind_threads import BindThreads
 from .passes.place_syncs import PlaceSyncs
 from .passes.split_kernels import SplitKernels
@@ -27,9 +28,8 @@ class CudaBackend(Backend):
     instructions = INSTRUCTIONS
 
     def lowering(self, target: Target) -> Lowering:
-        return Lowering(
-            rules=CUDA_RULES, loops=(VirtualThreads(), BindThreads(), PlaceSyncs()), calls=(SplitKernels(),)
-        )
+        loops = (VirtualThreads(), BindThreads(), PlaceSyncs())
+        return Lowering(rules=CUDA_RULES, loops=loops, calls=(SplitKernels(),), math=ON_GPU)
 
     def activation_dtype(self, model_dtype: str) -> str:
         return model_dtype  # tensor cores take float16 and bfloat16

@@ -15,7 +15,7 @@ from ...codegen.arithmetic import CodegenError
 from ...codegen.emitter import Lanes
 from ...codegen.expressions import ExprEmitter
 from ...codegen.statements import LoopID, StmtEmitter
-from ...codegen.values import I8, I32, I64, VOID, i32
+from ...codegen.values import F32, I8, I32, I64, VOID, i32
 from ...ir import dtype as dt
 from ...ir.expr import Call, IntImm, PrimExpr, is_const
 from ...ir.visitor import walk
@@ -37,6 +37,7 @@ from ...tir.nodes import (
 from ...tir.threads import sync_scope
 from .launches import Launch
 from .machine import STATIC_SHARED_BYTES, WARP, Gpu
+from .math import SPECIAL_FUNCTIONS
 
 GLOBAL, SHARED = ll.PointerType(addrspace=1), ll.PointerType(addrspace=3)
 ALIGNMENT = 16  # of buffers in bytes: the widest access
@@ -88,6 +89,11 @@ class DeviceExpressions(ExprEmitter):
         size = dt.nbytes(buffer.dtype)
         limit = min(ALIGNMENT, elements * size)
         return gcd(limit, common * size) if common else limit
+
+    def emit_Call(self, e: Call) -> ll.Value:
+        if e.op not in SPECIAL_FUNCTIONS:
+            return super().emit_Call(e)
+        return v.intrinsic(self.b, f"llvm.nvvm.{SPECIAL_FUNCTIONS[e.op]}.f", [self(e.args[0])], F32)
 
 
 class DeviceEmitter(StmtEmitter):

@@ -7,7 +7,7 @@ Coefficients: ``benchmarks/fit_polynomials.py``. ``tests/compiler/codegen/accura
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ...ir.expr import Call, PrimExpr
 from .build import F32, F64, from_wide, negated, wide
@@ -18,13 +18,17 @@ from .trigonometric import cos, sin
 
 Rule = Callable[..., PrimExpr]
 
+Rules = Mapping[str, Mapping[str, Rule]]
+"""dtype -> function name -> expression that replaces its call."""
+
 
 def rsqrt(x: PrimExpr) -> PrimExpr:
     """``1 / sqrt(x)``"""
     return from_wide(wide(1.0) / Call("sqrt", (wide(x),), F64))
 
 
-def _library_function(name: str) -> Rule:
+def through_wide(name: str) -> Rule:
+    """The float32 function by the float64 function of that name."""
     return lambda *args: from_wide(Call(name, tuple(wide(a) for a in args), F64))
 
 
@@ -47,7 +51,7 @@ POLYNOMIALS: dict[str, Rule] = {
 
 LIBRARY = "acos acosh asin asinh atan atan2 atanh cosh fmod hypot sinh tan".split()
 
-RULES: dict[str, Rule] = {**POLYNOMIALS, **{name: _library_function(name) for name in LIBRARY}}
+RULES: dict[str, Rule] = {**POLYNOMIALS, **{name: through_wide(name) for name in LIBRARY}}
 """float32 function name -> expression that replaces its call."""
 
 WIDE_RULES: dict[str, Rule] = {
@@ -57,4 +61,7 @@ WIDE_RULES: dict[str, Rule] = {
 }
 """float64 function name -> expression, for the functions that the C library lacks."""
 
-__all__ = ["F32", "F64", "LIBRARY", "POLYNOMIALS", "RULES", "WIDE_RULES"]
+ON_CPU: Rules = {F32: RULES, F64: WIDE_RULES}
+"""Functions as arithmetic that vectorizes, and as calls of the C library."""
+
+__all__ = ["F32", "F64", "LIBRARY", "ON_CPU", "POLYNOMIALS", "RULES", "WIDE_RULES", "Rule", "Rules", "through_wide"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ...ir.expr import BinaryOp, Call, Not, PrimExpr, Select, const, logical_and
-from .build import F32, I64, Lets, bits, choose, copysign, f32, from_bits, from_wide, magnitude, polynomial, wide
+from ...ir.expr import BinaryOp, Call, FloatImm, Not, PrimExpr, Select, Var, const, logical_and
+from .build import I64, Lets, bits, choose, copysign, f32, from_bits, from_wide, magnitude, polynomial, wide
 from .exponential import exp2_wide
 
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
@@ -76,17 +76,23 @@ def power(x: PrimExpr, y: PrimExpr) -> PrimExpr:
     """x ** y = 2 ** (y log2 |x|), negative where x is negative and y an odd integer; special values as C's ``pow``."""
     let = Lets()
     base, exponent = let("x", x), let("y", y)
-    a = let("a", magnitude(base))
-    raised = from_wide(exp2_wide(wide(exponent) * log2_wide(wide(a))))
-    one = f32(1.0)
-    is_one = (exponent == f32(0.0), base == one, logical_and(a == one, magnitude(exponent) == f32(math.inf)))
+    raised = from_wide(exp2_wide(wide(exponent) * log2_wide(wide(magnitude(base)))))
+    return let.into(with_sign_of_base(base, exponent, raised))
+
+
+def with_sign_of_base(base: Var, exponent: Var, raised: PrimExpr) -> PrimExpr:
+    """``base ** exponent``, given that of ``|base|``: its sign, and the special values of C's ``pow``."""
+    let, dtype = Lets(), base.dtype
+    a, one = magnitude(base), FloatImm(1.0, dtype)
+    infinite = FloatImm(math.inf, dtype)
+    is_one = (exponent == FloatImm(0.0, dtype), base == one, logical_and(a == one, magnitude(exponent) == infinite))
     result = let("p", choose(*((c, one) for c in is_one), otherwise=raised))
     integer = let("integer", _is_integer(exponent))
-    odd = logical_and(integer, Not(_is_integer(exponent * f32(0.5))))
+    odd = logical_and(integer, Not(_is_integer(exponent * FloatImm(0.5, dtype))))
     signed = Select(odd, copysign(result, base), result)
-    undefined = logical_and(base < f32(0.0), a < f32(math.inf), Not(integer))
-    return let.into(Select(undefined, f32(math.nan), signed))
+    undefined = logical_and(base < FloatImm(0.0, dtype), a < infinite, Not(integer))
+    return let.into(Select(undefined, FloatImm(math.nan, dtype), signed))
 
 
 def _is_integer(x: PrimExpr) -> PrimExpr:
-    return BinaryOp("==", x, Call("trunc", (x,), F32))
+    return BinaryOp("==", x, Call("trunc", (x,), x.dtype))

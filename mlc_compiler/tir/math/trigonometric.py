@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from ...ir.expr import Call, Cast, PrimExpr, Select, const
+from ...ir.expr import Call, Cast, PrimExpr, Select, cast, const
 from .build import F32, F64, I32, I64, ROUNDER, Lets, bits, f32, fma, from_bits, magnitude, nearest, polynomial, wide
 
 _SIN = (2.83273926e-06, -1.98530732e-04, 8.33337940e-03, -1.66666672e-01)
@@ -20,20 +21,26 @@ _SIGN_BIT = -(1 << 31)
 
 def sin(x: PrimExpr) -> PrimExpr:
     """Sine of radians; NaN for infinities."""
-    return _by_quadrant(x, 0)
+    return by_quadrant(x, 0, reduce)
 
 
 def cos(x: PrimExpr) -> PrimExpr:
     """Cosine of radians; NaN for infinities."""
-    return _by_quadrant(x, 1)
+    return by_quadrant(x, 1, reduce)
 
 
-def _by_quadrant(x: PrimExpr, shift: int) -> PrimExpr:
+def reduce(a: PrimExpr) -> PrimExpr:
+    """The argument and the quadrant of a float32 that is not negative, see ``pack``."""
+    let = Lets()
+    v = let("a", wide(a))
+    return let.into(Call("if_then_else", (v > wide(_LARGE), _reduce_large(v), _reduce(v)), I64))
+
+
+def by_quadrant(x: PrimExpr, shift: int, reduce: Callable[[PrimExpr], PrimExpr]) -> PrimExpr:
     """sin(|x| + shift * pi / 2), for shift 0 with the sign of x: one of two polynomials of the reduced argument."""
     let = Lets()
     v = let("x", x)
-    a = let("a", wide(magnitude(v)))
-    reduced = let("reduced", Call("if_then_else", (a > wide(_LARGE), _reduce_large(a), _reduce(a)), I64))
+    reduced = let("reduced", reduce(magnitude(v)))
     r = let("r", from_bits(Cast(I32, reduced)))
     q = let("q", Cast(I32, reduced >> const(32, I64)) + const(shift, I32))
     z = let("z", r * r)
@@ -45,9 +52,9 @@ def _by_quadrant(x: PrimExpr, shift: int) -> PrimExpr:
     return let.into(from_bits(bits(value) ^ (sign & const(_SIGN_BIT, I32))))
 
 
-def _pack(r: PrimExpr, q: PrimExpr) -> PrimExpr:
+def pack(r: PrimExpr, q: PrimExpr) -> PrimExpr:
     """The reduced argument (as float32, lower half) and the number of quarter turns (upper half) in one int64."""
-    low = Cast(I64, bits(Cast(F32, r))) & const(0xFFFFFFFF, I64)
+    low = Cast(I64, bits(cast(F32, r))) & const(0xFFFFFFFF, I64)
     return (q << const(32, I64)) | low
 
 
@@ -56,7 +63,7 @@ def _reduce(a: PrimExpr) -> PrimExpr:
     let = Lets()
     n, k = nearest(let, a * wide(2 / math.pi) + wide(ROUNDER[F64]))
     r = (a - n * wide(_HALF_PI_HIGH)) - n * wide(_HALF_PI_LOW)
-    return let.into(_pack(r, k))
+    return let.into(pack(r, k))
 
 
 def _reduce_large(a: PrimExpr) -> PrimExpr:
@@ -75,7 +82,7 @@ def _reduce_large(a: PrimExpr) -> PrimExpr:
         fraction = let("fraction", total - carry)
         turns = let("turns", turns + carry + (whole - wide(4.0) * _round(whole * wide(0.25))))
     _, q = nearest(let, turns + wide(ROUNDER[F64]))
-    return let.into(_pack(fraction * wide(math.pi / 2), q))
+    return let.into(pack(fraction * wide(math.pi / 2), q))
 
 
 def _round(x: PrimExpr) -> PrimExpr:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
 from ....codegen.arithmetic import CodegenError
-from ....ir.expr import Call, IntImm, Let, PrimExpr, StringImm, const
+from ....ir.expr import Call, IntImm, Let, PrimExpr, StringImm, Var, const
 from ....ir.module import IRModule
 from ....ir.simplify import key
 from ....ir.visitor import Rewriter, free_vars, walk
@@ -75,8 +75,10 @@ class _Split(Rewriter):
     def _kernel(self, nest: For) -> Stmt:
         used = {id(n.buffer) for n in walk(nest) if isinstance(n, BufferLoad)} | {id(b) for b in _stored(nest)}
         buffers = [b for b in self.func.buffers if id(b) in used]
-        known = {id(v) for b in buffers for v in free_vars(b.shape)} | {id(n.var) for n in walk(nest) if _defines(n)}
-        scalars = free_vars(nest, lambda v: id(v) not in known)
+        shapes = [b.shape for b in buffers]
+        known = {id(size) for shape in shapes for size in shape if isinstance(size, Var)}
+        known |= {id(n.var) for n in walk(nest) if _defines(n)}
+        scalars = free_vars((shapes, nest), lambda v: id(v) not in known)
         grid, block = _grid(nest, self.name), _block(nest, self.name)
         attrs = {k: v for k, v in self.func.attrs.items() if k in ("tir.noalias", PDL)}
         kernel = PrimFunc((*buffers, *scalars), nest, {**attrs, KERNEL: True})

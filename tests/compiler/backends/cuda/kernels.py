@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from textwrap import dedent, indent
 
 from mlc_compiler.ir.module import IRModule
@@ -14,15 +15,15 @@ from mlc_compiler.tir.threads import sync_scope
 def module(text: str, **sizes: int) -> IRModule:
     """The module of one tensor function; names of ``sizes`` are replaced in its text."""
     for name, size in sizes.items():
-        text = text.replace(name, str(size))
+        text = re.sub(rf"\b{name}\b", str(size), text)
     parsed = parse("@I.ir_module\nclass Module:\n" + indent(dedent(text), "    "))
     assert isinstance(parsed, IRModule)
     return parsed
 
 
-def main(mod: IRModule) -> PrimFunc:
-    """The tensor function ``main``."""
-    return mod.of_type(PrimFunc)["main"]
+def main(mod: IRModule, name: str = "main") -> PrimFunc:
+    """The tensor function of that name."""
+    return mod.of_type(PrimFunc)[name]
 
 
 def kernel(body: str, **sizes: int) -> IRModule:

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlc_compiler.backends.cuda.passes.virtual_threads import VirtualThreads
-from mlc_compiler.interp import run_prim_func
-from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import walk
 from mlc_compiler.script import parse, script
-from mlc_compiler.tir.nodes import UNROLLED, Allocate, For, PrimFunc
+from mlc_compiler.tir.nodes import UNROLLED, Allocate, For
 from mlc_compiler.tir.threads import VIRTUAL_AXES, is_bound, sync_scope
 from mlc_errors import MLCError
+from tests.compiler.backends.cuda.kernels import main, module
+from tests.compiler.backends.cuda.races import run
 
 TWO_AXES = """
 @T.prim_func
@@ -36,36 +36,18 @@ def main(x: T.Buffer((R, 8), "float32"), y: T.Buffer((V, W, 8), "float32")):
 """
 
 
-def _module(text: str, **sizes: int) -> IRModule:
-    for name, size in sizes.items():
-        text = text.replace(name, str(size))
-    return parse(f"@I.ir_module\nclass Module:\n{text.replace(chr(10), chr(10) + '    ')}")
-
-
-def _main(mod: IRModule) -> PrimFunc:
-    return mod.of_type(PrimFunc)["main"]
-
-
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(v=st.integers(1, 4), w=st.integers(1, 3), rows=st.integers(1, 5))
 def test_results_match_numpy(v: int, w: int, rows: int) -> None:
-    mod = _module(TWO_AXES.replace("tile[k, 7 - t]", "tile[k, t]"), V=v, W=w, R=rows)
-    lowered = _main(VirtualThreads().run(mod))
+    mod = module(TWO_AXES, V=v, W=w, R=rows)
     x = np.random.default_rng(0).standard_normal((rows, 8), np.float32)
-    y = np.zeros((v, w, 8), np.float32)
-    run_prim_func(_without_syncs(lowered), x, y)
+    y = run(VirtualThreads().run(mod), x, np.zeros((v, w, 8), np.float32))[1]
     scale = np.arange(v)[:, None, None] * 3 + np.arange(w)[None, :, None]
-    np.testing.assert_allclose(y, scale * x[1:].sum(0), rtol=1e-5, atol=1e-5)
-
-
-def _without_syncs(func: PrimFunc) -> PrimFunc:
-    lines = script(func).splitlines()
-    parsed = parse("\n".join(line for line in lines if "tvm_storage_sync" not in line))
-    return parsed if isinstance(parsed, PrimFunc) else _main(parsed)
+    np.testing.assert_allclose(y, scale * x[1:].sum(0)[::-1], rtol=1e-5, atol=1e-5)
 
 
 def test_shared_statements_run_once_and_private_buffers_get_an_axis() -> None:
-    func = _main(VirtualThreads().run(_module(TWO_AXES, V=2, W=3, R=4)))
+    func = main(VirtualThreads().run(module(TWO_AXES, V=2, W=3, R=4)))
     nodes = list(walk(func.body))
     assert not any(is_bound(n, VIRTUAL_AXES) for n in nodes)
     assert sum(sync_scope(n) == "shared" for n in nodes) == 1
@@ -75,11 +57,11 @@ def test_shared_statements_run_once_and_private_buffers_get_an_axis() -> None:
 
 
 def test_the_result_reads_back() -> None:
-    mod = VirtualThreads().run(_module(TWO_AXES, V=2, W=3, R=4))
+    mod = VirtualThreads().run(module(TWO_AXES, V=2, W=3, R=4))
     assert script(parse(script(mod))) == script(mod)
 
 
 def test_a_barrier_under_a_condition_on_a_virtual_thread_is_refused() -> None:
     text = TWO_AXES.replace("if k > 0:", 'if k > v:\n                            T.tvm_storage_sync("shared")')
     with pytest.raises(MLCError, match="barrier lies inside a condition or loop that depends on 'v'"):
-        VirtualThreads().run(_module(text, V=2, W=3, R=4))
+        VirtualThreads().run(module(text, V=2, W=3, R=4))

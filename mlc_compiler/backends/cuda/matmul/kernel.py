@@ -1,0 +1,199 @@
+"""The kernel of a product on tensor cores: cp.async, ldmatrix, mma.sync and a software pipeline over the depth.
+
+Activations, and weights that are stored in the activations' dtype, are copied to shared memory asynchronously. Other
+operands, such as quantized weights, are computed in registers while a previous tile is multiplied, and then stored to
+shared memory. Activations outside of the rows or the depth are 0; the weights there are any others, which are finite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, ceildiv, const, logical_and, minimum
+from ....script import expand
+from ....tir.nodes import THREAD, Allocate, Buffer, BufferLoad, For, IfThenElse, PrimFunc, Stmt, buffer
+from ..instructions.operands import SHORT
+from ..machine import WARP
+from .loops import multiply_tile
+from .product import Product
+from .tiles import CHUNK, FEW_ROWS, LARGE, SMALL, Tile
+
+
+def tensor_core_product(func: PrimFunc, product: Product) -> PrimFunc:
+    """``func`` as kernels that compute ``product``: one for few rows, one for many where the rows are not constant."""
+    rows = product.rows
+    if isinstance(rows, IntImm):
+        body = Kernel(product, SMALL if rows.value <= FEW_ROWS else LARGE).nest()
+    else:
+        body = IfThenElse(rows <= FEW_ROWS, Kernel(product, SMALL).nest(), Kernel(product, LARGE).nest())
+    return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})
+
+
+@dataclass(eq=False)
+class Kernel:
+    """The names that the macros of ``loops.py`` use.
+
+    t: sizes of the tiles. steps: tiles along the depth. x_units, w_units: chunks of a tile of the activations and of
+    the weights that one thread loads. xs, ws: the tiles in shared memory. x_converts, w_converts: whether the operand
+    is computed in registers. clamped: whether tiles reach beyond the depth. pairs: whether results are stored in pairs.
+    """
+
+    product: Product
+    t: Tile
+
+    def __post_init__(self) -> None:
+        product, tile = self.product, self.t
+        self.rows, self.columns, self.dtype = product.rows, product.columns, product.dtype
+        self.steps = -(-product.depth // tile.depth)
+        self.x_units = tile.rows * tile.chunks // tile.threads
+        self.w_units = tile.columns * tile.chunks // tile.threads
+        whole_chunks = product.depth % CHUNK == 0
+        self.x_converts = not (product.activation.stored and whole_chunks)
+        self.w_converts = not (product.weight.stored and whole_chunks)
+        self.converts = self.x_converts or self.w_converts
+        self.clamped = product.depth % tile.depth != 0 or self.steps < tile.stages - 1
+        self.pairs = product.columns % 2 == 0
+        self.xs = buffer("x_shared", (tile.stages, tile.rows, tile.depth), product.dtype, "shared")
+        self.ws = buffer("w_shared", (tile.stages, tile.columns, tile.depth), product.dtype, "shared")
+
+    def nest(self) -> Stmt:
+        """The loops over blocks and threads. Blocks that share columns are next to each other: they share weights."""
+        row_block, column_block = Var("row_block"), Var("column_block")
+        thread = Var("thread", "int32")
+        body = expand(multiply_tile, self, row_block, column_block, thread)
+        body = For(thread, const(self.t.threads, "int32"), body, THREAD, "threadIdx.x")
+        for shared in (self.ws, self.xs):
+            body = Allocate(shared, body)
+        body = For(row_block, ceildiv(self.rows, self.t.rows), body, THREAD, "blockIdx.x")
+        return For(column_block, IntImm(-(-self.columns // self.t.columns)), body, THREAD, "blockIdx.y")
+
+    # -- positions in the tiles
+
+    def x_row(self, thread: Var, unit: PrimExpr) -> PrimExpr:
+        return self._index(thread, unit) // self.t.chunks
+
+    def x_chunk(self, thread: Var, unit: PrimExpr) -> PrimExpr:
+        return self._index(thread, unit) % self.t.chunks
+
+    def w_row(self, thread: Var, unit: PrimExpr) -> PrimExpr:
+        index = self._index(thread, unit)
+        return index % self.t.columns if self.product.weight.by_column else index // self.t.chunks
+
+    def w_chunk(self, thread: Var, unit: PrimExpr) -> PrimExpr:
+        index = self._index(thread, unit)
+        return index // self.t.columns if self.product.weight.by_column else index % self.t.chunks
+
+    def _index(self, thread: Var, unit: PrimExpr) -> PrimExpr:
+        return cast("int32", unit) * self.t.threads + thread
+
+    def place(self, row: PrimExpr, chunk: PrimExpr) -> PrimExpr:
+        """Where a chunk of a row is stored: 8 rows of one chunk are in different 16 bytes of 128."""
+        rows_of_a_line = max(1, CHUNK // self.t.chunks)
+        return (chunk ^ (row // rows_of_a_line % self.t.chunks)) * CHUNK
+
+    # -- loads of a tile
+
+    def copy_activation(self, row_block: Var, thread: Var, step: PrimExpr, stage: PrimExpr, unit: PrimExpr) -> Call:
+        """16 bytes of a row; zeros outside."""
+        row, chunk = self.x_row(thread, unit), self.x_chunk(thread, unit)
+        from_row, from_k = row_block * self.t.rows + cast("int64", row), self._position(step, chunk)
+        inside = from_row < self.rows
+        if self.clamped:
+            inside = logical_and(inside, from_k < self.product.depth)
+        source = self.product.activation.element(minimum(from_row, self.rows - 1), self._inside(from_k))
+        target = self.xs[stage, row, self.place(row, chunk)]
+        count = Select(inside, const(CHUNK, "int32"), const(0, "int32"))
+        return self._run(f"cp_async.16.zfill.{SHORT[self.dtype]}", target, source, count)
+
+    def copy_weight(self, column_block: Var, thread: Var, step: PrimExpr, stage: PrimExpr, unit: PrimExpr) -> Call:
+        """16 bytes of a column."""
+        row, chunk = self.w_row(thread, unit), self.w_chunk(thread, unit)
+        source = self.product.weight.element(self._column(column_block, row), self._inside(self._position(step, chunk)))
+        return self._run(f"cp_async.16.{SHORT[self.dtype]}", self.ws[stage, row, self.place(row, chunk)], source)
+
+    def activation(self, row_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr, e: PrimExpr) -> PrimExpr:
+        """An activation; 0 outside."""
+        row = row_block * self.t.rows + cast("int64", self.x_row(thread, unit))
+        k = self._position(step, self.x_chunk(thread, unit)) + e
+        last = self.product.depth - 1
+        value = self.product.activation.element(minimum(row, self.rows - 1), minimum(k, last))
+        inside = logical_and(row < self.rows, k < self.product.depth)
+        return Select(inside, value, const(0, self.dtype))
+
+    def weight(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr, e: PrimExpr) -> PrimExpr:
+        """A weight; any weight outside."""
+        column = self._column(column_block, self.w_row(thread, unit))
+        k = self._position(step, self.w_chunk(thread, unit))
+        if self.product.depth % CHUNK:
+            k = minimum(k + e, self.product.depth - 1)
+        else:
+            k = self._inside(k) + e
+        return self.product.weight.element(column, k)
+
+    def _position(self, step: PrimExpr, chunk: PrimExpr) -> PrimExpr:
+        return cast("int64", step) * self.t.depth + cast("int64", chunk) * CHUNK
+
+    def _inside(self, k: PrimExpr) -> PrimExpr:
+        """The first position of a chunk inside the depth."""
+        return minimum(k, self.product.depth - CHUNK) if self.clamped else k
+
+    def _column(self, column_block: Var, row: PrimExpr) -> PrimExpr:
+        column = column_block * self.t.columns + cast("int64", row)
+        return minimum(column, self.columns - 1) if self.columns % self.t.columns else column
+
+    # -- fragments
+
+    def load_left(self, a: Buffer, i: PrimExpr, thread: Var, stage: PrimExpr, part: PrimExpr) -> Call:
+        lane = thread % WARP
+        row = self._warp_row(thread) + cast("int32", i) * 16 + lane % 16
+        chunk = cast("int32", part) * 2 + lane // 16
+        return self._run(f"ldmatrix.x4.{SHORT[self.dtype]}", a[i, 0], self.xs[stage, row, self.place(row, chunk)])
+
+    def load_right(self, b: Buffer, j: PrimExpr, thread: Var, stage: PrimExpr, part: PrimExpr) -> Call:
+        """The fragments of 16 columns."""
+        lane = thread % WARP
+        row = self._warp_column(thread) + cast("int32", j) * 16 + lane // 16 * 8 + lane % 8
+        chunk = cast("int32", part) * 2 + lane // 8 % 2
+        return self._run(f"ldmatrix.x4.{SHORT[self.dtype]}", b[j * 2, 0], self.ws[stage, row, self.place(row, chunk)])
+
+    def mma(self, acc: Buffer, a: Buffer, b: Buffer, i: PrimExpr, j: PrimExpr) -> Call:
+        return self._run(f"mma.m16n8k16.f32.{SHORT[self.dtype]}", acc[i, j, 0], a[i, 0], b[j, 0])
+
+    def _warp_row(self, thread: Var) -> PrimExpr:
+        return thread // (WARP * self.t.warps_across) * self.t.warp_rows
+
+    def _warp_column(self, thread: Var) -> PrimExpr:
+        return thread // WARP % self.t.warps_across * self.t.warp_columns
+
+    # -- results (PTX ISA, "Matrix Fragments for mma.m16n8k16": the accumulators)
+
+    def result_row(self, row_block: Var, thread: Var, i: PrimExpr, half: PrimExpr) -> PrimExpr:
+        inside = self._warp_row(thread) + cast("int32", i) * 16 + thread % WARP // 4 + cast("int32", half) * 8
+        return row_block * self.t.rows + cast("int64", inside)
+
+    def result_column(self, column_block: Var, thread: Var, j: PrimExpr) -> PrimExpr:
+        inside = self._warp_column(thread) + cast("int32", j) * 8 + thread % 4 * 2
+        return column_block * self.t.columns + cast("int64", inside)
+
+    @property
+    def out(self) -> Buffer:
+        zero = const(0, "int64")
+        return self.product.epilogue(zero, zero, const(0, "float32")).buffer
+
+    def result_place(self, row: PrimExpr, column: PrimExpr) -> tuple[PrimExpr, ...]:
+        return self.product.epilogue(row, column, const(0, "float32")).indices
+
+    def result(self, row: PrimExpr, column: PrimExpr, value: PrimExpr) -> PrimExpr:
+        return self.product.epilogue(row, column, value).value
+
+    # -- instructions
+
+    def commit(self) -> Call:
+        return self._run("cp_async.commit")
+
+    def wait(self, pending: int) -> Call:
+        return self._run("cp_async.wait", IntImm(pending))
+
+    def _run(self, name: str, *operands: PrimExpr) -> Call:
+        places = (Call("address_of", (o,), "handle") if isinstance(o, BufferLoad) else o for o in operands)
+        return Call(f"intrinsic.cuda.{name}", tuple(places), "handle")

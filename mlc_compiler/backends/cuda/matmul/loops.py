@@ -1,0 +1,128 @@
+"""TVMScript macros of a product on tensor cores; ``kernel.py`` has the names of ``k``, its ``Kernel``.
+
+Tiles of the operands are in shared memory, [stages, rows or columns, positions], with their chunks of 16 bytes permuted
+(``k.place``) so that no two of the 8 rows that ldmatrix reads together are in one bank.
+"""
+
+# The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from ....script import T
+
+
+@T.macro
+def multiply_tile(k, row_block, column_block, thread):
+    """One thread's part of a tile: its fragments of the sums stay in registers."""
+    acc = T.decl_buffer((k.t.row_tiles, k.t.column_tiles, 4), "float32", scope="local")
+    for i in T.unroll(k.t.row_tiles):
+        for j in T.unroll(k.t.column_tiles):
+            for e in T.vectorized(4):
+                acc[i, j, e] = T.float32(0)
+    for step in T.unroll(k.t.stages - 1):
+        start_copies(k, row_block, column_block, thread, step, step)
+        k.commit()
+        if k.converts:
+            convert_now(k, row_block, column_block, thread, step, step)
+    for step in range(k.steps):
+        k.wait(k.t.stages - 2)
+        T.tvm_storage_sync("shared")
+        ahead = step + (k.t.stages - 1)
+        if ahead < k.steps:
+            start_copies(k, row_block, column_block, thread, ahead, ahead % k.t.stages)
+        k.commit()
+        if k.converts:
+            held_x = T.decl_buffer((k.x_units, 8), k.dtype, scope="local")
+            held_w = T.decl_buffer((k.w_units, 8), k.dtype, scope="local")
+            if ahead < k.steps:
+                convert(k, row_block, column_block, thread, ahead, held_x, held_w)
+            multiply(k, thread, step % k.t.stages, acc)
+            if ahead < k.steps:
+                put(k, thread, ahead % k.t.stages, held_x, held_w)
+        else:
+            multiply(k, thread, step % k.t.stages, acc)
+    store(k, row_block, column_block, thread, acc)
+
+
+@T.macro
+def start_copies(k, row_block, column_block, thread, step, stage):
+    if not k.x_converts:
+        for u in T.unroll(k.x_units):
+            k.copy_activation(row_block, thread, step, stage, u)
+    if not k.w_converts:
+        for u in T.unroll(k.w_units):
+            k.copy_weight(column_block, thread, step, stage, u)
+
+
+@T.macro
+def convert_now(k, row_block, column_block, thread, step, stage):
+    held_x = T.decl_buffer((k.x_units, 8), k.dtype, scope="local")
+    held_w = T.decl_buffer((k.w_units, 8), k.dtype, scope="local")
+    if step < k.steps:
+        convert(k, row_block, column_block, thread, step, held_x, held_w)
+        put(k, thread, stage, held_x, held_w)
+
+
+@T.macro
+def convert(k, row_block, column_block, thread, step, held_x, held_w):
+    """Compute the next tile of the operands that are not copied, in registers."""
+    if k.x_converts:
+        for u in T.unroll(k.x_units):
+            for e in T.unroll(8):
+                held_x[u, e] = k.activation(row_block, thread, step, u, e)
+    if k.w_converts:
+        for u in T.unroll(k.w_units):
+            for e in T.unroll(8):
+                held_w[u, e] = k.weight(column_block, thread, step, u, e)
+
+
+@T.macro
+def put(k, thread, stage, held_x, held_w):
+    if k.x_converts:
+        for u in T.unroll(k.x_units):
+            for e in T.vectorized(8):
+                k.xs[stage, k.x_row(thread, u), k.place(k.x_row(thread, u), k.x_chunk(thread, u)) + e] = held_x[u, e]
+    if k.w_converts:
+        for u in T.unroll(k.w_units):
+            for e in T.vectorized(8):
+                k.ws[stage, k.w_row(thread, u), k.place(k.w_row(thread, u), k.w_chunk(thread, u)) + e] = held_w[u, e]
+
+
+@T.macro
+def multiply(k, thread, stage, acc):
+    """The products of one stage, 16 positions at a time."""
+    for part in T.unroll(k.t.depth // 16):
+        a = T.decl_buffer((k.t.row_tiles, 8), k.dtype, scope="local")
+        b = T.decl_buffer((k.t.column_tiles, 4), k.dtype, scope="local")
+        for i in T.unroll(k.t.row_tiles):
+            k.load_left(a, i, thread, stage, part)
+        for j in T.unroll(k.t.column_tiles // 2):
+            k.load_right(b, j, thread, stage, part)
+        for i in T.unroll(k.t.row_tiles):
+            for j in T.unroll(k.t.column_tiles):
+                k.mma(acc, a, b, i, j)
+
+
+@T.macro
+def store(k, row_block, column_block, thread, acc):
+    """Results, two neighbours of a row at a time."""
+    for i in T.unroll(k.t.row_tiles):
+        for half in T.unroll(2):
+            row = k.result_row(row_block, thread, i, half)
+            if row < k.rows:
+                for j in T.unroll(k.t.column_tiles):
+                    column = k.result_column(column_block, thread, j)
+                    if k.pairs:
+                        if column < k.columns:
+                            for e in T.vectorized(2):
+                                store_result(k, row, column + e, acc[i, j, half * 2 + e])
+                    else:
+                        for e in T.unroll(2):
+                            if column + e < k.columns:
+                                store_result(k, row, column + e, acc[i, j, half * 2 + e])
+
+
+@T.macro
+def store_result(k, row, column, value):
+    k.out[k.result_place(row, column)] = k.result(row, column, value)

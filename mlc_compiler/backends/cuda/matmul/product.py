@@ -1,0 +1,173 @@
+"""A matrix product with what is fused around it, as expressions of a row, a column and a position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ....ir import expr as ir
+from ....ir.expr import Cast, PrimExpr, Var, const, is_const
+from ....ir.visitor import Rewriter, free_vars, substitute, walk
+from ....schedules.rule import MatmulBlock, accumulate_locally, analyse, constant_extent, match_matmul
+from ....tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
+from ....tir.schedule import Schedule
+from .tiles import CHUNK
+
+FACTORS = {"float16": ("float16", "float8_e4m3fn", "float8_e5m2"), "bfloat16": ("bfloat16", "float8_e4m3fn")}
+"""For each dtype of activations, the dtypes of weights that it represents exactly."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """``out = epilogue(sum over k of activation[row, k] * weight[column, k])``.
+
+    rows: the product of the leading sizes; columns, depth: constants. activation, weight: the dtype is the same,
+    that of the multiplication. epilogue: the store of one result, given its row, its column and the float32 sum.
+    """
+
+    rows: PrimExpr
+    columns: int
+    depth: int
+    dtype: str
+    activation: Operand
+    weight: Operand
+    epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], BufferStore]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A factor of the product. element: its value at (row or column, position).
+
+    stored: whether it is a parameter of the product's dtype, in which consecutive positions are adjacent and each row
+    begins at a multiple of 16 bytes. by_column: whether values that are read for consecutive columns are adjacent.
+    """
+
+    element: Callable[[PrimExpr, PrimExpr], PrimExpr]
+    stored: bool
+    by_column: bool
+
+
+def match_product(func: PrimFunc) -> Product | None:
+    """The product of a tensor function that computes nothing else; None for any other function."""
+    blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
+    if blocks is None or len(blocks.reductions) != 1 or int(func.attrs.get("num_outputs", 1)) != 1:
+        return None
+    matched = match_matmul(blocks.reductions[0])
+    if matched is None or not matched.rows or len(matched.weight.shape) != 2:
+        return None
+    s, name = Schedule(func), matched.block.name
+    names = [b.name for b in blocks.in_order]
+    for producer in names[: names.index(name)]:
+        s.compute_inline(producer)
+    last = accumulate_locally(s, name, names[names.index(name) + 1 :])
+    return _product(func, s.block(name), s.block(last), matched)
+
+
+def _product(func: PrimFunc, block: Block, last: Block, matched: MatmulBlock) -> Product | None:
+    variables = [it.var for it in block.iter_vars]
+    *lead, column, position = variables
+    extents = [it.extent for it in block.iter_vars]
+    columns, depth = constant_extent(extents[-2]), constant_extent(extents[-1])
+    factors = _factors(block, column)
+    if factors is None or columns is None or depth is None or not columns or not depth:
+        return None
+    x, w = factors
+    if w.dtype not in FACTORS.get(x.dtype, ()) or any(v in free_vars(w) for v in lead):
+        return None
+    rows = ir.product(extents[:-2])
+    parameters = {id(b) for b in func.buffers}
+
+    def activation(row: PrimExpr, k: PrimExpr) -> PrimExpr:
+        return substitute(x, {**dict(zip(lead, unflattened(row, extents[:-2]), strict=True)), position: k})
+
+    def weight(n: PrimExpr, k: PrimExpr) -> PrimExpr:
+        return ir.cast(x.dtype, substitute(w, {column: n, position: k}))
+
+    store = _epilogue(last, block, extents[:-2])
+    if store is None:
+        return None
+    return Product(
+        rows,
+        columns,
+        depth,
+        x.dtype,
+        Operand(activation, _is_stored(x, parameters, position, x.dtype), False),
+        Operand(weight, _is_stored(w, parameters, position, x.dtype), _is_by_column(w, column)),
+        store,
+    )
+
+
+def _factors(block: Block, column: Var) -> tuple[PrimExpr, PrimExpr] | None:
+    """The activation and the weight, without their conversion to the dtype of the sum, which must be float32."""
+    value = block.body.value.b  # type: ignore[attr-defined]  # matched as a product
+    if value.dtype != "float32":
+        return None
+    sides = [side.value if isinstance(side, Cast) else side for side in (value.a, value.b)]
+    of_column = [any(n is column for n in walk(side)) for side in sides]
+    if sorted(of_column) != [False, True]:
+        return None
+    return (sides[1], sides[0]) if of_column[0] else (sides[0], sides[1])
+
+
+def _is_stored(factor: PrimExpr, parameters: set[int], position: Var, dtype: str) -> bool:
+    """Whether a factor is a load of a parameter as ``Operand.stored`` describes it."""
+    if not isinstance(factor, BufferLoad) or id(factor.buffer) not in parameters or factor.dtype != dtype:
+        return False
+    *others, last = factor.indices
+    width = constant_extent(factor.buffer.shape[-1])
+    aligned = width is not None and width % CHUNK == 0
+    return aligned and last is position and not any(n is position for n in walk(others))
+
+
+def _is_by_column(factor: PrimExpr, column: Var) -> bool:
+    """Whether a load of a factor has the column as its last index."""
+    return any(isinstance(n, BufferLoad) and n.indices[-1] is column for n in walk(factor))
+
+
+def unflattened(row: PrimExpr, sizes: Sequence[PrimExpr]) -> list[PrimExpr]:
+    """The indices of an element of an array of these sizes, given its row-major number."""
+    wide = [axis for axis, size in enumerate(sizes) if not is_const(size, 1)]
+    indices: list[PrimExpr] = [const(0, "int64") for _ in sizes]
+    for axis in reversed(wide):
+        indices[axis] = row if axis == wide[0] else row % sizes[axis]
+        row = row // sizes[axis]
+    return indices
+
+
+# -- what follows the product ------------------------------------------------------------------------------------------
+
+
+class _SumLoads(Rewriter):
+    """Replaces the loads of the product's sums by a value."""
+
+    def __init__(self, sums: Buffer, value: PrimExpr):
+        self.sums, self.value = sums, value
+
+    def rewrite_BufferLoad(self, node: BufferLoad) -> PrimExpr:
+        return self.value if node.buffer is self.sums else self.rewrite_children(node)
+
+
+def _epilogue(
+    last: Block, block: Block, sizes: Sequence[PrimExpr]
+) -> Callable[[PrimExpr, PrimExpr, PrimExpr], BufferStore] | None:
+    """The store of a result; None unless each result depends on the sum of its own row and column only."""
+    sums, store = block.writes[0].buffer, last.body
+    if not isinstance(store, BufferStore) or last.is_reduction:
+        return None
+    loads = [n for n in walk(store.value) if isinstance(n, BufferLoad) and n.buffer is sums]
+    axes = {id(index): axis for load in loads for axis, index in enumerate(load.indices) if not is_const(index, 0)}
+    own = {id(it.var): it for it in last.iter_vars}
+    if not loads or not set(axes) <= set(own):
+        return None
+    if any(id(i) in axes and axes[id(i)] != axis for load in loads for axis, i in enumerate(load.indices)):
+        return None
+    if any(id(it.var) not in axes and not is_const(it.extent, 1) for it in last.iter_vars):
+        return None
+
+    def result(row: PrimExpr, column: PrimExpr, value: PrimExpr) -> BufferStore:
+        places = [*unflattened(row, sizes), column]
+        at = {it.var: places[axes[v]] if v in axes else const(0, it.var.dtype) for v, it in own.items()}
+        stored = substitute(store, at)
+        return _SumLoads(sums, value)(stored)
+
+    return result

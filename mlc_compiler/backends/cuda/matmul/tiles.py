@@ -1,0 +1,65 @@
+"""Tile sizes of products on tensor cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....ir import dtype as dt
+from ..machine import WARP
+
+CHUNK = 8
+"""Elements of 16 bits in 16 bytes: what cp.async copies, and a row of a matrix that ldmatrix loads."""
+MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 16
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The part of a product that a thread block computes: ``rows`` x ``columns``, ``depth`` positions at a time.
+
+    warps_down, warps_across: the warps of the block divide the tile. stages: tiles of the operands in shared memory;
+    all but one are being loaded while one is multiplied.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    warps_down: int
+    warps_across: int
+    stages: int
+
+    @property
+    def threads(self) -> int:
+        return WARP * self.warps_down * self.warps_across
+
+    @property
+    def warp_rows(self) -> int:
+        return self.rows // self.warps_down
+
+    @property
+    def warp_columns(self) -> int:
+        return self.columns // self.warps_across
+
+    @property
+    def row_tiles(self) -> int:
+        """Fragments of 16 rows of a warp."""
+        return self.warp_rows // MMA_ROWS
+
+    @property
+    def column_tiles(self) -> int:
+        """Fragments of 8 columns of a warp."""
+        return self.warp_columns // MMA_COLUMNS
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a row of an operand's tile."""
+        return self.depth // CHUNK
+
+    def shared_bytes(self, dtype: str) -> int:
+        """The shared memory of both operands."""
+        return self.stages * (self.rows + self.columns) * self.depth * dt.nbytes(dtype)
+
+
+FEW_ROWS = 32
+"""Up to so many rows, a block has ``SMALL`` tiles: these read each weight once, and more blocks share the columns."""
+LARGE = Tile(128, 128, 32, 2, 2, 4)
+SMALL = Tile(32, 64, 64, 1, 4, 4)

@@ -1,0 +1,26 @@
+"""Schedule of matrix products with many rows."""
+
+from __future__ import annotations
+
+from ....ir.expr import IntImm
+from ....schedules.rule import Rule
+from ....target import Target
+from ....tir.nodes import PrimFunc
+from ....tir.schedule import Schedule
+from ..matmul.kernel import tensor_core_product
+from ..matmul.product import match_product
+
+MIN_ROWS = 2  # of a constant number of rows
+
+
+class Matmul(Rule):
+    """``epilogue(x @ w)`` of 16-bit activations with a stored or a dequantized weight, on tensor cores.
+
+    ``matmul/kernel.py`` has the algorithm. Rows may be symbolic; columns and depth are constants of any size.
+    """
+
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        product = match_product(func)
+        if product is None or (isinstance(product.rows, IntImm) and product.rows.value < MIN_ROWS):
+            return None
+        return Schedule(tensor_core_product(func, product))

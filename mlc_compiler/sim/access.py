@@ -1,0 +1,198 @@
+"""Accesses to the state spaces: where an address lies, whether it may be accessed, who else accesses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlc_compiler.sim.errors import Fault
+from mlc_compiler.sim.memory import PENDING, Storage
+from mlc_compiler.sim.races import BLOCK_SHIFT, THREAD_MASK, Accessors, Conflict, Shadow
+from mlc_compiler.sim.threads import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Threads
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The accesses of one instruction that go to one storage. which: their positions, None for all."""
+
+    storage: Storage
+    shadow: Shadow | None
+    offsets: Array
+    lanes: Array
+    which: Array | None
+
+
+def load(
+    m: Threads, space: str, addresses: Array, lanes: Array, width: int, dtype: np.dtype[Any], strong: bool = False
+) -> Array:
+    """``[n, width // itemsize]`` elements; ``addresses`` [n] are int64, in the window of their space.
+
+    strong: volatile, relaxed or stronger: races with no atomic access.
+    """
+    out: Array | None = None
+    for part in parts(m, space, addresses, lanes, width, store=False):
+        note(m, part, width, "update" if strong else "read")
+        values = part.storage.load(part.offsets, width, dtype, part.lanes)
+        if part.which is None:
+            return values
+        if out is None:
+            out = np.empty((len(lanes), width // dtype.itemsize), dtype)
+        out[part.which] = values
+    assert out is not None
+    return out
+
+
+def store(
+    m: Threads, space: str, addresses: Array, lanes: Array, width: int, values: Array, strong: bool = False
+) -> None:
+    """Stores ``values`` [n, width // itemsize]."""
+    for part in parts(m, space, addresses, lanes, width, store=True):
+        check_not_pending(part, width)
+        note(m, part, width, "update" if strong else "write")
+        part.storage.store(part.offsets, width, values if part.which is None else values[part.which])
+
+
+def note(m: Threads, part: Part, width: int, kind: str) -> None:
+    """Looks for races of a ``kind``: "read", "write" or "update" (atomic)."""
+    if part.shadow is None:
+        return
+    who = Accessors(m.clocks, part.lanes, m.block_number[part.lanes])
+    try:
+        getattr(part.shadow, kind)(who, part.offsets, width)
+    except Conflict as conflict:
+        raise _race(m, part, conflict) from None
+
+
+def _race(m: Threads, part: Part, conflict: Conflict) -> Fault:
+    lane = int(part.lanes[conflict.position])
+    block = (conflict.code >> BLOCK_SHIFT) - 1
+    other = m.code_name(block, conflict.code & THREAD_MASK)
+    address = part.storage.start + int(part.offsets[conflict.position])
+    if part.storage is m.shared:
+        address -= int(m.lane_block[lane]) * m.shared_stride
+    between = "the same barrier interval" if block == int(m.block_number[lane]) else "one launch"
+    return Fault(
+        f"data race at {part.storage.name} address {address:#x}: {m.thread_name(lane)} and {other} in {between}: "
+        f"{conflict.kind}",
+        lane,
+        "put a barrier between the two accesses" if "interval" in between else "blocks of a launch are not ordered",
+    )
+
+
+def check_not_pending(part: Part, width: int) -> None:
+    state = part.storage.state
+    if state is None:
+        return
+    word = min(width, 8)
+    if (state.view(f"u{word}").reshape(-1, width // word)[part.offsets // width] & PENDING).any():
+        pending = (state[part.offsets[:, None] + np.arange(width)] == PENDING).any(axis=1)
+        lane = int(part.lanes[int(pending.argmax())])
+        raise Fault("store to bytes that an asynchronous copy is still going to write", lane)
+
+
+def parts(m: Threads, space: str, addresses: Array, lanes: Array, width: int, store: bool) -> Iterator[Part]:
+    """Checks bounds and alignment of accesses, counts them, and finds their storages."""
+    _check_aligned(addresses, lanes, width)
+    match space:
+        case "shared":
+            yield _shared(m, addresses, lanes, width, None)
+        case "local":
+            yield _local(m, addresses, lanes, width, None)
+        case "param":
+            yield _parameter(m, addresses, lanes, width, None)
+        case "global":
+            m.counts.global_access(addresses, lanes >> 5, width, store)
+            yield from _allocated(m, addresses, lanes, width, None)
+        case "const":
+            yield from _allocated(m, addresses, lanes, width, None)
+        case _:
+            yield from _generic(m, addresses, lanes, width, store)
+
+
+def _check_aligned(addresses: Array, lanes: Array, width: int) -> None:
+    wrong = addresses & (width - 1)
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        raise Fault(f"misaligned access: {width} bytes at address {int(addresses[at]):#x}", int(lanes[at]))
+
+
+def _bounded(addresses: Array, lanes: Array, width: int, size: int, name: str) -> None:
+    if len(addresses) and (int(addresses.min()) < 0 or int(addresses.max()) + width > size):
+        at = int(np.flatnonzero((addresses < 0) | (addresses + width > size))[0])
+        raise Fault(
+            f"out of bounds: {width} bytes at {name} address {int(addresses[at]):#x}; the block has {size} bytes",
+            int(lanes[at]),
+        )
+
+
+def _shared(m: Threads, addresses: Array, lanes: Array, width: int, which: Array | None) -> Part:
+    _bounded(addresses, lanes, width, m.launch.shared_bytes, "shared")
+    m.counts.shared_access(addresses, lanes, width)
+    offsets = addresses + m.lane_block[lanes] * m.shared_stride
+    return Part(m.shared, m.shared_shadow, offsets, lanes, which)
+
+
+def _local(m: Threads, addresses: Array, lanes: Array, width: int, which: Array | None) -> Part:
+    _bounded(addresses, lanes, width, m.launch.layout.local_bytes, "local")
+    return Part(m.local, None, addresses + lanes * m.local_stride, lanes, which)
+
+
+def _parameter(m: Threads, addresses: Array, lanes: Array, width: int, which: Array | None) -> Part:
+    _bounded(addresses, lanes, width, m.launch.layout.parameter_bytes, "parameter")
+    return Part(m.launch.parameters, None, addresses, lanes, which)
+
+
+def _allocated(m: Threads, addresses: Array, lanes: Array, width: int, which: Array | None) -> Iterator[Part]:
+    low, high = int(addresses.min()), int(addresses.max()) + width
+    storage = m.memory.find(low)
+    if storage is not None and low >= storage.low and high <= storage.high:
+        yield Part(storage, m.launch.shadow(storage), addresses - storage.start, lanes, which)
+        return
+    left = np.arange(len(addresses))
+    while len(left):
+        first = int(addresses[left[0]])
+        storage = m.memory.find(first)
+        if storage is None or first < storage.low or first + width > storage.high:
+            raise _outside(m, first, width, int(lanes[left[0]]), storage)
+        inside = (addresses[left] >= storage.low) & (addresses[left] + width <= storage.high)
+        taken, left = left[inside], left[~inside]
+        yield Part(
+            storage,
+            m.launch.shadow(storage),
+            addresses[taken] - storage.start,
+            lanes[taken],
+            taken if which is None else which[taken],
+        )
+
+
+def _outside(m: Threads, address: int, width: int, lane: int, storage: Storage | None) -> Fault:
+    near = storage or m.memory.before(address)
+    place = "no allocation lies below it"
+    if near is not None:
+        place = f"{near.name} has {near.high - near.low} bytes and begins {address - near.low} bytes before it"
+    return Fault(f"out of bounds: {width} bytes at global address {address:#x}; {place}", lane)
+
+
+def _generic(m: Threads, addresses: Array, lanes: Array, width: int, store: bool) -> Iterator[Part]:
+    windows = addresses >> 56
+    for window in np.unique(windows):
+        which = np.flatnonzero(windows == window)
+        offsets, chosen = addresses[which] & ((1 << 56) - 1), lanes[which]
+        match int(window) << 56:
+            case 0:
+                m.counts.global_access(offsets, chosen >> 5, width, store)
+                yield from _allocated(m, offsets, chosen, width, which)
+            case value if value == SHARED_WINDOW:
+                yield _shared(m, offsets, chosen, width, which)
+            case value if value == LOCAL_WINDOW:
+                yield _local(m, offsets, chosen, width, which)
+            case value if value == PARAM_WINDOW:
+                yield _parameter(m, offsets, chosen, width, which)
+            case _:
+                raise Fault(f"out of bounds: generic address {int(addresses[which[0]]):#x}", int(chosen[0]))

@@ -1,0 +1,252 @@
+"""Instructions -> closures over ``Threads``, once per kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from mlc_compiler.sim.errors import SimulationError
+from mlc_compiler.sim.program import (
+    BITS,
+    Immediate,
+    Instruction,
+    Kernel,
+    Negated,
+    Operand,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+)
+from mlc_compiler.sim.threads import WORDS, Layout, Threads
+
+Array = npt.NDArray[Any]
+Step: TypeAlias = Callable[
+    [Threads], int | None
+]  # the next program counter; None: the next instruction; -1: see `Threads`
+Value: TypeAlias = Callable[[Threads], Array]
+Store: TypeAlias = Callable[[Threads, Array], None]
+Builder: TypeAlias = Callable[[Instruction, "Decoder"], Step]
+
+BUILDERS: dict[str, Builder] = {}
+CONTROL: set[str] = set()  # opcodes whose lanes may part ways: a guard splits the lanes
+AWAY = -1  # what a step returns whose lanes were all parked, retired or pushed
+
+
+def builds(*opcodes: str, control: bool = False) -> Callable[[Builder], Builder]:
+    """Registers what decodes instructions of these first parts of an opcode."""
+
+    def register(builder: Builder) -> Builder:
+        BUILDERS.update(dict.fromkeys(opcodes, builder))
+        if control:
+            CONTROL.update(opcodes)
+        return builder
+
+    return register
+
+
+@dataclass(eq=False)
+class Decoded:
+    """A kernel ready to run."""
+
+    steps: list[Step]
+    layout: Layout
+
+
+class Decoder:
+    """What builders need to know of the kernel, and what they find out about it."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
+        self.narrowest = {"shared": 16, "global": 16}
+        self.offsets: dict[str, int] = {}
+        sizes = {space: self._place(space) for space in ("shared", "local", "param")}
+        self.parameter_names = {p.name for p in kernel.parameters}
+        at = 0
+        for parameter in kernel.parameters:
+            at = -(-at // parameter.align) * parameter.align
+            self.offsets[parameter.name] = at
+            at += parameter.nbytes
+        self.sizes = sizes | {"parameters": at}
+
+    def _place(self, space: str) -> int:
+        """Gives the kernel's variables of one space their offsets; those of calls follow the local ones."""
+        at = self.offsets.get("local end", 0) if space == "param" else 0
+        variables = [v for v in self.kernel.variables.values() if v.space == space]
+        for variable in sorted(variables, key=lambda v: v.nbytes == 0):
+            align = max(variable.align, 16) if space == "shared" else variable.align
+            at = -(-at // align) * align
+            self.offsets[variable.name] = at
+            at += variable.nbytes
+        if space == "local":
+            self.offsets["local end"] = at
+        return at
+
+    def decode(self) -> Decoded:
+        steps = [self.step(instruction) for instruction in self.kernel.code]
+        layout = Layout(
+            self.offsets,
+            self.sizes["shared"],
+            max(self.sizes["local"], self.sizes["param"]),
+            self.sizes["parameters"],
+            self.narrowest["shared"],
+            self.narrowest["global"],
+        )
+        return Decoded(steps, layout)
+
+    def step(self, instruction: Instruction) -> Step:
+        builder = BUILDERS.get(instruction.opcode[0])
+        if builder is None:
+            raise self.refuse(instruction)
+        step = builder(instruction, self)
+        if instruction.guard is None:
+            return step
+        guarded = _branching if instruction.opcode[0] in CONTROL else _guarded
+        return guarded(self.predicate(instruction.guard), step)
+
+    def refuse(self, instruction: Instruction, what: str | None = None) -> SimulationError:
+        """The error for an instruction that is not simulated."""
+        name = ".".join(instruction.opcode)
+        return SimulationError(
+            f"{what or f'instruction {name}'} is not simulated",
+            where=[f"kernel {self.kernel.name}", f"{instruction.text} (line {instruction.line})"],
+        )
+
+    def accesses(self, space: str, width: int) -> None:
+        """Notes an access, so that races are tracked finely enough."""
+        for kind in ("shared", "global"):
+            if space in (kind, "generic"):
+                self.narrowest[kind] = min(self.narrowest[kind], width)
+
+    # -- operands
+
+    def source(self, operand: Operand, kind: str) -> Value:
+        """The values of an operand as an array of type ``kind``: "u32", "s32", "f32", "f16", ... (bf16: uint16)."""
+        dtype = numpy_type(kind)
+        match operand:
+            case Register(index, bits):
+                word = WORDS[bits]
+                if word == dtype:
+                    return lambda m: m.registers[index]
+                if word.itemsize == dtype.itemsize and bits > 1:
+                    return lambda m: m.registers[index].view(dtype)
+                if word.itemsize > dtype.itemsize:
+                    raw = np.dtype(f"u{dtype.itemsize}")
+                    return lambda m: m.registers[index].astype(raw).view(dtype)
+                return lambda m: m.registers[index].astype(dtype)
+            case Immediate():
+                constant = immediate(operand, kind)
+                return lambda m: constant
+            case Special(name):
+                return lambda m: m.special(name).astype(dtype)
+            case Negated(inner):
+                positive = self.source(inner, kind)
+                return lambda m: ~positive(m)
+            case Symbol():
+                return self.symbol(operand, dtype)
+        raise SimulationError(f"operand {operand} has no value", where=[f"kernel {self.kernel.name}"])
+
+    def symbol(self, symbol: Symbol, dtype: np.dtype[Any]) -> Value:
+        """The address of a variable in its own space; that of .const and .global variables is a global one."""
+        if symbol.name in self.offsets:
+            constant = np.array([self.offsets[symbol.name] + symbol.offset], dtype)
+            return lambda m: constant
+        variable = self.kernel.variables.get(symbol.name)
+        if variable is None:
+            raise SimulationError(f"{symbol.name} is not declared", where=[f"kernel {self.kernel.name}"])
+
+        def address(m: Threads) -> Array:
+            return np.array([m.memory.variable(variable) + symbol.offset], dtype)
+
+        return address
+
+    def predicate(self, operand: Operand) -> Value:
+        return self.source(operand, "pred")
+
+    def destination(self, operand: Operand) -> Store:
+        """Where results go: an array of the register's own dtype, or one that is wider or narrower."""
+        if isinstance(operand, Sink):
+            return lambda m, values: None
+        if not isinstance(operand, Register):
+            raise SimulationError(f"{operand} is no destination", where=[f"kernel {self.kernel.name}"])
+        index, word = operand.index, WORDS[operand.bits]
+
+        def store(m: Threads, values: Array) -> None:
+            if values.dtype != word:
+                same = values.dtype.itemsize == word.itemsize and word != WORDS[1]
+                values = values.view(word) if same else values.astype(word)
+            m.write(index, values)
+
+        return store
+
+
+def numpy_type(kind: str) -> np.dtype[Any]:
+    """The dtype that represents values of a PTX type; bfloat16 and packed types are unsigned integers."""
+    if kind == "pred":
+        return np.dtype(bool)
+    if kind in ("f16", "f32", "f64"):
+        return np.dtype(f"f{BITS[kind] // 8}")
+    if kind[0] == "s" and kind[1:].isdigit():
+        return np.dtype(f"i{BITS[kind] // 8}")
+    return np.dtype(f"u{BITS[kind] // 8}")
+
+
+def immediate(operand: Immediate, kind: str) -> Array:
+    """An array of one element."""
+    dtype = numpy_type(kind)
+    if kind == "pred":
+        return np.array([operand.value != 0])
+    if operand.bits and operand.bits != BITS[kind] and dtype.kind == "f":
+        value = np.array([operand.value], f"u{operand.bits // 8}").view(f"f{operand.bits // 8}")
+        return value.astype(dtype)
+    raw = np.array([operand.value % (1 << BITS[kind])], f"u{dtype.itemsize}")
+    return raw.view(dtype)
+
+
+def _guarded(predicate: Value, step: Step) -> Step:
+    """``@p instruction``: the lanes without p do nothing."""
+
+    def guarded(m: Threads) -> int | None:
+        mask, whole = m.mask, m.whole
+        taken = m.active() & predicate(m)
+        count = np.count_nonzero(taken)
+        if count == 0:
+            return None
+        m.mask, m.whole = (None if count == m.size else taken), whole and np.array_equal(taken, m.active())
+        try:
+            return step(m)
+        finally:
+            m.mask, m.whole = mask, whole
+
+    return guarded
+
+
+def _branching(predicate: Value, step: Step) -> Step:
+    """``@p instruction`` whose lanes may part ways."""
+
+    def branching(m: Threads) -> int | None:
+        active = m.active()
+        wanted = predicate(m)
+        if len(wanted) == 1:
+            return step(m) if wanted[0] else None
+        taken = active & wanted
+        count = np.count_nonzero(taken)
+        if count == 0:
+            return None
+        rest = active & ~wanted
+        if not rest.any():
+            return step(m)
+        pc = m.pc
+        m.push(pc + 1, rest)
+        m.activate(taken)
+        m.whole = False
+        after = step(m)
+        if after != AWAY:
+            m.push(pc + 1 if after is None else after, m.active())
+        return AWAY
+
+    return branching

@@ -1,0 +1,164 @@
+"""A parsed PTX module: kernels, their instructions and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+BITS = {
+    **{f"{kind}{bits}": bits for kind in "bsu" for bits in (8, 16, 32, 64)},
+    **{"f16": 16, "bf16": 16, "f32": 32, "f64": 64, "f16x2": 32, "bf16x2": 32, "pred": 1, "b128": 128, "tf32": 32},
+    **{"u16x2": 32, "s16x2": 32, "f32x2": 64},
+}
+
+
+@dataclass(frozen=True)
+class Register:
+    """A virtual register: its index in the kernel and its width in bits (1 for predicates)."""
+
+    index: int
+    bits: int
+
+
+@dataclass(frozen=True)
+class Immediate:
+    """A literal: an integer, or the value of a ``0f...``/``0d...`` literal with ``bits`` 32 or 64."""
+
+    value: int
+    bits: int = 0  # 0: an integer, which takes the width of the instruction's type
+
+
+@dataclass(frozen=True)
+class Special:
+    """A special register such as ``%tid.x``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """The address of a variable, plus an offset in bytes."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Label:
+    """A branch target; ``target`` is an index into the instructions."""
+
+    name: str
+    target: int = -1
+
+
+@dataclass(frozen=True)
+class Address:
+    """``[base + offset]``; ``coordinates`` is the vector of a tensor copy's ``[map, {x, y}]``."""
+
+    base: Operand
+    offset: int = 0
+    coordinates: tuple[Operand, ...] = ()
+
+
+@dataclass(frozen=True)
+class Vector:
+    """``{a, b, ...}``, or a parenthesised list of a call."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """``a|b``: two destinations."""
+
+    first: Operand
+    second: Operand
+
+
+@dataclass(frozen=True)
+class Negated:
+    """``!p``."""
+
+    operand: Operand
+
+
+@dataclass(frozen=True)
+class Sink:
+    """``_``: a destination that is not wanted."""
+
+
+Operand: TypeAlias = Register | Immediate | Special | Symbol | Label | Address | Vector | Pair | Negated | Sink
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction. ``opcode`` is split at its dots: ``("ld", "global", "v4", "b32")``."""
+
+    opcode: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: Operand | None  # a predicate register, maybe negated
+    line: int
+    text: str
+
+    def has(self, modifier: str) -> bool:
+        return modifier in self.opcode[1:]
+
+    @property
+    def type(self) -> str:
+        """The last type of the opcode, which is the type of its sources."""
+        return next((part for part in reversed(self.opcode) if part in BITS), "")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of one state space; ``nbytes`` 0 is an external array, whose size the launch gives."""
+
+    name: str
+    space: str
+    nbytes: int
+    align: int
+    data: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kernel or device function: its own instructions, with labels resolved; calls are not expanded."""
+
+    name: str
+    is_kernel: bool
+    results: tuple[Variable, ...]
+    parameters: tuple[Variable, ...]
+    registers: tuple[int, ...]  # widths in bits
+    variables: tuple[Variable, ...]
+    code: tuple[Instruction, ...]
+    directives: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A kernel with all calls expanded in place.
+
+    parameters: in order, each with its size in bytes; variables: by name, those of the module included;
+    maxntid: the largest block that ``.maxntid`` or ``.reqntid`` allows, () where neither is given;
+    shared_bytes: static shared memory; target: for example "sm_90a".
+    """
+
+    name: str
+    target: str
+    parameters: tuple[Variable, ...]
+    registers: tuple[int, ...]
+    variables: Mapping[str, Variable]
+    code: tuple[Instruction, ...]
+    maxntid: tuple[int, ...]
+    shared_bytes: int
+    decoded: dict[str, object] = field(default_factory=dict)  # what the simulator made of it, kept between launches
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A PTX module."""
+
+    version: str
+    target: str
+    kernels: Mapping[str, Kernel]

@@ -1,0 +1,283 @@
+"""Memory of a GPU, by the functions that a library exports for it (``device_alloc``, ``device_upload`` …)."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import ResourceError
+from mlc_runtime.arrays import aligned_empty, device_tensor, dtype_of, is_on_cpu, lazy_zeros, tvm_ffi
+from mlc_runtime.memory import Finish, HostMemory
+from mlc_runtime.metadata import FunctionSpec, ScalarSpec, TensorSpec
+
+CUDA, CUDA_HOST, CUDA_MANAGED = 2, 3, 13  # kDLCUDA, kDLCUDAHost, kDLCUDAManaged
+ALIGNMENT = 16  # bytes: what kernels require of the beginning of an array
+STAGING_BYTES = 16 << 20
+RESERVED = 0.1  # the part of the free memory that is left to workspaces and code
+
+Operation = Callable[..., Any]
+"""``operation(name, *integers)``: a function that the library exports for the memory of a context's device."""
+
+
+class DeviceArray:
+    """A contiguous array in a GPU's memory; supports DLPack. It keeps its memory, which views share, allocated."""
+
+    def __init__(self, memory: DeviceMemory, block: object, address: int, shape: Sequence[int], dtype: np.dtype):
+        self._memory, self._block, self.address = memory, block, address
+        self.shape, self.dtype = tuple(shape), dtype
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def tensor(self) -> tvm_ffi.Tensor:
+        """A TVM FFI tensor over the memory, which it keeps allocated."""
+        return device_tensor(self.address, self.shape, self.dtype, self.__dlpack_device__(), self._block)
+
+    def view(self, offset: int, shape: Sequence[int]) -> DeviceArray:
+        """Elements from ``offset``, in bytes, on, with another shape."""
+        return DeviceArray(self._memory, self._block, self.address + offset, shape, self.dtype)
+
+    def reshape(self, *shape: int) -> DeviceArray:
+        """The same elements with another shape."""
+        return self.view(0, shape)
+
+    def __getitem__(self, rows: slice) -> DeviceArray:
+        """Some rows: consecutive indices of the first axis."""
+        first, stop, _ = rows.indices(self.shape[0])
+        row = prod(self.shape[1:]) * self.dtype.itemsize
+        return self.view(first * row, (max(stop - first, 0), *self.shape[1:]))
+
+    def numpy(self) -> np.ndarray:
+        """A copy in the host's memory."""
+        copy = aligned_empty(self.shape, self.dtype)
+        self._memory.download(copy, self.address)
+        return copy
+
+    def __dlpack__(self, **options: Any) -> object:
+        return self.tensor.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CUDA, self._memory.ordinal
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.dtype} {list(self.shape)} on device {self._memory.ordinal})"
+
+
+class DeviceMemory(HostMemory):
+    """The memory of a context's device. ``operation`` calls the library; ordinal: the number of the device.
+
+    Raises ResourceError when the device has no memory left. Memory that is not used any more is freed by the next
+    allocation: finalizers may run in the middle of a call.
+    """
+
+    def __init__(self, operation: Operation, ordinal: int):
+        self._operation, self.ordinal = operation, ordinal
+        self._blocks: dict[int, Any] = {}  # finalizers of allocated blocks by address
+        self._retired: deque[int] = deque()
+        self._mirrors: list[tuple[int, int, DeviceArray]] = []  # address and bytes of the host's array, its twin
+        self._unmirrored: deque[int] = deque()  # addresses of arrays that do not exist any more
+        self._staging: list[int] = []
+
+    @property
+    def available_bytes(self) -> int:
+        return int((1 - RESERVED) * self._operation("device_free_bytes"))
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype) -> DeviceArray:
+        self._free_retired()
+        nbytes = max(prod(shape) * dtype.itemsize, 1)
+        try:
+            address = int(self._operation("device_alloc", nbytes))
+        except RuntimeError as error:
+            raise ResourceError(f"the GPU has no room for an array of {nbytes / 1e6:.0f} MB: {error}") from None
+        block = _Block()
+        self._blocks[address] = weakref.finalize(block, self._retired.append, address)
+        self._blocks[address].atexit = False
+        return DeviceArray(self, block, address, shape, dtype)
+
+    def zeros(self, shape: Sequence[int], dtype: np.dtype) -> DeviceArray:
+        made = self.empty(shape, dtype)
+        self._fill(made.address, made.nbytes)
+        return made
+
+    def mirrored(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+        array, twin = lazy_zeros(shape, dtype), self.zeros(shape, dtype)
+        insort(self._mirrors, (array.ctypes.data, array.nbytes, twin), key=lambda mirror: mirror[0])
+        weakref.finalize(_root(array), self._unmirrored.append, array.ctypes.data).atexit = False
+        return array
+
+    def loaded(self, source: np.ndarray) -> DeviceArray:
+        """The elements go through pinned memory: one piece is copied while the piece before it is on its way."""
+        made = self.empty(source.shape, source.dtype)
+        data = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
+        for number, first in enumerate(range(0, data.nbytes, STAGING_BYTES)):
+            piece, staging = data[first : first + STAGING_BYTES], self._pinned(number % 2)
+            ctypes.memmove(staging, piece.ctypes.data, piece.nbytes)
+            self._operation("device_synchronize")
+            self._operation("device_upload", made.address + first, staging, piece.nbytes)
+        self._operation("device_synchronize")
+        return made
+
+    def moved(self, tensor: tvm_ffi.Tensor) -> DeviceArray:
+        """A copy of a contiguous tensor in the host's memory."""
+        made = self.empty(tuple(tensor.shape), dtype_of(str(tensor.dtype)))
+        if made.nbytes:
+            self._operation("device_upload", made.address, tensor.data_ptr(), made.nbytes)
+        return made
+
+    def tensor(self, array: Any) -> tvm_ffi.Tensor:
+        if isinstance(array, DeviceArray):
+            return array.tensor
+        if not isinstance(array, np.ndarray):
+            return array
+        twin = self._twin(array)
+        return self.loaded(array).tensor if twin is None else twin.tensor
+
+    def outputs(self, arrays: Sequence[Any]) -> tuple[list[Any], Finish | None]:
+        places, copies = [], []
+        for array in arrays:
+            twin = self._twin(array) if isinstance(array, np.ndarray) else array
+            place = twin if twin is not None and twin.address % ALIGNMENT == 0 else self.empty(array.shape, array.dtype)
+            places.append(place.tensor)
+            if twin is None:
+                copies.append(partial(self.download, array, place.address))
+            elif place is not twin:
+                copies.append(partial(self._operation, "device_copy", twin.address, place.address, place.nbytes))
+        return places, partial(_all, copies) if copies else None
+
+    def address(self, array: DeviceArray) -> int:
+        return array.address
+
+    def send(self, array: np.ndarray) -> None:
+        self._operation("device_upload", self._existing_twin(array).address, array.ctypes.data, array.nbytes)
+
+    def fetch(self, array: np.ndarray) -> None:
+        self.download(array, self._existing_twin(array).address)
+
+    def download(self, array: np.ndarray, address: int) -> None:
+        """Copy ``array.nbytes`` bytes from the device to a contiguous array, after the calls that write them."""
+        if array.nbytes:
+            self._operation("device_download", array.ctypes.data, address, array.nbytes)
+
+    def copy_page(self, array: DeviceArray, old: int, new: int) -> None:
+        pages, page = array.shape[1], array.nbytes // (array.shape[0] * array.shape[1])
+        for layer in range(array.shape[0]):
+            begin = array.address + layer * pages * page
+            self._operation("device_copy", begin + new * page, begin + old * page, page)
+
+    def copy_slot(self, array: DeviceArray, old: int, new: int) -> None:
+        slot = array.nbytes // array.shape[0]
+        self._operation("device_copy", array.address + new * slot, array.address + old * slot, slot)
+
+    def clear_slot(self, array: DeviceArray, slot: int) -> None:
+        size = array.nbytes // array.shape[0]
+        self._fill(array.address + slot * size, size)
+
+    def close(self) -> None:
+        """Free all memory; arrays cannot be used any more."""
+        for address, finalizer in self._blocks.items():
+            finalizer.detach()
+            self._operation("device_free", address)
+        for address in self._staging:
+            self._operation("device_free_host", address)
+        self._blocks.clear()
+        self._retired.clear()
+        self._mirrors.clear()
+        self._staging.clear()
+
+    def _fill(self, address: int, nbytes: int) -> None:
+        if nbytes:
+            self._operation("device_fill", address, 0, nbytes)
+
+    def _free_retired(self) -> None:
+        while self._retired:
+            address = self._retired.popleft()
+            del self._blocks[address]
+            self._operation("device_free", address)
+
+    def _pinned(self, number: int) -> int:
+        """The address of one of the pieces of pinned memory."""
+        while len(self._staging) <= number:
+            self._staging.append(int(self._operation("device_alloc_host", STAGING_BYTES)))
+        return self._staging[number]
+
+    def _twin(self, array: np.ndarray) -> DeviceArray | None:
+        """The elements of a mirrored array on the device; None for an array that is not mirrored."""
+        while self._unmirrored:
+            ended = self._unmirrored.popleft()
+            self._mirrors = [mirror for mirror in self._mirrors if mirror[0] != ended]
+        begin = array.ctypes.data
+        at = bisect_right(self._mirrors, begin, key=lambda mirror: mirror[0]) - 1
+        if at < 0 or begin + array.nbytes > self._mirrors[at][0] + self._mirrors[at][1]:
+            return None
+        first, _, twin = self._mirrors[at]
+        place = twin.view(begin - first, array.shape)
+        place.dtype = array.dtype
+        return place
+
+    def _existing_twin(self, array: np.ndarray) -> DeviceArray:
+        twin = self._twin(array)
+        assert twin is not None and array.flags.c_contiguous
+        return twin
+
+
+def _root(array: np.ndarray) -> np.ndarray:
+    """The array that every view of ``array`` keeps alive."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _all(steps: Sequence[Callable[[], object]]) -> None:
+    for step in steps:
+        step()
+
+
+class _Block:
+    """Allocated memory; the device's is freed when no array refers to this object."""
+
+
+class DeviceArguments:
+    """The arguments of a call, those in the host's memory copied to the device.
+
+    operands: tensors and numbers as the library takes them; any_on_device: whether a tensor was on the device.
+    """
+
+    def __init__(self, spec: FunctionSpec, operands: Sequence[Any], memory: DeviceMemory):
+        self._memory = memory
+        self._written: list[tuple[tvm_ffi.Tensor, DeviceArray]] = []
+        self.any_on_device = False
+        self.operands = [self._placed(s, x) for s, x in zip(spec.inputs, operands, strict=True)]
+
+    def returning(self, call: Callable[[], object]) -> Callable[[], object]:
+        """The call, followed by copies of what it writes to arguments in the host's memory."""
+        return self._and_copy(call) if self._written else call
+
+    def _placed(self, spec: TensorSpec | ScalarSpec, operand: Any) -> Any:
+        if isinstance(spec, ScalarSpec) or spec.table:
+            return operand
+        if not is_on_cpu(operand):
+            self.any_on_device = True
+            return operand
+        copy = self._memory.moved(operand)
+        if spec.written:
+            self._written.append((operand, copy))
+        return copy.tensor
+
+    def _and_copy(self, call: Callable[[], object]) -> Callable[[], object]:
+        def run() -> object:
+            result = call()
+            for tensor, copy in self._written:
+                ctypes.memmove(tensor.data_ptr(), copy.numpy().ctypes.data, copy.nbytes)
+            return result
+
+        return run

@@ -1,0 +1,47 @@
+"""Kernels on the CPU: as loops over threads in both orders, whose results are compared."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlc_compiler.api import build
+from mlc_compiler.backends.cuda.passes.place_syncs import PlaceSyncs
+from mlc_compiler.backends.cuda.passes.simt_to_loops import SimtToLoops
+from mlc_compiler.backends.cuda.passes.virtual_threads import VirtualThreads
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.passes.lower_blocks import LowerBlocks
+from mlc_compiler.passes.verify import Verify
+from mlc_compiler.pipeline import run_passes
+from tests.compiler.backends.cuda.kernels import main
+
+ORDERS = {"ascending": False, "descending": True}
+
+
+class Race(AssertionError):
+    """The results of a kernel depend on the order of its threads."""
+
+
+def lowered(mod: IRModule) -> IRModule:
+    """A scheduled module as kernels with barriers."""
+    return run_passes(mod, [LowerBlocks(), VirtualThreads(), PlaceSyncs(), Verify(after="the kernel passes")])
+
+
+def run(mod: IRModule, *arrays: np.ndarray, name: str = "main") -> tuple[np.ndarray, ...]:
+    """The arguments after a call of a module of kernels, as :func:`lowered` gives it, on the CPU.
+
+    The threads run in ascending and in descending order. Raises Race when the results differ.
+    """
+    both = IRModule(
+        {
+            order: main(SimtToLoops(descending).run(mod), name).with_attr("global_symbol", order)
+            for order, descending in ORDERS.items()
+        }
+    )
+    library = build(run_passes(both, [Verify(after="simt-to-loops")]), num_threads=1)
+    results = [tuple(np.array(a) for a in arrays) for _ in ORDERS]
+    for order, copies in zip(ORDERS, results, strict=True):
+        library[order](*copies)
+    for number, (a, b) in enumerate(zip(*results, strict=True)):
+        if not np.array_equal(a, b, equal_nan=True):
+            raise Race(f"argument {number} of {name!r} differs between ascending and descending threads")
+    return results[0]
