@@ -7,6 +7,7 @@ from .copies import COPIES
 from .matrix import MATRIX_INSTRUCTIONS
 from .scalar import SCALAR_INSTRUCTIONS
 from .tiles import TILE_INSTRUCTIONS
+from .unpack import UNPACKING
 from .warp import WARP_INSTRUCTIONS
 
 INSTRUCTIONS = (
@@ -16,4 +17,5 @@ INSTRUCTIONS = (
     *COPIES,
     *CONTROL,
     *SCALAR_INSTRUCTIONS,
+    *UNPACKING,
 )

@@ -7,26 +7,37 @@ shared memory. Activations outside of the rows or the depth are 0; the weights t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, ceildiv, const, logical_and, minimum
 from ....script import expand
 from ....tir.nodes import THREAD, Allocate, Buffer, BufferLoad, For, IfThenElse, PrimFunc, Stmt, buffer
 from ..instructions.operands import SHORT
-from ..machine import WARP
+from ..machine import WARP, Gpu
+from .few_rows import MAX_ROWS, FewRows
 from .loops import multiply_tile
 from .product import Product
 from .tiles import CHUNK, FEW_ROWS, LARGE, SMALL, Tile
 
+Nest = Callable[[], Stmt]
 
-def tensor_core_product(func: PrimFunc, product: Product) -> PrimFunc:
-    """``func`` as kernels that compute ``product``: one for few rows, one for many where the rows are not constant."""
-    rows = product.rows
-    if isinstance(rows, IntImm):
-        body = Kernel(product, SMALL if rows.value <= FEW_ROWS else LARGE).nest()
-    else:
-        body = IfThenElse(rows <= FEW_ROWS, Kernel(product, SMALL).nest(), Kernel(product, LARGE).nest())
+
+def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
+    """``func`` as a kernel that computes ``product``; as several if the rows are not constant, one of which runs."""
+    limited = [(MAX_ROWS, FewRows(product, gpu).nest), (FEW_ROWS, Kernel(product, SMALL).nest)]
+    body = _by_rows(product.rows, limited, Kernel(product, LARGE).nest)
     return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})
+
+
+def _by_rows(rows: PrimExpr, limited: Sequence[tuple[int, Nest]], otherwise: Nest) -> Stmt:
+    """The first of the nests whose limit the rows do not exceed."""
+    if not limited:
+        return otherwise()
+    (limit, nest), *others = limited
+    if isinstance(rows, IntImm):
+        return nest() if rows.value <= limit else _by_rows(rows, others, otherwise)
+    return IfThenElse(rows <= limit, nest(), _by_rows(rows, others, otherwise))
 
 
 @dataclass(eq=False)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from ....ir import expr as ir
 from ....ir.expr import Cast, PrimExpr, Var, const, is_const
 from ....ir.visitor import Rewriter, free_vars, substitute, walk
+from ....relax.ops.linear import QUANTIZED
 from ....schedules.rule import MatmulBlock, accumulate_locally, analyse, constant_extent, match_matmul
 from ....tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 from ....tir.schedule import Schedule
 from .tiles import CHUNK
 
+WORD_CODES = 8  # of 4 bits
 FACTORS = {"float16": ("float16", "float8_e4m3fn", "float8_e5m2"), "bfloat16": ("bfloat16", "float8_e4m3fn")}
 """For each dtype of activations, the dtypes of weights that it represents exactly."""
 
@@ -23,6 +26,7 @@ class Product:
 
     rows: the product of the leading sizes; columns, depth: constants. activation, weight: the dtype is the same,
     that of the multiplication. epilogue: the store of one result, given its row, its column and the float32 sum.
+    packed: what the weight is computed from, if it is dequantized from 4-bit codes.
     """
 
     rows: PrimExpr
@@ -32,6 +36,24 @@ class Product:
     activation: Operand
     weight: Operand
     epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], BufferStore]
+    packed: PackedWeight | None = None
+
+
+@dataclass(frozen=True)
+class PackedWeight:
+    """A weight of 4-bit codes: ``(code - 7) * scale``, both of them computed in the scales' dtype.
+
+    codes: uint32 [columns, words of 8 codes]. scales: [columns, groups] with one for each ``group`` positions.
+    transposed: both are stored as [words, columns] and [groups, columns].
+    """
+
+    codes: Buffer
+    scales: Buffer
+    group: int
+    transposed: bool
+
+    unit: ClassVar[int] = 32
+    """Positions whose codes are 16 bytes."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +79,29 @@ def match_product(func: PrimFunc) -> Product | None:
         return None
     s, name = Schedule(func), matched.block.name
     names = [b.name for b in blocks.in_order]
+    packed = next((p for b in blocks.in_order if (p := _packed_weight(b, matched)) is not None), None)
     for producer in names[: names.index(name)]:
         s.compute_inline(producer)
     last = accumulate_locally(s, name, names[names.index(name) + 1 :])
-    return _product(func, s.block(name), s.block(last), matched)
+    product = _product(func, s.block(name), s.block(last), matched)
+    if product is None or packed is None or packed.scales.dtype != product.dtype:
+        return product
+    return replace(product, packed=packed)
+
+
+def _packed_weight(block: Block, matched: MatmulBlock) -> PackedWeight | None:
+    """What a block dequantizes into the weight, if the codes are as ``PackedWeight`` has them."""
+    form = block.annotations.get(QUANTIZED)
+    if form is None or (form["bits"], list(form["values"])) != (4, []) or matched.transposed:
+        return None
+    if block.writes[0].buffer is not matched.weight:
+        return None
+    loads = {id(n.buffer): n.buffer for n in walk(block.body) if isinstance(n, BufferLoad)}
+    codes = [b for b in loads.values() if b.dtype == "uint32" and len(b.shape) == 2]
+    scales = [b for b in loads.values() if b.dtype == matched.weight.dtype and len(b.shape) == 2]
+    if len(loads) != 2 or not codes or not scales or form["group"] % WORD_CODES:
+        return None
+    return PackedWeight(codes[0], scales[0], form["group"], form["layout"] == "KN")
 
 
 def _product(func: PrimFunc, block: Block, last: Block, matched: MatmulBlock) -> Product | None:

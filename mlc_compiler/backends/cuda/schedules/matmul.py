@@ -1,16 +1,14 @@
-"""Schedule of matrix products with many rows."""
+"""Schedule of matrix products."""
 
 from __future__ import annotations
 
-from ....ir.expr import IntImm
 from ....schedules.rule import Rule
 from ....target import Target
 from ....tir.nodes import PrimFunc
 from ....tir.schedule import Schedule
+from ..machine import Gpu
 from ..matmul.kernel import tensor_core_product
 from ..matmul.product import match_product
-
-MIN_ROWS = 2  # of a constant number of rows
 
 
 class Matmul(Rule):
@@ -21,6 +19,6 @@ class Matmul(Rule):
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         product = match_product(func)
-        if product is None or (isinstance(product.rows, IntImm) and product.rows.value < MIN_ROWS):
+        if product is None:
             return None
-        return Schedule(tensor_core_product(func, product))
+        return Schedule(tensor_core_product(func, product, Gpu.of(target)))

@@ -17,15 +17,15 @@ def test_nothing_is_in_local_memory(weight: str, dtype: str) -> None:
     target = Target("cuda:sm_80")
     mod = lowered(Case(64, 4096, 4096, weight, dtype).function(), target)
     (text,) = assemble_modules(llvm_modules(mod, target, {}), target)
-    assert text.count("mma.sync.aligned.m16n8k16") == 64 + 16
+    few_rows = 2 * {"NK": 2, "KN": 2}.get(weight, 8)
+    assert text.count("mma.sync.aligned.m16n8k16") == 64 + 16 + few_rows
     assert ".local" not in text
     assemble = find_assembler()
     for arch in ("sm_80", "sm_90", "sm_120") if assemble is not None else ():
         resources = assemble(text, arch).resources
-        assert len(resources) == 2
+        assert len(resources) == 3
         assert all(r.stack_bytes == r.spill_bytes == 0 for r in resources.values()), resources
 
 
-@pytest.mark.parametrize("case", [Case(1, 64, 64, symbolic=False), Case(8, 64, 64, dtype="float32")])
-def test_other_products_are_left_to_other_rules(case: Case) -> None:
-    assert Matmul().apply(case.function(), Target("cuda:sm_80")) is None
+def test_other_products_are_left_to_other_rules() -> None:
+    assert Matmul().apply(Case(8, 64, 64, dtype="float32").function(), Target("cuda:sm_80")) is None
