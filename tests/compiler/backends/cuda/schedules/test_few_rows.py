@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from mlc_compiler.backends.cuda.images import find_assembler, llvm_modules
+from mlc_compiler.backends.cuda.launches import Kernel
 from mlc_compiler.codegen.native import assemble_modules
+from mlc_compiler.ir.expr import Call
+from mlc_compiler.ir.visitor import walk
+from mlc_compiler.sim import Counts, Memory, parse_ptx
+from mlc_compiler.sim import run as simulate
 from mlc_compiler.target import Target
 from tests.compiler.backends.cuda.products import Case, lowered
 from tests.compiler.backends.cuda.races import run
@@ -37,6 +42,44 @@ CASES = [
 def test_products(case: Case) -> None:
     """Depths that a warp's steps divide, or not; columns beyond the last tile."""
     _check(case)
+
+
+def _simulated(case: Case) -> Counts:
+    """The counts of the kernel in the simulator; asserts its results."""
+    target = Target("cuda:sm_80")
+    launches: dict[str, Kernel] = {}
+    mod = lowered(case.function(), target)
+    (text,) = assemble_modules(llvm_modules(mod, target, launches), target)
+    ((name, kernel),) = launches.items()
+    (launch,) = (n for n in walk(mod["main"]) if isinstance(n, Call) and n.op == "cuda.launch")
+    grid = tuple(size.value for size in launch.args[1:4])  # type: ignore[attr-defined]
+    arrays, expected = case.arrays()
+    memory = Memory()
+    out = np.full(expected.shape, np.nan, expected.dtype)
+    addresses = [memory.allocate(np.frombuffer(a.tobytes() + bytes(-a.nbytes % 16), np.uint8)) for a in (*arrays, out)]
+    counts = simulate(parse_ptx(text).kernels[name], grid, kernel.launch.block, addresses, memory)
+    got = memory.view(addresses[-1], expected.dtype, expected.shape)
+    tolerance = 4e-2 if case.dtype == "bfloat16" else 6e-3
+    np.testing.assert_allclose(got.astype(np.float32), expected.astype(np.float32), rtol=tolerance, atol=tolerance)
+    return counts
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("weight", ["NK", "KN", "q4 NK", "q4 KN"])
+def test_machine_code(weight: str, dtype: str) -> None:
+    _simulated(Case(3, 40, 160, weight, dtype, symbolic=False))
+
+
+def test_memory_accesses() -> None:
+    """Each weight is read once, by few instructions; the activations by every block; no bank conflicts."""
+    columns, depth = 32, 4096
+    counts = _simulated(Case(1, columns, depth, "q4 NK", symbolic=False))
+    codes = columns * depth // 2
+    assert counts.distinct_bytes_read <= 1.03 * (codes + columns * depth // 32 * 2 + 2 * depth + 4 * columns)
+    assert counts.bank_conflicts == 0
+    by_opcode = counts.by_opcode
+    moves, merged = by_opcode["mov"], by_opcode["and"]  # moves name halves of registers; ``and`` and ``or`` are one
+    assert (counts.warp_instructions - moves - merged) / (codes / 512) <= 100
 
 
 def _ptx(case: Case, target: Target) -> str:
