@@ -18,6 +18,7 @@ from ..instructions.unpack import CODES, unpacked_code
 from ..machine import WARP, Gpu
 from .few_rows_loops import multiply_rows
 from .product import Product
+from .staged import Staged
 from .tiles import MMA_COLUMNS, MMA_ROWS
 
 MAX_ROWS = MMA_COLUMNS
@@ -26,6 +27,15 @@ MAX_WARPS = 8
 MAX_TILES = 4
 BLOCKS_PER_MULTIPROCESSOR = 2
 STEPS_TOGETHER = 2
+STAGED_BYTES = 32 << 10
+MAX_STATISTICS = 2
+
+
+def fits_few_rows(product: Product) -> bool:
+    """Whether the rows of a product and their statistics are few, and the rows fit into shared memory."""
+    rows = product.rows.value if isinstance(product.rows, IntImm) else MAX_ROWS + 1
+    few = rows <= MAX_ROWS and len(product.statistics) <= MAX_STATISTICS
+    return few and rows * product.depth * dt.nbytes(product.dtype) <= STAGED_BYTES
 
 
 @dataclass(eq=False)
@@ -35,7 +45,7 @@ class FewRows:
     tiles: tiles of 16 columns of a block. warps: of a block. unit: consecutive positions of a lane in a step, whose
     weights are 16 bytes. span: positions of a step of one warp. steps: of each warp, of which the last may be partial:
     some warps have none. exact: whether spans do not reach beyond the depth. packed: codes that are unpacked by an
-    instruction. sums: the warps' sums in shared memory.
+    instruction. sums: the warps' sums in shared memory. staged: activations there that depend on statistics.
     """
 
     product: Product
@@ -62,6 +72,7 @@ class FewRows:
         self.threads = self.warps * WARP
         self.results = -(-self.size // self.threads)
         self.sums = buffer("sums", (self.warps, self.size), "float32", "shared")
+        self.staged = Staged(product, self.unit, self.warps) if product.statistics else None
 
     def nest(self) -> Stmt:
         """The loops over blocks and threads."""
@@ -70,7 +81,9 @@ class FewRows:
         body = For(lane, const(WARP, "int32"), body, THREAD, "threadIdx.x")
         body = For(warp, const(self.warps, "int32"), body, THREAD, "threadIdx.y")
         blocks = IntImm(-(-self.columns // self.block_columns))
-        return For(block, blocks, Allocate(self.sums, body), THREAD, "blockIdx.x")
+        for shared in (self.sums, *(self.staged.buffers if self.staged else ())):
+            body = Allocate(shared, body)
+        return For(block, blocks, body, THREAD, "blockIdx.x")
 
     # -- positions
 
@@ -101,6 +114,8 @@ class FewRows:
     def activation(self, lane: Var, first: PrimExpr, e: PrimExpr) -> PrimExpr:
         """The activation of this lane's row; any of another row for lanes without a row. 0 beyond the depth."""
         row = minimum(cast("int64", lane // 4), self.rows - 1)
+        if self.staged is not None:
+            return self.staged.load(row, first, e)
         if self.exact:
             return self.product.activation.element(row, first + e)
         value = self.product.activation.element(row, minimum(first + e, self.product.depth - 1))

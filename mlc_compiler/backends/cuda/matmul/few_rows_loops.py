@@ -11,6 +11,8 @@ from ....script import T
 @T.macro
 def multiply_rows(k, block, warp, lane):
     """The sums of one lane over its warp's part of the depth, then over the warps."""
+    if k.staged:
+        stage(k.staged, warp, lane)
     acc = T.decl_buffer((k.tiles, 4), "float32", scope="local")
     for tile in T.unroll(k.tiles):
         for e in T.vectorized(4):
@@ -82,3 +84,40 @@ def store_result(k, block, place):
     for number in T.unroll(k.warps):
         total[0] = total[0] + k.sums[number, place]
     k.out[k.result_place(block, place)] = k.result(block, place, total[0])
+
+
+@T.macro
+def stage(s, warp, lane):
+    """The statistics of the rows, each in registers of all threads, then the activations in shared memory."""
+    known = T.decl_buffer((s.count, s.rows), "float32", scope="local")
+    for row in T.unroll(s.rows):
+        reduce_row(s, s.first, row, warp, lane, known)
+        if s.count > 1:
+            reduce_row(s, s.second, row, warp, lane, known)
+        for part in range(s.rounds):
+            chunk = s.chunk(warp, lane, part)
+            if chunk < s.chunks:
+                for e in T.vectorized(8):
+                    s.x[row, s.place(chunk) + e] = s.activation(known, row, chunk, e)
+    T.tvm_storage_sync("shared")
+
+
+@T.macro
+def reduce_row(s, which, row, warp, lane, known):
+    own = T.decl_buffer((1,), "float32", scope="local")
+    other = T.decl_buffer((1,), "float32", scope="local")
+    own[0] = which.start
+    for part in range(s.rounds):
+        chunk = s.chunk(warp, lane, part)
+        if chunk < s.chunks:
+            for e in T.unroll(8):
+                own[0] = s.with_term(which, own[0], known, row, chunk, e)
+    for j in T.unroll(5):
+        s.shuffle(other[0], own[0], T.shift_right(16, j))
+        own[0] = which.combine(own[0], other[0])
+    if lane == 0:
+        s.parts[which.number, row, warp] = own[0]
+    T.tvm_storage_sync("shared")
+    known[which.number, row] = s.parts[which.number, row, 0]
+    for w in T.unroll(s.warps - 1):
+        known[which.number, row] = which.combine(known[which.number, row], s.parts[which.number, row, w + 1])

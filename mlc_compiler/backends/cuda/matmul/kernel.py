@@ -24,7 +24,10 @@ Nest = Callable[[], Stmt]
 
 
 def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
-    """``func`` as a kernel that computes ``product``; as several if the rows are not constant, one of which runs."""
+    """``func`` as a kernel that computes ``product``; as several if the rows are not constant, one of which runs.
+
+    Only ``FewRows`` computes statistics of the rows.
+    """
     limited = [(MAX_ROWS, FewRows(product, gpu).nest), (FEW_ROWS, Kernel(product, SMALL).nest)]
     body = _by_rows(product.rows, limited, Kernel(product, LARGE).nest)
     return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ....ir import expr as ir
 from ....ir.expr import Cast, PrimExpr, Var, const, is_const
+from ....ir.simplify import key
 from ....ir.visitor import Rewriter, free_vars, substitute, walk
 from ....relax.ops.linear import QUANTIZED
 from ....schedules.rule import MatmulBlock, accumulate_locally, analyse, constant_extent, match_matmul
 from ....tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 from ....tir.schedule import Schedule
+from ....tir.schedule.access import update_operand
 from .tiles import CHUNK
 
 WORD_CODES = 8  # of 4 bits
@@ -26,7 +28,7 @@ class Product:
 
     rows: the product of the leading sizes; columns, depth: constants. activation, weight: the dtype is the same,
     that of the multiplication. epilogue: the store of one result, given its row, its column and the float32 sum.
-    packed: what the weight is computed from, if it is dequantized from 4-bit codes.
+    packed: what the weight is computed from, if it is dequantized from 4-bit codes. statistics: in order.
     """
 
     rows: PrimExpr
@@ -37,6 +39,25 @@ class Product:
     weight: Operand
     epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], BufferStore]
     packed: PackedWeight | None = None
+    statistics: tuple[Statistic, ...] = ()
+
+    def activation_given(self, values: Mapping[int, PrimExpr], row: PrimExpr, k: PrimExpr) -> PrimExpr:
+        """An activation, given the statistics of its row: identity of ``Statistic.buffer`` -> value."""
+        return _Loads(values)(self.activation.element(row, k))
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A reduction of each row that the activations depend on, such as the sum of squares of a normalization.
+
+    buffer: what ``Product.activation`` and later statistics load its results from. op: ``+``, ``min`` or ``max``, of
+    ``start`` and the terms of all positions. term: one of them, given the row, the position and earlier statistics.
+    """
+
+    buffer: Buffer
+    op: str
+    start: PrimExpr
+    term: Callable[[Mapping[int, PrimExpr], PrimExpr, PrimExpr], PrimExpr]
 
 
 @dataclass(frozen=True)
@@ -72,21 +93,47 @@ class Operand:
 def match_product(func: PrimFunc) -> Product | None:
     """The product of a tensor function that computes nothing else; None for any other function."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
-    if blocks is None or len(blocks.reductions) != 1 or int(func.attrs.get("num_outputs", 1)) != 1:
+    if blocks is None or not blocks.reductions or int(func.attrs.get("num_outputs", 1)) != 1:
         return None
-    matched = match_matmul(blocks.reductions[0])
+    *before, product_block = blocks.reductions
+    matched = match_matmul(product_block)
     if matched is None or not matched.rows or len(matched.weight.shape) != 2:
         return None
     s, name = Schedule(func), matched.block.name
     names = [b.name for b in blocks.in_order]
     packed = next((p for b in blocks.in_order if (p := _packed_weight(b, matched)) is not None), None)
     for producer in names[: names.index(name)]:
-        s.compute_inline(producer)
+        if all(b.name != producer for b in before):
+            s.compute_inline(producer)
     last = accumulate_locally(s, name, names[names.index(name) + 1 :])
     product = _product(func, s.block(name), s.block(last), matched)
-    if product is None or packed is None or packed.scales.dtype != product.dtype:
-        return product
-    return replace(product, packed=packed)
+    if product is None:
+        return None
+    if packed is not None and packed.scales.dtype == product.dtype:
+        product = replace(product, packed=packed)
+    statistics = [_statistic(s.block(b.name), s.block(name)) for b in before]
+    found = tuple(f for f in statistics if f is not None)
+    return replace(product, statistics=found) if len(found) == len(statistics) else None
+
+
+def _statistic(block: Block, product: Block) -> Statistic | None:
+    """A reduction of the rows of a product over its depth; None for any other reduction."""
+    *lead, last = block.iter_vars
+    *rows, _, position = product.iter_vars
+    sizes = [it.extent for it in rows]
+    same = [key(it.extent) for it in lead] == [key(size) for size in sizes] and key(last.extent) == key(position.extent)
+    store, init = block.body, block.init
+    if not same or not isinstance(store, BufferStore) or not isinstance(init, BufferStore):
+        return None
+    operand = update_operand(store)
+    if operand is None or [i for i in store.indices if isinstance(i, Var)] != [it.var for it in lead]:
+        return None
+
+    def term(values: Mapping[int, PrimExpr], row: PrimExpr, k: PrimExpr) -> PrimExpr:
+        places = dict(zip((it.var for it in lead), unflattened(row, sizes), strict=True))
+        return _Loads(values)(substitute(operand, {**places, last.var: k}))
+
+    return Statistic(store.buffer, store.value.op, init.value, term)  # type: ignore[attr-defined]
 
 
 def _packed_weight(block: Block, matched: MatmulBlock) -> PackedWeight | None:
@@ -178,14 +225,14 @@ def unflattened(row: PrimExpr, sizes: Sequence[PrimExpr]) -> list[PrimExpr]:
 # -- what follows the product ------------------------------------------------------------------------------------------
 
 
-class _SumLoads(Rewriter):
-    """Replaces the loads of the product's sums by a value."""
+class _Loads(Rewriter):
+    """Replaces the loads of buffers, by identity, by values."""
 
-    def __init__(self, sums: Buffer, value: PrimExpr):
-        self.sums, self.value = sums, value
+    def __init__(self, values: Mapping[int, PrimExpr]):
+        self.values = values
 
     def rewrite_BufferLoad(self, node: BufferLoad) -> PrimExpr:
-        return self.value if node.buffer is self.sums else self.rewrite_children(node)
+        return self.values[id(node.buffer)] if id(node.buffer) in self.values else self.rewrite_children(node)
 
 
 def _epilogue(
@@ -209,6 +256,6 @@ def _epilogue(
         places = [*unflattened(row, sizes), column]
         at = {it.var: places[axes[v]] if v in axes else const(0, it.var.dtype) for v, it in own.items()}
         stored = substitute(store, at)
-        return _SumLoads(sums, value)(stored)
+        return _Loads({id(sums): value})(stored)
 
     return result

@@ -7,6 +7,7 @@ from ....target import Target
 from ....tir.nodes import PrimFunc
 from ....tir.schedule import Schedule
 from ..machine import Gpu
+from ..matmul.few_rows import fits_few_rows
 from ..matmul.kernel import tensor_core_product
 from ..matmul.product import match_product
 
@@ -19,6 +20,6 @@ class Matmul(Rule):
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         product = match_product(func)
-        if product is None:
+        if product is None or (product.statistics and not fits_few_rows(product)):
             return None
         return Schedule(tensor_core_product(func, product, Gpu.of(target)))
