@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mlc_compiler.sim.errors import Fault
 from mlc_compiler.sim.memory import PENDING, Storage
-from mlc_compiler.sim.races import BLOCK_SHIFT, THREAD_MASK, Accessors, Conflict, Shadow
+from mlc_compiler.sim.races import BLOCK_SHIFT, THREAD_MASK, Conflict, Shadow
 from mlc_compiler.sim.threads import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Threads
 
 Array = npt.NDArray[Any]
@@ -77,7 +77,7 @@ def note(m: Threads, part: Part, width: int, kind: str) -> None:
     """Looks for races of a ``kind``: "read", "write" or "update" (atomic)."""
     if part.shadow is None:
         return
-    who = Accessors(m.clocks, part.lanes, m.block_number[part.lanes], m.devices.get("block order"))
+    who = m.accessors(part.lanes)
     try:
         getattr(part.shadow, kind)(who, part.offsets, width)
     except Conflict as conflict:
