@@ -139,6 +139,16 @@ def test_machine_code_that_the_driver_refuses_and_no_ptx_for_the_gpu(tmp_path: P
             Context(library)
 
 
+def test_what_the_driver_says_of_bad_ptx(tmp_path: Path):
+    library = two_kernels(tmp_path / "lib.so", arch="sm_80\n.nonsense")
+    with SimulatedDriver("sm_90") as driver:
+        driver.install(library)
+        said = r"loading the kernels: a PTX JIT compilation failed \(CUDA_ERROR_INVALID_PTX\); .*with ptxas: .*nonsense"
+        with pytest.raises(RuntimeError, match=said):
+            Context(library)
+        assert driver.objects == {}
+
+
 @pytest.mark.parametrize("name", ["cuInit", "cuStreamCreate", "cuModuleGetFunction", "cuMemAlloc_v2"])
 def test_what_was_made_before_a_failure_is_released(library: Library, driver: SimulatedDriver, name: str):
     driver.fail(name, OUT_OF_MEMORY)
