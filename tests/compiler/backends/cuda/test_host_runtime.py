@@ -21,7 +21,7 @@ from mlc_compiler.codegen.arithmetic import CodegenError
 from mlc_compiler.codegen.host.module import HostModule, new_module
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.sim.driver import SimulatedDriver
-from mlc_compiler.sim.driver_table import LAUNCH_FAILED, NOT_INITIALIZED, OUT_OF_MEMORY
+from mlc_compiler.sim.driver_table import INVALID_CONTEXT, LAUNCH_FAILED, NOT_INITIALIZED, OUT_OF_MEMORY
 from mlc_compiler.target import Target
 from mlc_runtime.arrays import device_tensor, to_tensor, tvm_ffi
 from mlc_runtime.device_memory import DeviceArray, DeviceMemory
@@ -139,6 +139,16 @@ def test_machine_code_that_the_driver_refuses_and_no_ptx_for_the_gpu(tmp_path: P
             Context(library)
 
 
+def test_what_the_driver_says_of_bad_ptx(tmp_path: Path):
+    library = two_kernels(tmp_path / "lib.so", arch="sm_80\n.nonsense")
+    with SimulatedDriver("sm_90") as driver:
+        driver.install(library)
+        said = r"loading the kernels: a PTX JIT compilation failed \(CUDA_ERROR_INVALID_PTX\); .*with ptxas: .*nonsense"
+        with pytest.raises(RuntimeError, match=said):
+            Context(library)
+        assert driver.objects == {}
+
+
 @pytest.mark.parametrize("name", ["cuInit", "cuStreamCreate", "cuModuleGetFunction", "cuMemAlloc_v2"])
 def test_what_was_made_before_a_failure_is_released(library: Library, driver: SimulatedDriver, name: str):
     driver.fail(name, OUT_OF_MEMORY)
@@ -184,6 +194,15 @@ def test_a_failed_launch_names_the_kernel_and_ends_the_call(context: Context, dr
     assert driver.launches == {"scale": 1}
     call(context, x, y)
     assert y.numpy().tolist() == [10, 20, 30]
+
+
+def test_a_context_that_cannot_be_made_current(context: Context, driver: SimulatedDriver):
+    x, y = arrays(context, 3)
+    call(context, x, y)
+    driver.fail("cuCtxPushCurrent_v2", INVALID_CONTEXT)
+    with pytest.raises(RuntimeError, match=r"making the context current: invalid device context"):
+        call(context, x, y)
+    assert driver.launches["add"] == 1
 
 
 def test_a_fault_of_a_kernel_is_found_when_the_call_waits(library: Library):
