@@ -16,7 +16,7 @@ from ..instructions.operands import SHORT
 from ..machine import WARP
 from .loops import multiply_tile
 from .product import Product
-from .tiles import CHUNK, FEW_ROWS, LARGE, SMALL, Tile
+from .tiles import CHUNK, FEW_ROWS, LARGE, MMA_COLUMNS, MMA_ROWS, SMALL, Tile
 
 
 def tensor_core_product(func: PrimFunc, product: Product) -> PrimFunc:
@@ -50,6 +50,7 @@ class Kernel:
         whole_chunks = product.depth % CHUNK == 0
         self.x_converts = not (product.activation.stored and whole_chunks)
         self.w_converts = not (product.weight.stored and whole_chunks)
+        self.unpacks = product.packed is not None
         self.converts = self.x_converts or self.w_converts
         self.clamped = product.depth % tile.depth != 0 or self.steps < tile.stages - 1
         self.pairs = product.columns % 2 == 0
@@ -130,6 +131,24 @@ class Kernel:
             k = self._inside(k) + e
         return self.product.weight.element(column, k)
 
+    def word(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr) -> PrimExpr:
+        """The codes of a chunk of a column."""
+        assert self.product.packed is not None
+        return self.product.packed.word(*self._packed_place(column_block, thread, step, unit))
+
+    def scale(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr) -> PrimExpr:
+        assert self.product.packed is not None
+        return self.product.packed.scale(*self._packed_place(column_block, thread, step, unit))
+
+    def _packed_place(
+        self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr
+    ) -> tuple[PrimExpr, PrimExpr]:
+        k = self._position(step, self.w_chunk(thread, unit))
+        return self._column(column_block, self.w_row(thread, unit)), minimum(k, (self.product.depth - 1) // 8 * 8)
+
+    def unpack(self, held: Buffer, words: Buffer, scales: Buffer, unit: PrimExpr) -> Call:
+        return self._run(f"dequantize.q4.{SHORT[self.dtype]}", held[unit, 0], words[unit], scales[unit])
+
     def _position(self, step: PrimExpr, chunk: PrimExpr) -> PrimExpr:
         return cast("int64", step) * self.t.depth + cast("int64", chunk) * CHUNK
 
@@ -144,17 +163,17 @@ class Kernel:
     # -- fragments
 
     def load_left(self, a: Buffer, i: PrimExpr, thread: Var, stage: PrimExpr, part: PrimExpr) -> Call:
-        lane = thread % WARP
-        row = self._warp_row(thread) + cast("int32", i) * 16 + lane % 16
-        chunk = cast("int32", part) * 2 + lane // 16
-        return self._run(f"ldmatrix.x4.{SHORT[self.dtype]}", a[i, 0], self.xs[stage, row, self.place(row, chunk)])
+        row = self._warp_row(thread) + thread % 16
+        place = self.place(row, cast("int32", part) * 2 + thread // 16 % 2)
+        source = self.xs[stage, i * MMA_ROWS + cast("int64", row), place]
+        return self._run(f"ldmatrix.x4.{SHORT[self.dtype]}", a[i, 0], source)
 
     def load_right(self, b: Buffer, j: PrimExpr, thread: Var, stage: PrimExpr, part: PrimExpr) -> Call:
         """The fragments of 16 columns."""
-        lane = thread % WARP
-        row = self._warp_column(thread) + cast("int32", j) * 16 + lane // 16 * 8 + lane % 8
-        chunk = cast("int32", part) * 2 + lane // 8 % 2
-        return self._run(f"ldmatrix.x4.{SHORT[self.dtype]}", b[j * 2, 0], self.ws[stage, row, self.place(row, chunk)])
+        row = self._warp_column(thread) + thread // 16 % 2 * 8 + thread % 8
+        place = self.place(row, cast("int32", part) * 2 + thread // 8 % 2)
+        source = self.ws[stage, j * (2 * MMA_COLUMNS) + cast("int64", row), place]
+        return self._run(f"ldmatrix.x4.{SHORT[self.dtype]}", b[j * 2, 0], source)
 
     def mma(self, acc: Buffer, a: Buffer, b: Buffer, i: PrimExpr, j: PrimExpr) -> Call:
         return self._run(f"mma.m16n8k16.f32.{SHORT[self.dtype]}", acc[i, j, 0], a[i, 0], b[j, 0])
