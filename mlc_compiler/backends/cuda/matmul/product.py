@@ -33,7 +33,8 @@ class Product:
     """``out = epilogue(sum over k of activation[row, k] * weight[column, k])``.
 
     rows: the product of the leading sizes; columns, depth: constants. activation, weight: the dtype is the same,
-    that of the multiplication. packed: the weight's codes, where an instruction unpacks them. epilogue: the store of one result, given its row, its column and the float32 sum.
+    that of the multiplication. packed: the weight's codes, if an instruction unpacks them. epilogue: the store of one
+    result, given its row, its column and the float32 sum.
     """
 
     rows: PrimExpr
