@@ -9,24 +9,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, ceildiv, const, logical_and, minimum
+from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, ceildiv, const, is_const, logical_and, minimum
+from ....ir.simplify import simplify
 from ....script import expand
 from ....tir.nodes import THREAD, Allocate, Buffer, BufferLoad, For, IfThenElse, PrimFunc, Stmt, buffer
 from ..instructions.operands import SHORT
-from ..machine import WARP
+from ..machine import WARP, Gpu
 from .loops import multiply_tile
 from .product import Product
-from .tiles import CHUNK, FEW_ROWS, LARGE, MMA_COLUMNS, MMA_ROWS, SMALL, Tile
+from .tiles import CHUNK, FEW_ROWS, LARGE, MEDIUM, MMA_COLUMNS, MMA_ROWS, SMALL, Tile
 
 
-def tensor_core_product(func: PrimFunc, product: Product) -> PrimFunc:
-    """``func`` as kernels that compute ``product``: one for few rows, one for many where the rows are not constant."""
-    rows = product.rows
-    if isinstance(rows, IntImm):
-        body = Kernel(product, SMALL if rows.value <= FEW_ROWS else LARGE).nest()
-    else:
-        body = IfThenElse(rows <= FEW_ROWS, Kernel(product, SMALL).nest(), Kernel(product, LARGE).nest())
+def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
+    """``func`` as a kernel that computes ``product``; where the rows are not constant, as one for each tile size."""
+    large_tiles = ceildiv(product.rows, LARGE.rows) * -(-product.columns // LARGE.columns)
+    many = _choice(large_tiles >= gpu.multiprocessors, LARGE, MEDIUM, product)
+    body = _choice(product.rows <= FEW_ROWS, SMALL, many, product)
     return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})
+
+
+def _choice(condition: PrimExpr, tile: Tile, otherwise: Tile | Stmt, product: Product) -> Stmt:
+    """The kernel with ``tile`` if the condition holds, else the other one."""
+    condition = simplify(condition)
+    if is_const(condition, 1):
+        return Kernel(product, tile).nest()
+    other = Kernel(product, otherwise).nest() if isinstance(otherwise, Tile) else otherwise
+    return other if is_const(condition, 0) else IfThenElse(condition, Kernel(product, tile).nest(), other)
 
 
 @dataclass(eq=False)

@@ -7,6 +7,7 @@ from ....schedules.rule import Rule
 from ....target import Target
 from ....tir.nodes import PrimFunc
 from ....tir.schedule import Schedule
+from ..machine import Gpu
 from ..matmul.kernel import tensor_core_product
 from ..matmul.product import match_product
 
@@ -23,4 +24,4 @@ class Matmul(Rule):
         product = match_product(func)
         if product is None or (isinstance(product.rows, IntImm) and product.rows.value < MIN_ROWS):
             return None
-        return Schedule(tensor_core_product(func, product))
+        return Schedule(tensor_core_product(func, product, Gpu.of(target)))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mlc_compiler.backends.cuda.images import llvm_modules
 from mlc_compiler.backends.cuda.launches import Kernel
 from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES
-from mlc_compiler.backends.cuda.matmul.tiles import FEW_ROWS, LARGE, SMALL
+from mlc_compiler.backends.cuda.matmul.tiles import FEW_ROWS, LARGE, MEDIUM, SMALL, Tile
 from mlc_compiler.codegen.native import assemble_modules
 from mlc_compiler.sim import Memory, parse_ptx, run
 from mlc_compiler.target import Target
@@ -25,16 +25,18 @@ def whole_lines(array: np.ndarray) -> np.ndarray:
     return np.pad(data, (0, -data.size % 16))
 
 
-def check(case: Case) -> None:
+def check(case: Case, tile: Tile | None = None) -> None:
+    """tile: of the kernel to run; by default, the one that the host function chooses."""
     kernels: dict[str, Kernel] = {}
     (text,) = assemble_modules(llvm_modules(lowered(case.function(), TARGET), TARGET, kernels), TARGET)
     operands, expected = case.arrays()
     memory = Memory()
     result = np.full(expected.shape, np.nan, expected.dtype)
     addresses = [memory.allocate(whole_lines(array)) for array in (*operands, result)]
-    few = case.rows <= FEW_ROWS
-    name = list(kernels)[-1 if case.symbolic and not few else 0]  # the kernel for few rows is the first
-    tile, shared = SMALL if few else LARGE, kernels[name].launch.shared_bytes
+    tiles = (SMALL, LARGE, MEDIUM) if case.symbolic else (SMALL,) if case.rows <= FEW_ROWS else (MEDIUM,)
+    tile = tiles[0 if case.rows <= FEW_ROWS else -1] if tile is None else tile
+    name = list(kernels)[tiles.index(tile)]
+    shared = kernels[name].launch.shared_bytes
     grid = (-(-case.rows // tile.rows), -(-case.columns // tile.columns))
     args = [*addresses, case.rows] if case.symbolic else addresses
     dynamic = shared if shared > STATIC_SHARED_BYTES else 0
@@ -50,7 +52,12 @@ def test_product(rows: int, dtype: str, weight: str) -> None:
     check(Case(rows, 136, 160, weight, dtype))
 
 
-@settings(max_examples=10)
+@pytest.mark.parametrize("weight", ["NK", "q4 NK"])
+def test_large_tiles(weight: str) -> None:
+    check(Case(129, 136, 160, weight), LARGE)
+
+
+@settings(max_examples=6)
 @given(
     rows=st.integers(2, 150),
     columns=st.integers(2, 140),
