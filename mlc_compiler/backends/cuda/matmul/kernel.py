@@ -9,32 +9,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, ceildiv, const, is_const, logical_and, minimum
-from ....ir.simplify import simplify
+from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, ceildiv, const, logical_and, minimum
 from ....script import expand
-from ....tir.nodes import THREAD, Allocate, Buffer, BufferLoad, For, IfThenElse, PrimFunc, Stmt, buffer
+from ....tir.nodes import Buffer, BufferLoad, PrimFunc, Stmt, buffer
 from ..instructions.operands import SHORT
 from ..machine import WARP, Gpu
+from .grids import either, tiled
 from .loops import multiply_tile
-from .product import Product
+from .product import Product, Result
 from .tiles import CHUNK, FEW_ROWS, LARGE, MEDIUM, MMA_COLUMNS, MMA_ROWS, SMALL, Tile
 
 
 def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
     """``func`` as a kernel that computes ``product``; where the rows are not constant, as one for each tile size."""
     large_tiles = ceildiv(product.rows, LARGE.rows) * -(-product.columns // LARGE.columns)
-    many = _choice(large_tiles >= gpu.multiprocessors, LARGE, MEDIUM, product)
-    body = _choice(product.rows <= FEW_ROWS, SMALL, many, product)
+
+    def many() -> Stmt:
+        return either(large_tiles >= gpu.multiprocessors, Kernel(product, LARGE).nest, Kernel(product, MEDIUM).nest)
+
+    body = either(product.rows <= FEW_ROWS, Kernel(product, SMALL).nest, many)
     return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})
-
-
-def _choice(condition: PrimExpr, tile: Tile, otherwise: Tile | Stmt, product: Product) -> Stmt:
-    """The kernel with ``tile`` if the condition holds, else the other one."""
-    condition = simplify(condition)
-    if is_const(condition, 1):
-        return Kernel(product, tile).nest()
-    other = Kernel(product, otherwise).nest() if isinstance(otherwise, Tile) else otherwise
-    return other if is_const(condition, 0) else IfThenElse(condition, Kernel(product, tile).nest(), other)
 
 
 @dataclass(eq=False)
@@ -62,19 +56,18 @@ class Kernel:
         self.converts = self.x_converts or self.w_converts
         self.clamped = product.depth % tile.depth != 0 or self.steps < tile.stages - 1
         self.pairs = product.columns % 2 == 0
+        self.result = Result(product)
         self.xs = buffer("x_shared", (tile.stages, tile.rows, tile.depth), product.dtype, "shared")
         self.ws = buffer("w_shared", (tile.stages, tile.columns, tile.depth), product.dtype, "shared")
 
     def nest(self) -> Stmt:
-        """The loops over blocks and threads. Blocks that share columns are next to each other: they share weights."""
-        row_block, column_block = Var("row_block"), Var("column_block")
-        thread = Var("thread", "int32")
-        body = expand(multiply_tile, self, row_block, column_block, thread)
-        body = For(thread, const(self.t.threads, "int32"), body, THREAD, "threadIdx.x")
-        for shared in (self.ws, self.xs):
-            body = Allocate(shared, body)
-        body = For(row_block, ceildiv(self.rows, self.t.rows), body, THREAD, "blockIdx.x")
-        return For(column_block, IntImm(-(-self.columns // self.t.columns)), body, THREAD, "blockIdx.y")
+        """The loops over blocks and threads."""
+
+        def body(row_block: Var, column_block: Var, thread: Var) -> Stmt:
+            return expand(multiply_tile, self, row_block, column_block, thread)
+
+        tile = (self.t.rows, self.t.columns)
+        return tiled(self.rows, self.columns, tile, self.t.threads, (self.ws, self.xs), body)
 
     # -- positions in the tiles
 
@@ -201,17 +194,6 @@ class Kernel:
     def result_column(self, column_block: Var, thread: Var, j: PrimExpr) -> PrimExpr:
         inside = self._warp_column(thread) + cast("int32", j) * 8 + thread % 4 * 2
         return column_block * self.t.columns + cast("int64", inside)
-
-    @property
-    def out(self) -> Buffer:
-        zero = const(0, "int64")
-        return self.product.epilogue(zero, zero, const(0, "float32")).buffer
-
-    def result_place(self, row: PrimExpr, column: PrimExpr) -> tuple[PrimExpr, ...]:
-        return self.product.epilogue(row, column, const(0, "float32")).indices
-
-    def result(self, row: PrimExpr, column: PrimExpr, value: PrimExpr) -> PrimExpr:
-        return self.product.epilogue(row, column, value).value
 
     # -- instructions
 

@@ -11,6 +11,7 @@ a thread computes, in registers; words, scales: the packed weights that they are
 from __future__ import annotations
 
 from ....script import T
+from .fma_loops import store_result
 
 
 @T.macro
@@ -125,13 +126,8 @@ def store(k, row_block, column_block, thread, acc):
                     if k.pairs:
                         if column < k.columns:
                             for e in T.vectorized(2):
-                                store_result(k, row, column + e, acc[i, j, half * 2 + e])
+                                store_result(k.result, row, column + e, acc[i, j, half * 2 + e])
                     else:
                         for e in T.unroll(2):
                             if column + e < k.columns:
-                                store_result(k, row, column + e, acc[i, j, half * 2 + e])
-
-
-@T.macro
-def store_result(k, row, column, value):
-    k.out[k.result_place(row, column)] = k.result(row, column, value)
+                                store_result(k.result, row, column + e, acc[i, j, half * 2 + e])

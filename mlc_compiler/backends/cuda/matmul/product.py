@@ -24,7 +24,11 @@ from .tiles import CHUNK
 
 PACKED_BITS = 4
 """Bits of the codes that the instructions ``cuda.dequantize.q4`` unpack."""
-FACTORS = {"float16": ("float16", "float8_e4m3fn", "float8_e5m2"), "bfloat16": ("bfloat16", "float8_e4m3fn")}
+FACTORS = {
+    "float16": ("float16", "float8_e4m3fn", "float8_e5m2"),
+    "bfloat16": ("bfloat16", "float8_e4m3fn", "float8_e5m2"),
+    "float32": ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
+}
 """For each dtype of activations, the dtypes of weights that it represents exactly."""
 
 
@@ -58,6 +62,24 @@ class Operand:
     element: Callable[[PrimExpr, PrimExpr], PrimExpr]
     stored: bool
     by_column: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """The results of a product, as macros store them: ``result.out[result.place(…)] = result.value(…)``."""
+
+    product: Product
+
+    @property
+    def out(self) -> Buffer:
+        zero = const(0, "int64")
+        return self.product.epilogue(zero, zero, const(0.0, "float32")).buffer
+
+    def place(self, row: PrimExpr, column: PrimExpr) -> tuple[PrimExpr, ...]:
+        return self.product.epilogue(row, column, const(0.0, "float32")).indices
+
+    def value(self, row: PrimExpr, column: PrimExpr, total: PrimExpr) -> PrimExpr:
+        return self.product.epilogue(row, column, total).value
 
 
 @dataclass(frozen=True)
@@ -133,7 +155,7 @@ def _product(func: PrimFunc, block: Block, last: Block, packed: Packed | None) -
         x.dtype,
         Operand(activation, _is_stored(x, parameters, position, x.dtype), False),
         Operand(weight, _is_stored(w, parameters, position, x.dtype), _is_by_column(w, column)),
-        packed if w.dtype == x.dtype else None,
+        packed if w.dtype == x.dtype != "float32" else None,
         store,
     )
 

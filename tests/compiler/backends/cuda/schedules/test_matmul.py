@@ -30,6 +30,5 @@ def test_nothing_is_in_local_memory(weight: str, dtype: str) -> None:
         assert all(r.stack_bytes == r.spill_bytes == 0 for r in resources.values()), resources
 
 
-@pytest.mark.parametrize("case", [Case(1, 64, 64, symbolic=False), Case(8, 64, 64, dtype="float32")])
-def test_other_products_are_left_to_other_rules(case: Case) -> None:
-    assert Matmul().apply(case.function(), Target("cuda:sm_80")) is None
+def test_products_of_one_row_are_left_to_other_rules() -> None:
+    assert Matmul().apply(Case(1, 64, 64, symbolic=False).function(), Target("cuda:sm_80")) is None
