@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .control import CONTROL
 from .copies import COPIES
+from .dequantize import DEQUANTIZE
 from .matrix import MATRIX_INSTRUCTIONS
 from .scalar import SCALAR_INSTRUCTIONS
 from .tiles import TILE_INSTRUCTIONS
@@ -16,4 +17,5 @@ INSTRUCTIONS = (
     *COPIES,
     *CONTROL,
     *SCALAR_INSTRUCTIONS,
+    *DEQUANTIZE,
 )

@@ -112,6 +112,9 @@ def _arithmetic() -> Iterator[Instruction]:
     yield Instruction("llvm.nvvm.ff2f16x2.rn", F16X2, (F32, F32), "sm_80", 70)
     packed = "cvt.rn.bf16x2.f32"
     yield Instruction(packed, I32, (F32, F32), "sm_80", 70, f"{packed} $0, $1, $2;", "=r,f,f")
+    fma = "fma.rn.bf16x2"
+    yield Instruction(fma, I32, (I32, I32, I32), "sm_80", 70, f"{fma} $0, $1, $2, $3;", "=r,r,r,r")
+    yield Instruction("llvm.nvvm.prmt", I32, (I32, I32, I32))
     yield Instruction("llvm.nvvm.e4m3x2.to.f16x2.rn", F16X2, (I16,), "sm_89", 81)
     yield Instruction("llvm.nvvm.f16x2.to.e4m3x2.rn", I16, (F16X2,), "sm_89", 81)
 

@@ -60,6 +60,9 @@ class Tile:
 
 
 FEW_ROWS = 32
-"""Up to so many rows, a block has ``SMALL`` tiles: these read each weight once, and more blocks share the columns."""
-LARGE = Tile(128, 128, 32, 2, 2, 4)
 SMALL = Tile(32, 64, 64, 1, 4, 4)
+"""For ``FEW_ROWS`` rows or fewer: one tile has all of them, so that each weight is read once."""
+LARGE = Tile(128, 128, 32, 2, 2, 4)
+"""For products with enough of these tiles for all multiprocessors: the most multiplications for a loaded element."""
+MEDIUM = Tile(64, 64, 64, 2, 2, 4)
+"""For other products."""
