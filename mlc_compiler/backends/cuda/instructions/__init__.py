@@ -5,6 +5,7 @@ from __future__ import annotations
 from .control import CONTROL
 from .copies import COPIES
 from .dequantize import DEQUANTIZE
+from .loads import LOADS
 from .matrix import MATRIX_INSTRUCTIONS
 from .scalar import SCALAR_INSTRUCTIONS
 from .tiles import TILE_INSTRUCTIONS
@@ -15,6 +16,7 @@ INSTRUCTIONS = (
     *MATRIX_INSTRUCTIONS,
     *TILE_INSTRUCTIONS,
     *COPIES,
+    *LOADS,
     *CONTROL,
     *SCALAR_INSTRUCTIONS,
     *DEQUANTIZE,

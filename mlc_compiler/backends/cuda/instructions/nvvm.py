@@ -69,6 +69,14 @@ def _copies() -> Iterator[Instruction]:
     yield Instruction("llvm.nvvm.cp.async.bulk.global.to.shared.cluster", VOID, arguments, "sm_90", 80)
 
 
+def _loads() -> Iterator[Instruction]:
+    for count in (1, 2, 4):
+        outputs = ", ".join(f"${i}" for i in range(count))
+        name, registers = f"ld.global.v{count}.b32", f"{{{outputs}}}" if count > 1 else outputs
+        text = f"ld.global{f'.v{count}' if count > 1 else ''}.b32 {registers}, [${count}];"
+        yield Instruction(name, struct(I32, count), (GLOBAL,), assembly=text, constraints="=r," * count + "l")
+
+
 def _matrices() -> Iterator[Instruction]:
     for count in (1, 2, 4):
         for trans in ("", ".trans"):
@@ -119,9 +127,8 @@ def _arithmetic() -> Iterator[Instruction]:
     yield Instruction("llvm.nvvm.f16x2.to.e4m3x2.rn", I16, (F16X2,), "sm_89", 81)
 
 
-INSTRUCTIONS: Mapping[str, Instruction] = {
-    row.name: row for rows in (_warp(), _copies(), _matrices(), _synchronization(), _arithmetic()) for row in rows
-}
+_TABLES = (_warp, _copies, _loads, _matrices, _synchronization, _arithmetic)
+INSTRUCTIONS: Mapping[str, Instruction] = {row.name: row for table in _TABLES for row in table()}
 
 
 def emit(b: ll.IRBuilder, name: str, arguments: Sequence[ll.Value]) -> ll.Value:
