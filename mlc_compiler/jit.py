@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from mlc_runtime.arguments import ArgumentError, as_tensor
-from mlc_runtime.arrays import to_tensor
 from mlc_runtime.library import Function, Library
 from mlc_runtime.metadata import TensorSpec
 
@@ -84,12 +83,12 @@ def compile_module(
     library, lowered = build_prepared(run_passes(mod, methods()), target, num_threads)
     packing = lowered.attrs.get("packed", {})
     names = {name: packing.get(str(i)) for i, name in enumerate(params)}
-    weights = {name: _packed(library, names[name], tensor) for name, tensor in tensors.items()}
+    weights = {name: _packed(library, names[name], library.memory.placed(tensor)) for name, tensor in tensors.items()}
     return CompiledModule(mod, library, weights)
 
 
 def _packed(library: Library, function: str | None, weight: Any) -> Any:
-    return weight if function is None else to_tensor(np.asarray(library[function](weight)))
+    return weight if function is None else library.memory.tensor(library[function](weight))
 
 
 def _tensor(name: str, value: Any) -> Any:

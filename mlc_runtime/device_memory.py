@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,11 +15,12 @@ import numpy as np
 from mlc_errors import ResourceError
 from mlc_runtime.arrays import aligned_empty, device_tensor, dtype_of, is_on_cpu, lazy_zeros, tvm_ffi
 from mlc_runtime.memory import Finish, HostMemory
-from mlc_runtime.metadata import FunctionSpec, ScalarSpec, TensorSpec
+from mlc_runtime.mirrors import Mirrors
 
 CUDA, CUDA_HOST, CUDA_MANAGED = 2, 3, 13  # kDLCUDA, kDLCUDAHost, kDLCUDAManaged
 ALIGNMENT = 16  # bytes: what kernels require of the beginning of an array
 STAGING_BYTES = 16 << 20
+STAGED_BYTES = 1 << 20  # smaller arrays are left to the driver, which copies them before it returns
 RESERVED = 0.1  # the part of the free memory that is left to workspaces and code
 
 Operation = Callable[..., Any]
@@ -31,7 +31,7 @@ class DeviceArray:
     """A contiguous array in a GPU's memory; supports DLPack. It keeps its memory, which views share, allocated."""
 
     def __init__(self, memory: DeviceMemory, block: object, address: int, shape: Sequence[int], dtype: np.dtype):
-        self._memory, self._block, self.address = memory, block, address
+        self._memory, self.block, self.address = memory, block, address
         self.shape, self.dtype = tuple(shape), dtype
 
     @property
@@ -41,11 +41,11 @@ class DeviceArray:
     @property
     def tensor(self) -> tvm_ffi.Tensor:
         """A TVM FFI tensor over the memory, which it keeps allocated."""
-        return device_tensor(self.address, self.shape, self.dtype, self.__dlpack_device__(), self._block)
+        return device_tensor(self.address, self.shape, self.dtype, self.__dlpack_device__(), self.block)
 
     def view(self, offset: int, shape: Sequence[int]) -> DeviceArray:
         """Elements from ``offset``, in bytes, on, with another shape."""
-        return DeviceArray(self._memory, self._block, self.address + offset, shape, self.dtype)
+        return DeviceArray(self._memory, self.block, self.address + offset, shape, self.dtype)
 
     def reshape(self, *shape: int) -> DeviceArray:
         """The same elements with another shape."""
@@ -84,8 +84,7 @@ class DeviceMemory(HostMemory):
         self._operation, self.ordinal = operation, ordinal
         self._blocks: dict[int, Any] = {}  # finalizers of allocated blocks by address
         self._retired: deque[int] = deque()
-        self._mirrors: list[tuple[int, int, DeviceArray]] = []  # address and bytes of the host's array, its twin
-        self._unmirrored: deque[int] = deque()  # addresses of arrays that do not exist any more
+        self._mirrors: Mirrors[DeviceArray] = Mirrors()
         self._staging: list[int] = []
 
     @property
@@ -111,14 +110,16 @@ class DeviceMemory(HostMemory):
 
     def mirrored(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
         array, twin = lazy_zeros(shape, dtype), self.zeros(shape, dtype)
-        insort(self._mirrors, (array.ctypes.data, array.nbytes, twin), key=lambda mirror: mirror[0])
-        weakref.finalize(_root(array), self._unmirrored.append, array.ctypes.data).atexit = False
+        self._mirrors.add(array, twin)
         return array
 
     def loaded(self, source: np.ndarray) -> DeviceArray:
-        """The elements go through pinned memory: one piece is copied while the piece before it is on its way."""
+        """A large array goes through pinned memory: one piece is copied while the piece before it is on its way."""
         made = self.empty(source.shape, source.dtype)
         data = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
+        if 0 < data.nbytes < STAGED_BYTES:
+            self._operation("device_upload", made.address, data.ctypes.data, data.nbytes)
+            return made
         for number, first in enumerate(range(0, data.nbytes, STAGING_BYTES)):
             piece, staging = data[first : first + STAGING_BYTES], self._pinned(number % 2)
             ctypes.memmove(staging, piece.ctypes.data, piece.nbytes)
@@ -133,6 +134,9 @@ class DeviceMemory(HostMemory):
         if made.nbytes:
             self._operation("device_upload", made.address, tensor.data_ptr(), made.nbytes)
         return made
+
+    def placed(self, tensor: tvm_ffi.Tensor) -> tvm_ffi.Tensor:
+        return self.moved(tensor).tensor if is_on_cpu(tensor) else tensor
 
     def tensor(self, array: Any) -> tvm_ffi.Tensor:
         if isinstance(array, DeviceArray):
@@ -182,6 +186,9 @@ class DeviceMemory(HostMemory):
         size = array.nbytes // array.shape[0]
         self._fill(array.address + slot * size, size)
 
+    def defer(self) -> None:
+        self._operation("device_set_asynchronous", 1)
+
     def close(self) -> None:
         """Free all memory; arrays cannot be used any more."""
         for address, finalizer in self._blocks.items():
@@ -212,29 +219,16 @@ class DeviceMemory(HostMemory):
 
     def _twin(self, array: np.ndarray) -> DeviceArray | None:
         """The elements of a mirrored array on the device; None for an array that is not mirrored."""
-        while self._unmirrored:
-            ended = self._unmirrored.popleft()
-            self._mirrors = [mirror for mirror in self._mirrors if mirror[0] != ended]
-        begin = array.ctypes.data
-        at = bisect_right(self._mirrors, begin, key=lambda mirror: mirror[0]) - 1
-        if at < 0 or begin + array.nbytes > self._mirrors[at][0] + self._mirrors[at][1]:
+        found = self._mirrors.find(array)
+        if found is None:
             return None
-        first, _, twin = self._mirrors[at]
-        place = twin.view(begin - first, array.shape)
-        place.dtype = array.dtype
-        return place
+        twin, offset = found
+        return DeviceArray(self, twin.block, twin.address + offset, array.shape, array.dtype)
 
     def _existing_twin(self, array: np.ndarray) -> DeviceArray:
         twin = self._twin(array)
         assert twin is not None and array.flags.c_contiguous
         return twin
-
-
-def _root(array: np.ndarray) -> np.ndarray:
-    """The array that every view of ``array`` keeps alive."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 def _all(steps: Sequence[Callable[[], object]]) -> None:
@@ -244,40 +238,3 @@ def _all(steps: Sequence[Callable[[], object]]) -> None:
 
 class _Block:
     """Allocated memory; the device's is freed when no array refers to this object."""
-
-
-class DeviceArguments:
-    """The arguments of a call, those in the host's memory copied to the device.
-
-    operands: tensors and numbers as the library takes them; any_on_device: whether a tensor was on the device.
-    """
-
-    def __init__(self, spec: FunctionSpec, operands: Sequence[Any], memory: DeviceMemory):
-        self._memory = memory
-        self._written: list[tuple[tvm_ffi.Tensor, DeviceArray]] = []
-        self.any_on_device = False
-        self.operands = [self._placed(s, x) for s, x in zip(spec.inputs, operands, strict=True)]
-
-    def returning(self, call: Callable[[], object]) -> Callable[[], object]:
-        """The call, followed by copies of what it writes to arguments in the host's memory."""
-        return self._and_copy(call) if self._written else call
-
-    def _placed(self, spec: TensorSpec | ScalarSpec, operand: Any) -> Any:
-        if isinstance(spec, ScalarSpec) or spec.table:
-            return operand
-        if not is_on_cpu(operand):
-            self.any_on_device = True
-            return operand
-        copy = self._memory.moved(operand)
-        if spec.written:
-            self._written.append((operand, copy))
-        return copy.tensor
-
-    def _and_copy(self, call: Callable[[], object]) -> Callable[[], object]:
-        def run() -> object:
-            result = call()
-            for tensor, copy in self._written:
-                ctypes.memmove(tensor.data_ptr(), copy.numpy().ctypes.data, copy.nbytes)
-            return result
-
-        return run

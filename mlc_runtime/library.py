@@ -25,7 +25,8 @@ from mlc_runtime.arguments import (
 )
 from mlc_runtime.arrays import to_tensor, tvm_ffi
 from mlc_runtime.debug import register_debug_print
-from mlc_runtime.device_memory import DeviceArguments, DeviceMemory
+from mlc_runtime.device_arguments import DeviceArguments
+from mlc_runtime.device_memory import DeviceMemory
 from mlc_runtime.host import default_num_threads, host_machine, missing_instruction_sets
 from mlc_runtime.memory import HOST, HostMemory
 from mlc_runtime.metadata import FunctionSpec, function_specs, read_library_header
@@ -70,6 +71,11 @@ class Library:
     def context(self) -> Context:
         """The worker team and workspace that ``lib[name](…)`` uses."""
         return Context(self, self.num_threads)
+
+    @property
+    def memory(self) -> HostMemory:
+        """The memory of the arrays that ``lib[name](…)`` works on."""
+        return self.context.memory if self.is_for_gpu else HOST
 
     @property
     def is_for_gpu(self) -> bool:
@@ -163,7 +169,7 @@ class Context:
         self.num_threads = library.default_num_threads if num_threads is None else num_threads
         if not (isinstance(self.num_threads, int) and 1 <= self.num_threads <= MAX_THREADS):
             raise ArgumentError(f"number of threads is {self.num_threads!r}; expected 1 to {MAX_THREADS}")
-        self._library = library
+        self.library = library
         self._handle: int = library.raw("context_create")(library.device if library.is_for_gpu else self.num_threads)
         self._destroy = library.raw("context_destroy")
         self._finalizer = weakref.finalize(self, self._destroy, self._handle)
@@ -179,10 +185,10 @@ class Context:
     @cached_property
     def memory(self) -> HostMemory:
         """The memory of the arrays that functions work on."""
-        return DeviceMemory(self._operation, self._library.device) if self._library.is_for_gpu else HOST
+        return DeviceMemory(self._operation, self.library.device) if self.library.is_for_gpu else HOST
 
     def _operation(self, name: str, *integers: int) -> Any:
-        return self._library.raw(name)(self.handle, *integers)
+        return self.library.raw(name)(self.handle, *integers)
 
     def close(self) -> None:
         """Stop the workers; free the GPU's memory. Raises RuntimeError, with no effect, while a call runs."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mlc_runtime.arrays import aligned_copy, aligned_empty, is_aligned, lazy_zeros, to_tensor
+from mlc_runtime.arrays import aligned_copy, aligned_empty, is_aligned, lazy_zeros, to_tensor, tvm_ffi
 
 Array = Any
 """An array of a memory: numpy's on the host, a ``DeviceArray`` on a device."""
@@ -49,6 +49,10 @@ class HostMemory:
         """The array as an argument of compiled functions; numpy arrays that are not mirrored are copied now."""
         return to_tensor(array) if isinstance(array, np.ndarray) else array
 
+    def placed(self, tensor: tvm_ffi.Tensor) -> tvm_ffi.Tensor:
+        """A tensor of compiled functions with the elements of a contiguous one, which is copied where it has to be."""
+        return tensor
+
     def outputs(self, arrays: Sequence[Array]) -> tuple[list[Any], Finish | None]:
         """The arrays as results of compiled functions, and what has to follow a call, if anything."""
         return [self.tensor(array) for array in arrays], None
@@ -74,6 +78,9 @@ class HostMemory:
     def clear_slot(self, array: Array, slot: int) -> None:
         """``array[slot] = 0``"""
         array[slot] = 0
+
+    def defer(self) -> None:
+        """Let calls return before their results are there; ``fetch`` waits for them."""
 
     def close(self) -> None:
         """Free the memory of all arrays that does not free itself."""

@@ -37,6 +37,7 @@ class CompiledModel:
         self.spec = model_spec(library.metadata)
         self.context = Context(library, num_threads)
         self.memory = self.context.memory
+        self.memory.defer()
         self.params: Params = load_params(self.spec.params, weights, self._pack, progress, self.memory)
         self._packed_params = to_tensor(self.params.table)
 

@@ -40,7 +40,7 @@ COMPILER_PARTS = {
     "planning": FOUNDATION,
     "schedules": FOUNDATION,
     "interp": FOUNDATION,
-    "sim": frozenset(),  # proves kernels from their PTX alone
+    "sim": frozenset({"backends"}),  # for one file: the driver, whose functions the CUDA back end names
     "passes": FOUNDATION | {"schedules", "planning", "interp", "verifier"},  # constant folding evaluates
     "codegen": FOUNDATION,
     "backends": FOUNDATION | {"passes", "schedules", "codegen"},
@@ -57,7 +57,6 @@ LOADER = {
     ("mlc_compiler.api", "mlc_runtime.arrays"),
     ("mlc_compiler.jit", "mlc_runtime.library"),  # holds the library and its arguments
     ("mlc_compiler.jit", "mlc_runtime.arguments"),
-    ("mlc_compiler.jit", "mlc_runtime.arrays"),
     ("mlc_compiler.jit", "mlc_runtime.metadata"),
 }
 

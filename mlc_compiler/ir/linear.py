@@ -76,6 +76,19 @@ def of_atom(atom: PrimExpr) -> Linear:
     return Linear(atom.value) if isinstance(atom, IntImm) else Linear(0, {key(atom): (atom, 1)})
 
 
+def additive(expr: PrimExpr) -> Linear:
+    """The form of a sum as it is written: quotients, remainders and products of variables are atoms."""
+    if isinstance(expr, IntImm):
+        return Linear(expr.value)
+    if isinstance(expr, BinaryOp) and expr.op in ("+", "-"):
+        return additive(expr.a).add(additive(expr.b), 1 if expr.op == "+" else -1)
+    if isinstance(expr, BinaryOp) and expr.op == "*":
+        for term, factor in ((expr.a, expr.b), (expr.b, expr.a)):
+            if isinstance(factor, IntImm):
+                return Linear().add(additive(term), factor.value)
+    return of_atom(expr)
+
+
 def factors(atom: PrimExpr) -> list[PrimExpr]:
     """The factors of a product of atoms."""
     if isinstance(atom, BinaryOp) and atom.op == "*":

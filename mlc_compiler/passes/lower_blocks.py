@@ -31,9 +31,11 @@ from ..tir.nodes import (
     is_root,
 )
 from ..tir.regions import accesses
+from ..tir.schedule.caching import STORAGE_ALIGN
 from ..tir.schedule.reduction import decompose_reduction
 from ..tir.schedule.tree import ScheduleError, loops_above, paths
-from ..tir.scratch import place_scratch
+from ..tir.scratch import Alignment, place_scratch
+from ..tir.threads import merge_nested_threads
 from .base import Pass
 
 
@@ -42,7 +44,7 @@ class LowerBlocks(Pass):
     """Turn blocks into loops, stores and conditionals; intermediate buffers become allocations of the live size.
 
     Initialisations run before the loops of their reduction, also when these turn out to be empty. Predicates become
-    loop extents where possible, see ``tighten_loops``.
+    loop extents where possible, see ``tighten_loops``. Loops over one thread axis inside of each other become one.
     """
 
     name = "lower-blocks"
@@ -61,11 +63,11 @@ def lower_blocks(func: PrimFunc, guarded: frozenset[int] = frozenset()) -> PrimF
     lowering = _Lower(guarded)
     body = tighten_loops(lowering(_initialise_first(func).body))
     for buffer in reversed(lowering.allocs):
-        body = place_scratch(body, buffer)
+        body = place_scratch(body, buffer, lowering.alignments.get(id(buffer), ()))
     whole = {id(n.buffer) for n in walk(body) if isinstance(n, Allocate)}
     if whole & lowering.unguarded:
         return lower_blocks(func, guarded | (whole & lowering.unguarded))
-    return replace(func, body=body)
+    return replace(func, body=merge_nested_threads(body))
 
 
 def _initialise_first(func: PrimFunc) -> PrimFunc:
@@ -98,6 +100,7 @@ class _Lower(Rewriter):
     def __init__(self, guarded: frozenset[int]):
         self.analyzer = Analyzer()
         self.allocs: list[Buffer] = []
+        self.alignments: dict[int, set[Alignment]] = {}  # of buffers, by identity
         self.guarded = guarded
         self.unguarded: set[int] = set()
         self.copied: dict[PrimExpr, PrimExpr] = {}  # variables of unrolled and vectorized loops, with their first value
@@ -117,6 +120,8 @@ class _Lower(Rewriter):
     def rewrite_BlockRealize(self, node: BlockRealize) -> Stmt:
         block = node.block
         self.allocs.extend(block.alloc_buffers)
+        for index, axis, factor, offset in block.annotations.get(STORAGE_ALIGN, ()):
+            self.alignments.setdefault(id(block.writes[index].buffer), set()).add((axis, factor, offset))
         binding = {it.var: v for it, v in zip(block.iter_vars, node.iter_values, strict=True)}
         simplify = Simplify(self.analyzer)
         body = substitute(block.body, binding)

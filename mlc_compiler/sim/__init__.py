@@ -15,8 +15,10 @@ from mlc_compiler.sim import (  # noqa: F401  (their instructions become known b
     integers,
     loads,
     matrix,
+    mbarrier,
     moves,
     warp,
+    wgmma,
 )
 from mlc_compiler.sim.counts import Counts
 from mlc_compiler.sim.errors import SimulationError
@@ -24,5 +26,16 @@ from mlc_compiler.sim.machine import run
 from mlc_compiler.sim.memory import Memory
 from mlc_compiler.sim.parser import parse_ptx
 from mlc_compiler.sim.program import Kernel, Program
+from mlc_compiler.sim.tensor_map import TensorMap, encode_tensor_map
 
-__all__ = ["Counts", "Kernel", "Memory", "Program", "SimulationError", "parse_ptx", "run"]
+__all__ = [
+    "Counts",
+    "Kernel",
+    "Memory",
+    "Program",
+    "SimulationError",
+    "TensorMap",
+    "encode_tensor_map",
+    "parse_ptx",
+    "run",
+]

@@ -29,16 +29,24 @@ class Part:
 
 
 def load(
-    m: Threads, space: str, addresses: Array, lanes: Array, width: int, dtype: np.dtype[Any], strong: bool = False
+    m: Threads,
+    space: str,
+    addresses: Array,
+    lanes: Array,
+    width: int,
+    dtype: np.dtype[Any],
+    strong: bool = False,
+    counted: bool = True,
 ) -> Array:
     """``[n, width // itemsize]`` elements; ``addresses`` [n] are int64, in the window of their space.
 
-    strong: volatile, relaxed or stronger: races with no atomic access.
+    strong: volatile, relaxed or stronger: races with no atomic access. counted: whether the access is an instruction
+    of threads, whose sectors and bank conflicts are counted.
     """
     out: Array | None = None
-    for part in parts(m, space, addresses, lanes, width, store=False):
-        note(m, part, width, "update" if strong else "read")
+    for part in parts(m, space, addresses, lanes, width, store=False, counted=counted):
         values = part.storage.load(part.offsets, width, dtype, part.lanes)
+        note(m, part, width, "update" if strong else "read")
         if part.which is None:
             return values
         if out is None:
@@ -49,10 +57,17 @@ def load(
 
 
 def store(
-    m: Threads, space: str, addresses: Array, lanes: Array, width: int, values: Array, strong: bool = False
+    m: Threads,
+    space: str,
+    addresses: Array,
+    lanes: Array,
+    width: int,
+    values: Array,
+    strong: bool = False,
+    counted: bool = True,
 ) -> None:
     """Stores ``values`` [n, width // itemsize]."""
-    for part in parts(m, space, addresses, lanes, width, store=True):
+    for part in parts(m, space, addresses, lanes, width, store=True, counted=counted):
         check_not_pending(part, width)
         note(m, part, width, "update" if strong else "write")
         part.storage.store(part.offsets, width, values if part.which is None else values[part.which])
@@ -62,7 +77,7 @@ def note(m: Threads, part: Part, width: int, kind: str) -> None:
     """Looks for races of a ``kind``: "read", "write" or "update" (atomic)."""
     if part.shadow is None:
         return
-    who = Accessors(m.clocks, part.lanes, m.block_number[part.lanes])
+    who = Accessors(m.clocks, part.lanes, m.block_number[part.lanes], m.devices.get("block order"))
     try:
         getattr(part.shadow, kind)(who, part.offsets, width)
     except Conflict as conflict:
@@ -96,23 +111,26 @@ def check_not_pending(part: Part, width: int) -> None:
         raise Fault("store to bytes that an asynchronous copy is still going to write", lane)
 
 
-def parts(m: Threads, space: str, addresses: Array, lanes: Array, width: int, store: bool) -> Iterator[Part]:
+def parts(
+    m: Threads, space: str, addresses: Array, lanes: Array, width: int, store: bool, counted: bool = True
+) -> Iterator[Part]:
     """Checks bounds and alignment of accesses, counts them, and finds their storages."""
     _check_aligned(addresses, lanes, width)
     match space:
         case "shared":
-            yield _shared(m, addresses, lanes, width, None)
+            yield _shared(m, addresses, lanes, width, None, counted)
         case "local":
             yield _local(m, addresses, lanes, width, None)
         case "param":
             yield _parameter(m, addresses, lanes, width, None)
         case "global":
-            m.counts.global_access(addresses, lanes >> 5, width, store)
+            if counted:
+                m.counts.global_access(addresses, lanes >> 5, width, store)
             yield from _allocated(m, addresses, lanes, width, None)
         case "const":
             yield from _allocated(m, addresses, lanes, width, None)
         case _:
-            yield from _generic(m, addresses, lanes, width, store)
+            yield from _generic(m, addresses, lanes, width, store, counted)
 
 
 def _check_aligned(addresses: Array, lanes: Array, width: int) -> None:
@@ -131,9 +149,10 @@ def _bounded(addresses: Array, lanes: Array, width: int, size: int, name: str) -
         )
 
 
-def _shared(m: Threads, addresses: Array, lanes: Array, width: int, which: Array | None) -> Part:
+def _shared(m: Threads, addresses: Array, lanes: Array, width: int, which: Array | None, counted: bool) -> Part:
     _bounded(addresses, lanes, width, m.launch.shared_bytes, "shared")
-    m.counts.shared_access(addresses, lanes, width)
+    if counted:
+        m.counts.shared_access(addresses, lanes, width)
     offsets = addresses + m.lane_block[lanes] * m.shared_stride
     return Part(m.shared, m.shared_shadow, offsets, lanes, which)
 
@@ -181,17 +200,18 @@ def _outside(m: Threads, address: int, width: int, lane: int, storage: Storage |
     return Fault(f"out of bounds: {width} bytes at global address {address:#x}; {place}", lane)
 
 
-def _generic(m: Threads, addresses: Array, lanes: Array, width: int, store: bool) -> Iterator[Part]:
+def _generic(m: Threads, addresses: Array, lanes: Array, width: int, store: bool, counted: bool) -> Iterator[Part]:
     windows = addresses >> 56
     for window in np.unique(windows):
         which = np.flatnonzero(windows == window)
         offsets, chosen = addresses[which] & ((1 << 56) - 1), lanes[which]
         match int(window) << 56:
             case 0:
-                m.counts.global_access(offsets, chosen >> 5, width, store)
+                if counted:
+                    m.counts.global_access(offsets, chosen >> 5, width, store)
                 yield from _allocated(m, offsets, chosen, width, which)
             case value if value == SHARED_WINDOW:
-                yield _shared(m, offsets, chosen, width, which)
+                yield _shared(m, offsets, chosen, width, which, counted)
             case value if value == LOCAL_WINDOW:
                 yield _local(m, offsets, chosen, width, which)
             case value if value == PARAM_WINDOW:

@@ -13,6 +13,7 @@ from mlc_compiler.sim.bulk_copy import bulk_copy
 from mlc_compiler.sim.decoder import Decoder, Step, Value, builds
 from mlc_compiler.sim.errors import Fault
 from mlc_compiler.sim.loads import addresses
+from mlc_compiler.sim.mbarrier import arrive, shared_addresses
 from mlc_compiler.sim.memory import PENDING
 from mlc_compiler.sim.program import Immediate, Instruction
 from mlc_compiler.sim.threads import Threads
@@ -75,7 +76,7 @@ def copy(instruction: Instruction, decoder: Decoder) -> Step:
     if instruction.has("bulk") or instruction.has("reduce"):
         return bulk_copy(instruction, decoder)
     if instruction.has("mbarrier"):
-        raise decoder.refuse(instruction)
+        return _arrive(instruction, decoder)
     if instruction.has("commit_group"):
         return _commit
     if instruction.has("wait_all"):
@@ -103,6 +104,23 @@ def _wait(instruction: Instruction) -> Step:
     def step(m: Threads) -> int | None:
         copies = copies_of(m)
         copies.finish(m, m.active(), copies.committed - count)
+        return None
+
+    return step
+
+
+def _arrive(instruction: Instruction, decoder: Decoder) -> Step:
+    """``cp.async.mbarrier.arrive[.noinc]``: arrives when the thread's copies so far are complete."""
+    decoder.accesses("shared", 8)
+    at = addresses(instruction.operands[0], decoder)
+    own_arrival = instruction.has("noinc")  # otherwise the count is raised by the arrival that is to come
+
+    def step(m: Threads) -> int | None:
+        lanes = m.lanes()
+        _wait_all(m)
+        if own_arrival:
+            once = np.ones(len(lanes), np.int64)
+            arrive(m, shared_addresses(m, at(m, lanes), lanes), lanes, once, once * 0)
         return None
 
     return step

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from mlc_compiler.sim import access
 from mlc_compiler.sim.bfloat16 import bf16_to_f32, f32_to_bf16
+from mlc_compiler.sim.block_order import note_strong
 from mlc_compiler.sim.decoder import Decoder, Step, builds, numpy_type
 from mlc_compiler.sim.elementwise import chosen
 from mlc_compiler.sim.loads import addresses, items, scatter_to, space_of, vector_length
@@ -55,13 +56,18 @@ def atomic(instruction: Instruction, decoder: Decoder) -> Step:
     space, at, width = space_of(instruction), addresses(operands[0], decoder), BITS[kind] // 8 * count
     decoder.accesses(space, width)
     sources = [[decoder.source(i, kind if not half else f"u{BITS[kind]}") for i in items(o)] for o in operands[1:]]
+    modifiers = instruction.opcode
+    decoder.orders_blocks |= any(instruction.has(word) for word in ("acquire", "release", "acq_rel"))
     destinations = [scatter_to(item) for item in items(result)]
 
     def step(m: Threads) -> int | None:
         lanes = m.lanes()
         values = [np.stack([m.pick(s(m), lanes) for s in group], axis=1) for group in sources]
         old = np.empty((len(lanes), count), dtype)
-        for part in access.parts(m, space, at(m, lanes), lanes, width, store=True):
+        places = at(m, lanes)
+        if dtype.kind != "f" and not half:
+            note_strong(m, space, places, lanes, modifiers, writes=True)
+        for part in access.parts(m, space, places, lanes, width, store=True):
             chosen = np.arange(len(lanes)) if part.which is None else part.which
             access.check_not_pending(part, width)
             access.note(m, part, width, "update")

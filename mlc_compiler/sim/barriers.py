@@ -137,7 +137,7 @@ def _warp_barrier(instruction: Instruction, decoder: Decoder) -> Step:
     members = decoder.source(instruction.operands[0], "u32")
 
     def step(m: Threads) -> int | None:
-        if not m.gather_warp(member_lanes(m, members(m))):
+        if not m.gather(member_lanes(m, members(m))):
             return AWAY
         synchronize_warps(m)
         return None
@@ -163,11 +163,3 @@ def synchronize_warps(m: Threads) -> None:
     alive = m.alive.reshape(-1, 32)
     complete = active.any(axis=1) & ~(alive & ~active).any(axis=1)
     m.clocks.advance(complete.reshape(m.blocks, -1))
-
-
-@builds("membar", "fence")
-def fence(instruction: Instruction, decoder: Decoder) -> Step:
-    """Threads run in lock-step on one memory: a fence changes nothing but what other blocks may rely on."""
-    if instruction.has("cluster") and not instruction.has("mbarrier_init"):
-        raise decoder.refuse(instruction, "a fence of a cluster")
-    return lambda m: None

@@ -26,7 +26,8 @@ TYPES = {*BITS, *FP8}
 @builds("cvt")
 def convert(instruction: Instruction, decoder: Decoder) -> Step:
     types = [part for part in instruction.opcode[1:] if part in TYPES]
-    if instruction.has("pack") or len(types) != 2:
+    decoder.allow(instruction, *FP8, *TO_INTEGER, "rn", "rna", "rz", "rm", "rp", "ftz", "sat", "satfinite", "relu")
+    if len(types) != 2:
         raise decoder.refuse(instruction)
     to, source = types
     if to in FP8:
@@ -167,6 +168,8 @@ def _from_fp8(instruction: Instruction, decoder: Decoder, to: str, source: str) 
 def _to_tf32(instruction: Instruction, decoder: Decoder) -> Step:
     """10 bits of fraction, rounded to nearest, ties away from zero (.rna) or to even (.rn)."""
     away = instruction.has("rna")
+    if instruction.has("relu") or instruction.has("rz"):
+        raise decoder.refuse(instruction)
 
     def formula(a: Array) -> Array:
         bits = a.view(np.uint32)

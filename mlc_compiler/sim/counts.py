@@ -73,7 +73,7 @@ class Counts:
         self.shared_passes(rows, words)
 
     def shared_passes(self, rows: Array, words: Array) -> None:
-        """``words[i]``: the 4-byte words that thread i accesses in pass ``rows[i]``; passes ascend, sharing nothing."""
+        """``words[i]``: the 4-byte words that thread i accesses in pass ``rows[i]``; passes ascend."""
         keys = np.sort(((rows.astype(np.int64) << 32)[:, None] | words).ravel())
         keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))]
         first = int(rows[0])

@@ -64,6 +64,7 @@ class Decoder:
         self.kernel = kernel
         self.narrowest = {"shared": 16, "global": 16}
         self.offsets: dict[str, int] = {}
+        self.orders_blocks = False
         sizes = {space: self._place(space) for space in ("shared", "local", "param")}
         self.parameter_names = {p.name for p in kernel.parameters}
         at = 0
@@ -74,14 +75,22 @@ class Decoder:
         self.sizes = sizes | {"parameters": at}
 
     def _place(self, space: str) -> int:
-        """Gives the kernel's variables of one space their offsets; those of calls follow the local ones."""
+        """Gives the kernel's variables of one space their offsets; those of calls follow the local ones.
+
+        External shared arrays all begin where the static variables end. Returns the bytes in use.
+        """
         at = self.offsets.get("local end", 0) if space == "param" else 0
         variables = [v for v in self.kernel.variables.values() if v.space == space]
-        for variable in sorted(variables, key=lambda v: v.nbytes == 0):
+        external = [v for v in variables if v.nbytes == 0]
+        for variable in (v for v in variables if v.nbytes):
             align = max(variable.align, 16) if space == "shared" else variable.align
             at = -(-at // align) * align
             self.offsets[variable.name] = at
             at += variable.nbytes
+        if external:
+            align = max(16, *(v.align for v in external))
+            at = -(-at // align) * align
+            self.offsets.update(dict.fromkeys((v.name for v in external), at))
         if space == "local":
             self.offsets["local end"] = at
         return at
@@ -95,6 +104,7 @@ class Decoder:
             self.sizes["parameters"],
             self.narrowest["shared"],
             self.narrowest["global"],
+            self.orders_blocks,
         )
         return Decoded(steps, layout)
 
@@ -102,7 +112,10 @@ class Decoder:
         builder = BUILDERS.get(instruction.opcode[0])
         if builder is None:
             raise self.refuse(instruction)
-        step = builder(instruction, self)
+        try:
+            step = builder(instruction, self)
+        except (KeyError, IndexError, ValueError, StopIteration):
+            raise self.refuse(instruction) from None
         if instruction.guard is None:
             return step
         guarded = _branching if instruction.opcode[0] in CONTROL else _guarded
@@ -115,6 +128,11 @@ class Decoder:
             f"{what or f'instruction {name}'} is not simulated",
             where=[f"kernel {self.kernel.name}", f"{instruction.text} (line {instruction.line})"],
         )
+
+    def allow(self, instruction: Instruction, *modifiers: str) -> None:
+        """Refuses an instruction with other parts than types and ``modifiers``: they would change what it does."""
+        if unknown := [part for part in instruction.opcode[1:] if part not in BITS and part not in modifiers]:
+            raise self.refuse(instruction, f"instruction {'.'.join(instruction.opcode)} (.{unknown[0]})")
 
     def accesses(self, space: str, width: int) -> None:
         """Notes an access, so that races are tracked finely enough."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlc_compiler.sim.carries import carry_step
 from mlc_compiler.sim.decoder import Decoder, Step, builds
 from mlc_compiler.sim.elementwise import PACKED, Formula, compute, values_of, writes
 from mlc_compiler.sim.integers import integer_step, product_step
@@ -121,7 +122,8 @@ def formula_of(instruction: Instruction, decoder: Decoder) -> Formula:
     name, kind = instruction.opcode[0], instruction.type
     formula = FORMULAS[name]
     mode = next((mode for mode in MODES if instruction.has(mode)), None)
-    if instruction.has("xorsign") or (mode and kind != "f32"):
+    decoder.allow(instruction, "rn", *MODES, "approx", "full", "ftz", "sat", "relu", "NaN")
+    if (mode and kind != "f32") or sum(part in BITS for part in instruction.opcode) > 1:
         raise decoder.refuse(instruction)
     if name in ("min", "max") and instruction.has("NaN"):
         formula = (
@@ -151,6 +153,8 @@ def _refused(instruction: Instruction, decoder: Decoder) -> Formula:
 @builds("add", "sub", "mul", "mad", "fma", "div", "min", "max", "abs", "neg")
 def arithmetic(instruction: Instruction, decoder: Decoder) -> Step:
     """Of integers or floating-point numbers, as the type says."""
+    if instruction.has("cc"):
+        return carry_step(instruction, decoder)
     if PACKED.get(instruction.type, instruction.type).lstrip("b")[0] != "f":
         products = ("mul", "mad")
         return (product_step if instruction.opcode[0] in products else integer_step)(instruction, decoder)

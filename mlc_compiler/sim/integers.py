@@ -83,8 +83,9 @@ def integer_step(instruction: Instruction, decoder: Decoder) -> Step:
     """Instructions whose operands and result have the same integer type."""
     name, kind = instruction.opcode[0], instruction.type
     formula = UNARY.get(name) or BINARY.get(name)
-    if formula is None or instruction.has("cc"):
+    if formula is None:
         raise decoder.refuse(instruction)
+    decoder.allow(instruction, "sat")
     if kind.endswith("x2"):
         return _packed(instruction, decoder, formula)
     if instruction.has("sat"):
@@ -116,8 +117,7 @@ def product_step(instruction: Instruction, decoder: Decoder) -> Step:
         product = high_product
     elif instruction.has("wide"):
         product = lambda a, b: a.astype(wide) * b.astype(wide)  # noqa: E731
-    if instruction.has("cc") or instruction.has("sat"):
-        raise decoder.refuse(instruction)
+    decoder.allow(instruction, "lo", "hi", "wide")
     sources = [decoder.source(operand, kind) for operand in instruction.operands[1:3]]
     destination = decoder.destination(instruction.operands[0])
     if instruction.opcode[0] == "mul":
@@ -131,8 +131,7 @@ def product_24(instruction: Instruction, decoder: Decoder) -> Step:
     kind = instruction.type
     shift = np.uint32(8) if kind[0] == "u" else np.int32(8)
     cut = lambda a: (a << shift) >> shift  # noqa: E731
-    if instruction.has("hi"):
-        raise decoder.refuse(instruction)
+    decoder.allow(instruction, "lo")
     sources = [decoder.source(operand, kind) for operand in instruction.operands[1:]]
     formula: Formula = lambda a, b, *c: cut(a) * cut(b) + (c[0] if c else 0)  # noqa: E731
     return compute(formula, sources, decoder.destination(instruction.operands[0]))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlc_compiler.sim import access
+from mlc_compiler.sim.block_order import note_strong
 from mlc_compiler.sim.decoder import Decoder, Step, Store, builds, numpy_type
 from mlc_compiler.sim.program import BITS, Address, Instruction, Operand, Register, Symbol, Vector
 from mlc_compiler.sim.threads import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WORDS, Threads
@@ -73,17 +74,20 @@ def load(instruction: Instruction, decoder: Decoder) -> Step:
     at = addresses(address, decoder)
     destinations = [scatter_to(item) for item in items(target)]
     strong = any(instruction.has(word) for word in STRONG)
-    piece = min(width, 16)
+
+    modifiers = instruction.opcode
+    decoder.orders_blocks |= "acquire" in modifiers
 
     def step(m: Threads) -> int | None:
         lanes = m.lanes()
-        values = access.load(m, space, at(m, lanes), lanes, width, dtype, strong)
+        places = at(m, lanes)
+        values = access.load(m, space, places, lanes, width, dtype, strong)
+        if strong:
+            note_strong(m, space, places, lanes, modifiers, writes=False)
         for column, destination in enumerate(destinations):
             destination(m, values[:, column], lanes)
         return None
 
-    if piece != width:
-        raise decoder.refuse(instruction, "a load of 32 bytes")
     if space == "param":
         return _uniform_parameter(at, destinations, width, dtype)
     return step
@@ -133,17 +137,20 @@ def store(instruction: Instruction, decoder: Decoder) -> Step:
     kind, count = instruction.type, vector_length(instruction)
     space = _place(address, space_of(instruction), decoder)
     width = BITS[kind] // 8 * count
-    if width > 16:
-        raise decoder.refuse(instruction, "a store of 32 bytes")
-    decoder.accesses(space, width)
+    decoder.accesses(space, min(width, 16))
     at = addresses(address, decoder)
     sources = [decoder.source(item, f"u{BITS[kind]}") for item in items(value)]
+    modifiers = instruction.opcode
+    decoder.orders_blocks |= "release" in modifiers
     strong = any(instruction.has(word) for word in STRONG)
 
     def step(m: Threads) -> int | None:
         lanes = m.lanes()
+        places = at(m, lanes)
         values = np.stack([m.pick(source(m), lanes) for source in sources], axis=1)
-        access.store(m, space, at(m, lanes), lanes, width, values, strong)
+        access.store(m, space, places, lanes, width, values, strong)
+        if strong:
+            note_strong(m, space, places, lanes, modifiers, writes=True)
         return None
 
     return step

@@ -13,7 +13,7 @@ from mlc_compiler.sim.counts import Counts
 from mlc_compiler.sim.decoder import Decoded, Decoder
 from mlc_compiler.sim.errors import Fault, SimulationError
 from mlc_compiler.sim.memory import Memory, Storage
-from mlc_compiler.sim.program import Kernel
+from mlc_compiler.sim.program import Kernel, registers_in
 from mlc_compiler.sim.threads import Dim3, Launch, Threads
 
 LANES_AT_ONCE = 4096
@@ -45,7 +45,7 @@ def run(
     shape, threads = _dim3(grid), _dim3(block)
     _check_launch(kernel, threads)
     parameters = _parameters(kernel, decoded, args)
-    shared = -(-decoded.layout.shared_bytes // 16) * 16 + shared_bytes if shared_bytes else decoded.layout.shared_bytes
+    shared = decoded.layout.shared_bytes + shared_bytes
     counts = Counts()
     launch = Launch(kernel, decoded.layout, memory, shape, threads, parameters, shared, races, counts)
     with np.errstate(all="ignore"):
@@ -94,7 +94,7 @@ def _parameters(kernel: Kernel, decoded: Decoded, args: Sequence[int | float | b
     if len(args) != len(kernel.parameters):
         raise SimulationError(f"kernel {kernel.name} got {len(args)} arguments; expected {len(kernel.parameters)}")
     size = decoded.layout.parameter_bytes
-    data = np.zeros(-(-size // 16) * 16, np.uint8)
+    data = np.zeros(-(-size // 32) * 32, np.uint8)
     for parameter, value in zip(kernel.parameters, args):
         start = decoded.layout.offsets[parameter.name]
         encoded = _encoded(value, parameter.nbytes)
@@ -142,6 +142,8 @@ def _execute(decoded: Decoded, m: Threads, executed: list[int]) -> None:
         while pc < limit and patience:
             m.pc = pc
             executed[pc] += m.executed_warps
+            if m.held:
+                _check_held(m)
             after = steps[pc](m)
             patience -= 1
             if after is None:
@@ -157,6 +159,27 @@ def _execute(decoded: Decoded, m: Threads, executed: list[int]) -> None:
         budget -= 1
         if budget == 0 or (not patience and not m.pending.keys() - {pc}):
             raise Fault("the kernel does not end: its threads wait in a loop for what nobody does", int(m.lanes()[0]))
+
+
+def _check_held(m: Threads) -> None:
+    """Accumulators of asynchronous products may be moved, but not used before they were waited for."""
+    instruction = m.launch.kernel.code[m.pc]
+    if instruction.opcode[0] == "wgmma":
+        return
+    target, *sources = instruction.operands or (None,)
+    if instruction.opcode[0] in ("st", "red"):
+        sources = list(instruction.operands)
+    for index in registers_in(sources):
+        if index not in m.held or not (m.held[index] & m.active()).any():
+            continue
+        if instruction.opcode[0] != "mov":
+            raise Fault(
+                "missing wgmma wait: an accumulator is read while its product is in flight",
+                int(m.lanes()[0]),
+                "put wgmma.wait_group before the read",
+            )
+        for moved in registers_in([target]):
+            m.held[moved] = m.held[index]
 
 
 def _check_finished(m: Threads) -> None:

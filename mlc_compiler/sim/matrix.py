@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -31,14 +32,24 @@ class Fragment:
     columns: Array
     shape: tuple[int, int]
 
+    @cached_property
+    def order(self) -> Array:
+        """The position of each lane's elements in the matrix, row after row."""
+        return (self.rows * self.shape[1] + self.columns).reshape(-1)
+
+    @cached_property
+    def inverse(self) -> Array:
+        return np.argsort(self.order)
+
     def assemble(self, values: Array) -> Array:
         """``[warps, rows, columns]`` from ``[warps, 32, n]``."""
-        matrix = np.empty((len(values), *self.shape), values.dtype)
-        matrix[:, self.rows, self.columns] = values
-        return matrix
+        flat = values.reshape(len(values), -1)
+        return flat.take(self.inverse, axis=1).reshape(len(values), *self.shape)
 
     def split(self, matrix: Array) -> Array:
-        return matrix[:, self.rows, self.columns]
+        """``[warps, 32, n]`` from ``[warps, rows, columns]``."""
+        flat = matrix.reshape(len(matrix), -1)
+        return flat.take(self.order, axis=1).reshape(len(matrix), *self.rows.shape)
 
 
 def fragment_a(depth: int, per_word: int) -> Fragment:
@@ -111,7 +122,7 @@ def whole_warps(m: Threads, what: str) -> bool:
     """Whether all lanes of each active warp execute the instruction; lanes that wait for others are parked."""
     if m.mask is None:
         return True
-    if not m.gather_warp(np.ones(m.size, bool)):
+    if not m.gather(np.ones(m.size, bool)):
         return False
     active = m.active().reshape(-1, 32)
     if (active.any(axis=1) & ~active.all(axis=1)).any():
@@ -126,12 +137,8 @@ def multiply_accumulate(instruction: Instruction, decoder: Decoder) -> Step:
     """``mma.sync.aligned.m16n8kK.row.col.D.A.B.C d, a, b, c``."""
     shape = next((part for part in instruction.opcode if part.startswith("m16n8k")), None)
     types = [part for part in instruction.opcode[5:] if part in ELEMENTS or part in ("f32", "s32")]
-    if (
-        shape is None
-        or len(types) != 4
-        or instruction.has("sp")
-        or not (instruction.has("row") and instruction.has("col"))
-    ):
+    decoder.allow(instruction, "sync", "aligned", str(shape), "row", "col", "satfinite", *ELEMENTS)
+    if shape is None or len(types) != 4 or not (instruction.has("row") and instruction.has("col")):
         raise decoder.refuse(instruction)
     d_kind, a_kind, b_kind, c_kind = types
     depth = int(shape.removeprefix("m16n8k"))

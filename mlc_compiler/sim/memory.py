@@ -26,7 +26,7 @@ ALL_WRITTEN = {width: int.from_bytes(b"\1" * width, "little") for width in (1, 2
 class Storage:
     """Bytes that loads and stores of one kind go to.
 
-    data: uint8, a multiple of 16 bytes; state: the state of each byte, None where all are written from the start;
+    data: uint8, a multiple of 32 bytes; state: the state of each byte, None where all are written from the start;
     start: the address of the first byte; low, high: the addresses that may be accessed.
     """
 
@@ -101,7 +101,7 @@ class Memory:
         initialized: whether the bytes of a size count as written; they are zero.
         """
         nbytes = content if isinstance(content, int) else content.nbytes
-        padded = -(-max(nbytes, 1) // 16) * 16
+        padded = -(-max(nbytes, 1) // 32) * 32
         data = np.zeros(padded, np.uint8)
         if not isinstance(content, int):
             data[:nbytes] = np.frombuffer(content.tobytes(), np.uint8)
@@ -119,7 +119,7 @@ class Memory:
 
         Raises SimulationError where it overlaps another allocation.
         """
-        start, end = address & ~15, -(-(address + nbytes) // 16) * 16
+        start, end = address & ~31, -(-(address + nbytes) // 32) * 32
         at = bisect.bisect_right(self._starts, address)
         before, after = self._storages[max(at - 1, 0) : at], self._storages[at : at + 1]
         if any(s.high > address for s in before) or any(s.low < address + nbytes for s in after):

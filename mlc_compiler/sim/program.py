@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -89,6 +89,22 @@ class Sink:
 
 
 Operand: TypeAlias = Register | Immediate | Special | Symbol | Label | Address | Vector | Pair | Negated | Sink
+
+
+def registers_in(operands: Iterable[Operand | None]) -> Iterator[int]:
+    """The indices of the registers within operands."""
+    for operand in operands:
+        match operand:
+            case Register(index, _):
+                yield index
+            case Address(base, _, coordinates):
+                yield from registers_in((base, *coordinates))
+            case Vector(items):
+                yield from registers_in(items)
+            case Pair(first, second):
+                yield from registers_in((first, second))
+            case Negated(inner):
+                yield from registers_in((inner,))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ synchronized since. Different blocks are never ordered, except for accesses that
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,17 @@ class Clocks:
         self._seen = np.where(participants[:, :, None], joined, self._seen)
         self.advance(participants)
 
+    def release(self, warps: Array) -> Array:
+        """``[n, warps of a block]``: what each of ``warps`` knows, itself included; its next accesses are not."""
+        known = self.seen[warps]
+        known[np.arange(len(warps)), warps % self.warps] = self.own[warps]
+        self.own[warps] += 1
+        return known
+
+    def learn(self, warps: Array, known: Array) -> None:
+        """Orders the accesses ``known`` [warps of a block] before what ``warps`` do next."""
+        self.seen[warps] = np.maximum(self.seen[warps], known)
+
     def advance(self, participants: Array) -> None:
         """Accesses of a warp so far are ordered before its later ones, between its threads too."""
         diagonal = np.arange(self.warps)
@@ -63,10 +74,16 @@ class Clocks:
         self._own = self._own + participants
 
 
+class Order(Protocol):
+    """What orders accesses of different blocks."""
+
+    def ordered(self, codes: Array, blocks: Array) -> Array: ...
+
+
 class Accessors:
     """Who accesses: for each of n threads its warp, its number in the block, its block, and an access code."""
 
-    def __init__(self, clocks: Clocks, lanes: Array, block: Array):
+    def __init__(self, clocks: Clocks, lanes: Array, block: Array, order: Order | None = None):
         per_block = clocks.warps * 32
         self.warp = lanes >> 5
         self.thread = lanes % per_block
@@ -76,6 +93,7 @@ class Accessors:
         self.clock = clock
         self.code = ((block + 1) << BLOCK_SHIFT) | (clock << THREAD_BITS) | self.thread
         self.seen = clocks.seen
+        self.order = order
 
     def unordered(self, code: Array) -> Array:
         """Whether the accesses ``code`` [n, k] (0: none) are of other threads and not ordered before ours."""
@@ -83,7 +101,10 @@ class Accessors:
         clock = (code >> THREAD_BITS) & CLOCK_MASK
         known = clock <= self.seen[self.warp[:, None], thread >> 5]
         same_block = (code >> BLOCK_SHIFT) == self.block[:, None] + 1
-        return (code != 0) & ~(same_block & (known | (thread == self.thread[:, None])))
+        bad = (code != 0) & ~(same_block & (known | (thread == self.thread[:, None])))
+        if self.order is not None and bad.any():
+            bad &= same_block | ~self.order.ordered(code, self.block)
+        return bad
 
 
 class Conflict(Exception):
@@ -169,6 +190,7 @@ class Shadow:
         self.writer = np.zeros(self.granules, np.int64)
         self.readers = self._table()
         self.atomics: ReadTable | LastReader | None = None
+        self.copied: Array | None = None  # granules that an asynchronous copy wrote last
 
     def _table(self) -> ReadTable | LastReader:
         return LastReader(self.granules) if self._warps is None else ReadTable(self.granules, self._warps)
@@ -193,6 +215,20 @@ class Shadow:
         self.writer[granules] = who.code[:, None]
         codes = self.writer[granules]
         _raise_first(codes != who.code[:, None], codes, "write to what another thread writes")
+        if self.copied is not None:
+            self.copied[granules] = False
+
+    def mark_copied(self, offsets: Array, width: int) -> None:
+        """Says that the last write was an asynchronous copy's."""
+        if self.copied is None:
+            self.copied = np.zeros(self.granules, bool)
+        self.copied[self._granules(offsets, width)] = True
+
+    def stored_by_threads(self, offsets: Array, width: int) -> Array:
+        """``[n, k]``: codes of the last writes, 0 where there is none or an asynchronous copy made it."""
+        granules = self._granules(offsets, width)
+        codes = self.writer[granules]
+        return codes if self.copied is None else np.where(self.copied[granules], 0, codes)
 
     def update(self, who: Accessors, offsets: Array, width: int) -> None:
         """An atomic access: it conflicts with plain reads and writes only."""

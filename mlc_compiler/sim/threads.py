@@ -36,6 +36,7 @@ class Layout:
     parameter_bytes: int
     shared_granule: int
     global_granule: int
+    orders_blocks: bool  # by fences, acquire and release
 
 
 @dataclass(eq=False)
@@ -51,6 +52,7 @@ class Launch:
     shared_bytes: int  # static and dynamic
     races: bool
     counts: Counts
+    locations: dict[int, Array] = field(default_factory=dict)  # what blocks made known by updating an address
     shadows: dict[int, tuple[Storage, Shadow]] = field(default_factory=dict)  # of global allocations
 
     def shadow(self, storage: Storage) -> Shadow | None:
@@ -96,13 +98,15 @@ class Threads:
         self.shared_shadow = (
             Shadow(len(shared), launch.layout.shared_granule, self.warps_per_block) if launch.races else None
         )
-        self.local_stride = -(-launch.layout.local_bytes // 16) * 16
+        self.local_stride = -(-launch.layout.local_bytes // 32) * 32
         local = np.zeros(self.local_stride * self.size, np.uint8)
         self.local = Storage("local", local, np.zeros_like(local))
         self.specials: dict[str, Array] = {}
         self.pending: dict[int, Array] = {}  # runnable lanes by program counter
         self.deferred: dict[int, Array] = {}  # lanes that spin while others have work
         self.parked: dict[int, Array] = {}  # lanes that wait for the rest of their warp, by program counter
+        self.carry = np.zeros(1, bool)  # of the last sum with .cc
+        self.held: dict[int, Array] = {}  # registers that an asynchronous instruction still writes, with its lanes
         self.devices: dict[str, Any] = {}  # barriers, copies in flight: each owned by the module that models it
 
     # -- lanes
@@ -176,20 +180,20 @@ class Threads:
         """The active lanes exit."""
         self.alive = self.alive & ~self.active()
 
-    def gather_warp(self, members: Array) -> bool:
+    def gather(self, members: Array, together: int = 32) -> bool:
         """Whether the active lanes of each warp are all of ``members`` [lanes] that still run.
 
         Where some are missing, the active lanes of these warps are parked at this instruction until the rest arrive,
-        and the others stay active; False where none stays.
+        and the others stay active; False where none stays. together: 32, or 128 for warpgroups.
         """
         if self.pc in self.parked:
             self.activate(self.active() | self.parked.pop(self.pc))
         if self.mask is None:
             return True
-        missing = members & self.alive & ~self.mask
+        missing = (members & self.alive & ~self.mask).reshape(-1, together).any(axis=1)
         if not missing.any():
             return True
-        waits = np.repeat(missing.reshape(-1, 32).any(axis=1), 32) & self.mask
+        waits = np.repeat(missing, together) & self.mask
         if waits.any():
             self.parked[self.pc] = waits
             ready = self.mask & ~waits

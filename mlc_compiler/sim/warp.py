@@ -22,7 +22,7 @@ def together(members: Value, exchange: Exchange) -> Step:
     """A .sync instruction: the warp's members gather, exchange, and are ordered with each other."""
 
     def step(m: Threads) -> int | None:
-        if not m.gather_warp(member_lanes(m, members(m))):
+        if not m.gather(member_lanes(m, members(m))):
             return AWAY
         synchronize_warps(m)
         exchange(m)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..ir.expr import BinaryOp, Call, IntImm, PrimExpr, Var, const, is_const
 from ..ir.simplify import Analyzer
@@ -15,10 +15,18 @@ Box = tuple[Range, ...]
 Access = tuple[Box | None, bool]  # (accessed elements, None when not known; is a write)
 
 
-def live_box(stmt: Stmt, buffer: Buffer) -> Box | None:
-    """The box of all elements of ``buffer`` that a statement accesses; None when it is not known."""
+def live_box(
+    stmt: Stmt, buffer: Buffer, loops: Mapping[Var, PrimExpr] | None = None, threads: frozenset[int] = frozenset()
+) -> Box | None:
+    """The box of all elements of ``buffer`` that a statement accesses; None when it is not known.
+
+    loops: variables and extents of the loops around the statement. threads: those of them (by identity) all of whose
+    iterations count; the others are in one iteration.
+    """
     finder = _LiveBox(buffer)
-    finder.visit(stmt, {})
+    for var, extent in (loops or {}).items():
+        finder.analyzer.bind(var, extent)
+    finder.visit(stmt, {var: extent for var, extent in (loops or {}).items() if id(var) in threads})
     return finder.union() if finder.known and finder.boxes else None
 
 

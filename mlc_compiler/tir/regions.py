@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
-from ..ir.expr import Let, PrimExpr, Var, const
-from ..ir.simplify import Analyzer, key
+from ..ir.expr import BinaryOp, IntImm, Let, PrimExpr, Var, const
+from ..ir.linear import additive
+from ..ir.simplify import Analyzer, Linear, key
 from ..ir.visitor import Rewriter, substitute, walk
 from .nodes import (
     Allocate,
@@ -22,6 +24,8 @@ from .nodes import (
     Stmt,
     seq,
 )
+
+LARGEST = 1 << 62  # no loop has more iterations
 
 
 def accesses(stmt: object) -> tuple[list[BufferLoad], list[BufferStore]]:
@@ -45,19 +49,68 @@ def inner_extents(stmt: object) -> dict[Var, PrimExpr]:
 
 
 def span(index: PrimExpr, inner: dict[Var, PrimExpr], analyzer: Analyzer) -> Range | None:
-    """The range that an index covers while ``inner`` variables run; None when it is not affine in them."""
-    form = analyzer.linear(index)
+    """The range that an index covers while ``inner`` variables run; None when not affine in them and their digits.
+
+    Digits of a variable are quotients and remainders by constants, as ``v // 8`` and ``v % 8``.
+    """
     inner_ids = {id(v): extent for v, extent in inner.items()}
+    form = analyzer.linear(index)
+    if any(_is_nonlinear(atom, inner_ids) for atom, _ in form.terms.values()):
+        form = additive(analyzer.simplify(index))
+        if not _are_digits(form, inner_ids):
+            return None
     widened = const(1, index.dtype)
     at_minimum: dict[PrimExpr, PrimExpr] = {}
-    for atom, coefficient in form.terms.values():
+    for k, (atom, coefficient) in list(form.terms.items()):
         if isinstance(atom, Var) and id(atom) in inner_ids:
             last = inner_ids[id(atom)] - 1
             at_minimum[atom] = const(0, atom.dtype) if coefficient > 0 else last
             widened = widened + last * abs(coefficient)
-        elif any(isinstance(n, Var) and id(n) in inner_ids for n in walk(atom)):
-            return None
+        elif _is_nonlinear(atom, inner_ids):
+            low, high = _bounds(atom, analyzer)
+            if low is None or high is None:
+                return None
+            widened = widened + (high - low) * abs(coefficient)
+            form = form.without(k).add(Linear(low if coefficient > 0 else high), coefficient)
+            index = analyzer.build(form, index.dtype)
     return Range(analyzer.simplify(substitute(index, at_minimum)), analyzer.simplify(widened))
+
+
+def _is_nonlinear(atom: PrimExpr, inner: Mapping[int, PrimExpr]) -> bool:
+    return not isinstance(atom, Var) and any(isinstance(n, Var) and id(n) in inner for n in walk(atom))
+
+
+def _are_digits(form: Linear, inner: Mapping[int, PrimExpr]) -> bool:
+    """Whether the terms with inner variables are different digits of them, which take their values independently."""
+    digits: dict[int, list[tuple[int, int]]] = {}
+    for atom, _ in form.terms.values():
+        if _is_nonlinear(atom, inner) or id(atom) in inner:
+            found = _digit(atom)
+            if found is None:
+                return False
+            digits.setdefault(id(found[0]), []).append(found[1:])
+    ordered = (sorted(found) for found in digits.values())
+    return all(a[1] <= b[0] for found in ordered for a, b in pairwise(found))
+
+
+def _digit(atom: PrimExpr) -> tuple[PrimExpr, int, int] | None:
+    """The variable of ``v // a % b``, with ``a`` and ``a * b``; None for another expression."""
+    if isinstance(atom, Var):
+        return atom, 1, LARGEST
+    if not (isinstance(atom, BinaryOp) and atom.op in ("//", "%") and isinstance(atom.b, IntImm) and atom.b.value > 0):
+        return None
+    inside = _digit(atom.a)
+    if inside is None:
+        return None
+    var, low, high = inside
+    return (var, low * atom.b.value, high) if atom.op == "//" else (var, low, min(high, low * atom.b.value))
+
+
+def _bounds(atom: PrimExpr, analyzer: Analyzer) -> tuple[int | None, int | None]:
+    """Constant bounds; those of a remainder follow from its divisor."""
+    if isinstance(atom, BinaryOp) and atom.op == "%" and isinstance(atom.b, IntImm) and atom.b.value > 0:
+        return 0, atom.b.value - 1
+    return analyzer.bounds_of(atom)
 
 
 class _OpenBlocks(Rewriter):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
 
-from ..ir.expr import PrimExpr, is_const
+from mlc_errors import MLCError
+
+from ..ir.expr import IntImm, PrimExpr, Var, const, is_const
 from ..ir.simplify import Analyzer
 from ..ir.visitor import Rewriter, walk
 from .liveness import live_box, written_before_read
 from .nodes import (
     PARALLEL,
+    SERIAL,
     THREAD,
+    UNROLLED,
     VECTORIZED,
     Allocate,
     Buffer,
@@ -19,26 +24,107 @@ from .nodes import (
     BufferStore,
     For,
     IfThenElse,
+    Range,
     SeqStmt,
     Stmt,
 )
+from .schedule.access import accesses_in
+from .schedule.dependence import is_self_contained
+from .schedule.tree import replace_in
+from .threads import SHARING_AXES, is_bound
+
+Alignment = tuple[int, int, int]
+"""Axis, factor, offset: the axis' stride modulo the factor is the offset; see ``Schedule.storage_align``."""
 
 
-def place_scratch(body: Stmt, buffer: Buffer) -> Stmt:
-    """Allocate a buffer around the smallest statement with all its accesses, in the size that is live there."""
-    if not _touches(body, buffer):
-        return body
-    if isinstance(body, For) and _is_private(body, buffer):
-        return replace(body, body=place_scratch(body.body, buffer))
-    if isinstance(body, SeqStmt):
-        inside = [s for s in body.stmts if _touches(s, buffer)]
-        if len(inside) == 1:
-            return SeqStmt(tuple(place_scratch(s, buffer) if s is inside[0] else s for s in body.stmts))
-    if isinstance(body, IfThenElse) and body.else_case is None and not _touches(body.condition, buffer):
-        return replace(body, then_case=place_scratch(body.then_case, buffer))
-    if isinstance(body, Allocate):
-        return replace(body, body=place_scratch(body.body, buffer))
-    return _allocate(body, buffer)
+def place_scratch(body: Stmt, buffer: Buffer, alignments: Iterable[Alignment] = ()) -> Stmt:
+    """Allocate a buffer around the smallest statement with all its accesses, in the size that is live there.
+
+    alignments: of the buffer's strides, for which axes become longer.
+    """
+    return _Placement(buffer, tuple(alignments)).place(body) if _touches(body, buffer) else body
+
+
+@dataclass
+class _Placement:
+    """``loops``: those around the statement at hand; ``threads``: which of them share the buffer, by variable."""
+
+    buffer: Buffer
+    alignments: tuple[Alignment, ...]
+    loops: dict[Var, PrimExpr] = field(default_factory=dict)
+    threads: set[int] = field(default_factory=set)
+
+    def place(self, body: Stmt) -> Stmt:
+        """A statement that accesses the buffer, with its allocation."""
+        buffer = self.buffer
+        if buffer.scope == "shared" and is_bound(body, SHARING_AXES):
+            return self._around_threads(body)
+        if isinstance(body, For) and _is_private(body, buffer):
+            self.loops[body.var] = body.extent
+            return replace(body, body=self.place(body.body))
+        if isinstance(body, SeqStmt):
+            inside = [s for s in body.stmts if _touches(s, buffer)]
+            if len(inside) == 1:
+                return SeqStmt(tuple(self.place(s) if s is inside[0] else s for s in body.stmts))
+        if isinstance(body, IfThenElse) and body.else_case is None and not _touches(body.condition, buffer):
+            return replace(body, then_case=self.place(body.then_case))
+        if isinstance(body, Allocate):
+            return replace(body, body=self.place(body.body))
+        placed, part = self._compacted(body)
+        return Allocate(placed, part)
+
+    def _around_threads(self, loop: For) -> Stmt:
+        """Allocate around a loop over threads, in the size that all of them use in an iteration of inner loops."""
+        part = self._part_with_all(loop, ())
+        placed, moved = self._compacted(part)
+        return Allocate(placed, loop if moved is part else replace_in(loop, {part: moved}))
+
+    def _part_with_all(self, stmt: Stmt, path: tuple[Stmt, ...]) -> Stmt:
+        """The smallest statement with all accesses that writes what it reads, below a loop over threads."""
+        path = (*path, stmt)
+        if isinstance(stmt, SeqStmt):
+            touching = [s for s in stmt.stmts if _touches(s, self.buffer)]
+            return self._part_with_all(touching[0], path) if len(touching) == 1 else stmt
+        if isinstance(stmt, Allocate):
+            return self._part_with_all(stmt.body, path)
+        if not isinstance(stmt, For) or not (is_bound(stmt, SHARING_AXES) or self._is_whole(stmt, path)):
+            return stmt
+        self.loops[stmt.var] = stmt.extent
+        self.threads |= {id(stmt.var)} if is_bound(stmt, SHARING_AXES) else set()
+        return self._part_with_all(stmt.body, path)
+
+    def _is_whole(self, loop: For, path: tuple[Stmt, ...]) -> bool:
+        """Whether each iteration of a loop reads only what it has written."""
+        if loop.kind not in (SERIAL, UNROLLED) or _touches(loop.extent, self.buffer):
+            return False
+        return is_self_contained([a for a in accesses_in(loop.body) if a.buffer is self.buffer], path)
+
+    def _compacted(self, part: Stmt) -> tuple[Buffer, Stmt]:
+        """The buffer in the size that ``part`` accesses, aligned, and ``part`` with its accesses."""
+        box = live_box(part, self.buffer, self.loops, frozenset(self.threads))
+        if box is None and not self.alignments:
+            return self.buffer, part
+        axes = box or tuple(Range(const(0, size.dtype), size) for size in self.buffer.shape)
+        compact = replace(self.buffer, shape=aligned_shape(tuple(r.extent for r in axes), self.alignments))
+        return compact, _Shift(self.buffer, compact, [r.min for r in axes])(part)
+
+
+def aligned_shape(shape: Sequence[PrimExpr], alignments: Iterable[Alignment]) -> tuple[PrimExpr, ...]:
+    """A shape in which the strides of axes are aligned: the axis after each becomes longer.
+
+    Raises MLCError for sizes that are not constant, and where no length of the next axis gives the offset.
+    """
+    sizes = list(shape)
+    for axis, factor, offset in sorted(alignments, reverse=True):
+        inner = [s.value for s in sizes[axis + 1 :] if isinstance(s, IntImm)]
+        if len(inner) != len(sizes) - axis - 1:
+            raise MLCError("storage_align: the buffer's shape is not constant")
+        lengths = (n for n in range(inner[0], inner[0] + factor) if n * prod(inner[1:]) % factor == offset)
+        length = next(lengths, None)
+        if length is None:
+            raise MLCError(f"storage_align: no stride of axis {axis} is {offset} modulo {factor}")
+        sizes[axis + 1] = const(length, sizes[axis + 1].dtype)
+    return tuple(sizes)
 
 
 def _is_private(loop: For, buffer: Buffer) -> bool:
@@ -53,14 +139,6 @@ def _is_private(loop: For, buffer: Buffer) -> bool:
 
 def _touches(node: object, buffer: Buffer) -> bool:
     return any(isinstance(n, BufferLoad | BufferStore) and n.buffer is buffer for n in walk(node))
-
-
-def _allocate(body: Stmt, buffer: Buffer) -> Stmt:
-    box = live_box(body, buffer)
-    if box is None:
-        return Allocate(buffer, body)
-    compact = replace(buffer, shape=tuple(r.extent for r in box))
-    return Allocate(compact, _Shift(buffer, compact, [r.min for r in box])(body))
 
 
 class _Shift(Rewriter):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from mlc_errors import MLCError
 
-from ..ir.expr import Call, IntImm, StringImm
-from ..ir.visitor import Rewriter, walk
-from .nodes import THREAD, Evaluate, For, PrimFunc, Stmt
+from ..ir.expr import Call, IntImm, PrimExpr, StringImm, cast, const
+from ..ir.linear import key
+from ..ir.visitor import Rewriter, substitute, walk
+from .nodes import THREAD, Evaluate, For, IfThenElse, PrimFunc, Stmt
 
 BLOCK_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 THREAD_AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 VIRTUAL_AXES = ("vthread", "vthread.x", "vthread.y", "vthread.z")
+SHARING_AXES = (*THREAD_AXES, *VIRTUAL_AXES)
+"""Loops over these have one buffer of scope ``shared``."""
 AXES = (*BLOCK_AXES, *THREAD_AXES, *VIRTUAL_AXES)
 STORAGE_SYNC = "tvm_storage_sync"
 
@@ -72,3 +75,44 @@ class _KernelRewriter(Rewriter):
 
     def rewrite_For(self, node: For) -> Stmt:
         return self.rewrite(node) if is_bound(node) else self.rewrite_children(node)
+
+
+def merge_nested_threads(stmt: Stmt) -> Stmt:
+    """The statement without thread loops inside of a loop over the same axis: both number the same threads.
+
+    A smaller extent becomes a condition. Raises MLCError for a larger one.
+    """
+    return _MergeNested()(stmt)
+
+
+class _MergeNested(Rewriter):
+    def __init__(self) -> None:
+        self.open: dict[str, For] = {}
+
+    def __call__(self, node: Any) -> Any:
+        return node if isinstance(node, PrimExpr) else super().__call__(node)
+
+    def rewrite_For(self, node: For) -> Stmt:
+        axis = node.thread
+        if axis is None:
+            return self.rewrite_children(node)
+        if axis in self.open:
+            return self._merged(self.open[axis], node)
+        self.open[axis] = node
+        result = self.rewrite_children(node)
+        del self.open[axis]
+        return result
+
+    def _merged(self, outer: For, inner: For) -> Stmt:
+        body = self(substitute(inner.body, {inner.var: cast(inner.var.dtype, outer.var)}))
+        extents = outer.extent, inner.extent
+        if key(outer.extent) == key(inner.extent):
+            return body
+        sizes = [e.value for e in extents if isinstance(e, IntImm)]
+        if len(sizes) < 2 or sizes[1] > sizes[0]:
+            raise MLCError(
+                f"loop {inner.var.name!r} has more iterations than {outer.var.name!r} around it, which is over "
+                f"{outer.thread} too",
+                hint="loops over one axis inside of each other are the same threads: split the inner one first",
+            )
+        return IfThenElse(outer.var < const(sizes[1], outer.var.dtype), body)

@@ -1,8 +1,10 @@
-"""CUDA graphs: the launches of a call are recorded once for its arguments and replayed by later calls with the same.
+"""CUDA graphs: the launches of a call are recorded when it is made a second time, and replayed from then on.
 
 What a call launches depends on its frame (addresses, numbers, sizes), on the addresses in tables among its arguments,
-and on the place of the workspace. These are the key of a recorded graph; a function keeps ``CAPACITY`` graphs, and a
-new one takes the place of the oldest.
+and on the place of the workspace. These are the key of a graph. A function keeps ``CAPACITY`` keys; a new one takes the
+place of the oldest. Calls on a stream of the caller, who may be recording it, are not recorded.
+
+The attribute ``cuda.graph`` says whether a graph function is recorded; without it, it is when it calls kernels only.
 """
 
 from __future__ import annotations
@@ -17,17 +19,21 @@ from ...codegen.host.contexts import FAILED, WORKSPACE
 from ...codegen.host.frames import Frame, tensor_infos
 from ...codegen.loops import for_range
 from ...codegen.values import I32, I64, PTR, VOID, i32, i64, is_null
-from .context import STREAM
+from ...relax.nodes import Call, ExternFunc, Function
+from .context import OWN_STREAM, STREAM
 from .faults import Faults
 
-CAPTURE = "cuda.graph"  # the attribute of graph functions whose calls are recorded
+CAPTURE = "cuda.graph"
 CAPACITY = 16
 _THREAD_LOCAL = 1  # CUstreamCaptureMode: other threads may go on using the driver
 
 
 @dataclass(frozen=True)
 class GraphCache:
-    """A function's graphs in a context: from ``offset`` on, a count, then CUgraphExec and key of each."""
+    """A function's graphs in a context: from ``offset`` on, a count, then CUgraphExec and key of each.
+
+    A key without a graph is that of a call which was made once.
+    """
 
     frame: Frame
     offset: int
@@ -61,28 +67,30 @@ class GraphEmitter:
         self.copy = external(self.module, "memcpy", PTR, [PTR, PTR, I64])
 
     def emit(self, job: ll.Function, cache: GraphCache) -> ll.Function:
-        """The job that replays ``job``."""
+        """The job that calls ``job``, records it, or replays it."""
         fn, b = function(self.module, f"{job.name}.graph", VOID, [PTR, PTR])
         context, frame = fn.args
+        own, used = (b.load(field(b, context, at), typ=I64) for at in (OWN_STREAM, STREAM))
+        with b.if_then(b.icmp_unsigned("!=", own, used)):
+            b.call(job, [context, frame])
+            b.ret_void()
         key = self._key(b, context, frame, cache)
         entries, size = field(b, context, cache.offset + 8), i64(8 * cache.key_words)
 
-        def replay(i: ll.Value) -> None:
+        def look(i: ll.Value) -> None:
             entry = field(b, entries, b.mul(i, i64(cache.entry_bytes)))
-            recorded = b.load(entry, typ=PTR)
-            with b.if_then(b.not_(is_null(b, recorded))):
-                differs = b.call(self.compare, [field(b, entry, 8), key, size])
-                with b.if_then(b.icmp_signed("==", differs, i32(0))):
-                    self._launch(b, context, recorded)
-                    b.ret_void()
+            differs = b.call(self.compare, [field(b, entry, 8), key, size])
+            with b.if_then(b.icmp_signed("==", differs, i32(0))):
+                with b.if_then(is_null(b, b.load(entry, typ=PTR))):
+                    b.store(self._record(b, job, context, frame), entry)
+                self._launch(b, context, b.load(entry, typ=PTR))
+                b.ret_void()
 
-        for_range(b, "graph", i64(0), i64(CAPACITY), replay)
-        recorded = self._record(b, job, context, frame)
+        for_range(b, "graph", i64(0), i64(CAPACITY), look)
         entry = field(b, entries, b.mul(self._next(b, field(b, context, cache.offset)), i64(cache.entry_bytes)))
         self._drop(b, entry)
-        b.store(recorded, entry)
         b.call(self.copy, [field(b, entry, 8), key, size])
-        self._launch(b, context, recorded)
+        b.call(job, [context, frame])
         b.ret_void()
         return fn
 
@@ -143,3 +151,9 @@ class GraphEmitter:
             self.faults.check(b, context, status, "recording a graph")
         with b.if_then(b.icmp_unsigned("!=", b.load(failed_at, typ=I32), i32(0)), likely=False):
             b.ret_void()
+
+
+def is_recorded(func: Function) -> bool:
+    """Whether the calls of a planned graph function are recorded."""
+    registered = any(isinstance(b.value, Call) and isinstance(b.value.target, ExternFunc) for b in func.bindings)
+    return bool(func.attrs.get(CAPTURE, not registered))

@@ -117,9 +117,10 @@ class HostEmitter(StmtEmitter):
     def _launch(self, call: Call) -> None:
         name, *sizes = call.args[:7]
         shared, *args = call.args[7:]
-        if not isinstance(name, StringImm) or name.value not in self.launcher.kernels:
+        assert isinstance(name, StringImm)
+        if name.value not in self.launcher.kernels:
             known = ", ".join(self.launcher.kernels) or "none"
-            raise CodegenError(f"{self.fn.name} launches {name}; the kernels of the library are {known}")
+            raise CodegenError(f"{self.fn.name} launches {name.value!r}; the kernels of the library are {known}")
         b, memory = self.b, self._parameters(len(args))
         for i, arg in enumerate(args):
             b.store(self._parameter(arg), field(b, memory, 8 * i))

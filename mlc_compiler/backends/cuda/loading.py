@@ -76,8 +76,8 @@ class Loader:
 
     def _architectures(self) -> str:
         """What the library is compiled for, for messages."""
-        cubins = {arch for images in self.images for arch in images.cubins}
-        return ", ".join(sorted(cubins | {f"{ptx_arch(images.ptx)} (PTX)" for images in self.images}))
+        cubins = sorted({arch for images in self.images for arch in images.cubins}, key=capability)
+        return ", ".join([*cubins, *sorted({f"{ptx_arch(images.ptx)} (PTX)" for images in self.images})])
 
     def _capability(self, b: ll.IRBuilder, context: ll.Value) -> ll.Value:
         """The compute capability of the context's device, times ten, as i64."""

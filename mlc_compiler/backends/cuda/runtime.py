@@ -28,11 +28,12 @@ from .context import ASYNCHRONOUS, CONSTANTS, CONTEXT, DEVICE, OWN_STREAM, STREA
 from .driver import Driver
 from .emitter import ALIGNMENT
 from .faults import Faults
-from .graphs import CAPTURE, GraphCache, GraphEmitter
+from .graphs import GraphCache, GraphEmitter, is_recorded
 from .host_functions import HOST_PARAMETERS, HostEmitter, Launcher
 from .jobs import JOB_TYPE, Constants, DeviceJob
 from .launches import Images, Kernel
 from .loading import Loader
+from .opening import Opener
 from .operations import DeviceOperations
 from .passes.split_kernels import KERNEL
 
@@ -181,58 +182,19 @@ class CudaRuntime(HostRuntime):
 
     def _define_start(self) -> ll.Function:
         """``i32 start(ptr context, i32 device)``: 1, or 0 with the reason in the faults' text."""
-        open_ = self._define_open()
+        opener = Opener(self.faults, self.loader, self.constants)
         fn, b = function(self.module, "mlc_cuda_start", I32, [PTR, I32])
         context = fn.args[0]
         fields = field(b, context, HEAD_BYTES)
         memset = external(self.module, "memset", PTR, [PTR, I32, I64])
         b.call(memset, [fields, i32(0), i64(self.context_bytes - HEAD_BYTES)])
-        opened = b.call(open_, list(fn.args))
+        opened = b.call(opener.open, list(fn.args))
         with b.if_then(b.not_(is_null(b, b.load(field(b, context, CONTEXT), typ=PTR)))):
             self._pop(b)
         with b.if_then(b.icmp_signed("!=", opened, i32(0))):
             b.ret(i32(1))
         b.call(self.stop, [context])
         b.ret(i32(0))
-        return fn
-
-    def _define_open(self) -> ll.Function:
-        """``i32 open(ptr context, i32 device)``: fill the fields, leave the context current; 1 or 0 as ``start``."""
-        fn, b = function(self.module, "mlc_cuda_open", I32, [PTR, I32])
-        context, ordinal = fn.args
-
-        def require(status: ll.Value, what: str) -> None:
-            with b.if_then(b.icmp_signed("!=", status, i32(0)), likely=False):
-                b.call(self.faults.describe, [status, self.faults.errors.text(what), self.faults.errors.text("")])
-                b.ret(i32(0))
-
-        def require_true(ok: ll.Value) -> None:
-            with b.if_then(b.not_(ok), likely=False):
-                b.ret(i32(0))
-
-        slot, count = v.stack_slot(b, PTR, "made"), v.stack_slot(b, I32, "count")
-        require_true(b.icmp_signed("==", b.call(self.driver.resolve, [self.faults.text, i64(512)]), i32(0)))
-        require(self.driver.call(b, "cuInit", i32(0)), "starting CUDA")
-        require(self.driver.call(b, "cuDeviceGetCount", count), "counting the devices")
-        available = b.load(count, typ=I32)
-        with b.if_then(b.icmp_signed(">=", ordinal, available), likely=False):
-            self.faults.write(b, "there is no device %d; this machine has %d CUDA devices", ordinal, available)
-            b.ret(i32(0))
-        require(self.driver.call(b, "cuDeviceGet", field(b, context, DEVICE), ordinal), "finding the device")
-        device = b.load(field(b, context, DEVICE), typ=I32)
-        require(self.driver.call(b, "cuDevicePrimaryCtxRetain", slot, device), "making a context")
-        require(self.driver.call(b, "cuCtxPushCurrent_v2", b.load(slot, typ=PTR)), "making a context")
-        b.store(b.load(slot, typ=PTR), field(b, context, CONTEXT))
-        require(self.driver.call(b, "cuStreamCreate", field(b, context, OWN_STREAM), i32(0)), "making a stream")
-        require_true(b.icmp_signed("==", b.call(self.loader.load, [context]), i32(0)))
-        if self.constants.nbytes:
-            size, at = i64(self.constants.nbytes), field(b, context, CONSTANTS)
-            require(self.driver.call(b, "cuMemAlloc_v2", at, size), "memory for constants")
-            data, stream = self.constants.data(self.module), b.load(field(b, context, OWN_STREAM), typ=PTR)
-            copied = self.driver.call(b, "cuMemcpyHtoDAsync_v2", b.load(at, typ=I64), data, size, stream)
-            require(copied, "copying constants")
-            require(self.driver.call(b, "cuStreamSynchronize", stream), "copying constants")
-        b.ret(i32(1))
         return fn
 
     def _define_stop(self) -> ll.Function:
@@ -242,10 +204,8 @@ class CudaRuntime(HostRuntime):
         with b.if_then(is_null(b, b.load(field(b, context, CONTEXT), typ=PTR))):
             b.ret_void()
         self._push(b, context)
-        stream, constants = (
-            b.load(field(b, context, OWN_STREAM), typ=PTR),
-            b.load(field(b, context, CONSTANTS), typ=I64),
-        )
+        stream = b.load(field(b, context, OWN_STREAM), typ=PTR)
+        constants = b.load(field(b, context, CONSTANTS), typ=I64)
         with b.if_then(b.not_(is_null(b, stream))):
             self.driver.call(b, "cuStreamSynchronize", stream)
         for cache in self.caches.values():
@@ -266,7 +226,7 @@ def _graph_caches(mod: IRModule, offset: int) -> dict[str, GraphCache]:
     """The caches of the graph functions whose calls are recorded, one after the other from ``offset`` on."""
     caches: dict[str, GraphCache] = {}
     for name, func in exported(mod).items():
-        if func.attrs.get(CAPTURE):
+        if is_recorded(func):
             caches[name] = GraphCache(frame_of(func), offset)
             offset = caches[name].end
     return caches

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.expr import BinaryOp, Call, IntImm, PrimExpr, Select, Var, const, maximum, minimum
+from ...ir.linear import additive
 from ...ir.simplify import Analyzer, Linear, key
 from ...ir.visitor import substitute, walk
 from ..nodes import BufferLoad
@@ -227,7 +228,7 @@ class _Solver:
         b = a if e.b is e.a else self.analyzer.linear(e.b)
         yield a, b, e
         if any(isinstance(atom, BinaryOp) for form in (a, b) for atom, _ in form.terms.values()):
-            yield _additive(self.analyzer.build(a, "int64")), _additive(self.analyzer.build(b, "int64")), e
+            yield additive(self.analyzer.build(a, "int64")), additive(self.analyzer.build(b, "int64")), e
 
     def _is_open(self, k: Key, atom: PrimExpr) -> bool:
         return k not in self.known and (mentions(atom, self.open) or _loads(atom))
@@ -340,15 +341,3 @@ def _coarsened(form: Linear) -> Linear:
 
 def _loads(atom: PrimExpr) -> bool:
     return any(isinstance(n, BufferLoad) for n in walk(atom))
-
-
-def _additive(expr: PrimExpr) -> Linear:
-    if isinstance(expr, IntImm):
-        return Linear(expr.value)
-    if isinstance(expr, BinaryOp) and expr.op in ("+", "-"):
-        return _additive(expr.a).add(_additive(expr.b), 1 if expr.op == "+" else -1)
-    if isinstance(expr, BinaryOp) and expr.op == "*":
-        for term, factor in ((expr.a, expr.b), (expr.b, expr.a)):
-            if isinstance(factor, IntImm):
-                return Linear().add(_additive(term), factor.value)
-    return Linear(0, {key(expr): (expr, 1)})

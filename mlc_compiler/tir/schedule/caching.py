@@ -1,4 +1,4 @@
-"""cache_read, cache_write and set_scope."""
+"""cache_read, cache_write, set_scope and storage_align."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...ir.expr import IntImm
 from ...ir.simplify import Analyzer
-from ..nodes import SCOPES, BlockRealize, Buffer, PrimFunc, seq
+from ..nodes import SCOPES, BlockRealize, Buffer, For, PrimFunc, Stmt, seq
 from .access import accesses_in
 from .affine import Bounds, clip
 from .blocks import SwapBuffer, block_nest, copy_nest, with_intermediate
@@ -20,11 +20,15 @@ from .tree import (
     block_path,
     find_block,
     is_output,
+    replace_in,
     replace_stmts,
     root_of,
     unique_block_name,
     unique_buffer_name,
 )
+
+STORAGE_ALIGN = "buffer_dim_align"
+"""The annotation of a block for its written buffers' strides: lists of buffer index, axis, factor and offset."""
 
 
 def _check_scope(step: str, scope: str) -> None:
@@ -68,7 +72,8 @@ def cache_write(func: PrimFunc, name: str, index: int, scope: str) -> tuple[Prim
 def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimFunc, str]:
     """Redirect a block's reads of its ``index``-th input to a copy in ``scope``, made by a new block before its loops.
 
-    Inputs are counted in the order of the block's reads, without accumulators.
+    Inputs are counted in the order of the block's reads, without accumulators. A copy in shared memory is made before
+    all loops around the block that do not write the input, so that it holds what all threads read.
     """
     step = "cache_read"
     _check_scope(step, scope)
@@ -76,8 +81,9 @@ def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimF
     written = {id(r.buffer) for r in realize.block.writes}
     inputs = [r.buffer for r in realize.block.reads if id(r.buffer) not in written]
     source = _chosen(step, name, "reads", inputs, index)
-    nest, analyzer = block_nest(func, name), _analyzer(func, name)
-    inside = [a for a in accesses_in(nest) if a.buffer is source]
+    own, analyzer = block_nest(func, name), _analyzer(func, name)
+    nest = _outermost_nest(func, name, source) if scope == "shared" else own
+    inside = [a for a in split_by_block(accesses_in(nest), realize)[0] if a.buffer is source]
     box = exact_box(inside[0], inside[0].loops, analyzer) if len(inside) == 1 else None
     if box is None:
         _check_written(step, func, realize, source)
@@ -86,8 +92,19 @@ def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimF
     cache = replace(source, name=unique_buffer_name(func, f"{source.name}_{scope}"), scope=scope)
     copy_name = unique_block_name(func, cache.name)
     copy = copy_nest(source, cache, copy_name, _inside(box, source, analyzer), analyzer)
-    func = replace_stmts(func, {nest: seq(copy, SwapBuffer(source, cache)(nest))})
+    redirected = replace_in(nest, {own: SwapBuffer(source, cache)(own)})
+    func = replace_stmts(func, {nest: seq(copy, redirected)})
     return with_intermediate(func, cache, copy_name), copy_name
+
+
+def _outermost_nest(func: PrimFunc, name: str, source: Buffer) -> Stmt:
+    """The outermost loop around a block, inside the block that encloses it, in which ``source`` is not written."""
+    nest: Stmt = find_block(func, name)
+    for stmt in reversed(block_path(func, name)[:-1]):
+        if isinstance(stmt, BlockRealize) or any(a.buffer is source and a.is_write for a in accesses_in(stmt)):
+            break
+        nest = stmt if isinstance(stmt, For) else nest
+    return nest
 
 
 def _inside(box: Sequence[Bounds], buffer: Buffer, analyzer: Analyzer) -> list[Bounds]:
@@ -122,3 +139,22 @@ def set_scope(func: PrimFunc, name: str, index: int, scope: str) -> PrimFunc:
     if all(b is not buffer for b in root_of(func).block.alloc_buffers):
         raise ScheduleError(f"set_scope: {buffer.name!r} is not allocated by the function's root block")
     return replace(func, body=SwapBuffer(buffer, replace(buffer, scope=scope))(func.body))
+
+
+def storage_align(func: PrimFunc, name: str, index: int, axis: int, factor: int, offset: int) -> PrimFunc:
+    """Make the stride of an axis ``offset`` modulo ``factor``, in an intermediate buffer that a block writes.
+
+    An annotation of the block, which takes effect where blocks are lowered.
+    """
+    step, realize = "storage_align", find_block(func, name)
+    buffer = _chosen(step, name, "writes", [r.buffer for r in realize.block.writes], index)
+    check_intermediate(step, func, buffer)
+    axes = len(buffer.shape)
+    if not -axes <= axis < axes or axis % axes == axes - 1:
+        raise ScheduleError(f"{step}: got axis {axis} of {buffer.name!r}, which has {axes}; the last has stride 1")
+    if not 0 <= offset < factor:
+        raise ScheduleError(f"{step}: got factor {factor} and offset {offset}; expected 0 <= offset < factor")
+    known = realize.block.annotations.get(STORAGE_ALIGN, [])
+    others = [list(item) for item in known if tuple(item[:2]) != (index, axis % axes)]
+    annotations = {**realize.block.annotations, STORAGE_ALIGN: [*others, [index, axis % axes, factor, offset]]}
+    return replace_stmts(func, {realize: replace(realize, block=replace(realize.block, annotations=annotations))})

@@ -8,6 +8,7 @@ from ...ir.expr import PrimExpr, Var, maximum, minimum
 from ...ir.simplify import Analyzer
 from ...ir.visitor import walk
 from ..nodes import Buffer, BufferLoad, IterVar, PrimFunc, SeqStmt, Stmt, seq
+from ..threads import SHARING_AXES, is_bound
 from .access import Access, accesses_in
 from .affine import Bounds, interval
 from .legality import check_complete, check_inputs_final, check_intermediate, check_only_writer, split_by_block
@@ -17,7 +18,8 @@ from .move import Domain, Move
 def compute_at(func: PrimFunc, name: str, var: Var) -> PrimFunc:
     """Move a producer block under a loop, before its consumers, to compute the region that one iteration reads.
 
-    Elements that several iterations read are recomputed in each of them.
+    Elements that several iterations read are recomputed in each of them. A block that writes shared memory computes
+    what all threads of the GPU block read.
     """
     move = Move.of("compute_at", func, name, var)
     outputs = check_complete(move.step, move.found, move.realize)
@@ -59,18 +61,38 @@ def _old_domain(move: Move, analyzer: Analyzer) -> Domain:
 
 
 def _needed_domain(move: Move, outputs: Sequence[Buffer], old: Domain, analyzer: Analyzer) -> Domain:
-    """The ranges of the block's variables whose results one iteration of the loop reads."""
+    """The ranges of the block's variables whose results one iteration of the loop reads.
+
+    What threads share is computed for all of them: for every iteration of the loops bound to threads around the loop.
+    """
     needed: Domain = {}
+    threads = _sharing_threads(move, outputs)
     stores = [a for a in move.block_accesses() if a.is_write]
     for buffer in outputs:
         box = hull([a for a in move.target_accesses() if a.buffer is buffer], analyzer)
         for store in (s for s in stores if s.buffer is buffer):
             for r, bounds in zip(store.box, box, strict=False):
                 it = move.iter_var(r.min)
+                bounds = _over(bounds, threads, analyzer)
                 if it is not None and it.kind == "S" and bounds is not None:
                     needed[it.var] = _union(needed.get(it.var, bounds), bounds, analyzer)
     iter_vars = move.realize.block.iter_vars
     return {it.var: _limited(move, it, needed.get(it.var), old[it.var], analyzer) for it in iter_vars}
+
+
+def _sharing_threads(move: Move, outputs: Sequence[Buffer]) -> dict[Var, PrimExpr]:
+    """The loops around the target, and itself, whose iterations are threads with the outputs in common."""
+    if any(b.scope != "shared" for b in outputs):
+        return {}
+    return {lp.var: lp.extent for lp in move.path if is_bound(lp, SHARING_AXES)}
+
+
+def _over(bounds: Bounds | None, loops: dict[Var, PrimExpr], analyzer: Analyzer) -> Bounds | None:
+    """The bounds of a range in any iteration of ``loops``."""
+    if bounds is None or not loops:
+        return bounds
+    low, high = (interval(b, loops, analyzer) for b in bounds)
+    return None if low is None or high is None else (low[0], high[1])
 
 
 def _limited(move: Move, it: IterVar, bounds: Bounds | None, limits: Bounds, analyzer: Analyzer) -> Bounds:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...ir.expr import Var, const, is_const
 from ...ir.visitor import substitute, uses
 from ..nodes import PARALLEL, SERIAL, UNROLLED, VECTORIZED, BlockRealize, Buffer, For, PrimFunc, Stmt
+from ..threads import SHARING_AXES
 from .access import Access, accesses_in, is_commutative_update
 from .affine import Equation, equal, equal_variables, is_one, mentions
 from .dependence import Conflict, common_loops, conflicts, is_private, own_conflicts
@@ -25,8 +26,11 @@ def check_runs(step: str, loop: For) -> None:
         raise ScheduleError(f"{step}: loop {loop.var.name!r} has no iterations")
 
 
-def check_independent(func: PrimFunc, var: Var, kind: str) -> None:
-    """Reject dependences between iterations of the loop, except through private buffers."""
+def check_independent(func: PrimFunc, var: Var, kind: str, thread: str | None = None) -> None:
+    """Reject dependences between iterations of the loop, except through private buffers.
+
+    Threads of a GPU block have one buffer of scope ``shared``: each may write it only if all of them write the same.
+    """
     path = loop_path(func, var)
     loop, step = path[-1], STEP_OF_KIND.get(kind, "bind")
     assert isinstance(loop, For)
@@ -38,9 +42,28 @@ def check_independent(func: PrimFunc, var: Var, kind: str) -> None:
     for found in of_buffer.values():
         carried = (c for c in own_conflicts(found, path[:-1]) if id(var) not in c.equal)
         conflict = next(carried, None)
-        if conflict is None or (kind != VECTORIZED and is_private(func, loop, path[:-1], conflict.first.buffer)):
+        if conflict is None:
             continue
-        raise _dependent(step, var, conflict)
+        buffer = conflict.first.buffer
+        if kind == VECTORIZED or not is_private(func, loop, path[:-1], buffer):
+            raise _dependent(step, var, conflict)
+        if buffer.scope == "shared" and thread in SHARING_AXES and not _same(buffer, of_buffer, var):
+            raise ScheduleError(
+                f"{step}: each iteration of loop {var.name!r} writes its own part of the shared buffer {buffer.name!r}",
+                hint="bind the loop first, then use compute_at: it computes what all threads of the block read",
+            )
+
+
+def _same(buffer: Buffer, of_buffer: Mapping[int, Sequence[Access]], var: Var) -> bool:
+    """Whether all iterations of a loop write the same elements with the same values."""
+    accesses = [a for found in of_buffer.values() for a in found]
+    for write in (a for a in of_buffer[id(buffer)] if a.is_write):
+        inputs = [a.buffer for a in accesses if a.blocks == write.blocks and a.buffer is not buffer]
+        computed = [b for b in inputs if any(a.is_write for a in of_buffer[id(b)])]
+        own = [write.values[it.var] for realize in write.blocks for it in realize.block.iter_vars]
+        if uses((own, write.box, write.guards), var) or not all(_same(b, of_buffer, var) for b in computed):
+            return False
+    return True
 
 
 def _dependent(step: str, var: Var, conflict: Conflict) -> ScheduleError:

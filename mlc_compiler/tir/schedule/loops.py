@@ -211,7 +211,7 @@ def set_kind(func: PrimFunc, var: Var, kind: str, thread: str | None = None) -> 
     if kind == THREAD:
         _check_thread(loop, thread)
     if kind in (PARALLEL, VECTORIZED, THREAD):
-        check_independent(func, var, kind)
+        check_independent(func, var, kind, thread)
     return replace_stmts(func, {loop: replace(loop, kind=kind, thread=thread)})
 
 

@@ -19,7 +19,7 @@ from ..index_map import IndexMap, IndexMapError
 from ..intrinsics import tensor_intrins
 from ..nodes import PARALLEL, THREAD, UNROLLED, VECTORIZED, Block, PrimFunc
 from .blockize import blockize
-from .caching import cache_read, cache_write, set_scope
+from .caching import cache_read, cache_write, set_scope, storage_align
 from .compute_at import compute_at
 from .factor import factor_reduction
 from .inline import compute_inline
@@ -249,6 +249,14 @@ class Schedule(WorkingModule):
     def set_scope(self, block: str, buffer_index: int, storage_scope: str) -> None:
         """Set the scope of an intermediate buffer that a block writes."""
         self._run(set_scope, block, buffer_index, storage_scope)
+
+    @step
+    def storage_align(self, block: str, buffer_index: int, axis: int, factor: int, offset: int) -> None:
+        """Make the stride of an axis of an intermediate buffer that a block writes ``offset`` modulo ``factor``.
+
+        Rows that begin in different banks of shared memory are read without conflicts.
+        """
+        self._run(storage_align, block, buffer_index, axis, factor, offset)
 
     @step
     def decompose_reduction(self, block: str, loop: Var) -> BlockName:

@@ -118,4 +118,4 @@ def _check_concurrent(before: PrimFunc, after: PrimFunc) -> None:
     known = {id(lp) for lp in loops_in(before.body)}
     for loop in loops_in(after.body):
         if is_concurrent(loop) and id(loop) not in known:
-            check_independent(after, loop.var, loop.kind)
+            check_independent(after, loop.var, loop.kind, loop.thread)

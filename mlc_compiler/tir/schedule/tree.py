@@ -180,6 +180,11 @@ def replace_stmts(func: PrimFunc, changes: Mapping[Stmt, Stmt | None]) -> PrimFu
     return replace(func, body=_Replace({id(k): v for k, v in changes.items()})(func.body))
 
 
+def replace_in(stmt: Stmt, changes: Mapping[Stmt, Stmt]) -> Stmt:
+    """The statement with each key of ``changes`` (by identity) replaced by its value."""
+    return _Replace({id(old): new for old, new in changes.items()})(stmt)
+
+
 def root_of(func: PrimFunc) -> BlockRealize:
     body = func.body
     if not (isinstance(body, BlockRealize) and body.block.name == "root"):

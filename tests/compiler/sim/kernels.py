@@ -19,7 +19,7 @@ def ptx(body: str, parameters: int = 1, declarations: str = "", target: str = "s
     names = [f"k_{i}" for i in range(parameters)]
     loads = "\n".join(f"ld.param.b64 %rd{i}, [{name}];" for i, name in enumerate(names))
     return f"""
-.version 8.0
+.version 8.4
 .target {target}
 .address_size 64
 {declarations}

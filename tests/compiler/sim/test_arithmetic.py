@@ -210,6 +210,15 @@ def test_comparisons_with_nan(name, formula):
     same(apply(code, "u4", F32, G32), expected)
 
 
+def test_sums_of_128_bits():
+    a, b = RNG.integers(0, 2**64, (2, N), dtype="u8")
+    code = ".reg .b64 low; add.cc.s64 low, %a, %b; addc.s64 %d, 0, 0;"
+    same(apply(code, "u8", a, b), [(int(x) + int(y)) >> 64 for x, y in zip(a, b)])
+    code = ".reg .b64 low; sub.cc.s64 low, %a, %b; subc.cc.s64 low, %a, %a; subc.s64 %d, %b, %a;"
+    expected = [(int(y) - int(x) - int(x < y)) % 2**64 for x, y in zip(a, b)]
+    same(apply(code, "u8", a, b), np.array(expected, "u8"))
+
+
 def test_moves_pack_and_unpack():
     code = ".reg .b16 x, y; mov.b32 {x, y}, %a; mov.b32 %d, {y, x};"
     same(apply(code, "u4", U32), (U32 >> np.uint32(16)) | (U32 << np.uint32(16)))

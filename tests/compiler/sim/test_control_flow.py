@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mlc_compiler.sim import Memory, SimulationError, parse_ptx, run
 from tests.compiler.sim.kernels import from_llvm, launch, ptx
 
 OUT = "mul.wide.u32 %rd1, %t, 4; add.s64 %rd1, %rd0, %rd1; st.global.b32 [%rd1], %r0;"
@@ -101,6 +102,39 @@ def test_atomics_return_old_values_in_some_order():
     largest = np.array([3.5], "f4")
     launch(ptx("cvt.rn.f32.u32 %f0, %t; red.global.add.f32 [%rd0], %f0;"), largest)
     assert largest[0] == 3.5 + 496
+
+
+def test_dynamic_shared_memory_begins_behind_the_static_variables():
+    code = ".shared .align 4 .b8 small[20]; mov.b32 %r1, dynamic; mov.b32 %r2, small; sub.u32 %r0, %r1, %r2;"
+    code += "shl.b32 %r3, %t, 2; add.u32 %r3, %r1, %r3; st.shared.b32 [%r3], %r0; ld.shared.b32 %r0, [%r3];"
+    out = np.zeros(64, "u4")
+    text = ptx(code + OUT, 1, ".extern .shared .align 128 .b8 dynamic[];")
+    launch(text, out, block=64, shared_bytes=256)
+    np.testing.assert_array_equal(out, np.full(64, 128))
+    with pytest.raises(
+        SimulationError, match="out of bounds: 4 bytes at shared address 0x17c; the block has 380 bytes"
+    ):
+        launch(text, out, block=64, shared_bytes=252)
+
+
+GRID_BARRIER = """
+mov.u32 %r0, %ctaid.x; mul.wide.u32 %rd3, %r0, 4; add.s64 %rd3, %rd0, %rd3; add.u32 %r1, %r0, 1;
+setp.ne.u32 %p0, %t, 0; @%p0 bra MEET;
+st.global.b32 [%rd3], %r1; fence.acq_rel.gpu; atom.relaxed.gpu.global.add.u32 %r2, [%rd1], 1;
+SPIN: ld.relaxed.gpu.global.b32 %r3, [%rd1]; setp.lt.u32 %p1, %r3, 200; @%p1 bra SPIN; fence.acq_rel.gpu;
+MEET: bar.sync 0;
+xor.b32 %r4, %r0, 1; mul.wide.u32 %rd4, %r4, 4; add.s64 %rd4, %rd0, %rd4; ld.global.b32 %r5, [%rd4];
+add.s64 %rd5, %rd2, %rd3; sub.s64 %rd5, %rd5, %rd0; @!%p0 st.global.b32 [%rd5], %r5;
+"""
+
+
+def test_a_barrier_of_all_blocks():
+    """Each block waits for the counter to reach the number of blocks; then it reads what its neighbour wrote."""
+    memory = Memory()
+    arguments = [memory.allocate(np.zeros(200, "u4")), memory.allocate(np.zeros(1, "u4")), memory.allocate(800)]
+    kernel = parse_ptx(ptx(GRID_BARRIER, 3)).kernels["k"]
+    run(kernel, (200,), (64,), arguments, memory, cooperative=True)
+    np.testing.assert_array_equal(memory.view(arguments[2], "u4", (200,)), (np.arange(200) ^ 1) + 1)
 
 
 def test_calls_are_expanded():

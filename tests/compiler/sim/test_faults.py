@@ -143,11 +143,47 @@ def test_blocks_that_write_the_same_element():
     assert data[0] == 300 * 64
 
 
+def test_global_memory_within_a_block():
+    code = "shl.b32 %r1, %t, 2; cvt.u64.u32 %rd1, %r1; add.s64 %rd1, %rd0, %rd1; st.global.b32 [%rd1], %t; {}"
+    code += "xor.b32 %r1, %r1, 128; cvt.u64.u32 %rd2, %r1; add.s64 %rd2, %rd0, %rd2; ld.global.b32 %r2, [%rd2];"
+    launch(ptx(code.format("bar.sync 0;")), np.zeros(64, "u4"), block=64)
+    fails(ptx(code.format("")), np.zeros(64, "u4"), block=64, message="in the same barrier interval")
+
+
 def test_blocks_that_read_what_another_writes():
     code = "mov.u32 %r0, %ctaid.x; mul.wide.u32 %rd1, %r0, 4; add.s64 %rd2, %rd0, %rd1; ld.global.b32 %r1, [%rd0+8]; {}"
     launch(ptx(code.format("")), np.zeros(4, "u4"), grid=4, block=1)
     error = fails(ptx(code.format("st.global.b32 [%rd2], 7;")), np.zeros(4, "u4"), grid=4, block=1, message="data race")
     assert "block (2, 0, 0)" in error.message
+
+
+LAST_BLOCK = """
+mov.u32 %r0, %ctaid.x; mul.wide.u32 %rd3, %r0, 4; add.s64 %rd3, %rd0, %rd3; add.u32 %r1, %r0, 1;
+setp.eq.u32 %p0, %t, 0; @!%p0 bra END;
+st.global.b32 [%rd3], %r1; {} atom.global.add.u32 %r2, [%rd1], 1; {}
+setp.eq.u32 %p1, %r2, 299; @!%p1 bra END;
+mov.b32 %r3, 0; mov.b32 %r4, 0;
+SUM: mul.wide.u32 %rd4, %r3, 4; add.s64 %rd4, %rd0, %rd4; ld.global.b32 %r5, [%rd4]; add.u32 %r4, %r4, %r5;
+add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 300; @%p2 bra SUM; st.global.b32 [%rd2], %r4;
+END:
+"""
+
+
+def test_the_last_block_may_read_what_the_others_published():
+    """Each block writes, fences and counts; the one that counts last sums up: right only with both fences."""
+
+    def arguments():
+        return np.zeros(300, "u4"), np.zeros(1, "u4"), np.zeros(1, "u4")
+
+    parts, counter, total = arguments()
+    launch(ptx(LAST_BLOCK.format("membar.gl;", "membar.gl;"), 3), parts, counter, total, grid=300, block=64)
+    assert total[0] == 300 * 301 // 2
+    fails(
+        ptx(LAST_BLOCK.format("", "membar.gl;"), 3), *arguments(), grid=300, block=64, message="in one launch: read of"
+    )
+    fails(ptx(LAST_BLOCK.format("membar.gl;", ""), 3), *arguments(), grid=300, block=64, message="data race")
+    strong = LAST_BLOCK.format("", "").replace("atom.global.add", "atom.acq_rel.gpu.global.add")
+    launch(ptx(strong, 3), *arguments(), grid=300, block=64)
 
 
 def test_divergent_barriers():
@@ -169,6 +205,22 @@ def test_unknown_instructions_are_named_with_their_line():
         message="tcgen05.alloc.*not simulated",
     )
     assert "(line 12)" in error.where[1]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "add.rn.f32.bf16 %f0, %h0, %f1;",
+        "min.relu.s32 %r0, %r1, %r2;",
+        "cvt.rz.relu.tf32.f32 %r0, %f0;",
+        "st.bulk.shared::cta [%rd0], 64, 0;",
+        "mma.sync.aligned.m16n8k16.row.row.f32.f16.f16.f32 {%r0}, {%r1}, {%r2}, {%r3};",
+        "bar.red.popc.u32 %r0, 0, %p0;",
+        "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f0}, %rd0, %rd1, 0, %r0, 1, 1, 1, 0, 0;",
+    ],
+)
+def test_modifiers_that_change_the_meaning_are_refused(code):
+    fails(ptx(code, 0), message=f"{code.split()[0]}.*is not simulated")
 
 
 def test_an_endless_wait_is_found(monkeypatch):

@@ -1,0 +1,284 @@
+"""A CUDA driver in Python: the functions that compiled libraries call, over simulated memory and PTX.
+
+    with SimulatedDriver("sm_90") as driver:
+        driver.install(library)
+        library["main"](x)
+
+Work of a stream is done at once and in order, so that a missing wait is not found. What a kernel does wrong is reported
+by the next call that waits, as on a GPU. ``fail`` plans an error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES, capability
+from mlc_compiler.sim import Kernel, Memory, Program, SimulationError, parse_ptx, run
+from mlc_compiler.sim.driver_table import (
+    CAPTURE_UNSUPPORTED,
+    INVALID_CONTEXT,
+    INVALID_DEVICE,
+    INVALID_PTX,
+    INVALID_VALUE,
+    LAUNCH_FAILED,
+    NO_BINARY_FOR_GPU,
+    NOT_FOUND,
+    OUT_OF_MEMORY,
+    DriverError,
+    DriverTable,
+    write,
+)
+
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CUdevice_attribute
+_STREAM_IN_CONFIG, _COUNT_IN_CONFIG = 32, 48  # byte offsets in CUlaunchConfig
+_ELF = b"\x7fELF"
+
+Work = Callable[[], None]
+
+
+class SimulatedDriver(DriverTable):
+    """A CUDA driver for one GPU of an architecture, for the libraries on which ``install`` was called.
+
+    memory_bytes: of the GPU. launches: how often each kernel was launched, in graphs too; programmatic: those that may
+    begin before the launch before them has ended. allocations: bytes by address of device memory that has not been
+    freed. current: the stack of current contexts. After a ``fault``, every call that waits returns
+    CUDA_ERROR_LAUNCH_FAILED.
+    """
+
+    def __init__(self, arch: str = "sm_90", memory_bytes: int = 1 << 34):
+        super().__init__()
+        self.arch, self.memory_bytes = arch, memory_bytes
+        self.memory = Memory()
+        self.allocations: dict[int, int] = {}
+        self.launches: Counter[str] = Counter()
+        self.programmatic: Counter[str] = Counter()
+        self.current: list[int] = []
+        self._capture: tuple[int, list[Work]] | None = None
+
+    def new_stream(self) -> int:
+        """The handle of a stream, as another package would make it."""
+        return self._new(_Stream())
+
+    def destroy_stream(self, stream: int) -> None:
+        """Destroy a stream that ``new_stream`` made."""
+        self._remove(stream, _Stream)
+
+    # -- start, devices, contexts -------------------------------------------------------------------------------
+
+    def _cuInit(self, flags: int) -> None:
+        pass
+
+    def _cuDeviceGetCount(self, result: int) -> None:
+        write(result, ctypes.c_int32, 1)
+
+    def _cuDeviceGet(self, device: int, ordinal: int) -> None:
+        if ordinal:
+            raise DriverError(INVALID_DEVICE)
+        write(device, ctypes.c_int32, 0)
+
+    def _cuDeviceGetAttribute(self, value: int, attribute: int, device: int) -> None:
+        parts = dict(zip((_CAPABILITY_MAJOR, _CAPABILITY_MINOR), divmod(capability(self.arch), 10), strict=True))
+        if attribute not in parts:
+            raise DriverError(INVALID_VALUE)
+        write(value, ctypes.c_int32, parts[attribute])
+
+    def _cuDevicePrimaryCtxRetain(self, context: int, device: int) -> None:
+        write(context, ctypes.c_void_p, self._new(_Context()))
+
+    def _cuDevicePrimaryCtxRelease_v2(self, device: int) -> None:
+        self._remove(next(h for h, o in self._objects.items() if isinstance(o, _Context)), _Context)
+
+    def _cuCtxPushCurrent_v2(self, context: int) -> None:
+        self._get(context, _Context)
+        self.current.append(context)
+
+    def _cuCtxPopCurrent_v2(self, context: int) -> None:
+        self._require_context()
+        write(context, ctypes.c_void_p, self.current.pop())
+
+    def _require_context(self) -> None:
+        if not self.current:
+            raise DriverError(INVALID_CONTEXT)
+
+    # -- modules ------------------------------------------------------------------------------------------------
+
+    def _cuModuleLoadDataEx(self, module: int, image: int, num_options: int, options: int, values: int) -> None:
+        self._require_context()
+        if ctypes.string_at(image, len(_ELF)) == _ELF:
+            raise DriverError(NO_BINARY_FOR_GPU)
+        try:
+            program = parse_ptx(ctypes.string_at(image).decode())
+        except SimulationError as error:
+            self.fault = error
+            raise DriverError(INVALID_PTX) from None
+        write(module, ctypes.c_void_p, self._new(program))
+
+    def _cuModuleUnload(self, module: int) -> None:
+        program = self._get(module, Program)
+        ended = [h for h, o in self._objects.items() if isinstance(o, _Function) and o.program is program]
+        for handle in (*ended, module):
+            del self._objects[handle]
+
+    def _cuModuleGetFunction(self, function: int, module: int, name: int) -> None:
+        program, symbol = self._get(module, Program), ctypes.string_at(name).decode()
+        if symbol not in program.kernels:
+            raise DriverError(NOT_FOUND)
+        write(function, ctypes.c_void_p, self._new(_Function(program, program.kernels[symbol])))
+
+    def _cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
+        self._get(function, _Function).dynamic_shared_bytes = value
+
+    # -- memory -------------------------------------------------------------------------------------------------
+
+    def _cuMemGetInfo_v2(self, free: int, total: int) -> None:
+        write(free, ctypes.c_uint64, self.memory_bytes - sum(self.allocations.values()))
+        write(total, ctypes.c_uint64, self.memory_bytes)
+
+    def _cuMemAlloc_v2(self, address: int, nbytes: int) -> None:
+        self._require_context()
+        if nbytes == 0:
+            raise DriverError(INVALID_VALUE)
+        if sum(self.allocations.values()) + nbytes > self.memory_bytes:
+            raise DriverError(OUT_OF_MEMORY)
+        found = self.memory.allocate(nbytes)
+        self.allocations[found] = nbytes
+        write(address, ctypes.c_uint64, found)
+
+    def _cuMemFree_v2(self, address: int) -> None:
+        self._require_context()
+        if self.allocations.pop(address, None) is None:
+            raise DriverError(INVALID_VALUE)
+        self.memory.free(address)
+
+    def _cuMemHostAlloc(self, pointer: int, nbytes: int, flags: int) -> None:
+        array = np.zeros(nbytes, np.uint8)
+        self.memory.register(array.ctypes.data, nbytes, "host", owner=array)
+        self._objects[array.ctypes.data] = array
+        write(pointer, ctypes.c_void_p, array.ctypes.data)
+
+    def _cuMemFreeHost(self, pointer: int) -> None:
+        self._remove(pointer, np.ndarray)
+        self.memory.free(pointer)
+
+    def _cuMemcpyHtoDAsync_v2(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        self._enqueue(stream, lambda: self._bytes(to, nbytes, True).__setitem__(..., _host(source, nbytes)))
+
+    def _cuMemcpyDtoHAsync_v2(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        self._enqueue(stream, lambda: _host(to, nbytes).__setitem__(..., self._bytes(source, nbytes)))
+
+    def _cuMemcpyDtoDAsync_v2(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        self._enqueue(
+            stream, lambda: self._bytes(to, nbytes, True).__setitem__(..., self._bytes(source, nbytes).copy())
+        )
+
+    def _cuMemsetD8Async(self, to: int, byte: int, nbytes: int, stream: int) -> None:
+        self._enqueue(stream, lambda: self._bytes(to, nbytes, True).fill(byte))
+
+    def _bytes(self, address: int, nbytes: int, written: bool = False) -> np.ndarray:
+        """Memory of the device. Raises DriverError where it is not allocated."""
+        try:
+            found = self.memory.view(address, np.uint8, (nbytes,))
+        except SimulationError:
+            raise DriverError(INVALID_VALUE) from None
+        if written:
+            self.memory.mark_written(address, nbytes)
+        return found
+
+    # -- streams and graphs -------------------------------------------------------------------------------------
+
+    def _cuStreamCreate(self, stream: int, flags: int) -> None:
+        write(stream, ctypes.c_void_p, self._new(_Stream()))
+
+    def _cuStreamDestroy_v2(self, stream: int) -> None:
+        self._remove(stream, _Stream)
+
+    def _cuStreamSynchronize(self, stream: int) -> None:
+        if self._capture is not None:
+            raise DriverError(CAPTURE_UNSUPPORTED)
+        if self.fault is not None:
+            raise DriverError(LAUNCH_FAILED)
+
+    def _enqueue(self, stream: int, work: Work) -> None:
+        self._require_context()
+        self._get(stream, _Stream)
+        if self._capture is not None and self._capture[0] == stream:
+            self._capture[1].append(work)
+        else:
+            work()
+
+    def _cuStreamBeginCapture_v2(self, stream: int, mode: int) -> None:
+        self._get(stream, _Stream)
+        self._capture = (stream, [])
+
+    def _cuStreamEndCapture(self, stream: int, graph: int) -> None:
+        if self._capture is None or self._capture[0] != stream:
+            raise DriverError(INVALID_VALUE)
+        write(graph, ctypes.c_void_p, self._new(_Graph(self._capture[1])))
+        self._capture = None
+
+    def _cuGraphInstantiateWithFlags(self, executable: int, graph: int, flags: int) -> None:
+        write(executable, ctypes.c_void_p, self._new(_Executable(self._get(graph, _Graph).work)))
+
+    def _cuGraphLaunch(self, executable: int, stream: int) -> None:
+        for work in self._get(executable, _Executable).work:
+            self._enqueue(stream, work)
+
+    def _cuGraphExecDestroy(self, executable: int) -> None:
+        self._remove(executable, _Executable)
+
+    def _cuGraphDestroy(self, graph: int) -> None:
+        self._remove(graph, _Graph)
+
+    # -- kernels ------------------------------------------------------------------------------------------------
+
+    def _cuLaunchKernelEx(self, config: int, function: int, parameters: int, extra: int) -> None:
+        x, y, z, *block, shared = (ctypes.c_uint32 * 7).from_address(config)
+        stream = ctypes.c_uint64.from_address(config + _STREAM_IN_CONFIG).value
+        found = self._get(function, _Function)
+        if shared > max(found.dynamic_shared_bytes, STATIC_SHARED_BYTES) or 0 in (x, y, z, *block):
+            raise DriverError(INVALID_VALUE)
+        places = (ctypes.c_uint64 * len(found.kernel.parameters)).from_address(parameters)
+        values = [ctypes.string_at(at, p.nbytes) for at, p in zip(places, found.kernel.parameters, strict=True)]
+        self.programmatic[found.kernel.name] += ctypes.c_uint32.from_address(config + _COUNT_IN_CONFIG).value
+        self._enqueue(stream, lambda: self._run(found, (x, y, z), tuple(block), values, shared))
+
+    def _run(self, function: _Function, grid: Any, block: Any, values: list[bytes], shared: int) -> None:
+        self.launches[function.kernel.name] += 1
+        if self.fault is not None:
+            return
+        try:
+            run(function.kernel, grid, block, values, self.memory, shared)
+        except SimulationError as error:
+            self.fault = error
+
+
+class _Context:
+    pass
+
+
+class _Stream:
+    pass
+
+
+class _Graph:
+    def __init__(self, work: list[Work]):
+        self.work = work
+
+
+class _Executable(_Graph):
+    pass
+
+
+class _Function:
+    def __init__(self, program: Program, kernel: Kernel):
+        self.program, self.kernel, self.dynamic_shared_bytes = program, kernel, 0
+
+
+def _host(address: int, nbytes: int) -> np.ndarray:
+    memory = (ctypes.c_uint8 * nbytes).from_address(address)
+    return np.frombuffer(memoryview(memory), np.uint8)
