@@ -42,7 +42,7 @@ from .evaluate import evaluate, match_shape
 from .tensor import run_prim_func
 
 Externs = Mapping[str, Callable[..., Any]]
-Kernels = Callable[..., None]
+Kernels = Callable[..., object]
 
 
 @deep_recursion

@@ -25,18 +25,25 @@ from mlc_compiler.sim.program import Kernel
 from mlc_compiler.tir.calling import flat_index
 from mlc_compiler.tir.nodes import Buffer, BufferLoad, Evaluate, For, IfThenElse, LetStmt, PrimFunc, SeqStmt, Stmt
 
+LINE = 16  # bytes: LLVM may load the aligned line around an element
 Blocks = Callable[[int], Iterable[int]]
 """The number of blocks of a launch -> the blocks to simulate."""
 
 
 @dataclass(frozen=True)
 class Launched:
-    """A launch: its kernel, its grid and block sizes, and what the simulated blocks did."""
+    """A launch: its kernel, its grid and block sizes, the number of simulated blocks, and what these did."""
 
     kernel: str
     grid: tuple[int, ...]
     block: tuple[int, ...]
+    simulated: int
     counts: Counts
+
+    @property
+    def blocks(self) -> int:
+        """The blocks of the grid."""
+        return prod(self.grid)
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ class _Call:
             array = self.arrays[id(buffer)]
             place = (array.ctypes.data, array.nbytes)
             if place not in known:
-                content = array.nbytes if id(buffer) in fresh else array
+                content = -(-array.nbytes // LINE) * LINE if id(buffer) in fresh else _whole_lines(array)
                 known[place] = self.memory.allocate(content, buffer.name)
             self.addresses[id(buffer)] = known[place]
 
@@ -137,7 +144,9 @@ class _Call:
             races=chosen is None,
             blocks=chosen,
         )
-        self.launched.append(Launched(symbol.value, (x, y, z), tuple(block), counts))
+        self.launched.append(
+            Launched(symbol.value, (x, y, z), tuple(block), total if chosen is None else len(chosen), counts)
+        )
 
     def _argument(self, e: PrimExpr) -> int | float:
         if not (isinstance(e, Call) and e.op == "address_of"):
@@ -168,6 +177,12 @@ class _Call:
             raise SimulationError(
                 f"result {buffer.name!r}: {len(missing)} of {count} elements are not written, the first is {first}"
             )
+
+
+def _whole_lines(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The bytes of an array, zeros behind them."""
+    data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+    return np.pad(data, (0, -data.size % LINE)) if data.size % LINE else data
 
 
 def results(func: PrimFunc) -> Sequence[Buffer]:
