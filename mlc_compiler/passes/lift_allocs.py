@@ -72,7 +72,9 @@ class _Lift(LeadingAxes):
         return self(node.body)
 
     def _is_shared(self, node: Allocate) -> bool:
-        """Whether several threads use a buffer."""
+        """Whether several threads use a buffer; in a GPU block, each has its own one of scope ``local``."""
+        if node.buffer.scope == "local" and any(loop.kind == THREAD for loop in self.around):
+            return False
         kinds = {n.kind for n in walk(node.body) if isinstance(n, For)}
         return THREAD in kinds or (PARALLEL in kinds and not self.around)
 

@@ -11,7 +11,7 @@ from ..ir.visitor import walk
 from ..target import Target
 from ..tir.index_map import IndexMap
 from ..tir.nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, PrimFunc, is_root
-from ..tir.schedule import Schedule
+from ..tir.schedule import Schedule, ScheduleError
 
 
 class Rule(ABC):
@@ -53,6 +53,15 @@ def analyse(func: PrimFunc) -> Blocks | None:
 def stored_buffer(block: Block) -> Buffer:
     """The buffer of a block's first store; most blocks have only one."""
     return next(n.buffer for n in walk(block.body) if isinstance(n, BufferStore))
+
+
+def inline_intermediates(s: Schedule, names: Sequence[str]) -> None:
+    """Inline each of the blocks into its readers, where that is possible."""
+    for name in names:
+        try:
+            s.compute_inline(name)
+        except ScheduleError:
+            continue
 
 
 def accumulate_locally(s: Schedule, product: str, epilogue: Sequence[str]) -> str:

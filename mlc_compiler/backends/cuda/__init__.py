@@ -13,9 +13,11 @@ from .images import compile_kernels
 from .instructions import INSTRUCTIONS
 from .machine import CUDA_KIND
 from .math import ON_GPU
+from .operators import kernels_of
 from .passes.bind_threads import BindThreads
 from .passes.place_syncs import PlaceSyncs
 from .passes.split_kernels import SplitKernels
+from .passes.thread_reductions import ThreadReductions
 from .passes.virtual_threads import VirtualThreads
 from .runtime import CudaRuntime
 from .schedules import CUDA_RULES
@@ -28,8 +30,13 @@ class CudaBackend(Backend):
     instructions = INSTRUCTIONS
 
     def lowering(self, target: Target) -> Lowering:
-        loops = (VirtualThreads(), BindThreads(), PlaceSyncs())
-        return Lowering(rules=CUDA_RULES, loops=loops, calls=(SplitKernels(),), math=ON_GPU)
+        return Lowering(
+            operators=kernels_of(target),
+            rules=CUDA_RULES,
+            loops=(VirtualThreads(), ThreadReductions(), BindThreads(), PlaceSyncs()),
+            calls=(SplitKernels(),),
+            math=ON_GPU,
+        )
 
     def activation_dtype(self, model_dtype: str) -> str:
         return model_dtype  # tensor cores take float16 and bfloat16

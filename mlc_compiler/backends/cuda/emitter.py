@@ -41,6 +41,8 @@ from .math import SPECIAL_FUNCTIONS
 
 GLOBAL, SHARED = ll.PointerType(addrspace=1), ll.PointerType(addrspace=3)
 ALIGNMENT = 16  # of buffers in bytes: the widest access
+MIN_BLOCKS = "cuda.min_blocks"
+"""Annotation of a nest's outermost loop: how many of its blocks a multiprocessor shall hold at least."""
 _BARRIERS = {
     "shared": ("llvm.nvvm.barrier.cta.sync.aligned.all", 0),
     "warp": ("llvm.nvvm.bar.warp.sync", -1),
@@ -56,13 +58,19 @@ def emit_device_function(module: ll.Module, func: PrimFunc, launch: Launch, targ
     types = [*(GLOBAL for _ in func.buffers), *(v.value_type(s.dtype) for s in scalars)]
     fn = ll.Function(module, ll.FunctionType(VOID, types), launch.name)
     fn.calling_convention = "ptx_kernel"
-    fn.attributes = _KernelAttributes({"nvvm.reqntid": ",".join(map(str, launch.block))})
+    fn.attributes = _KernelAttributes({"nvvm.reqntid": ",".join(map(str, launch.block)), **_limits(func)})
     for arg, buffer in zip(fn.args, func.buffers, strict=False):
         arg.name = buffer.name
         arg.attributes.align = ALIGNMENT
         if func.attrs.get("tir.noalias"):
             arg.add_attribute("noalias")
     DeviceEmitter(fn, launch, target).function(func)
+
+
+def _limits(func: PrimFunc) -> dict[str, str]:
+    """The attribute that limits the registers of a kernel, so that ``cuda.min_blocks`` of its blocks fit together."""
+    blocks = func.body.annotations.get(MIN_BLOCKS) if isinstance(func.body, For) else None
+    return {} if blocks is None else {"nvvm.minctasm": str(blocks)}
 
 
 class _KernelAttributes(ll.values.FunctionAttributes):

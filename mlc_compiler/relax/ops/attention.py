@@ -37,10 +37,10 @@ def clamped(value: PrimExpr, size: PrimExpr) -> PrimExpr:
     return minimum(maximum(value, 0), size - 1)
 
 
-def _rotated(element: Element, cos: Element, sin: Element, half: PrimExpr, interleaved: bool) -> Element:
+def rotated(element: Element, cos: Element, sin: Element, half: PrimExpr, interleaved: bool) -> Element:
     """Elements of a head with pairs (d, d + half), or (2 d, 2 d + 1) when interleaved, rotated; the rest unchanged."""
 
-    def rotated(d: PrimExpr) -> PrimExpr:
+    def turned(d: PrimExpr) -> PrimExpr:
         if interleaved:
             pair = d // 2
             even = element(d) * cos(pair) - element(d + 1) * sin(pair)
@@ -50,7 +50,7 @@ def _rotated(element: Element, cos: Element, sin: Element, half: PrimExpr, inter
         second = element(d) * cos(d - half) + element(d - half) * sin(d - half)
         return te.if_then_else(d < half, first, te.if_then_else(d < half * 2, second, element(d)))
 
-    return rotated
+    return turned
 
 
 @operator("nn.rotary_embedding")
@@ -66,7 +66,7 @@ def rotary_embedding(
     half = cos.shape[1]
 
     def element(t: Var, h: Var, d: Var) -> PrimExpr:
-        head = _rotated(
+        head = rotated(
             lambda i: te.f32(x[t, h + first, i]), lambda j: cos[t, j], lambda j: sin[t, j], half, interleaved
         )
         return te.cast(head(d), x.dtype)
@@ -143,7 +143,7 @@ def append(
         key: Element = lambda d: te.f32(k[t, g + k_first, d])  # noqa: E731
         if rotation:
             cos, sin = rotation
-            key = _rotated(key, lambda j: cos[t, j], lambda j: sin[t, j], cos.shape[1], interleaved)
+            key = rotated(key, lambda j: cos[t, j], lambda j: sin[t, j], cos.shape[1], interleaved)
         at, d, e = (layer, page, g), Var("d"), Var("e")
         value = te.cast(v[t, g + v_first, e], v_pages.dtype)
         store_key = BufferStore(k_pages.buffer, te.cast(key(d), k_pages.dtype), (*at, d, slot))
@@ -331,7 +331,7 @@ class _Row:
 
         if "cos" in self.more:
             cos, sin = self.more["cos"], self.more["sin"]
-            return _rotated(element, lambda i: cos[t, i], lambda i: sin[t, i], cos.shape[1], self.interleaved)
+            return rotated(element, lambda i: cos[t, i], lambda i: sin[t, i], cos.shape[1], self.interleaved)
         return self._rotated_inline(element, position)
 
     def _key(self, sequence: PrimExpr, j: PrimExpr, g: PrimExpr) -> Element:
@@ -359,7 +359,7 @@ class _Row:
 
         cos: Element = lambda j: te.cos(angle(j)) * factor  # noqa: E731
         sin: Element = lambda j: te.sin(angle(j)) * factor  # noqa: E731
-        return _rotated(element, cos, sin, inv_freq.shape[0], self.interleaved)
+        return rotated(element, cos, sin, inv_freq.shape[0], self.interleaved)
 
     def _score(self, product: PrimExpr, distance: PrimExpr, h: PrimExpr) -> PrimExpr:
         score = product * self.scale

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...ir.expr import Var, const, is_const
 from ...ir.visitor import substitute, uses
 from ..nodes import PARALLEL, SERIAL, UNROLLED, VECTORIZED, BlockRealize, Buffer, For, PrimFunc, Stmt
-from ..threads import SHARING_AXES
+from ..threads import SHARING_AXES, THREAD_AXES
 from .access import Access, accesses_in, is_commutative_update
 from .affine import Equation, equal, equal_variables, is_one, mentions
 from .dependence import Conflict, common_loops, conflicts, is_private, own_conflicts
@@ -26,32 +26,51 @@ def check_runs(step: str, loop: For) -> None:
         raise ScheduleError(f"{step}: loop {loop.var.name!r} has no iterations")
 
 
-def check_independent(func: PrimFunc, var: Var, kind: str, thread: str | None = None) -> None:
+REDUCES = "thread_reduction"
+"""Annotation of a loop over threads that reduce together."""
+
+
+def check_independent(func: PrimFunc, var: Var, kind: str, thread: str | None = None) -> bool:
     """Reject dependences between iterations of the loop, except through private buffers.
 
     Threads of a GPU block have one buffer of scope ``shared``: each may write it only if all of them write the same.
+    They may be iterations of a reduction into a buffer of scope ``local``; returns whether they are.
     """
     path = loop_path(func, var)
     loop, step = path[-1], STEP_OF_KIND.get(kind, "bind")
     assert isinstance(loop, For)
+    reduces = False
     if is_one(loop.extent):
-        return
+        return reduces
     of_buffer: dict[int, list[Access]] = {}
     for access in accesses_in(loop):
         of_buffer.setdefault(id(access.buffer), []).append(access)
     for found in of_buffer.values():
-        carried = (c for c in own_conflicts(found, path[:-1]) if id(var) not in c.equal)
-        conflict = next(carried, None)
-        if conflict is None:
+        carried = [c for c in own_conflicts(found, path[:-1]) if id(var) not in c.equal]
+        if not carried:
             continue
-        buffer = conflict.first.buffer
-        if kind == VECTORIZED or not is_private(func, loop, path[:-1], buffer):
-            raise _dependent(step, var, conflict)
-        if buffer.scope == "shared" and thread in SHARING_AXES and not _same(buffer, of_buffer, var):
-            raise ScheduleError(
-                f"{step}: each iteration of loop {var.name!r} writes its own part of the shared buffer {buffer.name!r}",
-                hint="bind the loop first, then use compute_at: it computes what all threads of the block read",
-            )
+        buffer = carried[0].first.buffer
+        if kind != VECTORIZED and is_private(func, loop, path[:-1], buffer):
+            if buffer.scope == "shared" and thread in SHARING_AXES and not _same(buffer, of_buffer, var):
+                raise ScheduleError(
+                    f"{step}: each iteration of loop {var.name!r} writes its own part of the shared buffer "
+                    f"{buffer.name!r}",
+                    hint="bind the loop first, then use compute_at: it computes what all threads of the block read",
+                )
+            continue
+        if thread not in THREAD_AXES or not all(map(_is_local_reduction, carried)):
+            raise _dependent(step, var, carried[0])
+        reduces = True
+    return reduces
+
+
+def _is_local_reduction(conflict: Conflict) -> bool:
+    """Whether both accesses belong to one commutative reduction into a buffer of scope ``local``."""
+    a, b = conflict.first, conflict.second
+    if not (a.blocks and b.blocks and a.blocks[-1] is b.blocks[-1]):
+        return False
+    block = a.blocks[-1].block
+    return a.buffer.scope == "local" and all(x.update or x.is_init for x in (a, b)) and is_commutative_update(block)
 
 
 def _same(buffer: Buffer, of_buffer: Mapping[int, Sequence[Access]], var: Var) -> bool:

@@ -27,7 +27,7 @@ from ..nodes import (
     While,
 )
 from ..threads import AXES, BLOCK_AXES
-from .legality import check_independent, check_order, check_runs
+from .legality import REDUCES, check_independent, check_order, check_runs
 from .tree import ScheduleError, analyzer_at, depends_on_loops, find_block, find_loop, loop_path, replace_stmts
 
 
@@ -210,9 +210,10 @@ def set_kind(func: PrimFunc, var: Var, kind: str, thread: str | None = None) -> 
         _check_vector(func, loop)
     if kind == THREAD:
         _check_thread(loop, thread)
-    if kind in (PARALLEL, VECTORIZED, THREAD):
-        check_independent(func, var, kind, thread)
-    return replace_stmts(func, {loop: replace(loop, kind=kind, thread=thread)})
+    annotations = dict(loop.annotations)
+    if kind in (PARALLEL, VECTORIZED, THREAD) and check_independent(func, var, kind, thread):
+        annotations[REDUCES] = True
+    return replace_stmts(func, {loop: replace(loop, kind=kind, thread=thread, annotations=annotations)})
 
 
 def _check_vector(func: PrimFunc, loop: For) -> None:

@@ -11,9 +11,8 @@ from __future__ import annotations
 from ....ir.expr import maximum
 from ....relax.ops.attention import NO_MAXIMUM
 from ....script import T
+from ...paged_attention import FARTHEST
 from .lanes import add, halve
-
-FARTHEST = 1 << 30  # positions are clamped to this, so that sums of two fit into int32
 
 
 @T.macro
@@ -66,8 +65,8 @@ def stage_queries(k, token, row0, g, begin):
                 k.query[row, k.partner(i)] = y * k.query_cos(i, token) + x * k.query_sin(i, token)
         for e in T.vectorized(k.padded_value):
             k.acc[row, e] = T.float32(0)
-        k.row_max[row] = k.start_max(head, begin)
-        k.row_sum[row] = k.start_sum(begin)
+        k.row_max[row] = k.start_max(head, begin < 1)
+        k.row_sum[row] = k.start_sum(begin < 1)
         k.positions[row] = k.position(token)
 
 

@@ -1,7 +1,8 @@
 """Default schedule rules for CPUs, in the order in which they are tried."""
 
+from ....schedules.fallback import Fallback
 from .matmul import Matmul
 from .quantized_product import QuantizedProduct
-from .rowwise import Elementwise, Fallback, RowReduction
+from .rowwise import Elementwise, RowReduction
 
 CPU_RULES = (QuantizedProduct(), Matmul(), RowReduction(), Elementwise(), Fallback())

@@ -6,11 +6,11 @@ from ....ir import dtype as dt
 from ....ir.expr import BinaryOp, Var, is_const
 from ....ir.simplify import Analyzer
 from ....ir.visitor import walk
-from ....schedules.rule import Blocks, Rule, analyse
+from ....schedules.rule import Rule, analyse, inline_intermediates
 from ....target import Target
 from ....tir.calling import step_along
 from ....tir.nodes import Block, BufferLoad, BufferStore, For, PrimFunc, While
-from ....tir.schedule import Schedule, ScheduleError
+from ....tir.schedule import Schedule
 from ..machine import Cpu
 from .lanes import reduce_in_lanes
 
@@ -75,7 +75,7 @@ class Elementwise(Rule):
         if blocks is None or blocks.reductions:
             return None
         s = Schedule(func)
-        _inline_intermediates(s, blocks)
+        inline_intermediates(s, [b.name for b in blocks.in_order[:-1]])
         for name in s.get_blocks():
             loops = s.get_loops(name)
             across = _contiguous_axis(s.block(name))
@@ -114,14 +114,6 @@ def _tile_squares(s: Schedule, loops: list[Var], across: int) -> bool:
     return True
 
 
-def _inline_intermediates(s: Schedule, blocks: Blocks) -> None:
-    for block in blocks.in_order[:-1]:
-        try:
-            s.compute_inline(block.name)
-        except ScheduleError:
-            continue
-
-
 def _vectorize_innermost(s: Schedule, name: str, target: Target, outer: Var | None = None) -> None:
     """Vectorize the innermost loop; the last vector is masked when the extent does not divide.
 
@@ -137,28 +129,3 @@ def _vectorize_innermost(s: Schedule, name: str, target: Target, outer: Var | No
         return
     _, lane = s.split(loops[-1], [None, min(lanes, extent)])
     s.vectorize(lane)
-
-
-class Fallback(Rule):
-    """Any other function with blocks: the spatial loops of every nest in parallel."""
-
-    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
-        blocks = analyse(func)
-        if blocks is None:
-            return None
-        s = Schedule(func)
-        for block in blocks.in_order:
-            kinds = [it.kind for it in block.iter_vars]
-            loops = s.get_loops(block.name)
-            spatial = next((i for i, k in enumerate(kinds) if k == "R"), len(kinds))
-            if spatial and len(loops) == len(kinds):
-                _try_parallel(s, loops[:spatial])
-        return s
-
-
-def _try_parallel(s: Schedule, loops: list[Var]) -> None:
-    """Fuse and parallelize loops, unless they are not perfectly nested or carry a dependence."""
-    try:
-        s.parallel(s.fuse(*loops))
-    except ScheduleError:
-        return

@@ -51,6 +51,22 @@ def _wait(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
     b.position_at_end(done)
 
 
+COUNTER = Operand("counter", (1,), "uint32", scope="global")
+"""A counter to which the threads of several blocks add."""
+
+
+def _wait_for_count(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
+    """Relaxed loads until the counter has the value, then an acquire fence."""
+    counter, count = address(row, operands, 0), as_i32(b, operands.scalars["count"])
+    again, done = b.append_basic_block("counter.wait"), b.append_basic_block("counter.done")
+    b.branch(again)
+    b.position_at_end(again)
+    found = b.load_atomic(counter, "monotonic", 4, typ=I32)
+    b.cbranch(b.icmp_unsigned("<", found, count), again, done)
+    b.position_at_end(done)
+    b.fence("acquire", "device")
+
+
 def _mbarrier_row(name: str, intrinsic: str, *scalars: str) -> TensorIntrin:
     return control_row(f"cuda.mbarrier.{name}", f"llvm.nvvm.{intrinsic}", places=(MBARRIER,), scalars=scalars)
 
@@ -60,6 +76,7 @@ CONTROL: tuple[TensorIntrin, ...] = (
     _mbarrier_row("arrive", "mbarrier.arrive.shared"),
     _mbarrier_row("arrive_expect_tx", "mbarrier.arrive.expect.tx.scope.cta.space.cta", "bytes"),
     TensorIntrin("cuda.mbarrier.wait", (MBARRIER,), None, {"cuda": _wait}, "sm_90", scalars=("parity",)),
+    TensorIntrin("cuda.counter.wait", (COUNTER,), None, {"cuda": _wait_for_count}, "sm_70", scalars=("count",)),
     control_row("cuda.fence.mbarrier_init", "llvm.nvvm.fence.mbarrier_init.release.cluster"),
     control_row("cuda.fence.proxy_async", "llvm.nvvm.fence.proxy.async.shared_cta"),
     _fence_row("cuda.fence.acquire", "acquire"),

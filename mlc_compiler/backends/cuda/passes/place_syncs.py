@@ -34,9 +34,9 @@ class PlaceSyncs(Pass):
 
     A linear scan of every kernel nest: a barrier is placed before the first statement that conflicts with an access
     since the last barrier, also one of the previous iteration of a loop. Existing barriers count. Accesses that are
-    provably by one thread, or never to one element, need none. Functions with the attribute ``cuda.explicit_sync`` are
-    left as they are. Needs: lowered tensor functions without virtual threads. Raises MLCError for a barrier inside a
-    condition or a loop that depends on the thread.
+    provably by one thread, or never to one element, need none. Functions with the attribute ``cuda.explicit_sync``,
+    and nests whose outermost loop has it as an annotation, are left as they are. Needs: lowered tensor functions
+    without virtual threads. Raises MLCError for a barrier inside a condition or a loop that depends on the thread.
     """
 
     name = "place-syncs"
@@ -49,7 +49,11 @@ def place_syncs(func: PrimFunc, name: str) -> PrimFunc:
     """One function; see :class:`PlaceSyncs`."""
     if func.attrs.get(EXPLICIT):
         return func
-    return replace(func, body=rewrite_kernels(func, lambda nest: _Planner(nest, name).run()))
+
+    def planned(nest: For) -> Stmt:
+        return nest if nest.annotations.get(EXPLICIT) else _Planner(nest, name).run()
+
+    return replace(func, body=rewrite_kernels(func, planned))
 
 
 @dataclass

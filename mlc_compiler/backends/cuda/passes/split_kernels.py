@@ -80,7 +80,7 @@ class _Split(Rewriter):
         known |= {id(n.var) for n in walk(nest) if _defines(n)}
         scalars = free_vars((shapes, nest), lambda v: id(v) not in known)
         grid, block = _grid(nest, self.name), _block(nest, self.name)
-        attrs = {k: v for k, v in self.func.attrs.items() if k in ("tir.noalias",)}
+        attrs = {k: v for k, v in self.func.attrs.items() if k in ("tir.noalias", PDL)}
         kernel = PrimFunc((*buffers, *scalars), nest, {**attrs, KERNEL: True})
         name = self._new_name()
         self.kernels[name] = kernel

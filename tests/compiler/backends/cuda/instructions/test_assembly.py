@@ -40,6 +40,7 @@ MNEMONICS = {
     "mbarrier.wait": "mbarrier.try_wait.parity.shared.b64",
     "mbarrier.arrive_expect_tx": "mbarrier.arrive.expect_tx.shared.b64",
     "mbarrier.init": "mbarrier.init.shared.b64",
+    "counter.wait": r"ld.relaxed.sys.global.b32(?s:.*)bra(?s:.*)fence.acq_rel.gpu",
     "fence.release": "fence.acq_rel.gpu",
     "fence.proxy_async": "fence.proxy.async.shared::cta",
     "barrier.sync": "bar(rier)?.sync",

@@ -1,0 +1,162 @@
+"""The kernels of ``micro.py``: each does one thing many times, and leaves a result that tests can check.
+
+Sizes that the inner loop depends on are fixed when a kernel is made; how often it runs is a parameter.
+"""
+
+# The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from mlc_compiler.ir.expr import Call, PrimExpr
+from mlc_compiler.script import T
+from mlc_compiler.tir.nodes import BufferLoad, PrimFunc
+
+WARP = 32
+LOADS = 4
+"""Loads of 16 bytes that a thread of ``read`` has in flight."""
+
+MMA_IN_LOOP = 16
+"""Instructions in the inner loop of ``multiply``, for any number of accumulators."""
+
+
+def instruction(name: str, *operands: PrimExpr) -> Call:
+    """The instruction of a row of the back end; elements of buffers are passed as their addresses."""
+    args = (Call("address_of", (o,), "handle") if isinstance(o, BufferLoad) else o for o in operands)
+    return Call(f"intrinsic.{name}", tuple(args), "handle")
+
+
+def read(blocks: int, threads: int, rounds: int) -> PrimFunc:
+    """``main(data, out)``: every word of ``data`` is read once, 16 bytes at a time.
+
+    data: uint32 [rounds, LOADS, blocks, threads, 4]. out: uint32 [blocks, threads], the exclusive or of a thread's
+    words. The grid reads ``LOADS`` consecutive pieces of ``16 * blocks * threads`` bytes in each round.
+    """
+
+    @T.prim_func
+    def main(data: T.Buffer((rounds, LOADS, blocks, threads, 4), "uint32"), out: T.Buffer((blocks, threads), "uint32")):
+        for block in T.thread_binding(blocks, thread="blockIdx.x"):
+            for thread in T.thread_binding(threads, thread="threadIdx.x"):
+                folded = T.decl_buffer((4,), "uint32", scope="local")
+                piece = T.decl_buffer((LOADS, 4), "uint32", scope="local")
+                for word in T.unroll(4):
+                    folded[word] = T.uint32(0)
+                for i in T.serial(rounds):
+                    for load in T.unroll(LOADS):
+                        for word in T.vectorized(4):
+                            piece[load, word] = data[i, load, block, thread, word]
+                    for load in T.unroll(LOADS):
+                        for word in T.unroll(4):
+                            folded[word] = folded[word] ^ piece[load, word]
+                out[block, thread] = folded[0] ^ folded[1] ^ folded[2] ^ folded[3]
+
+    return main
+
+
+def chain() -> PrimFunc:
+    """``main(out, count)``: ``count`` launches of one warp, which do nothing; the last one stores ``count``.
+
+    out: int64 [1].
+    """
+
+    @T.prim_func
+    def main(out: T.Buffer((1,), "int64"), count: T.int64):
+        for i in T.serial(count):
+            for _block in T.thread_binding(1, thread="blockIdx.x"):
+                for thread in T.thread_binding(WARP, thread="threadIdx.x"):
+                    if i == count - 1:
+                        if thread == 0:
+                            out[0] = count
+
+    return main
+
+
+def overlapped_chain() -> PrimFunc:
+    """As ``chain``, with programmatic dependent launch: a kernel starts its successor at once, then waits."""
+
+    @T.prim_func
+    def main(out: T.Buffer((1,), "int64"), count: T.int64):
+        T.func_attr({"cuda.pdl": True})
+        for i in T.serial(count):
+            for _block in T.thread_binding(1, thread="blockIdx.x"):
+                for thread in T.thread_binding(WARP, thread="threadIdx.x"):
+                    instruction("cuda.griddep.launch_dependents")
+                    instruction("cuda.griddep.wait")
+                    if i == count - 1:
+                        if thread == 0:
+                            out[0] = count
+
+    return main
+
+
+@T.macro
+def grid_barrier(counter, one, thread, arrivals):
+    """All blocks wait until ``counter`` is ``arrivals``; each adds ``one[0] = 1``. All blocks must be resident."""
+    T.tvm_storage_sync("shared")
+    if thread == 0:
+        instruction("cuda.red.release.add.u32", counter[0], one[0])
+        instruction("cuda.counter.wait", counter[0], arrivals)
+    T.tvm_storage_sync("shared")
+
+
+def barriers(blocks: int, threads: int) -> PrimFunc:
+    """``main(counter, rounds)``: ``rounds`` barriers of the whole grid.
+
+    counter: uint32 [1], 0 at first and ``blocks * rounds`` in the end; it is cleared by a kernel of its own.
+    """
+
+    @T.prim_func
+    def main(counter: T.Buffer((1,), "uint32"), rounds: T.int64):
+        T.func_attr({"cuda.explicit_sync": True})
+        for _block in T.thread_binding(1, thread="blockIdx.x"):
+            for _thread in T.thread_binding(1, thread="threadIdx.x"):
+                counter[0] = T.uint32(0)
+        for _block in T.thread_binding(blocks, thread="blockIdx.x"):
+            for thread in T.thread_binding(threads, thread="threadIdx.x"):
+                one = T.decl_buffer((1,), "uint32", scope="local")
+                one[0] = T.uint32(1)
+                for i in T.serial(rounds):
+                    grid_barrier(counter, one, thread, (i + 1) * blocks)
+
+    return main
+
+
+def multiply(blocks: int, warps: int, accumulators: int) -> PrimFunc:
+    """``main(left, right, out, rounds)``: ``mma.sync`` m16n8k16, float16 to float32, on operands in registers.
+
+    Each warp executes ``MMA_IN_LOOP * rounds`` instructions; ``accumulators`` of them are independent of each other.
+    left: float16 [32, 8], right: float16 [32, 4], out: float32 [blocks, warps, 32, 4], the sums of all products, in
+    the layout of fragments (PTX ISA, "Matrix Fragments for mma.m16n8k16").
+    """
+
+    @T.prim_func
+    def main(
+        left: T.Buffer((WARP, 8), "float16"),
+        right: T.Buffer((WARP, 4), "float16"),
+        out: T.Buffer((blocks, warps, WARP, 4), "float32"),
+        rounds: T.int64,
+    ):
+        for block in T.thread_binding(blocks, thread="blockIdx.x"):
+            for warp in T.thread_binding(warps, thread="threadIdx.y"):
+                for lane in T.thread_binding(WARP, thread="threadIdx.x"):
+                    a = T.decl_buffer((8,), "float16", scope="local")
+                    b = T.decl_buffer((4,), "float16", scope="local")
+                    sums = T.decl_buffer((accumulators, 4), "float32", scope="local")
+                    for e in T.vectorized(8):
+                        a[e] = left[lane, e]
+                    for e in T.vectorized(4):
+                        b[e] = right[lane, e]
+                    for n in T.unroll(accumulators):
+                        for e in T.unroll(4):
+                            sums[n, e] = T.float32(0)
+                    for _i in T.serial(rounds):
+                        for _repeat in T.unroll(MMA_IN_LOOP // accumulators):
+                            for n in T.unroll(accumulators):
+                                instruction("cuda.mma.m16n8k16.f32.f16", sums[n, 0], a[0], b[0])
+                    for n in T.unroll(accumulators - 1):
+                        for e in T.unroll(4):
+                            sums[0, e] = sums[0, e] + sums[n + 1, e]
+                    for e in T.vectorized(4):
+                        out[block, warp, lane, e] = sums[0, e]
+
+    return main

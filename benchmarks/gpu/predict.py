@@ -1,0 +1,120 @@
+"""Predicted tokens per second on an H200, from the launches and bytes of compiled models. Not a measurement.
+
+    python benchmarks/gpu/predict.py --models llama-3.1-8b-instruct --schemes q4f16_1
+
+A step takes the sum over its kernels of a fixed time and of bytes / rate. Arithmetic, the host's work between steps and
+what a kernel gains from the second-level cache are left out, so that only bandwidth and launches limit a step.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from presets import BATCHES, MODELS, SCHEMES, Preset, decode_sizes, export_preset
+from traffic import Launched, launches_of
+
+from mlc_cli import console
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.pipeline import pipeline, run_passes
+from mlc_compiler.target import Target
+
+READ_BYTES_PER_S = 4.0e12
+LAUNCH_SECONDS = 1.85e-6
+OVERLAPPED_SECONDS = 0.6e-6
+PLANNED_KERNELS = 5  # of a layer, after the fusions that are planned
+
+ASSUMPTIONS = f"""Prediction, not a measurement. Assumed for an H200:
+  {READ_BYTES_PER_S / 1e12:.1f} TB/s read, the rate of a published read-only kernel on this GPU (its pins: 4.8 TB/s);
+  {1e6 * LAUNCH_SECONDS} us for each kernel of a CUDA graph until its reads are at full rate, published for an H100;
+  {1e6 * OVERLAPPED_SECONDS} us of it stay with programmatic dependent launch and reads before the wait, an estimate;
+  every kernel reads at the full rate, and arithmetic takes no time.
+limit: weights and cache are read once, and nothing else happens; graph: kernels and bytes as compiled;
+overlapped: the same with dependent launch; planned: the bytes of the limit in {PLANNED_KERNELS} kernels per layer
+and one more, overlapped. GB: bytes of the limit; times: bytes as compiled, divided by these."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a batch: its kernels, and the bytes of device memory that they touch."""
+
+    kernels: int
+    nbytes: float
+
+    def seconds(self, fixed: float) -> float:
+        """The time of the step when each kernel costs ``fixed`` seconds besides its bytes."""
+        return self.kernels * fixed + self.nbytes / READ_BYTES_PER_S
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Tokens per second of all sequences together, see ``ASSUMPTIONS``."""
+
+    limit: float
+    graph: float
+    overlapped: float
+    planned: float
+
+
+def predict(compiled: Step, planned: Step, batch: int) -> Prediction:
+    """The prediction for a step of ``batch`` tokens, as it is compiled and as it is planned."""
+    return Prediction(
+        limit=batch / planned.seconds(0.0),
+        graph=batch / compiled.seconds(LAUNCH_SECONDS),
+        overlapped=batch / compiled.seconds(OVERLAPPED_SECONDS),
+        planned=batch / planned.seconds(OVERLAPPED_SECONDS),
+    )
+
+
+def planned_step(preset: Preset, batch: int, context: int) -> Step:
+    """A step that reads the weights and the cache once."""
+    nbytes = preset.weight_bytes + batch * context * preset.cache_bytes
+    return Step(PLANNED_KERNELS * preset.layers + 1, nbytes)
+
+
+def compiled_step(lowered: IRModule, batch: int, context: int) -> Step:
+    """The step of a lowered model: embedding, decode, sampling."""
+    sizes = decode_sizes(batch, context)
+    functions = ("embed", "decode" if batch == 1 else "batch_decode", "sample")
+    launched: Sequence[Launched] = [k for name in functions for k in launches_of(lowered, name, sizes)]
+    return Step(len(launched), sum(k.nbytes for k in launched))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--schemes", nargs="+", default=SCHEMES)
+    parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
+    parser.add_argument("--context", type=int, default=512, help="positions of each sequence")
+    parser.add_argument("--target", default="cuda:sm_90a")
+    args = parser.parse_args()
+
+    console.note(ASSUMPTIONS)
+    rows = []
+    for model in args.models:
+        for scheme in args.schemes:
+            target = Target(args.target)
+            preset = export_preset(model, scheme, target)
+            lowered = run_passes(preset.exported.mod, pipeline(target))
+            for batch in args.batches:
+                compiled, planned = (
+                    compiled_step(lowered, batch, args.context),
+                    planned_step(preset, batch, args.context),
+                )
+                speeds = predict(compiled, planned, batch)
+                per_layer, ratio = compiled.kernels / preset.layers, compiled.nbytes / planned.nbytes
+                tokens = (speeds.limit, speeds.graph, speeds.overlapped, speeds.planned)
+                cells = [
+                    f"{per_layer:.1f}",
+                    f"{planned.nbytes / 1e9:.3f}",
+                    f"{ratio:.2f}",
+                    *(f"{t:.0f}" for t in tokens),
+                ]
+                rows.append([model, scheme, batch, compiled.kernels, *cells])
+    names = ["kernels", "per layer", "GB", "times", "limit", "graph", "overlapped", "planned"]
+    console.table(["model", "scheme", "batch", *names], rows)
+
+
+if __name__ == "__main__":
+    main()

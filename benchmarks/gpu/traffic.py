@@ -1,0 +1,191 @@
+"""The launches of a compiled function, and the bytes of device memory that each of them touches, by counting loops.
+
+Of an axis of a buffer, a kernel touches at most as many indices as the loops in the index expression have iterations;
+expressions that differ are counted apart, and no more than the axis has. An index that is read from memory counts with
+the loops of its address. A loop of unknown length (a context's, say) touches the whole axis.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf, prod
+
+from mlc_compiler.backends.cuda.passes.split_kernels import LAUNCH
+from mlc_compiler.ir import dtype as dt
+from mlc_compiler.ir.expr import Call, IntImm, PrimExpr, StringImm, Var
+from mlc_compiler.ir.linear import key
+from mlc_compiler.ir.module import GlobalVar, IRModule
+from mlc_compiler.ir.recursion import deep_recursion
+from mlc_compiler.ir.simplify import simplify
+from mlc_compiler.ir.visitor import children, free_vars, substitute, walk
+from mlc_compiler.relax import nodes as rx
+from mlc_compiler.tir.calling import scalar_parameters
+from mlc_compiler.tir.intrinsics import find_tensor_intrin
+from mlc_compiler.tir.nodes import (
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+)
+
+Values = Mapping[Var, PrimExpr]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch of a kernel. nbytes: of the distinct elements of its buffers that it reads or writes, an upper bound."""
+
+    kernel: str
+    nbytes: float
+
+
+@deep_recursion
+def launches_of(mod: IRModule, name: str, sizes: Mapping[str, int]) -> list[Launched]:
+    """The launches of one call of a graph function of a lowered module, in order.
+
+    sizes: the symbolic sizes of its arguments by name. Raises KeyError for a size that is missing there.
+    """
+    func = mod.of_type(rx.Function)[name]
+    known = {v: IntImm(sizes[v.name]) for v in free_vars(tuple(p.struct_info for p in func.params))}
+    found: list[Launched] = []
+    for binding in func.bindings:
+        call = binding.value
+        if isinstance(call, rx.Call) and isinstance(call.target, GlobalVar):
+            host = mod.of_type(PrimFunc)[call.target.name]
+            scalars = [a.value for a in call.args if isinstance(a, rx.PrimValue)]
+            found += _Launches(mod, _bound(host, scalars, known))(host.body)
+    return found
+
+
+def _bound(func: PrimFunc, args: list[PrimExpr], known: Values) -> Values:
+    """The values of a function's scalar parameters and sizes."""
+    return {p: _value(a, known) for p, a in zip(scalar_parameters(func), args, strict=True)}
+
+
+def _value(expr: PrimExpr, known: Values) -> PrimExpr:
+    return simplify(substitute(expr, known))
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """The launches of a host function's statements."""
+
+    mod: IRModule
+    known: Values
+
+    def __call__(self, stmt: Stmt | None) -> list[Launched]:
+        match stmt:
+            case SeqStmt():
+                return [launched for part in stmt.stmts for launched in self(part)]
+            case IfThenElse():
+                condition = _value(stmt.condition, self.known)
+                assert isinstance(condition, IntImm), f"the condition {condition} is not known before the launch"
+                return self(stmt.then_case if condition.value else stmt.else_case)
+            case LetStmt():
+                return _Launches(self.mod, {**self.known, stmt.var: _value(stmt.value, self.known)})(stmt.body)
+            case For():
+                extent = _value(stmt.extent, self.known)
+                assert isinstance(extent, IntImm), f"the length {extent} of a loop is not known before the launch"
+                steps = ({**self.known, stmt.var: IntImm(i)} for i in range(extent.value))
+                return [launched for step in steps for launched in _Launches(self.mod, step)(stmt.body)]
+            case Evaluate(Call(op=op) as call) if op == LAUNCH:
+                return list(self._launch(call))
+        return []
+
+    def _launch(self, call: Call) -> Iterator[Launched]:
+        name, *sizes = call.args[:7]
+        assert isinstance(name, StringImm)
+        if any(isinstance(n, IntImm) and n.value == 0 for n in (_value(size, self.known) for size in sizes)):
+            return
+        kernel = self.mod.of_type(PrimFunc)[name.value]
+        scalars = [a for a in call.args[8:] if not (isinstance(a, Call) and a.op == "address_of")]
+        yield Launched(name.value, touched_bytes(kernel, _bound(kernel, scalars, self.known)))
+
+
+@dataclass
+class _Axes:
+    """What the accesses of a buffer touch. axes: of each, the number of indices by index expression."""
+
+    axes: list[dict[object, float]]
+    elements: float = 0
+
+
+@dataclass
+class _Accesses:
+    """The accesses of a kernel to its parameters."""
+
+    kernel: PrimFunc
+    known: Values
+    loops: dict[int, float] = field(default_factory=dict)
+    values: dict[int, PrimExpr] = field(default_factory=dict)
+    found: dict[int, _Axes] = field(default_factory=dict)
+
+    def visit(self, node: object) -> None:
+        if isinstance(node, For):
+            extent = _value(node.extent, self.known)
+            self.loops[id(node.var)] = extent.value if isinstance(extent, IntImm) else inf
+        elif isinstance(node, LetStmt):
+            self.values[id(node.var)] = node.value
+        elif isinstance(node, BufferLoad | BufferStore):
+            self._access(node, 1)
+        elif isinstance(node, Call) and node.op.startswith("intrinsic."):
+            self._instruction(node)
+        for child in children(node):
+            self.visit(child)
+
+    def _instruction(self, call: Call) -> None:
+        row = find_tensor_intrin(call.op.removeprefix("intrinsic."))
+        for operand, arg in zip(row.operands, call.args, strict=False):
+            load = arg.args[0] if isinstance(arg, Call) else None
+            if isinstance(load, BufferLoad):
+                self._access(load, operand.shape[-1])
+
+    def _access(self, access: BufferLoad | BufferStore, width: int) -> None:
+        buffer = access.buffer
+        if not any(b is buffer for b in self.kernel.buffers):
+            return
+        entry = self.found.setdefault(id(buffer), _Axes([defaultdict(float) for _ in buffer.shape]))
+        for axis, index in enumerate(access.indices):
+            times = width if axis == len(access.indices) - 1 else 1
+            counts = entry.axes[axis]
+            counts[key(index)] = max(counts[key(index)], times * self._iterations(index))
+        entry.elements += width * self._iterations(access.indices)
+
+    def _iterations(self, index: object) -> float:
+        """How many values the loops give an index expression, at most."""
+        return prod(self._variables(index).values())
+
+    def _variables(self, index: object) -> dict[int, float]:
+        used: dict[int, float] = {}
+        for node in walk(index):
+            if isinstance(node, Var) and id(node) in self.values:
+                used |= self._variables(self.values[id(node)])
+            elif isinstance(node, Var):
+                used[id(node)] = self.loops.get(id(node), 1)
+            elif isinstance(node, BufferLoad) and node.buffer.scope != "global":
+                used[id(node)] = inf
+        return used
+
+    def nbytes(self, buffer: Buffer) -> float:
+        entry = self.found.get(id(buffer))
+        if entry is None:
+            return 0
+        sizes = [_value(size, self.known) for size in buffer.shape]
+        extents = [size.value if isinstance(size, IntImm) else inf for size in sizes]
+        by_axis = prod(min(size, sum(counts.values())) for size, counts in zip(extents, entry.axes, strict=True))
+        return min(by_axis, entry.elements) * dt.nbytes(buffer.dtype)
+
+
+def touched_bytes(kernel: PrimFunc, known: Values) -> float:
+    """The bytes of a kernel's buffers that it reads or writes, at most. known: its scalar parameters and sizes."""
+    accesses = _Accesses(kernel, known)
+    accesses.visit(kernel.body)
+    return sum(map(accesses.nbytes, kernel.buffers))

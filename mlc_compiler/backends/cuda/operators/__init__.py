@@ -1,0 +1,17 @@
+"""Operators with hand-written kernels. All others are lowered from their tensor expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from ....relax.tensor_call import TensorExpression
+from ....target import Target
+from .attention import paged_attention
+
+__all__ = ["kernels_of"]
+
+
+def kernels_of(target: Target) -> Mapping[str, TensorExpression]:
+    """Operator name -> tensor expression of its kernel, which has the operator's signature."""
+    return {"nn.paged_attention": partial(paged_attention, target=target)}

@@ -1,0 +1,221 @@
+"""Attention of one query per sequence on a GPU: contexts in pieces, merged later (Flash-Decoding, Dao et al. 2023).
+
+A warp works on strips of consecutive slots. For the scores, its lanes hold vectors of slots for different elements of
+the keys; for the sum of values, vectors of elements for different slots. Query heads of a key/value head share loads.
+The pieces of a token depend on the token alone, so its result is bitwise the same in any batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from ....ir import dtype as dt
+from ....ir.expr import PrimExpr, Var, cast, ceildiv, const, maximum, minimum
+from ....script import expand
+from ....target import Target
+from ....tir import te
+from ....tir.nodes import Buffer, Stmt, buffer, seq
+from ...paged_attention import PagedAttention
+from ..machine import MAX_THREADS_PER_BLOCK, WARP, Gpu
+from .decode_loops import attend_pieces, merge_pieces
+from .nests import allocated, nest
+
+VECTOR_BYTES = 16  # the widest load of a lane
+SECTOR_BYTES = 32  # of global memory: what one access reads at least
+WARPS = 4
+BLOCKS_PER_MULTIPROCESSOR = 3
+ACCUMULATORS = 32  # registers of a lane for the sums of values
+LOADS = 4  # vectors that a lane loads before it uses the first one
+MAX_PIECES = 256  # of one context
+PARTIAL_SHARE = 8  # minimum ratio of a piece's keys and values to its partial results, in bytes
+FLOAT_BYTES = 4
+
+
+def attend_by_pieces(problem: PagedAttention, target: Target) -> Stmt:
+    """The kernels: partial results of all pieces, and their merge."""
+    k = _Decode(problem, Strips.of(problem), Gpu.of(target))
+    token, tile, part, head, lane, warp, thread = (
+        Var(name, "int32") for name in ("token", "tile", "part", "head", "lane", "warp", "thread")
+    )
+    pieces = expand(attend_pieces, k, token, tile, part, warp, lane)
+    tiles = problem.kv_heads * k.s.tiles
+    blocks, threads = ((token, problem.n), (tile, tiles), (part, k.grid)), ((lane, WARP), (warp, WARPS))
+    attend = nest(blocks, threads, k.scratch, pieces, BLOCKS_PER_MULTIPROCESSOR)
+    merged = expand(merge_pieces, k, token, head, thread)
+    merge = nest(((token, problem.n), (head, problem.heads)), ((thread, k.merge_threads),), [], merged)
+    return allocated((k.partial, k.partial_max, k.partial_sum), seq(attend, merge))
+
+
+@dataclass(frozen=True)
+class Strips:
+    """How the lanes of a warp divide a strip.
+
+    rows: query heads of a thread block; a group has ``tiles`` times as many or fewer. key_vector: slots of a vector of
+    keys; ``slot_lanes`` lanes hold a strip, ``key_lanes`` different elements. value_vector: elements of a vector of
+    values; ``value_lanes`` lanes hold ``value_vectors`` each of a slot, ``row_lanes`` different slots.
+    """
+
+    rows: int
+    tiles: int
+    key_vector: int
+    slot_lanes: int
+    value_vector: int
+    value_lanes: int
+    value_vectors: int
+
+    @property
+    def key_lanes(self) -> int:
+        return WARP // self.slot_lanes
+
+    @property
+    def row_lanes(self) -> int:
+        return WARP // self.value_lanes
+
+    @property
+    def slots(self) -> int:
+        """Slots of a strip."""
+        return self.key_vector * self.slot_lanes
+
+    @staticmethod
+    def of(p: PagedAttention) -> Strips:
+        key_bytes, value_bytes = dt.nbytes(p.k_pages.dtype), dt.nbytes(p.v_pages.dtype)
+        key_vector = gcd(p.page, VECTOR_BYTES // key_bytes)
+        slot_lanes = gcd(p.page // key_vector, max(1, SECTOR_BYTES // (key_vector * key_bytes)))
+        if p.latent:  # values are read as keys are
+            value_vector, value_lanes, value_vectors = 1, WARP // slot_lanes, -(-p.value * slot_lanes // WARP)
+        else:
+            value_vector = gcd(p.value, VECTOR_BYTES // value_bytes)
+            vectors = p.value // value_vector
+            value_lanes = min(WARP, max(_power_of_two_above(vectors), WARP // (key_vector * slot_lanes)))
+            value_vectors = -(-vectors // value_lanes)
+        limit = max(1, ACCUMULATORS // max(value_vector * value_vectors, key_vector))
+        tiles = -(-p.group // limit)
+        rows = -(-p.group // tiles)
+        return Strips(rows, -(-p.group // rows), key_vector, slot_lanes, value_vector, value_lanes, value_vectors)
+
+
+def _power_of_two_above(count: int) -> int:
+    return 1 << (count - 1).bit_length()
+
+
+@dataclass(eq=False)
+class _Decode:
+    """Sizes, buffers and expressions for the macros of ``decode_loops.py``.
+
+    Shared by a thread block: query [elements, rows]; weights [warps, slots, rows], of the strip of each warp; parts
+    [warps, rows, elements of a value] and totals [2, warps, rows]: values, maxima and sums of each warp. In registers:
+    products [rows, slots of a vector]; score, new_max, row_max [rows]; row_sum [rows] of the lane; acc [rows, vectors,
+    elements]: weighted values of the lane's slots. partial, partial_max, partial_sum: results of the pieces.
+    """
+
+    p: PagedAttention
+    s: Strips
+    gpu: Gpu
+
+    def __post_init__(self) -> None:
+        p, s = self.p, self.s
+        self.warps = WARPS
+        self.padded_rows = -(-s.rows // 4) * 4 if s.rows > 1 else 1  # whole vectors
+        self.key_steps, self.value_steps = -(-p.key // s.key_lanes), s.slots // s.row_lanes
+        self.key_loads = self._loads(self.key_steps)
+        self.padded_key = -(-self.key_steps // self.key_loads) * self.key_loads * s.key_lanes
+        self.width = s.value_lanes * s.value_vectors * s.value_vector  # elements of a value, padded
+        self.sink_strips = -(-p.sink_size // s.slots) if p.window else 0
+        blocks = BLOCKS_PER_MULTIPROCESSOR * self.gpu.multiprocessors
+        per_token = p.kv_heads * s.tiles
+        self.max_pieces = max(1, min(MAX_PIECES, -(-blocks // per_token)))
+        self.min_strips = self._min_strips()
+        share = ceildiv(const(blocks, "int64"), maximum(p.n * per_token, 1))
+        self.grid = cast("int32", maximum(minimum(share, minimum(self._longest(), self.max_pieces)), 1))
+        self.merge_threads = min(MAX_THREADS_PER_BLOCK, -(-p.value // WARP) * WARP)
+        self._make_buffers()
+
+    def _make_buffers(self) -> None:
+        def scratch(name: str, scope: str, *shape: int, dtype: str = "float32") -> Buffer:
+            self.scratch.append(buffer(name, shape, dtype, scope=scope))
+            return self.scratch[-1]
+
+        p, s, self.scratch = self.p, self.s, list[Buffer]()
+        self.query = scratch("query", "shared", self.padded_key, self.padded_rows)
+        self.weights = scratch("weights", "shared", self.warps, s.slots, self.padded_rows)
+        self.parts = scratch("parts", "shared", self.warps, s.rows, self.width)
+        self.totals = scratch("totals", "shared", 2, self.warps, s.rows)
+        self.keys = scratch("keys", "local", self.key_loads, s.key_vector, dtype=p.k_pages.dtype)
+        steps = (1, s.key_vector) if p.latent else (self.value_steps, s.value_vectors * s.value_vector)
+        self.values = scratch("values", "local", *steps, dtype=p.v_pages.dtype)
+        self.factors = scratch("factors", "local", self.padded_rows)
+        self.products = scratch("products", "local", s.rows, s.key_vector)
+        self.acc = scratch("acc", "local", s.rows, s.value_vectors, s.value_vector)
+        self.score, self.new_max = scratch("score", "local", s.rows), scratch("new_max", "local", s.rows)
+        self.row_max, self.row_sum = scratch("row_max", "local", s.rows), scratch("row_sum", "local", s.rows)
+        self.sent, self.other = scratch("sent", "local", 1), scratch("other", "local", 1)
+        self.total = scratch("total", "local", 2)
+        shape = (p.n, p.heads, self.max_pieces)
+        self.partial = buffer("partial", (*shape, p.value))
+        self.partial_max, self.partial_sum = buffer("partial_max", shape), buffer("partial_sum", shape)
+
+    def _loads(self, steps: int) -> int:
+        """Loads in flight: of about the same number for each chunk of the steps."""
+        chunks = -(-steps // LOADS)
+        return -(-steps // chunks)
+
+    def _min_strips(self) -> int:
+        """The least strips of a piece: some for every warp, and more bytes than those of the partial results."""
+        p, s = self.p, self.s
+        per_slot = p.key * dt.nbytes(p.k_pages.dtype) + (0 if p.latent else p.value * dt.nbytes(p.v_pages.dtype))
+        partial = s.rows * (p.value + 2) * FLOAT_BYTES
+        strips = -(-PARTIAL_SHARE * partial // (per_slot * s.slots))
+        return -(-strips // self.warps) * self.warps
+
+    def _longest(self) -> PrimExpr:
+        """The pieces of the longest possible context."""
+        return ceildiv(self.p.max_pages * self.p.page, self.min_strips * self.s.slots)
+
+    # -- the strips that a token sees, int32: first those of the sink, then those of its window
+
+    def first_strip(self, token: PrimExpr) -> PrimExpr:
+        """The first strip of the window that is not one of the sink."""
+        if not self.p.window:
+            return const(0, "int32")
+        return maximum(self.p.first_seen(token) // self.s.slots, self.sink_strips)
+
+    def stop(self, token: PrimExpr) -> PrimExpr:
+        """End of the positions that a token sees."""
+        p, end = self.p, self.p.end(token)
+        if not (p.window and p.cross):
+            return end
+        return minimum(end, maximum(p.position(token) + p.window, const(p.sink_size, "int32")))
+
+    def count(self, token: PrimExpr) -> PrimExpr:
+        """The strips that a token sees."""
+        strips = ceildiv(self.stop(token), self.s.slots)
+        return minimum(strips, self.sink_strips) + maximum(strips - self.first_strip(token), 0)
+
+    def strip(self, i: PrimExpr, first: PrimExpr) -> PrimExpr:
+        """The i-th strip that a token sees; ``first``: its ``first_strip``."""
+        if not self.p.window:
+            return i
+        after = i - self.sink_strips + first
+        return te.select(i < self.sink_strips, i, after) if self.sink_strips else after
+
+    def piece_strips(self, count: PrimExpr) -> PrimExpr:
+        """The strips of each piece of a token that sees ``count`` strips."""
+        return maximum(ceildiv(count, self.max_pieces), self.min_strips)
+
+    # -- lanes
+
+    def lane_slot(self, lane: PrimExpr) -> PrimExpr:
+        """The slot whose score ``scatter_sums`` leaves to a lane."""
+        return lane % self.s.slot_lanes * self.s.key_vector + lane // (WARP // self.s.key_vector)
+
+    def element(self, step: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        """The element of the keys that a lane holds in a step."""
+        return step * self.s.key_lanes + lane // self.s.slot_lanes
+
+    def head(self, g: PrimExpr, tile: PrimExpr, h: PrimExpr) -> PrimExpr:
+        """The query head of row h of a tile; the last one again for rows beyond the group."""
+        in_group = tile * self.s.rows + h
+        if self.s.rows * self.s.tiles > self.p.group:
+            in_group = minimum(in_group, self.p.group - 1)
+        return g * self.p.group + in_group

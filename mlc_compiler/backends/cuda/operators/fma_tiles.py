@@ -1,0 +1,64 @@
+"""Attention of tiles of queries on a GPU, in float32: any sizes and types (FlashAttention, Dao et al. 2022).
+
+Each lane of a warp has one key of a block for the scores, and some elements of the values for their weighted sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....ir.expr import Var
+from ....relax.tensor_call import NoKernel
+from ....script import expand
+from ....target import Target
+from ....tir.nodes import Stmt
+from ...paged_attention import PagedAttention
+from ..machine import WARP, Gpu
+from .fma_loops import attend_tile
+from .nests import nest
+from .tiles import Tiles
+
+WARPS = 4
+FLOAT_BYTES = 4
+ROWS_OF_A_WARP = (4, 2, 1)
+
+
+def attend_by_fma(problem: PagedAttention, target: Target) -> Stmt:
+    """The kernel. Raises NoKernel where a block of keys and values does not fit into shared memory."""
+    rows = next((r for r in ROWS_OF_A_WARP if _bytes(problem, r) <= Gpu.of(target).shared_bytes), None)
+    if rows is None:
+        raise NoKernel
+    k = FmaTiles(problem, rows * WARPS, WARP, WARPS)
+    tile, g, thread = Var("tile"), Var("g"), Var("thread")
+    body = expand(attend_tile, k, tile, g, thread)
+    return nest(((tile, k.grid), (g, problem.kv_heads)), ((thread, k.threads),), k.scratch, body)
+
+
+def _bytes(p: PagedAttention, warp_rows: int) -> int:
+    """Shared memory of a thread block."""
+    rows = warp_rows * WARPS
+    floats = p.key * (rows + WARP + 1) + (0 if p.latent else WARP * p.value) + rows * WARP
+    return floats * FLOAT_BYTES + 8 * WARP + 4 * 4 * rows + 16 * 10
+
+
+@dataclass(eq=False)
+class FmaTiles(Tiles):
+    """Shared: query [elements, rows], keys [elements, keys padded], values [keys, elements], weights [warps, keys, rows
+    of a warp], pages [keys]. In registers, for the rows of the warp: score and factors of the lane's key, acc for its
+    elements of the values.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        p = self.p
+        self.warp_rows = self.rows // self.warps
+        self.value_steps = -(-p.value // WARP)
+        self.query = self.buffer("query", "shared", p.key, self.rows)
+        self.keys = self.buffer("keys", "shared", p.key, WARP + 1)  # padded against bank conflicts
+        self.values = None if p.latent else self.buffer("values", "shared", WARP, p.value)
+        self.weights = self.buffer("weights", "shared", self.warps, WARP, self.warp_rows)
+        self.pages = self.buffer("pages", "shared", WARP, dtype="int64")
+        self.factors, self.score = (self.buffer(x, "local", self.warp_rows) for x in ("factors", "score"))
+        self.row_max, self.row_sum = (self.buffer(x, "local", self.warp_rows) for x in ("row_max", "row_sum"))
+        self.new_max, self.other = self.buffer("new_max", "local", self.warp_rows), self.buffer("other", "local", 1)
+        self.acc = self.buffer("acc", "local", self.warp_rows, self.value_steps)

@@ -1,0 +1,91 @@
+"""Tiles of queries on a GPU: the rows of a thread block, and the blocks of keys that each run of them attends to.
+
+A row is a query head of a token; the rows of a key/value head are numbered token by token. A run is the rows of a tile
+that belong to consecutive tokens of one sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....ir.expr import PrimExpr, binary, ceildiv, const, maximum, minimum
+from ....relax.ops.attention import as_index
+from ....tir import te
+from ....tir.nodes import Buffer, buffer
+from ...paged_attention import PagedAttention
+from ..machine import WARP
+
+
+@dataclass(eq=False)
+class Tiles:
+    """Sizes, buffers and expressions for the macros of ``tile_loops.py``.
+
+    rows: of a tile. block: keys of a block. warps: of a thread block. Shared: sequences, positions, ends, runs [rows]:
+    for each row its sequence, position, end of its positions, and the first row of its run or -1 beyond the last token.
+    Of a thread: low, high [1], the range of positions that the current run sees.
+    """
+
+    p: PagedAttention
+    rows: int
+    block: int
+    warps: int
+
+    def __post_init__(self) -> None:
+        self.scratch = list[Buffer]()
+        self.threads = self.warps * WARP
+        self.all_rows = self.p.n * self.p.group
+        self.grid = ceildiv(self.all_rows, self.rows)
+        self.sink_blocks = -(-self.p.sink_size // self.block) if self.p.window else 0
+        self.sequences, self.positions, self.ends, self.runs = (
+            self.buffer(name, "shared", self.rows, dtype="int32") for name in ("sequences", "positions", "ends", "runs")
+        )
+        self.low, self.high = (self.buffer(name, "local", 1, dtype="int32") for name in ("low", "high"))
+
+    def buffer(self, name: str, scope: str, *shape: int, dtype: str = "float32") -> Buffer:
+        """A buffer that the kernel allocates."""
+        self.scratch.append(buffer(name, shape, dtype, scope=scope))
+        return self.scratch[-1]
+
+    # -- rows; ``row``: in the grid, clamped to existing ones
+
+    def token(self, row: PrimExpr) -> PrimExpr:
+        return minimum(row, self.all_rows - 1) // self.p.group
+
+    def head(self, row: PrimExpr, g: PrimExpr) -> PrimExpr:
+        return g * self.p.group + minimum(row, self.all_rows - 1) % self.p.group
+
+    # -- blocks that the current run sees: first those of the sink, then those of the window
+
+    def first_block(self) -> PrimExpr:
+        """The first block of the window that is not one of the sink."""
+        if not self.p.window:
+            return const(0, "int64")
+        return maximum(as_index(self.low[0]) // self.block, self.sink_blocks)
+
+    def count(self) -> PrimExpr:
+        """The blocks that the run sees."""
+        blocks = ceildiv(as_index(self.high[0]), self.block)
+        return minimum(blocks, self.sink_blocks) + maximum(blocks - self.first_block(), 0)
+
+    def start(self, i: PrimExpr) -> PrimExpr:
+        """The first position of the i-th block that the run sees."""
+        if not self.p.window:
+            return i * self.block
+        after = i - self.sink_blocks + self.first_block()
+        return (te.select(i < self.sink_blocks, i, after) if self.sink_blocks else after) * self.block
+
+    def stop(self, row: PrimExpr) -> PrimExpr:
+        """End of the positions that a row of the tile sees."""
+        p, end = self.p, self.ends[row]
+        if not (p.window and p.cross):
+            return end
+        return minimum(end, maximum(self.positions[row] + p.window, const(p.sink_size, "int32")))
+
+    def first_seen(self, row: PrimExpr) -> PrimExpr:
+        """The first position in the window of a row of the tile."""
+        return maximum(self.positions[row] - (self.p.window - 1), 0) if self.p.window else const(0, "int32")
+
+    def score_of(self, product: PrimExpr, row: PrimExpr, run: PrimExpr, head: PrimExpr, j: PrimExpr) -> PrimExpr:
+        """The score of a row of the tile and the key at ``j``; masked for rows of other runs than the current one."""
+        end = te.select(binary("==", self.runs[row], run), self.ends[row], const(0, "int32"))
+        return self.p.masked_score(product, head, j, self.positions[row], end)

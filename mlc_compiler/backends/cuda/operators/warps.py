@@ -1,0 +1,57 @@
+"""Calls of warp instructions, and reductions over the lanes of a warp."""
+
+# The bodies of macros are TVMScript, which is parsed from source: a type checker cannot check them.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from ....ir.expr import Call, PrimExpr
+from ....script import T
+from ....tir.nodes import BufferLoad
+
+
+def instruction(name: str, *operands: PrimExpr) -> Call:
+    """The call of an instruction (``cuda.`` + name); a load stands for the address of its element."""
+    args = (Call("address_of", (o,), "handle") if isinstance(o, BufferLoad) else o for o in operands)
+    return Call(f"intrinsic.cuda.{name}", tuple(args), "handle")
+
+
+def add(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """``a + b``"""
+    return a + b
+
+
+@T.macro
+def exchange(values, count, other, combine, mask):
+    """Combine ``count`` float32 values with those of the lane whose index differs in the bits ``mask``."""
+    for i in T.unroll(count):
+        instruction("shfl.xor.f32", other[0], values[i], T.int32(mask))
+        values[i] = combine(values[i], other[0])
+
+
+@T.macro
+def reduce_lanes(values, count, other, combine, low, high):
+    """Combine ``count`` float32 values of the lanes that differ in the bits from ``low`` to ``high`` of their index.
+
+    low, high: powers of two; the bits are those from ``low`` up to below ``high``.
+    """
+    if low < high:
+        exchange(values, count, other, combine, high // 2)
+        reduce_lanes(values, count, other, combine, low, high // 2)
+
+
+@T.macro
+def scatter_sums(sums, rows, width, sent, other, lane, mask):
+    """Add rows of ``width`` sums over lanes, and leave each lane one sum of each row, in ``sums[row, 0]``.
+
+    Each step exchanges half of the sums with the lane that differs in the bit ``mask``; the lane with the bit keeps the
+    upper half. The bits from the highest one down are those of the index of the sum that a lane gets.
+    """
+    if width > 1:
+        for h in T.unroll(rows):
+            for i in T.unroll(width // 2):
+                upper = lane // mask % 2 > 0
+                sent[0] = T.Select(upper, sums[h, i], sums[h, i + width // 2])
+                instruction("shfl.xor.f32", other[0], sent[0], T.int32(mask))
+                sums[h, i] = T.Select(upper, sums[h, i + width // 2], sums[h, i]) + other[0]
+        scatter_sums(sums, rows, width // 2, sent, other, lane, mask // 2)

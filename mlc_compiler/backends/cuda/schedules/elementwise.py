@@ -1,0 +1,78 @@
+"""Schedule of functions without reductions: element-wise chains, copies, casts, gathers, transpositions."""
+
+from __future__ import annotations
+
+from ....ir import dtype as dt
+from ....ir.expr import Call, Var
+from ....ir.simplify import Analyzer
+from ....ir.visitor import substitute, walk
+from ....schedules.rule import Rule, analyse, constant_extent, inline_intermediates
+from ....target import Target
+from ....tir.calling import flat_index
+from ....tir.nodes import Allocate, Block, BufferLoad, BufferStore, For, IfThenElse, PrimFunc, While
+from ....tir.schedule import Schedule
+
+VECTOR_BYTES = 16  # of the widest access
+
+
+class Elementwise(Rule):
+    """One kernel for each block that cannot be inlined: a thread computes one vector of its last axis.
+
+    The pass ``bind-threads`` makes blocks and threads of the parallel loop.
+    """
+
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        blocks = analyse(func)
+        if blocks is None or blocks.reductions:
+            return None
+        s = Schedule(func)
+        inline_intermediates(s, [b.name for b in blocks.in_order[:-1]])
+        for name in s.get_blocks():
+            loops = s.get_loops(name)
+            if not loops:
+                return None
+            width = vector_width(s.block(name))
+            if width > 1:
+                loops[-1], lane = s.split(loops[-1], [None, width])
+                s.vectorize(lane)
+            s.parallel(s.fuse(*loops))
+        return s
+
+
+def vector_width(block: Block) -> int:
+    """The elements along the last axis that one thread computes as a vector: all accesses are contiguous or uniform."""
+    stores = [n for n in walk(block.body) if isinstance(n, BufferStore)]
+    extent = constant_extent(block.iter_vars[-1].extent)
+    if extent is None or len(stores) != 1 or not isinstance(block.body, BufferStore) or _has_branches(block):
+        return 1
+    width = max(VECTOR_BYTES // dt.nbytes(stores[0].buffer.dtype), 1)
+    while width > 1 and (extent % width or not _is_vector(block, width)):
+        width //= 2
+    return width
+
+
+def _has_branches(block: Block) -> bool:
+    """Whether a block has control flow, or calls without a vector form."""
+    statements = (For, While, IfThenElse, Allocate)
+    return any(
+        isinstance(n, statements) or (isinstance(n, Call) and (n.op == "if_then_else" or "." in n.op))
+        for n in walk(block.body)
+    )
+
+
+def _is_vector(block: Block, width: int) -> bool:
+    """Whether ``width`` consecutive values of the last variable access contiguous elements, or the same one."""
+    last = block.iter_vars[-1]
+    vector, lane = Var("vector", last.var.dtype), Var("lane", last.var.dtype)
+    analyzer = Analyzer({vector: last.extent // width, lane: width})
+    for it in block.iter_vars[:-1]:
+        analyzer.bind(it.var, it.extent)
+    value = {last.var: vector * width + lane}
+    for access in (n for n in walk(block.body) if isinstance(n, BufferLoad | BufferStore)):
+        flat = analyzer.simplify(substitute(flat_index(access.buffer, access.indices), value))
+        form = analyzer.linear(flat)
+        moving = [(atom, step) for atom, step in form.terms.values() if any(n is lane for n in walk(atom))]
+        step = sum(step for atom, step in moving if atom is lane)
+        if any(atom is not lane for atom, _ in moving) or step > 1 or (isinstance(access, BufferStore) and step != 1):
+            return False
+    return True

@@ -1,0 +1,159 @@
+"""Schedule of reductions over trailing axes: normalizations, softmax, sums and positions of maxima of rows."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ....ir import dtype as dt
+from ....ir.expr import IntImm, Var
+from ....schedules.rule import Blocks, Rule, analyse
+from ....target import Target
+from ....tir.nodes import Block, Buffer, PrimFunc
+from ....tir.schedule import Schedule
+from ..machine import STATIC_SHARED_BYTES, WARP
+from .elementwise import VECTOR_BYTES, vector_width
+
+MAX_THREADS = 512
+VALUES_OF_A_THREAD = 8  # or more
+MAX_UNROLLED = 4
+
+
+class RowReduction(Rule):
+    """Blocks that compute a row after another, of which some reduce it: a GPU block for each row, of one or more warps.
+
+    Results of reductions are in registers of all threads. Intermediate rows that several blocks read are in shared
+    memory, or are computed again where they are too long.
+    """
+
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        blocks = analyse(func)
+        if blocks is None or not blocks.reductions:
+            return None
+        s = Schedule(func)
+        last = blocks.last.name
+        if blocks.last.is_reduction:
+            last = s.cache_write(last, "local")
+        reduced = [b.name for b in blocks.reductions]
+        axes = _row_axes(s, reduced, last)
+        length = _row_length(blocks)
+        if axes is None or length is None:
+            return None
+        _inline_short_lived(s, last, length)
+        row = _rows(s, last, axes)
+        for name in reversed(s.get_blocks()[:-1]):
+            s.compute_at(name, row)
+            s.set_scope(name, 0, "local" if name in reduced else "shared")
+        threads = _threads(length)
+        for name in s.get_blocks():
+            if name in reduced:
+                _reduce(s, name, row, threads)
+            else:
+                _spread(s, name, row, threads)
+        s.bind(row, "blockIdx.x")
+        return s
+
+
+def _row_axes(s: Schedule, reduced: list[str], last: str) -> int | None:
+    """The number of leading axes that reductions keep; None unless they reduce all others and are the same for all."""
+    spatial = [[it for it in s.block(name).iter_vars if it.kind == "S"] for name in reduced]
+    axes = len(spatial[0])
+    loops = s.get_loops(last)
+    shapes = {tuple(_size(it.extent) for it in row) for row in spatial}
+    leading = tuple(_size(it.extent) for it in s.block(last).iter_vars[:axes])
+    same = len(shapes) == 1 and leading in shapes and len(loops) == len(s.block(last).iter_vars) and axes > 0
+    return axes if same else None
+
+
+def _size(extent: object) -> object:
+    return extent.value if isinstance(extent, IntImm) else id(extent)
+
+
+def _row_length(blocks: Blocks) -> int | None:
+    """The number of elements that the longest reduction of a row reads; None when it is not constant."""
+    lengths = [_reduced_extent(b) for b in blocks.reductions]
+    return None if None in lengths else max(n for n in lengths if n is not None)
+
+
+def _reduced_extent(block: Block) -> int | None:
+    sizes = [it.extent for it in block.iter_vars if it.kind == "R"]
+    return prod(n.value for n in sizes if isinstance(n, IntImm)) if all(isinstance(n, IntImm) for n in sizes) else None
+
+
+def _inline_short_lived(s: Schedule, last: str, length: int) -> None:
+    """Inline intermediate rows that one block reads, and those that do not fit into shared memory together."""
+    room = STATIC_SHARED_BYTES // 2
+    for name in s.get_blocks():
+        if name == last or s.block(name).is_reduction:
+            continue
+        row_bytes = length * dt.nbytes(_written(s, name).dtype)
+        if len(s.get_consumers(name)) > 1 and row_bytes <= room:
+            room -= row_bytes
+            continue
+        s.compute_inline(name)
+
+
+def _written(s: Schedule, name: str) -> Buffer:
+    return s.block(name).writes[0].buffer
+
+
+def _rows(s: Schedule, last: str, axes: int) -> Var:
+    """The loop over rows, around at least one other loop."""
+    loops = s.get_loops(last)
+    if len(loops) > axes:
+        return s.fuse(*loops[:axes])
+    row, _ = s.split(s.fuse(*loops), [None, 1])
+    return row
+
+
+def _threads(length: int) -> int:
+    """A power of two of threads for a row: a warp for short rows."""
+    threads = WARP
+    while threads < MAX_THREADS and threads * VALUES_OF_A_THREAD < length:
+        threads *= 2
+    return threads
+
+
+def _inside(s: Schedule, name: str, row: Var) -> list[Var]:
+    loops = s.get_loops(name)
+    return loops[next(i for i, loop in enumerate(loops) if loop is row) + 1 :]
+
+
+def _reduce(s: Schedule, name: str, row: Var, threads: int) -> None:
+    """Divide a reduction among threads; each reads several neighbours at a time."""
+    loops, width = _inside(s, name, row), _read_width(s.block(name))
+    if not loops:
+        return
+    step, thread, lane = s.split(s.fuse(*loops), [None, threads, width])
+    s.reorder(thread, step, lane)
+    s.bind(thread, "threadIdx.x")
+    s.unroll(lane)
+    if isinstance(s.extent(step), int) and s.extent(step) <= MAX_UNROLLED:
+        s.unroll(step)
+
+
+def _read_width(block: Block) -> int:
+    """How many neighbours a thread reads: 16 bytes of the widest operand, if rows are aligned so."""
+    sizes = [dt.nbytes(r.buffer.dtype) for r in block.reads if r.buffer.scope != "local"]
+    width = VECTOR_BYTES // max(sizes, default=VECTOR_BYTES)
+    extent = _reduced_extent(block) or 1
+    while width > 1 and extent % width:
+        width //= 2
+    return max(width, 1)
+
+
+def _spread(s: Schedule, name: str, row: Var, threads: int) -> None:
+    """Divide independent elements of a row among threads."""
+    loops = _inside(s, name, row)
+    if not loops:
+        return
+    width = vector_width(s.block(name))
+    inner = s.fuse(*loops)
+    if s.extent(inner) == 1:
+        s.bind(inner, "threadIdx.x")
+        return
+    step, thread, lane = s.split(inner, [None, threads, width])
+    s.bind(thread, "threadIdx.x")
+    if width > 1:
+        s.vectorize(lane)
+    if isinstance(s.extent(step), int) and s.extent(step) <= MAX_UNROLLED:
+        s.unroll(step)

@@ -1,0 +1,62 @@
+"""Tensor functions scheduled by the rules for GPUs, run as loops on the CPU and compared with the interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlc_compiler.backends import backend_of
+from mlc_compiler.interp import run_function
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.ir.visitor import walk
+from mlc_compiler.passes.apply_schedules import ApplySchedules
+from mlc_compiler.passes.lift_allocs import LiftAllocs
+from mlc_compiler.passes.lower_blocks import LowerBlocks
+from mlc_compiler.passes.verify import Verify
+from mlc_compiler.pipeline import run_passes
+from mlc_compiler.target import Target
+from mlc_compiler.tir import te
+from mlc_compiler.tir.nodes import For, PrimFunc
+from tests.compiler.backends.cuda.kernels import main
+from tests.compiler.backends.cuda.races import run
+
+TARGET = Target("cuda:sm_80")
+
+
+def kernels(func: PrimFunc, target: Target = TARGET) -> IRModule:
+    """A scheduled and lowered function ``main``, whose kernels still are in it."""
+    own = backend_of(target).lowering(target)
+    mod = IRModule({"main": func.with_attr("activations", (0,))})
+    passes = (ApplySchedules(own.rules, target), LowerBlocks(), LiftAllocs(), *own.loops)
+    return run_passes(mod, (*passes, Verify(after="the passes")))
+
+
+def rule_of(func: PrimFunc) -> str:
+    """The name of the rule that schedules a function."""
+    return str(main(kernels(func)).attrs["schedule"])
+
+
+def launches(func: PrimFunc) -> int:
+    """The number of kernels of a function."""
+    grids = [
+        n for n in walk(kernels(func).of_type(PrimFunc)["main"].body) if isinstance(n, For) and n.thread == "blockIdx.x"
+    ]
+    return len(grids)
+
+
+def check(inputs: list[te.Tensor], result: te.Tensor, *arrays: np.ndarray, tolerance: float = 1e-5) -> None:
+    """Assert that a tensor expression, scheduled for GPUs, has the interpreter's result in both orders of threads."""
+    func = te.create_prim_func([*inputs, result])
+    assert rule_of(func) != "Fallback"
+    shape = tuple(_sizes(inputs, result, arrays))
+    out = np.zeros(shape, arrays[0].dtype if result.dtype == inputs[0].dtype else result.dtype)
+    expected = np.array(out)
+    run_function(IRModule({"main": func}), "main", *arrays, expected)
+    got = run(kernels(func), *arrays, out)[-1]
+    np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance)
+
+
+def _sizes(inputs: list[te.Tensor], result: te.Tensor, arrays: tuple[np.ndarray, ...]) -> list[int]:
+    known: dict[int, int] = {}
+    for tensor, array in zip(inputs, arrays, strict=True):
+        known |= {id(s): n for s, n in zip(tensor.shape, array.shape, strict=True)}
+    return [known.get(id(s), getattr(s, "value", 0)) for s in result.shape]
