@@ -171,6 +171,7 @@ def _allocated(m: Threads, addresses: Array, lanes: Array, width: int, which: Ar
     low, high = int(addresses.min()), int(addresses.max()) + width
     storage = m.memory.find(low)
     if storage is not None and low >= storage.low and high <= storage.high:
+        m.counts.accessed[storage.name] += len(addresses) * width
         yield Part(storage, m.launch.shadow(storage), addresses - storage.start, lanes, which)
         return
     left = np.arange(len(addresses))
@@ -181,6 +182,7 @@ def _allocated(m: Threads, addresses: Array, lanes: Array, width: int, which: Ar
             raise _outside(m, first, width, int(lanes[left[0]]), storage)
         inside = (addresses[left] >= storage.low) & (addresses[left] + width <= storage.high)
         taken, left = left[inside], left[~inside]
+        m.counts.accessed[storage.name] += len(taken) * width
         yield Part(
             storage,
             m.launch.shadow(storage),
