@@ -41,7 +41,7 @@ COMPILER_PARTS = {
     "schedules": FOUNDATION,
     "interp": FOUNDATION,
     "sim": FOUNDATION
-    | {"backends", "interp"},  # for the driver and for host functions, which the CUDA back end defines
+    | {"backends", "interp"},  # the driver and host functions of the CUDA back end
     "passes": FOUNDATION | {"schedules", "planning", "interp", "verifier"},  # constant folding evaluates
     "codegen": FOUNDATION,
     "backends": FOUNDATION | {"passes", "schedules", "codegen"},
