@@ -87,7 +87,7 @@ def note(m: Threads, part: Part, width: int, kind: str) -> None:
 def _race(m: Threads, part: Part, conflict: Conflict) -> Fault:
     lane = int(part.lanes[conflict.position])
     block = (conflict.code >> BLOCK_SHIFT) - 1
-    other = m.code_name(block, conflict.code & THREAD_MASK)
+    other = m.name_of(block, conflict.code & THREAD_MASK)
     address = part.storage.start + int(part.offsets[conflict.position])
     if part.storage is m.shared:
         address -= int(m.lane_block[lane]) * m.shared_stride

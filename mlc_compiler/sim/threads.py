@@ -217,16 +217,10 @@ class Threads:
     # -- names
 
     def thread_name(self, lane: int) -> str:
-        x, y, _ = self.launch.block
-        gx, gy, _ = self.launch.grid
-        thread, block = int(self.lane_thread[lane]), int(self.block_number[lane])
-        return (
-            f"thread ({thread % x}, {thread // x % y}, {thread // (x * y)}) "
-            f"of block ({block % gx}, {block // gx % gy}, {block // (gx * gy)})"
-        )
+        return self.name_of(int(self.block_number[lane]), int(self.lane_thread[lane]))
 
-    def code_name(self, block: int, thread: int) -> str:
-        """The thread of a race: it may be of a block that is not simulated at the moment."""
+    def name_of(self, block: int, thread: int) -> str:
+        """A thread by its numbers; its block may be one that is not simulated at the moment."""
         x, y, _ = self.launch.block
         gx, gy, _ = self.launch.grid
         return (
