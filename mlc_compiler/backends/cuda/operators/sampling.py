@@ -1,7 +1,7 @@
 """Top-p sampling on a GPU: one thread block per row.
 
-The threshold is found by the operator's bisection, two steps in a pass over the row; the token by sums of segments of the
-row, then by prefix sums in one of them. Sums are in a fixed order, which is not the operator's: the token differs
+The threshold is found by the operator's bisection, two steps in a pass over the row; the token by sums of segments of
+the row, then by prefix sums in one of them. Sums are in a fixed order, which is not the operator's: the token differs
 from the operator's only where a sum of probabilities and its bound (``top_p``, or ``uniform`` times the sum of the set)
 differ by no more than rounding.
 """
