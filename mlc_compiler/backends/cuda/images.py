@@ -17,8 +17,8 @@ from ...ir.module import IRModule
 from ...target import Target
 from ...tir.nodes import PrimFunc
 from .emitter import emit_device_function
-from .launches import Images, Kernel
-from .passes.split_kernels import KERNEL, launch_of
+from .launches import KERNEL, Images, Kernel
+from .passes.split_kernels import launch_of
 
 INSTRUCTIONS_IN_A_MODULE = 2000  # amortizes the cost of a module, and leaves modules for every core
 
