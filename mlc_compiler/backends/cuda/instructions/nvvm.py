@@ -112,10 +112,10 @@ def _synchronization() -> Iterator[Instruction]:
 def _arithmetic() -> Iterator[Instruction]:
     for first, second in ("ss", "us", "uu"):
         yield Instruction(f"llvm.nvvm.idp4a.{first}.{second}", I32, (I32, I32, I32))
-    yield Instruction("llvm.nvvm.ex2.approx.ftz.f32", F32, (F32,))
-    yield Instruction("llvm.nvvm.lg2.approx.ftz.f", F32, (F32,))
-    yield Instruction("llvm.nvvm.rcp.approx.ftz.f", F32, (F32,))
-    yield Instruction("llvm.nvvm.rsqrt.approx.ftz.f", F32, (F32,))
+    for name in ("ex2.approx.ftz.f32", "ex2.approx.ftz.f", "lg2.approx.ftz.f", "rcp.approx.ftz.f"):
+        yield Instruction(f"llvm.nvvm.{name}", F32, (F32,))
+    for name in ("rsqrt.approx.ftz.f", "rsqrt.approx.f"):
+        yield Instruction(f"llvm.nvvm.{name}", F32, (F32,))
     yield Instruction("tanh.approx.f32", F32, (F32,), "sm_75", 70, "tanh.approx.f32 $0, $1;", "=f,f")
     yield Instruction("llvm.nvvm.ff2f16x2.rn", F16X2, (F32, F32), "sm_80", 70)
     packed = "cvt.rn.bf16x2.f32"
@@ -184,7 +184,8 @@ def lowest_ptx(module: ll.Module) -> int:
 def check_instructions(module: ll.Module, target: Target) -> None:
     """Raises CodegenError, with the instruction's name, when the target lacks one that the module uses."""
     for row in used_instructions(module):
-        if not target.has(row.sm):
+        needs = next((name for name in (row.sm, f"ptx{row.ptx}") if not target.has(name)), None)
+        if needs is not None:
             raise CodegenError(
-                f"the target has no instruction {row.name!r}: it needs {row.sm}", where=[f"target {target}"]
+                f"the target has no instruction {row.name!r}: it needs {needs}", where=[f"target {target}"]
             )
