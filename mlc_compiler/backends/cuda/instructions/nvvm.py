@@ -26,7 +26,8 @@ class Instruction:
     """An LLVM intrinsic, or inline assembly where ``assembly`` is set.
 
     sm: the lowest target that has it, by the name that ``Target.has`` takes. ptx: the lowest PTX version, times 10.
-    assembly: PTX text with LLVM's operand markers. constraints: LLVM's constraint string of the operands.
+    assembly: PTX text with LLVM's operand markers. constraints: LLVM's constraint string of the operands. ordered:
+    whether the assembly is executed by all threads together and keeps its place among others.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Instruction:
     ptx: int = 60
     assembly: str = ""
     constraints: str = ""
+    ordered: bool = False
 
 
 def struct(element: ll.Type, count: int) -> ll.Type:
@@ -144,7 +146,8 @@ def emit_instruction(b: ll.IRBuilder, row: Instruction, arguments: Sequence[ll.V
     signature = ll.FunctionType(row.result, row.arguments)
     if row.assembly:
         _record(b.module, row)
-        return b.call(ll.InlineAsm(signature, row.assembly, row.constraints, side_effect=False), arguments)
+        assembly = ll.InlineAsm(signature, row.assembly, row.constraints, side_effect=row.ordered)
+        return b.call(assembly, arguments, attrs=("convergent",) if row.ordered else ())
     function = b.module.globals.get(row.name) or ll.Function(b.module, signature, row.name)
     return b.call(function, arguments)
 
