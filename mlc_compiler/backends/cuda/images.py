@@ -17,6 +17,7 @@ from ...ir.module import IRModule
 from ...target import Target
 from ...tir.nodes import PrimFunc
 from .emitter import emit_device_function
+from .instructions.nvvm import check_instructions
 from .launches import KERNEL, Images, Kernel
 from .passes.split_kernels import launch_of
 
@@ -52,6 +53,7 @@ def llvm_modules(mod: IRModule, target: Target, kernels: dict[str, Kernel]) -> I
             continue
         kernels[name] = Kernel(launch_of(name, func), count)
         emit_device_function(module, func, kernels[name].launch, target)
+        check_instructions(module, target)
         instructions += sum(len(block.instructions) for block in module.globals[name].blocks)
         if instructions > INSTRUCTIONS_IN_A_MODULE:
             yield str(module)
