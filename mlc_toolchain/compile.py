@@ -16,6 +16,7 @@ from mlc_toolchain.chat_config import FILE_NAME, ChatConfig, read_chat_config
 from mlc_toolchain.device import find_target
 from mlc_toolchain.library_metadata import model_metadata, params_bytes
 from mlc_toolchain.progress import Progress, Step, silent
+from model_zoo.architecture import ModelConfig
 from model_zoo.registry import ExportedModel, export_model, get
 from quantization.schemes import get_scheme
 
@@ -72,7 +73,7 @@ class CompileReport:
 def compile_model(options: CompileOptions, progress: Progress = silent) -> CompileReport:
     """Compile the model that a chat configuration describes. Raises MLCError for what cannot be compiled."""
     _check(options)
-    config = read_chat_config(_config_path(options.model))
+    config = read_chat_config(config_path(options.model))
     machine, note = find_target(options.device, options.host)
     if "ptx" in options.emit and machine.kind != "cuda":
         raise UsageError(f"--emit ptx: the target {machine} has no PTX", hint="use --device cuda or cuda:sm_90a")
@@ -126,7 +127,8 @@ def _check(options: CompileOptions) -> None:
         )
 
 
-def _config_path(model: str | Path) -> Path:
+def config_path(model: str | Path) -> Path:
+    """The mlc-chat-config.json that ``model`` names: the file or its folder. Raises UsageError where there is none."""
     path = Path(model)
     path = path / FILE_NAME if path.is_dir() else path
     if not path.is_file():
@@ -151,7 +153,17 @@ def parse_overrides(text: str) -> dict[str, int]:
 def _export(
     config: ChatConfig, options: CompileOptions, overrides: Mapping[str, int], machine: Target
 ) -> ExportedModel:
-    name = config.model_type if options.model_type == "auto" else options.model_type
+    scheme = get_scheme(options.quantization or config.quantization)
+    activation_dtype = backend_of(machine).activation_dtype(scheme.model_dtype)
+    return export_model(model_config(config, overrides, options.model_type), scheme, activation_dtype)
+
+
+def model_config(config: ChatConfig, overrides: Mapping[str, int], model_type: str = "auto") -> ModelConfig:
+    """The architecture's configuration in a chat configuration, with sizes of ``OVERRIDES`` replaced.
+
+    Raises UsageError for a size that the architecture does not have, UnsupportedError for more than one device.
+    """
+    name = config.model_type if model_type == "auto" else model_type
     architecture = get(name)
     sizes = {
         "context_window_size": config.context_window_size,
@@ -167,6 +179,5 @@ def _export(
     for key in ("tensor_parallel_shards", "pipeline_parallel_stages"):
         if int(values.get(key, 1)) != 1:
             raise UnsupportedError(f"{key}: got {values[key]}; only 1 is supported")
-    scheme = get_scheme(options.quantization or config.quantization)
-    activation_dtype = backend_of(machine).activation_dtype(scheme.model_dtype)
-    return export_model(architecture.config.from_hf(values), scheme, activation_dtype)
+    result: ModelConfig = architecture.config.from_hf(values)
+    return result

@@ -42,28 +42,32 @@ from .evaluate import evaluate, match_shape
 from .tensor import run_prim_func
 
 Externs = Mapping[str, Callable[..., Any]]
+Kernels = Callable[..., object]
 
 
 @deep_recursion
-def run_function(mod: IRModule, name: str, *args: Any, externs: Externs | None = None) -> Any:
+def run_function(
+    mod: IRModule, name: str, *args: Any, externs: Externs | None = None, kernels: Kernels = run_prim_func
+) -> Any:
     """Run a function of a module.
 
     args: a numpy array for each tensor parameter, a tuple for a tuple, an int for a size, a tuple of ints for a shape.
-    externs: the functions called by ``call_dps_packed`` and ``call_packed``, by name; they take arrays. Returns an
-    array or a tuple of these; ``call_tir_inplace`` overwrites its arguments. A tensor function writes its outputs in
-    place and returns None. Raises InterpreterError for a mismatched argument or size and for an invalid access.
+    externs: the functions called by ``call_dps_packed`` and ``call_packed``, by name; they take arrays. kernels: runs a
+    tensor function that a graph function calls, ``kernels(func, *args)``. Returns an array or a tuple of these;
+    ``call_tir_inplace`` overwrites its arguments. A tensor function writes its outputs in place and returns None.
+    Raises InterpreterError for a mismatched argument or size and for an invalid access.
     """
     func = mod[name]
     if isinstance(func, PrimFunc):
         return run_prim_func(func, *args)
-    return _Frame(mod, externs or {}, name).call(func, args)
+    return _Frame(mod, externs or {}, name, kernels).call(func, args)
 
 
 class _Frame:
     """A call frame of a graph function: values of variables and of symbolic sizes, by ``id``."""
 
-    def __init__(self, mod: IRModule, externs: Externs, name: str):
-        self.mod, self.externs, self.name = mod, externs, name
+    def __init__(self, mod: IRModule, externs: Externs, name: str, kernels: Kernels):
+        self.mod, self.externs, self.name, self.kernels = mod, externs, name, kernels
         self.values: dict[int, Any] = {}
         self.sizes: dict[int, Any] = {}
 
@@ -153,7 +157,7 @@ class _Frame:
         callee = self.mod[target]
         if isinstance(callee, PrimFunc):
             return self._kernel(callee, args)
-        return run_function(self.mod, target.name, *args, externs=self.externs)
+        return run_function(self.mod, target.name, *args, externs=self.externs, kernels=self.kernels)
 
     def _kernel(self, func: PrimFunc, args: list[Any]) -> None:
         """A direct call of a tensor function, as made by PlanMemory: buffers (reshaped), scalars, symbolic sizes."""
@@ -162,7 +166,7 @@ class _Frame:
         env = {id(v): number for v, number in zip(names, args[count:], strict=True)}
         shapes = [tuple(evaluate(s, env) for s in b.shape) for b in func.buffers]
         arrays = {id(b): a.reshape(shape) for b, a, shape in zip(func.buffers, args, shapes)}
-        run_prim_func(func, *(arrays[id(p)] if isinstance(p, Buffer) else env[id(p)] for p in func.params))
+        self.kernels(func, *(arrays[id(p)] if isinstance(p, Buffer) else env[id(p)] for p in func.params))
 
     def _workspace_tensor(self, call: Call) -> np.ndarray:
         """A view of the workspace; it may overlap tensors that are no longer live."""
@@ -192,7 +196,7 @@ class _Frame:
         if isinstance(target, ExternFunc):
             self._extern(target)(*arrays, *fresh, *numbers)
         else:
-            run_prim_func(self.mod[target], *arrays, *fresh, *numbers)
+            self.kernels(self.mod[target], *arrays, *fresh, *numbers)
         return tuple(outputs) if isinstance(call.out_info, TupleStructInfo) else outputs[0]
 
     def allocate(self, info: StructInfo | None) -> np.ndarray:
@@ -211,5 +215,5 @@ class _Frame:
         places = lowered.inplace or [-1] * len(infos)
         outputs = [arrays[k] if k >= 0 else self.allocate(info) for k, info in zip(places, infos, strict=True)]
         fresh = [out for out, k in zip(outputs, places, strict=True) if k < 0]
-        run_prim_func(lowered.func, *arrays, *fresh, *map(self.size, lowered.scalars))
+        self.kernels(lowered.func, *arrays, *fresh, *map(self.size, lowered.scalars))
         return tuple(outputs) if isinstance(lowered.out_info, TupleStructInfo) else outputs[0]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mlc_compiler.sim.errors import Fault
 from mlc_compiler.sim.memory import PENDING, Storage
-from mlc_compiler.sim.races import BLOCK_SHIFT, THREAD_MASK, Accessors, Conflict, Shadow
+from mlc_compiler.sim.races import BLOCK_SHIFT, THREAD_MASK, Conflict, Shadow
 from mlc_compiler.sim.threads import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Threads
 
 Array = npt.NDArray[Any]
@@ -77,7 +77,7 @@ def note(m: Threads, part: Part, width: int, kind: str) -> None:
     """Looks for races of a ``kind``: "read", "write" or "update" (atomic)."""
     if part.shadow is None:
         return
-    who = Accessors(m.clocks, part.lanes, m.block_number[part.lanes], m.devices.get("block order"))
+    who = m.accessors(part.lanes)
     try:
         getattr(part.shadow, kind)(who, part.offsets, width)
     except Conflict as conflict:
@@ -87,7 +87,7 @@ def note(m: Threads, part: Part, width: int, kind: str) -> None:
 def _race(m: Threads, part: Part, conflict: Conflict) -> Fault:
     lane = int(part.lanes[conflict.position])
     block = (conflict.code >> BLOCK_SHIFT) - 1
-    other = m.code_name(block, conflict.code & THREAD_MASK)
+    other = m.name_of(block, conflict.code & THREAD_MASK)
     address = part.storage.start + int(part.offsets[conflict.position])
     if part.storage is m.shared:
         address -= int(m.lane_block[lane]) * m.shared_stride
@@ -171,6 +171,7 @@ def _allocated(m: Threads, addresses: Array, lanes: Array, width: int, which: Ar
     low, high = int(addresses.min()), int(addresses.max()) + width
     storage = m.memory.find(low)
     if storage is not None and low >= storage.low and high <= storage.high:
+        m.counts.accessed[storage.name] += len(addresses) * width
         yield Part(storage, m.launch.shadow(storage), addresses - storage.start, lanes, which)
         return
     left = np.arange(len(addresses))
@@ -181,6 +182,7 @@ def _allocated(m: Threads, addresses: Array, lanes: Array, width: int, which: Ar
             raise _outside(m, first, width, int(lanes[left[0]]), storage)
         inside = (addresses[left] >= storage.low) & (addresses[left] + width <= storage.high)
         taken, left = left[inside], left[~inside]
+        m.counts.accessed[storage.name] += len(taken) * width
         yield Part(
             storage,
             m.launch.shadow(storage),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 import numpy as np
@@ -31,12 +31,14 @@ def run(
     shared_bytes: int = 0,
     races: bool = True,
     cooperative: bool = False,
+    blocks: Iterable[int] | None = None,
 ) -> Counts:
     """Executes one launch and returns what it did.
 
     grid, block: up to three sizes; args: one value per parameter: device addresses and integers, floats (of the
     parameter's size), numpy scalars, or the bytes of a structure; shared_bytes: dynamic shared memory.
     races: whether to look for data races. cooperative: whether blocks wait for each other: then all run at once.
+    blocks: the numbers of the blocks to run, x the innermost axis; None runs all.
     Raises SimulationError where the kernel does what PTX leaves undefined, waits for ever, or is not simulated.
     """
     decoded = decode(kernel)
@@ -46,16 +48,24 @@ def run(
     shared = decoded.layout.shared_bytes + shared_bytes
     counts = Counts()
     launch = Launch(kernel, decoded.layout, memory, shape, threads, parameters, shared, races, counts)
-    blocks = int(np.prod(shape))
-    lanes_per_block = -(-int(np.prod(threads)) // 32) * 32
-    at_once = blocks if cooperative else max(LANES_AT_ONCE // lanes_per_block, 1)
     with np.errstate(all="ignore"):
-        for first in range(0, blocks, at_once):
-            _run_blocks(decoded, Threads(launch, first, min(at_once, blocks - first)))
+        for first, count in _groups(launch, cooperative, blocks):
+            _run_blocks(decoded, Threads(launch, first, count))
     for _, shadow in launch.shadows.values():
         counts.distinct_bytes_read += shadow.bytes_read
         counts.distinct_bytes_written += shadow.bytes_written
     return counts
+
+
+def _groups(launch: Launch, cooperative: bool, blocks: Iterable[int] | None) -> Iterator[tuple[int, int]]:
+    """The first block and the number of blocks of each group that runs together."""
+    if blocks is not None:
+        yield from ((block, 1) for block in blocks)
+        return
+    total = int(np.prod(launch.grid))
+    lanes_per_block = -(-int(np.prod(launch.block)) // 32) * 32
+    at_once = total if cooperative else max(LANES_AT_ONCE // lanes_per_block, 1)
+    yield from ((first, min(at_once, total - first)) for first in range(0, total, at_once))
 
 
 def decode(kernel: Kernel) -> Decoded:

@@ -35,7 +35,7 @@ class CudaBackend(Backend):
             prologue_rows=1,
             rules=CUDA_RULES,
             loops=(VirtualThreads(), ThreadReductions(), BindThreads(), PlaceSyncs()),
-            calls=(SplitKernels(),),
+            calls=(SplitKernels(pdl=target.has("sm_90")),),
             math=ON_GPU,
         )
 

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from ....ir import dtype as dt
 from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, const, logical_and, minimum
 from ....script import expand
-from ....tir.nodes import THREAD, Allocate, Buffer, BufferLoad, For, Stmt, buffer
+from ....tir.nodes import THREAD, Allocate, BufferLoad, For, Stmt, buffer
+from ..instructions.dequantize import CODES, paired
 from ..instructions.operands import SHORT
-from ..instructions.unpack import CODES, unpacked_code
 from ..machine import WARP, Gpu
 from .few_rows_loops import multiply_rows
-from .product import Product
+from .product import Product, Result
 from .staged import Staged
 from .tiles import MMA_COLUMNS, MMA_ROWS
 
 MAX_ROWS = MMA_COLUMNS
 LOAD_BYTES = 16
+PACKED_UNIT = 32  # positions whose codes are 16 bytes
 MAX_WARPS = 8
 MAX_TILES = 4
 BLOCKS_PER_MULTIPROCESSOR = 2
@@ -54,7 +55,7 @@ class FewRows:
     def __post_init__(self) -> None:
         product = self.product
         self.packed = product.packed
-        self.unit = self.packed.unit if self.packed else LOAD_BYTES // dt.nbytes(product.dtype)
+        self.unit = PACKED_UNIT if self.packed else LOAD_BYTES // dt.nbytes(product.dtype)
         self.span = 4 * self.unit
         steps = -(-product.depth // self.span)
         self.warps = next(w for w in (MAX_WARPS, 4, 2, 1) if w <= steps or w == 1)
@@ -72,6 +73,7 @@ class FewRows:
         self.threads = self.warps * WARP
         self.results = -(-self.size // self.threads)
         self.sums = buffer("sums", (self.warps, self.size), "float32", "shared")
+        self.result = Result(product)
         self.staged = Staged(product, self.unit, self.warps) if product.statistics else None
 
     def nest(self) -> Stmt:
@@ -102,7 +104,7 @@ class FewRows:
         """The position, counted from the lane's first, of a place in its registers."""
         if self.packed is None:
             return place
-        return place // CODES * CODES + unpacked_code(place % CODES)
+        return place // CODES * CODES + paired(place % CODES)
 
     def column(self, block: Var, lane: Var, tile: PrimExpr, half: PrimExpr) -> PrimExpr:
         inside = cast("int32", tile) * MMA_ROWS + cast("int32", half) * 8 + lane // 4
@@ -128,21 +130,19 @@ class FewRows:
 
     def word(self, column: PrimExpr, first: PrimExpr, number: PrimExpr) -> PrimExpr:
         assert self.packed is not None
-        return self._of_packed(self.packed.codes, column, first // CODES + number)
+        return self.packed.word(column, self._chunk(first, number))
 
     def scale(self, column: PrimExpr, first: PrimExpr, number: PrimExpr) -> PrimExpr:
         assert self.packed is not None
-        group = (first + cast("int64", number) * CODES) // self.packed.group
-        return self._of_packed(self.packed.scales, column, group)
+        return self.packed.scale(column, self._chunk(first, number))
 
-    def _of_packed(self, stored: Buffer, column: PrimExpr, index: PrimExpr) -> PrimExpr:
-        assert self.packed is not None
-        axis = 0 if self.packed.transposed else 1
-        index = index if self.exact else minimum(index, stored.shape[axis] - 1)
-        return stored[index, column] if self.packed.transposed else stored[column, index]
+    def _chunk(self, first: PrimExpr, number: PrimExpr) -> PrimExpr:
+        """The first position of a word's codes, inside the depth."""
+        k = first + cast("int64", number) * CODES
+        return k if self.exact else minimum(k, (self.product.depth - 1) // CODES * CODES)
 
     def dequantize(self, out: BufferLoad, word: BufferLoad, scale: BufferLoad) -> Call:
-        return self._run(f"dequantize.u4.{SHORT[self.dtype]}", out, word, scale)
+        return self._run(f"dequantize.q4.pairs.{SHORT[self.dtype]}", out, word, scale)
 
     def mma(self, acc: BufferLoad, a: BufferLoad, b: BufferLoad) -> Call:
         return self._run(f"mma.m16n8k16.f32.{SHORT[self.dtype]}", acc, a, b)
@@ -159,21 +159,12 @@ class FewRows:
         return column * MMA_COLUMNS + lane % 4 * 2
 
     def is_result(self, block: Var, place: PrimExpr) -> PrimExpr:
-        row, column = self._result(block, place)
+        row, column = self.result_row(place), self.result_column(block, place)
         inside = logical_and(row < self.rows, place < self.size)
         return logical_and(inside, column < self.columns) if self.columns % self.block_columns else inside
 
-    def _result(self, block: Var, place: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-        column = block * self.block_columns + cast("int64", place // MMA_COLUMNS)
-        return cast("int64", place % MMA_COLUMNS), column
+    def result_row(self, place: PrimExpr) -> PrimExpr:
+        return cast("int64", place % MMA_COLUMNS)
 
-    @property
-    def out(self) -> Buffer:
-        zero = const(0, "int64")
-        return self.product.epilogue(zero, zero, const(0, "float32")).buffer
-
-    def result_place(self, block: Var, place: PrimExpr) -> tuple[PrimExpr, ...]:
-        return self.product.epilogue(*self._result(block, place), const(0, "float32")).indices
-
-    def result(self, block: Var, place: PrimExpr, value: PrimExpr) -> PrimExpr:
-        return self.product.epilogue(*self._result(block, place), value).value
+    def result_column(self, block: Var, place: PrimExpr) -> PrimExpr:
+        return block * self.block_columns + cast("int64", place // MMA_COLUMNS)

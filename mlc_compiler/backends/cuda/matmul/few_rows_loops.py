@@ -83,7 +83,9 @@ def store_result(k, block, place):
     total[0] = T.float32(0)
     for number in T.unroll(k.warps):
         total[0] = total[0] + k.sums[number, place]
-    k.out[k.result_place(block, place)] = k.result(block, place, total[0])
+    row = k.result_row(place)
+    column = k.result_column(block, place)
+    k.result.out[k.result.place(row, column)] = k.result.value(row, column, total[0])
 
 
 @T.macro

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from ....ir import expr as ir
 from ....ir.expr import Cast, PrimExpr, Var, const, is_const
 from ....ir.simplify import key
 from ....ir.visitor import Rewriter, free_vars, substitute, walk
 from ....relax.ops.linear import QUANTIZED
-from ....schedules.rule import MatmulBlock, accumulate_locally, analyse, constant_extent, match_matmul
+from ....schedules.rule import (
+    Blocks,
+    MatmulBlock,
+    accumulate_locally,
+    analyse,
+    constant_extent,
+    match_matmul,
+    stored_buffer,
+)
 from ....tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 from ....tir.schedule import Schedule
 from ....tir.schedule.access import update_operand
 from .tiles import CHUNK
 
-WORD_CODES = 8  # of 4 bits
-FACTORS = {"float16": ("float16", "float8_e4m3fn", "float8_e5m2"), "bfloat16": ("bfloat16", "float8_e4m3fn")}
+PACKED_BITS = 4
+"""Bits of the codes that the instructions ``cuda.dequantize.q4`` unpack."""
+FACTORS = {
+    "float16": ("float16", "float8_e4m3fn", "float8_e5m2"),
+    "bfloat16": ("bfloat16", "float8_e4m3fn", "float8_e5m2"),
+    "float32": ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
+}
 """For each dtype of activations, the dtypes of weights that it represents exactly."""
 
 
@@ -27,8 +39,8 @@ class Product:
     """``out = epilogue(sum over k of activation[row, k] * weight[column, k])``.
 
     rows: the product of the leading sizes; columns, depth: constants. activation, weight: the dtype is the same,
-    that of the multiplication. epilogue: the store of one result, given its row, its column and the float32 sum.
-    packed: what the weight is computed from, if it is dequantized from 4-bit codes. statistics: in order.
+    that of the multiplication. packed: the weight's codes, if an instruction unpacks them. epilogue: the store of one
+    result, given its row, its column and the float32 sum. statistics: in the order in which they are computed.
     """
 
     rows: PrimExpr
@@ -37,8 +49,8 @@ class Product:
     dtype: str
     activation: Operand
     weight: Operand
+    packed: Packed | None
     epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], BufferStore]
-    packed: PackedWeight | None = None
     statistics: tuple[Statistic, ...] = ()
 
     def activation_given(self, values: Mapping[int, PrimExpr], row: PrimExpr, k: PrimExpr) -> PrimExpr:
@@ -51,30 +63,13 @@ class Statistic:
     """A reduction of each row that the activations depend on, such as the sum of squares of a normalization.
 
     buffer: what ``Product.activation`` and later statistics load its results from. op: ``+``, ``min`` or ``max``, of
-    ``start`` and the terms of all positions. term: one of them, given the row, the position and earlier statistics.
+    ``start`` and the terms of all positions. term: one of them, given earlier statistics, the row and the position.
     """
 
     buffer: Buffer
     op: str
     start: PrimExpr
     term: Callable[[Mapping[int, PrimExpr], PrimExpr, PrimExpr], PrimExpr]
-
-
-@dataclass(frozen=True)
-class PackedWeight:
-    """A weight of 4-bit codes: ``(code - 7) * scale``, both of them computed in the scales' dtype.
-
-    codes: uint32 [columns, words of 8 codes]. scales: [columns, groups] with one for each ``group`` positions.
-    transposed: both are stored as [words, columns] and [groups, columns].
-    """
-
-    codes: Buffer
-    scales: Buffer
-    group: int
-    transposed: bool
-
-    unit: ClassVar[int] = 32
-    """Positions whose codes are 16 bytes."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +85,32 @@ class Operand:
     by_column: bool
 
 
+@dataclass(frozen=True)
+class Result:
+    """The results of a product, as macros store them: ``result.out[result.place(…)] = result.value(…)``."""
+
+    product: Product
+
+    @property
+    def out(self) -> Buffer:
+        zero = const(0, "int64")
+        return self.product.epilogue(zero, zero, const(0.0, "float32")).buffer
+
+    def place(self, row: PrimExpr, column: PrimExpr) -> tuple[PrimExpr, ...]:
+        return self.product.epilogue(row, column, const(0.0, "float32")).indices
+
+    def value(self, row: PrimExpr, column: PrimExpr, total: PrimExpr) -> PrimExpr:
+        return self.product.epilogue(row, column, total).value
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A weight of 4-bit codes. word, scale: of the 8 codes at (column, position); the position is a multiple of 8."""
+
+    word: Callable[[PrimExpr, PrimExpr], PrimExpr]
+    scale: Callable[[PrimExpr, PrimExpr], PrimExpr]
+
+
 def match_product(func: PrimFunc) -> Product | None:
     """The product of a tensor function that computes nothing else; None for any other function."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
@@ -101,19 +122,16 @@ def match_product(func: PrimFunc) -> Product | None:
         return None
     s, name = Schedule(func), matched.block.name
     names = [b.name for b in blocks.in_order]
-    packed = next((p for b in blocks.in_order if (p := _packed_weight(b, matched)) is not None), None)
+    packed = _packed(blocks, matched)
+    reduced = [b.name for b in before]
     for producer in names[: names.index(name)]:
-        if all(b.name != producer for b in before):
+        if producer not in reduced:
             s.compute_inline(producer)
     last = accumulate_locally(s, name, names[names.index(name) + 1 :])
-    product = _product(func, s.block(name), s.block(last), matched)
-    if product is None:
-        return None
-    if packed is not None and packed.scales.dtype == product.dtype:
-        product = replace(product, packed=packed)
-    statistics = [_statistic(s.block(b.name), s.block(name)) for b in before]
+    product = _product(func, s.block(name), s.block(last), packed)
+    statistics = [_statistic(s.block(b), s.block(name)) for b in reduced]
     found = tuple(f for f in statistics if f is not None)
-    return replace(product, statistics=found) if len(found) == len(statistics) else None
+    return None if product is None or len(found) < len(statistics) else replace(product, statistics=found)
 
 
 def _statistic(block: Block, product: Block) -> Statistic | None:
@@ -136,22 +154,25 @@ def _statistic(block: Block, product: Block) -> Statistic | None:
     return Statistic(store.buffer, store.value.op, init.value, term)  # type: ignore[attr-defined]
 
 
-def _packed_weight(block: Block, matched: MatmulBlock) -> PackedWeight | None:
-    """What a block dequantizes into the weight, if the codes are as ``PackedWeight`` has them."""
-    form = block.annotations.get(QUANTIZED)
-    if form is None or (form["bits"], list(form["values"])) != (4, []) or matched.transposed:
+def _packed(blocks: Blocks, matched: MatmulBlock) -> Packed | None:
+    """The codes of the weight; None unless the operator ``dequantize`` makes 4-bit codes without a code book of it."""
+    made = next((b for b in blocks.in_order if stored_buffer(b) is matched.weight), None)
+    of = made.annotations.get(QUANTIZED) if made is not None else None
+    if made is None or of is None or of["bits"] != PACKED_BITS or of["values"] or of["group"] % CHUNK:
         return None
-    if block.writes[0].buffer is not matched.weight:
-        return None
-    loads = {id(n.buffer): n.buffer for n in walk(block.body) if isinstance(n, BufferLoad)}
-    codes = [b for b in loads.values() if b.dtype == "uint32" and len(b.shape) == 2]
-    scales = [b for b in loads.values() if b.dtype == matched.weight.dtype and len(b.shape) == 2]
-    if len(loads) != 2 or not codes or not scales or form["group"] % WORD_CODES:
-        return None
-    return PackedWeight(codes[0], scales[0], form["group"], form["layout"] == "KN")
+    codes, scale = (next(n.buffer for n in walk(made.body) if _loads(n, d)) for d in ("uint32", matched.weight.dtype))
+
+    def at(buffer: Buffer, n: PrimExpr, i: PrimExpr) -> PrimExpr:
+        return buffer[n, i] if of["layout"] == "NK" else buffer[i, n]
+
+    return Packed(lambda n, k: at(codes, n, k // CHUNK), lambda n, k: at(scale, n, k // of["group"]))
 
 
-def _product(func: PrimFunc, block: Block, last: Block, matched: MatmulBlock) -> Product | None:
+def _loads(node: object, dtype: str) -> bool:
+    return isinstance(node, BufferLoad) and node.dtype == dtype
+
+
+def _product(func: PrimFunc, block: Block, last: Block, packed: Packed | None) -> Product | None:
     variables = [it.var for it in block.iter_vars]
     *lead, column, position = variables
     extents = [it.extent for it in block.iter_vars]
@@ -181,6 +202,7 @@ def _product(func: PrimFunc, block: Block, last: Block, matched: MatmulBlock) ->
         x.dtype,
         Operand(activation, _is_stored(x, parameters, position, x.dtype), False),
         Operand(weight, _is_stored(w, parameters, position, x.dtype), _is_by_column(w, column)),
+        packed if w.dtype == x.dtype != "float32" else None,
         store,
     )
 

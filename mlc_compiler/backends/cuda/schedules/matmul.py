@@ -1,4 +1,4 @@
-"""Schedule of matrix products."""
+"""Schedule of matrix products with many rows."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from ....tir.nodes import PrimFunc
 from ....tir.schedule import Schedule
 from ..machine import Gpu
 from ..matmul.few_rows import fits_few_rows
+from ..matmul.fma import fma_product
 from ..matmul.kernel import tensor_core_product
 from ..matmul.product import match_product
 
 
 class Matmul(Rule):
-    """``epilogue(x @ w)`` of 16-bit activations with a stored or a dequantized weight, on tensor cores.
+    """``epilogue(x @ w)`` with a stored or a dequantized weight; on tensor cores for activations of 16 bits.
 
-    ``matmul/kernel.py`` has the algorithm. Rows may be symbolic; columns and depth are constants of any size.
+    ``matmul/kernel.py`` and ``matmul/fma.py`` have the algorithms. Rows may be symbolic; columns and depth are
+    constants of any size.
     """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         product = match_product(func)
         if product is None or (product.statistics and not fits_few_rows(product)):
             return None
-        return Schedule(tensor_core_product(func, product, Gpu.of(target)))
+        kernels = fma_product if product.dtype == "float32" else tensor_core_product
+        return Schedule(kernels(func, product, Gpu.of(target)))

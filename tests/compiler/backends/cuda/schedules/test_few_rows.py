@@ -28,14 +28,7 @@ def _check(case: Case) -> None:
     np.testing.assert_allclose(got.astype(np.float32), expected.astype(np.float32), rtol=tolerance, atol=tolerance)
 
 
-CASES = [
-    Case(1, 16, 160, "NK", symbolic=False),
-    Case(3, 24, 128, "q4 NK", symbolic=False),
-    Case(8, 70, 384, "q4 NK", symbolic=False),
-    Case(2, 16, 96, "q4 KN", symbolic=False),
-    Case(5, 32, 64, "KN", symbolic=False),
-    Case(3, 32, 128, "q4 NK", "bfloat16", symbolic=False),
-]
+CASES = [Case(1, 16, 160, "NK", symbolic=False), Case(8, 40, 384, "q4 NK", symbolic=False)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.weight} {c.rows}x{c.columns}x{c.depth}")

@@ -1,0 +1,97 @@
+"""`mlc_cli check_kernels`: run the kernels of a model in the PTX simulator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mlc_cli import console
+from mlc_cli.options import json_option
+
+if TYPE_CHECKING:
+    from mlc_toolchain.check_kernels import CheckReport, KernelCheck
+
+COLUMNS = (
+    "kernel",
+    "launches",
+    "registers",
+    "shared",
+    "stack",
+    "occupancy",
+    "instructions",
+    "fetched",
+    "written",
+    "sectors",
+    "fewest",
+    "conflicts",
+    "barriers",
+    "error",
+    "result",
+)
+
+
+@click.command("check_kernels")
+@click.argument("model", metavar="MODEL")
+@click.option("--quantization", metavar="NAME", help="Scheme of the weights, when not the config's.")
+@click.option("--device", default="cuda", show_default=True, metavar="TARGET", help="A CUDA target: cuda:sm_90a.")
+@json_option
+def check_kernels(model: str, quantization: str | None, device: str, as_json: bool) -> int:
+    """Run every kernel of MODEL in a simulator of PTX and compare the results with the CPU's. Needs no GPU.
+
+    MODEL is a folder with mlc-chat-config.json or the name of a preset. Its layers, heads, columns and vocabulary are
+    made few. Found are races, accesses out of bounds, reads of what was never written, missing waits and wrong results;
+    the exit status is then 1.
+
+    \b
+    launches      in one call of each exported function
+    registers     of a thread; shared, stack: bytes of a block and of a thread
+    occupancy     share of a multiprocessor's threads that fit
+    instructions  executed by warps, of all launches
+    fetched       bytes of global memory; written too
+    sectors       of 32 bytes for each load, and the fewest that its bytes need
+    conflicts     passes through the banks of shared memory for each one needed
+    error         of the largest element of the function's results
+    """
+    from mlc_toolchain.check_kernels import CheckOptions
+    from mlc_toolchain.check_kernels import check_kernels as check
+
+    with console.progress(as_json) as progress:
+        report = check(CheckOptions(model, device, quantization), progress)
+    if as_json:
+        console.write_json(report)
+    else:
+        _print(report)
+    return 1 if report.problems else 0
+
+
+def _print(report: CheckReport) -> None:
+    click.echo(f"target {report.target}")
+    if report.shrunk:
+        click.echo("made smaller: " + ", ".join(f"{n} {a} to {b}" for n, (a, b) in report.shrunk.items()))
+    console.table(COLUMNS, map(_row, report.kernels))
+    click.echo()
+    rows = [(f.function, f.launches, f"{f.error:.1e}", f.problem or "ok") for f in report.functions]
+    console.table(("function", "launches", "error", "result"), rows)
+
+
+def _row(kernel: KernelCheck) -> tuple[object, ...]:
+    c, r = kernel.counts, kernel.resources
+    requests, wavefronts = max(c.global_load_requests, 1), max(c.ideal_wavefronts, 1)
+    return (
+        kernel.kernel,
+        " ".join(f"{name}:{count}" for name, count in kernel.launches.items()) or "0",
+        r.registers,
+        r.shared_bytes,
+        r.stack_bytes,
+        f"{r.occupancy:.2f}",
+        c.warp_instructions,
+        c.global_bytes_read,
+        c.global_bytes_written,
+        f"{c.global_load_sectors / requests:.1f}",
+        f"{c.global_bytes_read / 32 / requests:.1f}",
+        f"{c.shared_wavefronts / wavefronts:.2f}",
+        c.barriers,
+        "-" if kernel.error is None else f"{kernel.error:.1e}",
+        kernel.problem or ("ok" if kernel.launches else "not run"),
+    )

@@ -1,0 +1,200 @@
+"""Runs the host functions of a lowered module: their launches are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mlc_compiler.backends.cuda.launches import LAUNCH, Images
+from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES
+from mlc_compiler.interp.evaluate import evaluate
+from mlc_compiler.interp.tensor import match_arguments
+from mlc_compiler.ir import dtype as dt
+from mlc_compiler.ir.expr import Call, IntImm, PrimExpr, StringImm
+from mlc_compiler.sim.counts import Counts
+from mlc_compiler.sim.errors import SimulationError
+from mlc_compiler.sim.machine import run
+from mlc_compiler.sim.memory import WRITTEN, Memory
+from mlc_compiler.sim.parser import parse_ptx
+from mlc_compiler.sim.program import Kernel
+from mlc_compiler.tir.calling import flat_index
+from mlc_compiler.tir.nodes import Buffer, BufferLoad, Evaluate, For, IfThenElse, LetStmt, PrimFunc, SeqStmt, Stmt
+
+LINE = 16  # bytes: LLVM may load the aligned line around an element
+Blocks = Callable[[int], Iterable[int]]
+"""The number of blocks of a launch -> the blocks to simulate."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch: its kernel, its grid and block sizes, the number of simulated blocks, and what these did."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    simulated: int
+    counts: Counts
+
+    @property
+    def blocks(self) -> int:
+        """The blocks of the grid."""
+        return prod(self.grid)
+
+
+@dataclass(frozen=True)
+class Device:
+    """A simulated GPU that holds the kernels of a module.
+
+        device = Device.of(compile_kernels(mod, target).images)
+        run_function(mod, "main", x, w, kernels=device.run)
+
+    kernels: by symbol. blocks: which blocks of a launch are simulated; None: all. Races are looked for where all are.
+    """
+
+    kernels: Mapping[str, Kernel]
+    blocks: Blocks | None = None
+
+    @staticmethod
+    def of(images: Sequence[Images], blocks: Blocks | None = None) -> Device:
+        """The device with the kernels of ``images``."""
+        programs = [parse_ptx(image.ptx) for image in images]
+        return Device({name: kernel for p in programs for name, kernel in p.kernels.items()}, blocks)
+
+    def run(self, func: PrimFunc, *args: Any) -> list[Launched]:
+        """Run a host function in place; its launches, in order.
+
+        args: as for ``run_prim_func``. Every array is an allocation of its own; results and scratch memory are
+        uninitialized. Raises SimulationError for what a kernel does wrong, and for a result with elements that
+        no kernel writes.
+        """
+        call = _Call(self, func, args)
+        call.statement(func.body)
+        call.store_results(complete=self.blocks is None)
+        return call.launched
+
+
+class _Call:
+    """A call of a host function."""
+
+    def __init__(self, device: Device, func: PrimFunc, args: Sequence[Any]):
+        self.device, self.func = device, func
+        self.env = match_arguments(func, args)
+        self.arrays = {id(p): a for p, a in zip(func.params, args, strict=True) if isinstance(p, Buffer)}
+        self.launched: list[Launched] = []
+        self.memory = Memory()
+        self.addresses: dict[int, int] = {}
+        self._allocate()
+
+    def _allocate(self) -> None:
+        """Arrays that are passed twice become one allocation."""
+        known: dict[tuple[int, int], int] = {}
+        fresh = {id(b) for b in (*results(self.func), *scratch(self.func))}
+        for buffer in self.func.buffers:
+            array = self.arrays[id(buffer)]
+            place = (array.ctypes.data, array.nbytes)
+            if place not in known:
+                content = -(-array.nbytes // LINE) * LINE if id(buffer) in fresh else _whole_lines(array)
+                known[place] = self.memory.allocate(content, buffer.name)
+            self.addresses[id(buffer)] = known[place]
+
+    def value(self, e: PrimExpr) -> Any:
+        return evaluate(e, self.env)
+
+    def statement(self, s: Stmt) -> None:
+        match s:
+            case SeqStmt():
+                for item in s.stmts:
+                    self.statement(item)
+            case For():
+                for i in range(self.value(s.extent)):
+                    self.env[id(s.var)] = i
+                    self.statement(s.body)
+            case IfThenElse():
+                taken = s.then_case if self.value(s.condition) else s.else_case
+                if taken is not None:
+                    self.statement(taken)
+            case LetStmt():
+                self.env[id(s.var)] = self.value(s.value)
+                self.statement(s.body)
+            case Evaluate(Call(op=op) as call) if op == LAUNCH:
+                self._launch(call)
+            case _:
+                raise SimulationError(f"a host function has a statement of type {type(s).__name__}")
+
+    def _launch(self, call: Call) -> None:
+        symbol, *sizes = call.args[:8]
+        assert isinstance(symbol, StringImm)
+        x, y, z, *block, shared = map(self.value, sizes)
+        total = x * y * z
+        if total == 0:
+            return
+        chosen = None if self.device.blocks is None else sorted(set(self.device.blocks(total)))
+        counts = run(
+            self.device.kernels[symbol.value],
+            (x, y, z),
+            block,
+            [self._argument(e) for e in call.args[8:]],
+            self.memory,
+            shared if shared > STATIC_SHARED_BYTES else 0,
+            races=chosen is None,
+            blocks=chosen,
+        )
+        self.launched.append(
+            Launched(symbol.value, (x, y, z), tuple(block), total if chosen is None else len(chosen), counts)
+        )
+
+    def _argument(self, e: PrimExpr) -> int | float:
+        if not (isinstance(e, Call) and e.op == "address_of"):
+            return self.value(e)
+        (load,) = e.args
+        assert isinstance(load, BufferLoad)
+        offset = self.value(flat_index(load.buffer, load.indices))
+        return self.addresses[id(load.buffer)] + offset * dt.nbytes(load.buffer.dtype)
+
+    def store_results(self, complete: bool) -> None:
+        """Copy device memory back; with ``complete``, all elements of results must have been written."""
+        for buffer in results(self.func) if complete else ():
+            self._check_written(buffer)
+        for buffer in self.func.buffers:
+            array = self.arrays[id(buffer)]
+            if array.flags.writeable:
+                array[...] = self.memory.view(self.addresses[id(buffer)], array.dtype, array.shape)
+
+    def _check_written(self, buffer: Buffer) -> None:
+        storage = self.memory.find(self.addresses[id(buffer)])
+        if storage is None or storage.state is None:
+            return
+        size = dt.nbytes(buffer.dtype)
+        count = prod(self.arrays[id(buffer)].shape)
+        missing = (storage.state[: count * size].reshape(count, size) != WRITTEN).any(axis=1).nonzero()[0]
+        if len(missing):
+            first = tuple(int(i) for i in np.unravel_index(missing[0], self.arrays[id(buffer)].shape))
+            raise SimulationError(
+                f"result {buffer.name!r}: {len(missing)} of {count} elements are not written, the first is {first}"
+            )
+
+
+def _whole_lines(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The bytes of an array, zeros behind them."""
+    data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+    return np.pad(data, (0, -data.size % LINE)) if data.size % LINE else data
+
+
+def results(func: PrimFunc) -> Sequence[Buffer]:
+    """The parameters that receive new results."""
+    end = len(func.buffers) - _count(func, "num_scratch")
+    return func.buffers[end - _count(func, "num_outputs") : end]
+
+
+def scratch(func: PrimFunc) -> Sequence[Buffer]:
+    """The parameters that are scratch memory."""
+    return func.buffers[len(func.buffers) - _count(func, "num_scratch") :]
+
+
+def _count(func: PrimFunc, name: str) -> int:
+    count = func.attrs.get(name, 0)
+    return count.value if isinstance(count, IntImm) else int(count)

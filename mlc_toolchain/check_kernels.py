@@ -1,0 +1,255 @@
+"""The `check_kernels` command as a function: run every kernel of a small model in the PTX simulator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlc_compiler.backends import backend_of
+from mlc_compiler.backends.cuda.images import DeviceCode, compile_kernels
+from mlc_compiler.backends.cuda.machine import Gpu
+from mlc_compiler.interp import run_function
+from mlc_compiler.ir import dtype as dt
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.pipeline import pipeline, run_passes
+from mlc_compiler.relax.nodes import Function, TensorStructInfo
+from mlc_compiler.sim.counts import Counts
+from mlc_compiler.sim.errors import SimulationError
+from mlc_compiler.sim.host_functions import Device, scratch
+from mlc_compiler.target import Target
+from mlc_compiler.tir.nodes import PrimFunc
+from mlc_errors import UsageError
+from mlc_toolchain.chat_config import FILE_NAME, read_chat_config
+from mlc_toolchain.compile import config_path, model_config
+from mlc_toolchain.kernel_reference import FunctionReference, ModelReference, unscheduled
+from mlc_toolchain.kernel_resources import KernelResources, kernel_resources
+from mlc_toolchain.progress import Progress, Step, silent
+from mlc_toolchain.random_inputs import RandomInputs
+from mlc_toolchain.small_models import shrink
+from mlc_toolchain.source import resolve_source
+from model_zoo import registry
+from model_zoo.architecture import ModelConfig
+from model_zoo.registry import export_model
+from quantization.schemes import Scheme, get_scheme
+
+Array = np.ndarray[Any, Any]
+KERNEL_TOLERANCE = 2e-3  # of a result's largest element: two roundings to float16
+MODEL_TOLERANCE = 1e-2  # of float16 activations against float32, through all layers
+DEFAULT_QUANTIZATION = "q4f16_1"
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """model: as for ``compile``, or the name of a preset. device: a CUDA target. quantization: None is the config's."""
+
+    model: str | Path
+    device: str = "cuda"
+    quantization: str | None = None
+
+
+@dataclass
+class KernelCheck:
+    """A kernel. function: the tensor function that it is a part of. counts: of all its launches.
+
+    launches: in one call of each exported function. error: the largest of the function's results against the
+    reference, as a share of the result's largest element; None without a reference. problem: what is wrong, or empty.
+    """
+
+    kernel: str
+    function: str
+    resources: KernelResources
+    launches: Counter[str] = field(default_factory=Counter)
+    counts: Counts = field(default_factory=Counts)
+    error: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class FunctionCheck:
+    """An exported function: its launches, and the largest error of its result as a share of the largest element."""
+
+    function: str
+    launches: int
+    error: float
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """shrunk: sizes of the model as (before, after), by name."""
+
+    target: str
+    shrunk: Mapping[str, tuple[int, int]]
+    kernels: list[KernelCheck]
+    functions: list[FunctionCheck]
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong, each with the name of its kernel or function."""
+        found = [f"{k.kernel}: {k.problem}" for k in self.kernels if k.problem]
+        return found + [f"{f.function}: {f.problem}" for f in self.functions if f.problem]
+
+
+def check_kernels(options: CheckOptions, progress: Progress = silent) -> CheckReport:
+    """Check the kernels of a model at small sizes. Raises MLCError for what cannot be compiled or simulated."""
+    target = Target(options.device)
+    if target.kind != "cuda":
+        raise UsageError(f"--device: the target {target} has no PTX", hint="use --device cuda:sm_90a")
+    config, scheme = find_model(options.model, options.quantization)
+    small, shrunk = shrink(config)
+    return SmallModel(small, scheme, target).check(shrunk, progress)
+
+
+def find_model(model: str | Path, quantization: str | None) -> tuple[ModelConfig, Scheme]:
+    """The configuration and the scheme of a model folder or preset. Raises UsageError when there is no such model."""
+    path = Path(model)
+    if path.is_file() or (path / FILE_NAME).is_file():
+        chat = read_chat_config(config_path(model))
+        return model_config(chat, {}), get_scheme(quantization or chat.quantization)
+    config = resolve_source(str(model)).config()
+    architecture = registry.get(str(config.get("model_type")))
+    return architecture.config.from_hf(config), get_scheme(quantization or DEFAULT_QUANTIZATION)
+
+
+class SmallModel:
+    """A model that is compiled for a GPU, with random weights."""
+
+    def __init__(self, config: ModelConfig, scheme: Scheme, target: Target):
+        self.target = target
+        dtype = backend_of(target).activation_dtype(scheme.model_dtype)
+        self.exported = export_model(config, scheme, dtype)
+        self.precise = export_model(config, scheme, "float32", self.exported_kv_dtype)
+        self.inputs = RandomInputs(self.exported, scheme)
+        self.mod = run_passes(self.exported.mod, pipeline(target))
+        self.code: DeviceCode = compile_kernels(self.mod, target)
+
+    @property
+    def exported_kv_dtype(self) -> str:
+        return str(self.exported.states[0].describe().get("dtype", "float32"))
+
+    def check(self, shrunk: Mapping[str, tuple[int, int]], progress: Progress) -> CheckReport:
+        """Run every exported function."""
+        device = Device.of(self.code.images)
+        weights, packed = self._packed(device)
+        resources = kernel_resources(self.code, Gpu.of(self.target))
+        plain = FunctionReference(unscheduled(self.exported.mod, self.target), self.mod, packed)
+        checker = Checker(self.mod, device, plain, resources)
+        functions: list[FunctionCheck] = []
+        names = [n for n, f in self.exported.mod.of_type(Function).items() if f.attrs.get("global_symbol")]
+        with ModelReference(self.precise.mod, self.inputs.weights) as whole:
+            for number, name in enumerate(names):
+                progress(Step("check", number, len(names), detail=name))
+                functions.append(self._check(name, checker, whole, weights))
+        progress(Step("check", len(names), len(names)))
+        return CheckReport(str(self.target), shrunk, list(checker.rows.values()), functions)
+
+    def _packed(self, device: Device) -> tuple[tuple[Array, ...], dict[int, Array]]:
+        """The weights in the layouts of the kernels; and by the address of those that differ, the stored ones."""
+        weights, changed = list(self.inputs.weights), {}
+        for index, function in self.mod.attrs.get("packed", {}).items():
+            stored = weights[int(index)]
+            weights[int(index)] = result = _result_array(self.mod[function], {})
+            run_function(self.mod, function, stored, result, kernels=device.run)
+            changed[result.ctypes.data] = stored
+        return tuple(weights), changed
+
+    def _check(self, name: str, checker: Checker, whole: ModelReference, weights: tuple[Array, ...]) -> FunctionCheck:
+        arguments = self.inputs.arguments(self.exported.mod[name])
+        expected = whole.run(name, {n: a.copy() for n, a in arguments.items()})
+        func = self.mod[name]
+        result = np.zeros(expected.shape, dt.to_numpy(func.params[-1].struct_info.dtype))
+        checker.entry, before = name, checker.total
+        given = [arguments.get(p.name, weights) for p in func.params[:-1]]
+        run_function(self.mod, name, *given, result, kernels=checker.run)
+        error = relative_error(result, expected)
+        problem = f"the result differs by {error:.2g} of the largest element" if error > MODEL_TOLERANCE else ""
+        return FunctionCheck(name, checker.total - before, error, problem)
+
+
+class Checker:
+    """Runs tensor functions in the simulator beside the reference, and keeps a row for each kernel.
+
+    After a fault the results are the reference's, so that what comes next is checked too.
+    """
+
+    def __init__(
+        self,
+        mod: IRModule,
+        device: Device,
+        reference: FunctionReference,
+        resources: Mapping[str, KernelResources],
+    ):
+        self.device, self.reference = device, reference
+        functions = mod.of_type(PrimFunc)
+        self.names = {id(f): n for n, f in functions.items()}
+        self.rows = {n: KernelCheck(n, _owner(n, functions), r) for n, r in resources.items()}
+        self.entry, self.total = "", 0
+
+    def run(self, func: PrimFunc, *args: Any) -> None:
+        """Run a function in place."""
+        name = self.names[id(func)]
+        expected = self.reference.run(name, func, args)
+        rows = [row for row in self.rows.values() if row.function == name]
+        try:
+            launches = self.device.run(func, *args)
+        except SimulationError as fault:
+            _fail(rows, fault)
+            _replace(args, expected)
+            return
+        for launched in launches:
+            row = self.rows[launched.kernel]
+            row.launches[self.entry] += 1
+            row.counts += launched.counts
+        self.total += len(launches)
+        if expected is not None:
+            _compare(rows, func, args, expected)
+
+
+def _owner(kernel: str, functions: Mapping[str, PrimFunc]) -> str:
+    """The host function of a kernel: the longest name that the kernel's begins with."""
+    return max((n for n in functions if n != kernel and kernel.startswith(f"{n}_kernel")), key=len, default=kernel)
+
+
+def _fail(rows: list[KernelCheck], fault: SimulationError) -> None:
+    for row in rows:
+        if not row.problem and (f"kernel {row.kernel}" in fault.where or not fault.where):
+            row.problem = "; ".join([fault.message, *fault.where[1:]])
+
+
+def _compare(rows: list[KernelCheck], func: PrimFunc, args: Any, expected: list[Any]) -> None:
+    dropped = {id(b) for b in scratch(func)}
+    pairs = [(a, b) for p, a, b in zip(func.params, args, expected, strict=True) if id(p) not in dropped]
+    error = max((relative_error(a, b) for a, b in pairs if isinstance(a, np.ndarray)), default=0.0)
+    for row in rows:
+        row.error = max(row.error or 0.0, error)
+        if error > KERNEL_TOLERANCE and not row.problem:
+            row.problem = f"the function's results differ by {error:.2g} of the largest element"
+
+
+def _replace(args: Any, expected: list[Any] | None) -> None:
+    for array, value in zip(args, expected or (), strict=False):
+        if isinstance(array, np.ndarray) and array.flags.writeable:
+            array[...] = value
+
+
+def relative_error(got: Array, expected: Array) -> float:
+    """The largest difference as a share of the largest expected magnitude; of integers, 1 where any differs."""
+    if got.dtype.kind in "iub" or expected.dtype.kind in "iub":
+        return float(not np.array_equal(got, expected))
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    difference = np.where(same, 0.0, np.abs(a - b))
+    scale = float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0)) or 1.0
+    worst = float(np.max(difference, initial=0.0)) / scale
+    return float("inf") if np.isnan(worst) else worst
+
+
+def _result_array(func: Function, sizes: Mapping[int, int]) -> Array:
+    info = func.params[-1].struct_info
+    assert isinstance(info, TensorStructInfo) and info.shape is not None
+    return np.zeros([int(s) for s in info.shape], dt.to_numpy(info.dtype))  # type: ignore[call-overload]

@@ -1,0 +1,120 @@
+"""Random arguments of a model's exported functions: weights, tokens, filled caches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mlc_compiler.interp.evaluate import evaluate
+from mlc_compiler.ir import dtype as dt
+from mlc_compiler.ir.visitor import free_vars
+from mlc_compiler.relax.nodes import Function, TensorStructInfo, Var
+from mlc_errors import UnsupportedError
+from model_zoo.registry import ExportedModel, ParameterInfo
+from quantization.schemes import Scheme
+
+Array = np.ndarray[Any, Any]
+SEQUENCES, PAGES_OF_SEQUENCE, LONGEST_START = 3, 4, 20
+SIZES = {
+    "seq_len": 37,
+    "batch_size": SEQUENCES,
+    "num_seqs": SEQUENCES,
+    "max_pages": PAGES_OF_SEQUENCE,
+    "num_pages": SEQUENCES * PAGES_OF_SEQUENCE + 1,
+    "num_slots": SEQUENCES + 1,
+}
+"""Values of the symbolic sizes; a prefix of a state comes before."""
+
+
+@dataclass
+class RandomInputs:
+    """Arguments for the functions of an exported model, the same for the same ``seed``.
+
+    Sequences have lengths that are no multiples of a page, and their pages are shuffled.
+    """
+
+    exported: ExportedModel
+    scheme: Scheme
+    seed: int = 0
+    rng: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+
+    @cached_property
+    def weights(self) -> tuple[Array, ...]:
+        """The weights as they are stored, in the order of the model's parameters."""
+        return tuple(map(self._weight, self.exported.params))
+
+    def arguments(self, func: Function) -> dict[str, Array]:
+        """The arguments by name, without the weights. Raises UnsupportedError for an unknown integer input."""
+        inputs = [p for p in func.params if isinstance(p.struct_info, TensorStructInfo)]
+        return {p.name: self._input(p) for p in inputs}
+
+    def _weight(self, info: ParameterInfo) -> Array:
+        dtype = dt.to_numpy(info.dtype)
+        if dtype.kind in "iu":
+            low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+            return self.rng.integers(low, high, info.shape, dtype=dtype, endpoint=True)
+        if info.name.endswith("q_scale"):
+            deviation = 2**self.scheme.bits / 12**0.5 if self.scheme.bits else 1.0  # of the codes
+            values = self.rng.uniform(0.5, 1.5, info.shape) / deviation / self._depth(info) ** 0.5
+        elif len(info.shape) == 1:
+            values = self.rng.normal(size=info.shape) * 0.2 + info.name.endswith("weight")
+        else:
+            values = self.rng.normal(size=info.shape) / self._depth(info) ** 0.5
+        return values.astype(dtype)
+
+    def _depth(self, info: ParameterInfo) -> int:
+        """About the number of terms in a row of a product with the weight."""
+        group = self.scheme.group if info.name.endswith("q_scale") else 1
+        return max(min(info.shape, default=1) * max(group, 1), 1)
+
+    def _input(self, param: Var) -> Array:
+        info = param.struct_info
+        assert isinstance(info, TensorStructInfo) and info.shape is not None
+        sizes = {id(v): self._size(v.name) for s in info.shape for v in free_vars(s)}
+        shape = tuple(int(evaluate(s, sizes)) for s in info.shape)
+        make = next((m for name, m in self._makers().items() if param.name.endswith(name)), None)
+        dtype = dt.to_numpy(info.dtype)
+        if make is not None:
+            return make(shape).astype(dtype)
+        if dtype.kind in "iu":
+            raise UnsupportedError(f"no random values are known for the integer input {param.name!r}")
+        return self.rng.normal(size=shape).astype(dtype)
+
+    def _size(self, name: str) -> int:
+        found = next((size for known, size in SIZES.items() if name.endswith(known)), None)
+        if found is None:
+            raise UnsupportedError(f"no value is known for the symbolic size {name!r}")
+        return found
+
+    def _makers(self) -> Mapping[str, Callable[[tuple[int, ...]], Array]]:
+        """Values by the end of an input's name."""
+        rng, vocab = self.rng, self.exported.config.vocab_size
+        return {
+            "input_ids": lambda shape: rng.integers(0, vocab, shape),
+            "page_table": lambda shape: rng.permutation(SIZES["num_pages"])[: prod(shape)].reshape(shape),
+            "slots": lambda shape: rng.permutation(SIZES["num_slots"])[: prod(shape)].reshape(shape),
+            "token_seq": lambda shape: _sequences(shape[0]),
+            "token_pos": lambda shape: _positions(shape[0]),
+            "logit_positions": lambda shape: rng.integers(0, SIZES["seq_len"], shape),
+            **{n: lambda shape: rng.uniform(0.1, 0.9, shape) for n in ("temperature", "top_p", "uniform")},
+        }
+
+
+def _sequences(tokens: int) -> Array:
+    """The sequence of each token: equal parts, one after the other."""
+    return np.arange(tokens) * SEQUENCES // max(tokens, SEQUENCES)
+
+
+def _positions(tokens: int) -> Array:
+    """Positions that follow each other within a sequence; sequences start at different ones."""
+    sequence = _sequences(tokens)
+    first = np.searchsorted(sequence, sequence)
+    return np.arange(tokens) - first + LONGEST_START - 7 * sequence

@@ -1,0 +1,43 @@
+"""Configurations with the structure of a model and a small part of its size."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from model_zoo.architecture import ModelConfig
+
+LAYERS, KV_HEADS, PREFILL_CHUNK, BATCH = 2, 2, 64, 8
+ALIGNMENT = 128  # sizes keep their remainder: tiles, vectors and quantization groups end where they do in the model
+
+
+def shrink(config: ModelConfig) -> tuple[ModelConfig, dict[str, tuple[int, int]]]:
+    """The configuration with few layers, heads, columns and tokens, and (before, after) of the sizes that changed.
+
+    Head size, query heads of a key-value head, and remainders of columns and vocabulary modulo 128 stay.
+    """
+    known = {f.name for f in fields(config)}  # type: ignore[arg-type]
+    wanted = {name: size for name, size in _sizes(config).items() if name in known}
+    changed = {n: (int(getattr(config, n)), size) for n, size in wanted.items() if getattr(config, n) != size}
+    return replace(config, **{n: size for n, (_, size) in changed.items()}), changed  # type: ignore[type-var]
+
+
+def _sizes(config: Any) -> dict[str, int]:
+    kv_heads = min(config.num_key_value_heads, KV_HEADS)
+    heads = kv_heads * (config.num_attention_heads // config.num_key_value_heads)
+    is_square = config.hidden_size == config.num_attention_heads * config.head_dim
+    return {
+        "num_hidden_layers": min(config.num_hidden_layers, LAYERS),
+        "num_key_value_heads": kv_heads,
+        "num_attention_heads": heads,
+        "hidden_size": heads * config.head_dim if is_square else _small(config.hidden_size),
+        "intermediate_size": _small(config.intermediate_size),
+        "vocab_size": _small(config.vocab_size),
+        "prefill_chunk_size": min(config.prefill_chunk_size, PREFILL_CHUNK),
+        "max_batch_size": min(config.max_batch_size, BATCH),
+    }
+
+
+def _small(size: int) -> int:
+    """At most three times the alignment, with the same remainder."""
+    return min(size, 2 * ALIGNMENT + size % ALIGNMENT)
