@@ -31,11 +31,10 @@ from .faults import Faults
 from .graphs import GraphCache, GraphEmitter, is_recorded
 from .host_functions import HOST_PARAMETERS, HostEmitter, Launcher
 from .jobs import JOB_TYPE, Constants, DeviceJob
-from .launches import Images, Kernel
+from .launches import KERNEL, Images, Kernel
 from .loading import Loader
 from .opening import Opener
 from .operations import DeviceOperations
-from .passes.split_kernels import KERNEL
 
 MAX_DEVICES = 256
 

@@ -10,6 +10,7 @@ from .matrix import MATRIX_INSTRUCTIONS
 from .scalar import SCALAR_INSTRUCTIONS
 from .tiles import TILE_INSTRUCTIONS
 from .warp import WARP_INSTRUCTIONS
+from .wgmma import WGMMA
 
 INSTRUCTIONS = (
     *WARP_INSTRUCTIONS,
@@ -20,4 +21,5 @@ INSTRUCTIONS = (
     *CONTROL,
     *SCALAR_INSTRUCTIONS,
     *DEQUANTIZE,
+    *WGMMA,
 )

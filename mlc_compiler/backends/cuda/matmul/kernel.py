@@ -17,7 +17,7 @@ from ..machine import WARP, Gpu
 from .grids import either, tiled
 from .loops import multiply_tile
 from .product import Product, Result
-from .tiles import CHUNK, FEW_ROWS, LARGE, MEDIUM, MMA_COLUMNS, MMA_ROWS, SMALL, Tile
+from .tiles import CHUNK, FEW_ROWS, LARGE, MEDIUM, MMA_COLUMNS, MMA_ROWS, SMALL, WARPGROUPS, Tile
 
 
 def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
@@ -25,7 +25,8 @@ def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
     large_tiles = ceildiv(product.rows, LARGE.rows) * -(-product.columns // LARGE.columns)
 
     def many() -> Stmt:
-        return either(large_tiles >= gpu.multiprocessors, Kernel(product, LARGE).nest, Kernel(product, MEDIUM).nest)
+        large = Kernel(product, WARPGROUPS if gpu.arch == "sm_90a" else LARGE)
+        return either(large_tiles >= gpu.multiprocessors, large.nest, Kernel(product, MEDIUM).nest)
 
     body = either(product.rows <= FEW_ROWS, Kernel(product, SMALL).nest, many)
     return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})
@@ -52,6 +53,7 @@ class Kernel:
         whole_chunks = product.depth % CHUNK == 0
         self.x_converts = not (product.activation.stored and whole_chunks)
         self.w_converts = not (product.weight.stored and whole_chunks)
+        self.warpgroups = tile is WARPGROUPS
         self.unpacks = product.packed is not None
         self.converts = self.x_converts or self.w_converts
         self.clamped = product.depth % tile.depth != 0 or self.steps < tile.stages - 1
@@ -178,6 +180,20 @@ class Kernel:
 
     def mma(self, acc: Buffer, a: Buffer, b: Buffer, i: PrimExpr, j: PrimExpr) -> Call:
         return self._run(f"mma.m16n8k16.f32.{SHORT[self.dtype]}", acc[i, j, 0], a[i, 0], b[j, 0])
+
+    def wgmma(self, acc: Buffer, thread: Var, stage: PrimExpr, part: int) -> Call:
+        """The product of 64 rows and all columns."""
+        rows = cast("int64", thread // (4 * WARP) * 64)
+        left, right = self.xs[stage, rows, 0], self.ws[stage, 0, 0]
+        name = f"wgmma.m64n{self.t.columns}k16.f32.{SHORT[self.dtype]}"
+        return self._run(name, acc[0, 0, 0], left, right, IntImm(part))
+
+    def instruction(self, name: str) -> Call:
+        """An instruction without operands."""
+        return self._run(name)
+
+    def wait_for_products(self, acc: Buffer) -> Call:
+        return self._run(f"wgmma.wait.n{self.t.columns}", acc[0, 0, 0])
 
     def _warp_row(self, thread: Var) -> PrimExpr:
         return thread // (WARP * self.t.warps_across) * self.t.warp_rows

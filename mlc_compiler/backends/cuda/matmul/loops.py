@@ -34,6 +34,8 @@ def multiply_tile(k, row_block, column_block, thread):
             load_and_multiply(k, row_block, column_block, thread, T.min(step, k.steps - 1), step, acc, 0, False)
     for step in range(k.steps):
         k.wait(k.t.stages - 2)
+        if k.warpgroups:
+            k.instruction("fence.proxy_async")
         T.tvm_storage_sync("shared")
         ahead = step + (k.t.stages - 1)
         if ahead < k.steps:
@@ -102,6 +104,25 @@ def put(k, thread, stage, held_x, held_w):
 @T.macro
 def multiply(k, thread, stage, acc):
     """The products of one stage, 16 positions at a time."""
+    if k.warpgroups:
+        multiply_by_warpgroups(k, thread, stage, acc)
+    else:
+        multiply_by_warps(k, thread, stage, acc)
+
+
+@T.macro
+def multiply_by_warpgroups(k, thread, stage, acc):
+    k.instruction("wgmma.fence")
+    k.wgmma(acc, thread, stage, 0)
+    k.wgmma(acc, thread, stage, 1)
+    k.wgmma(acc, thread, stage, 2)
+    k.wgmma(acc, thread, stage, 3)
+    k.instruction("wgmma.commit")
+    k.wait_for_products(acc)
+
+
+@T.macro
+def multiply_by_warps(k, thread, stage, acc):
     for part in T.unroll(k.t.depth // 16):
         a = T.decl_buffer((k.t.row_tiles, 8), k.dtype, scope="local")
         b = T.decl_buffer((k.t.column_tiles, 4), k.dtype, scope="local")

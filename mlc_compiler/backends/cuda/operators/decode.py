@@ -146,7 +146,7 @@ class _Decode:
         self.factors = scratch("factors", "local", self.padded_rows)
         self.products = scratch("products", "local", s.rows, s.key_vector)
         self.acc = scratch("acc", "local", s.rows, s.value_vectors, s.value_vector)
-        self.score, self.new_max = scratch("score", "local", s.rows), scratch("new_max", "local", s.rows)
+        self.score, self.new_max = scratch("score", "local", self.padded_rows), scratch("new_max", "local", s.rows)
         self.row_max, self.row_sum = scratch("row_max", "local", s.rows), scratch("row_sum", "local", s.rows)
         self.sent, self.other = scratch("sent", "local", 1), scratch("other", "local", 1)
         self.total = scratch("total", "local", 2)
@@ -219,6 +219,6 @@ class _Decode:
     def head(self, g: PrimExpr, tile: PrimExpr, h: PrimExpr) -> PrimExpr:
         """The query head of row h of a tile; the last one again for rows beyond the group."""
         in_group = tile * self.s.rows + h
-        if self.s.rows * self.s.tiles > self.p.group:
+        if self.padded_rows * self.s.tiles > self.p.group:
             in_group = minimum(in_group, self.p.group - 1)
         return g * self.p.group + in_group

@@ -30,12 +30,12 @@ def attend_pieces(k, token, tile, part, warp, lane):
 def stage_queries(k, token, tile, thread):
     p = k.p
     s = k.s
-    for i in range(T.ceildiv(k.padded_key * s.rows, k.warps * WARP)):
+    for i in range(T.ceildiv(k.padded_key * k.padded_rows, k.warps * WARP)):
         at = i * k.warps * WARP + thread
         d = at % k.padded_key
         h = at // k.padded_key
-        if h < s.rows:
-            head = k.head(tile // s.tiles, tile % s.tiles, h)
+        if h < k.padded_rows:
+            head = k.head(tile // s.tiles, tile % s.tiles, T.Cast("int32", h))
             element = T.if_then_else(d < p.key, p.rotated_query(token, head, d), T.float32(0))
             k.query[d, h] = element * T.float32(p.scale)
 
@@ -43,6 +43,8 @@ def stage_queries(k, token, tile, thread):
 @T.macro
 def clear(k, tile, piece, warp, lane):
     s = k.s
+    for h in T.unroll(k.padded_rows):
+        k.score[h] = T.float32(0)
     for h in T.unroll(s.rows):
         k.row_max[h] = k.p.start_max(k.head(tile // s.tiles, tile % s.tiles, h), piece + warp < 1)
         k.row_sum[h] = k.p.start_sum(piece + warp + T.Cast("int32", lane) < 1)
@@ -154,7 +156,7 @@ def softmax(k, g, tile, j, position, visible, warp, lane):
             for e in T.unroll(s.value_vector):
                 k.acc[h, c, e] = k.acc[h, c, e] * correction
     if is_counted:
-        for h in T.unroll(s.rows):
+        for h in T.vectorized(k.padded_rows):
             k.weights[warp, k.lane_slot(lane), h] = k.score[h]
 
 

@@ -30,5 +30,21 @@ def test_nothing_is_in_local_memory(weight: str, dtype: str) -> None:
         assert all(r.stack_bytes == r.spill_bytes == 0 for r in resources.values()), resources
 
 
+@pytest.mark.parametrize("weight", ["NK", "q4 NK"])
+def test_hopper_multiplies_by_warpgroups(weight: str) -> None:
+    """Two blocks with 256 threads and their stages fit into a multiprocessor."""
+    target, kernels = Target("cuda:sm_90a"), {}
+    mod = lowered(Case(64, 4096, 4096, weight).function(), target)
+    texts = assemble_modules(llvm_modules(mod, target, kernels), target)
+    assert sum(text.count("wgmma.mma_async.sync.aligned.m64n128k16") for text in texts) == 4
+    assert all(".local" not in text for text in texts)
+    assert 2 * max(k.launch.shared_bytes for k in kernels.values()) <= 227 << 10
+    assemble = find_assembler()
+    for text in texts if assemble is not None else ():
+        for resources in assemble(text, "sm_90a").resources.values():
+            assert resources.stack_bytes == resources.spill_bytes == 0
+            assert resources.registers <= 128 or ".reqntid 128" in text
+
+
 def test_products_of_one_row_are_left_to_other_rules() -> None:
     assert Matmul().apply(Case(1, 64, 64, symbolic=False).function(), Target("cuda:sm_80")) is None
