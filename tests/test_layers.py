@@ -40,7 +40,7 @@ COMPILER_PARTS = {
     "planning": FOUNDATION,
     "schedules": FOUNDATION,
     "interp": FOUNDATION,
-    "sim": FOUNDATION | {"backends", "interp"},  # for the driver and for host functions, which the CUDA back end defines
+    "sim": FOUNDATION | {"backends", "interp"},  # the driver, host functions
     "passes": FOUNDATION | {"schedules", "planning", "interp", "verifier"},  # constant folding evaluates
     "codegen": FOUNDATION,
     "backends": FOUNDATION | {"passes", "schedules", "codegen"},
