@@ -80,6 +80,8 @@ class DeviceMemory(HostMemory):
     allocation: finalizers may run in the middle of a call.
     """
 
+    provides_on_write = False
+
     def __init__(self, operation: Operation, ordinal: int):
         self._operation, self.ordinal = operation, ordinal
         self._blocks: dict[int, Any] = {}  # finalizers of allocated blocks by address
@@ -89,6 +91,7 @@ class DeviceMemory(HostMemory):
 
     @property
     def available_bytes(self) -> int:
+        self._free_retired()
         return int((1 - RESERVED) * self._operation("device_free_bytes"))
 
     def empty(self, shape: Sequence[int], dtype: np.dtype) -> DeviceArray:

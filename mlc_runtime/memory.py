@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,11 +22,13 @@ Finish = Callable[[], None]
 
 
 class HostMemory:
-    """The host's memory."""
+    """The host's memory. provides_on_write: memory of arrays is taken as they are written, not as they are made."""
+
+    provides_on_write: ClassVar[bool] = True
 
     @property
     def available_bytes(self) -> int:
-        """Bytes that arrays may take in all; on the host, which provides pages as they are written, its memory."""
+        """Bytes that arrays may take in all."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def empty(self, shape: Sequence[int], dtype: np.dtype) -> Array:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from math import prod
 
 from mlc_errors import ResourceError, UsageError
 from mlc_runtime.arrays import dtype_of
 from mlc_runtime.memory import HOST, Array, HostMemory
-from mlc_runtime.model_spec import ModelSpec, PagedKVSpec, StateSpec
+from mlc_runtime.model_spec import ModelSpec, PagedKVSpec, RecurrentSpec, StateSpec
 from mlc_runtime.pages import PagedState
 from mlc_runtime.slots import RecurrentState
 
@@ -46,12 +47,19 @@ class SequencePool:
 
     @staticmethod
     def of(spec: ModelSpec, memory: HostMemory = HOST) -> SequencePool:
-        """A pool with pages for max_batch_size + 1 full contexts, or for as many tokens as fit in the memory."""
+        """A pool with pages for max_batch_size + 1 full contexts, or for as many tokens as fit in the memory.
+
+        Slots of recurrent states are for MAX_SEQUENCES, or for a batch and as many besides where all of them take
+        memory at once.
+        """
         context = spec.context_window_size
+        rows = MAX_SEQUENCES if memory.provides_on_write else min(2 * spec.max_batch_size + 1, MAX_SEQUENCES)
         per_token = sum(_bytes_per_token(s) for s in spec.states if isinstance(s, PagedKVSpec))
-        fitting = max(memory.available_bytes // per_token, context) if per_token else context
+        slots = sum(_bytes_per_slot(s) for s in spec.states if isinstance(s, RecurrentSpec))
+        available = memory.available_bytes - (0 if memory.provides_on_write else rows * slots)
+        fitting = max(available // per_token, context) if per_token else context
         num_tokens = min(fitting, (spec.max_batch_size + 1) * context)
-        return SequencePool(spec.states, context, num_tokens, memory=memory)
+        return SequencePool(spec.states, context, num_tokens, rows, memory=memory)
 
     @property
     def num_sequences(self) -> int:
@@ -151,6 +159,10 @@ class SequencePool:
                 where=[f"the state of {', '.join(arrays)}" for arrays in lost],
                 hint="cut it to 0 tokens and begin anew",
             )
+
+
+def _bytes_per_slot(spec: RecurrentSpec) -> int:
+    return sum(prod(array.shape) * dtype_of(array.dtype).itemsize for array in spec.arrays)
 
 
 def _bytes_per_token(spec: PagedKVSpec) -> int:

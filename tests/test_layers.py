@@ -40,7 +40,7 @@ COMPILER_PARTS = {
     "planning": FOUNDATION,
     "schedules": FOUNDATION,
     "interp": FOUNDATION,
-    "sim": FOUNDATION | {"backends", "interp"},  # the driver, host functions
+    "sim": FOUNDATION | {"backends", "interp"},  # the driver and host functions of the CUDA back end
     "passes": FOUNDATION | {"schedules", "planning", "interp", "verifier"},  # constant folding evaluates
     "codegen": FOUNDATION,
     "backends": FOUNDATION | {"passes", "schedules", "codegen"},

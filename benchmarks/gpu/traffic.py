@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, prod
 
-from mlc_compiler.backends.cuda.passes.split_kernels import LAUNCH
+from mlc_compiler.backends.cuda.launches import LAUNCH
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.expr import Call, IntImm, PrimExpr, StringImm, Var
 from mlc_compiler.ir.linear import key

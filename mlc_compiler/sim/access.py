@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mlc_compiler.sim.errors import Fault
 from mlc_compiler.sim.memory import PENDING, Storage
-from mlc_compiler.sim.races import BLOCK_SHIFT, THREAD_MASK, Accessors, Conflict, Shadow
+from mlc_compiler.sim.races import BLOCK_SHIFT, THREAD_MASK, Conflict, Shadow
 from mlc_compiler.sim.threads import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Threads
 
 Array = npt.NDArray[Any]
@@ -77,7 +77,7 @@ def note(m: Threads, part: Part, width: int, kind: str) -> None:
     """Looks for races of a ``kind``: "read", "write" or "update" (atomic)."""
     if part.shadow is None:
         return
-    who = Accessors(m.clocks, part.lanes, m.block_number[part.lanes], m.devices.get("block order"))
+    who = m.accessors(part.lanes)
     try:
         getattr(part.shadow, kind)(who, part.offsets, width)
     except Conflict as conflict:
@@ -87,7 +87,7 @@ def note(m: Threads, part: Part, width: int, kind: str) -> None:
 def _race(m: Threads, part: Part, conflict: Conflict) -> Fault:
     lane = int(part.lanes[conflict.position])
     block = (conflict.code >> BLOCK_SHIFT) - 1
-    other = m.code_name(block, conflict.code & THREAD_MASK)
+    other = m.name_of(block, conflict.code & THREAD_MASK)
     address = part.storage.start + int(part.offsets[conflict.position])
     if part.storage is m.shared:
         address -= int(m.lane_block[lane]) * m.shared_stride

@@ -16,10 +16,9 @@ from mlc_compiler.sim.errors import Fault
 from mlc_compiler.sim.program import Instruction
 from mlc_compiler.sim.proxies import fence_proxy
 from mlc_compiler.sim.races import BLOCK_SHIFT, CLOCK_MASK, THREAD_BITS, THREAD_MASK
-from mlc_compiler.sim.threads import Threads
+from mlc_compiler.sim.threads import BLOCK_ORDER, Threads
 
 Array = npt.NDArray[Any]
-KEY = "block order"
 
 
 class BlockOrder:
@@ -79,9 +78,10 @@ class BlockOrder:
 
 
 def order_of(m: Threads) -> BlockOrder:
-    if KEY not in m.devices:
-        m.devices[KEY] = BlockOrder(m)
-    found: BlockOrder = m.devices[KEY]
+    if BLOCK_ORDER not in m.devices:
+        m.clocks.version += 1
+        m.devices[BLOCK_ORDER] = BlockOrder(m)
+    found: BlockOrder = m.devices[BLOCK_ORDER]
     return found
 
 

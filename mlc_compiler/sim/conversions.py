@@ -60,6 +60,8 @@ def _float_to_float(
     instruction: Instruction, decoder: Decoder, to: str, source: str, rounding: Formula | None
 ) -> Formula:
     mode = next((mode for mode in ("rz", "rm", "rp") if instruction.has(mode)), None)
+    if instruction.has("satfinite"):
+        raise decoder.refuse(instruction)
     steps: list[Formula] = []
     if instruction.has("ftz") and source == "f32":
         steps.append(flush)
@@ -168,7 +170,7 @@ def _from_fp8(instruction: Instruction, decoder: Decoder, to: str, source: str) 
 def _to_tf32(instruction: Instruction, decoder: Decoder) -> Step:
     """10 bits of fraction, rounded to nearest, ties away from zero (.rna) or to even (.rn)."""
     away = instruction.has("rna")
-    if instruction.has("relu") or instruction.has("rz"):
+    if any(instruction.has(modifier) for modifier in ("relu", "rz", "satfinite")):
         raise decoder.refuse(instruction)
 
     def formula(a: Array) -> Array:

@@ -36,6 +36,7 @@ from mlc_compiler.sim.driver_table import (
 
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CUdevice_attribute
 _STREAM_IN_CONFIG, _COUNT_IN_CONFIG = 32, 48  # byte offsets in CUlaunchConfig
+_ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # CUjit_option
 _ELF = b"\x7fELF"
 
 Work = Callable[[], None]
@@ -114,7 +115,7 @@ class SimulatedDriver(DriverTable):
         try:
             program = parse_ptx(ctypes.string_at(image).decode())
         except SimulationError as error:
-            self.fault = error
+            _write_log(str(error), num_options, options, values)
             raise DriverError(INVALID_PTX) from None
         write(module, ctypes.c_void_p, self._new(program))
 
@@ -277,6 +278,20 @@ class _Executable(_Graph):
 class _Function:
     def __init__(self, program: Program, kernel: Kernel):
         self.program, self.kernel, self.dynamic_shared_bytes = program, kernel, 0
+
+
+def _write_log(text: str, num_options: int, options: int, values: int) -> None:
+    """Write what is wrong with PTX to the buffer that the caller gave for it, if any."""
+    given = dict(
+        zip(
+            (ctypes.c_uint32 * num_options).from_address(options),
+            (ctypes.c_uint64 * num_options).from_address(values),
+            strict=True,
+        )
+    )
+    if _ERROR_LOG in given:
+        log = text.encode()[: given[_ERROR_LOG_BYTES] - 1] + b"\0"
+        ctypes.memmove(given[_ERROR_LOG], log, len(log))
 
 
 def _host(address: int, nbytes: int) -> np.ndarray:

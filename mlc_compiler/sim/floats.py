@@ -15,7 +15,7 @@ from mlc_compiler.sim.program import BITS, Instruction
 
 Array = npt.NDArray[Any]
 
-SMALLEST = np.float32(2.0**-126)  # the smallest normal float32
+SMALLEST = {np.dtype("f2"): 2.0**-14, np.dtype("f4"): 2.0**-126}  # the smallest normal numbers; bfloat16's is float32's
 MIDPOINT = np.uint64(0x10000000)  # the low 29 bits of a float64 half-way between two float32
 
 
@@ -71,8 +71,9 @@ def directed(values: Array, mode: str) -> Array:
 
 
 def flush(values: Array) -> Array:
-    """Subnormal float32 become zeros of their sign."""
-    return np.where(np.abs(values) < SMALLEST, np.copysign(np.float32(0), values), values)
+    """Subnormal float16 and float32 become zeros of their sign."""
+    zero = np.copysign(values.dtype.type(0), values)
+    return np.where(np.abs(values) < SMALLEST[values.dtype], zero, values)
 
 
 def minimum(*values: Array) -> Array:
@@ -134,9 +135,9 @@ def formula_of(instruction: Instruction, decoder: Decoder) -> Formula:
     if mode:
         exact = formula if formula is not fused_multiply_add else (lambda a, b, c: a * b + c)
         formula = lambda *args: directed(exact(*(a.astype(np.float64) for a in args)), mode)  # noqa: E731
-    if instruction.has("ftz") and kind == "f32":
-        plain = formula
-        formula = lambda *args: flush(plain(*(flush(a) for a in args)))  # noqa: E731
+    if instruction.has("ftz"):
+        plain, numbers = formula, np.dtype("f2" if kind.startswith("f16") else "f4")
+        formula = lambda *args: flush(plain(*(flush(a) for a in args)).astype(numbers, copy=False))  # noqa: E731
     if instruction.has("sat"):
         unclamped = formula
         formula = lambda *args: np.clip(np.nan_to_num(unclamped(*args), nan=0.0), 0, 1)  # noqa: E731

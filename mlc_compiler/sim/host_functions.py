@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mlc_compiler.backends.cuda.launches import Images
+from mlc_compiler.backends.cuda.launches import LAUNCH, Images
 from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES
-from mlc_compiler.backends.cuda.passes.split_kernels import LAUNCH
 from mlc_compiler.interp.evaluate import evaluate
 from mlc_compiler.interp.tensor import match_arguments
 from mlc_compiler.ir import dtype as dt

@@ -28,6 +28,8 @@ def expand_calls(
 
     Raises SimulationError for recursion, calls through pointers and functions without a body.
     """
+    if all(instruction.opcode[0] != "call" for instruction in function.code):
+        return function.code, function.registers, function.variables
     expansion = _Expansion(functions)
     expansion.add(function, {}, (), None)
     code = tuple(_mapped(i, expansion.place) for i in expansion.code)

@@ -54,7 +54,7 @@ def compare(instruction: Instruction, decoder: Decoder) -> Step:
     test = comparison(instruction.opcode[1], PACKED.get(kind, kind).lstrip("b")[0] == "f")
     target, a, b, *rest = instruction.operands
     sources = [values_of(operand, kind, decoder) for operand in (a, b)]
-    if instruction.has("ftz") and kind == "f32":
+    if instruction.has("ftz"):
         inner = test
         test = lambda a, b: inner(flush(a), flush(b))  # noqa: E731
     combine = COMBINE[instruction.opcode[2]] if rest else None

@@ -41,6 +41,7 @@ class _Module:
     def __init__(self, text: str):
         self.text = text
         self.at = 0
+        self.counted = (0, 1)  # a place and its line
         self.version = self.target = ""
         self.variables: list[Variable] = []
         self.functions: dict[str, Function] = {}
@@ -67,8 +68,11 @@ class _Module:
         elif name == "section":
             self.at = self.text.index("}", self.at) + 1
 
-    def _line(self, at: int | None = None) -> int:
-        return self.text.count("\n", 0, self.at if at is None else at) + 1
+    def _line(self) -> int:
+        """The line of the current place; places only advance."""
+        start, line = self.counted
+        self.counted = (self.at, line + self.text.count("\n", start, self.at))
+        return self.counted[1]
 
     def _fail(self, message: str) -> SimulationError:
         return SimulationError(message, where=[f"line {self._line()} of the PTX"])

@@ -49,7 +49,7 @@ def check_fenced(m: Threads, part: Part, width: int) -> None:
     if late.any():
         row, column = (int(i) for i in np.argwhere(late)[0])
         lane = int(part.lanes[row])
-        writer = m.code_name(int(m.block_number[lane]), int(codes[row, column]) & THREAD_MASK)
+        writer = m.name_of(int(m.block_number[lane]), int(codes[row, column]) & THREAD_MASK)
         raise Fault(
             f"missing fence.proxy.async: what {writer} stored to shared memory is read by an asynchronous instruction",
             lane,

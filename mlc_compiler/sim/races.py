@@ -27,6 +27,7 @@ class Clocks:
         self.blocks, self.warps = blocks, warps
         self._own = np.ones((blocks, warps), np.int32)
         self._seen = np.zeros((blocks, warps, warps), np.int32)
+        self.version = 0  # changes with every clock and all that is known
 
     @property
     def own(self) -> Array:
@@ -57,6 +58,7 @@ class Clocks:
 
     def release(self, warps: Array) -> Array:
         """``[n, warps of a block]``: what each of ``warps`` knows, itself included; its next accesses are not."""
+        self.version += 1
         known = self.seen[warps]
         known[np.arange(len(warps)), warps % self.warps] = self.own[warps]
         self.own[warps] += 1
@@ -64,10 +66,12 @@ class Clocks:
 
     def learn(self, warps: Array, known: Array) -> None:
         """Orders the accesses ``known`` [warps of a block] before what ``warps`` do next."""
+        self.version += 1
         self.seen[warps] = np.maximum(self.seen[warps], known)
 
     def advance(self, participants: Array) -> None:
         """Accesses of a warp so far are ordered before its later ones, between its threads too."""
+        self.version += 1
         diagonal = np.arange(self.warps)
         own = self._seen[:, diagonal, diagonal]
         self._seen[:, diagonal, diagonal] = np.where(participants, self._own, own)
@@ -188,6 +192,7 @@ class Shadow:
         self.granules = nbytes // width
         self._warps = warps
         self.writer = np.zeros(self.granules, np.int64)
+        self.written = False  # whether ``writer`` has any
         self.readers = self._table()
         self.atomics: ReadTable | LastReader | None = None
         self.copied: Array | None = None  # granules that an asynchronous copy wrote last
@@ -201,8 +206,7 @@ class Shadow:
     def read(self, who: Accessors, offsets: Array, width: int) -> None:
         """Raises Conflict where a write by another thread is not ordered before the read."""
         granules = self._granules(offsets, width)
-        codes = self.writer[granules]
-        _raise_first(who.unordered(codes), codes, "read of what another thread writes")
+        self._check_writer(who, granules, "read of what another thread writes")
         if self.atomics is not None:
             self.atomics.check(who, granules, "read of what another thread updates")
         self.readers.note(who, granules)
@@ -213,6 +217,7 @@ class Shadow:
         if self.atomics is not None:
             self.atomics.check(who, granules, "write to what another thread updates")
         self.writer[granules] = who.code[:, None]
+        self.written = True
         codes = self.writer[granules]
         _raise_first(codes != who.code[:, None], codes, "write to what another thread writes")
         if self.copied is not None:
@@ -247,7 +252,11 @@ class Shadow:
     def bytes_written(self) -> int:
         return int(np.count_nonzero(self.writer)) * self.width
 
+    def _check_writer(self, who: Accessors, granules: Array, kind: str) -> None:
+        if self.written:
+            codes = self.writer[granules]
+            _raise_first(who.unordered(codes), codes, kind)
+
     def _check_write(self, who: Accessors, granules: Array) -> None:
-        codes = self.writer[granules]
-        _raise_first(who.unordered(codes), codes, "write to what another thread writes")
+        self._check_writer(who, granules, "write to what another thread writes")
         self.readers.check(who, granules, "write to what another thread reads")

@@ -45,6 +45,7 @@ class Scope:
     ranges: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     variables: set[str] = field(default_factory=set)
     labels: dict[str, int | tuple[str, ...]] = field(default_factory=dict)
+    known: dict[str, Register | None] = field(default_factory=dict)  # what names stand for: declarations come first
 
     @property
     def prefix(self) -> str:
@@ -69,6 +70,11 @@ class Scope:
         return ScopedLabel(token, -1, self)
 
     def _register(self, token: str) -> Register | None:
+        if token not in self.known:
+            self.known[token] = self._find_register(token)
+        return self.known[token]
+
+    def _find_register(self, token: str) -> Register | None:
         match = re.fullmatch(r"(.*?)(\d+)", token)
         scope: Scope | None = self
         while scope is not None:

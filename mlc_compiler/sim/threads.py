@@ -13,13 +13,14 @@ from mlc_compiler.sim.counts import Counts
 from mlc_compiler.sim.errors import Fault
 from mlc_compiler.sim.memory import Memory, Storage
 from mlc_compiler.sim.program import Kernel
-from mlc_compiler.sim.races import Clocks, Shadow
+from mlc_compiler.sim.races import Accessors, Clocks, Shadow
 
 Array = npt.NDArray[Any]
 Dim3 = tuple[int, int, int]
 
 SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW = 1 << 56, 2 << 56, 3 << 56  # generic addresses of the other spaces
 WORDS = {1: np.dtype(bool), 8: np.dtype("u1"), 16: np.dtype("u2"), 32: np.dtype("u4"), 64: np.dtype("u8")}
+BLOCK_ORDER = "block order"  # the device that orders blocks
 UNSET = 0xDEADBEEFDEADBEEF  # what registers hold before they are written
 
 
@@ -92,6 +93,7 @@ class Threads:
         self.pc = 0
         self.executed_warps = 0
         self.clocks = Clocks(blocks, self.warps_per_block)
+        self._all_accessors: tuple[int, Accessors] | None = None
         self.shared_stride = -(-launch.shared_bytes // 128) * 128
         shared = np.zeros(self.shared_stride * blocks, np.uint8)
         self.shared = Storage("shared", shared, np.zeros_like(shared))
@@ -140,6 +142,16 @@ class Threads:
         new[:] = self.registers[register]
         new[lanes] = values
         self.registers[register] = new
+
+    def accessors(self, lanes: Array) -> Accessors:
+        """Who accesses memory, for the detection of races; that of all lanes is kept while no clock changes."""
+        version = self.clocks.version
+        if lanes is self.everyone and self._all_accessors is not None and self._all_accessors[0] == version:
+            return self._all_accessors[1]
+        found = Accessors(self.clocks, lanes, self.block_number[lanes], self.devices.get(BLOCK_ORDER))
+        if lanes is self.everyone:
+            self._all_accessors = (version, found)
+        return found
 
     def by_warp(self, values: Array) -> Array:
         """``[warps, 32]``."""
@@ -205,16 +217,10 @@ class Threads:
     # -- names
 
     def thread_name(self, lane: int) -> str:
-        x, y, _ = self.launch.block
-        gx, gy, _ = self.launch.grid
-        thread, block = int(self.lane_thread[lane]), int(self.block_number[lane])
-        return (
-            f"thread ({thread % x}, {thread // x % y}, {thread // (x * y)}) "
-            f"of block ({block % gx}, {block // gx % gy}, {block // (gx * gy)})"
-        )
+        return self.name_of(int(self.block_number[lane]), int(self.lane_thread[lane]))
 
-    def code_name(self, block: int, thread: int) -> str:
-        """The thread of a race: it may be of a block that is not simulated at the moment."""
+    def name_of(self, block: int, thread: int) -> str:
+        """A thread by its numbers; its block may be one that is not simulated at the moment."""
         x, y, _ = self.launch.block
         gx, gy, _ = self.launch.grid
         return (

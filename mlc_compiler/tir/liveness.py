@@ -93,6 +93,11 @@ def _statements(stmt: Stmt) -> Iterator[Stmt]:
             yield from (c for c in child if isinstance(c, Stmt))
 
 
+def _depends(node: object, hidden: set[int]) -> bool:
+    """Whether an expression is known only inside the analysed statement."""
+    return any(isinstance(n, BufferLoad) or id(n) in hidden for n in walk(node))
+
+
 class _LiveBox:
     """Collects the boxes of all accesses, widened over the loops inside the statement."""
 
@@ -121,8 +126,10 @@ class _LiveBox:
         hidden = {id(var) for var in inner}
         result = []
         for r, size in zip(box, self.buffer.shape, strict=True):
-            start = span(r.min, loops, self.analyzer) or self._constant_span(r.min, size)
-            if start is None or any(isinstance(n, BufferLoad) or id(n) in hidden for n in walk((start, r.extent))):
+            start = span(r.min, loops, self.analyzer)
+            if start is None or _depends((start, r.extent), hidden):
+                start = self._constant_span(r.min, size)
+            if start is None or _depends((start, r.extent), hidden):
                 return None
             result.append(Range(start.min, self._upper_bound(self.analyzer.simplify(start.extent + r.extent - 1))))
         return tuple(result)

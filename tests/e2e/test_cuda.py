@@ -35,5 +35,5 @@ def test_tokens_are_those_of_the_cpu(library: Library, tiny_folder: Callable[[st
         with LLM(folder, library) as gpu:
             np.testing.assert_allclose(gpu.logits(IDS), logits, rtol=0, atol=5e-3 * np.abs(logits).max())
             assert gpu.generate(IDS[:5], max_tokens=4, temperature=0).token_ids == alone
-            assert driver.calls["cuGraphLaunch"] >= 6  # the decode steps after the first: embed, decode, sample
+            assert driver.calls["cuGraphLaunch"] > 3  # embed, decode and sample, after their first calls
         assert (driver.objects, driver.allocations, driver.fault) == ({}, {}, None)

@@ -16,7 +16,7 @@ from mlc_runtime import device_memory
 from mlc_runtime.arrays import tvm_ffi
 from mlc_runtime.device_memory import DeviceArray, DeviceMemory
 from mlc_runtime.library import Context, Library
-from mlc_runtime.model_spec import ArraySpec, PagedKVSpec, RecurrentSpec
+from mlc_runtime.model_spec import ArraySpec, ModelSpec, PagedKVSpec, RecurrentSpec
 from mlc_runtime.pool import SequencePool
 from tests.compiler.backends.cuda.two_kernels import two_kernels
 
@@ -161,6 +161,17 @@ def test_a_pool_on_the_device_is_one_on_the_host(memory: DeviceMemory):
             found[...] = -5
             memory.fetch(found)
         assert np.array_equal(found, array), name
+
+
+def test_a_pool_takes_what_the_device_has(memory: DeviceMemory, driver: SimulatedDriver):
+    spec = ModelSpec("", "", "chat", 100, 64, 24, 5, (), tuple(STATES), {})
+    driver.memory_bytes = 1 << 30
+    assert SequencePool.of(spec, memory).inputs["page_table"].shape == (11, 4)
+    pages = SequencePool.of(spec, memory).inputs["k_pages"].shape[1]
+    assert pages == 6 * 64 // 16  # five sequences and one more
+    assert memory.available_bytes > 0  # frees what the pools above had
+    driver.memory_bytes = sum(driver.allocations.values()) + (20 << 10)
+    assert SequencePool.of(spec, memory).inputs["k_pages"].shape[1] == 11  # 169 tokens of 108 bytes
 
 
 def test_weights_and_results_of_a_closed_context(library: Library, driver: SimulatedDriver, tmp_path: Path):

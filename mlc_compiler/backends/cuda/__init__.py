@@ -34,7 +34,7 @@ class CudaBackend(Backend):
             operators=kernels_of(target),
             rules=CUDA_RULES,
             loops=(VirtualThreads(), ThreadReductions(), BindThreads(), PlaceSyncs()),
-            calls=(SplitKernels(),),
+            calls=(SplitKernels(pdl=target.has("sm_90")),),
             math=ON_GPU,
         )
 

@@ -33,14 +33,16 @@ from ...tir.nodes import (
     For,
     IfThenElse,
     PrimFunc,
+    Stmt,
 )
 from ...tir.threads import sync_scope
-from .launches import Launch
+from .launches import WEIGHTS, Launch
 from .machine import STATIC_SHARED_BYTES, WARP, Gpu
 from .math import SPECIAL_FUNCTIONS
 
 GLOBAL, SHARED = ll.PointerType(addrspace=1), ll.PointerType(addrspace=3)
 ALIGNMENT = 16  # of buffers in bytes: the widest access
+WAIT = "intrinsic.cuda.griddep.wait"
 MIN_BLOCKS = "cuda.min_blocks"
 """Annotation of a nest's outermost loop: how many of its blocks a multiprocessor shall hold at least."""
 _BARRIERS = {
@@ -59,11 +61,11 @@ def emit_device_function(module: ll.Module, func: PrimFunc, launch: Launch, targ
     fn = ll.Function(module, ll.FunctionType(VOID, types), launch.name)
     fn.calling_convention = "ptx_kernel"
     fn.attributes = _KernelAttributes({"nvvm.reqntid": ",".join(map(str, launch.block)), **_limits(func)})
-    for arg, buffer in zip(fn.args, func.buffers, strict=False):
+    for i, (arg, buffer) in enumerate(zip(fn.args, func.buffers, strict=False)):
         arg.name = buffer.name
         arg.attributes.align = ALIGNMENT
-        if func.attrs.get("tir.noalias"):
-            arg.add_attribute("noalias")
+        if func.attrs.get("tir.noalias") and (not launch.pdl or i in func.attrs.get(WEIGHTS, ())):
+            arg.add_attribute("noalias")  # LLVM reads such a buffer through a cache that is not coherent
     DeviceEmitter(fn, launch, target).function(func)
 
 
@@ -115,6 +117,17 @@ class DeviceEmitter(StmtEmitter):
         self.launch = launch
         self.target = target
         self.shared = _SharedMemory(fn, launch, target)
+
+    def body(self, stmt: Stmt) -> None:
+        """The kernel's statement; with programmatic dependent launch, after the end of the kernels before it.
+
+        Once all of its blocks have begun, the next kernel may begin. A body with ``cuda.griddep.wait`` waits itself.
+        """
+        if self.launch.pdl:
+            v.intrinsic(self.b, "llvm.nvvm.griddepcontrol.launch.dependents", [], VOID)
+            if not any(isinstance(n, Call) and n.op == WAIT for n in walk(stmt)):
+                v.intrinsic(self.b, "llvm.nvvm.griddepcontrol.wait", [], VOID)
+        super().body(stmt)
 
     # -- threads
 
@@ -238,7 +251,7 @@ class _SharedMemory:
         dynamic = launch.shared_bytes > STATIC_SHARED_BYTES
         array = ll.ArrayType(I8, 0 if dynamic else launch.shared_bytes)
         self.base = ll.GlobalVariable(fn.module, array, f"{fn.name}_shared", addrspace=3)
-        self.base.align = 128
+        self.base.align = 1024  # what the swizzle of wgmma's operands repeats after
         self.base.linkage = "external" if dynamic else "internal"
         if not dynamic:
             self.base.initializer = ll.Constant(array, ll.Undefined)

@@ -67,7 +67,9 @@ class Faults:
 
         for_range(b, "row", i64(0), i64(len(rows)), compare)
         text, name, advice = (b.load(slot, typ=PTR) for slot in slots)
-        self.write(b, "%s: %s (%s)%s%s", what, text, name, advice, detail)
+        is_empty = b.icmp_unsigned("==", b.load(detail, typ=I8), ll.Constant(I8, 0))
+        colon = b.select(is_empty, self.errors.text(""), self.errors.text(": "))
+        self.write(b, "%s: %s (%s)%s%s%s", what, text, name, advice, colon, detail)
         b.ret_void()
         return fn
 

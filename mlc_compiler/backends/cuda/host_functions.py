@@ -25,9 +25,8 @@ from ...tir.nodes import Allocate, BufferLoad, BufferStore, Evaluate, Stmt
 from .context import FUNCTIONS, STREAM
 from .driver import constant_table
 from .faults import Faults
-from .launches import Kernel
+from .launches import LAUNCH, Kernel
 from .machine import STATIC_SHARED_BYTES
-from .passes.split_kernels import LAUNCH
 
 HOST_PARAMETERS = (("context", PTR),)
 

@@ -17,8 +17,9 @@ from ...ir.module import IRModule
 from ...target import Target
 from ...tir.nodes import PrimFunc
 from .emitter import emit_device_function
-from .launches import Images, Kernel
-from .passes.split_kernels import KERNEL, launch_of
+from .instructions.nvvm import check_instructions
+from .launches import KERNEL, Images, Kernel
+from .passes.split_kernels import launch_of
 
 INSTRUCTIONS_IN_A_MODULE = 2000  # amortizes the cost of a module, and leaves modules for every core
 
@@ -52,6 +53,7 @@ def llvm_modules(mod: IRModule, target: Target, kernels: dict[str, Kernel]) -> I
             continue
         kernels[name] = Kernel(launch_of(name, func), count)
         emit_device_function(module, func, kernels[name].launch, target)
+        check_instructions(module, target)
         instructions += sum(len(block.instructions) for block in module.globals[name].blocks)
         if instructions > INSTRUCTIONS_IN_A_MODULE:
             yield str(module)

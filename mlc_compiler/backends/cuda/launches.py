@@ -7,6 +7,15 @@ from dataclasses import dataclass
 
 AXES = ("x", "y", "z")
 
+KERNEL = "cuda.kernel"
+"""Attribute of device functions."""
+LAUNCH = "cuda.launch"
+"""The call by which a host function launches a kernel."""
+PDL = "cuda.pdl"
+"""Attribute of kernels with programmatic dependent launch, which begin before the kernel before them has ended."""
+WEIGHTS = "cuda.weights"
+"""Attribute of kernels: the positions of buffers that no kernel of a graph function writes."""
+
 
 @dataclass(frozen=True)
 class Launch:

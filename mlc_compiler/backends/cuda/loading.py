@@ -96,29 +96,41 @@ class Loader:
         """
         load_image, find = self._define_load_image(), self._define_find()
         fn, b = function(self.module, "mlc_cuda_load", I32, [PTR])
-        context, rows = fn.args[0], list(self._rows())
-        arch = self._capability(b, context)
-        flags = ll.ArrayType(I32, max(len(self.images), 1))
+        context, flags = fn.args[0], ll.ArrayType(I32, max(len(self.images), 1))
         tried = v.stack_slot(b, flags, "tried")
         b.store(ll.Constant(flags, None), tried)
+        arch = self._capability(b, context)
+        self._try_images(b, context, arch, tried, load_image)
+        self._require_modules(b, context, arch, tried)
+        b.ret(b.call(find, [context]))
+        return fn
+
+    def _try_images(
+        self, b: ll.IRBuilder, context: ll.Value, arch: ll.Value, tried: ll.Value, load_image: ll.Function
+    ) -> None:
+        """Load the images that may run on the device, the first that is accepted of each module.
+
+        tried: int32 for each module, 1 when it has such an image.
+        """
+        rows = list(self._rows())
         table = constant_table(self.module, "mlc_cuda_images", rows)
 
-        def try_image(i: ll.Value) -> None:
-            number, least, greatest = (
-                b.load(field(b, b.gep(table, [b.mul(i, i64(4))], source_etype=I64), 8 * j), typ=I64) for j in range(3)
-            )
-            data = b.load(field(b, table, b.add(b.mul(i, i64(32)), i64(24))), typ=PTR)
-            at = field(b, context, b.add(b.mul(number, i64(8)), i64(self.modules)))
+        def visit(i: ll.Value) -> None:
+            row = field(b, table, b.mul(i, i64(32)))
+            number, least, greatest = (b.load(field(b, row, 8 * j), typ=I64) for j in range(3))
+            at = self._module_at(b, context, number)
             runs = b.and_(b.icmp_signed(">=", arch, least), b.icmp_signed("<=", arch, greatest))
             with b.if_then(b.and_(runs, is_null(b, b.load(at, typ=PTR)))):
                 b.store(i32(1), field(b, tried, b.mul(number, i64(4))))
-                b.call(load_image, [at, data])
+                b.call(load_image, [at, b.load(field(b, row, 24), typ=PTR)])
 
-        for_range(b, "image", i64(0), i64(len(rows)), try_image)
+        for_range(b, "image", i64(0), i64(len(rows)), visit)
 
-        def require(i: ll.Value) -> None:
-            found = b.load(field(b, context, b.add(b.mul(i, i64(8)), i64(self.modules))), typ=PTR)
-            with b.if_then(is_null(b, found)):
+    def _require_modules(self, b: ll.IRBuilder, context: ll.Value, arch: ll.Value, tried: ll.Value) -> None:
+        """Return -1 when a module is not loaded. For one that was tried, the faults' text has the reason."""
+
+        def visit(i: ll.Value) -> None:
+            with b.if_then(is_null(b, b.load(self._module_at(b, context, i), typ=PTR))):
                 is_tried = b.load(field(b, tried, b.mul(i, i64(4))), typ=I32)
                 with b.if_then(b.icmp_unsigned("!=", is_tried, i32(0))):
                     b.ret(i32(-1))
@@ -126,9 +138,11 @@ class Loader:
                 self.faults.write(b, f"{made}; compile it for this GPU", arch)
                 b.ret(i32(-1))
 
-        for_range(b, "module", i64(0), i64(len(self.images)), require)
-        b.ret(b.call(find, [context]))
-        return fn
+        for_range(b, "module", i64(0), i64(len(self.images)), visit)
+
+    def _module_at(self, b: ll.IRBuilder, context: ll.Value, number: ll.Value) -> ll.Value:
+        """The place of a CUmodule in a context."""
+        return field(b, context, b.add(b.mul(number, i64(8)), i64(self.modules)))
 
     def _define_load_image(self) -> ll.Function:
         """``void load_image(ptr module, ptr data)``: a refusal and the log become the faults' text."""
@@ -156,7 +170,7 @@ class Loader:
         def find(i: ll.Value) -> None:
             row = field(b, self.launcher.table, b.mul(i, i64(32)))
             symbol, number, shared = (b.load(field(b, row, 8 * j), typ=t) for j, t in enumerate((PTR, I64, I64)))
-            owner = b.load(field(b, context, b.add(b.mul(number, i64(8)), i64(self.modules))), typ=PTR)
+            owner = b.load(self._module_at(b, context, number), typ=PTR)
             at = field(b, context, b.add(b.mul(i, i64(8)), i64(FUNCTIONS)))
             self._require(b, self.driver.call(b, "cuModuleGetFunction", at, owner, symbol), symbol)
             with b.if_then(b.icmp_signed(">", shared, i64(STATIC_SHARED_BYTES))):
@@ -176,7 +190,7 @@ class Loader:
         """Emit the unloading of the modules that are loaded."""
 
         def unload(i: ll.Value) -> None:
-            loaded = b.load(field(b, context, b.add(b.mul(i, i64(8)), i64(self.modules))), typ=PTR)
+            loaded = b.load(self._module_at(b, context, i), typ=PTR)
             with b.if_then(b.not_(is_null(b, loaded))):
                 self.driver.call(b, "cuModuleUnload", loaded)
 

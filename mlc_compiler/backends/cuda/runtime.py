@@ -31,11 +31,10 @@ from .faults import Faults
 from .graphs import GraphCache, GraphEmitter, is_recorded
 from .host_functions import HOST_PARAMETERS, HostEmitter, Launcher
 from .jobs import JOB_TYPE, Constants, DeviceJob
-from .launches import Images, Kernel
+from .launches import KERNEL, Images, Kernel
 from .loading import Loader
 from .opening import Opener
 from .operations import DeviceOperations
-from .passes.split_kernels import KERNEL
 
 MAX_DEVICES = 256
 
@@ -80,9 +79,10 @@ class CudaRuntime(HostRuntime):
         return self.graphs.emit(fn, self.caches[name]) if name in self.caches else fn
 
     def execute(self, b: ll.IRBuilder, context: ll.Value, job: ll.Value, frame: ll.Value) -> None:
-        b.call(self.enter, [context])
-        call_loaded(b, job, JOB_TYPE, [context, frame])
-        b.call(self.leave, [context])
+        status = b.call(self.enter, [context])
+        with b.if_then(b.icmp_signed("==", status, i32(0)), likely=True):
+            call_loaded(b, job, JOB_TYPE, [context, frame])
+            b.call(self.leave, [context])
 
     def operations(self) -> Iterable[Operation]:
         return DeviceOperations(self.faults, self.synchronize)
@@ -121,10 +121,12 @@ class CudaRuntime(HostRuntime):
         return fn
 
     def _define_enter(self) -> ll.Function:
-        """``void enter(ptr context)``: make the context current and choose the stream of a call."""
-        fn, b = function(self.module, "mlc_cuda_enter", VOID, [PTR])
+        """``i32 enter(ptr context)``: make the context current and choose the stream of a call; 0, or -1."""
+        fn, b = function(self.module, "mlc_cuda_enter", I32, [PTR])
         context = fn.args[0]
-        self.faults.check(b, context, self._push(b, context), "making the context current")
+        status = self._push(b, context)
+        with b.if_then(b.icmp_signed("!=", status, i32(0)), likely=False):
+            b.ret(b.call(self.faults.fail, [context, status, self.faults.errors.text("making the context current")]))
         own = b.load(field(b, context, OWN_STREAM), typ=PTR)
         stream_at = field(b, context, STREAM)
         b.store(own, stream_at)
@@ -132,7 +134,7 @@ class CudaRuntime(HostRuntime):
             ordinal = b.load(field(b, context, ARGUMENT), typ=I32)
             given = b.call(self.current_stream, [i32(CUDA_DEVICE), ordinal])
             b.store(b.select(is_null(b, given), own, given), stream_at)
-        b.ret_void()
+        b.ret(i32(0))
         return fn
 
     def _define_leave(self) -> ll.Function:

@@ -60,18 +60,13 @@ def launch(text: str, *arrays: Array | int, grid: int = 1, block: int = 32, shar
 def apply(code: str, result: npt.DTypeLike, *operands: Array) -> Array:
     """One instruction over all elements: it reads %a, %b, %c and writes %d, registers of the arrays' sizes."""
     out = np.zeros(len(operands[0]), result)
-    arrays = [*operands, out]
-    letters = [*"abc"[: len(operands)], "d"]
-    lines, stores = [], ""
-    for number, (letter, array) in enumerate(zip(letters, arrays)):
-        bits = max(array.dtype.itemsize * 8, 16)
-        width = array.dtype.itemsize * 8
-        lines.append(f".reg .b{bits} %{letter};")
-        lines.append(f"mul.wide.u32 %rd{20 + number}, %t, {array.dtype.itemsize};")
-        lines.append(f"add.s64 %rd{20 + number}, %rd{20 + number}, %rd{number};")
+    lines = []
+    for number, (letter, array) in enumerate([*zip("abc", operands), ("d", out)]):
+        size = array.dtype.itemsize
+        lines.append(f".reg .b{max(size * 8, 16)} %{letter}; .reg .b64 %at_{letter};")
+        lines.append(f"mul.wide.u32 %at_{letter}, %t, {size}; add.s64 %at_{letter}, %at_{letter}, %rd{number};")
         if letter != "d":
-            lines.append(f"ld.global.b{width} %{letter}, [%rd{20 + number}];")
-        else:
-            stores = f"st.global.b{width} [%rd{20 + number}], %d;"
-    launch(ptx("\n".join([*lines, code, stores]), len(arrays)), *arrays, block=len(out))
+            lines.append(f"ld.global.b{size * 8} %{letter}, [%at_{letter}];")
+    lines += [code, f"st.global.b{out.dtype.itemsize * 8} [%at_d], %d;"]
+    launch(ptx("\n".join(lines), len(operands) + 1), *operands, out, block=len(out))
     return out

@@ -132,6 +132,8 @@ def test_rounding_modes_and_flushing():
     same(apply("add.rp.f32 %d, %a, %b;", "f4", a, b), [1 + 2.0**-23, -1.0])
     same(apply("add.rm.f32 %d, %a, %b;", "f4", a, b), [1.0, -1 - 2.0**-23])
     same(apply("mul.ftz.f32 %d, %a, %b;", "f4", np.float32([1e-40, 1e-30]), np.float32([1, 1e-10])), [0.0, 0.0])
+    halves = np.array([3e-6, 2.0, -4e-5, 2.0**-13], "f2")
+    same(apply("mul.ftz.f16 %d, %a, %b;", "f2", halves, np.array([4.0, 1.0, 1.0, 0.25], "f2")), [0, 2, -0.0, 0])
     same(apply("add.sat.f32 %d, %a, %b;", "f4", np.float32([3, -1, np.nan]), np.float32([0, 0, 0])), [1, 0, 0])
 
 

@@ -128,6 +128,14 @@ add.s64 %rd5, %rd2, %rd3; sub.s64 %rd5, %rd5, %rd0; @!%p0 st.global.b32 [%rd5], 
 """
 
 
+def test_accesses_of_32_bytes():
+    data, out = np.arange(256, dtype="u4"), np.zeros(256, "u4")
+    vector = "{" + ", ".join(f"%r{i}" for i in range(8)) + "}"
+    code = "shl.b32 %r9, %t, 5; cvt.u64.u32 %rd2, %r9; add.s64 %rd3, %rd0, %rd2; add.s64 %rd4, %rd1, %rd2;"
+    launch(ptx(code + f"ld.global.v8.b32 {vector}, [%rd3]; st.global.v8.b32 [%rd4], {vector};", 2), data, out)
+    np.testing.assert_array_equal(out, data)
+
+
 def test_a_barrier_of_all_blocks():
     """Each block waits for the counter to reach the number of blocks; then it reads what its neighbour wrote."""
     memory = Memory()

@@ -26,7 +26,8 @@ class Instruction:
     """An LLVM intrinsic, or inline assembly where ``assembly`` is set.
 
     sm: the lowest target that has it, by the name that ``Target.has`` takes. ptx: the lowest PTX version, times 10.
-    assembly: PTX text with LLVM's operand markers. constraints: LLVM's constraint string of the operands.
+    assembly: PTX text with LLVM's operand markers. constraints: LLVM's constraint string of the operands. ordered:
+    whether the assembly is executed by all threads together and keeps its place among others.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Instruction:
     ptx: int = 60
     assembly: str = ""
     constraints: str = ""
+    ordered: bool = False
 
 
 def struct(element: ll.Type, count: int) -> ll.Type:
@@ -67,6 +69,14 @@ def _copies() -> Iterator[Instruction]:
     yield Instruction("llvm.nvvm.cp.async.wait.group", VOID, (I32,), "sm_80", 70)
     arguments = (CLUSTER, SHARED, GLOBAL, I32, I16, I64, I1, I1)
     yield Instruction("llvm.nvvm.cp.async.bulk.global.to.shared.cluster", VOID, arguments, "sm_90", 80)
+
+
+def _loads() -> Iterator[Instruction]:
+    for count in (1, 2, 4):
+        outputs = ", ".join(f"${i}" for i in range(count))
+        name, registers = f"ld.global.v{count}.b32", f"{{{outputs}}}" if count > 1 else outputs
+        text = f"ld.global{f'.v{count}' if count > 1 else ''}.b32 {registers}, [${count}];"
+        yield Instruction(name, struct(I32, count), (GLOBAL,), assembly=text, constraints="=r," * count + "l")
 
 
 def _matrices() -> Iterator[Instruction]:
@@ -104,21 +114,23 @@ def _synchronization() -> Iterator[Instruction]:
 def _arithmetic() -> Iterator[Instruction]:
     for first, second in ("ss", "us", "uu"):
         yield Instruction(f"llvm.nvvm.idp4a.{first}.{second}", I32, (I32, I32, I32))
-    yield Instruction("llvm.nvvm.ex2.approx.ftz.f32", F32, (F32,))
-    yield Instruction("llvm.nvvm.lg2.approx.ftz.f", F32, (F32,))
-    yield Instruction("llvm.nvvm.rcp.approx.ftz.f", F32, (F32,))
-    yield Instruction("llvm.nvvm.rsqrt.approx.ftz.f", F32, (F32,))
+    for name in ("ex2.approx.ftz.f32", "ex2.approx.ftz.f", "lg2.approx.ftz.f", "rcp.approx.ftz.f"):
+        yield Instruction(f"llvm.nvvm.{name}", F32, (F32,))
+    for name in ("rsqrt.approx.ftz.f", "rsqrt.approx.f"):
+        yield Instruction(f"llvm.nvvm.{name}", F32, (F32,))
     yield Instruction("tanh.approx.f32", F32, (F32,), "sm_75", 70, "tanh.approx.f32 $0, $1;", "=f,f")
     yield Instruction("llvm.nvvm.ff2f16x2.rn", F16X2, (F32, F32), "sm_80", 70)
     packed = "cvt.rn.bf16x2.f32"
     yield Instruction(packed, I32, (F32, F32), "sm_80", 70, f"{packed} $0, $1, $2;", "=r,f,f")
+    fma = "fma.rn.bf16x2"
+    yield Instruction(fma, I32, (I32, I32, I32), "sm_80", 70, f"{fma} $0, $1, $2, $3;", "=r,r,r,r")
+    yield Instruction("llvm.nvvm.prmt", I32, (I32, I32, I32))
     yield Instruction("llvm.nvvm.e4m3x2.to.f16x2.rn", F16X2, (I16,), "sm_89", 81)
     yield Instruction("llvm.nvvm.f16x2.to.e4m3x2.rn", I16, (F16X2,), "sm_89", 81)
 
 
-INSTRUCTIONS: Mapping[str, Instruction] = {
-    row.name: row for rows in (_warp(), _copies(), _matrices(), _synchronization(), _arithmetic()) for row in rows
-}
+_TABLES = (_warp, _copies, _loads, _matrices, _synchronization, _arithmetic)
+INSTRUCTIONS: Mapping[str, Instruction] = {row.name: row for table in _TABLES for row in table()}
 
 
 def emit(b: ll.IRBuilder, name: str, arguments: Sequence[ll.Value]) -> ll.Value:
@@ -134,7 +146,8 @@ def emit_instruction(b: ll.IRBuilder, row: Instruction, arguments: Sequence[ll.V
     signature = ll.FunctionType(row.result, row.arguments)
     if row.assembly:
         _record(b.module, row)
-        return b.call(ll.InlineAsm(signature, row.assembly, row.constraints, side_effect=False), arguments)
+        assembly = ll.InlineAsm(signature, row.assembly, row.constraints, side_effect=row.ordered)
+        return b.call(assembly, arguments, attrs=("convergent",) if row.ordered else ())
     function = b.module.globals.get(row.name) or ll.Function(b.module, signature, row.name)
     return b.call(function, arguments)
 
@@ -174,7 +187,8 @@ def lowest_ptx(module: ll.Module) -> int:
 def check_instructions(module: ll.Module, target: Target) -> None:
     """Raises CodegenError, with the instruction's name, when the target lacks one that the module uses."""
     for row in used_instructions(module):
-        if not target.has(row.sm):
+        needs = next((name for name in (row.sm, f"ptx{row.ptx}") if not target.has(name)), None)
+        if needs is not None:
             raise CodegenError(
-                f"the target has no instruction {row.name!r}: it needs {row.sm}", where=[f"target {target}"]
+                f"the target has no instruction {row.name!r}: it needs {needs}", where=[f"target {target}"]
             )

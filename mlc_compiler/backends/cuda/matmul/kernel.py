@@ -11,21 +11,24 @@ from dataclasses import dataclass
 
 from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, ceildiv, const, logical_and, minimum
 from ....script import expand
-from ....tir.nodes import THREAD, Allocate, Buffer, BufferLoad, For, IfThenElse, PrimFunc, Stmt, buffer
+from ....tir.nodes import Buffer, BufferLoad, PrimFunc, Stmt, buffer
 from ..instructions.operands import SHORT
-from ..machine import WARP
+from ..machine import WARP, Gpu
+from .grids import either, tiled
 from .loops import multiply_tile
-from .product import Product
-from .tiles import CHUNK, FEW_ROWS, LARGE, SMALL, Tile
+from .product import Product, Result
+from .tiles import CHUNK, FEW_ROWS, LARGE, MEDIUM, MMA_COLUMNS, MMA_ROWS, SMALL, WARPGROUPS, Tile
 
 
-def tensor_core_product(func: PrimFunc, product: Product) -> PrimFunc:
-    """``func`` as kernels that compute ``product``: one for few rows, one for many where the rows are not constant."""
-    rows = product.rows
-    if isinstance(rows, IntImm):
-        body = Kernel(product, SMALL if rows.value <= FEW_ROWS else LARGE).nest()
-    else:
-        body = IfThenElse(rows <= FEW_ROWS, Kernel(product, SMALL).nest(), Kernel(product, LARGE).nest())
+def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
+    """``func`` as a kernel that computes ``product``; where the rows are not constant, as one for each tile size."""
+    large_tiles = ceildiv(product.rows, LARGE.rows) * -(-product.columns // LARGE.columns)
+
+    def many() -> Stmt:
+        large = Kernel(product, WARPGROUPS if gpu.arch == "sm_90a" else LARGE)
+        return either(large_tiles >= gpu.multiprocessors, large.nest, Kernel(product, MEDIUM).nest)
+
+    body = either(product.rows <= FEW_ROWS, Kernel(product, SMALL).nest, many)
     return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})
 
 
@@ -50,22 +53,23 @@ class Kernel:
         whole_chunks = product.depth % CHUNK == 0
         self.x_converts = not (product.activation.stored and whole_chunks)
         self.w_converts = not (product.weight.stored and whole_chunks)
+        self.warpgroups = tile is WARPGROUPS
+        self.unpacks = product.packed is not None
         self.converts = self.x_converts or self.w_converts
         self.clamped = product.depth % tile.depth != 0 or self.steps < tile.stages - 1
         self.pairs = product.columns % 2 == 0
+        self.result = Result(product)
         self.xs = buffer("x_shared", (tile.stages, tile.rows, tile.depth), product.dtype, "shared")
         self.ws = buffer("w_shared", (tile.stages, tile.columns, tile.depth), product.dtype, "shared")
 
     def nest(self) -> Stmt:
-        """The loops over blocks and threads. Blocks that share columns are next to each other: they share weights."""
-        row_block, column_block = Var("row_block"), Var("column_block")
-        thread = Var("thread", "int32")
-        body = expand(multiply_tile, self, row_block, column_block, thread)
-        body = For(thread, const(self.t.threads, "int32"), body, THREAD, "threadIdx.x")
-        for shared in (self.ws, self.xs):
-            body = Allocate(shared, body)
-        body = For(row_block, ceildiv(self.rows, self.t.rows), body, THREAD, "blockIdx.x")
-        return For(column_block, IntImm(-(-self.columns // self.t.columns)), body, THREAD, "blockIdx.y")
+        """The loops over blocks and threads."""
+
+        def body(row_block: Var, column_block: Var, thread: Var) -> Stmt:
+            return expand(multiply_tile, self, row_block, column_block, thread)
+
+        tile = (self.t.rows, self.t.columns)
+        return tiled(self.rows, self.columns, tile, self.t.threads, (self.ws, self.xs), body)
 
     # -- positions in the tiles
 
@@ -130,6 +134,24 @@ class Kernel:
             k = self._inside(k) + e
         return self.product.weight.element(column, k)
 
+    def word(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr) -> PrimExpr:
+        """The codes of a chunk of a column."""
+        assert self.product.packed is not None
+        return self.product.packed.word(*self._packed_place(column_block, thread, step, unit))
+
+    def scale(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr) -> PrimExpr:
+        assert self.product.packed is not None
+        return self.product.packed.scale(*self._packed_place(column_block, thread, step, unit))
+
+    def _packed_place(
+        self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr
+    ) -> tuple[PrimExpr, PrimExpr]:
+        k = self._position(step, self.w_chunk(thread, unit))
+        return self._column(column_block, self.w_row(thread, unit)), minimum(k, (self.product.depth - 1) // 8 * 8)
+
+    def unpack(self, held: Buffer, words: Buffer, scales: Buffer, unit: PrimExpr) -> Call:
+        return self._run(f"dequantize.q4.{SHORT[self.dtype]}", held[unit, 0], words[unit], scales[unit])
+
     def _position(self, step: PrimExpr, chunk: PrimExpr) -> PrimExpr:
         return cast("int64", step) * self.t.depth + cast("int64", chunk) * CHUNK
 
@@ -144,20 +166,34 @@ class Kernel:
     # -- fragments
 
     def load_left(self, a: Buffer, i: PrimExpr, thread: Var, stage: PrimExpr, part: PrimExpr) -> Call:
-        lane = thread % WARP
-        row = self._warp_row(thread) + cast("int32", i) * 16 + lane % 16
-        chunk = cast("int32", part) * 2 + lane // 16
-        return self._run(f"ldmatrix.x4.{SHORT[self.dtype]}", a[i, 0], self.xs[stage, row, self.place(row, chunk)])
+        row = self._warp_row(thread) + thread % 16
+        place = self.place(row, cast("int32", part) * 2 + thread // 16 % 2)
+        source = self.xs[stage, i * MMA_ROWS + cast("int64", row), place]
+        return self._run(f"ldmatrix.x4.{SHORT[self.dtype]}", a[i, 0], source)
 
     def load_right(self, b: Buffer, j: PrimExpr, thread: Var, stage: PrimExpr, part: PrimExpr) -> Call:
         """The fragments of 16 columns."""
-        lane = thread % WARP
-        row = self._warp_column(thread) + cast("int32", j) * 16 + lane // 16 * 8 + lane % 8
-        chunk = cast("int32", part) * 2 + lane // 8 % 2
-        return self._run(f"ldmatrix.x4.{SHORT[self.dtype]}", b[j * 2, 0], self.ws[stage, row, self.place(row, chunk)])
+        row = self._warp_column(thread) + thread // 16 % 2 * 8 + thread % 8
+        place = self.place(row, cast("int32", part) * 2 + thread // 8 % 2)
+        source = self.ws[stage, j * (2 * MMA_COLUMNS) + cast("int64", row), place]
+        return self._run(f"ldmatrix.x4.{SHORT[self.dtype]}", b[j * 2, 0], source)
 
     def mma(self, acc: Buffer, a: Buffer, b: Buffer, i: PrimExpr, j: PrimExpr) -> Call:
         return self._run(f"mma.m16n8k16.f32.{SHORT[self.dtype]}", acc[i, j, 0], a[i, 0], b[j, 0])
+
+    def wgmma(self, acc: Buffer, thread: Var, stage: PrimExpr, part: int) -> Call:
+        """The product of 64 rows and all columns."""
+        rows = cast("int64", thread // (4 * WARP) * 64)
+        left, right = self.xs[stage, rows, 0], self.ws[stage, 0, 0]
+        name = f"wgmma.m64n{self.t.columns}k16.f32.{SHORT[self.dtype]}"
+        return self._run(name, acc[0, 0, 0], left, right, IntImm(part))
+
+    def instruction(self, name: str) -> Call:
+        """An instruction without operands."""
+        return self._run(name)
+
+    def wait_for_products(self, acc: Buffer) -> Call:
+        return self._run(f"wgmma.wait.n{self.t.columns}", acc[0, 0, 0])
 
     def _warp_row(self, thread: Var) -> PrimExpr:
         return thread // (WARP * self.t.warps_across) * self.t.warp_rows
@@ -174,17 +210,6 @@ class Kernel:
     def result_column(self, column_block: Var, thread: Var, j: PrimExpr) -> PrimExpr:
         inside = self._warp_column(thread) + cast("int32", j) * 8 + thread % 4 * 2
         return column_block * self.t.columns + cast("int64", inside)
-
-    @property
-    def out(self) -> Buffer:
-        zero = const(0, "int64")
-        return self.product.epilogue(zero, zero, const(0, "float32")).buffer
-
-    def result_place(self, row: PrimExpr, column: PrimExpr) -> tuple[PrimExpr, ...]:
-        return self.product.epilogue(row, column, const(0, "float32")).indices
-
-    def result(self, row: PrimExpr, column: PrimExpr, value: PrimExpr) -> PrimExpr:
-        return self.product.epilogue(row, column, value).value
 
     # -- instructions
 

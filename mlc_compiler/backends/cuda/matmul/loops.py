@@ -1,7 +1,8 @@
 """TVMScript macros of a product on tensor cores; ``kernel.py`` has the names of ``k``, its ``Kernel``.
 
 Tiles of the operands are in shared memory, [stages, rows or columns, positions], with their chunks of 16 bytes permuted
-(``k.place``) so that no two of the 8 rows that ldmatrix reads together are in one bank.
+(``k.place``) so that no two of the 8 rows that ldmatrix reads together are in one bank. held_x, held_w: the chunks that
+a thread computes, in registers; words, scales: the packed weights that they are made of.
 """
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
@@ -10,11 +11,16 @@ Tiles of the operands are in shared memory, [stages, rows or columns, positions]
 from __future__ import annotations
 
 from ....script import T
+from .fma_loops import store_result
 
 
 @T.macro
 def multiply_tile(k, row_block, column_block, thread):
-    """One thread's part of a tile: its fragments of the sums stay in registers."""
+    """One thread's part of a tile: its fragments of the sums stay in registers.
+
+    Tiles ahead of the last one are loaded once more, into stages that are not read again: without a condition, their
+    loads are issued before the multiplication and awaited after it.
+    """
     acc = T.decl_buffer((k.t.row_tiles, k.t.column_tiles, 4), "float32", scope="local")
     for i in T.unroll(k.t.row_tiles):
         for j in T.unroll(k.t.column_tiles):
@@ -23,23 +29,23 @@ def multiply_tile(k, row_block, column_block, thread):
     for step in T.unroll(k.t.stages - 1):
         start_copies(k, row_block, column_block, thread, step, step)
         k.commit()
-        if k.converts:
-            convert_now(k, row_block, column_block, thread, step, step)
+    if k.converts:
+        for step in T.unroll(k.t.stages - 1):
+            load_and_multiply(k, row_block, column_block, thread, T.min(step, k.steps - 1), step, acc, 0, False)
     for step in range(k.steps):
         k.wait(k.t.stages - 2)
+        if k.warpgroups:
+            k.instruction("fence.proxy_async")
         T.tvm_storage_sync("shared")
         ahead = step + (k.t.stages - 1)
         if ahead < k.steps:
             start_copies(k, row_block, column_block, thread, ahead, ahead % k.t.stages)
         k.commit()
         if k.converts:
-            held_x = T.decl_buffer((k.x_units, 8), k.dtype, scope="local")
-            held_w = T.decl_buffer((k.w_units, 8), k.dtype, scope="local")
-            if ahead < k.steps:
-                convert(k, row_block, column_block, thread, ahead, held_x, held_w)
-            multiply(k, thread, step % k.t.stages, acc)
-            if ahead < k.steps:
-                put(k, thread, ahead % k.t.stages, held_x, held_w)
+            last = T.min(ahead, k.steps - 1)
+            load_and_multiply(
+                k, row_block, column_block, thread, last, ahead % k.t.stages, acc, step % k.t.stages, True
+            )
         else:
             multiply(k, thread, step % k.t.stages, acc)
     store(k, row_block, column_block, thread, acc)
@@ -56,29 +62,35 @@ def start_copies(k, row_block, column_block, thread, step, stage):
 
 
 @T.macro
-def convert_now(k, row_block, column_block, thread, step, stage):
+def load_and_multiply(k, row_block, column_block, thread, step, stage, acc, ready, multiplies):
+    """Load the tile of ``step`` into ``stage``, and meanwhile multiply the stage ``ready``, if ``multiplies``."""
     held_x = T.decl_buffer((k.x_units, 8), k.dtype, scope="local")
     held_w = T.decl_buffer((k.w_units, 8), k.dtype, scope="local")
-    if step < k.steps:
-        convert(k, row_block, column_block, thread, step, held_x, held_w)
-        put(k, thread, stage, held_x, held_w)
-
-
-@T.macro
-def convert(k, row_block, column_block, thread, step, held_x, held_w):
-    """Compute the next tile of the operands that are not copied, in registers."""
+    words = T.decl_buffer((k.w_units,), "uint32", scope="local")
+    scales = T.decl_buffer((k.w_units,), k.dtype, scope="local")
     if k.x_converts:
         for u in T.unroll(k.x_units):
             for e in T.unroll(8):
                 held_x[u, e] = k.activation(row_block, thread, step, u, e)
-    if k.w_converts:
+    for u in T.unroll(k.w_units):
+        if k.unpacks:
+            words[u] = k.word(column_block, thread, step, u)
+            scales[u] = k.scale(column_block, thread, step, u)
+        else:
+            if k.w_converts:
+                for e in T.unroll(8):
+                    held_w[u, e] = k.weight(column_block, thread, step, u, e)
+    if multiplies:
+        multiply(k, thread, ready, acc)
+    if k.unpacks:
         for u in T.unroll(k.w_units):
-            for e in T.unroll(8):
-                held_w[u, e] = k.weight(column_block, thread, step, u, e)
+            k.unpack(held_w, words, scales, u)
+    put(k, thread, stage, held_x, held_w)
 
 
 @T.macro
 def put(k, thread, stage, held_x, held_w):
+    """Store the chunks that the thread has computed."""
     if k.x_converts:
         for u in T.unroll(k.x_units):
             for e in T.vectorized(8):
@@ -92,6 +104,25 @@ def put(k, thread, stage, held_x, held_w):
 @T.macro
 def multiply(k, thread, stage, acc):
     """The products of one stage, 16 positions at a time."""
+    if k.warpgroups:
+        multiply_by_warpgroups(k, thread, stage, acc)
+    else:
+        multiply_by_warps(k, thread, stage, acc)
+
+
+@T.macro
+def multiply_by_warpgroups(k, thread, stage, acc):
+    k.instruction("wgmma.fence")
+    k.wgmma(acc, thread, stage, 0)
+    k.wgmma(acc, thread, stage, 1)
+    k.wgmma(acc, thread, stage, 2)
+    k.wgmma(acc, thread, stage, 3)
+    k.instruction("wgmma.commit")
+    k.wait_for_products(acc)
+
+
+@T.macro
+def multiply_by_warps(k, thread, stage, acc):
     for part in T.unroll(k.t.depth // 16):
         a = T.decl_buffer((k.t.row_tiles, 8), k.dtype, scope="local")
         b = T.decl_buffer((k.t.column_tiles, 4), k.dtype, scope="local")
@@ -116,13 +147,8 @@ def store(k, row_block, column_block, thread, acc):
                     if k.pairs:
                         if column < k.columns:
                             for e in T.vectorized(2):
-                                store_result(k, row, column + e, acc[i, j, half * 2 + e])
+                                store_result(k.result, row, column + e, acc[i, j, half * 2 + e])
                     else:
                         for e in T.unroll(2):
                             if column + e < k.columns:
-                                store_result(k, row, column + e, acc[i, j, half * 2 + e])
-
-
-@T.macro
-def store_result(k, row, column, value):
-    k.out[k.result_place(row, column)] = k.result(row, column, value)
+                                store_result(k.result, row, column + e, acc[i, j, half * 2 + e])

@@ -8,12 +8,27 @@ from dataclasses import dataclass
 from ....ir import expr as ir
 from ....ir.expr import Cast, PrimExpr, Var, const, is_const
 from ....ir.visitor import Rewriter, free_vars, substitute, walk
-from ....schedules.rule import MatmulBlock, accumulate_locally, analyse, constant_extent, match_matmul
+from ....relax.ops.linear import QUANTIZED
+from ....schedules.rule import (
+    Blocks,
+    MatmulBlock,
+    accumulate_locally,
+    analyse,
+    constant_extent,
+    match_matmul,
+    stored_buffer,
+)
 from ....tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 from ....tir.schedule import Schedule
 from .tiles import CHUNK
 
-FACTORS = {"float16": ("float16", "float8_e4m3fn", "float8_e5m2"), "bfloat16": ("bfloat16", "float8_e4m3fn")}
+PACKED_BITS = 4
+"""Bits of the codes that the instructions ``cuda.dequantize.q4`` unpack."""
+FACTORS = {
+    "float16": ("float16", "float8_e4m3fn", "float8_e5m2"),
+    "bfloat16": ("bfloat16", "float8_e4m3fn", "float8_e5m2"),
+    "float32": ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
+}
 """For each dtype of activations, the dtypes of weights that it represents exactly."""
 
 
@@ -22,7 +37,8 @@ class Product:
     """``out = epilogue(sum over k of activation[row, k] * weight[column, k])``.
 
     rows: the product of the leading sizes; columns, depth: constants. activation, weight: the dtype is the same,
-    that of the multiplication. epilogue: the store of one result, given its row, its column and the float32 sum.
+    that of the multiplication. packed: the weight's codes, if an instruction unpacks them. epilogue: the store of one
+    result, given its row, its column and the float32 sum.
     """
 
     rows: PrimExpr
@@ -31,6 +47,7 @@ class Product:
     dtype: str
     activation: Operand
     weight: Operand
+    packed: Packed | None
     epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], BufferStore]
 
 
@@ -47,6 +64,32 @@ class Operand:
     by_column: bool
 
 
+@dataclass(frozen=True)
+class Result:
+    """The results of a product, as macros store them: ``result.out[result.place(…)] = result.value(…)``."""
+
+    product: Product
+
+    @property
+    def out(self) -> Buffer:
+        zero = const(0, "int64")
+        return self.product.epilogue(zero, zero, const(0.0, "float32")).buffer
+
+    def place(self, row: PrimExpr, column: PrimExpr) -> tuple[PrimExpr, ...]:
+        return self.product.epilogue(row, column, const(0.0, "float32")).indices
+
+    def value(self, row: PrimExpr, column: PrimExpr, total: PrimExpr) -> PrimExpr:
+        return self.product.epilogue(row, column, total).value
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A weight of 4-bit codes. word, scale: of the 8 codes at (column, position); the position is a multiple of 8."""
+
+    word: Callable[[PrimExpr, PrimExpr], PrimExpr]
+    scale: Callable[[PrimExpr, PrimExpr], PrimExpr]
+
+
 def match_product(func: PrimFunc) -> Product | None:
     """The product of a tensor function that computes nothing else; None for any other function."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
@@ -57,13 +100,32 @@ def match_product(func: PrimFunc) -> Product | None:
         return None
     s, name = Schedule(func), matched.block.name
     names = [b.name for b in blocks.in_order]
+    packed = _packed(blocks, matched)
     for producer in names[: names.index(name)]:
         s.compute_inline(producer)
     last = accumulate_locally(s, name, names[names.index(name) + 1 :])
-    return _product(func, s.block(name), s.block(last), matched)
+    return _product(func, s.block(name), s.block(last), packed)
 
 
-def _product(func: PrimFunc, block: Block, last: Block, matched: MatmulBlock) -> Product | None:
+def _packed(blocks: Blocks, matched: MatmulBlock) -> Packed | None:
+    """The codes of the weight; None unless the operator ``dequantize`` makes 4-bit codes without a code book of it."""
+    made = next((b for b in blocks.in_order if stored_buffer(b) is matched.weight), None)
+    of = made.annotations.get(QUANTIZED) if made is not None else None
+    if made is None or of is None or of["bits"] != PACKED_BITS or of["values"] or of["group"] % CHUNK:
+        return None
+    codes, scale = (next(n.buffer for n in walk(made.body) if _loads(n, d)) for d in ("uint32", matched.weight.dtype))
+
+    def at(buffer: Buffer, n: PrimExpr, i: PrimExpr) -> PrimExpr:
+        return buffer[n, i] if of["layout"] == "NK" else buffer[i, n]
+
+    return Packed(lambda n, k: at(codes, n, k // CHUNK), lambda n, k: at(scale, n, k // of["group"]))
+
+
+def _loads(node: object, dtype: str) -> bool:
+    return isinstance(node, BufferLoad) and node.dtype == dtype
+
+
+def _product(func: PrimFunc, block: Block, last: Block, packed: Packed | None) -> Product | None:
     variables = [it.var for it in block.iter_vars]
     *lead, column, position = variables
     extents = [it.extent for it in block.iter_vars]
@@ -93,6 +155,7 @@ def _product(func: PrimFunc, block: Block, last: Block, matched: MatmulBlock) ->
         x.dtype,
         Operand(activation, _is_stored(x, parameters, position, x.dtype), False),
         Operand(weight, _is_stored(w, parameters, position, x.dtype), _is_by_column(w, column)),
+        packed if w.dtype == x.dtype != "float32" else None,
         store,
     )
 

@@ -60,6 +60,11 @@ class Tile:
 
 
 FEW_ROWS = 32
-"""Up to so many rows, a block has ``SMALL`` tiles: these read each weight once, and more blocks share the columns."""
-LARGE = Tile(128, 128, 32, 2, 2, 4)
 SMALL = Tile(32, 64, 64, 1, 4, 4)
+"""For ``FEW_ROWS`` rows or fewer: one tile has all of them, so that each weight is read once."""
+LARGE = Tile(128, 128, 32, 2, 2, 4)
+"""For products with enough of these tiles for all multiprocessors: the most multiplications for a loaded element."""
+WARPGROUPS = Tile(128, 128, 64, 8, 1, 3)
+"""As ``LARGE``, for wgmma: rows of 128 bytes, and 64 rows for each group of four warps."""
+MEDIUM = Tile(64, 64, 64, 2, 2, 4)
+"""For other products."""

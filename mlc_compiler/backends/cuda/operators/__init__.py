@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from ....relax.tensor_call import TensorExpression
 from ....target import Target
+from ....tir import te
+from .append import append, append_latent
 from .attention import paged_attention
+from .sampling import draw_top_p
 
 __all__ = ["kernels_of"]
 
 
 def kernels_of(target: Target) -> Mapping[str, TensorExpression]:
     """Operator name -> tensor expression of its kernel, which has the operator's signature."""
-    return {"nn.paged_attention": partial(paged_attention, target=target)}
+    kernels: Mapping[str, Callable[..., te.Tensor | list[te.Tensor]]] = {
+        "nn.paged_attention": paged_attention,
+        "kv_cache.append": append,
+        "kv_cache.append_latent": append_latent,
+        "nn.sample_top_p": draw_top_p,
+    }
+    return {name: partial(kernel, target=target) for name, kernel in kernels.items()}

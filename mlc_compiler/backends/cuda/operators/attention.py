@@ -7,9 +7,11 @@ from typing import Any
 from ....ir.expr import PrimExpr
 from ....target import Target
 from ....tir import te
+from ....tir.nodes import Stmt
 from ...paged_attention import PagedAttention
 from .decode import attend_by_pieces
 from .fma_tiles import attend_by_fma
+from .mma_tiles import attend_by_mma, fits
 
 
 def paged_attention(
@@ -30,5 +32,10 @@ def paged_attention(
     more = dict(zip(attrs["names"], (t.buffer for t in optional), strict=True))
     places = (page_table.buffer, token_seq.buffer, token_pos.buffer)
     problem = PagedAttention(q.buffer, k_pages.buffer, v_pages.buffer, *places, layer, more, attrs)
-    kernels = attend_by_pieces if problem.single_query else attend_by_fma
-    return te.extern([problem.out], inputs, kernels(problem, target))[0]
+    return te.extern([problem.out], inputs, _kernels(problem, target))[0]
+
+
+def _kernels(problem: PagedAttention, target: Target) -> Stmt:
+    if problem.single_query:
+        return attend_by_pieces(problem, target)
+    return attend_by_mma(problem) if fits(problem, target) else attend_by_fma(problem, target)

@@ -26,7 +26,7 @@ SECTOR_BYTES = 32  # of global memory: what one access reads at least
 WARPS = 4
 BLOCKS_PER_MULTIPROCESSOR = 3
 ACCUMULATORS = 32  # registers of a lane for the sums of values
-LOADS = 4  # vectors that a lane loads before it uses the first one
+LOADS = 8  # vectors that a lane loads before it uses the first one
 MAX_PIECES = 256  # of one context
 PARTIAL_SHARE = 8  # minimum ratio of a piece's keys and values to its partial results, in bytes
 FLOAT_BYTES = 4
@@ -35,13 +35,12 @@ FLOAT_BYTES = 4
 def attend_by_pieces(problem: PagedAttention, target: Target) -> Stmt:
     """The kernels: partial results of all pieces, and their merge."""
     k = _Decode(problem, Strips.of(problem), Gpu.of(target))
-    token, tile, part, head, lane, warp, thread = (
-        Var(name, "int32") for name in ("token", "tile", "part", "head", "lane", "warp", "thread")
-    )
+    token, tile, part, head, warp = (Var(name, "int32") for name in ("token", "tile", "part", "head", "warp"))
+    lane, thread = Var("lane"), Var("thread")
     pieces = expand(attend_pieces, k, token, tile, part, warp, lane)
     tiles = problem.kv_heads * k.s.tiles
     blocks, threads = ((token, problem.n), (tile, tiles), (part, k.grid)), ((lane, WARP), (warp, WARPS))
-    attend = nest(blocks, threads, k.scratch, pieces, BLOCKS_PER_MULTIPROCESSOR)
+    attend = nest(blocks, threads, k.scratch, pieces, 2 if problem.soft_cap or problem.latent else 3)
     merged = expand(merge_pieces, k, token, head, thread)
     merge = nest(((token, problem.n), (head, problem.heads)), ((thread, k.merge_threads),), [], merged)
     return allocated((k.partial, k.partial_max, k.partial_sum), seq(attend, merge))
@@ -142,12 +141,12 @@ class _Decode:
         self.parts = scratch("parts", "shared", self.warps, s.rows, self.width)
         self.totals = scratch("totals", "shared", 2, self.warps, s.rows)
         self.keys = scratch("keys", "local", self.key_loads, s.key_vector, dtype=p.k_pages.dtype)
-        steps = (1, s.key_vector) if p.latent else (self.value_steps, s.value_vectors * s.value_vector)
+        steps = (1, s.key_vector) if p.latent else (self.value_steps * s.value_vectors, s.value_vector)
         self.values = scratch("values", "local", *steps, dtype=p.v_pages.dtype)
         self.factors = scratch("factors", "local", self.padded_rows)
         self.products = scratch("products", "local", s.rows, s.key_vector)
         self.acc = scratch("acc", "local", s.rows, s.value_vectors, s.value_vector)
-        self.score, self.new_max = scratch("score", "local", s.rows), scratch("new_max", "local", s.rows)
+        self.score, self.new_max = scratch("score", "local", self.padded_rows), scratch("new_max", "local", s.rows)
         self.row_max, self.row_sum = scratch("row_max", "local", s.rows), scratch("row_sum", "local", s.rows)
         self.sent, self.other = scratch("sent", "local", 1), scratch("other", "local", 1)
         self.total = scratch("total", "local", 2)
@@ -205,6 +204,10 @@ class _Decode:
 
     # -- lanes
 
+    def slot(self, strip: PrimExpr) -> PrimExpr:
+        """The first slot of a strip in its page, int64; a multiple of the slots of a strip."""
+        return cast("int64", strip % (self.p.page // self.s.slots)) * self.s.slots
+
     def lane_slot(self, lane: PrimExpr) -> PrimExpr:
         """The slot whose score ``scatter_sums`` leaves to a lane."""
         return lane % self.s.slot_lanes * self.s.key_vector + lane // (WARP // self.s.key_vector)
@@ -216,6 +219,6 @@ class _Decode:
     def head(self, g: PrimExpr, tile: PrimExpr, h: PrimExpr) -> PrimExpr:
         """The query head of row h of a tile; the last one again for rows beyond the group."""
         in_group = tile * self.s.rows + h
-        if self.s.rows * self.s.tiles > self.p.group:
+        if self.padded_rows * self.s.tiles > self.p.group:
             in_group = minimum(in_group, self.p.group - 1)
         return g * self.p.group + in_group

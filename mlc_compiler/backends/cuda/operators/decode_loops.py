@@ -9,12 +9,12 @@ from ....ir.expr import maximum
 from ....relax.ops.attention import NO_MAXIMUM
 from ....script import T
 from ..machine import WARP
-from .warps import add, reduce_lanes, scatter_sums
+from .warps import add, load_vector, reduce_lanes, scatter_sums
 
 
 @T.macro
 def attend_pieces(k, token, tile, part, warp, lane):
-    stage_queries(k, token, tile, warp * WARP + lane)
+    stage_queries(k, token, tile, T.Cast("int64", warp) * WARP + lane)
     T.tvm_storage_sync("shared")
     count = k.count(token)
     length = k.piece_strips(count)
@@ -30,12 +30,12 @@ def attend_pieces(k, token, tile, part, warp, lane):
 def stage_queries(k, token, tile, thread):
     p = k.p
     s = k.s
-    for i in range(T.ceildiv(k.padded_key * s.rows, k.warps * WARP)):
+    for i in range(T.ceildiv(k.padded_key * k.padded_rows, k.warps * WARP)):
         at = i * k.warps * WARP + thread
         d = at % k.padded_key
         h = at // k.padded_key
-        if h < s.rows:
-            head = k.head(tile // s.tiles, tile % s.tiles, h)
+        if h < k.padded_rows:
+            head = k.head(tile // s.tiles, tile % s.tiles, T.Cast("int32", h))
             element = T.if_then_else(d < p.key, p.rotated_query(token, head, d), T.float32(0))
             k.query[d, h] = element * T.float32(p.scale)
 
@@ -43,9 +43,11 @@ def stage_queries(k, token, tile, thread):
 @T.macro
 def clear(k, tile, piece, warp, lane):
     s = k.s
+    for h in T.unroll(k.padded_rows):
+        k.score[h] = T.float32(0)
     for h in T.unroll(s.rows):
         k.row_max[h] = k.p.start_max(k.head(tile // s.tiles, tile % s.tiles, h), piece + warp < 1)
-        k.row_sum[h] = k.p.start_sum(piece + warp + lane < 1)
+        k.row_sum[h] = k.p.start_sum(piece + warp + T.Cast("int32", lane) < 1)
         for c in T.unroll(s.value_vectors):
             for e in T.unroll(s.value_vector):
                 k.acc[h, c, e] = T.float32(0)
@@ -66,18 +68,19 @@ def attend_strips(k, token, tile, start, stop, warp, lane):
         strip = k.strip(T.min(own, stop - 1), first)
         page = k.p.page_of(sequence, T.Cast("int64", strip * k.s.slots))
         visible = T.Select(own < stop, end, T.int32(0))
-        attend_strip(k, page, tile, strip * k.s.slots, position, visible, end, warp, lane)
+        attend_strip(k, page, tile, strip, position, visible, end, warp, lane)
 
 
 @T.macro
-def attend_strip(k, page, tile, start, position, visible, end, warp, lane):
-    """Online softmax over the slots of the strip at position ``start``.
+def attend_strip(k, page, tile, strip, position, visible, end, warp, lane):
+    """Online softmax over the slots of a strip.
 
     visible: the end of the visible positions. end: of those that have values; later slots may hold anything.
     """
     p = k.p
     g = tile // k.s.tiles
-    slot = start % p.page
+    slot = k.slot(strip)
+    start = strip * k.s.slots
     for h in T.unroll(k.s.rows):
         for x in T.unroll(k.s.key_vector):
             k.products[h, x] = T.float32(0)
@@ -85,12 +88,14 @@ def attend_strip(k, page, tile, start, position, visible, end, warp, lane):
         multiply_rotated_keys(k, page, g, start, slot, lane)
     else:
         multiply_keys(k, page, g, slot, lane)
-    softmax(k, g, tile % k.s.tiles, start + k.lane_slot(lane), position, visible, warp, lane)
+    if not p.latent:
+        load_values(k, page, g, T.Cast("int64", end - start - 1), slot, lane)
+    softmax(k, g, tile % k.s.tiles, start + T.Cast("int32", k.lane_slot(lane)), position, visible, warp, lane)
     T.tvm_storage_sync("warp")
     if p.latent:
-        add_latent_values(k, page, g, end - start, slot, warp, lane)
+        add_latent_values(k, page, g, T.Cast("int64", end - start), slot, warp, lane)
     else:
-        add_values(k, page, g, end - start - 1, slot, warp, lane)
+        add_values(k, warp, lane)
     T.tvm_storage_sync("warp")
 
 
@@ -103,8 +108,8 @@ def multiply_keys(k, page, g, slot, lane):
     for chunk in T.unroll(k.padded_key // (s.key_lanes * k.key_loads)):
         for i in T.unroll(k.key_loads):
             d = k.element(chunk * k.key_loads + i, lane)
-            for x in T.vectorized(s.key_vector):
-                k.keys[i, x] = p.k_pages[p.layer, page, g, T.min(d, p.key - 1) if k.padded_key > p.key else d, at + x]
+            existing = T.min(d, p.key - 1) if k.padded_key > p.key else d
+            load_vector(k.keys, i, p.k_pages[p.layer, page, g, existing, at], s.key_vector)
         for i in T.unroll(k.key_loads):
             for h in T.vectorized(k.padded_rows):
                 k.factors[h] = k.query[k.element(chunk * k.key_loads + i, lane), h]
@@ -122,7 +127,7 @@ def multiply_rotated_keys(k, page, g, start, slot, lane):
         d = k.element(i, lane)
         if d < k.p.key:
             for x in T.unroll(k.s.key_vector):
-                key = k.p.rotated_key(page, g, d, slot + at + x, start + at + x)
+                key = k.p.rotated_key(page, g, d, slot + at + x, start + T.Cast("int32", at + x))
                 for h in T.unroll(k.s.rows):
                     k.products[h, x] = k.products[h, x] + k.query[d, h] * key
 
@@ -151,28 +156,34 @@ def softmax(k, g, tile, j, position, visible, warp, lane):
             for e in T.unroll(s.value_vector):
                 k.acc[h, c, e] = k.acc[h, c, e] * correction
     if is_counted:
-        for h in T.unroll(s.rows):
+        for h in T.vectorized(k.padded_rows):
             k.weights[warp, k.lane_slot(lane), h] = k.score[h]
 
 
 @T.macro
-def add_values(k, page, g, last, slot, warp, lane):
-    """Add the weighted values of the strip; ``last``: its last slot that has been written, or more."""
+def load_values(k, page, g, last, slot, lane):
+    """Load the values of the strip; ``last``: its last slot that has been written, or more."""
     p = k.p
     s = k.s
     for i in T.unroll(k.value_steps):
         row = slot + T.min(i * s.row_lanes + lane // s.value_lanes, last)
         for c in T.unroll(s.value_vectors):
             e = (c * s.value_lanes + lane % s.value_lanes) * s.value_vector
-            first = T.min(e, p.value - s.value_vector) if k.width > p.value else e
-            for x in T.vectorized(s.value_vector):
-                k.values[i, c * s.value_vector + x] = p.v_pages[p.layer, page, g, row, first + x]
+            existing = T.min(e, p.value - s.value_vector) if k.width > p.value else e
+            at = i * s.value_vectors + c
+            load_vector(k.values, at, p.v_pages[p.layer, page, g, row, existing], s.value_vector)
+
+
+@T.macro
+def add_values(k, warp, lane):
+    """Add the weighted values of the strip."""
+    s = k.s
     for i in T.unroll(k.value_steps):
         for h in T.vectorized(k.padded_rows):
             k.factors[h] = k.weights[warp, i * s.row_lanes + lane // s.value_lanes, h]
         for c in T.unroll(s.value_vectors):
             for x in T.unroll(s.value_vector):
-                value = T.Cast("float32", k.values[i, c * s.value_vector + x])
+                value = T.Cast("float32", k.values[i * s.value_vectors + c, x])
                 for h in T.unroll(s.rows):
                     k.acc[h, c, x] = k.acc[h, c, x] + k.factors[h] * value
 
@@ -184,9 +195,8 @@ def add_latent_values(k, page, g, count, slot, warp, lane):
     s = k.s
     at = lane % s.slot_lanes * s.key_vector
     for c in T.unroll(s.value_vectors):
-        d = k.element(c, lane)
-        for x in T.vectorized(s.key_vector):
-            k.values[0, x] = p.k_pages[p.layer, page, g, T.min(d, p.key - 1) if k.width > p.key else d, slot + at + x]
+        d = T.min(k.element(c, lane), p.key - 1) if k.width > p.key else k.element(c, lane)
+        load_vector(k.values, 0, p.k_pages[p.layer, page, g, d, slot + at], s.key_vector)
         for x in T.unroll(s.key_vector):
             value = T.Select(at + x < count, T.Cast("float32", k.values[0, x]), T.float32(0))
             for h in T.unroll(s.rows):
@@ -218,7 +228,7 @@ def merge_warps(k, token, tile, piece, warp, lane):
             store_part(k, warp, lane, h, c)
     T.tvm_storage_sync("shared")
     for i in range(T.ceildiv(s.rows * p.value, k.warps * WARP)):
-        at = (i * k.warps + warp) * WARP + lane
+        at = (i * k.warps + T.Cast("int64", warp)) * WARP + lane
         if at < s.rows * p.value:
             store_partial(k, token, tile, piece, at // p.value, at % p.value)
     T.tvm_storage_sync("shared")

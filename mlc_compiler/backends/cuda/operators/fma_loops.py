@@ -70,25 +70,25 @@ def attend_block(k, tile, g, run, start, thread):
 
 @T.macro
 def stage_block(k, g, run, start, thread):
-    """Copy the block's keys and values; instead of those after the last visible position, that one again."""
+    """Copy the block's keys and values; instead of those that are not visible, others that have been written."""
     p = k.p
-    last = T.Cast("int64", k.high[0]) - 1 - start
     if thread < WARP:
-        k.pages[thread] = p.page_of(T.Cast("int64", k.sequences[run]), start + T.min(thread, last))
+        position = k.readable(T.Cast("int32", start + thread))
+        k.places[thread] = position
+        k.pages[thread] = p.page_of(T.Cast("int64", k.sequences[run]), T.Cast("int64", position))
     T.tvm_storage_sync("shared")
     for i in range(T.ceildiv(p.key * WARP, k.threads)):
         d = i * k.warps + thread // WARP
         if d < p.key:
-            slot = T.min(thread % WARP, last)
-            position = T.Cast("int32", start + slot)
-            k.keys[d, thread % WARP] = p.rotated_key(k.pages[slot], g, d, (start + slot) % p.page, position)
+            j = k.places[thread % WARP]
+            k.keys[d, thread % WARP] = p.rotated_key(k.pages[thread % WARP], g, d, j % p.page, j)
     if not p.latent:
         for i in range(T.ceildiv(p.value * WARP, k.threads)):
             at = i * k.threads + thread
-            if at < p.value * WARP:
-                slot = T.min(at // p.value, last)
-                value = p.v_pages[p.layer, k.pages[slot], g, (start + slot) % p.page, at % p.value]
-                k.values[at // p.value, at % p.value] = T.Cast("float32", value)
+            slot = at // p.value
+            if slot < WARP:
+                value = p.v_pages[p.layer, k.pages[slot], g, k.places[slot] % p.page, at % p.value]
+                k.values[slot, at % p.value] = T.Cast("float32", value)
     T.tvm_storage_sync("shared")
 
 

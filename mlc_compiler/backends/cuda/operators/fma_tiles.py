@@ -38,14 +38,14 @@ def _bytes(p: PagedAttention, warp_rows: int) -> int:
     """Shared memory of a thread block."""
     rows = warp_rows * WARPS
     floats = p.key * (rows + WARP + 1) + (0 if p.latent else WARP * p.value) + rows * WARP
-    return floats * FLOAT_BYTES + 8 * WARP + 4 * 4 * rows + 16 * 10
+    return floats * FLOAT_BYTES + 12 * WARP + 4 * 4 * rows + 16 * 10
 
 
 @dataclass(eq=False)
 class FmaTiles(Tiles):
     """Shared: query [elements, rows], keys [elements, keys padded], values [keys, elements], weights [warps, keys, rows
-    of a warp], pages [keys]. In registers, for the rows of the warp: score and factors of the lane's key, acc for its
-    elements of the values.
+    of a warp], pages and places [keys]: page and position of each. In registers, for the rows of the warp: score and
+    factors of the lane's key, acc for its elements of the values.
     """
 
     def __post_init__(self) -> None:
@@ -58,6 +58,7 @@ class FmaTiles(Tiles):
         self.values = None if p.latent else self.buffer("values", "shared", WARP, p.value)
         self.weights = self.buffer("weights", "shared", self.warps, WARP, self.warp_rows)
         self.pages = self.buffer("pages", "shared", WARP, dtype="int64")
+        self.places = self.buffer("places", "shared", WARP, dtype="int32")
         self.factors, self.score = (self.buffer(x, "local", self.warp_rows) for x in ("factors", "score"))
         self.row_max, self.row_sum = (self.buffer(x, "local", self.warp_rows) for x in ("row_max", "row_sum"))
         self.new_max, self.other = self.buffer("new_max", "local", self.warp_rows), self.buffer("other", "local", 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....ir.expr import PrimExpr, binary, ceildiv, const, maximum, minimum
+from ....ir.expr import PrimExpr, binary, ceildiv, const, logical_or, maximum, minimum
 from ....relax.ops.attention import as_index
 from ....tir import te
 from ....tir.nodes import Buffer, buffer
@@ -84,6 +84,17 @@ class Tiles:
     def first_seen(self, row: PrimExpr) -> PrimExpr:
         """The first position in the window of a row of the tile."""
         return maximum(self.positions[row] - (self.p.window - 1), 0) if self.p.window else const(0, "int32")
+
+    def readable(self, j: PrimExpr) -> PrimExpr:
+        """``j`` (int32), or, where the run does not see it, a position of the same block that has been written."""
+        p, last = self.p, self.high[0] - 1
+        if not p.window:
+            return minimum(j, last)
+        first = self.low[0]
+        if not p.sink_size:
+            return minimum(maximum(j, first), last)
+        before = te.select(binary("==", first // self.block, j // self.block), first, const(p.sink_size - 1, "int32"))
+        return minimum(te.select(logical_or(j < p.sink_size, j >= first), j, before), last)
 
     def score_of(self, product: PrimExpr, row: PrimExpr, run: PrimExpr, head: PrimExpr, j: PrimExpr) -> PrimExpr:
         """The score of a row of the tile and the key at ``j``; masked for rows of other runs than the current one."""

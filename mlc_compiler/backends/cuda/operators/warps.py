@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from ....ir import dtype as dt
 from ....ir.expr import Call, PrimExpr
 from ....script import T
 from ....tir.nodes import BufferLoad
+from ..instructions.loads import LOAD_BYTES
+from ..instructions.operands import SHORT
 
 
 def instruction(name: str, *operands: PrimExpr) -> Call:
@@ -16,9 +19,31 @@ def instruction(name: str, *operands: PrimExpr) -> Call:
     return Call(f"intrinsic.cuda.{name}", tuple(args), "handle")
 
 
+def vector_load(count: int, dtype: str) -> str:
+    """The instruction that loads ``count`` elements at once; empty when there is none."""
+    nbytes = count * dt.nbytes(dtype)
+    return f"load.{nbytes}.{SHORT[dtype]}" if nbytes in LOAD_BYTES and dtype in SHORT else ""
+
+
+def element_after(load: BufferLoad, i: PrimExpr) -> BufferLoad:
+    """The load of the element ``i`` places further along the last axis."""
+    return BufferLoad(load.buffer, (*load.indices[:-1], load.indices[-1] + i))
+
+
 def add(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a + b``"""
     return a + b
+
+
+@T.macro
+def load_vector(row, i, source, count):
+    """Load into ``row[i, 0:count]`` the elements from ``source`` on, which lie at a multiple of their size."""
+    name = vector_load(count, source.dtype)
+    if name:
+        instruction(name, row[i, 0], source)
+    else:
+        for x in T.unroll(count):
+            row[i, x] = element_after(source, x)
 
 
 @T.macro

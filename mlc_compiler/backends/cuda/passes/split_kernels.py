@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TypeGuard
 
 from ....codegen.arithmetic import CodegenError
@@ -27,12 +28,8 @@ from ....tir.nodes import (
 )
 from ....tir.threads import BLOCK_AXES, THREAD_AXES, is_bound, launch_extents
 from ..emitter import shared_bytes
-from ..launches import Launch
+from ..launches import KERNEL, LAUNCH, PDL, WEIGHTS, Launch
 from ..machine import MAX_THREADS_PER_BLOCK
-
-KERNEL = "cuda.kernel"
-LAUNCH = "cuda.launch"
-PDL = "cuda.pdl"  # the attribute of kernels for programmatic dependent launch
 
 
 @dataclass(frozen=True)
@@ -40,16 +37,17 @@ class SplitKernels(Pass):
     """Replace each nest over GPU threads by ``cuda.launch(kernel, grid, block, shared bytes, arguments…)``.
 
     The nests become tensor functions with the attribute ``cuda.kernel``. Needs: lowered tensor functions in which all
-    statements but control flow are in nests over GPU threads.
+    statements but control flow are in nests over GPU threads. pdl: kernels get the attribute ``cuda.pdl``.
     """
 
     name = "split-kernels"
+    pdl: bool = False
 
     def run(self, mod: IRModule) -> IRModule:
         taken = set(mod)
         result: dict[str, PrimFunc] = {}
         for name, func in mod.of_type(PrimFunc).items():
-            split = _Split(name, func, taken)
+            split = _Split(name, func, taken, self.pdl)
             result[name] = replace(func, body=split(func.body))
             result |= split.kernels
         return mod.updated(result)
@@ -60,6 +58,7 @@ class _Split(Rewriter):
     name: str
     func: PrimFunc
     taken: set[str]
+    pdl: bool
     kernels: dict[str, PrimFunc] = field(default_factory=dict)
 
     def rewrite_For(self, node: For) -> Stmt:
@@ -80,8 +79,14 @@ class _Split(Rewriter):
         known |= {id(n.var) for n in walk(nest) if _defines(n)}
         scalars = free_vars((shapes, nest), lambda v: id(v) not in known)
         grid, block = _grid(nest, self.name), _block(nest, self.name)
-        attrs = {k: v for k, v in self.func.attrs.items() if k in ("tir.noalias", PDL)}
-        kernel = PrimFunc((*buffers, *scalars), nest, {**attrs, KERNEL: True})
+        weights = self._weights()
+        attrs = {
+            KERNEL: True,
+            WEIGHTS: tuple(i for i, b in enumerate(buffers) if id(b) in weights),
+            "tir.noalias": bool(self.func.attrs.get("tir.noalias")),
+            PDL: self.pdl or bool(self.func.attrs.get(PDL)),
+        }
+        kernel = PrimFunc((*buffers, *scalars), nest, {name: value for name, value in attrs.items() if value})
         name = self._new_name()
         self.kernels[name] = kernel
         pointers = [Call("address_of", (BufferLoad(b, tuple(IntImm(0) for _ in b.shape)),), "handle") for b in buffers]
@@ -89,13 +94,17 @@ class _Split(Rewriter):
         args = (StringImm(name), *sizes_of_launch, *pointers, *scalar_parameters(kernel))
         return Evaluate(Call(LAUNCH, args, "handle"))
 
+    def _weights(self) -> set[int]:
+        """The identities of the inputs that are not marked as activations."""
+        attrs, buffers = self.func.attrs, self.func.buffers
+        written = int(attrs.get("num_outputs", 0)) + int(attrs.get("num_scratch", 0))
+        activations = attrs.get("activations", range(len(buffers)))
+        return {id(b) for i, b in enumerate(buffers[: len(buffers) - written]) if i not in activations}
+
     def _new_name(self) -> str:
         base = f"{self.name}_kernel"
-        name = (
-            base
-            if base not in self.taken
-            else next(n for i in range(1, 1000) if (n := f"{base}_{i}") not in self.taken)
-        )
+        names = (f"{base}_{i}" if i else base for i in count())
+        name = next(name for name in names if name not in self.taken)
         self.taken.add(name)
         return name
 

@@ -7,6 +7,8 @@ from ....schedules.rule import Rule
 from ....target import Target
 from ....tir.nodes import PrimFunc
 from ....tir.schedule import Schedule
+from ..machine import Gpu
+from ..matmul.fma import fma_product
 from ..matmul.kernel import tensor_core_product
 from ..matmul.product import match_product
 
@@ -14,13 +16,15 @@ MIN_ROWS = 2  # of a constant number of rows
 
 
 class Matmul(Rule):
-    """``epilogue(x @ w)`` of 16-bit activations with a stored or a dequantized weight, on tensor cores.
+    """``epilogue(x @ w)`` with a stored or a dequantized weight; on tensor cores for activations of 16 bits.
 
-    ``matmul/kernel.py`` has the algorithm. Rows may be symbolic; columns and depth are constants of any size.
+    ``matmul/kernel.py`` and ``matmul/fma.py`` have the algorithms. Rows may be symbolic; columns and depth are
+    constants of any size.
     """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         product = match_product(func)
         if product is None or (isinstance(product.rows, IntImm) and product.rows.value < MIN_ROWS):
             return None
-        return Schedule(tensor_core_product(func, product))
+        kernels = fma_product if product.dtype == "float32" else tensor_core_product
+        return Schedule(kernels(func, product, Gpu.of(target)))

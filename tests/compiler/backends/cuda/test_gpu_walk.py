@@ -61,7 +61,7 @@ def _shapes(mod: IRModule) -> dict[str, list[int]]:
     return {n.buffer.name: [int(s) for s in n.buffer.shape] for n in nodes}
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(n=st.integers(1, 300))
 def test_thread_binding(n: int) -> None:
     sch = Schedule(module(ADD, N=n))
@@ -91,7 +91,7 @@ def test_window_sum_through_shared_memory() -> None:
     np.testing.assert_allclose(found, a[:-2] + a[1:-1] + a[2:], rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(m=st.integers(1, 40), n=st.integers(1, 40), k=st.integers(1, 20))
 def test_blocking(m: int, n: int, k: int) -> None:
     sch = _matmul(m, n, k)
@@ -186,7 +186,7 @@ def test_a_removed_barrier_is_a_race() -> None:
         run(broken, *(np.ones(shape, np.float32) for shape in ((32, 24), (24, 64), (32, 64))))
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(step=st.sampled_from([1, 2, 4]), threads=st.sampled_from([2, 4]), k=st.integers(1, 3))
 def test_virtual_threads(step: int, threads: int, k: int) -> None:
     tile, depth = 8 * threads, 8 * k

@@ -21,7 +21,7 @@ from mlc_compiler.codegen.arithmetic import CodegenError
 from mlc_compiler.codegen.host.module import HostModule, new_module
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.sim.driver import SimulatedDriver
-from mlc_compiler.sim.driver_table import LAUNCH_FAILED, NOT_INITIALIZED, OUT_OF_MEMORY
+from mlc_compiler.sim.driver_table import INVALID_CONTEXT, LAUNCH_FAILED, NOT_INITIALIZED, OUT_OF_MEMORY
 from mlc_compiler.target import Target
 from mlc_runtime.arrays import device_tensor, to_tensor, tvm_ffi
 from mlc_runtime.device_memory import DeviceArray, DeviceMemory
@@ -139,6 +139,16 @@ def test_machine_code_that_the_driver_refuses_and_no_ptx_for_the_gpu(tmp_path: P
             Context(library)
 
 
+def test_what_the_driver_says_of_bad_ptx(tmp_path: Path):
+    library = two_kernels(tmp_path / "lib.so", arch="sm_80\n.nonsense")
+    with SimulatedDriver("sm_90") as driver:
+        driver.install(library)
+        said = r"loading the kernels: a PTX JIT compilation failed \(CUDA_ERROR_INVALID_PTX\); .*with ptxas: .*nonsense"
+        with pytest.raises(RuntimeError, match=said):
+            Context(library)
+        assert driver.objects == {}
+
+
 @pytest.mark.parametrize("name", ["cuInit", "cuStreamCreate", "cuModuleGetFunction", "cuMemAlloc_v2"])
 def test_what_was_made_before_a_failure_is_released(library: Library, driver: SimulatedDriver, name: str):
     driver.fail(name, OUT_OF_MEMORY)
@@ -184,6 +194,15 @@ def test_a_failed_launch_names_the_kernel_and_ends_the_call(context: Context, dr
     assert driver.launches == {"scale": 1}
     call(context, x, y)
     assert y.numpy().tolist() == [10, 20, 30]
+
+
+def test_a_context_that_cannot_be_made_current(context: Context, driver: SimulatedDriver):
+    x, y = arrays(context, 3)
+    call(context, x, y)
+    driver.fail("cuCtxPushCurrent_v2", INVALID_CONTEXT)
+    with pytest.raises(RuntimeError, match=r"making the context current: invalid device context"):
+        call(context, x, y)
+    assert driver.launches["add"] == 1
 
 
 def test_a_fault_of_a_kernel_is_found_when_the_call_waits(library: Library):
@@ -325,16 +344,16 @@ class Module:
     assert [(device, shape) for device, shape, _ in seen] == [((2, 0), (3,))]
 
 
-class Rows(nn.Module):
+class Scaled(nn.Module):
     def __init__(self) -> None:
-        self.linear = nn.Linear(24, 16)
+        self.weight = nn.Parameter((24,))
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
-        return nn.op.relu(self.linear(x))
+        return nn.op.relu(x * self.weight)
 
 
 def test_modules_keep_their_weights_on_the_device(monkeypatch: pytest.MonkeyPatch):
-    weight, bias, x = (RNG.standard_normal(shape, np.float32) for shape in ((16, 24), (16,), (5, 24)))
+    weight, x = (RNG.standard_normal(shape, np.float32) for shape in ((24,), (5, 24)))
     with SimulatedDriver("sm_80") as driver:
 
         def install_on(*args: Any) -> tuple[Library, IRModule]:
@@ -343,13 +362,12 @@ def test_modules_keep_their_weights_on_the_device(monkeypatch: pytest.MonkeyPatc
             return library, lowered
 
         monkeypatch.setattr(jit, "build_prepared", install_on)
-        module, inputs = Rows(), {"x": nn.spec.Tensor(("n", 24), "float32")}
-        module.load_state_dict({"linear.weight": weight, "linear.bias": bias})
+        module, inputs = Scaled(), {"x": nn.spec.Tensor(("n", 24), "float32")}
+        module.load_state_dict({"weight": weight})
         compiled = module.jit({"forward": inputs}, target="cuda:sm_80")
-        expected = np.maximum(x @ weight.T + bias, 0)
         for _ in range(2):
             copies = driver.calls["cuMemcpyHtoDAsync_v2"]
-            np.testing.assert_allclose(compiled.forward(x), expected, rtol=0, atol=2e-2)
+            assert np.array_equal(compiled.forward(x), np.maximum(x * weight, 0))
             assert driver.calls["cuMemcpyHtoDAsync_v2"] == copies + 1
         compiled.library.context.close()
 

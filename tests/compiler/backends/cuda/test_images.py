@@ -121,3 +121,36 @@ def test_accesses_of_16_bytes_where_the_index_is_aligned() -> None:
     assert "ld.global.v4.b32" in ptx or "ld.global.v4.u32" in ptx
     assert ptx.count("st.global.v4") == 1
     assert ptx.count("st.global.b16") == 8
+
+
+CHAIN = """
+@R.function
+def main(x: R.Tensor((3, 64), "float32"), weights: R.Tuple(R.Tensor((64,), "float32"))):
+    R.func_attr({"num_input": 1})
+    with R.dataflow():
+        w = weights[0]
+        y = R.nn.rms_norm(R.nn.rms_norm(x, w, axes=[-1]), w, axes=[-1])
+        R.output(y)
+    return y
+"""
+
+
+def ptx_of_chain(arch: str) -> str:
+    target = Target(f"cuda:{arch}")
+    (image,) = compile_kernels(run_passes(parse(CHAIN), pipeline(target)), target).images
+    return image.ptx
+
+
+def test_kernels_wait_for_the_kernels_before_them_where_they_may_begin_early() -> None:
+    ptx = ptx_of_chain("sm_90a")
+    kernels = ptx.split(".visible .entry")[1:]
+    for kernel in kernels:
+        access = kernel.index("ld.global")
+        assert kernel.index("griddepcontrol.launch_dependents") < kernel.index("griddepcontrol.wait") < access
+    assert "griddepcontrol" not in ptx_of_chain("sm_80")
+
+
+def test_what_another_kernel_may_write_is_not_read_through_the_incoherent_cache() -> None:
+    """PTX ISA, ``ld.global.nc``: memory must be read-only for the kernel's duration, which overlaps the one before."""
+    early, late = (ptx_of_chain(arch) for arch in ("sm_90a", "sm_80"))
+    assert late.count("ld.global.nc") > early.count("ld.global.nc") > 0

@@ -41,10 +41,10 @@ class Kernel:
         return self.b.gep(pointer, [byte], source_etype=I8)
 
     def shared(self, nbytes: int) -> ll.Value:
-        """Shared memory of the block, aligned to 128 bytes."""
+        """Shared memory of the block, aligned to 1024 bytes."""
         name = f"{self.function.name}_shared{len(self.module.globals)}"
         array = ll.GlobalVariable(self.module, ll.ArrayType(I8, nbytes), name, addrspace=3)
-        array.linkage, array.align = "internal", 128
+        array.linkage, array.align = "internal", 1024
         array.initializer = ll.Constant(array.value_type, ll.Undefined)
         array.type = ll.PointerType(addrspace=3)
         return array
@@ -59,10 +59,10 @@ class Kernel:
             value = self.b.load(self.at(source, i32(at)), align=unit, typ=ll.IntType(8 * unit))
             self.b.store(value, self.at(target, i32(at)), align=unit)
 
-    def copy_together(self, target: ll.Value, source: ll.Value, nbytes: int) -> None:
-        """Copy bytes as a warp, 4 bytes a thread at a time, and wait for all."""
+    def copy_together(self, target: ll.Value, source: ll.Value, nbytes: int, threads: int = 32) -> None:
+        """Copy bytes with all threads, 4 bytes a thread at a time, and wait for all."""
         assert nbytes % 4 == 0
-        for first in range(0, nbytes, 128):
+        for first in range(0, nbytes, 4 * threads):
             at = self.b.add(self.b.mul(self.thread, i32(4)), i32(first))
             with self.b.if_then(self.b.icmp_unsigned("<", at, i32(nbytes))):
                 self.b.store(self.b.load(self.at(source, at), align=4, typ=I32), self.at(target, at), align=4)

@@ -17,8 +17,10 @@ def evaluate(row: TensorIntrin, *operands: np.ndarray, **scalars: int) -> np.nda
 
 
 def random_operand(operand: Operand, rng: np.random.Generator) -> np.ndarray:
-    """Small integers in integer dtypes, normal numbers in floating ones."""
+    """Any words in uint32, small integers in other integer dtypes, normal numbers in floating ones."""
     if dt.is_float(operand.dtype):
         return rng.normal(size=operand.shape).astype(np.float32).astype(dt.to_numpy(operand.dtype))
+    if operand.dtype == "uint32":
+        return rng.integers(0, 2**32, operand.shape, dtype=np.uint32)
     low = 0 if operand.dtype.startswith("u") else -100
     return rng.integers(low, 100, operand.shape).astype(dt.to_numpy(operand.dtype))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from llvmlite import ir as ll
 
 from mlc_compiler.backends.cuda.instructions.scalar import MAX_ERROR
-from mlc_compiler.codegen.values import i32
+from mlc_compiler.codegen.values import I64, i32
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.sim import Memory, parse_ptx, run
 from mlc_compiler.tir.intrinsics import TensorIntrin
@@ -26,12 +27,14 @@ def scalars_of(row: TensorIntrin) -> list[dict[str, int]]:
     return [{}]
 
 
-def simulate(kernel: Kernel, arrays: list[np.ndarray], *scalars: int) -> np.ndarray:
-    """Run a kernel for one warp on arrays; returns the first one afterwards."""
-    program = parse_ptx(to_ptx(kernel.module, "sm_90"))
+def simulate(
+    kernel: Kernel, arrays: list[np.ndarray], *scalars: int, threads: int = LANES, sm: str = "sm_90"
+) -> np.ndarray:
+    """Run a kernel for one block on arrays; returns the first one afterwards."""
+    program = parse_ptx(to_ptx(kernel.module, sm))
     memory = Memory()
     addresses = [memory.allocate(array) for array in arrays]
-    run(program.kernels["kernel"], (1,), (LANES,), [*addresses, *scalars], memory)
+    run(program.kernels["kernel"], (1,), (threads,), [*addresses, *scalars], memory)
     return memory.view(addresses[0], arrays[0].dtype, arrays[0].shape)
 
 
@@ -53,8 +56,9 @@ def expected(row: TensorIntrin, arrays: list[np.ndarray], **scalars: int) -> np.
 
 
 def computed_alone(row: TensorIntrin) -> bool:
-    """Whether an instruction can be tested without others: no operand is a fragment or an mbarrier."""
-    return row.semantics is not None and all(o.scope != "warp" and o.name != "bar" for o in row.operands)
+    """Whether a warp can test an instruction without others: no operand is a fragment or an mbarrier."""
+    alone = all(o.scope != "warp" and o.name != "bar" for o in row.operands)
+    return row.semantics is not None and row.lanes <= LANES and alone
 
 
 @pytest.mark.parametrize("name", [row.name for row in ROWS.values() if computed_alone(row)])
@@ -152,3 +156,43 @@ def test_a_copy_is_awaited_by_groups(count: int) -> None:
     source = np.arange(256, dtype=np.float32) * count
     got = simulate(kernel, [np.zeros(128, np.float32), source])
     np.testing.assert_array_equal(got, source[:128])
+
+
+@pytest.mark.parametrize("columns", [64, 128, 256])
+@pytest.mark.parametrize("short", ["f16", "bf16"])
+def test_product_of_a_warpgroup(columns: int, short: str) -> None:
+    """All four parts of tiles of 64 positions, accumulated."""
+    row = ROWS[f"cuda.wgmma.m64n{columns}k16.f32.{short}"]
+    acc, a, b = (random_operand(o, np.random.default_rng(4)) for o in row.operands)
+    kernel = Kernel(3)
+    tiles = [kernel.shared(array.nbytes) for array in (a, b)]
+    for place, pointer, array in zip(tiles, kernel.pointers[1:], (a, b), strict=True):
+        kernel.copy_together(place, pointer, array.nbytes, 128)
+    kernel.run("cuda.fence.proxy_async", [])
+    kernel.barrier()
+    of_thread = kernel.at(kernel.pointers[0], kernel.b.mul(kernel.thread, i32(2 * columns)))
+    registers = kernel.registers(2 * columns)
+    kernel.copy(registers, of_thread, 2 * columns, 4)
+    kernel.run("cuda.wgmma.fence", [])
+    for part in range(4):
+        kernel.run(row.name, [registers, *tiles], part=ll.Constant(I64, part))
+    kernel.run("cuda.wgmma.commit", [])
+    kernel.run(f"cuda.wgmma.wait.n{columns}", [registers])
+    kernel.copy(of_thread, registers, 2 * columns, 4)
+    kernel.b.ret_void()
+    got = simulate(kernel, [acc, a, b], threads=128, sm="sm_90a")
+    swizzle = np.arange(8)[None, :] ^ (np.arange(256)[:, None] % 8)
+
+    def plain(tile: np.ndarray) -> np.ndarray:
+        chunks = tile.astype(np.float32).reshape(len(tile), 8, 8)
+        return np.take_along_axis(chunks, swizzle[: len(tile), :, None], axis=1).reshape(len(tile), 64)
+
+    product = plain(a) @ plain(b).T
+    lanes, e = np.arange(128)[:, None], np.arange(columns // 2)[None, :]
+    rows, across = lanes // 32 * 16 + lanes % 32 // 4 + e // 2 % 2 * 8, e // 4 * 8 + lanes % 4 * 2 + e % 2
+    np.testing.assert_allclose(got, acc + product[rows, across], rtol=1e-4, atol=1e-4)
+    if columns == 64:
+        want = acc
+        for part in range(4):
+            want = evaluate(row, want, a, b, part=part)
+        np.testing.assert_allclose(want, got, rtol=1e-4, atol=1e-4)

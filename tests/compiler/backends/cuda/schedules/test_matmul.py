@@ -5,27 +5,46 @@ from __future__ import annotations
 import pytest
 
 from mlc_compiler.backends.cuda.images import find_assembler, llvm_modules
+from mlc_compiler.backends.cuda.matmul.tiles import LARGE, MEDIUM, SMALL
 from mlc_compiler.backends.cuda.schedules.matmul import Matmul
 from mlc_compiler.codegen.native import assemble_modules
 from mlc_compiler.target import Target
 from tests.compiler.backends.cuda.products import Case, lowered
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("weight", ["NK", "KN", "q4 NK", "q4 KN"])
+@pytest.mark.parametrize(
+    ("weight", "dtype"), [("NK", "float16"), ("KN", "bfloat16"), ("q4 NK", "float16"), ("q4 KN", "bfloat16")]
+)
 def test_nothing_is_in_local_memory(weight: str, dtype: str) -> None:
     target = Target("cuda:sm_80")
     mod = lowered(Case(64, 4096, 4096, weight, dtype).function(), target)
     (text,) = assemble_modules(llvm_modules(mod, target, {}), target)
-    assert text.count("mma.sync.aligned.m16n8k16") == 64 + 16
+    assert text.count("mma.sync.aligned.m16n8k16") == sum(
+        t.row_tiles * t.column_tiles * t.depth // 16 for t in (SMALL, MEDIUM, LARGE)
+    )
     assert ".local" not in text
     assemble = find_assembler()
     for arch in ("sm_80", "sm_90", "sm_120") if assemble is not None else ():
         resources = assemble(text, arch).resources
-        assert len(resources) == 2
+        assert len(resources) == 3
         assert all(r.stack_bytes == r.spill_bytes == 0 for r in resources.values()), resources
 
 
-@pytest.mark.parametrize("case", [Case(1, 64, 64, symbolic=False), Case(8, 64, 64, dtype="float32")])
-def test_other_products_are_left_to_other_rules(case: Case) -> None:
-    assert Matmul().apply(case.function(), Target("cuda:sm_80")) is None
+@pytest.mark.parametrize("weight", ["NK", "q4 NK"])
+def test_hopper_multiplies_by_warpgroups(weight: str) -> None:
+    """Two blocks with 256 threads and their stages fit into a multiprocessor."""
+    target, kernels = Target("cuda:sm_90a"), {}
+    mod = lowered(Case(64, 4096, 4096, weight).function(), target)
+    texts = assemble_modules(llvm_modules(mod, target, kernels), target)
+    assert sum(text.count("wgmma.mma_async.sync.aligned.m64n128k16") for text in texts) == 4
+    assert all(".local" not in text for text in texts)
+    assert 2 * max(k.launch.shared_bytes for k in kernels.values()) <= 227 << 10
+    assemble = find_assembler()
+    for text in texts if assemble is not None else ():
+        for resources in assemble(text, "sm_90a").resources.values():
+            assert resources.stack_bytes == resources.spill_bytes == 0
+            assert resources.registers <= 128 or ".reqntid 128" in text
+
+
+def test_products_of_one_row_are_left_to_other_rules() -> None:
+    assert Matmul().apply(Case(1, 64, 64, symbolic=False).function(), Target("cuda:sm_80")) is None

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from mlc_compiler.backends.cuda.images import llvm_modules
 from mlc_compiler.backends.cuda.launches import Kernel
 from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES
-from mlc_compiler.backends.cuda.matmul.tiles import FEW_ROWS, LARGE, SMALL
+from mlc_compiler.backends.cuda.matmul import fma
+from mlc_compiler.backends.cuda.matmul.tiles import FEW_ROWS, LARGE, MEDIUM, SMALL, WARPGROUPS
 from mlc_compiler.codegen.native import assemble_modules
 from mlc_compiler.sim import Memory, parse_ptx, run
 from mlc_compiler.target import Target
 from tests.compiler.backends.cuda.products import Case, lowered
 
-TARGET = Target("cuda:sm_80")
+TARGET, HOPPER = Target("cuda:sm_80"), Target("cuda:sm_90a")
 
 
 def whole_lines(array: np.ndarray) -> np.ndarray:
@@ -25,22 +26,36 @@ def whole_lines(array: np.ndarray) -> np.ndarray:
     return np.pad(data, (0, -data.size % 16))
 
 
-def check(case: Case) -> None:
+def tiles_of(case: Case, target: Target) -> list[tuple[int, int, int]]:
+    """Rows, columns and threads of the blocks of each kernel that a case is compiled to, which has few columns."""
+    if case.dtype == "float32":
+        sides = [fma.ACROSS * side for side in ((fma.LARGE, fma.SMALL) if case.symbolic else (fma.SMALL,))]
+        return [(side, side, fma.ACROSS**2) for side in sides]
+    constant = (SMALL if case.rows <= FEW_ROWS else MEDIUM,)
+    large = WARPGROUPS if target == HOPPER else LARGE
+    return [(t.rows, t.columns, t.threads) for t in ((SMALL, large, MEDIUM) if case.symbolic else constant)]
+
+
+def check(case: Case, number: int | None = None, target: Target = TARGET) -> None:
+    """number: of the kernel to run; by default, the one that the host function chooses."""
     kernels: dict[str, Kernel] = {}
-    (text,) = assemble_modules(llvm_modules(lowered(case.function(), TARGET), TARGET, kernels), TARGET)
+    texts = assemble_modules(llvm_modules(lowered(case.function(), target), target, kernels), target)
     operands, expected = case.arrays()
     memory = Memory()
     result = np.full(expected.shape, np.nan, expected.dtype)
     addresses = [memory.allocate(whole_lines(array)) for array in (*operands, result)]
-    few = case.rows <= FEW_ROWS
-    name = list(kernels)[-1 if case.symbolic and not few else 0]  # the kernel for few rows is the first
-    tile, shared = SMALL if few else LARGE, kernels[name].launch.shared_bytes
-    grid = (-(-case.rows // tile.rows), -(-case.columns // tile.columns))
+    if number is None:
+        number = 0 if case.rows <= FEW_ROWS and case.dtype != "float32" else len(kernels) - 1
+    rows, columns, threads = tiles_of(case, target)[number]
+    name = list(kernels)[number]
+    shared = kernels[name].launch.shared_bytes
     args = [*addresses, case.rows] if case.symbolic else addresses
+    grid = (-(-case.rows // rows), -(-case.columns // columns))
     dynamic = shared if shared > STATIC_SHARED_BYTES else 0
-    run(parse_ptx(text).kernels[name], grid, (tile.threads,), args, memory, dynamic)
+    kernel = next(found[name] for found in (parse_ptx(text).kernels for text in texts) if name in found)
+    run(kernel, grid, (threads,), args, memory, dynamic)
     got = memory.view(addresses[-1], result.dtype, result.shape)
-    tolerance = 2e-2 if case.dtype == "bfloat16" else 2e-3
+    tolerance = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}[case.dtype]
     np.testing.assert_allclose(got.astype(float), expected.astype(float), rtol=tolerance, atol=2 * tolerance)
 
 
@@ -50,7 +65,23 @@ def test_product(rows: int, dtype: str, weight: str) -> None:
     check(Case(rows, 136, 160, weight, dtype))
 
 
-@settings(max_examples=10)
+@pytest.mark.parametrize("weight", ["NK", "q4 NK"])
+def test_large_tiles(weight: str) -> None:
+    check(Case(129, 136, 160, weight), 1)
+
+
+@pytest.mark.parametrize(("weight", "dtype"), [("NK", "float16"), ("KN", "bfloat16"), ("q4 NK", "bfloat16")])
+def test_warpgroups(weight: str, dtype: str) -> None:
+    check(Case(129, 200, 160, weight, dtype), 1, HOPPER)
+
+
+@pytest.mark.parametrize("weight", ["NK", "KN", "q4 NK", "q4 KN"])
+def test_float32(weight: str) -> None:
+    check(Case(70, 67, 45, weight, "float32", symbolic=False))
+    check(Case(130, 132, 48, weight, "float32"), 0)
+
+
+@settings(max_examples=6)
 @given(
     rows=st.integers(2, 150),
     columns=st.integers(2, 140),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mlc_compiler.relax.ops.normalize import layer_norm, log_softmax, rms_norm, softmax
 from mlc_compiler.relax.ops.reduce import argmax, argmin, max, mean, sum, variance
+from mlc_compiler.relax.ops.sampling import softmax_with_temperature
 from mlc_compiler.tir import te
 from tests.compiler.backends.cuda.scheduled import check, launches, rule_of
 
@@ -52,3 +53,11 @@ def test_one_kernel(name: str) -> None:
     func = te.create_prim_func([x, UNARY[name](x)])
     assert rule_of(func) == "RowReduction"
     assert launches(func) == 1
+
+
+@pytest.mark.parametrize("length", [61, 131, 1003])
+def test_rows_in_shared_memory_that_no_vector_divides(length: int) -> None:
+    arrays = _rows((3, length), "float32"), np.array([0.0, 0.7, 1.3], np.float32)
+    n = te.var("n")
+    x, t = te.placeholder((n, length), "float32", "x"), te.placeholder((n,), "float32", "t")
+    check([x, t], softmax_with_temperature.te(x, t), *arrays, tolerance=1e-4)

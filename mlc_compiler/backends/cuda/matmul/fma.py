@@ -1,0 +1,98 @@
+"""The kernel of a float32 product: tiles in shared memory, fused multiply-adds of a square of sums in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....ir.expr import PrimExpr, Select, Var, cast, ceildiv, const, logical_and, minimum
+from ....script import expand
+from ....tir.nodes import PrimFunc, Stmt, buffer
+from ..machine import Gpu
+from .fma_loops import multiply_tile
+from .grids import either, tiled
+from .product import Product, Result
+
+ACROSS = 16
+"""Threads of a block in each direction of a tile."""
+DEPTH = 16
+"""Positions of a stage."""
+VECTOR = 4
+"""Rows or columns of a thread that are next to each other; its next ones are ``ACROSS * VECTOR`` away."""
+PADDING = 4
+"""Elements between the positions of a stage: those that a warp stores together are in different banks."""
+LARGE, SMALL = 8, 4
+"""Rows and columns of a thread."""
+
+
+def fma_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
+    """``func`` as kernels that compute ``product``; the larger tiles where there are enough for all multiprocessors."""
+    side = ACROSS * LARGE
+    blocks = ceildiv(product.rows, side) * -(-product.columns // side)
+    body = either(
+        blocks >= gpu.multiprocessors,
+        lambda: FmaKernel(product, LARGE).nest(),
+        lambda: FmaKernel(product, SMALL).nest(),
+    )
+    return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})
+
+
+@dataclass(eq=False)
+class FmaKernel:
+    """The names that the macros of ``fma_loops.py`` use.
+
+    side: rows and columns of a thread. units: elements of a stage of either operand that a thread loads. xs, ws: the
+    stages in shared memory, [stages, positions, rows or columns].
+    """
+
+    product: Product
+    side: int
+
+    def __post_init__(self) -> None:
+        self.tile = ACROSS * self.side
+        self.rows, self.columns, self.depth = self.product.rows, self.product.columns, DEPTH
+        self.steps = -(-self.product.depth // DEPTH)
+        self.units = self.tile * DEPTH // ACROSS**2
+        self.quads = self.side // VECTOR
+        self.result = Result(self.product)
+        self.xs, self.ws = (buffer(n, (2, DEPTH, self.tile + PADDING), "float32", "shared") for n in ("xs", "ws"))
+
+    def nest(self) -> Stmt:
+        """The loops over blocks and threads."""
+
+        def body(row_block: Var, column_block: Var, thread: Var) -> Stmt:
+            return expand(multiply_tile, self, row_block, column_block, thread)
+
+        return tiled(self.rows, self.columns, (self.tile, self.tile), ACROSS**2, (self.ws, self.xs), body)
+
+    # -- loads: the index of a thread's element in a stage, as (row or column, position)
+
+    def x_place(self, thread: Var, unit: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        index = cast("int32", unit) * ACROSS**2 + thread
+        return index // DEPTH, index % DEPTH
+
+    def w_place(self, thread: Var, unit: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        index = cast("int32", unit) * ACROSS**2 + thread
+        return (index % self.tile, index // self.tile) if self.product.weight.by_column else self.x_place(thread, unit)
+
+    def activation(self, row_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr) -> PrimExpr:
+        """An activation; 0 outside."""
+        row, k = self.x_place(thread, unit)
+        row, k = row_block * self.tile + cast("int64", row), step * DEPTH + cast("int64", k)
+        value = self.product.activation.element(minimum(row, self.rows - 1), minimum(k, self.product.depth - 1))
+        return Select(logical_and(row < self.rows, k < self.product.depth), value, const(0.0, "float32"))
+
+    def weight(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr) -> PrimExpr:
+        """A weight; any weight outside."""
+        column, k = self.w_place(thread, unit)
+        column, k = column_block * self.tile + cast("int64", column), step * DEPTH + cast("int64", k)
+        return self.product.weight.element(minimum(column, self.columns - 1), minimum(k, self.product.depth - 1))
+
+    # -- results
+
+    def first_row(self, thread: Var, quad: PrimExpr) -> PrimExpr:
+        """The first of four rows of a thread, in its tile."""
+        return quad * (ACROSS * VECTOR) + cast("int64", thread // ACROSS * VECTOR)
+
+    def first_column(self, thread: Var, quad: PrimExpr) -> PrimExpr:
+        """The first of four columns of a thread, in its tile."""
+        return quad * (ACROSS * VECTOR) + cast("int64", thread % ACROSS * VECTOR)

@@ -1,0 +1,37 @@
+"""The loops over blocks and threads of a product, and the choice between kernels at the launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ....ir.expr import IntImm, PrimExpr, Var, ceildiv, const, is_const
+from ....ir.simplify import simplify
+from ....tir.nodes import THREAD, Allocate, Buffer, For, IfThenElse, Stmt
+
+
+def either(condition: PrimExpr, first: Callable[[], Stmt], second: Callable[[], Stmt]) -> Stmt:
+    """The first statement where the condition, of scalar parameters, holds; otherwise the second one."""
+    condition = simplify(condition)
+    if isinstance(condition, IntImm):
+        return second() if is_const(condition, 0) else first()
+    return IfThenElse(condition, first(), second())
+
+
+def tiled(
+    rows: PrimExpr,
+    columns: int,
+    tile: tuple[int, int],
+    threads: int,
+    shared: Sequence[Buffer],
+    body: Callable[[Var, Var, Var], Stmt],
+) -> Stmt:
+    """A block of threads for each tile of a matrix; ``body(row of tiles, column of tiles, thread)``, int32 thread.
+
+    Blocks of one column of tiles are neighbours: they read the same weights.
+    """
+    row_block, column_block, thread = Var("row_block"), Var("column_block"), Var("thread", "int32")
+    nest: Stmt = For(thread, const(threads, "int32"), body(row_block, column_block, thread), THREAD, "threadIdx.x")
+    for buffer in shared:
+        nest = Allocate(buffer, nest)
+    nest = For(row_block, ceildiv(rows, tile[0]), nest, THREAD, "blockIdx.x")
+    return For(column_block, IntImm(-(-columns // tile[1])), nest, THREAD, "blockIdx.y")
