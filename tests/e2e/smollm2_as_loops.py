@@ -1,4 +1,4 @@
-"""SmolLM2 scheduled for a GPU and run as loops on the CPU: ``python -m tests.e2e.smollm2_as_loops DIR`` checks 100 tokens.
+"""SmolLM2 scheduled for a GPU, run as loops on the CPU: ``python -m tests.e2e.smollm2_as_loops DIR`` checks 100 tokens.
 
 DIR is SmolLM2's folder in q4f16_1 with a library for the CPU.
 """
