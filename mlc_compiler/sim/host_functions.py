@@ -122,6 +122,8 @@ class _Call:
                 self.statement(s.body)
             case Evaluate(Call(op=op) as call) if op == LAUNCH:
                 self._launch(call)
+            case Evaluate(IntImm()):
+                pass
             case _:
                 raise SimulationError(f"a host function has a statement of type {type(s).__name__}")
 
