@@ -11,7 +11,7 @@ from mlc_compiler.backends.cuda.images import llvm_modules
 from mlc_compiler.backends.cuda.launches import Kernel
 from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES
 from mlc_compiler.backends.cuda.matmul import fma
-from mlc_compiler.backends.cuda.matmul.tiles import FEW_ROWS, LARGE, MEDIUM, SMALL, WARPGROUPS
+from mlc_compiler.backends.cuda.matmul.tiles import CHUNK, FEW_ROWS, LARGE, MEDIUM, SMALL, WARPGROUPS
 from mlc_compiler.codegen.native import assemble_modules
 from mlc_compiler.sim import Memory, parse_ptx, run
 from mlc_compiler.target import Target
@@ -32,6 +32,8 @@ def tiles_of(case: Case, target: Target) -> list[tuple[int, int, int]]:
         sides = [fma.ACROSS * side for side in ((fma.LARGE, fma.SMALL) if case.symbolic else (fma.SMALL,))]
         return [(side, side, fma.ACROSS**2) for side in sides]
     constant = (SMALL if case.rows <= FEW_ROWS else MEDIUM,)
+    if case.symbolic and case.depth % CHUNK:
+        return [(t.rows, t.columns, t.threads) for t in (SMALL, MEDIUM)]
     large = WARPGROUPS if target == HOPPER else LARGE
     return [(t.rows, t.columns, t.threads) for t in ((SMALL, large, MEDIUM) if case.symbolic else constant)]
 
