@@ -258,7 +258,8 @@ def relative_error(got: Array, expected: Array) -> float:
         return float(not np.array_equal(got, expected))
     a, b = got.astype(np.float64), expected.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
-    difference = np.where(same, 0.0, np.abs(a - b))
+    with np.errstate(invalid="ignore"):  # inf - inf
+        difference = np.where(same, 0.0, np.abs(a - b))
     scale = float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0)) or 1.0
     worst = float(np.max(difference, initial=0.0)) / scale
     return float("inf") if np.isnan(worst) else worst

@@ -100,13 +100,16 @@ class Fault:
     native: bool = True
 
     def by_loops(self) -> str:
-        """What simt-to-loops finds in two orders of threads; ``-`` where the fault is not in what it runs."""
+        """What simt-to-loops finds in two orders of threads; ``-`` where the fault is not in what it runs.
+
+        ``result``: a wrong result, or different ones.
+        """
         if self.kernels is str or not self.native:
             return "-"
         try:
             return self.subject.verdict(run(_parsed(self._kernels()), *self.subject.arrays())[-1])
         except Race:
-            return "order"
+            return "result"
         except MLCError:
             return "refused"
 

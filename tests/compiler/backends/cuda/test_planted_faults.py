@@ -17,7 +17,6 @@ DOCUMENT = Path(__file__).parents[4] / "docs" / "cuda.md"
 MEANING = {
     "missed": "—",
     "-": "not run",
-    "order": "results depend on the order",
     "refused": "refused",
     "result": "wrong result",
     "race": "race",
@@ -73,7 +72,7 @@ def norm() -> Subject:
 FAULTS = {
     "a barrier between writing and reading shared memory is missing": (
         Fault(norm(), kernels=replacing(SYNC, "T.evaluate(0)")),
-        "order race race",
+        "result race race",
     ),
     "a barrier is in a branch that not all threads take": (
         Fault(norm(), kernels=replacing(SYNC, 'if thread_x < 64: T.evaluate(T.tvm_storage_sync("shared"))')),
@@ -81,7 +80,7 @@ FAULTS = {
     ),
     "the barrier of a pipeline's stage is missing": (
         Fault(product(), kernels=replacing(SYNC, "T.evaluate(0)")),
-        "order race race",
+        "result race race",
     ),
     "the wait for asynchronous copies is missing": (
         Fault(product(), kernels=replacing(WAIT, "T.evaluate(0)")),
@@ -93,7 +92,7 @@ FAULTS = {
     ),
     "a pipeline reads the stage before": (
         Fault(product(), kernels=replacing(r"x_shared\[step % 4", "x_shared[(step + 3) % 4")),
-        "order wait wait",
+        "result wait wait",
     ),
     "a pipeline overwrites the stage that is read": (
         Fault(product(), kernels=replacing(r"w_shared\[ahead % 4", "w_shared[(ahead + 1) % 4")),
@@ -120,7 +119,7 @@ FAULTS = {
             product(),
             kernels=replacing(r"column: T\.int64 = column_block \* 64", "column: T.int64 = column_block * 56"),
         ),
-        "order race race",
+        "result race race",
     ),
     "the block of the last columns is not launched": (
         Fault(
