@@ -279,7 +279,7 @@ class _SharedMemory:
         dynamic = launch.shared_bytes > STATIC_SHARED_BYTES
         array = ll.ArrayType(I8, 0 if dynamic else launch.shared_bytes)
         self.base = ll.GlobalVariable(fn.module, array, f"{fn.name}_shared", addrspace=3)
-        self.base.align = 1024  # what the swizzle of wgmma's operands repeats after
+        self.base.align = 1024 if dynamic else 128  # the swizzle of wgmma's operands repeats after 1024 bytes
         self.base.linkage = "external" if dynamic else "internal"
         if not dynamic:
             self.base.initializer = ll.Constant(array, ll.Undefined)

@@ -13,6 +13,21 @@ from mlc_compiler.tir import te
 from tests.compiler.backends.cuda.planted import Fault, Subject, replacing
 from tests.compiler.backends.cuda.products import Case
 
+DOCUMENT = Path(__file__).parents[4] / "docs" / "cuda.md"
+MEANING = {
+    "missed": "—",
+    "-": "not run",
+    "order": "results depend on the order",
+    "refused": "refused",
+    "result": "wrong result",
+    "race": "race",
+    "wait": "missing wait",
+    "uninitialized": "uninitialized read",
+    "bounds": "out of bounds",
+    "unwritten": "elements not written",
+    "alignment": "misaligned access",
+    "mask": "lane not in the mask",
+}
 LENGTH = 1000
 SYNC = r'T\.evaluate\(T\.tvm_storage_sync\("shared"\)\)'
 SHUFFLE = r'(intrinsic\.cuda\.shfl\.xor\.f32".*)T\.int64\(16\)'
@@ -176,3 +191,9 @@ def test_levels_that_find_a_fault(name: str, tmp_path: Path) -> None:
 def test_kernels_without_faults_pass(subject, tmp_path: Path) -> None:
     fault = Fault(subject(), kernels=lambda text: text)
     assert (fault.by_loops(), fault.by_simulator(), fault.by_driver(tmp_path)) == ("missed",) * 3
+
+
+def test_the_documentation_has_every_fault() -> None:
+    table = [line.strip("| ").split(" | ") for line in DOCUMENT.read_text().splitlines() if line.startswith("| ")]
+    found = {row[0]: row[1:] for row in table[1:]}
+    assert found == {name: [MEANING[word] for word in words.split()] for name, (_, words) in FAULTS.items()}

@@ -15,7 +15,7 @@ from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES, WARP, Gpu
 from mlc_compiler.backends.cuda.matmul import fma
 from mlc_compiler.backends.cuda.matmul.few_rows import MAX_ROWS, FewRows
 from mlc_compiler.backends.cuda.matmul.product import match_product
-from mlc_compiler.backends.cuda.matmul.tiles import FEW_ROWS, LARGE, MEDIUM, SMALL, WARPGROUPS
+from mlc_compiler.backends.cuda.matmul.tiles import CHUNK, FEW_ROWS, LARGE, MEDIUM, SMALL, WARPGROUPS
 from mlc_compiler.codegen.native import assemble_modules
 from mlc_compiler.sim import Memory, parse_ptx, run
 from mlc_compiler.target import Target
@@ -54,7 +54,7 @@ def shapes_of(case: Case, target: Target) -> list[Shape]:
     large = WARPGROUPS if target == HOPPER else LARGE
     small, *others = (tiled(t.rows, t.columns, t.threads) for t in (SMALL, large, MEDIUM))
     if case.symbolic:
-        return [first, small, *others]
+        return [first, small, *(others[1:] if case.depth % CHUNK else others)]
     return [first if case.rows <= MAX_ROWS else small if case.rows <= FEW_ROWS else others[1]]
 
 

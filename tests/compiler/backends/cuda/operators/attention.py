@@ -1,4 +1,4 @@
-"""Attention kernels of GPUs against numpy: single queries, tiles in float32, tiles on tensor cores."""
+"""Calls of the attention kernels of GPUs on the simulator, compared with numpy."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from mlc_compiler.backends.cuda.images import compile_kernels, find_assembler
-from mlc_compiler.pipeline import entries, pipeline, run_passes
-from mlc_compiler.target import Target
 from tests.compiler.backends.cuda.operators.simulated import simulate
 from tests.compiler.relax import paged
-from tests.compiler.relax.check_op import graph_of
 from tests.compiler.relax.paged import Batch, Sizes, random_batch
 
 RNG = np.random.default_rng(4)
@@ -73,57 +66,3 @@ ON_TENSOR_CORES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
     ),
     "bidirectional": (HALF, {"lengths": np.array([37, 75, 0, 7], np.int32)}, {"window": 20}),
 }
-
-
-@pytest.mark.parametrize("option", [*OPTIONS, *ON_TENSOR_CORES])
-def test_tiles(option: str):
-    sizes, optional, attrs = {**OPTIONS, **ON_TENSOR_CORES}[option]
-    check(sizes_of(**sizes), optional, **attrs)
-
-
-@pytest.mark.parametrize("option", OPTIONS)
-def test_single_queries(option: str):
-    sizes, optional, attrs = OPTIONS[option]
-    check(sizes_of(**sizes, **ONE_EACH), optional, single_query=True, **attrs)
-
-
-@settings(max_examples=4)
-@given(
-    heads=st.sampled_from([(1, 1), (3, 2), (11, 1), (4, 1)]),
-    key=st.sampled_from([8, 24, 64]),
-    value=st.sampled_from([5, 16, 64]),
-    page=st.sampled_from([2, 16, 32, 64]),
-    dtype=st.sampled_from(["float16", "bfloat16", "float32"]),
-    window=st.sampled_from([0, 40]),
-)
-def test_single_queries_of_any_shape(heads: tuple[int, int], key: int, value: int, page: int, dtype: str, window: int):
-    group, kv_heads = heads
-    sizes = {"heads": group * kv_heads, "kv_heads": kv_heads, "key": key, "value": value, "page": page}
-    check(sizes_of(**sizes, **ONE_EACH, dtype=dtype, kv_dtype=dtype), window=window, single_query=True)
-
-
-@pytest.mark.parametrize("single_query", [False, True])
-def test_sequences_without_pages_give_zeros(single_query: bool):
-    batch = random_batch(sizes_of(**HALF))
-    table = np.zeros((2, 0), np.int32)
-    attrs = {"heads": 6, "scale": 0.3, "single_query": single_query, "symbolic": {0}}
-    args = (batch.q, batch.k_pages, batch.v_pages, table, batch.token_seq, batch.token_pos, 1, [])
-    assert not np.asarray(simulate("nn.paged_attention", *args, **attrs)).any()
-
-
-LARGE = {"heads": 32, "kv_heads": 8, **HALF}
-
-
-@pytest.mark.parametrize("size", [64, 128, 256])
-@pytest.mark.parametrize("single_query", [False, True])
-def test_registers_suffice(size: int, single_query: bool):
-    batch = random_batch(sizes_of(**LARGE, key=size, value=size, spans=((0, 9),)))
-    attrs = {"heads": 32, "scale": 0.1, "single_query": single_query}
-    target = Target("cuda:sm_90a")
-    graph = graph_of("nn.paged_attention", (*batch.args, 1, []), attrs, symbolic(batch))
-    code = compile_kernels(run_passes(graph, (*entries(), *pipeline(target))), target)
-    assemble = find_assembler()
-    assert assemble is not None
-    resources = assemble(code.images[0].ptx, "sm_90a").resources
-    assert len(resources) == len(code.kernels) > 0
-    assert all(r.stack_bytes == r.spill_bytes == 0 for r in resources.values())
