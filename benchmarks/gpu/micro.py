@@ -21,7 +21,6 @@ from measuring import Bench, save
 
 from mlc_cli import console
 from mlc_compiler.target import Target
-from mlc_compiler.tir.intrinsics import tensor_intrins
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_errors import MLCError, UnsupportedError
 from mlc_version import __version__
@@ -171,11 +170,13 @@ def products(bench: Bench, device: Device, sizes: Sizes) -> Iterator[Product]:
 
 
 def not_measured(bench: Bench) -> Iterator[tuple[str, str]]:
-    """What this GPU or this compiler does not have."""
+    """What this GPU or this benchmark does not have."""
     if not bench.target.has("sm_90"):
         yield "programmatic dependent launch", f"not available: {bench.target.cpu} has no griddepcontrol"
-    if not any(name.startswith("cuda.wgmma.") for name in tensor_intrins()):
-        yield "wgmma", "not available: the back end has no such instruction"
+    why = (
+        "this benchmark has no kernel for it" if bench.target.has("sm_90a") else f"{bench.target.cpu} does not have it"
+    )
+    yield "wgmma", f"not available: {why}"
 
 
 def line(seconds: Callable[[int], float], counts: Sequence[int]) -> tuple[float, float]:

@@ -138,6 +138,8 @@ def test_measurements_on_a_simulated_gpu(arch: str, overlaps: bool) -> None:
     assert [(p.warps, p.accumulators) for p in found.products] == [(2, 1), (2, 4)]
     assert (found.overlapped_launch_seconds is not None) is overlaps
     assert ("programmatic dependent launch" in found.not_measured) is not overlaps
+    why = "this benchmark has no kernel for it" if arch == "sm_90a" else "sm_80 does not have it"
+    assert found.not_measured["wgmma"] == f"not available: {why}"
 
 
 def test_a_wrong_result_is_no_measurement() -> None:

@@ -32,10 +32,10 @@ STAGED_BYTES = 32 << 10
 MAX_STATISTICS = 2
 
 
-def fits_few_rows(product: Product) -> bool:
-    """Whether the rows of a product and their statistics are few, and the rows fit into shared memory."""
+def has_statistics_kernel(product: Product) -> bool:
+    """Whether ``FewRows`` can compute a product's statistics: for few rows of 16-bit activations in shared memory."""
     rows = product.rows.value if isinstance(product.rows, IntImm) else MAX_ROWS + 1
-    few = rows <= MAX_ROWS and len(product.statistics) <= MAX_STATISTICS
+    few = rows <= MAX_ROWS and len(product.statistics) <= MAX_STATISTICS and product.dtype != "float32"
     return few and rows * product.depth * dt.nbytes(product.dtype) <= STAGED_BYTES
 
 

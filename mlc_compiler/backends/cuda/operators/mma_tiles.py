@@ -9,7 +9,6 @@ of ln 2.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log2
 
 from ....ir.expr import PrimExpr, Var, as_expr
 from ....script import expand
@@ -18,15 +17,12 @@ from ....tir.nodes import Stmt
 from ...paged_attention import PagedAttention
 from ..instructions.operands import SHORT
 from ..machine import WARP, Gpu
-from .mma_loops import attend_tile
+from .mma_loops import LOG2_E, STEP, VECTOR, attend_tile
 from .nests import nest
 from .tiles import Tiles
 
 WARPS = 4
 WARP_ROWS = 16  # of mma.m16n8k16
-STEP = 16  # elements of a product's inner axis in one instruction, and columns of two
-VECTOR = 8  # elements of a 16-byte copy
-LOG2_E = log2(2.718281828459045)
 WIDE = 128  # elements of a value above which a block has half as many keys, as registers are few
 MAX_VALUE = 256
 BLOCK = 64

@@ -53,3 +53,9 @@ def test_norm_and_product(rows: int, depth: int, centered: bool, quantized: bool
     norm = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-5) * g + (g if centered else 0)
     expected = norm.astype("float16").astype(np.float32) @ w.astype(np.float32).T
     np.testing.assert_allclose(got.astype(np.float32), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_float32_is_left_to_other_rules() -> None:
+    x, w = te.placeholder((1, 64), "float32", "x"), te.placeholder((16, 64), "float32", "w")
+    gain = te.placeholder((64,), "float32", "gain")
+    assert rule_of(te.create_prim_func([x, gain, w, linear.te(rms_norm.te(x, gain), w)])) == "Fallback"
