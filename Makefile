@@ -24,10 +24,10 @@ COMPILER  = $(CONVERTER) $(call sources,mlc_compiler)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types bench clean
+.PHONY: help demo test test-gpu lint types bench bench-gpu clean
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Convert, compile and run SmolLM2-135M-Instruct
 	$(MLC) generate $(MODEL) --greedy --prompt "$(PROMPT)"
@@ -45,6 +45,14 @@ bench: $(VENV)/.bench-installed $(MODEL)/.converted $(MODEL)/.configured $(MODEL
 	$(BIN)/python benchmarks/against_torch.py --folder $(MODEL)
 	$(BIN)/python benchmarks/against_llama_cpp.py --folder $(MODEL)
 
+test-gpu: $(VENV)/.gpu-installed  ## Run the tests that need a CUDA device
+	$(BIN)/python -m tests.gpu $(PYTEST_ARGS)
+
+bench-gpu: $(VENV)/.gpu-installed  ## Measure a CUDA device, and models on it
+	$(BIN)/python benchmarks/gpu/micro.py
+	$(BIN)/python benchmarks/gpu/models.py
+	$(BIN)/python benchmarks/gpu/predict.py
+
 clean:  ## Remove build outputs and downloaded models; keep the virtual environment
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
@@ -61,6 +69,10 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.test-installed: $(VENV)/.installed
 	$(PIP) install --editable '.[test]'
+	@touch $@
+
+$(VENV)/.gpu-installed: $(VENV)/.installed
+	$(PIP) install --editable '.[test,cuda]'
 	@touch $@
 
 $(VENV)/.bench-installed: $(VENV)/.installed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ from mlc_cli.options import json_option
 if TYPE_CHECKING:
     from mlc_toolchain.check_kernels import CheckReport, KernelCheck
 
+SHOWN = 2  # functions that launch a kernel
 COLUMNS = (
     "kernel",
     "launches",
@@ -80,7 +82,7 @@ def _row(kernel: KernelCheck) -> tuple[object, ...]:
     requests, wavefronts = max(c.global_load_requests, 1), max(c.ideal_wavefronts, 1)
     return (
         kernel.kernel,
-        " ".join(f"{name}:{count}" for name, count in kernel.launches.items()) or "0",
+        _launches(kernel.launches),
         r.registers,
         r.shared_bytes,
         r.stack_bytes,
@@ -95,3 +97,9 @@ def _row(kernel: KernelCheck) -> tuple[object, ...]:
         "-" if kernel.error is None else f"{kernel.error:.1e}",
         kernel.problem or ("ok" if kernel.launches else "not run"),
     )
+
+
+def _launches(launches: Mapping[str, int]) -> str:
+    """The first functions with their launches, and how many more there are."""
+    shown = [f"{name}:{count}" for name, count in list(launches.items())[:SHOWN]]
+    return " ".join([*shown, *([f"+{len(launches) - SHOWN}"] if len(launches) > SHOWN else [])]) or "0"

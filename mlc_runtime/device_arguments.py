@@ -42,7 +42,8 @@ class DeviceArguments:
         def run() -> object:
             result = call()
             for tensor, copy in self._written:
-                ctypes.memmove(tensor.data_ptr(), copy.numpy().ctypes.data, copy.nbytes)
+                written = copy.numpy()  # a name keeps it alive during the copy
+                ctypes.memmove(tensor.data_ptr(), written.ctypes.data, written.nbytes)
             return result
 
         return run

@@ -19,9 +19,11 @@ from model_zoo.registry import ExportedModel, ParameterInfo
 from quantization.schemes import Scheme
 
 Array = np.ndarray[Any, Any]
-SEQUENCES, PAGES_OF_SEQUENCE, LONGEST_START = 3, 4, 20
+SEQUENCES, PAGES_OF_SEQUENCE, LONGEST_START = 3, 8, 20
+FEW_TOKENS, MANY_TOKENS = 37, 270
+TOKENS = "seq_len"
 SIZES = {
-    "seq_len": 37,
+    TOKENS: FEW_TOKENS,
     "batch_size": SEQUENCES,
     "num_seqs": SEQUENCES,
     "max_pages": PAGES_OF_SEQUENCE,
@@ -42,6 +44,7 @@ class RandomInputs:
     scheme: Scheme
     seed: int = 0
     rng: np.random.Generator = field(init=False)
+    sizes: Mapping[str, int] = field(default_factory=lambda: SIZES)
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
@@ -51,8 +54,12 @@ class RandomInputs:
         """The weights as they are stored, in the order of the model's parameters."""
         return tuple(map(self._weight, self.exported.params))
 
-    def arguments(self, func: Function) -> dict[str, Array]:
-        """The arguments by name, without the weights. Raises UnsupportedError for an unknown integer input."""
+    def arguments(self, func: Function, tokens: int = FEW_TOKENS) -> dict[str, Array]:
+        """The arguments by name, without the weights. Raises UnsupportedError for an unknown integer input.
+
+        tokens: the number of tokens where it is symbolic.
+        """
+        self.sizes = {**SIZES, TOKENS: tokens}
         inputs = [p for p in func.params if isinstance(p.struct_info, TensorStructInfo)]
         return {p.name: self._input(p) for p in inputs}
 
@@ -89,7 +96,7 @@ class RandomInputs:
         return self.rng.normal(size=shape).astype(dtype)
 
     def _size(self, name: str) -> int:
-        found = next((size for known, size in SIZES.items() if name.endswith(known)), None)
+        found = next((size for known, size in self.sizes.items() if name.endswith(known)), None)
         if found is None:
             raise UnsupportedError(f"no value is known for the symbolic size {name!r}")
         return found
@@ -99,13 +106,20 @@ class RandomInputs:
         rng, vocab = self.rng, self.exported.config.vocab_size
         return {
             "input_ids": lambda shape: rng.integers(0, vocab, shape),
-            "page_table": lambda shape: rng.permutation(SIZES["num_pages"])[: prod(shape)].reshape(shape),
-            "slots": lambda shape: rng.permutation(SIZES["num_slots"])[: prod(shape)].reshape(shape),
+            "page_table": lambda shape: rng.permutation(self.sizes["num_pages"])[: prod(shape)].reshape(shape),
+            "slots": lambda shape: rng.permutation(self.sizes["num_slots"])[: prod(shape)].reshape(shape),
             "token_seq": lambda shape: _sequences(shape[0]),
             "token_pos": lambda shape: _positions(shape[0]),
-            "logit_positions": lambda shape: rng.integers(0, SIZES["seq_len"], shape),
+            "logit_positions": lambda shape: rng.integers(0, self.sizes[TOKENS], shape),
             **{n: lambda shape: rng.uniform(0.1, 0.9, shape) for n in ("temperature", "top_p", "uniform")},
         }
+
+
+def takes_tokens(func: Function) -> bool:
+    """Whether the number of tokens of a function's call is symbolic."""
+    infos = [p.struct_info for p in func.params]
+    shapes = [i.shape for i in infos if isinstance(i, TensorStructInfo) and i.shape is not None]
+    return any(v.name.endswith(TOKENS) for shape in shapes for size in shape for v in free_vars(size))
 
 
 def _sequences(tokens: int) -> Array:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from mlc_compiler.target import Target
 from model_zoo.architecture import ModelConfig
 
-LAYERS, KV_HEADS, PREFILL_CHUNK, BATCH = 2, 2, 64, 8
+LAYERS, KV_HEADS, PREFILL_CHUNK, BATCH = 2, 2, 512, 8
+MULTIPROCESSORS = 6  # kernels for many tiles are chosen where there is one for each of them
 ALIGNMENT = 128  # sizes keep their remainder: tiles, vectors and quantization groups end where they do in the model
 
 
@@ -20,6 +22,11 @@ def shrink(config: ModelConfig) -> tuple[ModelConfig, dict[str, tuple[int, int]]
     wanted = {name: size for name, size in _sizes(config).items() if name in known}
     changed = {n: (int(getattr(config, n)), size) for n, size in wanted.items() if getattr(config, n) != size}
     return replace(config, **{n: size for n, (_, size) in changed.items()}), changed  # type: ignore[type-var]
+
+
+def shrink_gpu(target: Target) -> Target:
+    """The CUDA target with few multiprocessors."""
+    return Target({**target.export(), "multiprocessors": MULTIPROCESSORS})
 
 
 def _sizes(config: Any) -> dict[str, int]:

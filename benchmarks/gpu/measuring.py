@@ -10,7 +10,6 @@ from typing import Any
 from mlc_cli import console
 from mlc_compiler.api import as_module, build_prepared
 from mlc_compiler.backends.cuda.graphs import CAPTURE
-from mlc_compiler.ir.module import IRModule
 from mlc_compiler.pipeline import entries, run_passes
 from mlc_compiler.relax.nodes import Function
 from mlc_compiler.target import Target
@@ -33,10 +32,11 @@ class Bench:
     repeat: int = 7
     min_repeat_ms: float = 20.0
 
-    def build(self, func: PrimFunc, graph: bool = False) -> Library:
-        """The library of ``main``; with ``graph``, its launches are recorded as a CUDA graph and replayed."""
+    def build(self, func: PrimFunc, graph: bool = True) -> Library:
+        """The library of ``main``. graph: whether its launches are recorded as a CUDA graph and replayed."""
         mod = run_passes(as_module(func), entries())
-        library, _ = build_prepared(recorded(mod) if graph else mod, self.target, None)
+        calls = {name: f.with_attr(CAPTURE, graph) for name, f in mod.of_type(Function).items()}
+        library, _ = build_prepared(mod.updated(calls), self.target, None)
         self.install(library)
         return library
 
@@ -44,11 +44,6 @@ class Bench:
         """The median time of a call of ``main``, from the host's side: with the launch, and waiting for the end."""
         timing = library.time_evaluator("main", number=1, repeat=self.repeat, min_repeat_ms=self.min_repeat_ms)
         return timing(*args).median
-
-
-def recorded(mod: IRModule) -> IRModule:
-    """The module whose graph functions are recorded as CUDA graphs."""
-    return mod.updated({name: f.with_attr(CAPTURE, True) for name, f in mod.of_type(Function).items()})
 
 
 def save(result: object, name: str) -> Path:

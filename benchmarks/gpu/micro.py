@@ -21,7 +21,7 @@ from measuring import Bench, save
 
 from mlc_cli import console
 from mlc_compiler.target import Target
-from mlc_compiler.tir.intrinsics import tensor_intrins
+from mlc_compiler.tir.nodes import PrimFunc
 from mlc_errors import MLCError, UnsupportedError
 from mlc_version import __version__
 
@@ -68,8 +68,8 @@ class Product:
 class Micro:
     """The measurements on a GPU.
 
-    Seconds: of a launch in a graph, also with programmatic dependent launch (None: the GPU has none), of a call besides
-    its launches, and of a barrier of the grid. not_measured: what, and why.
+    Seconds: of a launch in a graph, of one in a stream, and of one in a graph with programmatic dependent launch (None:
+    the GPU has none); of a call besides its launches; of a barrier of the grid. not_measured: what, and why.
     """
 
     device: Device
@@ -77,6 +77,7 @@ class Micro:
     date: str
     read: list[Read]
     launch_seconds: float
+    stream_launch_seconds: float
     overlapped_launch_seconds: float | None
     call_seconds: float
     barrier_seconds: float
@@ -94,6 +95,7 @@ def measure(bench: Bench, device: Device, sizes: Sizes) -> Micro:
         date=time.strftime("%Y-%m-%d"),
         read=list(reads(bench, device, sizes)),
         launch_seconds=launch,
+        stream_launch_seconds=launches(bench, sizes, kernels.chain(), graph=False)[0],
         overlapped_launch_seconds=overlapped,
         call_seconds=call,
         barrier_seconds=grid_barrier(bench, device, sizes),
@@ -105,7 +107,6 @@ def measure(bench: Bench, device: Device, sizes: Sizes) -> Micro:
 def reads(bench: Bench, device: Device, sizes: Sizes) -> Iterator[Read]:
     """The rate of loads of 16 bytes by all threads of the grid, for several numbers of blocks."""
     random = np.random.default_rng(0).integers(0, 2**32, sizes.read_bytes // 4, dtype=np.uint32)
-    data = None
     for blocks in sizes.read_blocks:
         grid = blocks * device.multiprocessors
         rounds = sizes.read_bytes // (16 * kernels.LOADS * grid * sizes.read_threads)
@@ -119,9 +120,9 @@ def reads(bench: Bench, device: Device, sizes: Sizes) -> Iterator[Read]:
         yield Read(blocks, rate, rate / device.read_bytes_per_s)
 
 
-def launches(bench: Bench, sizes: Sizes, chain: Any) -> tuple[float, float]:
-    """Seconds of one launch in a graph, and of a call besides its launches."""
-    library = bench.build(chain, graph=True)
+def launches(bench: Bench, sizes: Sizes, chain: PrimFunc, graph: bool = True) -> tuple[float, float]:
+    """Seconds of one launch, and of a call besides its launches."""
+    library = bench.build(chain, graph)
     out = library.context.memory.zeros((1,), np.dtype(np.int64))
 
     def seconds(count: int) -> float:
@@ -169,11 +170,13 @@ def products(bench: Bench, device: Device, sizes: Sizes) -> Iterator[Product]:
 
 
 def not_measured(bench: Bench) -> Iterator[tuple[str, str]]:
-    """What this GPU or this compiler does not have."""
+    """What this GPU or this benchmark does not have."""
     if not bench.target.has("sm_90"):
         yield "programmatic dependent launch", f"not available: {bench.target.cpu} has no griddepcontrol"
-    if not any(name.startswith("cuda.wgmma.") for name in tensor_intrins()):
-        yield "wgmma", "not available: the back end has no such instruction"
+    why = (
+        "this benchmark has no kernel for it" if bench.target.has("sm_90a") else f"{bench.target.cpu} does not have it"
+    )
+    yield "wgmma", f"not available: {why}"
 
 
 def line(seconds: Callable[[int], float], counts: Sequence[int]) -> tuple[float, float]:
@@ -216,7 +219,8 @@ def show(result: Micro) -> None:
     console.table(["warps", "accumulators", "mma.sync TFLOP/s", "of the tensor cores"], rows)
     times = {
         "launch in a graph": result.launch_seconds,
-        "the same, overlapped": result.overlapped_launch_seconds,
+        "launch in a stream": result.stream_launch_seconds,
+        "launch in a graph, overlapped": result.overlapped_launch_seconds,
         "call of a graph": result.call_seconds,
         "barrier of the grid": result.barrier_seconds,
     }

@@ -28,6 +28,7 @@ class Preset:
 
     exported: ExportedModel
     layers: int
+    hidden: int
     tied: bool
 
     @property
@@ -35,6 +36,12 @@ class Preset:
         """Of the weights that a decode step reads: all but the table of input embeddings, unless the head is tied."""
         read = (p for p in self.exported.params if self.tied or not p.name.startswith(INPUT_EMBEDDINGS))
         return sum(prod(p.shape) * dt.nbytes(p.dtype) for p in read)
+
+    @property
+    def linear_elements(self) -> int:
+        """Of the matrices by which every token is multiplied, in a scheme that stores one number for each."""
+        matrices = (p for p in self.exported.params if len(p.shape) == 2 and p.name.startswith("model.layers."))
+        return sum(prod(p.shape) for p in matrices)
 
     @property
     def cache_bytes(self) -> int:
@@ -48,7 +55,7 @@ def export_preset(model: str, scheme: str, target: Target, **sizes: int) -> Pres
     config = registry.get(values["model_type"]).config.from_hf(values)
     row = get_scheme(scheme)
     exported = registry.export_model(config, row, backend_of(target).activation_dtype(row.model_dtype))
-    return Preset(exported, values["num_hidden_layers"], bool(values.get("tie_word_embeddings")))
+    return Preset(exported, values["num_hidden_layers"], values["hidden_size"], bool(values.get("tie_word_embeddings")))
 
 
 def decode_sizes(batch: int, context: int) -> dict[str, int]:

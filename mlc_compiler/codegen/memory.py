@@ -79,9 +79,13 @@ class MemoryEmitter(Emitter):
             self.b.store(ll.Constant(element, None), slot)
         return slot
 
+    def alignment(self, buffer: Buffer, offset: PrimExpr, elements: int) -> int:
+        """The alignment in bytes of a vector of ``elements`` elements from ``offset`` on: that of one element."""
+        return dt.nbytes(buffer.dtype)
+
     def _vector_load(self, buffer: Buffer, offset: PrimExpr) -> ll.Value:
         assert self.lanes is not None
-        align = dt.nbytes(buffer.dtype)
+        align = self.alignment(buffer, offset, self.lanes.count)
         vector = ll.VectorType(v.storage_type(buffer.dtype), self.lanes.count)
         pointer = self.address(buffer, self(offset))
         if self.mask is None:
@@ -153,7 +157,7 @@ class MemoryEmitter(Emitter):
             self._scatter(buffer, flat, value)
 
     def _vector_store(self, buffer: Buffer, offset: PrimExpr, value: ll.Value) -> None:
-        align = dt.nbytes(buffer.dtype)
+        align = self.alignment(buffer, offset, v.lanes_of(value))
         pointer = self.address(buffer, self(offset))
         if self.mask is None:
             self.b.store(value, pointer, align=align)

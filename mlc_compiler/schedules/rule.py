@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..ir.expr import BinaryOp, Cast, IntImm, PrimExpr, Var, without_casts
+from ..ir.simplify import Analyzer
 from ..ir.visitor import walk
 from ..target import Target
+from ..tir.calling import step_along
 from ..tir.index_map import IndexMap
 from ..tir.nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, PrimFunc, is_root
 from ..tir.schedule import Schedule, ScheduleError
@@ -62,6 +64,17 @@ def inline_intermediates(s: Schedule, names: Sequence[str]) -> None:
             s.compute_inline(name)
         except ScheduleError:
             continue
+
+
+def contiguous_axis(block: Block) -> int | None:
+    """The axis with stride 1 of a block's only load, when the last axis has a stride other than 0 and 1; else None."""
+    loads = [n for n in walk(block.body) if isinstance(n, BufferLoad)]
+    variables = [it.var for it in block.iter_vars]
+    if len(loads) != 1 or len(variables) < 2:
+        return None
+    analyzer = Analyzer()
+    *steps, last = (step_along(loads[0], v, analyzer) for v in variables)
+    return steps.index(1) if last not in (0, 1) and 1 in steps else None
 
 
 def accumulate_locally(s: Schedule, product: str, epilogue: Sequence[str]) -> str:

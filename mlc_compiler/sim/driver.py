@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -89,10 +90,21 @@ class SimulatedDriver(DriverTable):
         write(value, ctypes.c_int32, parts[attribute])
 
     def _cuDevicePrimaryCtxRetain(self, context: int, device: int) -> None:
-        write(context, ctypes.c_void_p, self._new(_Context()))
+        handle = self._primary_context() or self._new(_Context())
+        self._objects[handle].users += 1
+        write(context, ctypes.c_void_p, handle)
 
     def _cuDevicePrimaryCtxRelease_v2(self, device: int) -> None:
-        self._remove(next(h for h, o in self._objects.items() if isinstance(o, _Context)), _Context)
+        handle = self._primary_context()
+        if handle is None:
+            raise DriverError(INVALID_CONTEXT)
+        self._objects[handle].users -= 1
+        if not self._objects[handle].users:
+            self._remove(handle, _Context)
+
+    def _primary_context(self) -> int | None:
+        """The handle of the device's context, which all of its users share."""
+        return next((h for h, o in self._objects.items() if isinstance(o, _Context)), None)
 
     def _cuCtxPushCurrent_v2(self, context: int) -> None:
         self._get(context, _Context)
@@ -258,8 +270,9 @@ class SimulatedDriver(DriverTable):
             self.fault = error
 
 
+@dataclass
 class _Context:
-    pass
+    users: int = 0
 
 
 class _Stream:

@@ -52,7 +52,8 @@ class Device:
         device = Device.of(compile_kernels(mod, target).images)
         run_function(mod, "main", x, w, kernels=device.run)
 
-    kernels: by symbol. blocks: which blocks of a launch are simulated; None: all. Races are looked for where all are.
+    kernels: by symbol. blocks: which blocks of a launch are simulated; None: all. Where not all are,
+    races and uninitialized reads are not looked for.
     """
 
     kernels: Mapping[str, Kernel]
@@ -97,8 +98,9 @@ class _Call:
             array = self.arrays[id(buffer)]
             place = (array.ctypes.data, array.nbytes)
             if place not in known:
-                content = -(-array.nbytes // LINE) * LINE if id(buffer) in fresh else _whole_lines(array)
-                known[place] = self.memory.allocate(content, buffer.name)
+                padded = -(-array.nbytes // LINE) * LINE
+                content = padded if id(buffer) in fresh else _whole_lines(array)
+                known[place] = self.memory.allocate(content, buffer.name, initialized=self.device.blocks is not None)
             self.addresses[id(buffer)] = known[place]
 
     def value(self, e: PrimExpr) -> Any:
@@ -122,6 +124,8 @@ class _Call:
                 self.statement(s.body)
             case Evaluate(Call(op=op) as call) if op == LAUNCH:
                 self._launch(call)
+            case Evaluate(IntImm()):
+                pass
             case _:
                 raise SimulationError(f"a host function has a statement of type {type(s).__name__}")
 

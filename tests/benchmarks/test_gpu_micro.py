@@ -9,14 +9,18 @@ import micro_kernels as kernels
 import numpy as np
 import pytest
 from cuda_device import Device
-from micro import expected_sums, line
+from measuring import Bench
+from micro import Sizes, _require, expected_sums, line, measure
 from micro_kernels import grid_barrier
 
 from mlc_compiler import emit_ptx
 from mlc_compiler.backends.cuda.images import find_assembler
 from mlc_compiler.script import T
 from mlc_compiler.sim import Memory, parse_ptx, run
+from mlc_compiler.sim.driver import SimulatedDriver
+from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PrimFunc
+from mlc_errors import MLCError
 
 FUNCTIONS = {
     "read": kernels.read(264, 256, 100),
@@ -117,6 +121,30 @@ def test_fragments_of_products() -> None:
 
 def test_a_line_through_times() -> None:
     assert line(lambda n: 5.0 + 0.25 * n, (10, 100, 1000)) == (0.25, 5.0)
+
+
+@pytest.mark.parametrize(("arch", "overlaps"), [("sm_80", False), ("sm_90a", True)])
+def test_measurements_on_a_simulated_gpu(arch: str, overlaps: bool) -> None:
+    """Every result is checked before its time counts; the times themselves mean nothing here."""
+    device = Device("simulated", 90, 3, 1e9, 1e9, 512, 1 << 20, 13000)
+    sizes = Sizes(3 * 2 * 32 * 64 * 2, (1, 2), 32, (2, 5), (1, 3), (2,), (1, 4), (1, 3))
+    with SimulatedDriver(arch) as driver:
+        found = measure(Bench(Target(f"cuda:{arch}"), driver.install, repeat=1, min_repeat_ms=0.0), device, sizes)
+        assert driver.fault is None
+        assert driver.calls["cuGraphInstantiateWithFlags"] > 0
+        assert any(driver.programmatic.values()) is overlaps
+    assert [r.blocks for r in found.read] == [1, 2]
+    assert all(r.share == r.bytes_per_s / 128e9 for r in found.read)
+    assert [(p.warps, p.accumulators) for p in found.products] == [(2, 1), (2, 4)]
+    assert (found.overlapped_launch_seconds is not None) is overlaps
+    assert ("programmatic dependent launch" in found.not_measured) is not overlaps
+    why = "this benchmark has no kernel for it" if arch == "sm_90a" else "sm_80 does not have it"
+    assert found.not_measured["wgmma"] == f"not available: {why}"
+
+
+def test_a_wrong_result_is_no_measurement() -> None:
+    with pytest.raises(MLCError, match="barriers: the result is 3; expected 4"):
+        _require("barriers", 3, 4)
 
 
 def test_limits_of_an_h100_and_an_unknown_gpu() -> None:

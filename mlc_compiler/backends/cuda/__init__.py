@@ -32,6 +32,7 @@ class CudaBackend(Backend):
     def lowering(self, target: Target) -> Lowering:
         return Lowering(
             operators=kernels_of(target),
+            prologue_rows=1,
             rules=CUDA_RULES,
             loops=(VirtualThreads(), ThreadReductions(), BindThreads(), PlaceSyncs()),
             calls=(SplitKernels(pdl=target.has("sm_90")),),

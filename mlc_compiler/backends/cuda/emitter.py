@@ -12,13 +12,14 @@ from llvmlite import ir as ll
 
 from ...codegen import values as v
 from ...codegen.arithmetic import CodegenError
+from ...codegen.conversions import resize
 from ...codegen.emitter import Lanes
 from ...codegen.expressions import ExprEmitter
 from ...codegen.statements import LoopID, StmtEmitter
-from ...codegen.values import F32, I8, I32, I64, VOID, i32
+from ...codegen.values import F16, F32, I8, I16, I32, I64, VOID, i32
 from ...ir import dtype as dt
-from ...ir.expr import Call, IntImm, PrimExpr, is_const
-from ...ir.visitor import walk
+from ...ir.expr import Call, Cast, IntImm, PrimExpr, Var, is_const
+from ...ir.visitor import substitute, walk
 from ...target import Target
 from ...tir.calling import scalar_parameters
 from ...tir.nodes import (
@@ -41,6 +42,7 @@ from .machine import STATIC_SHARED_BYTES, WARP, Gpu
 from .math import SPECIAL_FUNCTIONS
 
 GLOBAL, SHARED = ll.PointerType(addrspace=1), ll.PointerType(addrspace=3)
+_EXACT_INTEGERS = {"float16": 1 << 10, "float32": 1 << 23}  # one bit less than the significand has
 ALIGNMENT = 16  # of buffers in bytes: the widest access
 WAIT = "intrinsic.cuda.griddep.wait"
 MIN_BLOCKS = "cuda.min_blocks"
@@ -90,15 +92,41 @@ class _KernelAttributes(ll.values.FunctionAttributes):
 
 
 class DeviceExpressions(ExprEmitter):
-    """Expressions of one GPU thread. Vector accesses state the alignment that their index guarantees."""
+    """Expressions of one GPU thread. Vector accesses state the alignment that their index guarantees.
+
+    defined: the values of variables of integers, in terms of loop variables and parameters.
+    """
+
+    def __init__(self, b: ll.IRBuilder, target: Target):
+        super().__init__(b, target)
+        self.defined: dict[Var, PrimExpr] = {}
+
+    def define(self, var: Var, expr: PrimExpr) -> None:
+        super().define(var, expr)
+        if dt.is_int(var.dtype):
+            self.defined[var] = substitute(expr, self.defined)
 
     def alignment(self, buffer: Buffer, offset: PrimExpr, elements: int) -> int:
         """The largest known alignment in bytes of ``elements`` elements from ``offset`` on."""
-        form = self.analyzer.linear(offset)
+        form = self.analyzer.linear(self.analyzer.simplify(substitute(offset, self.defined)))
         common = gcd(form.const, *(coefficient for _, coefficient in form.terms.values()))
         size = dt.nbytes(buffer.dtype)
         limit = min(ALIGNMENT, elements * size)
         return gcd(limit, common * size) if common else limit
+
+    def emit_Cast(self, e: Cast) -> ll.Value:
+        """Small integers become the low bits of a significand: conversions are much slower than additions."""
+        low, high = self.analyzer.bounds_of(e.value) if dt.is_int(e.value.dtype) else (None, None)
+        limit = _EXACT_INTEGERS.get(e.dtype, 0)
+        if low is None or high is None or high - low >= limit or max(-low, high) >= limit:
+            return super().emit_Cast(e)
+        element, width, exponent = (F16, I16, 0x6400) if e.dtype == "float16" else (F32, I32, 0x4B000000)
+        value = self(e.value)
+        lanes = v.lanes_of(value)
+        above = self.b.sub(value, v.constant(v.value_type(e.value.dtype), low, lanes))
+        bits = resize(self.b, above, v.vector_of(width, lanes), signed=False)
+        offset = self.b.bitcast(self.b.or_(bits, v.constant(width, exponent, lanes)), v.vector_of(element, lanes))
+        return self.b.fsub(offset, v.constant(element, float(limit - low), lanes))
 
     def emit_Call(self, e: Call) -> ll.Value:
         if e.op not in SPECIAL_FUNCTIONS:
@@ -251,7 +279,7 @@ class _SharedMemory:
         dynamic = launch.shared_bytes > STATIC_SHARED_BYTES
         array = ll.ArrayType(I8, 0 if dynamic else launch.shared_bytes)
         self.base = ll.GlobalVariable(fn.module, array, f"{fn.name}_shared", addrspace=3)
-        self.base.align = 1024  # what the swizzle of wgmma's operands repeats after
+        self.base.align = 1024 if dynamic else 128  # the swizzle of wgmma's operands repeats after 1024 bytes
         self.base.linkage = "external" if dynamic else "internal"
         if not dynamic:
             self.base.initializer = ll.Constant(array, ll.Undefined)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from ....ir import dtype as dt
 from ....ir.expr import BinaryOp, Var, is_const
-from ....ir.simplify import Analyzer
 from ....ir.visitor import walk
-from ....schedules.rule import Rule, analyse, inline_intermediates
+from ....schedules.rule import Rule, analyse, contiguous_axis, inline_intermediates
 from ....target import Target
-from ....tir.calling import step_along
-from ....tir.nodes import Block, BufferLoad, BufferStore, For, PrimFunc, While
+from ....tir.nodes import Block, BufferStore, For, PrimFunc, While
 from ....tir.schedule import Schedule
 from ..machine import Cpu
 from .lanes import reduce_in_lanes
@@ -78,7 +76,7 @@ class Elementwise(Rule):
         inline_intermediates(s, [b.name for b in blocks.in_order[:-1]])
         for name in s.get_blocks():
             loops = s.get_loops(name)
-            across = _contiguous_axis(s.block(name))
+            across = contiguous_axis(s.block(name))
             if across is not None and _tile_squares(s, loops, across):
                 continue
             if loops:
@@ -87,17 +85,6 @@ class Elementwise(Rule):
                 outer = s.get_loops(name)[:-1] if vectorized else s.get_loops(name)
                 s.parallel(s.fuse(*outer))
         return s
-
-
-def _contiguous_axis(block: Block) -> int | None:
-    """The axis with stride 1 of a block's only load, when the last axis has a stride other than 0 and 1; else None."""
-    loads = [n for n in walk(block.body) if isinstance(n, BufferLoad)]
-    variables = [it.var for it in block.iter_vars]
-    if len(loads) != 1 or len(variables) < 2:
-        return None
-    analyzer = Analyzer()
-    *steps, last = (step_along(loads[0], v, analyzer) for v in variables)
-    return steps.index(1) if last not in (0, 1) and 1 in steps else None
 
 
 def _tile_squares(s: Schedule, loops: list[Var], across: int) -> bool:

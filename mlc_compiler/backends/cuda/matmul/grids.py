@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from ....ir.expr import IntImm, PrimExpr, Var, ceildiv, const, is_const
 from ....ir.simplify import simplify
 from ....tir.nodes import THREAD, Allocate, Buffer, For, IfThenElse, Stmt
+from ..emitter import MIN_BLOCKS
 
 
 def either(condition: PrimExpr, first: Callable[[], Stmt], second: Callable[[], Stmt]) -> Stmt:
@@ -24,14 +25,15 @@ def tiled(
     threads: int,
     shared: Sequence[Buffer],
     body: Callable[[Var, Var, Var], Stmt],
+    blocks: int = 1,
 ) -> Stmt:
     """A block of threads for each tile of a matrix; ``body(row of tiles, column of tiles, thread)``, int32 thread.
 
-    Blocks of one column of tiles are neighbours: they read the same weights.
+    Blocks of one column of tiles are neighbours: they read the same weights. blocks: of a multiprocessor at least.
     """
     row_block, column_block, thread = Var("row_block"), Var("column_block"), Var("thread", "int32")
     nest: Stmt = For(thread, const(threads, "int32"), body(row_block, column_block, thread), THREAD, "threadIdx.x")
     for buffer in shared:
         nest = Allocate(buffer, nest)
     nest = For(row_block, ceildiv(rows, tile[0]), nest, THREAD, "blockIdx.x")
-    return For(column_block, IntImm(-(-columns // tile[1])), nest, THREAD, "blockIdx.y")
+    return For(column_block, IntImm(-(-columns // tile[1])), nest, THREAD, "blockIdx.y", {MIN_BLOCKS: blocks})

@@ -14,6 +14,7 @@ from ....script import expand
 from ....tir.nodes import Buffer, BufferLoad, PrimFunc, Stmt, buffer
 from ..instructions.operands import SHORT
 from ..machine import WARP, Gpu
+from .few_rows import MAX_ROWS, FewRows
 from .grids import either, tiled
 from .loops import multiply_tile
 from .product import Product, Result
@@ -21,24 +22,39 @@ from .tiles import CHUNK, FEW_ROWS, LARGE, MEDIUM, MMA_COLUMNS, MMA_ROWS, SMALL,
 
 
 def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
-    """``func`` as a kernel that computes ``product``; where the rows are not constant, as one for each tile size."""
+    """``func`` as a kernel that computes ``product``; where the rows are not constant, as one for each tile size.
+
+    Only ``FewRows`` computes statistics of the rows.
+    """
     large_tiles = ceildiv(product.rows, LARGE.rows) * -(-product.columns // LARGE.columns)
 
     def many() -> Stmt:
+        medium = Kernel(product, MEDIUM)
+        if medium.x_computed:  # in registers that larger tiles need for their sums
+            return medium.nest()
         large = Kernel(product, WARPGROUPS if gpu.arch == "sm_90a" else LARGE)
-        return either(large_tiles >= gpu.multiprocessors, large.nest, Kernel(product, MEDIUM).nest)
+        return either(large_tiles >= gpu.multiprocessors, large.nest, medium.nest)
 
-    body = either(product.rows <= FEW_ROWS, Kernel(product, SMALL).nest, many)
+    def several() -> Stmt:
+        return either(product.rows <= FEW_ROWS, Kernel(product, SMALL).nest, many)
+
+    body = either(product.rows <= MAX_ROWS, FewRows(product, gpu).nest, several)
     return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})
+
+
+MANY_FRAGMENTS = 16
+"""Fragments of sums of a warp, with more of which there are registers for two steps of packed weights only."""
 
 
 @dataclass(eq=False)
 class Kernel:
     """The names that the macros of ``loops.py`` use.
 
-    t: sizes of the tiles. steps: tiles along the depth. x_units, w_units: chunks of a tile of the activations and of
-    the weights that one thread loads. xs, ws: the tiles in shared memory. x_converts, w_converts: whether the operand
-    is computed in registers. clamped: whether tiles reach beyond the depth. pairs: whether results are stored in pairs.
+    t: sizes of the tiles. steps: tiles along the depth, in ``iterations`` of ``unrolled`` ones. x_units, w_units:
+    chunks of a tile of the activations and of the weights that one thread loads. xs, ws: the tiles in shared memory.
+    x_computed, w_computed: whether the operand is computed in registers; else it is copied, or packed and unpacked by
+    an instruction. fetched: how many steps ahead packed weights are loaded. clamped: whether tiles reach beyond the
+    depth. pairs: whether results are stored in pairs.
     """
 
     product: Product
@@ -51,11 +67,15 @@ class Kernel:
         self.x_units = tile.rows * tile.chunks // tile.threads
         self.w_units = tile.columns * tile.chunks // tile.threads
         whole_chunks = product.depth % CHUNK == 0
-        self.x_converts = not (product.activation.stored and whole_chunks)
-        self.w_converts = not (product.weight.stored and whole_chunks)
+        self.x_computed = not (product.activation.stored and whole_chunks)
+        self.w_copied = product.weight.stored and whole_chunks
         self.warpgroups = tile is WARPGROUPS
         self.unpacks = product.packed is not None
-        self.converts = self.x_converts or self.w_converts
+        self.w_computed = not (self.w_copied or self.unpacks)
+        self.computes = self.x_computed or self.w_computed
+        self.unrolled = tile.stages if self.unpacks else 1
+        self.fetched = min(tile.stages - 1, 2 if tile.row_tiles * tile.column_tiles > MANY_FRAGMENTS else tile.stages)
+        self.iterations = -(-self.steps // self.unrolled)
         self.clamped = product.depth % tile.depth != 0 or self.steps < tile.stages - 1
         self.pairs = product.columns % 2 == 0
         self.result = Result(product)
@@ -69,29 +89,40 @@ class Kernel:
             return expand(multiply_tile, self, row_block, column_block, thread)
 
         tile = (self.t.rows, self.t.columns)
-        return tiled(self.rows, self.columns, tile, self.t.threads, (self.ws, self.xs), body)
+        blocks = 1 if self.computes else self.t.blocks
+        return tiled(self.rows, self.columns, tile, self.t.threads, (self.ws, self.xs), body, blocks)
 
     # -- positions in the tiles
 
+    def x_chunk(self, thread: Var) -> PrimExpr:
+        return thread % self.t.chunks
+
     def x_row(self, thread: Var, unit: PrimExpr) -> PrimExpr:
-        return self._index(thread, unit) // self.t.chunks
+        return unit * (self.t.threads // self.t.chunks) + cast("int64", thread // self.t.chunks)
 
-    def x_chunk(self, thread: Var, unit: PrimExpr) -> PrimExpr:
-        return self._index(thread, unit) % self.t.chunks
-
-    def w_row(self, thread: Var, unit: PrimExpr) -> PrimExpr:
-        index = self._index(thread, unit)
-        return index % self.t.columns if self.product.weight.by_column else index // self.t.chunks
+    def x_place(self, thread: Var) -> PrimExpr:
+        return self.place(thread // self.t.chunks, self.x_chunk(thread))
 
     def w_chunk(self, thread: Var, unit: PrimExpr) -> PrimExpr:
-        index = self._index(thread, unit)
-        return index // self.t.columns if self.product.weight.by_column else index % self.t.chunks
+        if not self.product.weight.by_column:
+            return thread % self.t.chunks
+        first = unit * self.t.threads // self.t.columns
+        return cast("int32", first) + thread // self.t.columns
 
-    def _index(self, thread: Var, unit: PrimExpr) -> PrimExpr:
-        return cast("int32", unit) * self.t.threads + thread
+    def w_row(self, thread: Var, unit: PrimExpr) -> PrimExpr:
+        if not self.product.weight.by_column:
+            return unit * (self.t.threads // self.t.chunks) + cast("int64", thread // self.t.chunks)
+        return cast("int64", thread % self.t.columns)
+
+    def w_place(self, thread: Var, unit: PrimExpr) -> PrimExpr:
+        row = thread % self.t.columns if self.product.weight.by_column else thread // self.t.chunks
+        return self.place(row, self.w_chunk(thread, unit))
 
     def place(self, row: PrimExpr, chunk: PrimExpr) -> PrimExpr:
-        """Where a chunk of a row is stored: 8 rows of one chunk are in different 16 bytes of 128."""
+        """Where a chunk of a row is stored: 8 rows of one chunk are in different 16 bytes of 128.
+
+        It is the same for rows that are 8 apart, so that addresses differ by constants.
+        """
         rows_of_a_line = max(1, CHUNK // self.t.chunks)
         return (chunk ^ (row // rows_of_a_line % self.t.chunks)) * CHUNK
 
@@ -99,26 +130,26 @@ class Kernel:
 
     def copy_activation(self, row_block: Var, thread: Var, step: PrimExpr, stage: PrimExpr, unit: PrimExpr) -> Call:
         """16 bytes of a row; zeros outside."""
-        row, chunk = self.x_row(thread, unit), self.x_chunk(thread, unit)
-        from_row, from_k = row_block * self.t.rows + cast("int64", row), self._position(step, chunk)
+        row = self.x_row(thread, unit)
+        from_row, from_k = row_block * self.t.rows + row, self._position(step, self.x_chunk(thread))
         inside = from_row < self.rows
         if self.clamped:
             inside = logical_and(inside, from_k < self.product.depth)
         source = self.product.activation.element(minimum(from_row, self.rows - 1), self._inside(from_k))
-        target = self.xs[stage, row, self.place(row, chunk)]
+        target = self.xs[stage, row, self.x_place(thread)]
         count = Select(inside, const(CHUNK, "int32"), const(0, "int32"))
         return self._run(f"cp_async.16.zfill.{SHORT[self.dtype]}", target, source, count)
 
     def copy_weight(self, column_block: Var, thread: Var, step: PrimExpr, stage: PrimExpr, unit: PrimExpr) -> Call:
         """16 bytes of a column."""
-        row, chunk = self.w_row(thread, unit), self.w_chunk(thread, unit)
-        source = self.product.weight.element(self._column(column_block, row), self._inside(self._position(step, chunk)))
-        return self._run(f"cp_async.16.{SHORT[self.dtype]}", self.ws[stage, row, self.place(row, chunk)], source)
+        row, k = self.w_row(thread, unit), self._position(step, self.w_chunk(thread, unit))
+        source = self.product.weight.element(self._column(column_block, row), self._inside(k))
+        return self._run(f"cp_async.16.{SHORT[self.dtype]}", self.ws[stage, row, self.w_place(thread, unit)], source)
 
     def activation(self, row_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr, e: PrimExpr) -> PrimExpr:
         """An activation; 0 outside."""
-        row = row_block * self.t.rows + cast("int64", self.x_row(thread, unit))
-        k = self._position(step, self.x_chunk(thread, unit)) + e
+        row = row_block * self.t.rows + self.x_row(thread, unit)
+        k = self._position(step, self.x_chunk(thread)) + e
         last = self.product.depth - 1
         value = self.product.activation.element(minimum(row, self.rows - 1), minimum(k, last))
         inside = logical_and(row < self.rows, k < self.product.depth)
@@ -149,8 +180,12 @@ class Kernel:
         k = self._position(step, self.w_chunk(thread, unit))
         return self._column(column_block, self.w_row(thread, unit)), minimum(k, (self.product.depth - 1) // 8 * 8)
 
-    def unpack(self, held: Buffer, words: Buffer, scales: Buffer, unit: PrimExpr) -> Call:
-        return self._run(f"dequantize.q4.{SHORT[self.dtype]}", held[unit, 0], words[unit], scales[unit])
+    def unpack(self, held: Buffer, words: Buffer, scales: Buffer, stage: PrimExpr, unit: PrimExpr) -> Call:
+        return self._run(f"dequantize.q4.{SHORT[self.dtype]}", held[unit, 0], words[stage, unit], scales[stage, unit])
+
+    def stage(self, step: PrimExpr, part: PrimExpr, ahead: int) -> PrimExpr:
+        """The stage of the tile ``ahead`` after ``step``; ``part`` is the step in its unrolled iteration."""
+        return ((part if self.unpacks else step) + ahead) % self.t.stages
 
     def _position(self, step: PrimExpr, chunk: PrimExpr) -> PrimExpr:
         return cast("int64", step) * self.t.depth + cast("int64", chunk) * CHUNK
@@ -160,7 +195,7 @@ class Kernel:
         return minimum(k, self.product.depth - CHUNK) if self.clamped else k
 
     def _column(self, column_block: Var, row: PrimExpr) -> PrimExpr:
-        column = column_block * self.t.columns + cast("int64", row)
+        column = column_block * self.t.columns + row
         return minimum(column, self.columns - 1) if self.columns % self.t.columns else column
 
     # -- fragments

@@ -16,12 +16,10 @@ from .fma_loops import store_result
 
 @T.macro
 def multiply_tile(k, row_block, column_block, thread):
-    """One thread's part of a tile: its fragments of the sums stay in registers.
-
-    Tiles ahead of the last one are loaded once more, into stages that are not read again: without a condition, their
-    loads are issued before the multiplication and awaited after it.
-    """
+    """One thread's part of a tile: its fragments of the sums stay in registers."""
     acc = T.decl_buffer((k.t.row_tiles, k.t.column_tiles, 4), "float32", scope="local")
+    words = T.decl_buffer((k.t.stages, k.w_units), "uint32", scope="local")
+    scales = T.decl_buffer((k.t.stages, k.w_units), k.dtype, scope="local")
     for i in T.unroll(k.t.row_tiles):
         for j in T.unroll(k.t.column_tiles):
             for e in T.vectorized(4):
@@ -29,76 +27,110 @@ def multiply_tile(k, row_block, column_block, thread):
     for step in T.unroll(k.t.stages - 1):
         start_copies(k, row_block, column_block, thread, step, step)
         k.commit()
-    if k.converts:
+    if k.unpacks:
+        for step in T.unroll(k.fetched):
+            fetch(k, column_block, thread, step, step, words, scales)
+    if k.computes:
         for step in T.unroll(k.t.stages - 1):
-            load_and_multiply(k, row_block, column_block, thread, T.min(step, k.steps - 1), step, acc, 0, False)
-    for step in range(k.steps):
-        k.wait(k.t.stages - 2)
-        if k.warpgroups:
-            k.instruction("fence.proxy_async")
-        T.tvm_storage_sync("shared")
-        ahead = step + (k.t.stages - 1)
-        if ahead < k.steps:
-            start_copies(k, row_block, column_block, thread, ahead, ahead % k.t.stages)
-        k.commit()
-        if k.converts:
-            last = T.min(ahead, k.steps - 1)
-            load_and_multiply(
-                k, row_block, column_block, thread, last, ahead % k.t.stages, acc, step % k.t.stages, True
-            )
-        else:
-            multiply(k, thread, step % k.t.stages, acc)
+            compute(k, row_block, column_block, thread, T.min(step, k.steps - 1), step, acc, 0, False)
+    if k.unpacks:
+        unpack(k, thread, 0, words, scales)
+    for iteration in range(k.iterations):
+        for part in T.unroll(k.unrolled):
+            step = iteration * k.unrolled + part
+            if k.steps % k.unrolled == 0:
+                advance(k, row_block, column_block, thread, step, part, acc, words, scales)
+            else:
+                if step < k.steps:
+                    advance(k, row_block, column_block, thread, step, part, acc, words, scales)
     store(k, row_block, column_block, thread, acc)
 
 
 @T.macro
+def advance(k, row_block, column_block, thread, step, part, acc, words, scales):
+    """Multiply one stage; meanwhile, load the tile that is needed last of those for which there are stages.
+
+    Without conditions around them, loads to registers are issued before the multiplication and awaited after it: tiles
+    beyond the last one are loaded too, into stages that are not read again.
+    """
+    k.wait(k.t.stages - 2)
+    if k.warpgroups:
+        k.instruction("fence.proxy_async")
+    T.tvm_storage_sync("shared")
+    ahead = step + (k.t.stages - 1)
+    if ahead < k.steps:
+        start_copies(k, row_block, column_block, thread, ahead, k.stage(step, part, k.t.stages - 1))
+    k.commit()
+    if k.unpacks:
+        fetch(k, column_block, thread, step + k.fetched, k.stage(step, part, k.fetched), words, scales)
+    if k.computes:
+        last = T.min(ahead, k.steps - 1)
+        stage = k.stage(step, part, k.t.stages - 1)
+        compute(k, row_block, column_block, thread, last, stage, acc, k.stage(step, part, 0), True)
+    else:
+        multiply(k, thread, k.stage(step, part, 0), acc)
+    if k.unpacks:
+        unpack(k, thread, k.stage(step, part, 1), words, scales)
+
+
+@T.macro
 def start_copies(k, row_block, column_block, thread, step, stage):
-    if not k.x_converts:
+    if not k.x_computed:
         for u in T.unroll(k.x_units):
             k.copy_activation(row_block, thread, step, stage, u)
-    if not k.w_converts:
+    if k.w_copied:
         for u in T.unroll(k.w_units):
             k.copy_weight(column_block, thread, step, stage, u)
 
 
 @T.macro
-def load_and_multiply(k, row_block, column_block, thread, step, stage, acc, ready, multiplies):
-    """Load the tile of ``step`` into ``stage``, and meanwhile multiply the stage ``ready``, if ``multiplies``."""
+def fetch(k, column_block, thread, step, stage, words, scales):
+    """Load packed weights, ``k.fetched - 1`` steps before they are unpacked."""
+    for u in T.unroll(k.w_units):
+        words[stage, u] = k.word(column_block, thread, step, u)
+        scales[stage, u] = k.scale(column_block, thread, step, u)
+
+
+@T.macro
+def unpack(k, thread, stage, words, scales):
+    """Store a stage of packed weights, unpacked."""
+    held = T.decl_buffer((k.w_units, 8), k.dtype, scope="local")
+    for u in T.unroll(k.w_units):
+        k.unpack(held, words, scales, stage, u)
+    for u in T.unroll(k.w_units):
+        for e in T.vectorized(8):
+            k.ws[stage, k.w_row(thread, u), k.w_place(thread, u) + e] = held[u, e]
+
+
+@T.macro
+def compute(k, row_block, column_block, thread, step, stage, acc, ready, multiplies):
+    """Compute the tile of ``step`` in registers, for ``stage``; meanwhile, multiply ``ready`` if ``multiplies``."""
     held_x = T.decl_buffer((k.x_units, 8), k.dtype, scope="local")
     held_w = T.decl_buffer((k.w_units, 8), k.dtype, scope="local")
-    words = T.decl_buffer((k.w_units,), "uint32", scope="local")
-    scales = T.decl_buffer((k.w_units,), k.dtype, scope="local")
-    if k.x_converts:
+    if k.x_computed:
         for u in T.unroll(k.x_units):
             for e in T.unroll(8):
                 held_x[u, e] = k.activation(row_block, thread, step, u, e)
-    for u in T.unroll(k.w_units):
-        if k.unpacks:
-            words[u] = k.word(column_block, thread, step, u)
-            scales[u] = k.scale(column_block, thread, step, u)
-        else:
-            if k.w_converts:
-                for e in T.unroll(8):
-                    held_w[u, e] = k.weight(column_block, thread, step, u, e)
+    if k.w_computed:
+        for u in T.unroll(k.w_units):
+            for e in T.unroll(8):
+                held_w[u, e] = k.weight(column_block, thread, step, u, e)
     if multiplies:
         multiply(k, thread, ready, acc)
-    if k.unpacks:
-        for u in T.unroll(k.w_units):
-            k.unpack(held_w, words, scales, u)
     put(k, thread, stage, held_x, held_w)
 
 
 @T.macro
 def put(k, thread, stage, held_x, held_w):
     """Store the chunks that the thread has computed."""
-    if k.x_converts:
+    if k.x_computed:
         for u in T.unroll(k.x_units):
             for e in T.vectorized(8):
-                k.xs[stage, k.x_row(thread, u), k.place(k.x_row(thread, u), k.x_chunk(thread, u)) + e] = held_x[u, e]
-    if k.w_converts:
+                k.xs[stage, k.x_row(thread, u), k.x_place(thread) + e] = held_x[u, e]
+    if k.w_computed:
         for u in T.unroll(k.w_units):
             for e in T.vectorized(8):
-                k.ws[stage, k.w_row(thread, u), k.place(k.w_row(thread, u), k.w_chunk(thread, u)) + e] = held_w[u, e]
+                k.ws[stage, k.w_row(thread, u), k.w_place(thread, u) + e] = held_w[u, e]
 
 
 @T.macro

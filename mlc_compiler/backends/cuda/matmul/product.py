@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ....ir import expr as ir
 from ....ir.expr import Cast, PrimExpr, Var, const, is_const
+from ....ir.simplify import key
 from ....ir.visitor import Rewriter, free_vars, substitute, walk
 from ....relax.ops.linear import QUANTIZED
 from ....schedules.rule import (
@@ -20,6 +21,7 @@ from ....schedules.rule import (
 )
 from ....tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 from ....tir.schedule import Schedule
+from ....tir.schedule.access import update_operand
 from .tiles import CHUNK
 
 PACKED_BITS = 4
@@ -38,7 +40,7 @@ class Product:
 
     rows: the product of the leading sizes; columns, depth: constants. activation, weight: the dtype is the same,
     that of the multiplication. packed: the weight's codes, if an instruction unpacks them. epilogue: the store of one
-    result, given its row, its column and the float32 sum.
+    result, given its row, its column and the float32 sum. statistics: in the order in which they are computed.
     """
 
     rows: PrimExpr
@@ -49,6 +51,25 @@ class Product:
     weight: Operand
     packed: Packed | None
     epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], BufferStore]
+    statistics: tuple[Statistic, ...] = ()
+
+    def activation_given(self, values: Mapping[int, PrimExpr], row: PrimExpr, k: PrimExpr) -> PrimExpr:
+        """An activation, given the statistics of its row: identity of ``Statistic.buffer`` -> value."""
+        return _Loads(values)(self.activation.element(row, k))
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A reduction of each row that the activations depend on, such as the sum of squares of a normalization.
+
+    buffer: what ``Product.activation`` and later statistics load its results from. op: ``+``, ``min`` or ``max``, of
+    ``start`` and the terms of all positions. term: one of them, given earlier statistics, the row and the position.
+    """
+
+    buffer: Buffer
+    op: str
+    start: PrimExpr
+    term: Callable[[Mapping[int, PrimExpr], PrimExpr, PrimExpr], PrimExpr]
 
 
 @dataclass(frozen=True)
@@ -93,18 +114,44 @@ class Packed:
 def match_product(func: PrimFunc) -> Product | None:
     """The product of a tensor function that computes nothing else; None for any other function."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
-    if blocks is None or len(blocks.reductions) != 1 or int(func.attrs.get("num_outputs", 1)) != 1:
+    if blocks is None or not blocks.reductions or int(func.attrs.get("num_outputs", 1)) != 1:
         return None
-    matched = match_matmul(blocks.reductions[0])
+    *before, product_block = blocks.reductions
+    matched = match_matmul(product_block)
     if matched is None or not matched.rows or len(matched.weight.shape) != 2:
         return None
     s, name = Schedule(func), matched.block.name
     names = [b.name for b in blocks.in_order]
     packed = _packed(blocks, matched)
+    reduced = [b.name for b in before]
     for producer in names[: names.index(name)]:
-        s.compute_inline(producer)
+        if producer not in reduced:
+            s.compute_inline(producer)
     last = accumulate_locally(s, name, names[names.index(name) + 1 :])
-    return _product(func, s.block(name), s.block(last), packed)
+    product = _product(func, s.block(name), s.block(last), packed)
+    statistics = [_statistic(s.block(b), s.block(name)) for b in reduced]
+    found = tuple(f for f in statistics if f is not None)
+    return None if product is None or len(found) < len(statistics) else replace(product, statistics=found)
+
+
+def _statistic(block: Block, product: Block) -> Statistic | None:
+    """A reduction of the rows of a product over its depth; None for any other reduction."""
+    *lead, last = block.iter_vars
+    *rows, _, position = product.iter_vars
+    sizes = [it.extent for it in rows]
+    same = [key(it.extent) for it in lead] == [key(size) for size in sizes] and key(last.extent) == key(position.extent)
+    store, init = block.body, block.init
+    if not same or not isinstance(store, BufferStore) or not isinstance(init, BufferStore):
+        return None
+    operand = update_operand(store)
+    if operand is None or [i for i in store.indices if isinstance(i, Var)] != [it.var for it in lead]:
+        return None
+
+    def term(values: Mapping[int, PrimExpr], row: PrimExpr, k: PrimExpr) -> PrimExpr:
+        places = dict(zip((it.var for it in lead), unflattened(row, sizes), strict=True))
+        return _Loads(values)(substitute(operand, {**places, last.var: k}))
+
+    return Statistic(store.buffer, store.value.op, init.value, term)  # type: ignore[attr-defined]
 
 
 def _packed(blocks: Blocks, matched: MatmulBlock) -> Packed | None:
@@ -202,14 +249,14 @@ def unflattened(row: PrimExpr, sizes: Sequence[PrimExpr]) -> list[PrimExpr]:
 # -- what follows the product ------------------------------------------------------------------------------------------
 
 
-class _SumLoads(Rewriter):
-    """Replaces the loads of the product's sums by a value."""
+class _Loads(Rewriter):
+    """Replaces the loads of buffers, by identity, by values."""
 
-    def __init__(self, sums: Buffer, value: PrimExpr):
-        self.sums, self.value = sums, value
+    def __init__(self, values: Mapping[int, PrimExpr]):
+        self.values = values
 
     def rewrite_BufferLoad(self, node: BufferLoad) -> PrimExpr:
-        return self.value if node.buffer is self.sums else self.rewrite_children(node)
+        return self.values[id(node.buffer)] if id(node.buffer) in self.values else self.rewrite_children(node)
 
 
 def _epilogue(
@@ -233,6 +280,6 @@ def _epilogue(
         places = [*unflattened(row, sizes), column]
         at = {it.var: places[axes[v]] if v in axes else const(0, it.var.dtype) for v, it in own.items()}
         stored = substitute(store, at)
-        return _SumLoads(sums, value)(stored)
+        return _Loads({id(sums): value})(stored)
 
     return result

@@ -17,7 +17,7 @@ class Tile:
     """The part of a product that a thread block computes: ``rows`` x ``columns``, ``depth`` positions at a time.
 
     warps_down, warps_across: the warps of the block divide the tile. stages: tiles of the operands in shared memory;
-    all but one are being loaded while one is multiplied.
+    all but one are being loaded while one is multiplied. blocks: of a multiprocessor at least, which limits registers.
     """
 
     rows: int
@@ -26,6 +26,7 @@ class Tile:
     warps_down: int
     warps_across: int
     stages: int
+    blocks: int
 
     @property
     def threads(self) -> int:
@@ -60,11 +61,11 @@ class Tile:
 
 
 FEW_ROWS = 32
-SMALL = Tile(32, 64, 64, 1, 4, 4)
+SMALL = Tile(32, 64, 64, 1, 4, 4, 4)
 """For ``FEW_ROWS`` rows or fewer: one tile has all of them, so that each weight is read once."""
-LARGE = Tile(128, 128, 32, 2, 2, 4)
+LARGE = Tile(128, 128, 32, 2, 2, 4, 2)
 """For products with enough of these tiles for all multiprocessors: the most multiplications for a loaded element."""
-WARPGROUPS = Tile(128, 128, 64, 8, 1, 3)
+WARPGROUPS = Tile(128, 128, 64, 8, 1, 3, 2)
 """As ``LARGE``, for wgmma: rows of 128 bytes, and 64 rows for each group of four warps."""
-MEDIUM = Tile(64, 64, 64, 2, 2, 4)
+MEDIUM = Tile(64, 64, 64, 2, 2, 4, 3)
 """For other products."""

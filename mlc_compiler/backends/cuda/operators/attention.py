@@ -11,7 +11,7 @@ from ....tir.nodes import Stmt
 from ...paged_attention import PagedAttention
 from .decode import attend_by_pieces
 from .fma_tiles import attend_by_fma
-from .mma_tiles import attend_by_mma, fits
+from .mma_tiles import attend_by_mma
 
 
 def paged_attention(
@@ -38,4 +38,4 @@ def paged_attention(
 def _kernels(problem: PagedAttention, target: Target) -> Stmt:
     if problem.single_query:
         return attend_by_pieces(problem, target)
-    return attend_by_mma(problem) if fits(problem, target) else attend_by_fma(problem, target)
+    return attend_by_mma(problem, target) or attend_by_fma(problem, target)

@@ -21,7 +21,7 @@ def attend_tile(k, tile, g, thread):
         k.row_sum[h] = k.p.start_sum(thread % WARP < 1)
         for c in T.unroll(k.value_steps):
             k.acc[h, c] = T.float32(0)
-    attend_runs(k, tile, g, thread, attend_block)
+    attend_runs(k, tile, g, thread, attend_keys)
     store_tile(k, tile, g, thread // WARP, thread % WARP)
 
 
@@ -33,6 +33,12 @@ def stage_queries(k, tile, g, thread):
             row = tile * k.rows + at // k.p.key
             element = k.p.rotated_query(k.token(row), k.head(row, g), at % k.p.key)
             k.query[at % k.p.key, at // k.p.key] = element * T.float32(k.p.scale)
+
+
+@T.macro
+def attend_keys(k, tile, g, run, thread):
+    for i in range(k.count()):
+        attend_block(k, tile, g, run, k.start(i), thread)
 
 
 @T.macro

@@ -19,26 +19,18 @@ from .nests import nest
 from .tiles import Tiles
 
 WARPS = 4
-FLOAT_BYTES = 4
 ROWS_OF_A_WARP = (4, 2, 1)
 
 
 def attend_by_fma(problem: PagedAttention, target: Target) -> Stmt:
     """The kernel. Raises NoKernel where a block of keys and values does not fit into shared memory."""
-    rows = next((r for r in ROWS_OF_A_WARP if _bytes(problem, r) <= Gpu.of(target).shared_bytes), None)
-    if rows is None:
+    sizes = (FmaTiles(problem, rows * WARPS, WARP, WARPS) for rows in ROWS_OF_A_WARP)
+    k = next((k for k in sizes if k.shared_bytes <= Gpu.of(target).shared_bytes), None)
+    if k is None:
         raise NoKernel
-    k = FmaTiles(problem, rows * WARPS, WARP, WARPS)
     tile, g, thread = Var("tile"), Var("g"), Var("thread")
     body = expand(attend_tile, k, tile, g, thread)
     return nest(((tile, k.grid), (g, problem.kv_heads)), ((thread, k.threads),), k.scratch, body)
-
-
-def _bytes(p: PagedAttention, warp_rows: int) -> int:
-    """Shared memory of a thread block."""
-    rows = warp_rows * WARPS
-    floats = p.key * (rows + WARP + 1) + (0 if p.latent else WARP * p.value) + rows * WARP
-    return floats * FLOAT_BYTES + 12 * WARP + 4 * 4 * rows + 16 * 10
 
 
 @dataclass(eq=False)

@@ -5,20 +5,20 @@
 
 from __future__ import annotations
 
+import math
+
 from ....ir.expr import maximum
 from ....script import T
-from ...paged_attention import FARTHEST
-from .tile_loops import find_range, stage_rows
-from .warps import add, instruction, reduce_lanes
+from .tile_loops import attend_runs
+from .warps import add, instruction, load_vector, reduce_lanes
 
-VECTOR = 8
-STEP = 16
-LOG2_E = 1.4426950408889634
+VECTOR = 8  # elements of a 16-byte copy
+STEP = 16  # elements of a product's inner axis in one instruction, and columns of two
+LOG2_E = 1 / math.log(2)
 
 
 @T.macro
 def attend_tile(k, tile, g, thread):
-    stage_rows(k, tile, thread)
     stage_queries(k, tile, g, thread)
     for h in T.unroll(2):
         k.row_max[h] = k.p.start_max(k.head(tile * k.rows + k.row(thread, 2 * h), g)) * T.float32(LOG2_E)
@@ -26,29 +26,67 @@ def attend_tile(k, tile, g, thread):
     for n in T.unroll(k.value_tiles):
         for x in T.unroll(4):
             k.acc[n, x] = T.float32(0)
-    for run in range(k.rows):
-        if k.runs[run] == T.Cast("int32", run):
-            find_range(k, T.Cast("int32", run))
-            find_visible(k, T.Cast("int32", run))
-            attend_keys(k, tile, g, T.Cast("int32", run), thread)
+    attend_runs(k, tile, g, thread, attend_keys)
     store_tile(k, tile, g, thread)
 
 
 @T.macro
 def stage_queries(k, tile, g, thread):
+    """Copy the tile's queries, rotated."""
+    if k.p.pairs:
+        stage_pairs(k, tile, g, thread, 1 if k.p.interleaved or k.p.pairs % VECTOR else VECTOR)
+    if k.rest:
+        stage_rest(k, tile, g, thread, 1 if k.rest % VECTOR else VECTOR)
+
+
+@T.macro
+def stage_pairs(k, tile, g, thread, step):
+    for i in range(T.ceildiv(k.rows * k.p.pairs, k.threads * step)):
+        at = (i * k.threads + thread) * step
+        row = at // k.p.pairs
+        if row < k.rows:
+            if step > 1:
+                rotate_vector(k, tile * k.rows + row, row, at % k.p.pairs, g)
+            else:
+                rotate_pair(k, tile * k.rows + row, row, at % k.p.pairs, g)
+
+
+@T.macro
+def stage_rest(k, tile, g, thread, width):
+    """Copy the elements after the rotated ones."""
+    for i in range(T.ceildiv(k.rows * k.rest, k.threads * width)):
+        at = (i * k.threads + thread) * width
+        r = at // k.rest
+        if r < k.rows:
+            row = tile * k.rows + r
+            d = 2 * k.p.pairs + at % k.rest
+            load_vector(k.vectors, 0, k.p.q[k.token(row), k.head(row, g) + k.p.first, d], width)
+            for x in T.vectorized(width):
+                k.query[r, d + x] = k.vectors[0, x]
+
+
+@T.macro
+def rotate_vector(k, row, r, i, g):
+    """Rotate the pairs from ``i`` on of a row, which is row r of the tile."""
     p = k.p
-    if p.pairs:
-        for i in range(T.ceildiv(k.rows * p.pairs, k.threads)):
-            at = i * k.threads + thread
-            if at < k.rows * p.pairs:
-                rotate_pair(k, tile * k.rows + at // p.pairs, at // p.pairs, at % p.pairs, g)
-    rest = p.key - 2 * p.pairs
-    for i in range(T.ceildiv(k.rows * rest, k.threads)):
-        at = i * k.threads + thread
-        if at < k.rows * rest:
-            row = tile * k.rows + at // rest
-            d = 2 * p.pairs + at % rest
-            k.query[at // rest, d] = p.q[k.token(row), k.head(row, g) + p.first, d]
+    token = k.token(row)
+    head = k.head(row, g) + p.first
+    load_vector(k.vectors, 0, p.q[token, head, i], VECTOR)
+    load_vector(k.vectors, 1, p.q[token, head, i + p.pairs], VECTOR)
+    for half in T.unroll(2):
+        load_vector(k.cosines, half, p.query_cos(i + half * (VECTOR // 2), token), VECTOR // 2)
+        load_vector(k.sines, half, p.query_sin(i + half * (VECTOR // 2), token), VECTOR // 2)
+    for c in T.unroll(VECTOR):
+        x = T.Cast("float32", k.vectors[0, c])
+        y = T.Cast("float32", k.vectors[1, c])
+        cos = k.cosines[c // (VECTOR // 2), c % (VECTOR // 2)]
+        sin = k.sines[c // (VECTOR // 2), c % (VECTOR // 2)]
+        k.vectors[0, c] = T.Cast(p.q.dtype, x * cos - y * sin)
+        k.vectors[1, c] = T.Cast(p.q.dtype, y * cos + x * sin)
+    for c in T.vectorized(VECTOR):
+        k.query[r, i + c] = k.vectors[0, c]
+    for c in T.vectorized(VECTOR):
+        k.query[r, i + p.pairs + c] = k.vectors[1, c]
 
 
 @T.macro
@@ -62,17 +100,6 @@ def rotate_pair(k, row, r, i, g):
     sin = p.query_sin(i, token)
     k.query[r, p.pair(i)] = T.Cast(p.q.dtype, x * cos - y * sin)
     k.query[r, p.partner(i)] = T.Cast(p.q.dtype, y * cos + x * sin)
-
-
-@T.macro
-def find_visible(k, run):
-    """Set the range of keys that no row of the tile masks."""
-    k.visible_from[0] = T.int32(0)
-    k.visible_to[0] = T.int32(FARTHEST)
-    for row in range(k.rows):
-        is_other = k.runs[row] != run
-        k.visible_from[0] = T.max(k.visible_from[0], k.first_seen(row))
-        k.visible_to[0] = T.min(k.visible_to[0], T.Select(is_other, T.int32(0), k.sees_to(row)))
 
 
 @T.macro
@@ -97,7 +124,6 @@ def attend_keys(k, tile, g, run, thread):
                 copy_keys(k, g, (i + 1) % 2, thread)
             softmax(k, tile, g, run, T.Cast("int32", start), thread)
             add_values(k, thread)
-        T.tvm_storage_sync("shared")
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------

@@ -7,12 +7,15 @@ that belong to consecutive tokens of one sequence.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
+from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, binary, ceildiv, const, logical_or, maximum, minimum
 from ....relax.ops.attention import as_index
 from ....tir import te
 from ....tir.nodes import Buffer, buffer
-from ...paged_attention import PagedAttention
+from ...paged_attention import PagedAttention, known_size
+from ..emitter import ALIGNMENT
 from ..machine import WARP
 
 
@@ -21,8 +24,10 @@ class Tiles:
     """Sizes, buffers and expressions for the macros of ``tile_loops.py``.
 
     rows: of a tile. block: keys of a block. warps: of a thread block. Shared: sequences, positions, ends, runs [rows]:
-    for each row its sequence, position, end of its positions, and the first row of its run or -1 beyond the last token.
-    Of a thread: low, high [1], the range of positions that the current run sees.
+    for each row its sequence, position, end of its positions, and the first row of its run; ``rows`` for rows beyond
+    the last token. next [1]: the next run; low, high [1]: the range of positions that the current run sees;
+    visible_from, visible_to [1]: the range of keys that no row of the tile masks. Of a thread: found, reduced [5]: next
+    to visible_to, of some rows and of all.
     """
 
     p: PagedAttention
@@ -39,12 +44,22 @@ class Tiles:
         self.sequences, self.positions, self.ends, self.runs = (
             self.buffer(name, "shared", self.rows, dtype="int32") for name in ("sequences", "positions", "ends", "runs")
         )
-        self.low, self.high = (self.buffer(name, "local", 1, dtype="int32") for name in ("low", "high"))
+        names = ("next", "low", "high", "visible_from", "visible_to")
+        self.next, self.low, self.high, self.visible_from, self.visible_to = (
+            self.buffer(name, "shared", 1, dtype="int32") for name in names
+        )
+        self.found, self.reduced = (self.buffer(name, "local", 5, dtype="int32") for name in ("found", "reduced"))
 
     def buffer(self, name: str, scope: str, *shape: int, dtype: str = "float32") -> Buffer:
         """A buffer that the kernel allocates."""
         self.scratch.append(buffer(name, shape, dtype, scope=scope))
         return self.scratch[-1]
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes of a thread block's buffers in shared memory."""
+        sizes = (dt.nbytes(b.dtype) * prod(map(known_size, b.shape)) for b in self.scratch if b.scope == "shared")
+        return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
 
     # -- rows; ``row``: in the grid, clamped to existing ones
 
@@ -84,6 +99,12 @@ class Tiles:
     def first_seen(self, row: PrimExpr) -> PrimExpr:
         """The first position in the window of a row of the tile."""
         return maximum(self.positions[row] - (self.p.window - 1), 0) if self.p.window else const(0, "int32")
+
+    def sees_to(self, row: PrimExpr) -> PrimExpr:
+        """The end of the keys in the window of a row of the tile."""
+        if not (self.p.window and self.p.cross):
+            return self.ends[row]
+        return minimum(self.ends[row], self.positions[row] + self.p.window)
 
     def readable(self, j: PrimExpr) -> PrimExpr:
         """``j`` (int32), or, where the run does not see it, a position of the same block that has been written."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from mlc_errors import MLCError
@@ -42,7 +43,8 @@ class ThreadReductions(Pass):
 
     Each thread reduces its iterations into registers. Lanes of a warp exchange these by shuffles, warps through shared
     memory; then every thread has the result. The loops over threads of such a kernel become one loop around all its
-    statements, which all threads run. The number of threads must be a power of two. Needs: lowered tensor functions.
+    statements, which all threads run. The number of threads must be a power of two, and the block consist of whole
+    warps. Needs: lowered tensor functions.
     """
 
     name = "thread-reductions"
@@ -75,15 +77,19 @@ class _Kernel(Rewriter):
         self.extents = launch_extents(nest)
         self.threads = {axis: Var(axis.replace("Idx.", "_")) for axis in self.extents}
         self.shared: list[Buffer] = []
-        loops = [loop for loop in thread_loops(nest) if REDUCES in loop.annotations]
-        for loop in loops:
-            size = loop.extent.value if isinstance(loop.extent, IntImm) else 0
-            if loop.thread != THREAD_AXES[0] or size & (size - 1) or size != self.extents[THREAD_AXES[0]]:
-                raise MLCError(
-                    f"loop {loop.var.name!r} reduces over {size} threads of {loop.thread}; expected all threads of "
-                    f"{THREAD_AXES[0]}, a power of two",
-                    where=[f"function {function!r}"],
-                )
+        for loop in thread_loops(nest):
+            if REDUCES in loop.annotations:
+                self._check(loop)
+
+    def _check(self, loop: For) -> None:
+        size = loop.extent.value if isinstance(loop.extent, IntImm) else 0
+        whole = loop.thread == THREAD_AXES[0] and size == self.extents[THREAD_AXES[0]]
+        if not whole or size & (size - 1) or prod(self.extents.values()) % WARP:
+            raise MLCError(
+                f"loop {loop.var.name!r} reduces over {size} threads of {loop.thread}; expected all threads of "
+                f"{THREAD_AXES[0]}, a power of two, in a block of whole warps",
+                where=[f"function {self.function!r}"],
+            )
 
     def rewrite(self, body: Stmt) -> Stmt:
         """The body in one loop over each axis of threads, inside the allocations of shared memory."""

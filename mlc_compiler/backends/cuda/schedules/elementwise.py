@@ -6,19 +6,21 @@ from ....ir import dtype as dt
 from ....ir.expr import Call, Var
 from ....ir.simplify import Analyzer
 from ....ir.visitor import substitute, walk
-from ....schedules.rule import Rule, analyse, constant_extent, inline_intermediates
+from ....schedules.rule import Rule, analyse, constant_extent, contiguous_axis, inline_intermediates
 from ....target import Target
 from ....tir.calling import flat_index
 from ....tir.nodes import Allocate, Block, BufferLoad, BufferStore, For, IfThenElse, PrimFunc, While
-from ....tir.schedule import Schedule
+from ....tir.schedule import Schedule, ScheduleError
+from ..machine import WARP
 
+TILE_WARPS = 8
 VECTOR_BYTES = 16  # of the widest access
 
 
 class Elementwise(Rule):
-    """One kernel for each block that cannot be inlined: a thread computes one vector of its last axis.
+    """A thread computes one vector of the last axis of each block that cannot be inlined.
 
-    The pass ``bind-threads`` makes blocks and threads of the parallel loop.
+    The pass ``bind-threads`` makes blocks and threads of the parallel loop. Transpositions go through shared memory.
     """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
@@ -27,7 +29,10 @@ class Elementwise(Rule):
             return None
         s = Schedule(func)
         inline_intermediates(s, [b.name for b in blocks.in_order[:-1]])
-        for name in s.get_blocks():
+        names, nests = s.get_blocks(), []
+        if len(names) == 1 and _transpose_tiles(s, names[0]):
+            return s
+        for name in names:
             loops = s.get_loops(name)
             if not loops:
                 return None
@@ -35,8 +40,52 @@ class Elementwise(Rule):
             if width > 1:
                 loops[-1], lane = s.split(loops[-1], [None, width])
                 s.vectorize(lane)
-            s.parallel(s.fuse(*loops))
+            nests.append(s.fuse(*loops))
+        for loop in _merged(s, nests):
+            s.parallel(loop)
         return s
+
+
+def _transpose_tiles(s: Schedule, name: str) -> bool:
+    """Copy square tiles to shared memory where one warp reads a row and writes a column; False for other blocks.
+
+    Rows in shared memory begin in different banks.
+    """
+    block, loops = s.block(name), s.get_loops(name)
+    across = contiguous_axis(block)
+    if across is None or any(_whole_tiles(s, loops[axis]) == 0 for axis in (across, -1)):
+        return False
+    load = next(n for n in walk(block.body) if isinstance(n, BufferLoad))
+    axis = next((i for i, index in enumerate(load.indices) if index is block.iter_vars[-1].var), None)
+    if axis is None:
+        return False
+    (far, near), (outer, lane) = (s.split(loops[i], [None, WARP]) for i in (across, -1))
+    rest = [*loops[:across], far, *loops[across + 1 : -1], outer]
+    s.reorder(*rest, near, lane)
+    tile = s.fuse(*rest)
+    copy = s.cache_read(name, 0, "shared")
+    s.compute_at(copy, tile)
+    s.storage_align(copy, 0, axis, WARP, 4 // min(dt.nbytes(load.dtype), 4))
+    s.bind(tile, "blockIdx.x")
+    for rows, lanes in (s.get_loops(copy)[1:], (near, lane)):
+        _, row = s.split(rows, [None, TILE_WARPS])
+        s.bind(row, "threadIdx.y")
+        s.bind(lanes, "threadIdx.x")
+    return True
+
+
+def _whole_tiles(s: Schedule, loop: Var) -> int:
+    """The number of tiles along a loop; 0 where they do not divide it."""
+    extent = s.extent(loop)
+    return extent // WARP if isinstance(extent, int) and extent % WARP == 0 else 0
+
+
+def _merged(s: Schedule, nests: list[Var]) -> list[Var]:
+    """One loop for all results of one shape; otherwise the loops as they are."""
+    try:
+        return [s.merge(*nests)] if len(nests) > 1 else nests
+    except ScheduleError:
+        return nests
 
 
 def vector_width(block: Block) -> int:

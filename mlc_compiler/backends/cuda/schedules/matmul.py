@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from ....ir.expr import IntImm
 from ....schedules.rule import Rule
 from ....target import Target
 from ....tir.nodes import PrimFunc
 from ....tir.schedule import Schedule
 from ..machine import Gpu
+from ..matmul.few_rows import has_statistics_kernel
 from ..matmul.fma import fma_product
 from ..matmul.kernel import tensor_core_product
 from ..matmul.product import match_product
-
-MIN_ROWS = 2  # of a constant number of rows
 
 
 class Matmul(Rule):
@@ -24,7 +22,7 @@ class Matmul(Rule):
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         product = match_product(func)
-        if product is None or (isinstance(product.rows, IntImm) and product.rows.value < MIN_ROWS):
+        if product is None or (product.statistics and not has_statistics_kernel(product)):
             return None
         kernels = fma_product if product.dtype == "float32" else tensor_core_product
         return Schedule(kernels(func, product, Gpu.of(target)))

@@ -11,7 +11,7 @@ from mlc_compiler.ir.visitor import walk
 from mlc_compiler.relax.ops.linear import dequantize
 from mlc_compiler.relax.ops.manipulate import permute_dims
 from mlc_compiler.tir import te
-from mlc_compiler.tir.nodes import VECTORIZED, For, PrimFunc
+from mlc_compiler.tir.nodes import VECTORIZED, Allocate, For, PrimFunc
 from tests.compiler.backends.cuda.kernels import main
 from tests.compiler.backends.cuda.scheduled import check, kernels, launches, rule_of
 
@@ -64,3 +64,11 @@ def test_dequantized_rows_of_an_embedding() -> None:
 def test_transposition(rows: int, columns: int) -> None:
     x = te.placeholder((2, rows, columns), "float32", "x")
     check([x], permute_dims.te(x, axes=[0, 2, 1]), _values((2, rows, columns), "float32"))
+
+
+def test_transpositions_go_through_shared_memory() -> None:
+    """Global memory is read and written in rows; rows in shared memory begin in different banks."""
+    x = te.placeholder((2, 64, 96), "float16", "x")
+    nest = main(kernels(te.create_prim_func([x, permute_dims.te(x, axes=[0, 2, 1])]))).body
+    (shared,) = [n.buffer for n in walk(nest) if isinstance(n, Allocate)]
+    assert (shared.scope, [size.value for size in shared.shape]) == ("shared", [1, 32, 34])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,9 +11,11 @@ from hypothesis import strategies as st
 
 from mlc_compiler.backends.cuda.images import llvm_modules
 from mlc_compiler.backends.cuda.launches import Kernel
-from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES
+from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES, WARP, Gpu
 from mlc_compiler.backends.cuda.matmul import fma
-from mlc_compiler.backends.cuda.matmul.tiles import FEW_ROWS, LARGE, MEDIUM, SMALL, WARPGROUPS
+from mlc_compiler.backends.cuda.matmul.few_rows import MAX_ROWS, FewRows
+from mlc_compiler.backends.cuda.matmul.product import match_product
+from mlc_compiler.backends.cuda.matmul.tiles import CHUNK, FEW_ROWS, LARGE, MEDIUM, SMALL, WARPGROUPS
 from mlc_compiler.codegen.native import assemble_modules
 from mlc_compiler.sim import Memory, parse_ptx, run
 from mlc_compiler.target import Target
@@ -26,14 +30,39 @@ def whole_lines(array: np.ndarray) -> np.ndarray:
     return np.pad(data, (0, -data.size % 16))
 
 
-def tiles_of(case: Case, target: Target) -> list[tuple[int, int, int]]:
-    """Rows, columns and threads of the blocks of each kernel that a case is compiled to, which has few columns."""
+@dataclass(frozen=True)
+class Shape:
+    """The grid and the block of a launch."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+
+
+def shapes_of(case: Case, target: Target) -> list[Shape]:
+    """The launch of each kernel that a case is compiled to, which has few columns."""
+
+    def tiled(rows: int, columns: int, threads: int) -> Shape:
+        return Shape((-(-case.rows // rows), -(-case.columns // columns)), (threads,))
+
     if case.dtype == "float32":
         sides = [fma.ACROSS * side for side in ((fma.LARGE, fma.SMALL) if case.symbolic else (fma.SMALL,))]
-        return [(side, side, fma.ACROSS**2) for side in sides]
-    constant = (SMALL if case.rows <= FEW_ROWS else MEDIUM,)
+        return [tiled(side, side, fma.ACROSS**2) for side in sides]
+    product = match_product(case.function())
+    assert product is not None
+    few = FewRows(product, Gpu.of(target))
+    first = Shape((-(-case.columns // few.block_columns),), (WARP, few.warps))
     large = WARPGROUPS if target == HOPPER else LARGE
-    return [(t.rows, t.columns, t.threads) for t in ((SMALL, large, MEDIUM) if case.symbolic else constant)]
+    small, *others = (tiled(t.rows, t.columns, t.threads) for t in (SMALL, large, MEDIUM))
+    if case.symbolic:
+        return [first, small, *(others[1:] if case.depth % CHUNK else others)]
+    return [first if case.rows <= MAX_ROWS else small if case.rows <= FEW_ROWS else others[1]]
+
+
+def chosen(case: Case, kernels: int) -> int:
+    """The number of the kernel that the host function chooses."""
+    if case.dtype == "float32" or kernels == 1 or case.rows > FEW_ROWS:
+        return kernels - 1
+    return 0 if case.rows <= MAX_ROWS else 1
 
 
 def check(case: Case, number: int | None = None, target: Target = TARGET) -> None:
@@ -44,35 +73,33 @@ def check(case: Case, number: int | None = None, target: Target = TARGET) -> Non
     memory = Memory()
     result = np.full(expected.shape, np.nan, expected.dtype)
     addresses = [memory.allocate(whole_lines(array)) for array in (*operands, result)]
-    if number is None:
-        number = 0 if case.rows <= FEW_ROWS and case.dtype != "float32" else len(kernels) - 1
-    rows, columns, threads = tiles_of(case, target)[number]
+    number = chosen(case, len(kernels)) if number is None else number
+    shape = shapes_of(case, target)[number]
     name = list(kernels)[number]
     shared = kernels[name].launch.shared_bytes
     args = [*addresses, case.rows] if case.symbolic else addresses
-    grid = (-(-case.rows // rows), -(-case.columns // columns))
     dynamic = shared if shared > STATIC_SHARED_BYTES else 0
     kernel = next(found[name] for found in (parse_ptx(text).kernels for text in texts) if name in found)
-    run(kernel, grid, (threads,), args, memory, dynamic)
+    run(kernel, shape.grid, shape.block, args, memory, dynamic)
     got = memory.view(addresses[-1], result.dtype, result.shape)
     tolerance = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}[case.dtype]
     np.testing.assert_allclose(got.astype(float), expected.astype(float), rtol=tolerance, atol=2 * tolerance)
 
 
 @pytest.mark.parametrize("weight", ["NK", "KN", "q4 NK", "q4 KN"])
-@pytest.mark.parametrize(("rows", "dtype"), [(1, "float16"), (129, "bfloat16")])
+@pytest.mark.parametrize(("rows", "dtype"), [(1, "float16"), (20, "float16"), (129, "bfloat16")])
 def test_product(rows: int, dtype: str, weight: str) -> None:
     check(Case(rows, 136, 160, weight, dtype))
 
 
 @pytest.mark.parametrize("weight", ["NK", "q4 NK"])
 def test_large_tiles(weight: str) -> None:
-    check(Case(129, 136, 160, weight), 1)
+    check(Case(129, 136, 160, weight), 2)
 
 
 @pytest.mark.parametrize(("weight", "dtype"), [("NK", "float16"), ("KN", "bfloat16"), ("q4 NK", "bfloat16")])
 def test_warpgroups(weight: str, dtype: str) -> None:
-    check(Case(129, 200, 160, weight, dtype), 1, HOPPER)
+    check(Case(129, 200, 160, weight, dtype), 2, HOPPER)
 
 
 @pytest.mark.parametrize("weight", ["NK", "KN", "q4 NK", "q4 KN"])
@@ -83,7 +110,7 @@ def test_float32(weight: str) -> None:
 
 @settings(max_examples=6)
 @given(
-    rows=st.integers(2, 150),
+    rows=st.integers(1, 150),
     columns=st.integers(2, 140),
     depth=st.integers(2, 140),
     weight=st.sampled_from(["NK", "KN", "q4 NK", "q4 KN"]),

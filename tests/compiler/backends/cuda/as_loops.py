@@ -1,0 +1,42 @@
+"""Whole modules scheduled for a GPU as libraries for the CPU: kernels become loops over blocks and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlc_compiler.backends import emit_llvm
+from mlc_compiler.backends.cpu.passes.place_barriers import PlaceBarriers
+from mlc_compiler.backends.cuda.passes.simt_to_loops import SimtToLoops
+from mlc_compiler.backends.cuda.passes.split_kernels import SplitKernels
+from mlc_compiler.codegen.link import link_shared
+from mlc_compiler.codegen.native import compile_modules
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.ir.recursion import deep_recursion
+from mlc_compiler.passes.base import Pass
+from mlc_compiler.passes.lower_math import LowerMath
+from mlc_compiler.pipeline import pipeline, run_passes
+from mlc_compiler.target import Target
+from tests.compiler.backends.toy import SerialLoops
+
+
+def passes(target: Target, descending: bool) -> list[Pass]:
+    """The pipeline of a CUDA target up to the kernels, which become loops; mathematical functions are the CPU's."""
+    replaced = {SplitKernels: [SimtToLoops(descending), SerialLoops(), PlaceBarriers()], LowerMath: [LowerMath()]}
+    return [new for step in pipeline(target) for new in replaced.get(type(step), [step])]
+
+
+@deep_recursion
+def build_as_loops(
+    mod: IRModule,
+    target: Target,
+    output: Path,
+    metadata: Callable[[IRModule], Mapping[str, Any]] = lambda _: {},
+    descending: bool = False,
+) -> None:
+    """Compile what the CUDA back end makes of ``mod`` to a library for this machine's CPU."""
+    lowered = run_passes(mod, passes(target, descending))
+    cpu = Target("cpu")
+    native = compile_modules(emit_llvm(lowered, cpu, metadata(lowered)), cpu)
+    link_shared(native.objects, output, cpu)

@@ -1,0 +1,34 @@
+"""Calls of operators with the kernels for GPUs, on the simulated driver and simulated kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from mlc_compiler import build
+from mlc_compiler.sim.driver import SimulatedDriver
+from tests.compiler.relax.check_op import graph_of
+
+TARGET = "cuda:sm_80"
+
+
+def simulate(name: str, *args: Any, symbolic: Collection[int] = (), **attrs: Any) -> Any:
+    """The result of one operator, arguments as for ``graph_of``; raises when a kernel has a race or a fault."""
+    library = build(graph_of(name, args, attrs, symbolic), TARGET)
+    with SimulatedDriver("sm_80") as driver:
+        driver.install(library)
+        result = library["main"](*_arrays(args))
+        library.context.close()
+    return result
+
+
+def _arrays(args: Sequence[Any]) -> list[np.ndarray]:
+    found: list[np.ndarray] = []
+    for arg in args:
+        if isinstance(arg, list | tuple):
+            found += _arrays(arg)
+        elif isinstance(arg, np.ndarray):
+            found.append(arg)
+    return found

@@ -1,0 +1,45 @@
+"""Appending to the KV cache on a GPU against numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compiler.backends.cuda.operators.simulated import simulate
+from tests.compiler.relax import paged
+from tests.compiler.relax.paged import Batch, Sizes, random_batch
+
+RNG = np.random.default_rng(6)
+
+
+def batch_of(**changes: Any) -> Batch:
+    """Tokens of three sequences in two tiles, some of them at places that do not exist."""
+    batch = random_batch(Sizes(spans=((0, 30), (60, 9), (5, 1)), heads=2, key=24, value=40, page=16, **changes))
+    batch.token_seq[3], batch.token_pos[-1], batch.token_pos[-2] = -1, 1 << 30, -4
+    batch.page_table[0, 0] = 1 << 28
+    return batch
+
+
+@pytest.mark.parametrize("rotation", ["none", "halves", "interleaved"])
+def test_keys_and_values_are_stored(rotation: str):
+    batch = batch_of(kv_dtype="float16")
+    n = len(batch.q)
+    turn = RNG.uniform(0, 6, (n, 8)).astype(np.float32)
+    angles = [] if rotation == "none" else [np.cos(turn), np.sin(turn)]
+    k, v = (RNG.standard_normal((n, 8, size), np.float32) for size in (24, 40))
+    args = (batch.k_pages, batch.v_pages, k, v, *batch.args[3:], 1, angles)
+    attrs = {"k_first": 4, "v_first": 6, "interleaved": rotation == "interleaved"}
+    got = simulate("kv_cache.append", *args, symbolic={n}, **attrs)
+    for result, wanted in zip(got, paged.append(*args, **attrs), strict=True):
+        np.testing.assert_allclose(result, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_latent_vectors_are_stored():
+    batch = batch_of(kv_heads=1)
+    latent = RNG.standard_normal((len(batch.q), 24), np.float32)
+    args = (batch.k_pages, latent, *batch.args[3:], 1)
+    stored = simulate("kv_cache.append_latent", *args, symbolic={len(batch.q)})
+    wanted = paged.append(batch.k_pages, batch.v_pages, latent[:, None], batch.q[:, :1, :1], *batch.args[3:], 1, [])[0]
+    np.testing.assert_array_equal(stored, wanted)

@@ -1,0 +1,61 @@
+"""Normalizations in front of products with few rows: one kernel, with the statistics of a row in each block."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlc_compiler.relax.ops.linear import dequantize, linear
+from mlc_compiler.relax.ops.normalize import layer_norm, rms_norm
+from mlc_compiler.tir import te
+from mlc_compiler.tir.nodes import PrimFunc
+from tests.compiler.backends.cuda.races import run
+from tests.compiler.backends.cuda.scheduled import kernels, launches, rule_of
+
+
+def _function(rows: int, columns: int, depth: int, centered: bool, quantized: bool) -> PrimFunc:
+    x, gain = te.placeholder((1, rows, depth), "float16", "x"), te.placeholder((depth,), "float16", "gain")
+    norm = layer_norm.te(x, gain, gain) if centered else rms_norm.te(x, gain)
+    if not quantized:
+        w = te.placeholder((columns, depth), "float16", "w")
+        return te.create_prim_func([x, gain, w, linear.te(norm, w)])
+    q = te.placeholder((columns, depth // 8), "uint32", "q")
+    scale = te.placeholder((columns, depth // 32), "float16", "scale")
+    w = dequantize.te(q, scale, bits=4, group=32, k=depth, dtype="float16")
+    return te.create_prim_func([x, gain, q, scale, linear.te(norm, w)])
+
+
+def _weights(
+    rng: np.random.Generator, columns: int, depth: int, quantized: bool
+) -> tuple[list[np.ndarray], np.ndarray]:
+    if not quantized:
+        w = (rng.normal(size=(columns, depth)) / depth**0.5).astype("float16")
+        return [w], w
+    q = rng.integers(0, 2**32, (columns, depth // 8), dtype=np.uint32)
+    scale = (rng.random((columns, depth // 32)) / depth**0.5).astype("float16")
+    codes = (q[:, :, None] >> (4 * np.arange(8, dtype=np.uint32))) & 15
+    return [q, scale], (codes.reshape(columns, depth).astype("float16") - 7) * np.repeat(scale, 32, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "centered", "quantized"), [(1, 128, False, True), (2, 96, False, False), (1, 288, True, True)]
+)
+def test_norm_and_product(rows: int, depth: int, centered: bool, quantized: bool) -> None:
+    rng = np.random.default_rng(3)
+    func = _function(rows, 24, depth, centered, quantized)
+    assert (rule_of(func), launches(func)) == ("Matmul", 1)
+    x, gain = rng.normal(1, 2, (1, rows, depth)).astype("float16"), rng.normal(size=depth).astype("float16")
+    stored, w = _weights(rng, 24, depth, quantized)
+    got = run(kernels(func), x, gain, *stored, np.zeros((1, rows, 24), "float16"))[-1]
+    wide, g = x.astype(np.float32), gain.astype(np.float32)
+    if centered:
+        wide = wide - wide.mean(-1, keepdims=True)
+    norm = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-5) * g + (g if centered else 0)
+    expected = norm.astype("float16").astype(np.float32) @ w.astype(np.float32).T
+    np.testing.assert_allclose(got.astype(np.float32), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_float32_is_left_to_other_rules() -> None:
+    x, w = te.placeholder((1, 64), "float32", "x"), te.placeholder((16, 64), "float32", "w")
+    gain = te.placeholder((64,), "float32", "gain")
+    assert rule_of(te.create_prim_func([x, gain, w, linear.te(rms_norm.te(x, gain), w)])) == "Fallback"

@@ -1,0 +1,76 @@
+"""SmolLM2 scheduled for a GPU, as loops on the CPU; ``python -m tests.e2e.smollm2_as_loops DIR`` compares 100 tokens.
+
+DIR is SmolLM2's folder in q4f16_1 with a library for the CPU.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mlc_compiler.target import Target
+from mlc_runtime import LLM
+from mlc_runtime.library import Library
+from mlc_toolchain.chat_config import read_chat_config
+from mlc_toolchain.compile import model_config
+from mlc_toolchain.library_metadata import model_metadata
+from model_zoo.registry import export_model
+from quantization.schemes import get_scheme
+from tests.compiler.backends.cuda.as_loops import build_as_loops
+
+TARGET = Target("cuda:sm_80")
+QUESTION = [{"role": "user", "content": "Explain why the sky is blue, in detail."}]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Greedy tokens, and the logits from which each was chosen, [tokens, vocabulary]."""
+
+    tokens: list[int]
+    logits: np.ndarray
+
+
+def build(folder: Path, output: Path, descending: bool) -> Library:
+    """The library of the folder's model as loops over threads in one of two orders; activations are float16."""
+    chat = read_chat_config(folder)
+    exported = export_model(model_config(chat, {}), get_scheme(chat.quantization), "float16")
+    build_as_loops(
+        exported.mod, TARGET, output, lambda mod: model_metadata(exported, chat.quantization, mod), descending
+    )
+    return Library(output)
+
+
+def answer(folder: Path, library: Library | None, prompt: Sequence[int], count: int) -> Answer:
+    """``count`` tokens after a prompt; library: None is the folder's."""
+    with LLM(folder, library, 1) as llm:
+        session = llm.new_session()
+        logits = [session.prefill(list(prompt)).copy()]
+        tokens = [int(logits[0].argmax())]
+        for _ in range(count - 1):
+            logits.append(session.decode_step(tokens[-1]).copy())
+            tokens.append(int(logits[-1].argmax()))
+    return Answer(tokens, np.stack(logits))
+
+
+def main(folder: Path, count: int = 100) -> None:
+    """Print how the answers of both orders and of the CPU's library agree."""
+    with LLM(folder) as llm:
+        prompt = llm.chat_prompt(QUESTION)
+    expected = answer(folder, None, prompt, count)
+    with tempfile.TemporaryDirectory() as temporary:
+        up, down = (
+            answer(folder, build(folder, Path(temporary) / f"{order}.so", order), prompt, count)
+            for order in (False, True)
+        )
+    print(f"both orders give the same bits: {np.array_equal(up.logits, down.logits)}")
+    print(f"{count} tokens are those of the CPU: {up.tokens == expected.tokens}")
+    print(f"largest difference of logits: {np.abs(up.logits - expected.logits).max():.3g}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,102 @@
+"""Kernels of the models at their real sizes: what the assembler says about them, and how many are launched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+import pytest
+
+from mlc_compiler.backends.cuda.images import Resources, find_assembler, llvm_modules
+from mlc_compiler.backends.cuda.launches import LAUNCH, Kernel
+from mlc_compiler.codegen.native import assemble_modules
+from mlc_compiler.ir.expr import Call
+from mlc_compiler.ir.module import GlobalVar, IRModule
+from mlc_compiler.ir.visitor import walk
+from mlc_compiler.pipeline import pipeline, run_passes
+from mlc_compiler.relax.nodes import Function
+from mlc_compiler.target import Target
+from mlc_compiler.tir.nodes import Evaluate, IfThenElse, SeqStmt, Stmt
+from mlc_toolchain.source import resolve_source
+from model_zoo.registry import export_model, get
+from quantization.schemes import get_scheme
+
+HOPPER, OTHERS = Target("cuda:sm_90a"), Target({"kind": "cuda", "arch": ["sm_80", "sm_120"]})
+LLAMAS = ("smollm2-135m-instruct", "tinyllama-1.1b-chat", "llama-3.1-8b-instruct")
+FAMILIES = ("gpt2", "qwen2.5-0.5b-instruct", "mistral-7b-instruct-v0.3")
+CASES = [
+    *((name, "q4f16_1", target) for name in LLAMAS for target in (HOPPER, OTHERS)),
+    *((name, scheme, HOPPER) for name in LLAMAS for scheme in ("q8f16_1", "q0f16")),
+    *((name, "q4f16_1", HOPPER) for name in FAMILIES),
+]
+NAMES = [f"{name}-{scheme}-{target.cpu}" for name, scheme, target in CASES]
+IN_REGISTERS = ("linear", "matmul", "attention")
+LAYERS = 2
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model with few layers. resources: by architecture and kernel."""
+
+    mod: IRModule
+    kernels: Mapping[str, Kernel]
+    resources: Mapping[str, Mapping[str, Resources]]
+
+
+@cache
+def lowered(name: str, scheme: str, target: Target) -> IRModule:
+    """The module of a preset with ``LAYERS`` layers."""
+    raw = resolve_source(name).config()
+    config = replace(get(raw["model_type"]).config.from_hf(raw), num_hidden_layers=LAYERS)
+    return run_passes(export_model(config, get_scheme(scheme), "float16").mod, pipeline(target))
+
+
+def compiled(name: str, scheme: str, target: Target) -> Compiled:
+    """The model, assembled for all architectures of the target. Raises CodegenError where the assembler refuses."""
+    mod, kernels = lowered(name, scheme, target), dict[str, Kernel]()
+    texts = assemble_modules(llvm_modules(mod, target, kernels), target)
+    assemble = find_assembler()
+    assert assemble is not None
+    names = target.attrs["arch"]
+    assert isinstance(names, tuple)
+    return Compiled(
+        mod, kernels, {a: {k: r for t in texts for k, r in assemble(t, a).resources.items()} for a in names}
+    )
+
+
+def launches_of_a_layer(mod: IRModule, name: str) -> int:
+    """The launches of a graph function from one layer's appending to the cache to the next one's."""
+    called = [n.name for b in mod[name].bindings for n in walk(b.value) if isinstance(n, GlobalVar)]
+    first, second = (i for i, callee in enumerate(called) if callee.startswith("append"))
+    return sum(_launches(mod[callee].body) for callee in called[first:second])
+
+
+def _launches(s: Stmt) -> int:
+    """The launches that a statement of a host function makes at most."""
+    if isinstance(s, SeqStmt):
+        return sum(map(_launches, s.stmts))
+    if isinstance(s, IfThenElse):
+        return max(_launches(s.then_case), _launches(s.else_case) if s.else_case is not None else 0)
+    if isinstance(s, Evaluate):
+        return int(isinstance(s.value, Call) and s.value.op == LAUNCH)
+    return _launches(s.body)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("name", "scheme", "target"), CASES, ids=NAMES)
+def test_kernels_assemble_and_keep_their_values_in_registers(name: str, scheme: str, target: Target) -> None:
+    model = compiled(name, scheme, target)
+    for arch, resources in model.resources.items():
+        assert resources.keys() == model.kernels.keys(), arch
+        stacks = {n: r.stack_bytes + r.spill_bytes for n, r in resources.items() if any(k in n for k in IN_REGISTERS)}
+        assert len(stacks) >= 6
+        assert {n: size for n, size in stacks.items() if size} == {}, arch
+
+
+@pytest.mark.parametrize("scheme", ["q4f16_1", "q0f16"])
+@pytest.mark.parametrize("name", LLAMAS)
+def test_launches_of_a_decoder_layer(name: str, scheme: str) -> None:
+    """Norm, product, append, attention in two parts, product and sum, norm, product, SwiGLU, product and sum."""
+    mod = lowered(name, scheme, HOPPER)
+    assert {f for f, g in mod.of_type(Function).items() if g.attrs.get("num_input")} >= {"decode", "prefill"}
+    assert (launches_of_a_layer(mod, "decode"), launches_of_a_layer(mod, "prefill")) == (8, 9)

@@ -1,0 +1,97 @@
+"""`check_kernels`: models made small, their kernels in the simulator, and what is reported."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlc_cli.__main__ import main
+from mlc_compiler.backends.cuda.machine import Gpu
+from mlc_compiler.target import Target
+from mlc_toolchain import check_kernels as toolchain
+from mlc_toolchain.check_kernels import CheckReport, FunctionCheck, KernelCheck, find_model, relative_error
+from mlc_toolchain.kernel_resources import KernelResources, occupancy
+from mlc_toolchain.kernel_traffic import decode_traffic
+from mlc_toolchain.small_models import shrink
+
+HOPPER = Target("cuda:sm_90a")
+
+
+@pytest.mark.parametrize("preset", ["llama-3.1-8b-instruct", "gpt2", "qwen2.5-0.5b-instruct"])
+def test_small_models_keep_head_size_groups_and_remainders(preset: str):
+    config, _ = find_model(preset, None)
+    small, changed = shrink(config)
+    assert small.head_dim == config.head_dim
+    groups = [c.num_attention_heads // c.num_key_value_heads for c in (config, small)]
+    assert groups[0] == groups[1]
+    assert small.vocab_size % 128 == config.vocab_size % 128
+    assert small.num_hidden_layers == 2 and small.hidden_size <= 1024
+    assert changed["num_hidden_layers"] == (config.num_hidden_layers, 2)
+    assert all(getattr(small, name) == after for name, (_, after) in changed.items())
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared", "threads", "expected"),
+    [
+        (32, 0, 256, 1.0),
+        (128, 0, 256, 0.25),  # 65536 registers hold 2 blocks
+        (33, 0, 1024, 0.5),  # registers are allocated by 8 for each thread
+        (32, 100 << 10, 256, 0.25),  # shared memory for 2 blocks
+        (16, 0, 32, 0.5),  # 32 blocks
+    ],
+)
+def test_occupancy(registers: int, shared: int, threads: int, expected: float):
+    assert occupancy(registers, shared, (threads, 1, 1), Gpu.of(HOPPER)) == expected
+
+
+def test_relative_error():
+    expected = np.array([4.0, -8.0, np.inf], np.float32)
+    assert relative_error(expected.copy(), expected) == 0
+    assert relative_error(np.array([4.0, -7.0, np.inf], np.float32), expected) == 0.125
+    assert relative_error(np.array([np.nan, -8.0, np.inf], np.float32), expected) == float("inf")
+    assert relative_error(np.array([1, 2]), np.array([1, 3])) == 1
+
+
+def test_kernels_of_a_model(capsys: pytest.CaptureFixture[str]):
+    assert main(["check_kernels", "gpt2", "--device", "cuda:sm_90a", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {k["kernel"]: k["problem"] for k in report["kernels"] if k["problem"]} == {}
+    left = [k["kernel"] for k in report["kernels"] if not k["launches"]]
+    assert len(left) <= 2 and all("linear" in name for name in left)  # for more tiles than a small model has
+    names = {f["function"] for f in report["functions"]}
+    assert names >= {"embed", "prefill", "decode", "batch_prefill", "batch_decode", "batch_verify", "sample"}
+    assert max(f["error"] for f in report["functions"]) < toolchain.MODEL_TOLERANCE
+    products = [k for k in report["kernels"] if "linear" in k["kernel"] and k["launches"]]
+    assert all(k["resources"]["stack_bytes"] == 0 and k["counts"]["global_bytes_read"] for k in products)
+
+
+def test_a_fault_is_reported_and_the_status_is_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    kernel = KernelCheck("product", "linear", KernelResources(40, 0, 1024, 0.5), Counter({"decode": 2}))
+    faulty = replace(kernel, kernel="sum", launches=Counter(), problem="data race at shared address 0x40")
+    report = CheckReport("cuda", {"vocab_size": (32000, 256)}, [kernel, faulty], [FunctionCheck("decode", 2, 1e-4)])
+    monkeypatch.setattr(toolchain, "check_kernels", lambda options, progress: report)
+    assert main(["check_kernels", "some-model", "--device", "cuda:sm_90a"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "made smaller: vocab_size 32000 to 256"
+    assert lines[3].split()[:6] == ["product", "decode:2", "40", "1024", "0", "0.50"]
+    assert lines[3].endswith("ok") and lines[4].endswith("data race at shared address 0x40")
+
+
+def test_models_that_do_not_exist_and_targets_without_ptx(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["check_kernels", str(tmp_path / "none"), "--device", "cuda:sm_90a"]) == 2
+    assert main(["check_kernels", "gpt2", "--device", "cpu"]) == 2
+    assert "use --device cuda:sm_90a" in capsys.readouterr().err
+
+
+def test_traffic_of_decode_kernels():
+    """Bounds of what kernels do now, to be lowered with faster ones."""
+    config, scheme = find_model("tinyllama-1.1b-chat", "q4f16_1")
+    traffic = decode_traffic(config, scheme, HOPPER)
+    assert len(traffic) == 5
+    assert all(1 <= t.fetched_per_weight_byte < 5 for t in traffic)
+    assert all(t.conflicts == 0 and t.instructions < 500 and t.simulated <= 4 for t in traffic)
