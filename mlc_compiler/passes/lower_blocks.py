@@ -110,8 +110,9 @@ class _Lower(Rewriter):
 
     def rewrite_For(self, node: For) -> Stmt:
         extent = self.analyzer.simplify(node.extent)
-        if is_const(extent, 1) and node.thread is None:
-            return self(substitute(node.body, {node.var: const(0, node.var.dtype)}))
+        if is_const(extent, 1):
+            body = self(substitute(node.body, {node.var: const(0, node.var.dtype)}))
+            return body if node.thread is None else replace(node, extent=extent, body=body)
         self.analyzer.bind(node.var, extent)
         if node.kind in (UNROLLED, VECTORIZED):
             self.copied[node.var] = const(0, node.var.dtype)

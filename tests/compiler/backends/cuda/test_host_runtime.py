@@ -429,6 +429,27 @@ class Module:
         library.context.close()
 
 
+@pytest.mark.parametrize("operator", ["argmin", "argmax"])
+def test_positions_of_extremes_of_rows_that_are_not_adjacent(operator: str):
+    """Rows are numbered along two axes; what a row's threads reduce still is in registers."""
+    module = parse(f"""
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((7, 4, 8), "float32")):
+        with R.dataflow():
+            result = R.{operator}(x, axis=1)
+            R.output(result)
+        return result
+""")
+    assert isinstance(module, IRModule)
+    library, x = build(module, "cuda:sm_80"), RNG.standard_normal((7, 4, 8), np.float32)
+    with SimulatedDriver("sm_80") as driver:
+        driver.install(library)
+        assert np.array_equal(library["main"](x), getattr(np, operator)(x, 1))
+        library.context.close()
+
+
 def test_host_functions_must_not_touch_elements():
     module = parse("""
 @I.ir_module
