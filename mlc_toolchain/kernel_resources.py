@@ -33,7 +33,7 @@ def kernel_resources(code: DeviceCode, gpu: Gpu) -> Mapping[str, KernelResources
     """The resources of each kernel of ``code``, assembled for ``gpu``. Raises ResourceError without an assembler."""
     assemble = find_assembler()
     if assemble is None:
-        raise ResourceError("there is no assembler for PTX", hint="pip install nvidia-nvjitlink, or add ptxas to PATH")
+        raise ResourceError("there is no assembler for PTX", hint="pip install nvidia-cuda-nvcc==13.0.*")
     found: dict[str, Resources] = {}
     for image in code.images:
         found |= assemble(image.ptx, gpu.arch).resources

@@ -8,6 +8,8 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from ...codegen.arithmetic import CodegenError
@@ -41,7 +43,7 @@ def compile_kernels(mod: IRModule, target: Target) -> DeviceCode:
     names = target.attrs["arch"] if assemble else ()
     assert isinstance(names, tuple)
     images = [Images(text, {arch: assemble(text, arch).code for arch in names} if assemble else {}) for text in ptx]
-    missing = "" if assemble else "neither the package nvidia-nvjitlink nor ptxas is installed"
+    missing = "" if assemble else "none of ptxas and the packages nvidia-cuda-nvcc and nvidia-nvjitlink is installed"
     return DeviceCode(images, kernels, missing)
 
 
@@ -87,14 +89,30 @@ Assembler = Callable[[str, str], Assembled]
 
 
 def find_assembler() -> Assembler | None:
-    """``assemble(ptx, arch)`` by nvJitLink, or else by ``ptxas``; None where there is neither."""
+    """``assemble(ptx, arch)`` by ``ptxas``, or else by nvJitLink; None where there is neither.
+
+    For sm_80 and sm_86, nvJitLink 13.0 keeps more values in registers than fit, and spills them; ptxas 13.0 does not.
+    """
+    ptxas = _find_ptxas()
+    if ptxas is not None:
+        return partial(_by_ptxas, ptxas)
     try:
         from cuda.bindings import nvjitlink
 
         nvjitlink.version()
     except (ImportError, RuntimeError):
-        return _by_ptxas if shutil.which("ptxas") else None
+        return None
     return _by_nvjitlink
+
+
+def _find_ptxas() -> str | None:
+    """The program of the package ``nvidia-cuda-nvcc``, or else one on the search path."""
+    try:
+        listed = files("nvidia-cuda-nvcc") or []
+    except PackageNotFoundError:
+        listed = []
+    found = next((str(f.locate()) for f in listed if f.name == "ptxas"), None)
+    return found or shutil.which("ptxas")
 
 
 def _by_nvjitlink(ptx: str, arch: str) -> Assembled:
@@ -119,11 +137,11 @@ def _by_nvjitlink(ptx: str, arch: str) -> Assembled:
     return Assembled(bytes(code), _resources(log.decode(errors="replace")))
 
 
-def _by_ptxas(ptx: str, arch: str) -> Assembled:
+def _by_ptxas(program: str, ptx: str, arch: str) -> Assembled:
     with tempfile.TemporaryDirectory(prefix="mlc-ptxas-") as folder:
         source, output = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
         source.write_text(ptx)
-        command = ["ptxas", "-v", f"-arch={arch}", "-o", str(output), str(source)]
+        command = [program, "-v", f"-arch={arch}", "-o", str(output), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise _refused(arch, done.stderr)
