@@ -182,11 +182,13 @@ class _Groups:
     def _join_gate(self, end: int) -> None:
         """Move the group of a matmul, which ends with ``end``, into the injective group that reads its halves."""
         product, readers = self.nodes[end], set(self.nodes[end].readers)
-        if product.escapes or len(readers) != 1 or not self._reads_halves(*readers, end):
+        if product.escapes or len(readers) != 1:
             return
         (reader,) = readers
         (group, *others) = self.groups_of[reader]
-        if others or group in self.anchored or not self._is_epilogue_of(reader, group):
+        if others or group in self.anchored:
+            return
+        if not self._reads_halves(reader, end) or not self._is_epilogue_of(reader, group):
             return
         if all(self._may_delay(member, group) for member in self.members[end]):
             self.anchored[group] = self.anchored[end]
