@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from mlc_errors import MLCError, UnsupportedError
+from mlc_errors import MLCError, ResourceError, UnsupportedError
 from mlc_files import copy_library
 from mlc_runtime.arguments import (
     ArgumentError,
@@ -159,10 +159,15 @@ class ForkSafeLock:
             yield
 
 
+class ContextError(ResourceError, RuntimeError):
+    """The system refuses threads or memory, there is no GPU on which the library runs, or the GPU fails."""
+
+
 class Context:
     """A worker team or a stream of a GPU, and a workspace; destroyed by ``close``, after ``with``, or with the object.
 
-    One call at a time. A context that is open when the interpreter exits is not destroyed.
+    One call at a time. A context that is open when the interpreter exits is not destroyed. Raises ContextError where
+    it cannot be created.
     """
 
     def __init__(self, library: Library, num_threads: int | None = None):
@@ -170,7 +175,8 @@ class Context:
         if not (isinstance(self.num_threads, int) and 1 <= self.num_threads <= MAX_THREADS):
             raise ArgumentError(f"number of threads is {self.num_threads!r}; expected 1 to {MAX_THREADS}")
         self.library = library
-        self._handle: int = library.raw("context_create")(library.device if library.is_for_gpu else self.num_threads)
+        argument = library.device if library.is_for_gpu else self.num_threads
+        self._handle: int = self._refusable(library.raw("context_create"), argument)
         self._destroy = library.raw("context_destroy")
         self._finalizer = weakref.finalize(self, self._destroy, self._handle)
         self._finalizer.atexit = False
@@ -188,7 +194,15 @@ class Context:
         return DeviceMemory(self._operation, self.library.device) if self.library.is_for_gpu else HOST
 
     def _operation(self, name: str, *integers: int) -> Any:
-        return self.library.raw(name)(self.handle, *integers)
+        return self._refusable(self.library.raw(name), self.handle, *integers)
+
+    def _refusable(self, function: RawFunction, *arguments: int) -> Any:
+        """What the function returns. Raises ContextError when it refuses."""
+        try:
+            return function(*arguments)
+        except RuntimeError as error:
+            hint = "to run on the CPU, compile with --device cpu" if self.library.is_for_gpu else None
+            raise ContextError(str(error), where=[str(self.library.path)], hint=hint) from None
 
     def close(self) -> None:
         """Stop the workers; free the GPU's memory. Raises RuntimeError, with no effect, while a call runs."""

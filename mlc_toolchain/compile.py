@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from mlc_compiler.driver import build_library
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.target import Target
 from mlc_errors import UnsupportedError, UsageError
+from mlc_runtime.metadata import read_metadata
 from mlc_toolchain.chat_config import FILE_NAME, ChatConfig, read_chat_config
 from mlc_toolchain.device import find_target
 from mlc_toolchain.library_metadata import model_metadata, params_bytes
@@ -57,7 +58,10 @@ class CompileOptions:
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What was compiled. Sizes in bytes; the workspace is the largest of any function. note: on the target."""
+    """What was compiled. Sizes in bytes; the workspace is the largest of any function.
+
+    images: of a GPU's library, the architectures of its PTX and machine code. note: on the target.
+    """
 
     output: Path
     functions: list[str]
@@ -67,6 +71,7 @@ class CompileReport:
     params_bytes: int
     kv_bytes_per_token: int
     target: dict[str, Any]
+    images: dict[str, Any] = field(default_factory=dict)
     note: str = ""
 
 
@@ -109,6 +114,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         params_bytes(exported),
         sum(state.bytes_per_token for state in exported.states),
         {k: v for k, v in machine.export().items() if k in ("kind", "arch", "mtriple", "mcpu", "vector-width")},
+        read_metadata(options.output).get("images", {}),
         note,
     )
 
@@ -172,8 +178,8 @@ def model_config(config: ChatConfig, overrides: Mapping[str, int], model_type: s
         "attention_sink_size": config.attention_sink_size,
     }
     known = {f.name for f in fields(architecture.config)}
-    for key, field in WINDOW_FIELDS.items():
-        if overrides.get(key, 0) > 0 and field not in known:
+    for key, name_in_config in WINDOW_FIELDS.items():
+        if overrides.get(key, 0) > 0 and name_in_config not in known:
             raise UsageError(f"--overrides: {name} models have no {key}")
     values = {**config.model_config, **{k: v for k, v in sizes.items() if v > 0}, **overrides}
     for key in ("tensor_parallel_shards", "pipeline_parallel_stages"):

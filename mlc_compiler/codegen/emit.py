@@ -30,7 +30,7 @@ def emit_host(mod: IRModule, runtime: HostRuntime, target: Target, metadata: Map
     entries = FfiEntries(runtime)
     for name, func in exported(mod).items():
         entries.emit_entry(name, func, runtime.emit_job(name, func))
-    _metadata_symbol(runtime.module, {**metadata, **describe(mod, target, runtime.host.target)})
+    _metadata_symbol(runtime.module, {**metadata, **runtime.metadata, **describe(mod, target, runtime.host.target)})
     return str(runtime.module)
 
 

@@ -24,7 +24,7 @@ LAYERS = {"num_hidden_layers": 2, "max_position_embeddings": CONTEXT}
 
 
 def configs() -> dict[str, PretrainedConfig]:
-    """One head of keys for five of queries, biases, a tied head; odd sizes and scaled rotations; a window; GPT-2."""
+    """One head of keys for several of queries, biases, a tied head; odd sizes and scaled rotations; a window; GPT-2."""
     return {
         "llama-bias-tied": transformers.LlamaConfig(
             hidden_size=100,
@@ -60,6 +60,15 @@ def configs() -> dict[str, PretrainedConfig]:
             **COMMON,
             **LAYERS,
         ),
+        "qwen2-tied": transformers.Qwen2Config(
+            hidden_size=96,
+            intermediate_size=80,
+            num_attention_heads=3,
+            num_key_value_heads=1,
+            tie_word_embeddings=True,
+            **COMMON,
+            **LAYERS,
+        ),
         "gpt2-tied": transformers.GPT2Config(
             n_embd=75, n_inner=101, n_head=5, n_layer=2, n_positions=CONTEXT, tie_word_embeddings=True, **COMMON
         ),
@@ -69,6 +78,7 @@ def configs() -> dict[str, PretrainedConfig]:
 CLASSES = {
     "llama": transformers.LlamaForCausalLM,
     "mistral": transformers.MistralForCausalLM,
+    "qwen2": transformers.Qwen2ForCausalLM,
     "gpt2": transformers.GPT2LMHeadModel,
 }
 

@@ -1,39 +1,148 @@
-"""A model for GPUs, from checkpoint to tokens, on a simulated driver and simulated kernels."""
+"""Models for GPUs, from checkpoint to tokens: the library on a simulated driver, its kernels in the simulator.
+
+float32 models: the CPU's tokens. float16 models compute in float16 on a GPU and in float32 on a CPU, so their logits
+differ by ``rounding_error``, and a token may differ from the CPU's where two are that close.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from mlc_compiler.backends.cuda import images
 from mlc_compiler.sim.driver import SimulatedDriver
 from mlc_runtime import LLM
 from mlc_runtime.library import Library
 from tests.e2e.building import SharedFolders, run_command
 from tests.e2e.checkpoints import VOCAB
 
-IDS = np.random.default_rng(3).integers(0, VOCAB, 12).tolist()
-NAME, SCHEME = "llama-odd-llama3", "q4f16_1"
+IDS = np.random.default_rng(3).integers(0, VOCAB, 40).tolist()
+OTHER = np.random.default_rng(4).integers(0, VOCAB, 40).tolist()
+FLOAT32 = [(name, "q0f32") for name in ("llama-bias-tied", "mistral-window", "qwen2-tied", "gpt2-tied")]
+FLOAT16 = [("llama-bias-tied", "q0f16"), ("llama-odd-llama3", "q4f16_1"), ("gpt2-tied", "q4f16_0")]
+LAYERS, ROUNDINGS_OF_A_LAYER = 2, 14  # norms, products and their weights, rotation, probabilities, attention, sums
+float32 = pytest.mark.parametrize("pair", FLOAT32, indirect=True, ids="-".join)
+float16 = pytest.mark.parametrize("pair", FLOAT16, indirect=True, ids="-".join)
+both = pytest.mark.parametrize("pair", FLOAT32 + FLOAT16, indirect=True, ids="-".join)
 
 
-@pytest.fixture
-def library(shared: SharedFolders, tiny_folder: Callable[[str, str], Path]) -> Library:
-    folder = tiny_folder(NAME, SCHEME)
-    made = shared.get("cuda", lambda f: run_command("compile", folder, "--device", "cuda:sm_80", "-o", f / "lib.so"))
-    return Library(made / "lib.so")
+@dataclass(frozen=True)
+class Pair:
+    """A model on the CPU and on a simulated GPU."""
+
+    scheme: str
+    cpu: LLM
+    gpu: LLM
+    driver: SimulatedDriver
 
 
-def test_tokens_are_those_of_the_cpu(library: Library, tiny_folder: Callable[[str, str], Path]):
-    folder = tiny_folder(NAME, SCHEME)
-    with LLM(folder) as cpu:
-        logits = cpu.logits(IDS)
-        alone = cpu.generate(IDS[:5], max_tokens=4, temperature=0).token_ids
+@pytest.fixture(scope="module")
+def compiled(
+    shared: SharedFolders, tiny_folder: Callable[[str, str], Path]
+) -> Callable[[str, str], tuple[Path, Library]]:
+    """Name of a random model and quantization -> its folder and its library for sm_80, with PTX only."""
+
+    def build(name: str, scheme: str) -> tuple[Path, Library]:
+        source = tiny_folder(name, scheme)
+
+        def make(folder: Path) -> None:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(images, "find_assembler", lambda: None)  # the simulator runs PTX
+                run_command("compile", source, "--device", "cuda:sm_80", "-o", folder / "lib.so")
+
+        return source, Library(shared.get(f"{name}-{scheme}-sm_80", make) / "lib.so")
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def pair(compiled: Callable[[str, str], tuple[Path, Library]], request: pytest.FixtureRequest) -> Iterator[Pair]:
+    folder, library = compiled(*request.param)
     with SimulatedDriver("sm_80") as driver:
         driver.install(library)
-        with LLM(folder, library) as gpu:
-            np.testing.assert_allclose(gpu.logits(IDS), logits, rtol=0, atol=5e-3 * np.abs(logits).max())
-            assert gpu.generate(IDS[:5], max_tokens=4, temperature=0).token_ids == alone
-            assert driver.calls["cuGraphLaunch"] > 3  # embed, decode and sample, after their first calls
-        assert (driver.objects, driver.allocations, driver.fault) == ({}, {}, None)
+        with ExitStack() as models:
+            cpu = models.enter_context(LLM(folder, num_threads=1))
+            yield Pair(request.param[1], cpu, models.enter_context(LLM(folder, library)), driver)
+            assert driver.fault is None
+        assert (driver.objects, driver.allocations) == ({}, {})
+
+
+def rounding_error(pair: Pair, logits: np.ndarray) -> float:
+    """A bound of the difference of logits on GPU and CPU: six standard deviations.
+
+    Each value on the way to a logit has a relative error of 2**-11 when it is rounded to float16; independent errors
+    add up as the root of their number.
+    """
+    if pair.scheme == "q0f32":
+        return 3e-5
+    return float(6 * logits.std() * 2**-11 * math.sqrt(LAYERS * ROUNDINGS_OF_A_LAYER))
+
+
+def assert_same(pair: Pair, compute: Callable[[LLM], Sequence[np.ndarray]]) -> None:
+    """Assert that logits, computed on both machines, are equal within the rounding error."""
+    expected, got = np.array(compute(pair.cpu)), np.array(compute(pair.gpu))
+    np.testing.assert_allclose(got, expected, rtol=0, atol=rounding_error(pair, expected))
+
+
+@both
+def test_logits_of_every_position(pair: Pair) -> None:
+    """40 tokens: more than a call takes, and more than mistral's window."""
+    assert_same(pair, lambda llm: llm.logits(IDS))
+
+
+@float32
+def test_tokens_are_those_of_the_cpu(pair: Pair) -> None:
+    """Greedy and sampled, one prompt and a batch of different lengths, one of them longer than a call takes."""
+
+    def tokens(llm: LLM) -> list[tuple[int, ...]]:
+        prompts, drawn = [IDS[:26], OTHER[:3]], {"temperature": 0.8, "top_p": 0.9, "seed": 5}
+        likely = llm.generate(prompts, max_tokens=2, temperature=0)
+        results = [*likely, *llm.generate([OTHER[:2], IDS[:4]], max_tokens=2, **drawn)]
+        return [r.token_ids for r in (*results, llm.generate(OTHER[:5], max_tokens=2, **drawn))]
+
+    assert tokens(pair.gpu) == tokens(pair.cpu)
+
+
+@float16
+def test_greedy_tokens_are_likely_on_the_cpu(pair: Pair) -> None:
+    prompts = [IDS[:26], OTHER[:3]]
+    for prompt, result in zip(prompts, pair.gpu.generate(prompts, max_tokens=3, temperature=0), strict=True):
+        logits = pair.cpu.logits([*prompt, *result.token_ids])[len(prompt) - 1 : -1]
+        chosen = np.take_along_axis(logits, np.array(result.token_ids)[:, None], -1)
+        assert np.max(logits.max(-1) - chosen[:, 0]) <= 2 * rounding_error(pair, logits)
+
+
+@both
+def test_shared_beginnings(pair: Pair) -> None:
+    """A prompt in pieces, two sequences that share its beginning, and one that is cut."""
+
+    def compute(llm: LLM) -> list[np.ndarray]:
+        session = llm.new_session()
+        found = [session.prefill(IDS[:18]).copy(), session.prefill(IDS[18:25]).copy()]
+        fork = session.fork(20)
+        found += [fork.prefill(OTHER[:2]).copy(), session.decode_step(IDS[25]).copy(), fork.decode_step(7).copy()]
+        session.truncate(19)
+        return [*found, session.prefill(OTHER[:5]).copy()]
+
+    assert_same(pair, compute)
+
+
+@pytest.mark.parametrize("pair", [("qwen2-tied", "q0f32")], indirect=True, ids="-".join)
+def test_streams_in_turns(pair: Pair) -> None:
+    """Streams that share a beginning; their steps are recorded once and then replayed."""
+    prompts = [IDS[:6], [*IDS[:5], 4]]
+    sampling = pair.gpu.sampling(max_tokens=4, temperature=0)
+    streams = [pair.gpu.stream(prompt, sampling) for prompt in prompts]
+    pieces = [iter(stream) for stream in streams]
+    for _ in range(5):
+        for piece in pieces:
+            next(piece, None)
+    alone = [pair.cpu.generate(prompt, max_tokens=4, temperature=0).token_ids for prompt in prompts]
+    assert [stream.result.token_ids for stream in streams] == alone
+    assert pair.driver.calls["cuGraphLaunch"] > 6

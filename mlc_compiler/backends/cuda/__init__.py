@@ -52,5 +52,6 @@ class CudaBackend(Backend):
     def host_runtime(self, host: HostModule, mod: IRModule, target: Target) -> HostRuntime:
         code = compile_kernels(mod, target)
         runtime = CudaRuntime(host, mod, code.images, code.kernels)
+        runtime.metadata = {"images": code.describe(target)}
         runtime.device_texts = {f"{target.cpu}.ptx": "\n".join(image.ptx for image in code.images)}
         return runtime

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
+from typing import Any
 
 from ...codegen.arithmetic import CodegenError
 from ...codegen.host.module import new_module
@@ -21,6 +22,7 @@ from ...tir.nodes import PrimFunc
 from .emitter import emit_device_function
 from .instructions.nvvm import check_instructions
 from .launches import KERNEL, Images, Kernel
+from .machine import capability
 from .passes.split_kernels import launch_of
 
 INSTRUCTIONS_IN_A_MODULE = 2000  # amortizes the cost of a module, and leaves modules for every core
@@ -33,6 +35,12 @@ class DeviceCode:
     images: Sequence[Images]
     kernels: Mapping[str, Kernel]
     without_machine_code: str = ""
+
+    def describe(self, target: Target) -> dict[str, Any]:
+        """The architectures of the PTX and of the machine code, and why there is none, as JSON values."""
+        machine_code = sorted({arch for image in self.images for arch in image.cubins}, key=capability)
+        found = {"ptx": target.cpu, "machine_code": machine_code}
+        return found | ({"without_machine_code": self.without_machine_code} if self.without_machine_code else {})
 
 
 def compile_kernels(mod: IRModule, target: Target) -> DeviceCode:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from llvmlite import ir as ll
 
@@ -84,7 +84,7 @@ class HostRuntime(ABC):
     Back ends derive from it. ``define`` defines the functions ``start``: ``i32 (ptr context, i32 argument)``, 0 on
     failure, and ``stop``: ``void (ptr context)``. tensors_on_host: whether kernels take tensors in host memory.
     alignment: of tensors in bytes, at least that of their elements. device_texts: the library's code for devices other
-    than the host, by suffix of a file (``sm_80.ptx``).
+    than the host, by suffix of a file (``sm_80.ptx``). metadata: what the library's metadata says of that code.
     """
 
     argument: ClassVar[ContextArgument]
@@ -92,6 +92,7 @@ class HostRuntime(ABC):
     tensors_on_host: ClassVar[bool] = True
     alignment: ClassVar[int] = 1
     device_texts: Mapping[str, str] = MappingProxyType({})
+    metadata: Mapping[str, Any] = MappingProxyType({})
 
     start: ll.Function
     stop: ll.Function

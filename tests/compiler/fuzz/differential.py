@@ -1,9 +1,10 @@
-"""Differential testing of compiled modules against the interpreter, with one thread and with two."""
+"""Differential testing of compiled modules against the interpreter, with one and two threads or a simulated GPU."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -21,9 +22,10 @@ from mlc_compiler.passes.eliminate_dead import EliminateDead
 from mlc_compiler.pipeline import entries, run_passes
 from mlc_compiler.relax.nodes import Function, TensorStructInfo, Var
 from mlc_compiler.script import to_text
+from mlc_compiler.sim.driver import SimulatedDriver
 from mlc_compiler.target import Target
 from mlc_compiler.verifier import verify
-from mlc_runtime.library import Library
+from mlc_runtime.library import ContextError, Library
 from tests.compiler.fuzz.recipes import Recipe, module, random_recipe
 
 SIZES = ((5,), (1, 13), (24,), (0, 5), (0, 2))
@@ -40,11 +42,11 @@ class Trial:
     target: str = "cpu"
 
     @classmethod
-    def of_seed(cls, seed: int) -> Trial:
-        """The trial generated from a seed."""
+    def of_seed(cls, seed: int, target: str | None = None) -> Trial:
+        """The trial generated from a seed, for a target or for one that the seed chooses."""
         random = Random(seed)
         chosen = tuple(random_recipe(random) for _ in range(random.randint(3, 6)))
-        return cls(chosen, random.choice(SIZES), random.choice(TARGETS))
+        return cls(chosen, random.choice(SIZES), target or random.choice(TARGETS))
 
 
 def small_integers(shape: Sequence[int], dtype: str, seed: int) -> np.ndarray:
@@ -78,11 +80,29 @@ def check(mod: IRModule, sizes: Sequence[int], target: str, errors: Mapping[str,
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         path = Path(folder) / "lib.so"
         build_library(run_passes(mod, entries(), check=verify), Target(target), path, check=verify)
-        libraries = [Library(path, num_threads=1), Library(path, num_threads=2)]
-        for name, func in mod.of_type(Function).items():
-            symbolic = any(free_vars(p.struct_info) for p in func.params)
-            for n in sizes if symbolic else sizes[:1]:
-                _check_function(mod, name, n, libraries, errors[name])
+        with _opened(path, Target(target)) as libraries:
+            for name, func in mod.of_type(Function).items():
+                symbolic = any(free_vars(p.struct_info) for p in func.params)
+                for n in sizes if symbolic else sizes[:1]:
+                    _check_function(mod, name, n, libraries, errors[name])
+
+
+@contextmanager
+def _opened(path: Path, target: Target) -> Iterator[Sequence[Library]]:
+    """The library with one thread and with two, or on a simulated driver, whose fault is then raised."""
+    if target.kind == "cpu":
+        yield Library(path, num_threads=1), Library(path, num_threads=2)
+        return
+    with SimulatedDriver(target.cpu) as driver:
+        library = Library(path)
+        driver.install(library)
+        try:
+            yield (library,)
+        except RuntimeError as error:
+            raise driver.fault or error from None
+        finally:
+            with suppress(ContextError):
+                library.context.close()
 
 
 def _check_function(mod: IRModule, name: str, n: int, libraries: Sequence[Library], errors: Sequence[float]) -> None:

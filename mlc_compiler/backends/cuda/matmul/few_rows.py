@@ -13,6 +13,7 @@ from ....ir import dtype as dt
 from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, const, logical_and, minimum
 from ....script import expand
 from ....tir.nodes import THREAD, Allocate, Buffer, BufferLoad, For, Stmt, buffer
+from ..emitter import MIN_BLOCKS
 from ..instructions.dequantize import CODES, paired
 from ..instructions.operands import SHORT
 from ..machine import WARP, Gpu
@@ -87,7 +88,7 @@ class FewRows:
         blocks = IntImm(-(-self.columns // self.block_columns))
         for shared in (self.sums, *(self.staged.buffers if self.staged else ())):
             body = Allocate(shared, body)
-        return For(block, blocks, body, THREAD, "blockIdx.x")
+        return For(block, blocks, body, THREAD, "blockIdx.x", {MIN_BLOCKS: BLOCKS_PER_MULTIPROCESSOR})
 
     # -- positions
 

@@ -8,6 +8,7 @@ accumulators of wgmma) has those of the next fragment at the same places.
 from __future__ import annotations
 
 from ....ir.expr import BinaryOp, PrimExpr, is_const, minimum
+from ....ir.simplify import simplify
 from .tiles import MMA_COLUMNS
 
 PAIR = 2 * MMA_COLUMNS
@@ -21,9 +22,12 @@ def interleaved_columns(results: int) -> int:
 
 def column_of(interleaved: PrimExpr, results: int) -> PrimExpr:
     """The column of the weight for an interleaved one; any column beyond the last result."""
-    column = interleaved // PAIR * MMA_COLUMNS + interleaved % MMA_COLUMNS
+    pair, fragment, place = (  # without the multiples of whole pairs in an index, addresses differ by constants
+        simplify(part) for part in (interleaved // PAIR, interleaved // MMA_COLUMNS % 2, interleaved % MMA_COLUMNS)
+    )
+    column = pair * MMA_COLUMNS + place
     inside = minimum(column, results - 1) if results % MMA_COLUMNS else column
-    return inside + interleaved // MMA_COLUMNS % 2 * results
+    return inside + fragment * results
 
 
 def halves(index: PrimExpr, distance: int) -> tuple[PrimExpr, int]:

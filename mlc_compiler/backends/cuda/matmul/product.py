@@ -169,21 +169,23 @@ def _statistic(block: Block, product: Block) -> Statistic | None:
 
 
 def _packed(blocks: Blocks, matched: MatmulBlock) -> Packed | None:
-    """The codes of the weight; None unless the operator ``dequantize`` makes 4-bit codes without a code book of it."""
+    """The codes of the weight; None unless ``dequantize`` makes it of 4-bit codes without a code book.
+
+    Scales of another dtype than the weight's are not packed either.
+    """
     made = next((b for b in blocks.in_order if stored_buffer(b) is matched.weight), None)
     of = made.annotations.get(QUANTIZED) if made is not None else None
     if made is None or of is None or of["bits"] != PACKED_BITS or of["values"] or of["group"] % CHUNK:
         return None
-    codes, scale = (next(n.buffer for n in walk(made.body) if _loads(n, d)) for d in ("uint32", matched.weight.dtype))
+    loaded = {n.buffer.dtype: n.buffer for n in walk(made.body) if isinstance(n, BufferLoad)}
+    codes, scale = loaded["uint32"], loaded.get(matched.weight.dtype)
+    if scale is None:
+        return None
 
     def at(buffer: Buffer, n: PrimExpr, i: PrimExpr) -> PrimExpr:
         return buffer[n, i] if of["layout"] == "NK" else buffer[i, n]
 
     return Packed(lambda n, k: at(codes, n, k // CHUNK), lambda n, k: at(scale, n, k // of["group"]))
-
-
-def _loads(node: object, dtype: str) -> bool:
-    return isinstance(node, BufferLoad) and node.dtype == dtype
 
 
 def _product(func: PrimFunc, block: Block, last: Block, packed: Packed | None) -> Product | None:

@@ -20,6 +20,7 @@ from mlc_compiler.backends.cuda.runtime import CudaRuntime
 from mlc_compiler.codegen.arithmetic import CodegenError
 from mlc_compiler.codegen.host.module import HostModule, new_module
 from mlc_compiler.ir.module import IRModule
+from mlc_compiler.jit import CompiledModule
 from mlc_compiler.sim.driver import SimulatedDriver
 from mlc_compiler.sim.driver_table import INVALID_CONTEXT, LAUNCH_FAILED, NOT_INITIALIZED, OUT_OF_MEMORY
 from mlc_compiler.target import Target
@@ -352,24 +353,80 @@ class Scaled(nn.Module):
         return nn.op.relu(x * self.weight)
 
 
+def compiled_on(
+    driver: SimulatedDriver, monkeypatch: pytest.MonkeyPatch, module: nn.Module, **weights: np.ndarray
+) -> CompiledModule:
+    """``module.jit`` for sm_80, on a simulated driver."""
+
+    def install_on(*args: Any) -> tuple[Library, IRModule]:
+        library, lowered = build_prepared(*args)
+        driver.install(library)
+        return library, lowered
+
+    monkeypatch.setattr(jit, "build_prepared", install_on)
+    module.load_state_dict(weights)
+    return module.jit({"forward": {"x": nn.spec.Tensor(("n", 24), "float32")}}, target="cuda:sm_80")
+
+
 def test_modules_keep_their_weights_on_the_device(monkeypatch: pytest.MonkeyPatch):
     weight, x = (RNG.standard_normal(shape, np.float32) for shape in ((24,), (5, 24)))
     with SimulatedDriver("sm_80") as driver:
-
-        def install_on(*args: Any) -> tuple[Library, IRModule]:
-            library, lowered = build_prepared(*args)
-            driver.install(library)
-            return library, lowered
-
-        monkeypatch.setattr(jit, "build_prepared", install_on)
-        module, inputs = Scaled(), {"x": nn.spec.Tensor(("n", 24), "float32")}
-        module.load_state_dict({"weight": weight})
-        compiled = module.jit({"forward": inputs}, target="cuda:sm_80")
+        compiled = compiled_on(driver, monkeypatch, Scaled(), weight=weight)
         for _ in range(2):
             copies = driver.calls["cuMemcpyHtoDAsync_v2"]
             assert np.array_equal(compiled.forward(x), np.maximum(x * weight, 0))
             assert driver.calls["cuMemcpyHtoDAsync_v2"] == copies + 1
         compiled.library.context.close()
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        self.proj = nn.Linear(24, 16)
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return nn.op.relu(self.proj(x))
+
+
+def test_a_compiled_layer_on_any_number_of_rows(monkeypatch: pytest.MonkeyPatch):
+    weight, bias = RNG.standard_normal((16, 24), np.float32), RNG.standard_normal(16, np.float32)
+    with SimulatedDriver("sm_80") as driver:
+        compiled = compiled_on(driver, monkeypatch, Layer(), **{"proj.weight": weight, "proj.bias": bias})
+        for rows in (0, 1, 2, 5, 16, 33, 70):
+            x = RNG.standard_normal((rows, 24), np.float32)
+            expected = np.maximum(x @ weight.T + bias, 0)
+            np.testing.assert_allclose(compiled.forward(x), expected, rtol=0, atol=24 * 2**-23 * 8)
+        assert driver.fault is None
+        compiled.library.context.close()
+
+
+def test_a_built_module_with_several_results():
+    module = parse("""
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n", 40), "float32"), w: R.Tensor((40, 7), "float32")):
+        n = T.int64()
+        with R.dataflow():
+            product = R.matmul(x, w)
+            largest = R.max(product, axis=[-1])
+            shares = R.nn.softmax(product, axis=-1)
+            R.output(largest, shares)
+        return (largest, shares)
+""")
+    assert isinstance(module, IRModule)
+    library = build(module, "cuda:sm_80")
+    weight = RNG.standard_normal((40, 7), np.float32)
+    with SimulatedDriver("sm_80") as driver:
+        driver.install(library)
+        for rows in (1, 3, 17):
+            x = RNG.standard_normal((rows, 40), np.float32)
+            largest, shares = library["main"](x, weight)
+            product = x @ weight
+            powers = np.exp(product - product.max(-1, keepdims=True))
+            np.testing.assert_allclose(largest, product.max(-1), rtol=0, atol=1e-4)
+            np.testing.assert_allclose(shares, powers / powers.sum(-1, keepdims=True), rtol=0, atol=1e-4)
+        assert driver.fault is None
+        library.context.close()
 
 
 def test_host_functions_must_not_touch_elements():
