@@ -68,7 +68,7 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         # lowering to tensor functions, and fusion
         Legalize(own.operators),
         AnnotatePatterns(),
-        FuseOps(own.prologue_rows),
+        FuseOps(own.prologue_rows, own.gated_dtypes),
         FuseTensorFunctions(),
         EliminateDead(),
         CopyResults(),

@@ -21,14 +21,15 @@ from ..tir.math import ON_CPU, Rules
 class Lowering:
     """A back end's part of the pipeline; ``pipeline.py`` inserts it.
 
-    operators: hand-written kernels by operator name, see ``Legalize``. prologue_rows: see ``FuseOps``. kernels: passes
-    on fused, unscheduled tensor functions. rules: schedule rules, in the order in which they are tried. loops: passes
-    on lowered tensor functions (plain loops, scratch buffers allocated). calls: passes on graph functions with a memory
-    plan. math: elementary functions, see ``LowerMath``.
+    operators: hand-written kernels by operator name, see ``Legalize``. prologue_rows, gated_dtypes: see ``FuseOps``.
+    kernels: passes on fused, unscheduled tensor functions. rules: schedule rules, in the order in which they are tried.
+    loops: passes on lowered tensor functions (plain loops, scratch buffers allocated). calls: passes on graph functions
+    with a memory plan. math: elementary functions, see ``LowerMath``.
     """
 
     operators: Mapping[str, TensorExpression] = field(default_factory=dict)
     prologue_rows: int = 0
+    gated_dtypes: frozenset[str] = frozenset()
     kernels: Sequence[Pass] = ()
     rules: Sequence[Rule] = ()
     loops: Sequence[Pass] = ()

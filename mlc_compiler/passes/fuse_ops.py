@@ -11,8 +11,10 @@ from ..ir.simplify import Analyzer, key
 from ..relax import nodes as rx
 from ..relax.dataflow import Mutations, TirCall, tir_call, used_vars
 from ..relax.primitive import PrimitiveFunctions
+from ..tir.nodes import PrimFunc
 from .annotate_patterns import BROADCAST, ELEMENTWISE, INJECTIVE_PATTERNS, MATMUL, REDUCTION
 from .base import Pass
+from .gates import reads_halves
 
 EPILOGUE_PATTERNS = (ELEMENTWISE, BROADCAST)
 ANCHOR_PATTERNS = (MATMUL, REDUCTION)
@@ -29,6 +31,8 @@ class FuseOps(Pass):
       call that reads it, with one copy in each, so that its result is never materialized.
     - A reduction of at most ``prologue_rows`` rows, such as a normalization, joins the matmul that is its only reader:
       where a product has few rows, its tiles can each repeat the reduction.
+    - A matmul whose dtype is in ``gated_dtypes`` joins the only group that reads it, if that combines each column of
+      the first half of the product with the column of the second half at the same place, as SwiGLU does.
 
     A group takes the position of its last call; a call is not moved across an in-place write of a tensor that it
     reads. Equal groups share one function.
@@ -36,25 +40,25 @@ class FuseOps(Pass):
 
     name = "fuse-ops"
     prologue_rows: int = 0
+    gated_dtypes: frozenset[str] = frozenset()
 
     def run(self, mod: IRModule) -> IRModule:
         made = PrimitiveFunctions(mod)
         changes = {}
         for name, func in mod.of_type(rx.Function).items():
             if "Primitive" not in func.attrs:
-                changes[name] = _fuse_function(func, mod, made, self.prologue_rows)
+                changes[name] = self._fuse_function(func, mod, made)
         return mod.updated({**changes, **made.functions})
 
-
-def _fuse_function(func: rx.Function, mod: IRModule, made: PrimitiveFunctions, prologue_rows: int) -> rx.Function:
-    weights = _weight_vars(func)
-    blocks = []
-    for block in func.blocks:
-        if block.dataflow:
-            groups = _Groups(block, mod, weights, prologue_rows).find()
-            block = rx.BindingBlock(made.rewrite(block.bindings, groups), dataflow=True)
-        blocks.append(block)
-    return replace(func, blocks=tuple(blocks))
+    def _fuse_function(self, func: rx.Function, mod: IRModule, made: PrimitiveFunctions) -> rx.Function:
+        weights = _weight_vars(func)
+        blocks = []
+        for block in func.blocks:
+            if block.dataflow:
+                groups = _Groups(block, mod, weights, self).find()
+                block = rx.BindingBlock(made.rewrite(block.bindings, groups), dataflow=True)
+            blocks.append(block)
+        return replace(func, blocks=tuple(blocks))
 
 
 def _weight_vars(func: rx.Function) -> set[int]:
@@ -86,8 +90,9 @@ class _Node:
 class _Groups:
     """The groups of one dataflow block. A group is identified by the position of its last call."""
 
-    def __init__(self, block: rx.BindingBlock, mod: IRModule, weights: set[int], prologue_rows: int):
-        self.prologue_rows = prologue_rows
+    def __init__(self, block: rx.BindingBlock, mod: IRModule, weights: set[int], options: FuseOps):
+        self.options = options
+        self.functions = mod.of_type(PrimFunc)
         self.nodes = [_node(binding, mod) for binding in block.bindings]
         self.position = {id(b.var): i for i, b in enumerate(block.bindings)}
         self.mutations = Mutations(block.bindings, mod.functions)
@@ -130,10 +135,17 @@ class _Groups:
         for i in reversed(range(len(self.nodes))):
             if self.nodes[i].pattern in INJECTIVE_PATTERNS and i not in self.anchored:
                 self._join_readers(i)
-        for end in list(self.members):
-            if end in self.anchored and self.nodes[self.anchored[end]].pattern == REDUCTION:
-                self._join_product(end)
+        for end in self._anchored_by(MATMUL):
+            self._join_gate(end)
+        for end in self._anchored_by(REDUCTION):
+            self._join_product(end)
         return {end: sorted(group) for end, group in self.members.items() if not self._is_item_of_moved(end)}
+
+    def _anchored_by(self, pattern: str) -> list[int]:
+        return [end for end in self.members if end in self.anchored and self._anchor(end).pattern == pattern]
+
+    def _anchor(self, i: int) -> _Node:
+        return self.nodes[self.anchored[i]]
 
     def _is_item_of_moved(self, i: int) -> bool:
         value = self.nodes[i].binding.value
@@ -165,12 +177,48 @@ class _Groups:
         fits = node.pattern in EPILOGUE_PATTERNS and reader not in self.anchored and _same_shape(last, node)
         return reader if fits and all(self._may_delay(i, reader) for i in chain) else None
 
+    # -- products of which a result depends on two columns --------------------------------------------------------
+
+    def _join_gate(self, end: int) -> None:
+        """Move the group of a matmul, which ends with ``end``, into the injective group that reads its halves."""
+        product, readers = self.nodes[end], set(self.nodes[end].readers)
+        if product.escapes or len(readers) != 1:
+            return
+        (reader,) = readers
+        (group, *others) = self.groups_of[reader]
+        if others or group in self.anchored:
+            return
+        if not self._reads_halves(reader, end) or not self._is_epilogue_of(reader, group):
+            return
+        if all(self._may_delay(member, group) for member in self.members[end]):
+            self.anchored[group] = self.anchored[end]
+            for member in self.members[end]:
+                self.groups_of[member] = self.groups_of[member] - {end} | {group}
+            self.members[group] |= self.members.pop(end)
+
+    def _reads_halves(self, reader: int, product: int) -> bool:
+        call, info = self.nodes[reader].call, self.nodes[product].binding.var.struct_info
+        gated = isinstance(info, rx.TensorStructInfo) and info.dtype in self.options.gated_dtypes
+        if call is None or not gated or self.nodes[reader].pattern not in INJECTIVE_PATTERNS:
+            return False
+        func, var = self.functions[call.callee], self.nodes[product].binding.var
+        sources = [buffer for buffer, e in zip(func.buffers, call.inputs, strict=False) if e is var]
+        return len(sources) == 1 and reads_halves(func, sources[0])
+
+    def _is_epilogue_of(self, reader: int, group: int) -> bool:
+        """Whether a group computes each element from elements of the reader's results at the same place."""
+        others = [self.nodes[i] for i in self.members[group] - {reader} if not self.weight_only[i]]
+        parts = self.nodes[reader].call.outputs  # type: ignore[union-attr]  # its tensor function reads halves
+        shapes = [part.shape for part in parts if isinstance(part, rx.TensorStructInfo)] + [n.shape for n in others]
+        at_own_place = all(n.pattern in EPILOGUE_PATTERNS for n in others)
+        return at_own_place and all(_equal_shapes(shape, self.nodes[group].shape) for shape in shapes)
+
     # -- reductions of few rows before a matmul ------------------------------------------------------------------
 
     def _join_product(self, i: int) -> None:
         """Move the group of a reduction, which ends with ``i``, into the group of the matmul that reads it."""
         node, readers = self.nodes[i], set(self.nodes[i].readers)
-        if node.escapes or len(readers) != 1 or not self._has_few_rows(self.nodes[self.anchored[i]]):
+        if node.escapes or len(readers) != 1 or not self._has_few_rows(self._anchor(i)):
             return
         (reader,) = readers
         (group, *others) = self.groups_of[reader]
@@ -188,7 +236,7 @@ class _Groups:
             key(s) for s in node.shape
         ]
         rows = [size.value for size in node.shape[:-1] if isinstance(size, IntImm)]
-        return same and len(rows) == len(node.shape) - 1 and prod(rows) <= self.prologue_rows
+        return same and len(rows) == len(node.shape) - 1 and prod(rows) <= self.options.prologue_rows
 
     # -- fusion into readers -------------------------------------------------------------------------------------
 
@@ -231,6 +279,10 @@ def _has_known_shapes(call: TirCall) -> bool:
 
 
 def _same_shape(a: _Node, b: _Node) -> bool:
-    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+    return _equal_shapes(a.shape, b.shape)
+
+
+def _equal_shapes(a: tuple[PrimExpr, ...] | None, b: tuple[PrimExpr, ...] | None) -> bool:
+    if a is None or b is None or len(a) != len(b):
         return False
-    return all(x is y or Analyzer().prove_equal(x, y) for x, y in zip(a.shape, b.shape, strict=True))
+    return all(x is y or Analyzer().prove_equal(x, y) for x, y in zip(a, b, strict=True))

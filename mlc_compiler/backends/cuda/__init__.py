@@ -33,6 +33,7 @@ class CudaBackend(Backend):
         return Lowering(
             operators=kernels_of(target),
             prologue_rows=1,
+            gated_dtypes=frozenset({"float16", "bfloat16"}),
             rules=CUDA_RULES,
             loops=(VirtualThreads(), ThreadReductions(), BindThreads(), PlaceSyncs()),
             calls=(SplitKernels(pdl=target.has("sm_90")),),

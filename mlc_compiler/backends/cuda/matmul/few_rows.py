@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ....ir import dtype as dt
 from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, const, logical_and, minimum
 from ....script import expand
-from ....tir.nodes import THREAD, Allocate, BufferLoad, For, Stmt, buffer
+from ....tir.nodes import THREAD, Allocate, Buffer, BufferLoad, For, Stmt, buffer
 from ..emitter import MIN_BLOCKS
 from ..instructions.dequantize import CODES, paired
 from ..instructions.operands import SHORT
@@ -47,7 +47,8 @@ class FewRows:
     tiles: tiles of 16 columns of a block. warps: of a block. unit: consecutive positions of a lane in a step, whose
     weights are 16 bytes. span: positions of a step of one warp. steps: of each warp, of which the last may be partial:
     some warps have none. exact: whether spans do not reach beyond the depth. packed: codes that are unpacked by an
-    instruction. sums: the warps' sums in shared memory. staged: activations there that depend on statistics.
+    instruction. sums: the warps' sums in shared memory. combined: sums of a result. results: of a thread at most.
+    staged: activations there that depend on statistics.
     """
 
     product: Product
@@ -72,7 +73,8 @@ class FewRows:
         self.dtype, self.columns, self.rows = product.dtype, product.columns, product.rows
         self.size = self.block_columns * MMA_COLUMNS
         self.threads = self.warps * WARP
-        self.results = -(-self.size // self.threads)
+        self.combined = 2 if product.gated else 1
+        self.results = -(-self.size // (self.combined * self.threads))
         self.sums = buffer("sums", (self.warps, self.size), "float32", "shared")
         self.result = Result(product)
         self.staged = Staged(product, self.unit, self.warps) if product.statistics else None
@@ -161,11 +163,22 @@ class FewRows:
 
     def is_result(self, block: Var, place: PrimExpr) -> PrimExpr:
         row, column = self.result_row(place), self.result_column(block, place)
-        inside = logical_and(row < self.rows, place < self.size)
-        return logical_and(inside, column < self.columns) if self.columns % self.block_columns else inside
+        inside = logical_and(row < self.rows, place < self.size // self.combined)
+        whole = self.columns % self.block_columns == 0 and self.product.results * self.combined == self.columns
+        return inside if whole else logical_and(inside, column < self.product.results)
 
     def result_row(self, place: PrimExpr) -> PrimExpr:
         return cast("int64", place % MMA_COLUMNS)
 
     def result_column(self, block: Var, place: PrimExpr) -> PrimExpr:
-        return block * self.block_columns + cast("int64", place // MMA_COLUMNS)
+        return block * (self.block_columns // self.combined) + cast("int64", place // MMA_COLUMNS)
+
+    def combined_place(self, place: PrimExpr, number: PrimExpr) -> PrimExpr:
+        """Where a sum is that the result at a place depends on."""
+        if not self.product.gated:
+            return place
+        fragment = MMA_COLUMNS * MMA_COLUMNS
+        return place // fragment * (2 * fragment) + place % fragment + cast("int32", number) * fragment
+
+    def combined_sums(self, totals: Buffer) -> list[PrimExpr]:
+        return [totals[number] for number in range(self.combined)]

@@ -79,13 +79,14 @@ def load_packed(k, column, first, w):
 
 @T.macro
 def store_result(k, block, place):
-    total = T.decl_buffer((1,), "float32", scope="local")
-    total[0] = T.float32(0)
-    for number in T.unroll(k.warps):
-        total[0] = total[0] + k.sums[number, place]
+    totals = T.decl_buffer((k.combined,), "float32", scope="local")
+    for i in T.unroll(k.combined):
+        totals[i] = T.float32(0)
+        for number in T.unroll(k.warps):
+            totals[i] = totals[i] + k.sums[number, k.combined_place(place, i)]
     row = k.result_row(place)
     column = k.result_column(block, place)
-    k.result.out[k.result.place(row, column)] = k.result.value(row, column, total[0])
+    k.result.out[k.result.place(row, column)] = k.result.value(row, column, k.combined_sums(totals))
 
 
 @T.macro

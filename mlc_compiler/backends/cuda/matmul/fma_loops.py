@@ -71,13 +71,13 @@ def store(k, row_block, column_block, thread, acc):
                 if k.columns % 4 == 0:
                     if column < k.columns:
                         for e in T.vectorized(4):
-                            store_result(k.result, row, column + e, acc[i, q, e])
+                            store_result(k.result, row, column + e, [acc[i, q, e]])
                 else:
                     for e in T.unroll(4):
                         if column + e < k.columns:
-                            store_result(k.result, row, column + e, acc[i, q, e])
+                            store_result(k.result, row, column + e, [acc[i, q, e]])
 
 
 @T.macro
-def store_result(result, row, column, value):
-    result.out[result.place(row, column)] = result.value(row, column, value)
+def store_result(result, row, column, sums):
+    result.out[result.place(row, column)] = result.value(row, column, sums)

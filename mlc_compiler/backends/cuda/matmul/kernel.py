@@ -54,7 +54,8 @@ class Kernel:
     chunks of a tile of the activations and of the weights that one thread loads. xs, ws: the tiles in shared memory.
     x_computed, w_computed: whether the operand is computed in registers; else it is copied, or packed and unpacked by
     an instruction. fetched: how many steps ahead packed weights are loaded. clamped: whether tiles reach beyond the
-    depth. pairs: whether results are stored in pairs.
+    depth. pairs: whether results are stored in pairs. combined: sums of a result. result_tiles: fragments of 8 columns
+    of results of a warp.
     """
 
     product: Product
@@ -77,7 +78,9 @@ class Kernel:
         self.fetched = min(tile.stages - 1, 2 if tile.row_tiles * tile.column_tiles > MANY_FRAGMENTS else tile.stages)
         self.iterations = -(-self.steps // self.unrolled)
         self.clamped = product.depth % tile.depth != 0 or self.steps < tile.stages - 1
-        self.pairs = product.columns % 2 == 0
+        self.pairs = product.results % 2 == 0
+        self.combined = 2 if product.gated else 1
+        self.result_tiles = tile.column_tiles // self.combined
         self.result = Result(product)
         self.xs = buffer("x_shared", (tile.stages, tile.rows, tile.depth), product.dtype, "shared")
         self.ws = buffer("w_shared", (tile.stages, tile.columns, tile.depth), product.dtype, "shared")
@@ -243,8 +246,12 @@ class Kernel:
         return row_block * self.t.rows + cast("int64", inside)
 
     def result_column(self, column_block: Var, thread: Var, j: PrimExpr) -> PrimExpr:
-        inside = self._warp_column(thread) + cast("int32", j) * 8 + thread % 4 * 2
-        return column_block * self.t.columns + cast("int64", inside)
+        inside = self._warp_column(thread) // self.combined + cast("int32", j) * MMA_COLUMNS + thread % 4 * 2
+        return column_block * (self.t.columns // self.combined) + cast("int64", inside)
+
+    def combined_sums(self, acc: Buffer, i: PrimExpr, j: PrimExpr, e: PrimExpr) -> list[PrimExpr]:
+        """The sums that a result depends on: of neighbouring fragments, see ``gates.py``."""
+        return [acc[i, j * self.combined + number, e] for number in range(self.combined)]
 
     # -- instructions
 

@@ -174,13 +174,15 @@ def store(k, row_block, column_block, thread, acc):
         for half in T.unroll(2):
             row = k.result_row(row_block, thread, i, half)
             if row < k.rows:
-                for j in T.unroll(k.t.column_tiles):
+                for j in T.unroll(k.result_tiles):
                     column = k.result_column(column_block, thread, j)
                     if k.pairs:
-                        if column < k.columns:
+                        if column < k.product.results:
                             for e in T.vectorized(2):
-                                store_result(k.result, row, column + e, acc[i, j, half * 2 + e])
+                                sums = k.combined_sums(acc, i, j, half * 2 + e)
+                                store_result(k.result, row, column + e, sums)
                     else:
                         for e in T.unroll(2):
-                            if column + e < k.columns:
-                                store_result(k.result, row, column + e, acc[i, j, half * 2 + e])
+                            if column + e < k.product.results:
+                                sums = k.combined_sums(acc, i, j, half * 2 + e)
+                                store_result(k.result, row, column + e, sums)

@@ -22,6 +22,7 @@ from ....schedules.rule import (
 from ....tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 from ....tir.schedule import Schedule
 from ....tir.schedule.access import update_operand
+from .gates import column_of, halves, interleaved_columns
 from .tiles import CHUNK
 
 PACKED_BITS = 4
@@ -34,13 +35,21 @@ FACTORS = {
 """For each dtype of activations, the dtypes of weights that it represents exactly."""
 
 
+Epilogue = Callable[[PrimExpr, PrimExpr, Sequence[PrimExpr]], BufferStore]
+
+
 @dataclass(frozen=True)
 class Product:
     """``out = epilogue(sum over k of activation[row, k] * weight[column, k])``.
 
     rows: the product of the leading sizes; columns, depth: constants. activation, weight: the dtype is the same,
     that of the multiplication. packed: the weight's codes, if an instruction unpacks them. epilogue: the store of one
-    result, given its row, its column and the float32 sum. statistics: in the order in which they are computed.
+    result, given its row, its column and the float32 sums that it depends on. statistics: in the order in which they
+    are computed.
+
+    gated: whether a result depends on two sums, as in SwiGLU (Shazeer 2020, "GLU Variants Improve Transformer"):
+    ``out[row, c] = epilogue(sum[row, c], sum[row, c + results])``. ``columns`` and the columns of ``weight`` and
+    ``packed`` are interleaved then, see ``gates.py``. results: columns of ``out``; without gates, as many as columns.
     """
 
     rows: PrimExpr
@@ -50,7 +59,9 @@ class Product:
     activation: Operand
     weight: Operand
     packed: Packed | None
-    epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], BufferStore]
+    epilogue: Epilogue
+    results: int
+    gated: bool
     statistics: tuple[Statistic, ...] = ()
 
     def activation_given(self, values: Mapping[int, PrimExpr], row: PrimExpr, k: PrimExpr) -> PrimExpr:
@@ -94,13 +105,16 @@ class Result:
     @property
     def out(self) -> Buffer:
         zero = const(0, "int64")
-        return self.product.epilogue(zero, zero, const(0.0, "float32")).buffer
+        return self._store(zero, zero).buffer
 
     def place(self, row: PrimExpr, column: PrimExpr) -> tuple[PrimExpr, ...]:
-        return self.product.epilogue(row, column, const(0.0, "float32")).indices
+        return self._store(row, column).indices
 
-    def value(self, row: PrimExpr, column: PrimExpr, total: PrimExpr) -> PrimExpr:
-        return self.product.epilogue(row, column, total).value
+    def value(self, row: PrimExpr, column: PrimExpr, sums: Sequence[PrimExpr]) -> PrimExpr:
+        return self.product.epilogue(row, column, sums).value
+
+    def _store(self, row: PrimExpr, column: PrimExpr) -> BufferStore:
+        return self.product.epilogue(row, column, [const(0.0, "float32")] * (1 + self.product.gated))
 
 
 @dataclass(frozen=True)
@@ -185,6 +199,10 @@ def _product(func: PrimFunc, block: Block, last: Block, packed: Packed | None) -
     x, w = factors
     if w.dtype not in FACTORS.get(x.dtype, ()) or any(v in free_vars(w) for v in lead):
         return None
+    epilogue = _epilogue(last, block, extents[:-2], columns)
+    if epilogue is None:
+        return None
+    results, gated, store = epilogue
     rows = ir.product(extents[:-2])
     parameters = {id(b) for b in func.buffers}
 
@@ -192,20 +210,27 @@ def _product(func: PrimFunc, block: Block, last: Block, packed: Packed | None) -
         return substitute(x, {**dict(zip(lead, unflattened(row, extents[:-2]), strict=True)), position: k})
 
     def weight(n: PrimExpr, k: PrimExpr) -> PrimExpr:
-        return ir.cast(x.dtype, substitute(w, {column: n, position: k}))
+        return ir.cast(x.dtype, substitute(w, {column: column_of(n, results) if gated else n, position: k}))
 
-    store = _epilogue(last, block, extents[:-2])
-    if store is None:
-        return None
+    if gated and packed is not None:
+        packed = _interleaved(packed, results)
     return Product(
         rows,
-        columns,
+        interleaved_columns(results) if gated else columns,
         depth,
         x.dtype,
         Operand(activation, _is_stored(x, parameters, position, x.dtype), False),
         Operand(weight, _is_stored(w, parameters, position, x.dtype), _is_by_column(w, column)),
         packed if w.dtype == x.dtype != "float32" else None,
         store,
+        results,
+        gated,
+    )
+
+
+def _interleaved(packed: Packed, results: int) -> Packed:
+    return Packed(
+        lambda n, k: packed.word(column_of(n, results), k), lambda n, k: packed.scale(column_of(n, results), k)
     )
 
 
@@ -259,27 +284,48 @@ class _Loads(Rewriter):
         return self.values[id(node.buffer)] if id(node.buffer) in self.values else self.rewrite_children(node)
 
 
-def _epilogue(
-    last: Block, block: Block, sizes: Sequence[PrimExpr]
-) -> Callable[[PrimExpr, PrimExpr, PrimExpr], BufferStore] | None:
-    """The store of a result; None unless each result depends on the sum of its own row and column only."""
+class _Sums(Rewriter):
+    """Replaces the loads of the sums by variables: the first one for a result's own column, or that of its gate."""
+
+    def __init__(self, sums: Buffer, distance: int):
+        self.sums = sums
+        self.distance = distance
+        self.variables = (Var("sum", "float32"), Var("gated_sum", "float32"))
+
+    def rewrite_BufferLoad(self, node: BufferLoad) -> PrimExpr:
+        if node.buffer is not self.sums:
+            return self.rewrite_children(node)
+        return self.variables[halves(node.indices[-1], self.distance)[1]]
+
+
+def _epilogue(last: Block, block: Block, sizes: Sequence[PrimExpr], columns: int) -> tuple[int, bool, Epilogue] | None:
+    """The columns of the result, whether it is gated, and the store of one; see ``Product``.
+
+    None unless each result depends on the sums of its own row, and of its own column or of its two columns, only.
+    """
     sums, store = block.writes[0].buffer, last.body
     if not isinstance(store, BufferStore) or last.is_reduction:
         return None
     loads = [n for n in walk(store.value) if isinstance(n, BufferLoad) and n.buffer is sums]
-    axes = {id(index): axis for load in loads for axis, index in enumerate(load.indices) if not is_const(index, 0)}
+    places = [(*load.indices[:-1], *halves(load.indices[-1], columns // 2)) for load in loads]
+    gated = any(half for *_, half in places)
+    axes = {id(i): axis for *indices, _ in places for axis, i in enumerate(indices) if not is_const(i, 0)}
     own = {id(it.var): it for it in last.iter_vars}
     if not loads or not set(axes) <= set(own):
         return None
-    if any(id(i) in axes and axes[id(i)] != axis for load in loads for axis, i in enumerate(load.indices)):
+    results = columns // (1 + gated)
+    if gated and any(not is_const(own[i].extent, results) for i, axis in axes.items() if axis == len(sizes)):
+        return None
+    if any(id(i) in axes and axes[id(i)] != axis for *indices, _ in places for axis, i in enumerate(indices)):
         return None
     if any(id(it.var) not in axes and not is_const(it.extent, 1) for it in last.iter_vars):
         return None
+    to_variables = _Sums(sums, columns // 2)
+    of_variables = to_variables(store)
 
-    def result(row: PrimExpr, column: PrimExpr, value: PrimExpr) -> BufferStore:
-        places = [*unflattened(row, sizes), column]
-        at = {it.var: places[axes[v]] if v in axes else const(0, it.var.dtype) for v, it in own.items()}
-        stored = substitute(store, at)
-        return _Loads({id(sums): value})(stored)
+    def result(row: PrimExpr, column: PrimExpr, values: Sequence[PrimExpr]) -> BufferStore:
+        indices = [*unflattened(row, sizes), column]
+        at = {it.var: indices[axes[v]] if v in axes else const(0, it.var.dtype) for v, it in own.items()}
+        return substitute(of_variables, {**at, **dict(zip(to_variables.variables, values, strict=False))})
 
-    return result
+    return results, gated, result

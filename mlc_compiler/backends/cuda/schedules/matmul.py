@@ -24,5 +24,7 @@ class Matmul(Rule):
         product = match_product(func)
         if product is None or (product.statistics and not has_statistics_kernel(product)):
             return None
+        if product.gated and product.dtype == "float32":  # the two sums of a result are in different threads
+            return None
         kernels = fma_product if product.dtype == "float32" else tensor_core_product
         return Schedule(kernels(func, product, Gpu.of(target)))

@@ -28,12 +28,16 @@ def _check(case: Case) -> None:
     np.testing.assert_allclose(got.astype(np.float32), expected.astype(np.float32), rtol=tolerance, atol=tolerance)
 
 
-CASES = [Case(1, 16, 160, "NK", symbolic=False), Case(8, 40, 384, "q4 NK", symbolic=False)]
+CASES = [
+    Case(1, 16, 160, "NK", symbolic=False),
+    Case(8, 40, 384, "q4 NK", symbolic=False),
+    Case(3, 21, 160, "q4 NK", symbolic=False, gated=True),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.weight} {c.rows}x{c.columns}x{c.depth}")
 def test_products(case: Case) -> None:
-    """Depths that a warp's steps divide, or not; columns beyond the last tile."""
+    """Depths that a warp's steps divide, or not; columns beyond the last tile; two sums for a result."""
     _check(case)
 
 
@@ -61,6 +65,12 @@ def _simulated(case: Case) -> Counts:
 @pytest.mark.parametrize("weight", ["NK", "KN", "q4 NK", "q4 KN"])
 def test_machine_code(weight: str, dtype: str) -> None:
     _simulated(Case(3, 40, 160, weight, dtype, symbolic=False))
+
+
+@pytest.mark.parametrize("rows", range(1, 9))
+def test_gated(rows: int) -> None:
+    """Whole fragments of 8 columns, or a part of the last one; some blocks have fewer fragments."""
+    _simulated(Case(rows, 24 + rows, 160, ("NK", "q4 NK", "KN", "q4 KN")[rows % 4], symbolic=False, gated=True))
 
 
 def test_memory_accesses() -> None:

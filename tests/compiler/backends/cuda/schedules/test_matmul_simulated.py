@@ -41,16 +41,18 @@ class Shape:
 def shapes_of(case: Case, target: Target) -> list[Shape]:
     """The launch of each kernel that a case is compiled to, which has few columns."""
 
+    product = match_product(case.function())
+    assert product is not None
+    assert product.gated == case.gated
+
     def tiled(rows: int, columns: int, threads: int) -> Shape:
-        return Shape((-(-case.rows // rows), -(-case.columns // columns)), (threads,))
+        return Shape((-(-case.rows // rows), -(-product.columns // columns)), (threads,))
 
     if case.dtype == "float32":
         sides = [fma.ACROSS * side for side in ((fma.LARGE, fma.SMALL) if case.symbolic else (fma.SMALL,))]
         return [tiled(side, side, fma.ACROSS**2) for side in sides]
-    product = match_product(case.function())
-    assert product is not None
     few = FewRows(product, Gpu.of(target))
-    first = Shape((-(-case.columns // few.block_columns),), (WARP, few.warps))
+    first = Shape((-(-product.columns // few.block_columns),), (WARP, few.warps))
     large = WARPGROUPS if target == HOPPER else LARGE
     small, *others = (tiled(t.rows, t.columns, t.threads) for t in (SMALL, large, MEDIUM))
     if case.symbolic:
@@ -102,6 +104,15 @@ def test_warpgroups(weight: str, dtype: str) -> None:
     check(Case(129, 200, 160, weight, dtype), 2, HOPPER)
 
 
+@pytest.mark.parametrize(
+    ("rows", "number", "target", "weight"),
+    [(5, 0, TARGET, "KN"), (20, 1, TARGET, "q4 KN"), (70, 2, HOPPER, "q4 NK"), (70, 3, TARGET, "NK")],
+)
+def test_gated(rows: int, number: int, target: Target, weight: str) -> None:
+    """Both sums of a result in each kernel; columns beyond the last tile."""
+    check(Case(rows, 72, 160, weight, gated=True), number, target)
+
+
 @pytest.mark.parametrize("weight", ["NK", "KN", "q4 NK", "q4 KN"])
 def test_float32(weight: str) -> None:
     check(Case(70, 67, 45, weight, "float32", symbolic=False))
@@ -115,6 +126,7 @@ def test_float32(weight: str) -> None:
     depth=st.integers(2, 140),
     weight=st.sampled_from(["NK", "KN", "q4 NK", "q4 KN"]),
     symbolic=st.booleans(),
+    gated=st.booleans(),
 )
-def test_any_size(rows: int, columns: int, depth: int, weight: str, symbolic: bool) -> None:
-    check(Case(rows, columns, depth, weight, "float16", symbolic))
+def test_any_size(rows: int, columns: int, depth: int, weight: str, symbolic: bool, gated: bool) -> None:
+    check(Case(rows, columns, depth, weight, "float16", symbolic, gated))
