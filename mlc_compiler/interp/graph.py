@@ -151,6 +151,8 @@ class _Frame:
             return self._call_tir(call, [])
         if target.name == "builtin.alloc_tensor":
             return self._workspace_tensor(call)
+        if target.name == "builtin.zeroed_tensor":
+            return np.zeros(self.value(call.args[0]), dt.to_numpy(call.attrs["dtype"]))
         return None if target.name == "builtin.barrier" else self._operator(call, target)
 
     def _call_function(self, target: GlobalVar, args: list[Any]) -> Any:

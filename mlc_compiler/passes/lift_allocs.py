@@ -10,7 +10,7 @@ from ..ir.module import IRModule
 from ..ir.visitor import free_vars, walk
 from ..tir.calling import scalar_parameters
 from ..tir.leading_axes import LeadingAxes
-from ..tir.nodes import PARALLEL, THREAD, Allocate, Buffer, For, PrimFunc, Stmt
+from ..tir.nodes import PARALLEL, THREAD, ZEROED, Allocate, Buffer, For, PrimFunc, Stmt
 from .base import Pass
 
 MAX_STACK_BYTES = 1 << 18  # per buffer; thread stacks have a few MiB
@@ -23,7 +23,8 @@ class LiftAllocs(Pass):
 
     Lifted are those around whole parallel loops or GPU threads, and those whose size is symbolic or large; inside of a
     parallel loop they become one buffer with a part for each iteration, inside of GPU threads one with a part for each
-    thread. Needs: lowered tensor functions. ``PlanMemory`` places the scratch buffers in the workspace.
+    thread. Those of scope ``ZEROED`` are lifted always, and keep it. Needs: lowered tensor functions. ``PlanMemory``
+    places the scratch buffers in the workspace, or in zeroed memory.
     """
 
     name = "lift-allocs"
@@ -66,13 +67,16 @@ class _Lift(LeadingAxes):
         known = all(id(v) in self.sizes for v in free_vars((lead, buffer.shape)))
         if buffer.scope in ON_CHIP or not known or not (self._is_shared(node) or _is_large(buffer)):
             return self.rewrite_children(node)
-        whole = Buffer(buffer.name, (*lead, *buffer.shape), buffer.dtype)
+        scope = ZEROED if buffer.scope == ZEROED else "global"
+        whole = Buffer(buffer.name, (*lead, *buffer.shape), buffer.dtype, scope)
         self.lifted.append(whole)
         self.parts[id(buffer)] = (whole, tuple(loop.var for loop in self.around))
         return self(node.body)
 
     def _is_shared(self, node: Allocate) -> bool:
         """Whether several threads use a buffer; in a GPU block, each has its own one of scope ``local``."""
+        if node.buffer.scope == ZEROED:
+            return True
         if node.buffer.scope == "local" and any(loop.kind == THREAD for loop in self.around):
             return False
         kinds = {n.kind for n in walk(node.body) if isinstance(n, For)}

@@ -13,13 +13,13 @@ from typing import Any, TypeAlias
 from mlc_errors import MLCError
 
 from ..ir import dtype as dt
-from ..ir.expr import PrimExpr, product
+from ..ir.expr import IntImm, PrimExpr, product
 from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
 from ..ir.simplify import Analyzer
 from ..ir.visitor import substitute
 from ..planning.calls import CallWriter, Operand, Step, View, base_of
-from ..planning.workspace import Storage, lay_out
+from ..planning.workspace import ALIGNMENT, Storage, lay_out
 from ..relax.info import is_void
 from ..relax.nodes import (
     Binding,
@@ -43,7 +43,7 @@ from ..relax.nodes import (
 )
 from ..relax.ops import VIEW_OPERATORS
 from ..tir.calling import match_sizes, size_parameters
-from ..tir.nodes import PrimFunc
+from ..tir.nodes import ZEROED, Buffer, PrimFunc
 from .base import Pass
 
 
@@ -57,7 +57,8 @@ class PlanMemory(Pass):
 
     Needs: operators legalized, tensor functions lowered, scratch buffers lifted. Symbolic sizes are planned with their
     upper bound in the attribute ``tir_var_upper_bound``; offsets that depend on unbounded sizes are computed per call.
-    Sets the attributes ``num_outputs``, ``workspace_bytes``, ``written_inputs``, ``result`` and ``size_checks``.
+    Sets the attributes ``num_outputs``, ``workspace_bytes``, ``written_inputs``, ``result`` and ``size_checks``, and
+    ``zeroed_bytes``: the size of the memory for scratch buffers of scope ``ZEROED``, which all calls share.
     """
 
     name = "plan-memory"
@@ -81,6 +82,7 @@ class _Planner:
     steps: list[Step] = field(default_factory=list)
     written: set[int] = field(default_factory=set)
     checks: list[tuple[str, PrimExpr, PrimExpr]] = field(default_factory=list)
+    zeroed_bytes: int = 0
     analyzer: Analyzer = field(default_factory=Analyzer)
 
     def plan(self, func: Function) -> Function:
@@ -94,7 +96,8 @@ class _Planner:
         planned = self._emit(func, outputs, lay_out(self.storages, bounds))
         written = tuple(i for i, p in enumerate(func.params) if id(p) in self.written)
         checks = (*func.attrs.get("size_checks", ()), *self.checks)
-        found = {"written_inputs": written, "result": result, "size_checks": checks}
+        zeroed = self.zeroed_bytes or ()
+        found = {"written_inputs": written, "result": result, "size_checks": checks, "zeroed_bytes": zeroed}
         return replace(planned, attrs={**planned.attrs, **{k: value for k, value in found.items() if value != ()}})
 
     # -- reading the function -----------------------------------------------------------------------------------
@@ -214,11 +217,25 @@ class _Planner:
     def _scratch(self, call: Call, func: PrimFunc, args: Sequence[Storage]) -> list[Storage]:
         """Storage for the scratch parameters of a tensor function, in the caller's sizes."""
         sizes = match_sizes(func.buffers, [a.info.shape or () for a in args]) | _scalars(call, func)
-        result = []
+        result, zeroed = [], 0
         for buffer in func.buffers[len(args) :]:
             shape = tuple(Analyzer().simplify(substitute(s, sizes)) for s in buffer.shape)
-            result.append(self._fresh(TensorStructInfo(shape, buffer.dtype)))
+            info = TensorStructInfo(shape, buffer.dtype)
+            if buffer.scope == ZEROED:
+                result.append(Storage("zeroed", info, offset=zeroed))
+                zeroed += self._constant_bytes(buffer)
+            else:
+                result.append(self._fresh(info))
+        self.zeroed_bytes = max(self.zeroed_bytes, zeroed)
         return result
+
+    def _constant_bytes(self, buffer: Buffer) -> int:
+        """The bytes of a buffer, rounded up to ``ALIGNMENT``. Raises PlanError for a symbolic size."""
+        count = self.analyzer.simplify(product(buffer.shape))
+        if not isinstance(count, IntImm):
+            hint = "allocate as many elements as any call needs"
+            raise PlanError(f"{self.name}: zeroed scratch buffer {buffer.name!r} has a symbolic size", hint=hint)
+        return -(-count.value * dt.nbytes(buffer.dtype) // ALIGNMENT) * ALIGNMENT
 
     def _integers(self, call: Call, func: PrimFunc, buffers: Sequence[Storage]) -> list[PrimExpr]:
         """Values for the scalar parameters and the symbolic sizes of a tensor function."""

@@ -61,6 +61,10 @@ class CallWriter:
 
     def _allocation(self, storage: Storage) -> Var:
         info = storage.info
+        if storage.kind == "zeroed":
+            attrs = {"dtype": info.dtype, "offset": storage.offset}
+            zeroed = Call(Op("builtin.zeroed_tensor"), (shape_expr(info.shape or ()),), attrs, None, info)
+            return self._bind("zeroed", zeroed, info)
         attrs = {"dtype": info.dtype, "offset": storage.offset, "nbytes": storage.nbytes}
         call = Call(Op("builtin.alloc_tensor"), (shape_expr(info.shape or ()),), attrs, None, info)
         return self._bind("ws", call, info)

@@ -20,7 +20,7 @@ ALIGNMENT = 64
 
 @dataclass(eq=False)
 class Storage:
-    """Memory that one value occupies: a parameter, a constant, an output or a range of the workspace.
+    """Memory that one value occupies: a parameter, a constant, an output, a range of the workspace or of zeroed memory.
 
     first, last: indices of the first and last call that use it. offset, nbytes: its place in the workspace, ints or
     expressions in the call's symbolic sizes.

@@ -22,7 +22,18 @@ from mlc_compiler.sim.memory import WRITTEN, Memory
 from mlc_compiler.sim.parser import parse_ptx
 from mlc_compiler.sim.program import Kernel
 from mlc_compiler.tir.calling import flat_index
-from mlc_compiler.tir.nodes import Buffer, BufferLoad, Evaluate, For, IfThenElse, LetStmt, PrimFunc, SeqStmt, Stmt
+from mlc_compiler.tir.nodes import (
+    ZEROED,
+    Buffer,
+    BufferLoad,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+)
 
 LINE = 16  # bytes: LLVM may load the aligned line around an element
 Blocks = Callable[[int], Iterable[int]]
@@ -68,9 +79,9 @@ class Device:
     def run(self, func: PrimFunc, *args: Any) -> list[Launched]:
         """Run a host function in place; its launches, in order.
 
-        args: as for ``run_prim_func``. Every array is an allocation of its own; results and scratch memory are
-        uninitialized. Raises SimulationError for what a kernel does wrong, and for a result with elements that
-        no kernel writes.
+        args: as for ``run_prim_func``. Every array is an allocation of its own; results and scratch memory that is not
+        ``ZEROED`` are uninitialized. Raises SimulationError for what a kernel does wrong, and for a result with
+        elements that no kernel writes.
         """
         call = _Call(self, func, args)
         call.statement(func.body)
@@ -93,7 +104,7 @@ class _Call:
     def _allocate(self) -> None:
         """Arrays that are passed twice become one allocation."""
         known: dict[tuple[int, int], int] = {}
-        fresh = {id(b) for b in (*results(self.func), *scratch(self.func))}
+        fresh = {id(b) for b in (*results(self.func), *scratch(self.func)) if b.scope != ZEROED}
         for buffer in self.func.buffers:
             array = self.arrays[id(buffer)]
             place = (array.ctypes.data, array.nbytes)

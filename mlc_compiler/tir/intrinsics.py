@@ -45,10 +45,10 @@ class TensorIntrin:
     """One instruction; ``register_tensor_intrin`` makes it available to ``Schedule.tensorize``.
 
     operands: the first is the result; ``accumulates``: it is also an input. semantics: tensor expression of the result
-    in the other operands and the ``scalars``, integers that are invariant in the instruction. emit: kind of target ->
-    function that emits the instruction; ``codegen/instructions.py`` has the types. requires: the target extension.
-    lanes: GPU threads that execute it together: 1, a warp of 32, or 128. Without ``semantics`` it changes no values:
-    a barrier.
+    in the other operands and the ``scalars``, integers that are invariant in the instruction. update: the same for the
+    new value of the second operand, if the instruction changes that too. emit: kind of target -> function that emits
+    the instruction; ``codegen/instructions.py`` has the types. requires: the target extension. lanes: GPU threads that
+    execute it together: 1, a warp of 32, or 128. Without ``semantics`` it changes no values: a barrier.
     """
 
     name: str
@@ -59,15 +59,24 @@ class TensorIntrin:
     accumulates: bool = False
     scalars: tuple[str, ...] = ()
     lanes: int = 1
+    update: Callable[..., te.Tensor] | None = None
 
     @cached_property
     def function(self) -> PrimFunc:
         """The semantics as a tensor function: inputs, the result, then the scalars. Raises MLCError if it has none."""
         if self.semantics is None:
             raise MLCError(f"tensor intrinsic {self.name!r} changes no values; call it as intrinsic.{self.name}")
+        return self._function(self.semantics)
+
+    @cached_property
+    def results(self) -> tuple[PrimFunc, ...]:
+        """For each operand that is written, the first ones, the function of its new value; see ``function``."""
+        return (self.function,) if self.update is None else (self.function, self._function(self.update))
+
+    def _function(self, semantics: Callable[..., te.Tensor]) -> PrimFunc:
         inputs = [te.placeholder(o.shape, o.dtype, o.name) for o in self.operands[1:]]
         scalars = [Var(name) for name in self.scalars]
-        return te.create_prim_func([*inputs, self.semantics(*inputs, *scalars), *scalars])
+        return te.create_prim_func([*inputs, semantics(*inputs, *scalars), *scalars])
 
 
 _registered: dict[str, TensorIntrin] = {}
@@ -119,7 +128,9 @@ def _of_backends() -> Mapping[str, TensorIntrin]:
 def operands_of(call: Call) -> list[tuple[Buffer, bool]]:
     """The buffers that an instruction's call accesses, with whether it writes them."""
     loads = [a.args[0] for a in call.args if isinstance(a, Call) and a.op == "address_of"]
-    return [(load.buffer, i == 0) for i, load in enumerate(loads) if isinstance(load, BufferLoad)]
+    name = call.op.removeprefix("intrinsic.")
+    written = 2 if name != call.op and find_tensor_intrin(name).update is not None else 1
+    return [(load.buffer, i < written) for i, load in enumerate(loads) if isinstance(load, BufferLoad)]
 
 
 def written_buffers(stmt: object) -> set[int]:

@@ -22,7 +22,7 @@ SCOPES = ("global", "shared", "local", "warp")
 @dataclass(frozen=True, eq=False, slots=True)
 class Buffer:
     """A dense row-major array. ``scope``: global memory, memory shared by a GPU block, registers of one thread, or
-    registers of a warp, which only instructions access."""
+    registers of a warp, which only instructions access. ``ZEROED``: scratch memory that is zero before and after."""
 
     binds_by_identity: ClassVar[bool] = True
     __iter__: ClassVar[None] = None  # indexing never ends
@@ -123,6 +123,10 @@ class SeqStmt(Stmt):
         if any(isinstance(s, SeqStmt) for s in self.stmts):
             flat = (t for s in self.stmts for t in (s.stmts if isinstance(s, SeqStmt) else (s,)))
             object.__setattr__(self, "stmts", tuple(flat))
+
+
+ZEROED = "zeroed"
+"""The scope of scratch buffers in global memory that a function finds, and leaves, filled with zeros."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -26,7 +26,10 @@ _ALIGNMENT = 256  # of cuMemAlloc
 
 
 class Constants:
-    """The constant tensors of a module's graph functions: one block of memory on the device."""
+    """The constant tensors of a module's graph functions: one block of memory on the device.
+
+    At its end is the memory for scratch buffers that kernels find and leave filled with zeros.
+    """
 
     def __init__(self, mod: IRModule):
         self._offsets: dict[bytes, int] = {}
@@ -34,6 +37,8 @@ class Constants:
         for func in mod.of_type(Function).values():
             for node in _constants(func):
                 self._add(_bytes(node.data))
+        self.zeroed = len(self._block)
+        self._block += bytes(max((f.attrs.get("zeroed_bytes", 0) for f in mod.of_type(Function).values()), default=0))
 
     def _add(self, raw: bytes) -> None:
         if raw not in self._offsets:
@@ -75,6 +80,9 @@ class DeviceJob(JobEmitter):
         if isinstance(arg, Constant):
             return field(self.b, self._constants_base, self.constants.offset(arg))
         return super().argument(arg)
+
+    def zeroed(self, offset: int) -> ll.Value:
+        return field(self.b, self._constants_base, self.constants.zeroed + offset)
 
     @cached_property
     def _constants_base(self) -> ll.Value:

@@ -71,6 +71,10 @@ class JobEmitter(ABC):
         """Emit an operation of the back end, such as a barrier."""
         raise CodegenError(f"no code for the graph call {name!r}")
 
+    def zeroed(self, offset: int) -> ll.Value:
+        """The address of memory that kernels leave filled with zeros; ``offset``: in the context's."""
+        raise CodegenError("the back end keeps no zeroed memory for scratch buffers")
+
     def emit(self) -> None:
         """Emit the body of the job."""
         frame = frame_of(self.func)
@@ -107,6 +111,8 @@ class JobEmitter(ABC):
         elif target.name == "builtin.alloc_tensor":
             offset = self.exprs(as_expr(value.attrs["offset"]))
             self.pointers[id(var)] = self.b.gep(self.workspace, [offset], source_etype=I8)
+        elif target.name == "builtin.zeroed_tensor":
+            self.pointers[id(var)] = self.zeroed(value.attrs["offset"])
         elif target.name == "reshape":
             self.pointers[id(var)] = self.argument(value.args[0])
         else:

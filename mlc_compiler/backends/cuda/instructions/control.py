@@ -8,17 +8,11 @@ from ....codegen.instructions import Operands
 from ....codegen.values import I32
 from ....tir.intrinsics import Operand, TensorIntrin
 from .nvvm import INSTRUCTIONS, emit
-from .operands import address
+from .operands import address, as_i32
+from .scalar import COUNTER
 
 MBARRIER = Operand("bar", (1,), "uint64", scope="shared")
 """An mbarrier object: 8 bytes of shared memory (PTX ISA, "mbarrier")."""
-
-
-def as_i32(b: ll.IRBuilder, value: ll.Value) -> ll.Value:
-    """An integer scalar as the i32 that NVVM's intrinsics take."""
-    if isinstance(value, ll.Constant):
-        return ll.Constant(I32, value.constant)
-    return value if value.type == I32 else b.trunc(value, I32)
 
 
 def control_row(
@@ -49,10 +43,6 @@ def _wait(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
     complete = emit(b, "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta", [bar, parity])
     b.cbranch(complete, done, again)
     b.position_at_end(done)
-
-
-COUNTER = Operand("counter", (1,), "uint32", scope="global")
-"""A counter to which the threads of several blocks add."""
 
 
 def _wait_for_count(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:

@@ -37,6 +37,13 @@ def address(row: TensorIntrin, operands: Operands, index: int) -> ll.Value:
     return pointer
 
 
+def as_i32(b: ll.IRBuilder, value: ll.Value) -> ll.Value:
+    """An integer scalar as the i32 that NVVM's intrinsics take."""
+    if isinstance(value, ll.Constant):
+        return ll.Constant(I32, value.constant)
+    return value if value.type == I32 else b.trunc(value, I32)
+
+
 def load(b: ll.IRBuilder, row: TensorIntrin, operands: Operands, index: int, register: ll.Type = I32) -> list[ll.Value]:
     """The elements of an operand that one lane holds, as registers of 32 bits."""
     operand, pointer = row.operands[index], address(row, operands, index)

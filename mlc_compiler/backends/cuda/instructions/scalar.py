@@ -9,11 +9,11 @@ from llvmlite import ir as ll
 from ....codegen.instructions import Operands
 from ....codegen.values import F32, I32
 from ....ir import dtype as dt
-from ....ir.expr import PrimExpr
+from ....ir.expr import PrimExpr, cast, const
 from ....tir import te
 from ....tir.intrinsics import Operand, TensorIntrin
 from .nvvm import INSTRUCTIONS, emit
-from .operands import SHORT, address, load, load_registers, store
+from .operands import SHORT, address, as_i32, load, load_registers, store
 
 
 def dp4a_row(a_dtype: str, b_dtype: str) -> TensorIntrin:
@@ -97,6 +97,30 @@ def reduction_row(dtype: str, *, release: bool) -> TensorIntrin:
     return TensorIntrin(name, operands, semantics, {"cuda": code}, "sm_70", accumulates=True)
 
 
+COUNTER = Operand("counter", (1,), "uint32", scope="global")
+"""A counter that the threads of several blocks change."""
+
+
+def _increment_row() -> TensorIntrin:
+    """``old = counter; counter = 0 if old >= limit else old + 1``, indivisibly; orders no other accesses."""
+
+    def code(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
+        limit = as_i32(b, operands.scalars["limit"])
+        store(b, row, operands, [b.atomic_rmw("uinc_wrap", address(row, operands, 1), limit, "monotonic")])
+
+    def old(counter: te.Tensor, limit: PrimExpr) -> te.Tensor:
+        return te.compute((1,), lambda i: counter[i], name="old")
+
+    def update(counter: te.Tensor, limit: PrimExpr) -> te.Tensor:
+        wrapped = const(0, "uint32")
+        return te.compute(
+            (1,), lambda i: te.select(counter[i] >= cast("uint32", limit), wrapped, counter[i] + 1), name="counter"
+        )
+
+    operands = (Operand("old", (1,), "uint32"), COUNTER)
+    return TensorIntrin("cuda.atom.inc.u32", operands, old, {"cuda": code}, "sm_70", scalars=("limit",), update=update)
+
+
 def _rows() -> Iterator[TensorIntrin]:
     for dtypes in (("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8")):
         yield dp4a_row(*dtypes)
@@ -112,6 +136,7 @@ def _rows() -> Iterator[TensorIntrin]:
     for dtype in ("float32", "int32", "uint32"):
         yield reduction_row(dtype, release=False)
         yield reduction_row(dtype, release=True)
+    yield _increment_row()
 
 
 SCALAR_INSTRUCTIONS = tuple(_rows())

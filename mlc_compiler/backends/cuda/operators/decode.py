@@ -1,8 +1,9 @@
-"""Attention of one query per sequence on a GPU: contexts in pieces, merged later (Flash-Decoding, Dao et al. 2023).
+"""Attention of one query per sequence on a GPU: contexts in pieces (Flash-Decoding, Dao et al. 2023).
 
 A warp works on strips of consecutive slots. For the scores, its lanes hold vectors of slots for different elements of
 the keys; for the sum of values, vectors of elements for different slots. Query heads of a key/value head share loads.
-The pieces of a token depend on the token alone, so its result is bitwise the same in any batch.
+The pieces of a token depend on the token alone, and are merged in order by the last of its thread blocks to finish, so
+its result is bitwise the same in any batch.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from ....ir.expr import PrimExpr, Var, cast, ceildiv, const, maximum, minimum
 from ....script import expand
 from ....target import Target
 from ....tir import te
-from ....tir.nodes import Buffer, Stmt, buffer, seq
+from ....tir.nodes import ZEROED, Buffer, Stmt, buffer
 from ...paged_attention import PagedAttention
-from ..machine import MAX_THREADS_PER_BLOCK, WARP, Gpu
-from .decode_loops import attend_pieces, merge_pieces
+from ..machine import WARP, Gpu
+from .decode_loops import attend
 from .nests import allocated, nest
 
 VECTOR_BYTES = 16  # the widest load of a lane
@@ -33,17 +34,15 @@ FLOAT_BYTES = 4
 
 
 def attend_by_pieces(problem: PagedAttention, target: Target) -> Stmt:
-    """The kernels: partial results of all pieces, and their merge."""
+    """The kernel: partial results of all pieces, and their merge."""
     k = _Decode(problem, Strips.of(problem), Gpu.of(target))
-    token, tile, part, head, warp = (Var(name, "int32") for name in ("token", "tile", "part", "head", "warp"))
-    lane, thread = Var("lane"), Var("thread")
-    pieces = expand(attend_pieces, k, token, tile, part, warp, lane)
+    token, tile, part, warp = (Var(name, "int32") for name in ("token", "tile", "part", "warp"))
+    lane = Var("lane")
+    body = expand(attend, k, token, tile, part, warp, lane)
     tiles = problem.kv_heads * k.s.tiles
     blocks, threads = ((token, problem.n), (tile, tiles), (part, k.grid)), ((lane, WARP), (warp, WARPS))
-    attend = nest(blocks, threads, k.scratch, pieces, 2 if problem.soft_cap or problem.latent else 3)
-    merged = expand(merge_pieces, k, token, head, thread)
-    merge = nest(((token, problem.n), (head, problem.heads)), ((thread, k.merge_threads),), [], merged)
-    return allocated((k.partial, k.partial_max, k.partial_sum), seq(attend, merge))
+    kernel = nest(blocks, threads, k.scratch, body, 2 if problem.soft_cap or problem.latent else 3)
+    return allocated((k.partial, k.partial_max, k.partial_sum, k.arrivals), kernel)
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,9 @@ class _Decode:
     Shared by a thread block: query [elements, rows]; weights [warps, slots, rows], of the strip of each warp; parts
     [warps, rows, elements of a value] and totals [2, warps, rows]: values, maxima and sums of each warp. In registers:
     products [rows, slots of a vector]; score, new_max, row_max [rows]; row_sum [rows] of the lane; acc [rows, vectors,
-    elements]: weighted values of the lane's slots. partial, partial_max, partial_sum: results of the pieces.
+    elements]: weighted values of the lane's slots. partial, partial_max, partial_sum: results of the pieces. arrivals:
+    for each token and tile, how many of its thread blocks have finished, if it has several; arrived: that number as a
+    block finds it.
     """
 
     p: PagedAttention
@@ -127,10 +128,9 @@ class _Decode:
         self.min_strips = self._min_strips()
         share = ceildiv(const(blocks, "int64"), maximum(p.n * per_token, 1))
         self.grid = cast("int32", maximum(minimum(share, minimum(self._longest(), self.max_pieces)), 1))
-        self.merge_threads = min(MAX_THREADS_PER_BLOCK, -(-p.value // WARP) * WARP)
-        self._make_buffers()
+        self._make_buffers(blocks)
 
-    def _make_buffers(self) -> None:
+    def _make_buffers(self, counters: int) -> None:
         def scratch(name: str, scope: str, *shape: int, dtype: str = "float32") -> Buffer:
             self.scratch.append(buffer(name, shape, dtype, scope=scope))
             return self.scratch[-1]
@@ -150,9 +150,13 @@ class _Decode:
         self.row_max, self.row_sum = scratch("row_max", "local", s.rows), scratch("row_sum", "local", s.rows)
         self.sent, self.other = scratch("sent", "local", 1), scratch("other", "local", 1)
         self.total = scratch("total", "local", 2)
+        self.loaded = scratch("loaded", "local", 3, LOADS)
+        self.arrived = scratch("arrived", "shared", 1, dtype="uint32")
         shape = (p.n, p.heads, self.max_pieces)
         self.partial = buffer("partial", (*shape, p.value))
         self.partial_max, self.partial_sum = buffer("partial_max", shape), buffer("partial_sum", shape)
+        # A token and tile has several blocks only if there are fewer of these than ``counters``.
+        self.arrivals = buffer("arrivals", (counters,), "uint32", ZEROED)
 
     def _loads(self, steps: int) -> int:
         """Loads in flight: of about the same number for each chunk of the steps."""
@@ -202,7 +206,11 @@ class _Decode:
         """The strips of each piece of a token that sees ``count`` strips."""
         return maximum(ceildiv(count, self.max_pieces), self.min_strips)
 
-    # -- lanes
+    # -- lanes and blocks
+
+    def counter(self, token: PrimExpr, tile: PrimExpr) -> PrimExpr:
+        """The counter of the blocks of a token and tile."""
+        return token * (self.p.kv_heads * self.s.tiles) + tile
 
     def slot(self, strip: PrimExpr) -> PrimExpr:
         """The first slot of a strip in its page, int64; a multiple of the slots of a strip."""

@@ -9,7 +9,15 @@ from ....ir.expr import maximum
 from ....relax.ops.attention import NO_MAXIMUM
 from ....script import T
 from ..machine import WARP
-from .warps import add, load_vector, reduce_lanes, scatter_sums
+from .warps import add, instruction, load_vector, reduce_lanes, scatter_sums
+
+
+@T.macro
+def attend(k, token, tile, part, warp, lane):
+    attend_pieces(k, token, tile, part, warp, lane)
+    arrive(k, token, tile, warp, lane)
+    if k.arrived[0] == T.Cast("uint32", k.grid - 1):
+        merge_pieces(k, token, tile, warp, lane)
 
 
 @T.macro
@@ -267,27 +275,59 @@ def store_partial(k, token, tile, piece, h, e):
             k.partial_sum[token, head, piece] = k.total[0]
 
 
-@T.macro
-def merge_pieces(k, token, head, thread):
-    for i in range(T.ceildiv(k.p.value, k.merge_threads)):
-        e = i * k.merge_threads + thread
-        if e < k.p.value:
-            merge_element(k, token, head, e)
+# -- the merge ---------------------------------------------------------------------------------------------------------
 
 
 @T.macro
-def merge_element(k, token, head, e):
+def arrive(k, token, tile, warp, lane):
+    """Count the block's arrival after its partial results; ``arrived`` is ``grid - 1`` in the last one."""
+    T.tvm_storage_sync("shared")
+    if warp < 1:
+        if lane < 1:
+            k.arrived[0] = T.uint32(0)
+            if k.grid > 1:
+                instruction("fence.release")
+                instruction("atom.inc.u32", k.arrived[0], k.arrivals[k.counter(token, tile)], k.grid - 1)
+                instruction("fence.acquire")
+    T.tvm_storage_sync("shared")
+
+
+@T.macro
+def merge_pieces(k, token, tile, warp, lane):
+    p = k.p
+    s = k.s
     count = k.count(token)
     pieces = T.ceildiv(count, k.piece_strips(count))
+    for i in range(T.ceildiv(s.rows * p.value, k.warps * WARP)):
+        at = (i * k.warps + T.Cast("int64", warp)) * WARP + lane
+        h = at // p.value
+        if at < s.rows * p.value:
+            if tile % s.tiles * s.rows + h < p.group:
+                merge_element(k, token, k.head(tile // s.tiles, tile % s.tiles, h), pieces, at % p.value)
+
+
+@T.macro
+def merge_element(k, token, head, pieces, e):
+    """Merge an element of the values: ``LOADS`` pieces are loaded before the first one is used."""
+    loads = k.loaded.shape[1]
     total = T.decl_buffer((3,), "float32", scope="local")  # maximum, sum, weighted value
     total[0] = T.float32(NO_MAXIMUM)
     total[1] = T.float32(0)
     total[2] = T.float32(0)
-    for i in range(pieces):
-        total[0] = T.max(total[0], k.partial_max[token, head, i])
-    for i in range(pieces):
-        weight = T.exp(k.partial_max[token, head, i] - total[0])
-        total[1] = total[1] + weight * k.partial_sum[token, head, i]
-        total[2] = total[2] + weight * k.partial[token, head, i, e]
+    for chunk in range(T.ceildiv(pieces, loads)):
+        for i in T.unroll(loads):
+            k.loaded[0, i] = k.partial_max[token, head, T.min(chunk * loads + i, pieces - 1)]
+        for i in T.unroll(loads):
+            total[0] = T.max(total[0], k.loaded[0, i])
+    for chunk in range(T.ceildiv(pieces, loads)):
+        for i in T.unroll(loads):
+            piece = T.min(chunk * loads + i, pieces - 1)
+            k.loaded[0, i] = T.exp(k.partial_max[token, head, piece] - total[0])
+            k.loaded[1, i] = k.partial_sum[token, head, piece]
+            k.loaded[2, i] = k.partial[token, head, piece, e]
+        for i in T.unroll(loads):
+            if chunk * loads + i < pieces:
+                total[1] = total[1] + k.loaded[0, i] * k.loaded[1, i]
+                total[2] = total[2] + k.loaded[0, i] * k.loaded[2, i]
     scale = T.float32(1) / T.Select(total[1] > T.float32(0), total[1], T.float32(1))
     k.p.out[token, head, e] = T.Cast(k.p.out.dtype, total[2] * scale)

@@ -13,7 +13,19 @@ from ....ir.visitor import Rewriter, substitute, uses
 from ....passes.lower_blocks import lower_blocks
 from ....tir.calling import flat_index
 from ....tir.intrinsics import Operand, TensorIntrin, find_tensor_intrin
-from ....tir.nodes import Allocate, Buffer, BufferLoad, BufferStore, Evaluate, For, SeqStmt, Stmt, loop_nest, seq
+from ....tir.nodes import (
+    Allocate,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Evaluate,
+    For,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    loop_nest,
+    seq,
+)
 
 PREFIX = "intrinsic."
 
@@ -30,7 +42,7 @@ def instruction_loops(stmt: Evaluate, lane: Var | None, first_lane: PrimExpr, an
     """The loops that compute what an instruction does; nothing for one that changes no values.
 
     lane: the variable that numbers the threads which execute an instruction of several lanes together; these are
-    ``first_lane`` and those after it. The result is computed as a whole before it is written, as operands may overlap.
+    ``first_lane`` and those after it. Results are computed as a whole before they are written, as operands may overlap.
     Raises MLCError for an operand or a scalar that differs between lanes but is not one of each lane.
     """
     row, call = row_of(stmt), stmt.value
@@ -38,14 +50,29 @@ def instruction_loops(stmt: Evaluate, lane: Var | None, first_lane: PrimExpr, an
     if row.semantics is None:
         return SeqStmt(())
     view = _View(row, None if row.lanes == 1 else lane, first_lane, analyzer)
-    count = len(row.operands)
-    result, *inputs = (view.place(o, a) for o, a in zip(row.operands, call.args[:count], strict=True))
-    params, scalars = row.function.buffers, [p for p in row.function.params if isinstance(p, Var)]
-    values = {var: view.same(value, var.name) for var, value in zip(scalars, call.args[count:], strict=True)}
-    temporary = Buffer(f"{params[-1].name}_new", params[-1].shape, params[-1].dtype, "local")
-    places = {id(p): place for p, place in zip(params, inputs, strict=False)}
-    body = _Operands(view, places, params[-1], temporary)(lower_blocks(row.function).body)
-    return Allocate(temporary, seq(substitute(body, values), _write(view, row, result, temporary)))
+    places = [view.place(o, a) for o, a in zip(row.operands, call.args, strict=False)]
+    temporaries = [_temporary(function.buffers[-1]) for function in row.results]
+    computed = [_compute(view, f, places[1:], call.args[len(places) :], t) for f, t in zip(row.results, temporaries)]
+    written = [_write(view, row, place, t) for place, t in zip(places, temporaries, strict=False)]
+    body = seq(*computed, *written)
+    for temporary in temporaries:
+        body = Allocate(temporary, body)
+    return body
+
+
+def _temporary(result: Buffer) -> Buffer:
+    return Buffer(f"{result.name}_new", result.shape, result.dtype, "local")
+
+
+def _compute(
+    view: _View, function: PrimFunc, inputs: Sequence[_Place], scalars: Sequence[PrimExpr], temporary: Buffer
+) -> Stmt:
+    """Store what a function of a row computes to ``temporary``."""
+    variables = [p for p in function.params if isinstance(p, Var)]
+    values = {var: view.same(value, var.name) for var, value in zip(variables, scalars, strict=True)}
+    places = {id(p): place for p, place in zip(function.buffers, inputs, strict=False)}
+    body = _Operands(view, places, function.buffers[-1], temporary)(lower_blocks(function).body)
+    return substitute(body, values)
 
 
 @dataclass(frozen=True)

@@ -262,9 +262,11 @@ def _is_collective(s: Stmt) -> bool:
 
 
 def _adds_globally(s: Evaluate) -> bool:
-    """Whether an instruction adds to an element of global memory, as several blocks may."""
+    """Whether an instruction changes an element of global memory by its old value, as several blocks may."""
     row = row_of(s)
-    return row is not None and row.accumulates and row.operands[0].scope == "global"
+    if row is None or not (row.accumulates or row.update):
+        return False
+    return row.operands[0 if row.accumulates else 1].scope == "global"
 
 
 def _fragment_lanes(s: Stmt, buffer: Buffer) -> int | None:

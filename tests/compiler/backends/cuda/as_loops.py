@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,47 @@ from mlc_compiler.backends.cuda.passes.simt_to_loops import SimtToLoops
 from mlc_compiler.backends.cuda.passes.split_kernels import SplitKernels
 from mlc_compiler.codegen.link import link_shared
 from mlc_compiler.codegen.native import compile_modules
+from mlc_compiler.ir.expr import Var, const
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.recursion import deep_recursion
 from mlc_compiler.passes.base import Pass
+from mlc_compiler.passes.lift_allocs import LiftAllocs
 from mlc_compiler.passes.lower_math import LowerMath
 from mlc_compiler.pipeline import pipeline, run_passes
 from mlc_compiler.target import Target
+from mlc_compiler.tir.leading_axes import LeadingAxes
+from mlc_compiler.tir.nodes import ZEROED, Allocate, BufferStore, PrimFunc, Stmt, loop_nest, seq
 from tests.compiler.backends.toy import SerialLoops
+
+
+@dataclass(frozen=True)
+class ZeroScratch(Pass):
+    """Scratch buffers of scope ``ZEROED`` become ordinary ones that are filled with zeros first."""
+
+    name = "zero-scratch"
+
+    def run(self, mod: IRModule) -> IRModule:
+        return mod.updated({n: replace(f, body=_ZeroScratch()(f.body)) for n, f in mod.of_type(PrimFunc).items()})
+
+
+class _ZeroScratch(LeadingAxes):
+    def rewrite_Allocate(self, node: Allocate) -> Stmt:
+        if node.buffer.scope != ZEROED:
+            return self.rewrite_children(node)
+        plain = replace(node.buffer, scope="global")
+        self.parts[id(node.buffer)] = plain, ()
+        loops = [(Var(f"i{axis}"), size) for axis, size in enumerate(plain.shape)]
+        zeros = loop_nest(loops, BufferStore(plain, const(0, plain.dtype), tuple(var for var, _ in loops)))
+        return Allocate(plain, seq(zeros, self(node.body)))
 
 
 def passes(target: Target, descending: bool) -> list[Pass]:
     """The pipeline of a CUDA target up to the kernels, which become loops; mathematical functions are the CPU's."""
-    replaced = {SplitKernels: [SimtToLoops(descending), SerialLoops(), PlaceBarriers()], LowerMath: [LowerMath()]}
+    replaced: dict[type[Pass], list[Pass]] = {
+        LiftAllocs: [ZeroScratch(), LiftAllocs()],
+        SplitKernels: [SimtToLoops(descending), SerialLoops(), PlaceBarriers()],
+        LowerMath: [LowerMath()],
+    }
     return [new for step in pipeline(target) for new in replaced.get(type(step), [step])]
 
 

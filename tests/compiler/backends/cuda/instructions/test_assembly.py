@@ -56,6 +56,7 @@ MNEMONICS = {
     "cvt.bf16x2": "cvt.rn.bf16x2.f32",
     "cvt.f16x2.e4m3": "cvt.rn.f16x2.e4m3x2",
     "cvt.e4m3x2": "cvt.rn.satfinite.e4m3x2.f16x2",
+    "atom.inc": "atom.global.inc.u32",
     "red.release": r"fence.acq_rel.gpu;\s+(atom|red).global.add",
 }
 """The beginning of a row's name, after ``cuda.``, and what its PTX contains."""

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from mlc_compiler.interp import run_prim_func
 from tests.compiler.backends.cuda.instructions.kernels import ROWS
 from tests.compiler.backends.cuda.instructions.semantics import evaluate, random_operand
 
@@ -50,6 +51,15 @@ def test_ballot() -> None:
     np.testing.assert_array_equal(
         evaluate(ROWS["cuda.vote.ballot"], np.zeros((32, 1), np.uint32), value), np.full((32, 1), expected, np.uint32)
     )
+
+
+@pytest.mark.parametrize(("old", "new"), [(0, 1), (6, 7), (7, 0), (9, 0)])
+def test_increment_up_to_a_limit(old: int, new: int) -> None:
+    row, counter = ROWS["cuda.atom.inc.u32"], np.array([old], np.uint32)
+    found = [np.zeros(1, np.uint32) for _ in row.results]
+    for function, result in zip(row.results, found, strict=True):
+        run_prim_func(function, counter, result, 7)
+    assert [int(x[0]) for x in found] == [old, new]
 
 
 def words(array: np.ndarray) -> np.ndarray:

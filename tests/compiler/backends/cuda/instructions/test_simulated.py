@@ -24,6 +24,8 @@ def scalars_of(row: TensorIntrin) -> list[dict[str, int]]:
     if row.scalars == ("count",):
         word = 4 // dt.nbytes(row.operands[0].dtype)
         return [{"count": n} for n in (0, word, row.operands[0].elements)]
+    if row.scalars == ("limit",):
+        return [{"limit": 7}]
     return [{}]
 
 
