@@ -20,7 +20,7 @@ from quantization.schemes import Scheme
 
 Array = np.ndarray[Any, Any]
 SEQUENCES, PAGES_OF_SEQUENCE, LONGEST_START = 3, 8, 20
-FEW_TOKENS, MANY_TOKENS = 37, 270
+FEW_TOKENS, OTHER_TOKENS = 37, (270, 20)
 TOKENS = "seq_len"
 SIZES = {
     TOKENS: FEW_TOKENS,

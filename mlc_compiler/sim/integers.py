@@ -79,13 +79,20 @@ UNARY: dict[str, Formula] = {
 }
 
 
+def not_negative(formula: Formula) -> Formula:
+    """The result, or 0 where it is negative."""
+    return lambda *args: np.maximum(formula(*args), 0)
+
+
 def integer_step(instruction: Instruction, decoder: Decoder) -> Step:
     """Instructions whose operands and result have the same integer type."""
     name, kind = instruction.opcode[0], instruction.type
     formula = UNARY.get(name) or BINARY.get(name)
     if formula is None:
         raise decoder.refuse(instruction)
-    decoder.allow(instruction, "sat")
+    decoder.allow(instruction, "sat", *(("relu",) if name in ("min", "max") else ()))
+    if instruction.has("relu"):
+        formula = not_negative(formula)
     if kind.endswith("x2"):
         return _packed(instruction, decoder, formula)
     if instruction.has("sat"):

@@ -35,6 +35,7 @@ def same(found, expected):
         ("div.u32 %d, %a, %b", U32, V32, U32 // V32),
         ("min.s32 %d, %a, %b", S32, OTHER, np.minimum(S32, OTHER)),
         ("max.u32 %d, %a, %b", U32, V32, np.maximum(U32, V32)),
+        ("max.relu.s32 %d, %a, %b", S32, OTHER, np.maximum(np.maximum(S32, OTHER), 0)),
         ("and.b32 %d, %a, %b", U32, V32, U32 & V32),
         ("xor.b32 %d, %a, %b", U32, V32, U32 ^ V32),
         ("shl.b32 %d, %a, %b", U32, SMALL, np.where(SMALL < 32, U32 << np.minimum(SMALL, 31), 0)),

@@ -26,7 +26,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     "for j, k in T.grid(4, 3): B[v, j * 3 + k] = A[v, 0]": (["A[v, 0]"], ["B[v, 0:12]"]),
     "for j in range(4): B[v, 7 - j] = A[v, 31 - j * 2]": (["A[v, 25:32]"], ["B[v, 4:8]"]),
     "for j in range(n): B[v, j] = A[j * 2, v]": (["A[0:n * 2 - 1, v]"], ["B[v, 0:n]"]),
-    "for j in range(8): B[v, j // 2] = A[v, j % 2]": (["A[v, 0:32]"], ["B[v, 0:32]"]),
+    "for j in range(8): B[v, j // 2] = A[v, j % 2]": (["A[v, 0:2]"], ["B[v, 0:4]"]),
     "B[at[v], 0] = A[0, at[v]]": (["A[0, 0:32]", "at[v]"], ["B[0:32, 0]"]),
     "if A[v, 0] > 0.0: B[v, 0] = A[v, 1]": (["A[v, 0]", "A[v, 1]"], ["B[v, 0]"]),
 }

@@ -88,7 +88,7 @@ class FewRows:
         blocks = IntImm(-(-self.columns // self.block_columns))
         for shared in (self.sums, *(self.staged.buffers if self.staged else ())):
             body = Allocate(shared, body)
-        return For(block, blocks, body, THREAD, "blockIdx.x", {MIN_BLOCKS: BLOCKS_PER_MULTIPROCESSOR})
+        return For(block, blocks, body, THREAD, "blockIdx.x", {MIN_BLOCKS: 1})
 
     # -- positions
 
