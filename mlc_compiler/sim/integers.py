@@ -90,7 +90,7 @@ def integer_step(instruction: Instruction, decoder: Decoder) -> Step:
     formula = UNARY.get(name) or BINARY.get(name)
     if formula is None:
         raise decoder.refuse(instruction)
-    decoder.allow(instruction, "sat", *(("relu",) if name in ("min", "max") else ()))
+    decoder.allow(instruction, "sat", *(("relu",) if name in ("min", "max") and kind[0] == "s" else ()))
     if instruction.has("relu"):
         formula = not_negative(formula)
     if kind.endswith("x2"):

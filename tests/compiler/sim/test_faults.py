@@ -211,7 +211,7 @@ def test_unknown_instructions_are_named_with_their_line():
     "code",
     [
         "add.rn.f32.bf16 %f0, %h0, %f1;",
-        "min.relu.s32 %r0, %r1, %r2;",
+        "min.relu.u32 %r0, %r1, %r2;",
         "cvt.rz.relu.tf32.f32 %r0, %f0;",
         "st.bulk.shared::cta [%rd0], 64, 0;",
         "mma.sync.aligned.m16n8k16.row.row.f32.f16.f16.f32 {%r0}, {%r1}, {%r2}, {%r3};",
