@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, prod
 
-from mlc_compiler.backends.cuda.launches import LAUNCH
+from mlc_compiler.backends.cuda.launches import LaunchCall
 from mlc_compiler.ir import dtype as dt
-from mlc_compiler.ir.expr import Call, IntImm, PrimExpr, StringImm, Var
+from mlc_compiler.ir.expr import Call, IntImm, PrimExpr, Var
 from mlc_compiler.ir.linear import key
 from mlc_compiler.ir.module import GlobalVar, IRModule
 from mlc_compiler.ir.recursion import deep_recursion
@@ -96,18 +96,16 @@ class _Launches:
                 assert isinstance(extent, IntImm), f"the length {extent} of a loop is not known before the launch"
                 steps = ({**self.known, stmt.var: IntImm(i)} for i in range(extent.value))
                 return [launched for step in steps for launched in _Launches(self.mod, step)(stmt.body)]
-            case Evaluate(Call(op=op) as call) if op == LAUNCH:
-                return list(self._launch(call))
+            case Evaluate() if launch := LaunchCall.match(stmt.value):
+                return list(self._launch(launch))
         return []
 
-    def _launch(self, call: Call) -> Iterator[Launched]:
-        name, *sizes = call.args[:7]
-        assert isinstance(name, StringImm)
-        if any(isinstance(n, IntImm) and n.value == 0 for n in (_value(size, self.known) for size in sizes)):
+    def _launch(self, launch: LaunchCall) -> Iterator[Launched]:
+        if any(isinstance(n, IntImm) and n.value == 0 for n in (_value(size, self.known) for size in launch.grid)):
             return
-        kernel = self.mod.of_type(PrimFunc)[name.value]
-        scalars = [a for a in call.args[8:] if not (isinstance(a, Call) and a.op == "address_of")]
-        yield Launched(name.value, touched_bytes(kernel, _bound(kernel, scalars, self.known)))
+        kernel = self.mod.of_type(PrimFunc)[launch.kernel]
+        scalars = [a for a in launch.args if not (isinstance(a, Call) and a.op == "address_of")]
+        yield Launched(launch.kernel, touched_bytes(kernel, _bound(kernel, scalars, self.known)))
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..codegen.host.contexts import HostRuntime
 from ..codegen.host.module import HostModule
@@ -38,10 +39,19 @@ class Lowering:
 
 
 class Backend(ABC):
-    """Compiles lowered modules for one kind of target. instructions: tensor intrinsics for ``Schedule.tensorize``."""
+    """Compiles lowered modules for one kind of target."""
 
     kind: TargetKind
-    instructions: Sequence[TensorIntrin] = ()
+
+    @property
+    def instructions(self) -> Sequence[TensorIntrin]:
+        """Tensor intrinsics for ``Schedule.tensorize``."""
+        return ()
+
+    @cached_property
+    def instruction_table(self) -> Mapping[str, TensorIntrin]:
+        """The instructions by name."""
+        return {row.name: row for row in self.instructions}
 
     @abstractmethod
     def lowering(self, target: Target) -> Lowering:

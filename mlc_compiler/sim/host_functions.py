@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from mlc_compiler.backends.cuda.launches import LAUNCH, Images
+from mlc_compiler.backends.cuda.launches import Images, LaunchCall
 from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES
 from mlc_compiler.interp.evaluate import evaluate
 from mlc_compiler.interp.tensor import match_arguments
 from mlc_compiler.ir import dtype as dt
-from mlc_compiler.ir.expr import Call, IntImm, PrimExpr, StringImm
+from mlc_compiler.ir.expr import Call, IntImm, PrimExpr
 from mlc_compiler.sim.counts import Counts
 from mlc_compiler.sim.errors import SimulationError
 from mlc_compiler.sim.machine import run
@@ -133,33 +133,33 @@ class _Call:
             case LetStmt():
                 self.env[id(s.var)] = self.value(s.value)
                 self.statement(s.body)
-            case Evaluate(Call(op=op) as call) if op == LAUNCH:
-                self._launch(call)
+            case Evaluate() if launch := LaunchCall.match(s.value):
+                self._launch(launch)
             case Evaluate(IntImm()):
                 pass
             case _:
                 raise SimulationError(f"a host function has a statement of type {type(s).__name__}")
 
-    def _launch(self, call: Call) -> None:
-        symbol, *sizes = call.args[:8]
-        assert isinstance(symbol, StringImm)
-        x, y, z, *block, shared = map(self.value, sizes)
+    def _launch(self, launch: LaunchCall) -> None:
+        x, y, z = map(self.value, launch.grid)
+        block = tuple(map(self.value, launch.block))
+        shared = self.value(launch.shared_bytes)
         total = x * y * z
         if total == 0:
             return
         chosen = None if self.device.blocks is None else sorted(set(self.device.blocks(total)))
         counts = run(
-            self.device.kernels[symbol.value],
+            self.device.kernels[launch.kernel],
             (x, y, z),
             block,
-            [self._argument(e) for e in call.args[8:]],
+            [self._argument(e) for e in launch.args],
             self.memory,
             shared if shared > STATIC_SHARED_BYTES else 0,
             races=chosen is None,
             blocks=chosen,
         )
         self.launched.append(
-            Launched(symbol.value, (x, y, z), tuple(block), total if chosen is None else len(chosen), counts)
+            Launched(launch.kernel, (x, y, z), block, total if chosen is None else len(chosen), counts)
         )
 
     def _argument(self, e: PrimExpr) -> int | float:

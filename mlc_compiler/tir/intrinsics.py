@@ -6,10 +6,11 @@ The semantics is a tensor expression over the operands: operand 0 is written, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -73,6 +74,11 @@ class TensorIntrin:
         """For each operand that is written, the first ones, the function of its new value; see ``function``."""
         return (self.function,) if self.update is None else (self.function, self._function(self.update))
 
+    @property
+    def written(self) -> int:
+        """How many of the operands are written: the first ones."""
+        return 1 if self.update is None else 2
+
     def _function(self, semantics: Callable[..., te.Tensor]) -> PrimFunc:
         inputs = [te.placeholder(o.shape, o.dtype, o.name) for o in self.operands[1:]]
         scalars = [Var(name) for name in self.scalars]
@@ -108,28 +114,30 @@ def _check_result(row: TensorIntrin) -> None:
 
 def tensor_intrins() -> Mapping[str, TensorIntrin]:
     """All intrinsics by name: those of the back ends, and registered ones."""
-    return {**_of_backends(), **_registered}
+    found: dict[str, TensorIntrin] = {}
+    for rows in (*_of_backends(), _registered):
+        found |= rows
+    return found
 
 
 def find_tensor_intrin(name: str) -> TensorIntrin:
     """The intrinsic of that name. Raises MLCError, which lists the names, when there is none."""
-    row = _registered.get(name) or _of_backends().get(name)
-    if row is None:
-        raise MLCError(f"no tensor intrinsic {name!r}; there are {', '.join(tensor_intrins())}")
-    return row
+    for rows in chain((_registered,), _of_backends()):
+        if name in rows:
+            return rows[name]
+    raise MLCError(f"no tensor intrinsic {name!r}; there are {', '.join(tensor_intrins())}")
 
 
-def _of_backends() -> Mapping[str, TensorIntrin]:
-    """The intrinsics of all back ends, imported on first use since they import this module."""
-    backends = import_module("mlc_compiler.backends").BACKENDS.values()
-    return {row.name: row for backend in backends for row in backend.instructions}
+def _of_backends() -> Iterator[Mapping[str, TensorIntrin]]:
+    """The intrinsics of each back end by name; back ends are imported on first use since they import this module."""
+    return (backend.instruction_table for backend in import_module("mlc_compiler.backends").BACKENDS.values())
 
 
 def operands_of(call: Call) -> list[tuple[Buffer, bool]]:
     """The buffers that an instruction's call accesses, with whether it writes them."""
     loads = [a.args[0] for a in call.args if isinstance(a, Call) and a.op == "address_of"]
     name = call.op.removeprefix("intrinsic.")
-    written = 2 if name != call.op and find_tensor_intrin(name).update is not None else 1
+    written = find_tensor_intrin(name).written if name != call.op else 1
     return [(load.buffer, i < written) for i, load in enumerate(loads) if isinstance(load, BufferLoad)]
 
 

@@ -70,6 +70,7 @@ def _reads(expr: object, buffer: Buffer) -> Iterator[Box | None]:
 
 def _instruction(call: Call, buffer: Buffer) -> Iterator[Access]:
     """Operands are addresses with the extents of the box that starts there; the first is written."""
+    row = find_tensor_intrin(call.op.removeprefix("intrinsic."))
     writes: list[Access] = []
     for position, operand in enumerate(call.args):
         load, *extents = operand.args if isinstance(operand, Call) and operand.op == "address_of" else (operand,)
@@ -78,9 +79,9 @@ def _instruction(call: Call, buffer: Buffer) -> Iterator[Access]:
             continue
         yield from ((box, False) for box in _reads(load.indices, buffer))
         box = tuple(map(Range, load.indices, extents)) if len(extents) == len(load.indices) else None
-        if position == 0:
+        if position < row.written:
             writes.append((box, True))
-        if position or find_tensor_intrin(call.op.removeprefix("intrinsic.")).accumulates:
+        if position >= row.written or row.accumulates:
             yield box, False
     yield from writes
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...codegen.host.module import HostModule
 from ...ir.module import IRModule
 from ...target import Target
+from ...tir.intrinsics import TensorIntrin
 from ..base import Backend, Lowering
 from .instructions import INSTRUCTIONS
 from .kernels import emit_kernels
@@ -24,7 +25,10 @@ class CpuBackend(Backend):
     """A team of threads runs each graph function; kernels divide their parallel loops over the team."""
 
     kind = CPU_KIND
-    instructions = INSTRUCTIONS
+
+    @property
+    def instructions(self) -> Sequence[TensorIntrin]:
+        return INSTRUCTIONS
 
     def lowering(self, target: Target) -> Lowering:
         return Lowering(

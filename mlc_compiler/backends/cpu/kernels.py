@@ -14,7 +14,7 @@ from llvmlite import ir as ll
 from ...codegen import values as v
 from ...codegen.arithmetic import CodegenError
 from ...codegen.host.code import HIDDEN
-from ...codegen.host.module import new_module
+from ...codegen.host.module import split_modules
 from ...codegen.loops import while_loop
 from ...codegen.statements import StmtEmitter, declare_kernel
 from ...codegen.values import I32, I64, PTR, i32, i64
@@ -30,17 +30,15 @@ TEAM_PARAMETERS = (("team", PTR), ("thread", I32), ("threads", I32))
 
 
 def emit_kernels(mod: IRModule, target: Target) -> Iterator[str]:
-    """The tensor functions of a module as LLVM modules; the split does not depend on the compiling machine."""
-    module, instructions = new_module(target), 0
-    for name, func in mod.of_type(PrimFunc).items():
+    """The tensor functions of a module as LLVM modules."""
+
+    def emit(module: ll.Module, name: str, func: PrimFunc) -> ll.Function:
         kernel = declare_kernel(module, func, name, TEAM_PARAMETERS)
         TeamEmitter(kernel, target).function(func)
-        instructions += sum(len(block.instructions) for block in kernel.blocks)
-        if instructions > INSTRUCTIONS_IN_A_MODULE:
-            yield str(module)
-            module, instructions = new_module(target), 0
-    if instructions:
-        yield str(module)
+        return kernel
+
+    funcs = mod.of_type(PrimFunc).items()
+    return (str(module) for module, _ in split_modules(funcs, target, INSTRUCTIONS_IN_A_MODULE, emit))
 
 
 def call_barrier(b: ll.IRBuilder, team: ll.Value, threads: ll.Value) -> None:

@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
 
 from ...codegen.host.contexts import HostRuntime
 from ...codegen.host.module import HostModule
 from ...ir.module import IRModule
 from ...target import Target
+from ...tir.intrinsics import TensorIntrin
 from ..base import Backend, Lowering
-from .images import compile_kernels
-from .instructions import INSTRUCTIONS
 from .machine import CUDA_KIND
-from .math import ON_GPU
-from .operators import kernels_of
-from .passes.bind_threads import BindThreads
-from .passes.place_syncs import PlaceSyncs
-from .passes.split_kernels import SplitKernels
-from .passes.thread_reductions import ThreadReductions
-from .passes.virtual_threads import VirtualThreads
-from .runtime import CudaRuntime
-from .schedules import CUDA_RULES
 
 
 class CudaBackend(Backend):
-    """Each call of a graph function launches its kernels on a stream."""
+    """Each call of a graph function launches its kernels on a stream.
+
+    What compiles is imported on first use: programs for CPUs do not need it.
+    """
 
     kind = CUDA_KIND
-    instructions = INSTRUCTIONS
+
+    @property
+    def instructions(self) -> Sequence[TensorIntrin]:
+        rows: Sequence[TensorIntrin] = import_module(".instructions", __package__).INSTRUCTIONS
+        return rows
+
+    @property
+    def _compilation(self) -> Any:
+        return import_module(".compilation", __package__)
 
     def lowering(self, target: Target) -> Lowering:
-        return Lowering(
-            operators=kernels_of(target),
-            prologue_rows=1,
-            gated_dtypes=frozenset({"float16", "bfloat16"}),
-            rules=CUDA_RULES,
-            loops=(VirtualThreads(), ThreadReductions(), BindThreads(), PlaceSyncs()),
-            calls=(SplitKernels(pdl=target.has("sm_90")),),
-            math=ON_GPU,
-        )
+        found: Lowering = self._compilation.lowering(target)
+        return found
 
     def activation_dtype(self, model_dtype: str) -> str:
         return model_dtype  # tensor cores take float16 and bfloat16
@@ -50,8 +46,5 @@ class CudaBackend(Backend):
         return iter(())
 
     def host_runtime(self, host: HostModule, mod: IRModule, target: Target) -> HostRuntime:
-        code = compile_kernels(mod, target)
-        runtime = CudaRuntime(host, mod, code.images, code.kernels)
-        runtime.metadata = {"images": code.describe(target)}
-        runtime.device_texts = {f"{target.cpu}.ptx": "\n".join(image.ptx for image in code.images)}
+        runtime: HostRuntime = self._compilation.host_runtime(host, mod, target)
         return runtime

@@ -53,7 +53,7 @@ _BARRIERS = {
 }
 
 
-def emit_device_function(module: ll.Module, func: PrimFunc, launch: Launch, target: Target) -> None:
+def emit_device_function(module: ll.Module, func: PrimFunc, launch: Launch, target: Target) -> ll.Function:
     """Define the kernel of a device function in a module for NVPTX.
 
     Raises CodegenError for statements without code, and for more shared memory than a block can have.
@@ -69,6 +69,7 @@ def emit_device_function(module: ll.Module, func: PrimFunc, launch: Launch, targ
         if func.attrs.get("tir.noalias") and (not launch.pdl or i in func.attrs.get(WEIGHTS, ())):
             arg.add_attribute("noalias")  # LLVM reads such a buffer through a cache that is not coherent
     DeviceEmitter(fn, launch, target).function(func)
+    return fn
 
 
 def _limits(func: PrimFunc) -> dict[str, str]:

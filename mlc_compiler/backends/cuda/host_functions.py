@@ -17,7 +17,7 @@ from ...codegen.host.code import field, function
 from ...codegen.host.contexts import FAILED
 from ...codegen.statements import StmtEmitter
 from ...codegen.values import I32, I64, PTR, VOID, i32, i64
-from ...ir.expr import Call, PrimExpr, StringImm
+from ...ir.expr import Call, PrimExpr
 from ...ir.visitor import walk
 from ...target import Target
 from ...tir.calling import flat_index
@@ -25,7 +25,7 @@ from ...tir.nodes import Allocate, BufferLoad, BufferStore, Evaluate, Stmt
 from .context import FUNCTIONS, STREAM
 from .driver import constant_table
 from .faults import Faults
-from .launches import LAUNCH, Kernel
+from .launches import Kernel, LaunchCall
 from .machine import STATIC_SHARED_BYTES
 
 HOST_PARAMETERS = (("context", PTR),)
@@ -108,29 +108,28 @@ class HostEmitter(StmtEmitter):
         self.emit(stmt)
 
     def emit_Evaluate(self, stmt: Evaluate) -> None:
-        if isinstance(stmt.value, Call) and stmt.value.op == LAUNCH:
-            self._launch(stmt.value)
-        else:
+        launch = LaunchCall.match(stmt.value)
+        if launch is None:
             super().emit_Evaluate(stmt)
+        else:
+            self._launch(launch)
 
-    def _launch(self, call: Call) -> None:
-        name, *sizes = call.args[:7]
-        shared, *args = call.args[7:]
-        assert isinstance(name, StringImm)
-        if name.value not in self.launcher.kernels:
+    def _launch(self, launch: LaunchCall) -> None:
+        if launch.kernel not in self.launcher.kernels:
             known = ", ".join(self.launcher.kernels) or "none"
-            raise CodegenError(f"{self.fn.name} launches {name.value!r}; the kernels of the library are {known}")
-        b, memory = self.b, self._parameters(len(args))
-        for i, arg in enumerate(args):
+            raise CodegenError(f"{self.fn.name} launches {launch.kernel!r}; the kernels of the library are {known}")
+        count = len(launch.args)
+        b, memory = self.b, self._parameters(count)
+        for i, arg in enumerate(launch.args):
             b.store(self._parameter(arg), field(b, memory, 8 * i))
-            b.store(field(b, memory, 8 * i), field(b, memory, 8 * (len(args) + i)))
+            b.store(field(b, memory, 8 * i), field(b, memory, 8 * (count + i)))
         with b.goto_entry_block():
             grid = v.stack_slot(b, ll.ArrayType(I64, 6), "sizes", align=8)
-        for axis, size in enumerate(sizes):
+        for axis, size in enumerate((*launch.grid, *launch.block)):
             b.store(self.index(size), field(b, grid, 8 * axis))
-        nbytes = self.expr.convert(self.expr(shared), shared.dtype, "int32")
-        number = i64(self.launcher.number(name.value))
-        b.call(self.launcher.launch, [self.fn.args[0], number, grid, nbytes, field(b, memory, 8 * len(args))])
+        nbytes = self.expr.convert(self.expr(launch.shared_bytes), launch.shared_bytes.dtype, "int32")
+        number = i64(self.launcher.number(launch.kernel))
+        b.call(self.launcher.launch, [self.fn.args[0], number, grid, nbytes, field(b, memory, 8 * count)])
 
     def _parameters(self, count: int) -> ll.Value:
         """Memory for ``count`` values of eight bytes, then their addresses."""

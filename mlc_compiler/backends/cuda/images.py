@@ -13,8 +13,10 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
 
+from llvmlite import ir as ll
+
 from ...codegen.arithmetic import CodegenError
-from ...codegen.host.module import new_module
+from ...codegen.host.module import split_modules
 from ...codegen.native import assemble_modules
 from ...ir.module import IRModule
 from ...target import Target
@@ -57,19 +59,16 @@ def compile_kernels(mod: IRModule, target: Target) -> DeviceCode:
 
 def llvm_modules(mod: IRModule, target: Target, kernels: dict[str, Kernel]) -> Iterator[str]:
     """The device functions as LLVM modules; ``kernels`` receives them."""
-    module, count, instructions = new_module(target), 0, 0
-    for name, func in mod.of_type(PrimFunc).items():
-        if not func.attrs.get(KERNEL):
-            continue
-        kernels[name] = Kernel(launch_of(name, func), count)
-        emit_device_function(module, func, kernels[name].launch, target)
+    device = [(name, func) for name, func in mod.of_type(PrimFunc).items() if func.attrs.get(KERNEL)]
+    modules = split_modules(device, target, INSTRUCTIONS_IN_A_MODULE, partial(_emit, target))
+    for number, (module, names) in enumerate(modules):
         check_instructions(module, target)
-        instructions += sum(len(block.instructions) for block in module.globals[name].blocks)
-        if instructions > INSTRUCTIONS_IN_A_MODULE:
-            yield str(module)
-            module, count, instructions = new_module(target), count + 1, 0
-    if instructions:
+        kernels.update({name: Kernel(launch_of(name, mod.of_type(PrimFunc)[name]), number) for name in names})
         yield str(module)
+
+
+def _emit(target: Target, module: ll.Module, name: str, func: PrimFunc) -> ll.Function:
+    return emit_device_function(module, func, launch_of(name, func), target)
 
 
 # -- assemblers --------------------------------------------------------------------------------------------------------

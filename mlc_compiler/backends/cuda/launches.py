@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...ir.expr import Call, PrimExpr, StringImm
+
 AXES = ("x", "y", "z")
 
 KERNEL = "cuda.kernel"
 """Attribute of device functions."""
 LAUNCH = "cuda.launch"
-"""The call by which a host function launches a kernel."""
+"""The call by which a host function launches a kernel, see ``LaunchCall``."""
 PDL = "cuda.pdl"
 """Attribute of kernels with programmatic dependent launch, which begin before the kernel before them has ended."""
 WEIGHTS = "cuda.weights"
@@ -34,6 +36,34 @@ class Launch:
         """The threads along ``threadIdx.x``; None for an axis of the grid, which has the size of its loop."""
         kind, axis = thread.split(".")
         return self.block[AXES.index(axis)] if kind == "threadIdx" else None
+
+
+@dataclass(frozen=True)
+class LaunchCall:
+    """The call by which a host function launches a kernel.
+
+    grid: blocks along x, y, z. block: threads along x, y, z. args: the kernel's arguments; addresses of buffers first.
+    """
+
+    kernel: str
+    grid: tuple[PrimExpr, PrimExpr, PrimExpr]
+    block: tuple[PrimExpr, PrimExpr, PrimExpr]
+    shared_bytes: PrimExpr
+    args: tuple[PrimExpr, ...]
+
+    @property
+    def call(self) -> Call:
+        return Call(LAUNCH, (StringImm(self.kernel), *self.grid, *self.block, self.shared_bytes, *self.args), "handle")
+
+    @classmethod
+    def match(cls, value: object) -> LaunchCall | None:
+        """The launch that an expression is; None for any other expression."""
+        if not isinstance(value, Call) or value.op != LAUNCH:
+            return None
+        name, x, y, z, *rest = value.args
+        block_x, block_y, block_z, shared_bytes, *args = rest
+        assert isinstance(name, StringImm)
+        return cls(name.value, (x, y, z), (block_x, block_y, block_z), shared_bytes, tuple(args))
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,15 @@
-"""The LLVM module of the host's code."""
+"""LLVM modules: those with kernels, and that of the host's code."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from llvmlite import ir as ll
 
 from ...target import Target
+from ...tir.nodes import PrimFunc
 from ..native import data_layout
 from .errors import ErrorReporter
 
@@ -18,6 +20,28 @@ def new_module(target: Target) -> ll.Module:
     module.triple = target.triple
     module.data_layout = data_layout(target)
     return module
+
+
+def split_modules(
+    funcs: Iterable[tuple[str, PrimFunc]],
+    target: Target,
+    instructions: int,
+    emit: Callable[[ll.Module, str, PrimFunc], ll.Function],
+) -> Iterator[tuple[ll.Module, list[str]]]:
+    """Emit functions into LLVM modules in order, and yield each module with the names of its functions.
+
+    A module ends with the function by which it exceeds that number of instructions, so the split does not depend on the
+    compiling machine.
+    """
+    module, names, count = new_module(target), list[str](), 0
+    for name, func in funcs:
+        count += sum(len(block.instructions) for block in emit(module, name, func).blocks)
+        names.append(name)
+        if count > instructions:
+            yield module, names
+            module, names, count = new_module(target), [], 0
+    if names:
+        yield module, names
 
 
 @dataclass(frozen=True)

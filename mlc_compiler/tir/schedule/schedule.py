@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from mlc_errors import MLCError
+
 from ...ir.expr import ExprLike, IntImm, Var
 from ...ir.module import IRModule
 from ...ir.visitor import free_vars
 from ..index_map import IndexMap, IndexMapError
-from ..intrinsics import tensor_intrins
+from ..intrinsics import find_tensor_intrin
 from ..nodes import PARALLEL, THREAD, UNROLLED, VECTORIZED, Block, PrimFunc
 from .blockize import blockize
 from .caching import cache_read, cache_write, set_scope, storage_align
@@ -284,10 +286,11 @@ class Schedule(WorkingModule):
     @step
     def tensorize(self, loop: Var, intrinsic: str) -> None:
         """Replace the nest from ``loop`` inwards by a hardware instruction, see ``register_tensor_intrin``."""
-        rows = tensor_intrins()
-        if intrinsic not in rows:
-            raise ScheduleError(f"tensorize: no tensor intrinsic {intrinsic!r}; there are {', '.join(rows)}")
-        self._run(tensorize, loop, rows[intrinsic])
+        try:
+            row = find_tensor_intrin(intrinsic)
+        except MLCError as error:
+            raise ScheduleError(f"tensorize: {error.message}") from None
+        self._run(tensorize, loop, row)
 
     @step
     def transform_layout(

@@ -8,7 +8,7 @@ from itertools import count
 from typing import TypeGuard
 
 from ....codegen.arithmetic import CodegenError
-from ....ir.expr import Call, IntImm, Let, PrimExpr, StringImm, Var, const
+from ....ir.expr import Call, IntImm, Let, PrimExpr, Var, const
 from ....ir.module import IRModule
 from ....ir.simplify import key
 from ....ir.visitor import Rewriter, free_vars, walk
@@ -28,7 +28,7 @@ from ....tir.nodes import (
 )
 from ....tir.threads import BLOCK_AXES, THREAD_AXES, is_bound, launch_extents
 from ..emitter import shared_bytes
-from ..launches import KERNEL, LAUNCH, PDL, WEIGHTS, Launch
+from ..launches import KERNEL, PDL, WEIGHTS, Launch, LaunchCall
 from ..machine import MAX_THREADS_PER_BLOCK
 
 
@@ -90,9 +90,10 @@ class _Split(Rewriter):
         name = self._new_name()
         self.kernels[name] = kernel
         pointers = [Call("address_of", (BufferLoad(b, tuple(IntImm(0) for _ in b.shape)),), "handle") for b in buffers]
-        sizes_of_launch = (*grid, *(const(n, "int64") for n in block), const(shared_bytes(kernel), "int64"))
-        args = (StringImm(name), *sizes_of_launch, *pointers, *scalar_parameters(kernel))
-        return Evaluate(Call(LAUNCH, args, "handle"))
+        args = (*pointers, *scalar_parameters(kernel))
+        shared = const(shared_bytes(kernel), "int64")
+        threads_x, threads_y, threads_z = (const(n, "int64") for n in block)
+        return Evaluate(LaunchCall(name, grid, (threads_x, threads_y, threads_z), shared, args).call)
 
     def _weights(self) -> set[int]:
         """The identities of the inputs that are not marked as activations."""
@@ -122,7 +123,7 @@ def launch_of(name: str, kernel: PrimFunc) -> Launch:
     return Launch(name, _block(kernel.body, name), shared_bytes(kernel), bool(kernel.attrs.get(PDL)))
 
 
-def _grid(nest: Stmt, name: str) -> list[PrimExpr]:
+def _grid(nest: Stmt, name: str) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     """The blocks along x, y, z."""
     sizes: list[PrimExpr] = []
     for axis in BLOCK_AXES:
@@ -135,7 +136,8 @@ def _grid(nest: Stmt, name: str) -> list[PrimExpr]:
         isinstance(n, BufferLoad) for size in sizes for n in walk(size)
     ):
         raise CodegenError("the number of blocks is not known before the launch", where=[f"function {name}"])
-    return sizes
+    x, y, z = sizes
+    return x, y, z
 
 
 def _block(nest: Stmt, name: str) -> tuple[int, int, int]:
