@@ -25,7 +25,14 @@ _NO_EFFECT = {
 @model_type_option
 @device_option
 @click.option("--host", default="auto", show_default=True, metavar="TRIPLE", help="For another CPU: aarch64-linux-gnu.")
-@click.option("--opt", default="O2", show_default=True, metavar="LEVEL", help="O0, O1, O2 or O3.")
+@click.option(
+    "--opt",
+    default="O3",
+    show_default=True,
+    metavar="LEVEL",
+    help="O0 plain loops, O1 fusion, O2 schedules, O3 integer products on CPUs; or KEY=VALUE;... of "
+    "fusion=0|1, schedules=0|1, act=8|16|exact (bits of activations).",
+)
 @click.option(
     "--overrides", default="", metavar="K=V;...", help="Sizes to change: context_window_size=2048;max_batch_size=4."
 )

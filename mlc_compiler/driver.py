@@ -15,12 +15,14 @@ from .codegen.link import find_linker, link_shared
 from .codegen.native import compile_modules
 from .ir.module import IRModule
 from .ir.recursion import deep_recursion
+from .optimization import Optimization
 from .pipeline import PhaseTimes, pipeline, run_passes
 from .target import Target
 from .tir.nodes import PrimFunc
 from .verifier import VerifyError
 
 Result = TypeVar("Result")
+_EVERYTHING = Optimization()
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ def build_library(
     target: Target,
     output: Path,
     *,
+    optimization: Optimization = _EVERYTHING,
     metadata: Callable[[IRModule], Mapping[str, Any]] = lambda _: {},
     dump: Path | None = None,
     emit: tuple[str, ...] = (),
@@ -60,7 +63,7 @@ def build_library(
     times, host = PhaseTimes(), host_target(target)
     find_linker(host.arch)  # fail early
     progress("passes")
-    lowered = _lowered(mod, target, times=times, dump=dump, check=check)
+    lowered = _lowered(mod, target, optimization, times=times, dump=dump, check=check)
     progress("code generation")
     device_texts: dict[str, str] = {}
     modules = emit_llvm(lowered, target, metadata(lowered), device_texts)
@@ -75,13 +78,13 @@ def build_library(
 
 
 @deep_recursion
-def native_text(mod: IRModule, target: Target, kind: str) -> str:
+def native_text(mod: IRModule, target: Target, kind: str, optimization: Optimization = _EVERYTHING) -> str:
     """The code generated for ``mod`` as text; ``kind`` is ``llvm`` (optimized LLVM IR), ``asm`` (assembly) or ``ptx``.
 
     The first two are the host's code. Raises UnsupportedError for the PTX of a target that is no NVIDIA GPU.
     """
     device_texts: dict[str, str] = {}
-    modules = emit_llvm(_lowered(mod, target), target, device_texts=device_texts)
+    modules = emit_llvm(_lowered(mod, target, optimization), target, device_texts=device_texts)
     if kind == "ptx":
         *_, _ = modules
         if not device_texts:
@@ -93,10 +96,10 @@ def native_text(mod: IRModule, target: Target, kind: str) -> str:
     return text
 
 
-def _lowered(mod: IRModule, target: Target, **options: Any) -> IRModule:
+def _lowered(mod: IRModule, target: Target, optimization: Optimization, **options: Any) -> IRModule:
     """The module after the pipeline; ``options`` are those of ``run_passes``."""
     try:
-        return run_passes(mod, pipeline(target), **options)
+        return run_passes(mod, pipeline(target, optimization), **options)
     except VerifyError as error:
         raise InternalError(error.message, where=error.where) from error
 

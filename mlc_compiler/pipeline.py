@@ -16,6 +16,7 @@ from mlc_errors import MLCError
 from .backends import backend_of
 from .ir.module import IRModule
 from .ir.recursion import deep_recursion
+from .optimization import Optimization
 from .passes.absorb_transposes import AbsorbTransposes
 from .passes.annotate_patterns import AnnotatePatterns
 from .passes.apply_schedules import ApplySchedules
@@ -41,6 +42,8 @@ from .passes.verify import Verify
 from .script.printer import to_text
 from .target import Target
 
+_DEFAULT = Optimization()
+
 
 def entries() -> tuple[Pass, ...]:
     """The passes that ``build`` runs before ``pipeline``: they give every function flat, positional parameters.
@@ -55,22 +58,18 @@ def methods() -> tuple[Pass, ...]:
     return tuple(step for step in entries() if not isinstance(step, MakeEntries))
 
 
-def pipeline(target: Target) -> tuple[Pass, ...]:
+def pipeline(target: Target, optimization: Optimization = _DEFAULT) -> tuple[Pass, ...]:
     """All passes of the compilation for a target, in order: the common ones, and those of its back end."""
-    own = backend_of(target).lowering(target)
+    own = backend_of(target).lowering(target, optimization)
+    graph = (FoldConstants(), CommonSubexpressions(), AbsorbTransposes(), EliminateDead())
+    fusion = (FuseOps(own.prologue_rows, own.gated_dtypes), FuseTensorFunctions(), EliminateDead())
     return (
         Verify(after="the front end"),
-        # graph optimization
-        FoldConstants(),
-        CommonSubexpressions(),
-        AbsorbTransposes(),
-        EliminateDead(),
+        *(graph if optimization.fusion else ()),
         # lowering to tensor functions, and fusion
         Legalize(own.operators),
         AnnotatePatterns(),
-        FuseOps(own.prologue_rows, own.gated_dtypes),
-        FuseTensorFunctions(),
-        EliminateDead(),
+        *(fusion if optimization.fusion else ()),
         CopyResults(),
         # scheduling for the target
         MarkActivations(),

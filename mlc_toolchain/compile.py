@@ -10,6 +10,7 @@ from typing import Any
 from mlc_compiler.backends import backend_of
 from mlc_compiler.driver import build_library
 from mlc_compiler.ir.module import IRModule
+from mlc_compiler.optimization import DEFAULT_LEVEL, Optimization
 from mlc_compiler.target import Target
 from mlc_errors import UnsupportedError, UsageError
 from mlc_runtime.metadata import read_metadata
@@ -31,7 +32,6 @@ OVERRIDES = (
     "pipeline_parallel_stages",
 )
 WINDOW_FIELDS = {"sliding_window_size": "sliding_window", "attention_sink_size": "attention_sink_size"}
-OPT_LEVELS = ("O0", "O1", "O2", "O3")
 EMIT_KINDS = {"llvm": ".ll", "asm": ".s", "ptx": ""}
 """Kinds of text, with the suffix of their file; PTX has the architecture's name in it."""
 
@@ -40,15 +40,15 @@ EMIT_KINDS = {"llvm": ".ll", "asm": ".s", "ptx": ""}
 class CompileOptions:
     """model: a folder with mlc-chat-config.json or that file. overrides: ``"key=value;key=value"`` of config sizes.
 
-    device: the target as text, see ``Target``; auto is this machine's GPU, or else its CPU. host: the LLVM triple of
-    the CPU that runs graph functions; auto is the device's.
+    opt: what ``Optimization.parse`` reads. device: the target as text, see ``Target``; auto is this machine's GPU, or
+    else its CPU. host: the LLVM triple of the CPU that runs graph functions; auto is the device's.
     """
 
     model: str | Path
     output: Path
     device: str = "auto"
     host: str = "auto"
-    opt: str = "O2"
+    opt: str = DEFAULT_LEVEL
     overrides: str = ""
     quantization: str | None = None
     model_type: str = "auto"
@@ -78,10 +78,13 @@ class CompileReport:
 def compile_model(options: CompileOptions, progress: Progress = silent) -> CompileReport:
     """Compile the model that a chat configuration describes. Raises MLCError for what cannot be compiled."""
     _check(options)
+    optimization = Optimization.parse(options.opt)
     config = read_chat_config(config_path(options.model))
     machine, note = find_target(options.device, options.host)
     if "ptx" in options.emit and machine.kind != "cuda":
         raise UsageError(f"--emit ptx: the target {machine} has no PTX", hint="use --device cuda or cuda:sm_90a")
+    if optimization.activation_bits == 8 and machine.kind != "cpu":
+        raise UsageError(f"--opt: act=8 concerns the integer products of CPUs; the target is {machine}")
     overrides = parse_overrides(options.overrides)
     exported = _export(config, options, overrides, machine)
 
@@ -90,12 +93,17 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
 
     def metadata(mod: IRModule) -> Mapping[str, Any]:
         quantization = options.quantization or config.quantization
-        return {**model_metadata(exported, quantization, mod), "model_config": dict(config.model_config)}
+        return {
+            **model_metadata(exported, quantization, mod),
+            "model_config": dict(config.model_config),
+            "opt": optimization.text,
+        }
 
     built = build_library(
         exported.mod,
         machine,
         options.output,
+        optimization=optimization,
         metadata=metadata,
         dump=options.debug_dump,
         emit=options.emit,
@@ -120,8 +128,6 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
 
 
 def _check(options: CompileOptions) -> None:
-    if options.opt not in OPT_LEVELS:
-        raise UsageError(f"--opt: got {options.opt!r}; expected one of {', '.join(OPT_LEVELS)}")
     for kind in options.emit:
         if kind not in EMIT_KINDS:
             raise UsageError(f"--emit: got {kind!r}; expected one of {', '.join(EMIT_KINDS)}")

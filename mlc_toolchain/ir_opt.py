@@ -12,6 +12,7 @@ from typing import Any
 
 from mlc_compiler.api import as_module
 from mlc_compiler.backends import backend_of
+from mlc_compiler.optimization import Optimization
 from mlc_compiler.passes.base import Pass
 from mlc_compiler.pipeline import entries, pipeline
 from mlc_compiler.script.parser import parse
@@ -55,7 +56,7 @@ def make_pass(spec: str, target: Target) -> Pass:
         hint = f"did you mean {' or '.join(close)}?" if close else None
         raise UsageError(f"no pass {name!r}; expected one of {', '.join(passes)}", hint=hint)
     fields = {field.name for field in dataclasses.fields(passes[name])}
-    given = {"target": target, "rules": backend_of(target).lowering(target).rules}
+    given = {"target": target, "rules": backend_of(target).lowering(target, Optimization()).rules}
     options = _options(name, text, fields - given.keys())
     return passes[name](**options, **{key: value for key, value in given.items() if key in fields})
 

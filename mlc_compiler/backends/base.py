@@ -10,6 +10,7 @@ from functools import cached_property
 from ..codegen.host.contexts import HostRuntime
 from ..codegen.host.module import HostModule
 from ..ir.module import IRModule
+from ..optimization import Optimization
 from ..passes.base import Pass
 from ..relax.tensor_call import TensorExpression
 from ..schedules.rule import Rule
@@ -54,8 +55,11 @@ class Backend(ABC):
         return {row.name: row for row in self.instructions}
 
     @abstractmethod
-    def lowering(self, target: Target) -> Lowering:
-        """The passes and schedule rules for a target."""
+    def lowering(self, target: Target, optimization: Optimization) -> Lowering:
+        """The passes and schedule rules for a target.
+
+        Without ``optimization.schedules`` there are no operators, and only rules that the target's code depends on.
+        """
 
     def activation_dtype(self, model_dtype: str) -> str:
         """The dtype of the activations of a model whose weights have ``model_dtype``, unless the user names one."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ...codegen.host.module import HostModule
 from ...ir.module import IRModule
+from ...optimization import Optimization
 from ...target import Target
 from ...tir.intrinsics import TensorIntrin
 from ..base import Backend, Lowering
@@ -30,11 +31,12 @@ class CpuBackend(Backend):
     def instructions(self) -> Sequence[TensorIntrin]:
         return INSTRUCTIONS
 
-    def lowering(self, target: Target) -> Lowering:
+    def lowering(self, target: Target, optimization: Optimization) -> Lowering:
+        scheduled = optimization.schedules
         return Lowering(
-            operators=kernels_of(target),
-            kernels=(QuantizedProducts(target),),
-            rules=CPU_RULES,
+            operators=kernels_of(target) if scheduled else {},
+            kernels=(QuantizedProducts(target, optimization.activation_bits if scheduled else None),),
+            rules=CPU_RULES if scheduled else (),
             loops=(VectorizeShortLoops(target), InterleaveReductions(target)),
             calls=(PlaceBarriers(),),
         )

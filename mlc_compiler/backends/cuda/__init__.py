@@ -9,6 +9,7 @@ from typing import Any
 from ...codegen.host.contexts import HostRuntime
 from ...codegen.host.module import HostModule
 from ...ir.module import IRModule
+from ...optimization import Optimization
 from ...target import Target
 from ...tir.intrinsics import TensorIntrin
 from ..base import Backend, Lowering
@@ -32,8 +33,8 @@ class CudaBackend(Backend):
     def _compilation(self) -> Any:
         return import_module(".compilation", __package__)
 
-    def lowering(self, target: Target) -> Lowering:
-        found: Lowering = self._compilation.lowering(target)
+    def lowering(self, target: Target, optimization: Optimization) -> Lowering:
+        found: Lowering = self._compilation.lowering(target, optimization)
         return found
 
     def activation_dtype(self, model_dtype: str) -> str:

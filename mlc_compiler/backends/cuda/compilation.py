@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...codegen.host.contexts import HostRuntime
 from ...codegen.host.module import HostModule
 from ...ir.module import IRModule
+from ...optimization import Optimization
 from ...target import Target
 from ..base import Lowering
 from .images import compile_kernels
@@ -16,15 +17,15 @@ from .passes.split_kernels import SplitKernels
 from .passes.thread_reductions import ThreadReductions
 from .passes.virtual_threads import VirtualThreads
 from .runtime import CudaRuntime
-from .schedules import CUDA_RULES
+from .schedules import CUDA_RULES, PLAIN_RULES
 
 
-def lowering(target: Target) -> Lowering:
+def lowering(target: Target, optimization: Optimization) -> Lowering:
     return Lowering(
-        operators=kernels_of(target),
+        operators=kernels_of(target) if optimization.schedules else {},
         prologue_rows=1,
         gated_dtypes=frozenset({"float16", "bfloat16"}),
-        rules=CUDA_RULES,
+        rules=CUDA_RULES if optimization.schedules else PLAIN_RULES,
         loops=(VirtualThreads(), ThreadReductions(), BindThreads(), PlaceSyncs()),
         calls=(SplitKernels(pdl=target.has("sm_90")),),
         math=ON_GPU,

@@ -22,6 +22,7 @@ from mlc_compiler.codegen.statements import declare_kernel, emit_function
 from mlc_compiler.codegen.values import I32, PTR, VOID, i32
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import Rewriter
+from mlc_compiler.optimization import Optimization
 from mlc_compiler.passes.base import Pass
 from mlc_compiler.relax.nodes import Function
 from mlc_compiler.schedules.rule import Rule, analyse
@@ -132,7 +133,7 @@ class ToyBackend(Backend):
     kind = TOY_KIND
     instructions = (ADD4,)
 
-    def lowering(self, target: Target) -> Lowering:
+    def lowering(self, target: Target, optimization: Optimization) -> Lowering:
         return Lowering(rules=(AddFours(), Sequential()), loops=(SerialLoops(),))
 
     def host_target(self, target: Target) -> Target:

@@ -5,4 +5,5 @@ from .elementwise import Elementwise
 from .matmul import Matmul
 from .rows import RowReduction
 
-CUDA_RULES = (Matmul(), RowReduction(), Elementwise(), Fallback())
+PLAIN_RULES = (Fallback(),)
+CUDA_RULES = (Matmul(), RowReduction(), Elementwise(), *PLAIN_RULES)

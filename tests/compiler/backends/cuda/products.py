@@ -9,6 +9,7 @@ import numpy as np
 from mlc_compiler.backends import backend_of
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.module import IRModule
+from mlc_compiler.optimization import Optimization
 from mlc_compiler.passes.apply_schedules import ApplySchedules
 from mlc_compiler.passes.lift_allocs import LiftAllocs
 from mlc_compiler.passes.lower_blocks import LowerBlocks
@@ -105,7 +106,7 @@ class Case:
 
 def lowered(func: PrimFunc, target: Target) -> IRModule:
     """The kernels of a function, and the host function that launches them."""
-    own = backend_of(target).lowering(target)
+    own = backend_of(target).lowering(target, Optimization())
     mod = IRModule({"main": func.with_attr("activations", (0,))})
     passes = (ApplySchedules(own.rules, target), LowerBlocks(), LiftAllocs(), *own.loops, *own.calls, LowerMath())
     return run_passes(mod, (*passes, Verify(after="the passes")))

@@ -8,6 +8,7 @@ from mlc_compiler.backends import backend_of
 from mlc_compiler.interp import run_function
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import walk
+from mlc_compiler.optimization import Optimization
 from mlc_compiler.passes.apply_schedules import ApplySchedules
 from mlc_compiler.passes.lift_allocs import LiftAllocs
 from mlc_compiler.passes.lower_blocks import LowerBlocks
@@ -24,7 +25,7 @@ TARGET = Target("cuda:sm_80")
 
 def kernels(func: PrimFunc, target: Target = TARGET) -> IRModule:
     """A scheduled and lowered function ``main``, whose kernels still are in it."""
-    own = backend_of(target).lowering(target)
+    own = backend_of(target).lowering(target, Optimization())
     mod = IRModule({"main": func.with_attr("activations", (0,))})
     passes = (ApplySchedules(own.rules, target), LowerBlocks(), LiftAllocs(), *own.loops)
     return run_passes(mod, (*passes, Verify(after="the passes")))
