@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from mlc_compiler.optimization import LEVELS, Optimization
@@ -49,7 +51,7 @@ def test_what_cannot_be_chosen_is_named(text: str, message: str):
 @pytest.mark.parametrize("target", ["cpu:x86-64-v4", "cuda:sm_90a"])
 def test_a_level_runs_the_passes_of_the_level_below_and_more(target: str):
     steps = [[step.name for step in pipeline(Target(target), level)] for level in LEVELS.values()]
-    for fewer, more in zip(steps, steps[1:], strict=False):
+    for fewer, more in pairwise(steps):
         rest = iter(more)
         assert all(name in rest for name in fewer)
     assert "fuse-ops" not in steps[0] and "fuse-ops" in steps[1]

@@ -12,7 +12,7 @@ from ...codegen.host.jobs import JobEmitter
 from ...codegen.host.packed_calls import PackedCalls, TensorArgument
 from ...codegen.values import I32, i32
 from ...relax.nodes import Function
-from .kernels import call_barrier
+from .kernels import begin_call, call_barrier, end_call
 
 BARRIER_CALL = "builtin.barrier"
 
@@ -29,20 +29,25 @@ class TeamJob(JobEmitter):
 
     def builtin(self, name: str) -> None:
         if name == BARRIER_CALL:
-            call_barrier(self.b, self.context, self.fn.args[2])
+            call_barrier(self.b, self.context, self.fn.args[1])
         else:
             super().builtin(name)
 
     def packed_call(self, name: str, args: list[TensorArgument | ll.Value]) -> None:
-        """Thread 0 makes the call, then a barrier; all threads return from the job when the call failed."""
+        """Thread 0 makes the call, then a barrier; all threads return from the job when the call failed.
+
+        To the others it is a loop of one iteration, which they cannot claim.
+        """
         self.packed_calls += 1
-        b, number = self.b, i32(self.packed_calls)
+        b, number, thread = self.b, i32(self.packed_calls), self.fn.args[1]
         failed_at = field(b, self.context, FAILED)
-        with b.if_then(b.icmp_signed("==", self.fn.args[1], i32(0))):
+        begin_call(b, self.context, thread)
+        with b.if_then(b.icmp_signed("==", thread, i32(0))):
             status = self.packed.emit(b, self.exprs, name, args)
             with b.if_then(b.icmp_signed("!=", status, i32(0)), likely=False):
                 store_atomic(b, number, failed_at)
-        call_barrier(b, self.context, self.fn.args[2])
+            end_call(b, self.context)
+        call_barrier(b, self.context, thread)
         failed = b.load_atomic(failed_at, "acquire", 4, typ=I32)
         with b.if_then(b.icmp_unsigned("==", failed, number), likely=False):
             b.ret_void()

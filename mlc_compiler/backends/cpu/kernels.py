@@ -1,13 +1,13 @@
 """Tensor functions to LLVM functions that every thread of the worker team calls.
 
-Signature: ``void kernel(ptr team, i32 thread, i32 threads, buffers…, scalars…)``. A parallel loop is divided by thread
-number; with the annotation ``schedule: "dynamic"``, idle threads claim its iterations one by one. Statements outside of
-parallel loops run on thread 0; top-level statements are separated by barriers.
+Signature: ``void kernel(ptr team, i32 thread, i32 threads, buffers…, scalars…)``. Threads claim pieces of a parallel
+loop; with the annotation ``schedule: "dynamic"``, single iterations. A statement outside of parallel loops is run by
+one thread, as a loop of one iteration; top-level statements are separated by barriers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from llvmlite import ir as ll
 
@@ -17,14 +17,18 @@ from ...codegen.host.code import HIDDEN
 from ...codegen.host.module import split_modules
 from ...codegen.loops import while_loop
 from ...codegen.statements import StmtEmitter, declare_kernel
-from ...codegen.values import I32, I64, PTR, i32, i64
+from ...codegen.values import I1, I32, I64, PTR, i64
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
-from ...ir.visitor import walk
+from ...ir.visitor import free_vars, walk
 from ...target import Target
-from ...tir.nodes import PARALLEL, Allocate, For, IfThenElse, LetStmt, PrimFunc, SeqStmt, Stmt
+from ...tir.nodes import PARALLEL, Allocate, BufferLoad, For, IfThenElse, LetStmt, PrimFunc, SeqStmt, Stmt
 
 INSTRUCTIONS_IN_A_MODULE = 1000  # amortizes the cost of a module, and leaves modules for every core
-BARRIER, NEXT_LOOP, CLAIM = "mlc_team_barrier", "mlc_team_next_loop", "mlc_team_claim"
+BARRIER, NEXT_LOOP, BEGIN = "mlc_team_barrier", "mlc_team_next_loop", "mlc_team_begin"
+CLAIM, FINISH = "mlc_team_claim", "mlc_team_finish"
+PIECE_WORDS = 4  # of the state of a thread in a loop, see ``team.py``
+DIVIDED = 0  # as the grain of a loop: pieces are a share of a thread's part
 DYNAMIC = "dynamic"
 TEAM_PARAMETERS = (("team", PTR), ("thread", I32), ("threads", I32))
 
@@ -41,9 +45,22 @@ def emit_kernels(mod: IRModule, target: Target) -> Iterator[str]:
     return (str(module) for module, _ in split_modules(funcs, target, INSTRUCTIONS_IN_A_MODULE, emit))
 
 
-def call_barrier(b: ll.IRBuilder, team: ll.Value, threads: ll.Value) -> None:
+def call_barrier(b: ll.IRBuilder, team: ll.Value, thread: ll.Value) -> None:
     """Emit a barrier of all threads of the team."""
-    b.call(runtime_function(b.module, BARRIER, v.VOID, [PTR, I32]), [team, threads])
+    b.call(runtime_function(b.module, BARRIER, v.VOID, [PTR, I32]), [team, thread])
+
+
+def begin_call(b: ll.IRBuilder, team: ll.Value, thread: ll.Value) -> None:
+    """Begin a loop of one iteration that the calling thread will not claim."""
+    with b.goto_entry_block():
+        piece = v.stack_slot(b, ll.ArrayType(I64, PIECE_WORDS), "piece", align=8)
+    b.call(runtime_function(b.module, NEXT_LOOP, I1, [PTR, I32]), [team, thread])
+    b.call(runtime_function(b.module, BEGIN, I1, [PTR, I32, I64, PTR]), [team, thread, i64(1), piece])
+
+
+def end_call(b: ll.IRBuilder, team: ll.Value) -> None:
+    """The iteration of ``begin_call`` is done."""
+    b.call(runtime_function(b.module, FINISH, v.VOID, [PTR, I64]), [team, i64(1)])
 
 
 def runtime_function(module: ll.Module, name: str, result: ll.Type, args: list[ll.Type]) -> ll.Function:
@@ -59,14 +76,30 @@ def has_parallel(stmt: Stmt) -> bool:
     return any(isinstance(n, For) and n.kind == PARALLEL for n in walk(stmt))
 
 
+def reads_memory(expr: PrimExpr) -> bool:
+    return any(isinstance(n, BufferLoad) for n in walk(expr))
+
+
+def reads_where_memory_says(expr: PrimExpr) -> bool:
+    """Whether an expression loads from an index that is loaded itself, which may lie outside if memory has changed."""
+    return any(isinstance(n, BufferLoad) and any(map(reads_memory, n.indices)) for n in walk(expr))
+
+
 class TeamEmitter(StmtEmitter):
-    """Emits a tensor function for the worker team."""
+    """Emits a tensor function for the worker team.
+
+    A thread that comes late to a loop must find its way to the present one, although memory may have changed: extents
+    of sequential loops and conditions around parallel loops must not depend on memory, or one thread runs them whole.
+    """
+
+    def __init__(self, fn: ll.Function, target: Target):
+        super().__init__(fn, target)
+        self._from_memory: set[int] = set()  # identities of variables
 
     def body(self, stmt: Stmt) -> None:
-        """Emit a statement that every thread of the team reaches; without parallel loops, thread 0 runs it."""
+        """Emit a statement that every thread of the team reaches."""
         if not has_parallel(stmt):
-            with self.b.if_then(self.b.icmp_signed("==", self.fn.args[1], i32(0))):
-                self.emit(stmt)
+            self._once(stmt)
         elif isinstance(stmt, SeqStmt):
             for i, child in enumerate(stmt.stmts):
                 if i:
@@ -78,51 +111,71 @@ class TeamEmitter(StmtEmitter):
             self.allocate(stmt)
             self.body(stmt.body)
         elif isinstance(stmt, LetStmt):
-            self.expr.define(stmt.var, stmt.value)
-            self.body(stmt.body)
+            self._let(stmt)
         elif isinstance(stmt, IfThenElse) and stmt.else_case is None:
-            with self.b.if_then(self.expr(stmt.condition)):
-                self.body(stmt.then_case)
+            if self._depends_on_memory(stmt.condition):
+                self._once(stmt)
+            else:
+                with self.b.if_then(self.expr(stmt.condition)):
+                    self.body(stmt.then_case)
         else:
             raise CodegenError(f"a parallel loop inside {type(stmt).__name__} has no code")
 
+    def _let(self, stmt: LetStmt) -> None:
+        if reads_where_memory_says(stmt.value):
+            self._once(stmt)
+            return
+        if self._depends_on_memory(stmt.value):
+            self._from_memory.add(id(stmt.var))
+        self.expr.define(stmt.var, stmt.value)
+        self.body(stmt.body)
+
+    def _depends_on_memory(self, expr: PrimExpr) -> bool:
+        return reads_memory(expr) or any(id(var) in self._from_memory for var in free_vars(expr))
+
     def _team_loop(self, loop: For) -> None:
         self.check_loop(loop)
-        if loop.kind != PARALLEL:
+        parallel = loop.kind == PARALLEL
+        if reads_where_memory_says(loop.extent) or (not parallel and self._depends_on_memory(loop.extent)):
+            self._once(loop)
+        elif parallel:
+            self._parallel_loop(loop)
+        else:
             with self.loop(loop.var, loop.extent):
                 self.body(loop.body)
                 self.barrier()
-            return
-        extent = self.index(loop.extent)
-        self.expr.analyzer.bind(loop.var, loop.extent)
-        if loop.annotations.get("schedule") == DYNAMIC:
-            self._claimed(loop, extent)
-        else:
-            self._divided(loop, extent)
 
-    def _divided(self, loop: For, extent: ll.Value) -> None:
-        b = self.b
-        thread, threads = (b.sext(a, I64) for a in self.fn.args[1:3])
-        start = b.sdiv(b.mul(extent, thread), threads)
-        end = b.sdiv(b.mul(extent, b.add(thread, i64(1))), threads)
-        with self.counted(loop.var, start, end):
-            self.emit(loop.body)
+    def _parallel_loop(self, loop: For) -> None:
+        def run(begin: ll.Value, end: ll.Value) -> None:
+            self.expr.analyzer.bind(loop.var, loop.extent)
+            with self.counted(loop.var, begin, end):
+                self.emit(loop.body)
 
-    def _claimed(self, loop: For, extent: ll.Value) -> None:
-        """Claim iterations until none is left; the loop's number identifies it in the shared counter."""
-        b, (team, thread) = self.b, self.fn.args[:2]
-        number = b.call(runtime_function(b.module, NEXT_LOOP, I32, [PTR, I32]), [team, thread])
-        claim = runtime_function(b.module, CLAIM, I64, [PTR, I32, I64])
+        grain = 1 if loop.annotations.get("schedule") == DYNAMIC else DIVIDED
+        self._claimed(lambda: self.index(loop.extent), grain, run)
 
-        def next_iteration() -> ll.Value:
-            return b.call(claim, [team, number, extent])
+    def _once(self, stmt: Stmt) -> None:
+        """Emit a statement that one thread runs."""
+        self._claimed(lambda: i64(1), 1, lambda _begin, _end: self.emit(stmt))
 
-        def run(index: ll.Value) -> list[ll.Value]:
-            self.expr.env[id(loop.var)] = index if loop.var.dtype == "int64" else b.trunc(index, I32)
-            self.emit(loop.body)
-            return [next_iteration()]
+    def _claimed(self, extent: Callable[[], ll.Value], grain: int, run: Callable[[ll.Value, ll.Value], None]) -> None:
+        """Emit a loop whose pieces the threads claim; ``run`` emits iterations ``[begin, end)``."""
+        b, (team, thread, threads) = self.b, self.fn.args[:3]
+        with b.goto_entry_block():
+            piece = v.stack_slot(b, ll.ArrayType(I64, PIECE_WORDS), "piece", align=8)
+        next_loop = runtime_function(b.module, NEXT_LOOP, I1, [PTR, I32])
+        begin = runtime_function(b.module, BEGIN, I1, [PTR, I32, I64, PTR])
+        claim = runtime_function(b.module, CLAIM, I1, [PTR, I32, I32, I64, I64, PTR])
+        with b.if_then(b.call(next_loop, [team, thread])):
+            iterations = extent()
+            with b.if_then(b.call(begin, [team, thread, iterations, piece])):
 
-        while_loop(b, loop.var.name, [next_iteration()], lambda index: b.icmp_signed(">=", index, i64(0)), run)
+                def work() -> list[ll.Value]:
+                    run(b.load(piece, typ=I64), b.load(b.gep(piece, [i64(1)], source_etype=I64), typ=I64))
+                    return []
+
+                arguments = [team, thread, threads, iterations, i64(grain), piece]
+                while_loop(b, "piece", [], lambda: b.call(claim, arguments), work)
 
     def barrier(self) -> None:
-        call_barrier(self.b, self.fn.args[0], self.fn.args[2])
+        call_barrier(self.b, *self.fn.args[:2])

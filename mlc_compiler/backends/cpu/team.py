@@ -1,10 +1,20 @@
-"""The worker team of a context: its threads, a spinning barrier and the job loop.
+"""The worker team of a context: its threads, the division of loops among them, barriers, and the job loop.
 
 The calling thread is thread 0; workers spin for a job for a short while and then sleep. A job is ``void job(ptr team,
-i32 thread, i32 threads, ptr frame)``, run by all threads of the team.
+i32 thread, i32 threads, ptr frame)``, run by thread 0 and the workers that come while it is open.
+
+No thread waits for one that is not scheduled, unless that one has begun a piece of the loop. All threads run through
+the same loops, numbered in order. A loop's iterations are divided into a part for each thread, and each part into
+pieces. A thread claims the pieces of its own part, then those that are left of others. A barrier is passed when the
+iterations of all loops that have begun are done. A thread that comes to a loop after a later one has begun skips it.
+
+``BEGUN`` holds the iterations of all loops so far, above the number of the last one; ``DONE`` the iterations done.
+Both count on from job to job. Differences of counters are signed, so that they may overflow.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from llvmlite import ir as ll
 
@@ -19,20 +29,28 @@ from ...ir.module import IRModule
 from ...relax.nodes import Function
 from ...tir.nodes import PrimFunc
 from .jobs import TeamJob
-from .kernels import BARRIER, CLAIM, NEXT_LOOP, TEAM_PARAMETERS
+from .kernels import BARRIER, BEGIN, CLAIM, FINISH, NEXT_LOOP, TEAM_PARAMETERS
 
-# Byte offsets of the team's fields in a context.
-THREADS, STOP, JOB, FRAME = (HEAD_BYTES + offset for offset in (0, 4, 8, 16))
-EPOCH, ARRIVED, GENERATION, SLEEPERS = (HEAD_BYTES + 64 * line for line in (1, 2, 3, 4))
+# Byte offsets of the team's fields in a context; fields that are written while a job runs have a cache line each.
+THREADS, STOP, JOB, FRAME, FIRST_LOOP = (HEAD_BYTES + offset for offset in (0, 4, 8, 16, 24))
+ACTIVE, EPOCH = HEAD_BYTES + 64, HEAD_BYTES + 68  # workers inside of the job; odd while a job is open to workers
+BEGUN, DONE, SLEEPERS = (HEAD_BYTES + 64 * line for line in (2, 3, 4))
 MUTEX, CONDITION = HEAD_BYTES + 320, HEAD_BYTES + 448
-CLAIMED = HEAD_BYTES + 576  # the number of a loop and how many of its iterations are claimed, 32 bits each
 HANDLES = HEAD_BYTES + 640
 MAX_THREADS = 256
 START = HANDLES + 8 * MAX_THREADS  # one {team, thread} pair for each worker
-LOOPS = START + 16 * MAX_THREADS  # per thread, the number of dynamic loops entered; a cache line each
+LOOPS = START + 16 * MAX_THREADS  # of each thread, the number of its loop
+CLAIMED = (
+    LOOPS + 64 * MAX_THREADS
+)  # of each thread's part of the loop: number of the loop, claimed pieces, 32 bits each
 
 SPINS_BEFORE_SLEEP = 20_000
-SPINS_AT_BARRIER = 20_000  # about 0.2 ms, more than load imbalance: a thread has been preempted
+SPINS_AT_BARRIER = 2_000  # about as long as waking a thread takes
+PIECES_OF_A_PART = 4
+LOOP_BITS = 24  # of ``BEGUN``; the other bits count iterations
+
+# Byte offsets in a ``piece``, the state of a thread in a loop.
+PIECE_BEGIN, PIECE_END, PIECE_STEP, PIECE_DONE = 0, 8, 16, 24
 
 JOB_TYPE = ll.FunctionType(VOID, [PTR, I32, I32, PTR])
 
@@ -41,7 +59,7 @@ class TeamRuntime(HostRuntime):
     """Contexts with a worker team; jobs call the kernels of ``mod``."""
 
     argument = ContextArgument("num_threads", 1, MAX_THREADS, "the system refused memory or threads")
-    context_bytes = LOOPS + 64 * MAX_THREADS
+    context_bytes = CLAIMED + 64 * MAX_THREADS
 
     def __init__(self, host: HostModule, mod: IRModule):
         super().__init__(host)
@@ -50,8 +68,13 @@ class TeamRuntime(HostRuntime):
 
     def define(self) -> None:
         self.barrier = self._define_barrier()
+        self.finish = self._define_finish()
+        self.take = self._define_take()
         self._define_next_loop()
+        self._define_begin()
         self._define_claim()
+        self.enter = self._define_enter()
+        self.close = self._define_close()
         self.worker = self._define_worker()
         self.stop = self._define_stop()
         self.start = self._define_start()
@@ -63,13 +86,17 @@ class TeamRuntime(HostRuntime):
         return fn
 
     def execute(self, b: ll.IRBuilder, context: ll.Value, job: ll.Value, frame: ll.Value) -> None:
-        threads = b.load(field(b, context, THREADS), typ=I32)
+        threads, thread = b.load(field(b, context, THREADS), typ=I32), i32(0)
+        several = b.icmp_unsigned(">", threads, i32(1))
         b.store(job, field(b, context, JOB))
         b.store(frame, field(b, context, FRAME))
-        with b.if_then(b.icmp_unsigned(">", threads, i32(1))):
-            self._wake(b, context)
-        call_loaded(b, job, JOB_TYPE, [context, i32(0), threads, frame])
-        b.call(self.barrier, [context, threads])
+        b.store(self._loop(b, context, thread), field(b, context, FIRST_LOOP))
+        with b.if_then(several):
+            self._next_epoch(b, context)
+        call_loaded(b, job, JOB_TYPE, [context, thread, threads, frame])
+        b.call(self.barrier, [context, thread])
+        with b.if_then(several):
+            b.call(self.close, [context])
 
     # -- threads ------------------------------------------------------------------------------------------------
 
@@ -79,67 +106,106 @@ class TeamRuntime(HostRuntime):
         elif self.host.target.arch == "aarch64":
             v.intrinsic(b, "llvm.aarch64.hint", [i32(1)], VOID)
 
-    def _spin_while_equal(self, b: ll.IRBuilder, address: ll.Value, value: ll.Value, limit: int) -> ll.Value:
-        """Spin until ``*address != value`` or for ``limit`` rounds; returns whether the value changed."""
-        changed: list[ll.Value] = []
+    def _wait_while(self, b: ll.IRBuilder, team: ll.Value, condition: Callable[[], ll.Value], spins: int) -> None:
+        """Wait while a condition holds: spin that many rounds, then sleep; see ``_sleep_while``."""
 
         def waiting(rounds: ll.Value) -> ll.Value:
-            changed.append(b.icmp_unsigned("!=", b.load_atomic(address, "acquire", 4, typ=I32), value))
-            return b.not_(b.or_(changed[0], b.icmp_unsigned(">=", rounds, i32(limit))))
+            return b.and_(condition(), b.icmp_unsigned("<", rounds, i32(spins)))
 
         def wait(rounds: ll.Value) -> list[ll.Value]:
             self._pause(b)
             return [b.add(rounds, i32(1))]
 
         while_loop(b, "spin", [i32(0)], waiting, wait)
-        return changed[0]
+        with b.if_then(condition()):
+            self._sleep_while(b, team, condition)
 
     def _define_barrier(self) -> ll.Function:
-        """``void barrier(ptr team, i32 threads)``: the last thread to arrive opens the next generation."""
-        fn, b = function(self.module, BARRIER, VOID, [PTR, I32])
-        fn.linkage = HIDDEN
-        team, threads = fn.args
-        with b.if_then(b.icmp_unsigned("<=", threads, i32(1))):
+        """``void barrier(ptr team, i32 thread)``: wait until the iterations of all loops so far are done."""
+        fn, b = self._shared_function(BARRIER, VOID, [PTR, I32])
+        team, thread = fn.args
+        begun = b.load_atomic(field(b, team, BEGUN), "acquire", 8, typ=I64)
+        with b.if_then(b.icmp_signed(">", self._ahead(b, begun, self._loop(b, team, thread)), i32(0))):
             b.ret_void()
-        generation_at = field(b, team, GENERATION)
-        generation = b.load_atomic(generation_at, "acquire", 4, typ=I32)
-        arrived = b.atomic_rmw("add", field(b, team, ARRIVED), i32(1), "acq_rel")
-        with b.if_then(b.icmp_unsigned("==", b.add(arrived, i32(1)), threads)):
-            store_atomic(b, i32(0), field(b, team, ARRIVED), "monotonic")
-            b.atomic_rmw("add", generation_at, i32(1), "seq_cst")
-            self._wake_sleepers(b, team)
-            b.ret_void()
-        opened = self._spin_while_equal(b, generation_at, generation, SPINS_AT_BARRIER)
-        with b.if_then(b.not_(opened)):
-            self._sleep_until_changed(b, team, generation_at, generation)
+
+        self._wait_while(b, team, lambda: b.not_(self._all_done(b, team, begun)), SPINS_AT_BARRIER)
         b.ret_void()
         return fn
 
+    def _all_done(self, b: ll.IRBuilder, team: ll.Value, begun: ll.Value) -> ll.Value:
+        """Whether the iterations counted in a value of ``BEGUN`` are done."""
+        done = b.shl(b.load_atomic(field(b, team, DONE), "seq_cst", 8, typ=I64), i64(LOOP_BITS))
+        return b.icmp_signed(">=", b.sub(done, b.and_(begun, i64(-1 << LOOP_BITS))), i64(0))
+
+    def _loop(self, b: ll.IRBuilder, team: ll.Value, thread: ll.Value) -> ll.Value:
+        """The number of a thread's loop."""
+        return b.load(self._line(b, team, LOOPS, thread), typ=I32)
+
+    def _line(self, b: ll.IRBuilder, team: ll.Value, offset: int, thread: ll.Value) -> ll.Value:
+        """The address of a thread's cache line."""
+        return field(b, team, b.add(b.mul(b.zext(thread, I64), i64(64)), i64(offset)))
+
+    def _ahead(self, b: ll.IRBuilder, begun: ll.Value, number: ll.Value) -> ll.Value:
+        """How many loops after number ``number`` the last one in a value of ``BEGUN`` is; i32, scaled."""
+        unused = i32(32 - LOOP_BITS)
+        return b.sub(b.shl(b.trunc(begun, I32), unused), b.shl(number, unused))
+
+    def _shared_function(self, name: str, result: ll.Type, args: list[ll.Type]) -> tuple[ll.Function, ll.IRBuilder]:
+        """A function that the modules of the kernels call."""
+        fn, b = function(self.module, name, result, args)
+        fn.linkage = HIDDEN
+        return fn, b
+
     def _define_next_loop(self) -> None:
-        """``i32 next_loop(ptr team, i32 thread)``: the number of this thread's next loop, the same in all threads."""
-        fn, b = function(self.module, NEXT_LOOP, I32, [PTR, I32])
-        fn.linkage = HIDDEN
-        at = field(b, fn.args[0], b.add(b.mul(b.zext(fn.args[1], I64), i64(64)), i64(LOOPS)))
-        number = b.add(b.load(at, typ=I32), i32(1))
-        b.store(number, at)
-        b.ret(number)
+        """``i1 next_loop(ptr team, i32 thread)``: go on to the next loop; false where a later one has begun."""
+        fn, b = self._shared_function(NEXT_LOOP, I1, [PTR, I32])
+        team, thread = fn.args
+        number = b.add(self._loop(b, team, thread), i32(1))
+        b.store(number, self._line(b, team, LOOPS, thread))
+        begun = b.load_atomic(field(b, team, BEGUN), "acquire", 8, typ=I64)
+        b.ret(b.icmp_signed("<=", self._ahead(b, begun, number), i32(0)))
 
-    def _define_claim(self) -> None:
-        """``i64 claim(ptr team, i32 loop, i64 extent)``: the next unclaimed iteration; -1: none is left.
+    def _define_begin(self) -> None:
+        """``i1 begin(ptr team, i32 thread, i64 extent, ptr piece)``: begin the thread's loop, or join it.
 
-        The counter holds (loop number, claimed iterations). A thread enters a later loop only when all iterations of
-        this one are claimed, so a larger number in the counter means none is left, and it is never reset.
+        False where a later loop has begun: memory that ``extent`` was computed from may have been overwritten then.
         """
-        fn, b = function(self.module, CLAIM, I64, [PTR, I32, I64])
-        fn.linkage = HIDDEN
-        team, loop, extent = fn.args
-        at = field(b, team, CLAIMED)
+        fn, b = self._shared_function(BEGIN, I1, [PTR, I32, I64, PTR])
+        team, thread, extent, piece = fn.args
+        at, number = field(b, team, BEGUN), self._loop(b, team, thread)
+        for offset in (PIECE_BEGIN, PIECE_END, PIECE_STEP, PIECE_DONE):
+            b.store(i64(0), field(b, piece, offset))
+        iterations = b.shl(b.select(b.icmp_signed(">", extent, i64(0)), extent, i64(0)), i64(LOOP_BITS))
+        low = b.zext(b.and_(number, i32((1 << LOOP_BITS) - 1)), I64)
+
+        def attempt(seen: ll.Value) -> list[ll.Value]:
+            ahead = self._ahead(b, seen, number)
+            with b.if_then(b.icmp_signed(">=", ahead, i32(0))):
+                b.ret(b.icmp_signed("==", ahead, i32(0)))
+            total = b.add(b.and_(seen, i64(-1 << LOOP_BITS)), iterations)
+            swap = b.cmpxchg(at, seen, b.or_(total, low), "acq_rel", "acquire")
+            with b.if_then(b.extract_value(swap, 1)):
+                b.ret(ll.Constant(I1, 1))
+            return [b.extract_value(swap, 0)]
+
+        first = b.load_atomic(at, "acquire", 8, typ=I64)
+        while_loop(b, "begin", [first], lambda _: ll.Constant(I1, 1), attempt)
+        b.unreachable()
+
+    def _define_take(self) -> ll.Function:
+        """``i64 take(ptr counter, i32 loop, i64 pieces)``: claim the next piece of a part; -1: none is left.
+
+        The counter holds (number of the loop, claimed pieces). A later loop has begun only when all pieces of this one
+        are claimed, so a later number in the counter means that none is left, and the counter is never reset.
+        """
+        fn, b = function(self.module, "mlc_team_take", I64, [PTR, I32, I64])
+        at, loop, pieces = fn.args
         low, none = i64(0xFFFFFFFF), i64(-1)
 
         def attempt(seen: ll.Value) -> list[ll.Value]:
             ahead = b.sub(b.trunc(b.lshr(seen, i64(32)), I32), loop)
             claimed = b.select(b.icmp_unsigned("==", ahead, i32(0)), b.and_(seen, low), i64(0))
-            over = b.or_(b.icmp_signed(">", ahead, i32(0)), b.icmp_signed(">=", claimed, extent))
+            over = b.or_(b.icmp_signed(">", ahead, i32(0)), b.icmp_signed(">=", claimed, pieces))
             with b.if_then(over):
                 b.ret(none)
             next_claim = b.or_(b.shl(b.zext(loop, I64), i64(32)), b.add(claimed, i64(1)))
@@ -149,57 +215,146 @@ class TeamRuntime(HostRuntime):
             return [b.extract_value(swap, 0)]
 
         first = b.load_atomic(at, "acquire", 8, typ=I64)
-        while_loop(b, "claim", [first], lambda _: ll.Constant(I1, 1), attempt)
+        while_loop(b, "take", [first], lambda _: ll.Constant(I1, 1), attempt)
         b.unreachable()
+        return fn
+
+    def _define_claim(self) -> None:
+        """``i1 claim(ptr team, i32 thread, i32 threads, i64 extent, i64 grain, ptr piece)``: the loop's next piece.
+
+        False when none is left: what this thread has done is counted then. grain: iterations of a piece; 0 divides each
+        part into ``PIECES_OF_A_PART``.
+        """
+        fn, b = self._shared_function(CLAIM, I1, [PTR, I32, I32, I64, I64, PTR])
+        team, thread, threads, extent, grain, piece = fn.args
+        number, wide = self._loop(b, team, thread), b.zext(threads, I64)
+        begin_at, end_at, step_at, done_at = (
+            field(b, piece, offset) for offset in (PIECE_BEGIN, PIECE_END, PIECE_STEP, PIECE_DONE)
+        )
+        last = b.sub(b.load(end_at, typ=I64), b.load(begin_at, typ=I64))
+        done = b.add(b.load(done_at, typ=I64), last)
+        b.store(done, done_at)
+
+        def look(step: ll.Value) -> list[ll.Value]:
+            owner = b.urem(b.add(b.zext(thread, I64), step), wide)
+            start = b.sdiv(b.mul(extent, owner), wide)
+            end = b.sdiv(b.mul(extent, b.add(owner, i64(1))), wide)
+            length = b.sub(end, start)
+            share = b.sdiv(b.add(length, i64(PIECES_OF_A_PART - 1)), i64(PIECES_OF_A_PART))
+            share = b.select(b.icmp_unsigned("==", threads, i32(1)), length, share)
+            size = b.select(b.icmp_signed(">", grain, i64(0)), grain, share)
+            size = b.select(b.icmp_signed(">", size, i64(1)), size, i64(1))
+            pieces = b.sdiv(b.add(length, b.sub(size, i64(1))), size)
+            counter = self._line(b, team, CLAIMED, b.trunc(owner, I32))
+            taken = b.call(self.take, [counter, number, pieces])
+            with b.if_then(b.icmp_signed(">=", taken, i64(0))):
+                first = b.add(start, b.mul(taken, size))
+                past = b.add(first, size)
+                b.store(first, begin_at)
+                b.store(b.select(b.icmp_signed("<", past, end), past, end), end_at)
+                b.store(step, step_at)
+                b.ret(ll.Constant(I1, 1))
+            return [b.add(step, i64(1))]
+
+        while_loop(b, "part", [b.load(step_at, typ=I64)], lambda step: b.icmp_signed("<", step, wide), look)
+        b.call(self.finish, [team, done])
+        b.ret(ll.Constant(I1, 0))
+
+    def _define_finish(self) -> ll.Function:
+        """``void finish(ptr team, i64 iterations)``: count iterations as done; wakes who waits for the last ones."""
+        fn, b = self._shared_function(FINISH, VOID, [PTR, I64])
+        team, iterations = fn.args
+        with b.if_then(b.icmp_signed("==", iterations, i64(0))):
+            b.ret_void()
+        b.atomic_rmw("add", field(b, team, DONE), iterations, "seq_cst")
+        begun = b.load_atomic(field(b, team, BEGUN), "seq_cst", 8, typ=I64)
+        with b.if_then(self._all_done(b, team, begun)):
+            self._wake_sleepers(b, team)
+        b.ret_void()
+        return fn
+
+    def _define_enter(self) -> ll.Function:
+        """``i64 enter(ptr team)``: count a worker as active if a job is open; returns (epoch, active workers)."""
+        fn, b = function(self.module, "mlc_team_enter", I64, [PTR])
+        at = field(b, fn.args[0], ACTIVE)
+
+        def attempt(seen: ll.Value) -> list[ll.Value]:
+            with b.if_then(b.icmp_unsigned("==", b.and_(seen, i64(1 << 32)), i64(0))):
+                b.ret(seen)
+            swap = b.cmpxchg(at, seen, b.add(seen, i64(1)), "acq_rel", "acquire")
+            with b.if_then(b.extract_value(swap, 1)):
+                b.ret(seen)
+            return [b.extract_value(swap, 0)]
+
+        first = b.load_atomic(at, "acquire", 8, typ=I64)
+        while_loop(b, "enter", [first], lambda _: ll.Constant(I1, 1), attempt)
+        b.unreachable()
+        return fn
 
     def _define_worker(self) -> ll.Function:
-        """``ptr worker(ptr {team, thread})``: until stopped, wait for an epoch, run its job, enter the barrier."""
+        """``ptr worker(ptr {team, thread})``: until stopped, wait for an epoch and run its job."""
         fn, b = function(self.module, "mlc_team_worker", PTR, [PTR])
         team = b.load(fn.args[0], typ=PTR)
         thread = b.load(field(b, fn.args[0], 8), typ=I32)
         threads = b.load(field(b, team, THREADS), typ=I32)
 
         def next_job(last: ll.Value) -> ll.Value:
-            epoch_at = field(b, team, EPOCH)
-            started = self._spin_while_equal(b, epoch_at, last, SPINS_BEFORE_SLEEP)
-            with b.if_then(b.not_(started)):
-                self._sleep_until_changed(b, team, epoch_at, last)
+            same = lambda: b.icmp_unsigned("==", self._epoch(b, team), last)  # noqa: E731
+            self._wait_while(b, team, same, SPINS_BEFORE_SLEEP)
             return b.icmp_unsigned("==", b.load_atomic(field(b, team, STOP), "acquire", 4, typ=I32), i32(0))
 
-        def run(last: ll.Value) -> list[ll.Value]:
-            job, frame = (b.load(field(b, team, offset), typ=PTR) for offset in (JOB, FRAME))
-            call_loaded(b, job, JOB_TYPE, [team, thread, threads, frame])
-            b.call(self.barrier, [team, threads])
-            return [b.add(last, i32(1))]
+        def run(_: ll.Value) -> list[ll.Value]:
+            state = b.call(self.enter, [team])
+            epoch = b.trunc(b.lshr(state, i64(32)), I32)
+            with b.if_then(b.trunc(epoch, I1)):
+                b.store(b.load(field(b, team, FIRST_LOOP), typ=I32), self._line(b, team, LOOPS, thread))
+                job, frame = (b.load(field(b, team, offset), typ=PTR) for offset in (JOB, FRAME))
+                call_loaded(b, job, JOB_TYPE, [team, thread, threads, frame])
+                b.atomic_rmw("sub", field(b, team, ACTIVE), i32(1), "seq_cst")
+                self._wake_sleepers(b, team)
+            return [epoch]
 
         while_loop(b, "epoch", [i32(0)], next_job, run)
         b.ret(ll.Constant(PTR, None))
         return fn
 
-    def _sleep_until_changed(self, b: ll.IRBuilder, team: ll.Value, address: ll.Value, last: ll.Value) -> None:
-        """Sleep until ``*address != last``; the writer of ``*address`` must call ``_wake_sleepers`` afterwards."""
-        mutex, condition = field(b, team, MUTEX), field(b, team, CONDITION)
+    def _epoch(self, b: ll.IRBuilder, team: ll.Value) -> ll.Value:
+        return b.load_atomic(field(b, team, EPOCH), "seq_cst", 4, typ=I32)
+
+    def _sleep_while(self, b: ll.IRBuilder, team: ll.Value, condition: Callable[[], ll.Value]) -> None:
+        """Sleep while a condition holds; who changes what it depends on must call ``_wake_sleepers`` afterwards."""
+        mutex, condition_at = field(b, team, MUTEX), field(b, team, CONDITION)
         self._pthread(b, "pthread_mutex_lock", mutex)
         b.atomic_rmw("add", field(b, team, SLEEPERS), i32(1), "seq_cst")
 
-        def unchanged() -> ll.Value:
-            return b.icmp_unsigned("==", b.load_atomic(address, "seq_cst", 4, typ=I32), last)
-
         def wait() -> list[ll.Value]:
-            b.call(external(self.module, "pthread_cond_wait", I32, [PTR, PTR]), [condition, mutex])
+            b.call(external(self.module, "pthread_cond_wait", I32, [PTR, PTR]), [condition_at, mutex])
             return []
 
-        while_loop(b, "sleep", [], unchanged, wait)
+        while_loop(b, "sleep", [], condition, wait)
         b.atomic_rmw("sub", field(b, team, SLEEPERS), i32(1), "seq_cst")
         self._pthread(b, "pthread_mutex_unlock", mutex)
 
     def _pthread(self, b: ll.IRBuilder, name: str, argument: ll.Value) -> None:
         b.call(external(self.module, name, I32, [PTR]), [argument])
 
-    def _wake(self, b: ll.IRBuilder, team: ll.Value) -> None:
-        """Open the next epoch and wake the workers that sleep."""
+    def _next_epoch(self, b: ll.IRBuilder, team: ll.Value) -> None:
+        """Open a job to workers, or close it, and wake those that sleep."""
         b.atomic_rmw("add", field(b, team, EPOCH), i32(1), "seq_cst")
         self._wake_sleepers(b, team)
+
+    def _define_close(self) -> ll.Function:
+        """``void close(ptr team)``: let no more workers into the job, and wait for those that are inside."""
+        fn, b = function(self.module, "mlc_team_close", VOID, [PTR])
+        team = fn.args[0]
+        b.atomic_rmw("add", field(b, team, EPOCH), i32(1), "seq_cst")
+
+        def active() -> ll.Value:
+            return b.icmp_unsigned("!=", b.load_atomic(field(b, team, ACTIVE), "seq_cst", 4, typ=I32), i32(0))
+
+        self._wait_while(b, team, active, SPINS_AT_BARRIER)
+        b.ret_void()
+        return fn
 
     def _wake_sleepers(self, b: ll.IRBuilder, team: ll.Value) -> None:
         sleepers = b.load_atomic(field(b, team, SLEEPERS), "seq_cst", 4, typ=I32)
@@ -212,12 +367,13 @@ class TeamRuntime(HostRuntime):
         """``i32 start(ptr team, i32 threads)``: start the workers; 1, or 0 when a thread cannot be created."""
         fn, b = function(self.module, "mlc_team_start", I32, [PTR, I32])
         team, threads = fn.args
-        for offset in (STOP, EPOCH, ARRIVED, SLEEPERS):
+        for offset in (STOP, ACTIVE, EPOCH, SLEEPERS):
             store_atomic(b, i32(0), field(b, team, offset))
+        for offset in (BEGUN, DONE):
+            store_atomic(b, i64(0), field(b, team, offset))
         for name, offset in (("pthread_mutex_init", MUTEX), ("pthread_cond_init", CONDITION)):
             b.call(external(self.module, name, I32, [PTR, PTR]), [field(b, team, offset), ll.Constant(PTR, None)])
-        b.store(i64(0), field(b, team, CLAIMED))
-        size = i64(64 * MAX_THREADS)
+        size = i64(2 * 64 * MAX_THREADS)
         b.call(external(self.module, "memset", PTR, [PTR, I32, I64]), [field(b, team, LOOPS), i32(0), size])
         b.store(threads, field(b, team, THREADS))
         create = external(self.module, "pthread_create", I32, [PTR, PTR, PTR, PTR])
@@ -243,7 +399,7 @@ class TeamRuntime(HostRuntime):
         fn, b = function(self.module, "mlc_team_stop", VOID, [PTR])
         team = fn.args[0]
         store_atomic(b, i32(1), field(b, team, STOP), "acq_rel")
-        self._wake(b, team)
+        self._next_epoch(b, team)
         join = external(self.module, "pthread_join", I32, [I64, PTR])
 
         def join_worker(thread: ll.Value) -> None:
