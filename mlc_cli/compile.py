@@ -9,14 +9,10 @@ import click
 
 from mlc_cli import console
 from mlc_cli.options import FOLDER, device_option, json_option, model_type_option, output_file_option
+from mlc_errors import UsageError
 
 COLLECT_AFTER = 100_000
 """Allocations between runs of the garbage collector: the compiler's trees are large and have no cycles."""
-
-_NO_EFFECT = {
-    "enable_subgroups": "--enable-subgroups concerns WebGPU; it has no effect here",
-    "system_lib_prefix": "--system-lib-prefix concerns static libraries; it has no effect here",
-}
 
 
 @click.command("compile")
@@ -38,8 +34,13 @@ _NO_EFFECT = {
 )
 @click.option("--debug-dump", type=FOLDER, metavar="DIR", help="Write the module after each phase, as text.")
 @click.option("--emit", multiple=True, metavar="KIND", help="Also write the library's code as text: llvm, asm, ptx.")
-@click.option("--enable-subgroups", is_flag=True, help="Accepted for compatibility; concerns WebGPU only.")
-@click.option("--system-lib-prefix", metavar="NAME", help="Accepted for compatibility; concerns static libraries only.")
+@click.option("--enable-subgroups", is_flag=True, hidden=True)
+@click.option(
+    "--system-lib-prefix",
+    default="auto",
+    metavar="NAME",
+    help="Begin the library's symbols with NAME, in a .o, .a or .tar; so that several can be linked into one program.",
+)
 @output_file_option
 @json_option
 def compile_command(
@@ -53,21 +54,21 @@ def compile_command(
     debug_dump: Path | None,
     emit: tuple[str, ...],
     enable_subgroups: bool,
-    system_lib_prefix: str | None,
+    system_lib_prefix: str,
     output: Path,
     as_json: bool,
 ) -> None:
     """Compile MODEL to one native library.
 
-    MODEL is a folder with mlc-chat-config.json (what gen_config writes), or that file.
+    The suffix of the output says what is written: .so a shared library; .o, .a or .tar (objects) for static linking; .s
+    assembly; .ll LLVM IR. MODEL is a folder with mlc-chat-config.json (what gen_config writes), or that file.
     """
     from mlc_toolchain.compile import CompileOptions, compile_model
 
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
-    for name, given in (("enable_subgroups", enable_subgroups), ("system_lib_prefix", system_lib_prefix)):
-        if given and given != "auto":
-            console.note(_NO_EFFECT[name])
+    if enable_subgroups:
+        raise UsageError("--enable-subgroups concerns WebGPU, which is no target of this compiler")
     options = CompileOptions(
         model=model,
         device=device,
@@ -79,6 +80,7 @@ def compile_command(
         model_type=model_type,
         debug_dump=debug_dump,
         emit=emit,
+        system_lib_prefix=system_lib_prefix,
     )
     with console.progress(as_json) as progress:
         report = compile_model(options, progress=progress)

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from mlc_errors import InternalError, UnsupportedError
 
 from .backends import emit_llvm, host_target
-from .codegen.link import find_linker, link_shared
+from .codegen.link import find_linker
 from .codegen.native import compile_modules
+from .codegen.outputs import ASSEMBLY, LLVM_IR, check_output, write_output
 from .ir.module import IRModule
 from .ir.recursion import deep_recursion
 from .optimization import Optimization
@@ -46,20 +47,23 @@ def build_library(
     output: Path,
     *,
     optimization: Optimization = _EVERYTHING,
+    prefix: str = "",
     metadata: Callable[[IRModule], Mapping[str, Any]] = lambda _: {},
     dump: Path | None = None,
     emit: tuple[str, ...] = (),
     progress: Callable[[str], None] = lambda _: None,
     check: Callable[[IRModule], None] | None = None,
 ) -> Built:
-    """Compile ``mod`` for ``target`` into the shared library ``output``.
+    """Compile ``mod`` for ``target`` into ``output``, whose suffix says what it is, see ``write_output``.
 
-    metadata: computes, from the lowered module, the metadata stored in the library. dump: a folder for the module's
-    text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM IR and the assembly of the host, ``ptx``
-    the code of a GPU. progress: called with the name of each phase as it starts. check: called with the module after
-    each pass; the pipeline itself verifies the input and the result. Raises MLCError for a module that cannot be
-    compiled, InternalError for one that is not well formed, and ResourceError when there is no linker.
+    prefix: of the symbols of a static library, so that several can be linked into one program. metadata: computes,
+    from the lowered module, the metadata stored in the library. dump: a folder for the module's text after each
+    pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM IR and the assembly of the host, ``ptx`` the code of a
+    GPU. progress: called with the name of each phase as it starts. check: called with the module after each pass;
+    the pipeline itself verifies the input and the result. Raises MLCError for a module that cannot be compiled,
+    InternalError for one that is not well formed, and ResourceError when there is no linker.
     """
+    check_output(output, prefix)
     times, host = PhaseTimes(), host_target(target)
     find_linker(host.arch)  # fail early
     progress("passes")
@@ -67,12 +71,13 @@ def build_library(
     progress("code generation")
     device_texts: dict[str, str] = {}
     modules = emit_llvm(lowered, target, metadata(lowered), device_texts)
+    assembly, llvm_ir = "asm" in emit or output.suffix == ASSEMBLY, "llvm" in emit or output.suffix == LLVM_IR
     native = _timed(
-        times, "codegen", lambda: compile_modules(modules, host, assembly="asm" in emit, llvm_ir="llvm" in emit)
+        times, "codegen", lambda: compile_modules(modules, host, assembly=assembly, llvm_ir=llvm_ir, prefix=prefix)
     )
     progress("linking")
-    _timed(times, "link", lambda: link_shared(native.objects, output, host))
-    texts = {k: t for k, t in (("asm", native.assembly), ("llvm", native.llvm_ir)) if t is not None}
+    _timed(times, "link", lambda: write_output(native, output, host))
+    texts = {k: t for k, t in (("asm", native.assembly), ("llvm", native.llvm_ir)) if t is not None and k in emit}
     texts |= device_texts if "ptx" in emit else {}
     return Built(output, lowered, len(lowered.of_type(PrimFunc)), times.seconds, texts)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlc_compiler.backends import backend_of
+from mlc_compiler.codegen.outputs import SHARED, check_output
 from mlc_compiler.driver import build_library
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.optimization import DEFAULT_LEVEL, Optimization
@@ -41,7 +42,9 @@ class CompileOptions:
     """model: a folder with mlc-chat-config.json or that file. overrides: ``"key=value;key=value"`` of config sizes.
 
     opt: what ``Optimization.parse`` reads. device: the target as text, see ``Target``; auto is this machine's GPU, or
-    else its CPU. host: the LLVM triple of the CPU that runs graph functions; auto is the device's.
+    else its CPU. host: the LLVM triple of the CPU that runs graph functions; auto is the device's. output: its suffix
+    says what it is, see ``write_output``. system_lib_prefix: of the symbols of an output for static linking; auto is
+    none.
     """
 
     model: str | Path
@@ -54,6 +57,7 @@ class CompileOptions:
     model_type: str = "auto"
     debug_dump: Path | None = None
     emit: tuple[str, ...] = ()
+    system_lib_prefix: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         machine,
         options.output,
         optimization=optimization,
+        prefix=_prefix(options),
         metadata=metadata,
         dump=options.debug_dump,
         emit=options.emit,
@@ -122,7 +127,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         params_bytes(exported),
         sum(state.bytes_per_token for state in exported.states),
         {k: v for k, v in machine.export().items() if k in ("kind", "arch", "mtriple", "mcpu", "vector-width")},
-        read_metadata(options.output).get("images", {}),
+        read_metadata(options.output).get("images", {}) if options.output.suffix == SHARED else {},
         note,
     )
 
@@ -137,6 +142,12 @@ def _check(options: CompileOptions) -> None:
         raise UsageError(
             f"--output: {options.output} is a folder; expected a file", hint=f"use {options.output}/lib.so"
         )
+    check_output(options.output, _prefix(options))
+
+
+def _prefix(options: CompileOptions) -> str:
+    """The prefix of symbols; auto is none."""
+    return "" if options.system_lib_prefix == "auto" else options.system_lib_prefix
 
 
 def config_path(model: str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""Link object code to a shared library, with the system's linker or that of the ``ziglang`` package."""
+"""Link and archive object code, with the system's tools or those of the ``ziglang`` package."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from .native import machine
 
 @dataclass(frozen=True)
 class Linker:
-    """A linker command without output and inputs, and the libraries to link.
+    """A linker: its command, the flags for a shared library and for one object, the libraries to link.
 
     finds_libraries: a compiler driver, which has library search paths; a bare linker has none.
     """
 
     command: tuple[str, ...]
+    shared: tuple[str, ...] = ("-shared", "--build-id=none", "-z", "noexecstack")
+    relocatable: tuple[str, ...] = ("-r",)
     libraries: tuple[str, ...] = ()
     finds_libraries: bool = False
 
 
-_FLAGS = ("-shared", "--build-id=none", "-z", "noexecstack")
 LIBM = "libm.so.6"
 
 
@@ -42,13 +43,13 @@ def find_linker(arch: str) -> Linker:
     foreign = arch != host_arch()
     cc = shutil.which(f"{arch}-linux-gnu-gcc" if foreign else os.environ.get("CC", "cc"))
     if cc:
-        command = (cc, "-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread")
-        return Linker(command, ("-lm",), finds_libraries=True)
+        shared = ("-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread")
+        return Linker((cc,), shared, ("-r", "-nostdlib"), ("-lm",), finds_libraries=True)
     ld = shutil.which("ld.lld") or (None if foreign else shutil.which("ld"))
     if ld:
-        return Linker((ld, *_FLAGS))
+        return Linker((ld,))
     if importlib.util.find_spec("ziglang"):
-        return Linker((sys.executable, "-m", "ziglang", "ld.lld", *_FLAGS))
+        return Linker((sys.executable, "-m", "ziglang", "ld.lld"))
     tools = f"{arch}-linux-gnu-gcc, ld.lld" if foreign else "cc, ld.lld, ld"
     raise ResourceError(
         f"linking failed: no linker for {arch} found (looked for {tools} and the ziglang package)",
@@ -63,11 +64,42 @@ def link_shared(objects: Sequence[bytes], output: Path, target: Target) -> None:
     """
     linker = find_linker(target.arch)
     with tempfile.TemporaryDirectory(prefix="mlc-link-") as folder:
-        sources = [str(_written(Path(folder) / f"{i}.o", code)) for i, code in enumerate(objects)]
+        sources = _sources(Path(folder), objects)
         libraries = linker.libraries if linker.finds_libraries else (_libm_stub(linker, Path(folder), target),)
         linked = Path(folder) / "lib.so"
-        _run([*linker.command, "-o", str(linked), *sources, *libraries])
+        _run([*linker.command, *linker.shared, "-o", str(linked), *sources, *libraries])
         copy_library(linked, output)
+
+
+def link_relocatable(objects: Sequence[bytes], output: Path, target: Target) -> None:
+    """Link objects to one object; raises as ``link_shared``."""
+    linker = find_linker(target.arch)
+    with tempfile.TemporaryDirectory(prefix="mlc-link-") as folder:
+        _run([*linker.command, *linker.relocatable, "-o", str(output), *_sources(Path(folder), objects)])
+
+
+def archive(objects: Sequence[bytes], output: Path, target: Target) -> None:
+    """Write an archive of objects, with an index and without dates. Raises ResourceError when there is no ``ar``."""
+    with tempfile.TemporaryDirectory(prefix="mlc-link-") as folder:
+        _run([*find_archiver(target.arch), "rcsD", str(output), *_sources(Path(folder), objects)])
+
+
+def find_archiver(arch: str) -> tuple[str, ...]:
+    """The command of an ``ar`` for an architecture. Raises ResourceError when there is none."""
+    tools = ("ar" if arch == host_arch() else f"{arch}-linux-gnu-ar", "llvm-ar")
+    found = next(filter(None, map(shutil.which, tools)), None)
+    if found:
+        return (found,)
+    if importlib.util.find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang", "ar")
+    raise ResourceError(
+        f"no archiver for {arch} found (looked for {', '.join(tools)} and the ziglang package)",
+        hint="install one of them: apt install binutils, or pip install ziglang",
+    )
+
+
+def _sources(folder: Path, objects: Sequence[bytes]) -> list[str]:
+    return [str(_written(folder / f"{i}.o", code)) for i, code in enumerate(objects)]
 
 
 def _libm_stub(linker: Linker, folder: Path, target: Target) -> str:
@@ -75,7 +107,7 @@ def _libm_stub(linker: Linker, folder: Path, target: Target) -> str:
     nothing = llvm.parse_assembly(f'target triple = "{target.triple}"')
     code = _written(folder / "nothing.o", machine(target).emit_object(nothing))
     path = str(folder / LIBM)
-    _run([*linker.command, "-soname", LIBM, "-o", path, str(code)])
+    _run([*linker.command, *linker.shared, "-soname", LIBM, "-o", path, str(code)])
     return path
 
 

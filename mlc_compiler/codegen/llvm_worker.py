@@ -14,12 +14,16 @@ from typing import IO
 
 import llvmlite.binding as llvm
 
+ENTRY = "__tvm_ffi_"
 LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
 class Request:
-    """One LLVM module to compile: its text, target names, optimization level, and what to return."""
+    """One LLVM module to compile: its text, target names, optimization level, and what to return.
+
+    prefix: what the names of the symbols of the library get in front, see ``prefixed``.
+    """
 
     text: str
     triple: str
@@ -29,6 +33,7 @@ class Request:
     assembly: bool = False
     llvm_ir: bool = False
     object_code: bool = True
+    prefix: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,8 @@ def compile_text(request: Request) -> Reply:
     machine = target_machine(request.triple, request.cpu, request.features, request.level)
     try:
         module = optimize(request.text, machine, request.level)
+        if request.prefix:
+            _rename(module, request.prefix)
     except RuntimeError as e:
         return Reply(error=str(e))
     return Reply(
@@ -85,6 +92,18 @@ def compile_text(request: Request) -> Reply:
         machine.emit_assembly(module) if request.assembly else None,
         str(module) if request.llvm_ir else None,
     )
+
+
+def prefixed(name: str, prefix: str) -> str:
+    """The name of a symbol in a library with a prefix: ``__tvm_ffi_main`` becomes ``__tvm_ffi_PREFIXmain``."""
+    return ENTRY + prefix + name.removeprefix(ENTRY) if name.startswith(ENTRY) else prefix + name
+
+
+def _rename(module: llvm.ModuleRef, prefix: str) -> None:
+    """Rename what the module defines, and what other modules of the library define for it, which is hidden."""
+    for value in (*module.functions, *module.global_variables):
+        if not value.is_declaration or value.visibility == llvm.Visibility.hidden:
+            value.name = prefixed(value.name, prefix)
 
 
 def send(stream: IO[bytes], message: object) -> None:

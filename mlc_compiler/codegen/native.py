@@ -47,14 +47,18 @@ def compile_modules(
     assembly: bool = False,
     llvm_ir: bool = False,
     level: int = 3,
+    prefix: str = "",
     workers: Workers | None = None,
 ) -> Native:
     """Compile modules given as LLVM IR. LLVM runs in worker processes, while ``texts`` is still being generated.
 
-    Raises CodegenError when LLVM rejects a module or aborts.
+    prefix: what the names of all symbols get in front, see ``llvm_worker.prefixed``; texts have it, too. Raises
+    CodegenError when LLVM rejects a module or aborts.
     """
     machine_names = (target.triple, target.cpu, target.features)
-    replies = _replies((Request(text, *machine_names, level, assembly, llvm_ir) for text in texts), workers)
+    replies = _replies(
+        (Request(text, *machine_names, level, assembly, llvm_ir, prefix=prefix) for text in texts), workers
+    )
     return Native(
         tuple(r.object_code for r in replies),
         "\n".join(r.assembly or "" for r in replies) if assembly else None,

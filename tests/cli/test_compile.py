@@ -44,13 +44,14 @@ def test_every_flag_reaches_the_options(received: list[toolchain.CompileOptions]
         "--overrides": "max_batch_size=4",
         "--debug-dump": "dump",
         "--emit": "llvm",
-        "--output": "lib.so",
+        "--output": "lib.a",
+        "--system-lib-prefix": "llama_",
     }
     assert main(["compile", "dist", "--emit", "asm", *(word for pair in flags.items() for word in pair)]) == 0
     assert received == [
         toolchain.CompileOptions(
             model="dist",
-            output=Path("lib.so"),
+            output=Path("lib.a"),
             device="cpu:znver4",
             host="x86_64-linux-gnu",
             opt="O3",
@@ -59,6 +60,7 @@ def test_every_flag_reaches_the_options(received: list[toolchain.CompileOptions]
             model_type="llama",
             debug_dump=Path("dump"),
             emit=("asm", "llvm"),
+            system_lib_prefix="llama_",
         )
     ]
 
@@ -70,10 +72,10 @@ def test_json_is_the_only_output(received: list[toolchain.CompileOptions], capsy
     assert captured.err == ""
 
 
-def test_flags_without_effect_say_so(received: list[toolchain.CompileOptions], capsys: pytest.CaptureFixture[str]):
-    assert main(["compile", "dist", "-o", "lib.so", "--enable-subgroups", "--system-lib-prefix", "auto"]) == 0
-    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("--")]
-    assert notes == ["--enable-subgroups concerns WebGPU; it has no effect here"]
+def test_enable_subgroups_is_refused(received: list[toolchain.CompileOptions], capsys: pytest.CaptureFixture[str]):
+    assert main(["compile", "dist", "-o", "lib.so", "--enable-subgroups"]) == 2
+    assert capsys.readouterr().err.startswith("error: --enable-subgroups concerns WebGPU")
+    assert not received
 
 
 @pytest.mark.parametrize(
