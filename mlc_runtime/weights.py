@@ -1,13 +1,10 @@
-"""Load weights from ``params_shard_*.bin``: map and check them, and pack them into the kernels' layouts."""
+"""Load the weights of a folder: map and check them, and pack them into the kernels' layouts."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import mmap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -16,41 +13,24 @@ from mlc_errors import MLCError
 from mlc_runtime.arrays import aligned_copy, dtype_of
 from mlc_runtime.memory import HOST, Array, HostMemory
 from mlc_runtime.model_spec import ParamSpec
-
-INDEX_NAME = "tensor-cache.json"
-MAX_INDEX_BYTES = 256 << 20
-FORMATS = ("raw", "f32-to-bf16")
+from mlc_runtime.weight_index import Shard, TensorRecord, damaged, is_plain_name, read_shards
 
 LoadProgress = Callable[[int, int, int, int], None]  # parameters done, all parameters, bytes done, all bytes
-
-
-@dataclass(frozen=True)
-class TensorRecord:
-    """Location of a tensor. `stored`: its data type on disk; a float32 tensor may be stored as bfloat16."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    stored: str
-    shard: str
-    offset: int
-
-    @property
-    def nbytes(self) -> int:
-        return prod(self.shape) * dtype_of(self.stored).itemsize
 
 
 class TensorCache:
     """The tensors of a folder by name; shards are mapped into memory when a tensor of theirs is first read.
 
-    Raises MLCError for an index that is damaged, names files outside of the folder, or does not fit the shards.
+    verify: compare each shard with the md5 sum that its index has. Raises MLCError for an index that is damaged, names
+    files outside of the folder, or does not fit the shards; see ``read_shards``.
     """
 
     def __init__(self, folder: str | Path, *, verify: bool = False):
         self.folder = Path(folder)
         self.records: dict[str, TensorRecord] = {}
         self._maps: dict[str, mmap.mmap] = {}
-        for shard in _read_index(self.folder / INDEX_NAME):
+        self.index, shards = read_shards(self.folder)
+        for shard in shards:
             self._add_shard(shard, verify)
 
     def read(self, name: str) -> np.ndarray:
@@ -71,32 +51,27 @@ class TensorCache:
         if length > 0:
             self._map(record.shard).madvise(mmap.MADV_DONTNEED, begin, length)
 
-    def _add_shard(self, shard: dict, verify: bool) -> None:
-        try:
-            name, nbytes, records = shard["dataPath"], shard["nbytes"], shard["records"]
-            parsed = [_record(name, r) for r in records]
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise self._damaged(f"a shard's entry is malformed ({type(e).__name__}: {e})") from None
-        self._check_file(name, nbytes)
-        for record in parsed:
-            if record.offset < 0 or record.offset + record.nbytes > nbytes:
-                end = record.offset + record.nbytes
-                raise self._damaged(f"{record.name} is at bytes {record.offset} to {end} of {name}, which has {nbytes}")
+    def _add_shard(self, shard: Shard, verify: bool) -> None:
+        self._check_file(shard)
+        for record in shard.records:
+            if record.offset < 0 or record.offset + record.nbytes > shard.nbytes:
+                place = f"bytes {record.offset} to {record.offset + record.nbytes} of {shard.name}"
+                raise damaged(self.index, f"{record.name} is at {place}, which has {shard.nbytes}")
             if record.name in self.records:
-                raise self._damaged(f"it names {record.name} twice")
+                raise damaged(self.index, f"it names {record.name} twice")
             self.records[record.name] = record
-        if verify and hashlib.md5(self._map(name)).hexdigest() != shard.get("md5sum"):
-            raise MLCError(f"{name} does not have the md5 sum of the index", where=[str(self.folder)])
+        if verify and shard.md5 not in (None, hashlib.md5(self._map(shard.name)).hexdigest()):
+            raise MLCError(f"{shard.name} does not have the md5 sum of the index", where=[str(self.folder)])
 
-    def _check_file(self, name: str, nbytes: int) -> None:
-        if not is_plain_name(name):
-            raise self._damaged(f"it names the file {name!r}; expected a plain file name")
-        path = self.folder / name
+    def _check_file(self, shard: Shard) -> None:
+        if not is_plain_name(shard.name):
+            raise damaged(self.index, f"it names the file {shard.name!r}; expected a plain file name")
+        path = self.folder / shard.name
         if not path.is_file():
-            raise MLCError(f"{name} is missing", where=[str(self.folder)], hint="run convert_weight again")
-        if path.stat().st_size != nbytes:
+            raise MLCError(f"{shard.name} is missing", where=[str(self.folder)], hint="run convert_weight again")
+        if path.stat().st_size != shard.nbytes:
             raise MLCError(
-                f"{name} has {path.stat().st_size} bytes; the index says {nbytes}",
+                f"{shard.name} has {path.stat().st_size} bytes; the index says {shard.nbytes}",
                 where=[str(path)],
                 hint="the file is truncated or from another conversion; run convert_weight again",
             )
@@ -106,19 +81,6 @@ class TensorCache:
             with open(self.folder / shard, "rb") as file:
                 self._maps[shard] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return self._maps[shard]
-
-    def _damaged(self, why: str) -> MLCError:
-        return MLCError(f"the index of the weights is damaged: {why}", where=[str(self.folder / INDEX_NAME)])
-
-
-def is_plain_name(name: object) -> bool:
-    """Whether `name` is a file name inside a folder: no separators, drives, parents or control characters."""
-    return (
-        isinstance(name, str)
-        and 0 < len(name) <= 255
-        and name not in (".", "..")
-        and not any(c in "/\\:" or ord(c) < 32 for c in name)
-    )
 
 
 class Params:
@@ -190,31 +152,3 @@ def _load(
     if array is not source:
         cache.forget(spec.name)
     return array
-
-
-def _read_index(path: Path) -> list[dict]:
-    try:
-        if path.stat().st_size > MAX_INDEX_BYTES:
-            raise MLCError(f"the index of the weights is larger than {MAX_INDEX_BYTES >> 20} MB", where=[str(path)])
-        return list(json.loads(path.read_bytes())["records"])
-    except OSError as e:
-        raise MLCError(
-            f"cannot read the index of the weights: {e.strerror}", where=[str(path)], hint="convert_weight writes it"
-        ) from None
-    except (ValueError, KeyError, TypeError, RecursionError) as e:
-        raise MLCError(f"the index of the weights is not readable: {e}", where=[str(path)]) from None
-
-
-def _record(shard: str, entry: dict) -> TensorRecord:
-    shape, dtype = tuple(entry["shape"]), entry["dtype"]
-    if entry["format"] not in FORMATS:
-        raise ValueError(f"format is {entry['format']!r}; expected {' or '.join(FORMATS)}")
-    if not isinstance(entry["name"], str):
-        raise ValueError(f"name is {entry['name']!r}")
-    if not all(type(d) is int and d >= 0 for d in shape):
-        raise ValueError(f"{entry['name']} has shape {entry['shape']}")
-    stored = "bfloat16" if dtype == "float32" and entry["format"] == "f32-to-bf16" else dtype
-    record = TensorRecord(entry["name"], shape, dtype, stored, shard, int(entry["byteOffset"]))
-    if record.nbytes != entry["nbytes"]:
-        raise ValueError(f"{record.name} has nbytes {entry['nbytes']}; {stored} {list(shape)} needs {record.nbytes}")
-    return record

@@ -23,6 +23,8 @@ from mlc_toolchain.tokenizer import chat_template as templates
 from mlc_toolchain.tokenizer.files import TokenizerFiles, from_folder, from_gguf_metadata
 from quantization.schemes import get_scheme
 
+WITHOUT_TOKENIZER = "the model has no tokenizer and no chat template; add the checkpoint's before generating text"
+
 
 @dataclass(frozen=True)
 class GenConfigOptions:
@@ -85,12 +87,18 @@ def gen_config(options: GenConfigOptions) -> GenConfigReport:
     chat_config = _chat_config(sizes, options, tokenizer, vocabulary, defaults, match.conversation, tuple(files))
     write_files(options.output, {**files, FILE_NAME: chat_config.to_json().encode()}, stale=(templates.FILE_NAME,))
     estimate = estimate_memory(sizes, memory)
-    notes = (*sizes.notes, *(tokenizer.notes if tokenizer else ()), *defaults.notes, *match.notes, *estimate.notes)
+    notes = (
+        *sizes.notes,
+        *(tokenizer.notes if tokenizer else (WITHOUT_TOKENIZER,)),
+        *defaults.notes,
+        *match.notes,
+        *estimate.notes,
+    )
     return _report(options, chat_config, estimate, memory, defaults, notes)
 
 
 def _tokenizer(source: ModelSource) -> TokenizerFiles | None:
-    """The tokenizer, or None for a preset, which has none."""
+    """The tokenizer; None for a preset, and for a checkpoint that has none."""
     if source.kind == "preset":
         return None
     if isinstance(source, GGUFSource):
@@ -111,7 +119,7 @@ def _conversation(options: GenConfigOptions, tokenizer: TokenizerFiles | None, d
         return Match(named)
     if tokenizer is None:
         plain = replace(load_template("LM"), system_prefix_token_ids=None, stop_token_ids=defaults.eos_token_ids)
-        return Match(plain, notes=("a preset has no tokenizer and no chat template: add the checkpoint's",))
+        return Match(plain)
     bos, eos = tokenizer.token("bos_token"), tokenizer.token("eos_token")
     return match_conversation(
         Checkpoint(tokenizer.chat_template, tokenizer.tokenizer, bos, eos, defaults.eos_token_ids)
@@ -120,10 +128,10 @@ def _conversation(options: GenConfigOptions, tokenizer: TokenizerFiles | None, d
 
 def _files(options: GenConfigOptions, source: ModelSource, tokenizer: TokenizerFiles | None) -> dict[str, bytes]:
     """The files beside mlc-chat-config.json. A template that the user names replaces the checkpoint's own."""
+    if source.kind != "preset" and source.path.resolve() == options.output.resolve():
+        raise UsageError("the output folder is the checkpoint's own; expected another", where=[str(options.output)])
     if tokenizer is None:
         return {}
-    if source.path.resolve() == options.output.resolve():
-        raise UsageError("the output folder is the checkpoint's own; expected another", where=[str(options.output)])
     files = dict(tokenizer.files)
     if options.conv_template != "auto":
         files.pop(templates.FILE_NAME, None)

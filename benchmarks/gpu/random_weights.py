@@ -9,7 +9,8 @@ import numpy as np
 
 from mlc_runtime.arrays import dtype_of
 from mlc_runtime.model_spec import ParamSpec
-from mlc_runtime.weights import TensorCache, TensorRecord
+from mlc_runtime.weight_index import TensorRecord
+from mlc_runtime.weights import TensorCache
 
 BLOCK = 1 << 20  # elements, repeated in larger tensors
 SPREAD = 0.02

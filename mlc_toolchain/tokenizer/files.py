@@ -31,6 +31,8 @@ COPIED = (
 )
 LIMIT_BYTES = 256 << 20
 TIKTOKEN = ("qwen.tiktoken", "tokenizer.tiktoken", "cl100k_base.tiktoken", "o200k_base.tiktoken", "tiktoken.model")
+HOLDERS = ("tokenizer.json", "tokenizer.model", *TIKTOKEN)
+"""Files of which each holds a whole tokenizer; vocab.json and merges.txt do so together."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,13 @@ class TokenizerFiles:
         return templates.token_text(self.config, key)
 
 
-def from_folder(file: Callable[[str], Path | None], *, where: str) -> TokenizerFiles:
-    """Collect from a checkpoint folder; file(name) is the path of a file in it, or None."""
+def from_folder(file: Callable[[str], Path | None], *, where: str) -> TokenizerFiles | None:
+    """Collect from a checkpoint folder; file(name) is the path of a file in it, or None.
+
+    None for a folder without a tokenizer. Raises MLCError for one that cannot be read.
+    """
+    if not any(file(name) for name in HOLDERS) and not all(file(name) for name in ("vocab.json", "merges.txt")):
+        return None
     found = {name: path for name in COPIED if (path := file(name)) is not None}
     files = {name: _read(path) for name, path in found.items()}
     config = _object(found, "tokenizer_config.json")
@@ -111,15 +118,8 @@ def _convert(
     if "vocab.json" in files and "merges.txt" in files:
         vocab, merges = files["vocab.json"], files["merges.txt"]
         return "vocab.json and merges.txt", from_vocab_and_merges(vocab, merges, config, added_json, where=where)
-    for name in TIKTOKEN:
-        path = file(name)
-        if path is not None:
-            return name, from_tiktoken(_read(path), config, added_json, where=str(path))
-    raise MLCError(
-        "the checkpoint has no tokenizer that can be read",
-        where=[where],
-        hint=f"expected tokenizer.json, tokenizer.model, vocab.json with merges.txt, or one of {', '.join(TIKTOKEN)}",
-    )
+    name, path = next((name, path) for name in TIKTOKEN if (path := file(name)) is not None)
+    return name, from_tiktoken(_read(path), config, added_json, where=str(path))
 
 
 def _read(path: Path) -> bytes:

@@ -8,10 +8,12 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from mlc_errors import MLCError
 from mlc_runtime.model_spec import PackedLayout, ParamSpec
-from mlc_runtime.weights import TensorCache, is_plain_name, load_params
+from mlc_runtime.weight_index import is_plain_name
+from mlc_runtime.weights import TensorCache, load_params
 from tests.runtime.fake_library import write_weights
 
 F32 = np.array([[1.5, -2.0, 1.00390625]], np.float32)  # the last one is not a bfloat16
@@ -106,6 +108,7 @@ def change(folder, **entries):
         ({"records": {}, "nbytes": "7"}, "bytes; the index says 7"),
         ({"records": 5}, "malformed"),
         ({"record_byteOffset": 1 << 40}, "which has"),
+        ({"record_byteOffset": 60}, "odd is at bytes 60 to 63 of params_shard_0.bin, which has 61"),
         ({"record_byteOffset": -3}, "at bytes -3"),
         ({"record_nbytes": 4}, r"uint8 \[3\] needs 3"),
         ({"record_shape": [-3]}, r"shape \[-3\]"),
@@ -132,11 +135,56 @@ def test_damaged_files(folder):
     with pytest.raises(MLCError, match="has 5 bytes"):
         TensorCache(folder)
     (folder / "tensor-cache.json").write_text("{}")
-    with pytest.raises(MLCError, match="not readable"):
+    with pytest.raises(MLCError, match="malformed"):
         TensorCache(folder)
     (folder / "tensor-cache.json").unlink()
-    with pytest.raises(MLCError, match="No such file"):
+    with pytest.raises(MLCError, match=r"the folder has no weights: no tensor-cache\.json, ndarray-cache\.json, "):
         TensorCache(folder)
+
+
+def test_the_older_name_of_the_index(folder):
+    (folder / "tensor-cache.json").rename(folder / "ndarray-cache.json")
+    assert TensorCache(folder, verify=True).read("odd").tolist() == [0, 1, 2]
+
+
+def save_safetensors(path, **tensors):
+    safetensors.numpy.save_file(tensors, path)
+
+
+def test_safetensors(tmp_path):
+    weights = {"b": np.arange(3, dtype=np.uint8), "a": F32, "h": np.array([1, 2], ml_dtypes.bfloat16)}
+    save_safetensors(tmp_path / "model.safetensors", **weights)
+    cache = TensorCache(tmp_path)
+    for name, value in weights.items():
+        assert cache.read(name).dtype == value.dtype and np.array_equal(cache.read(name), value)
+
+
+def test_safetensors_in_shards(tmp_path):
+    save_safetensors(tmp_path / "model-1.safetensors", a=F32)
+    save_safetensors(tmp_path / "model-2.safetensors", b=F32 * 2)
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert np.array_equal(TensorCache(tmp_path).read("b"), F32 * 2)
+    index["weight_map"]["b"] = "../model-2.safetensors"
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(MLCError, match="expected a plain file name"):
+        TensorCache(tmp_path)
+
+
+def test_damaged_safetensors(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_safetensors(path, a=F32)
+    whole = path.read_bytes()
+    for data, message in (
+        (whole[:-1], r"has \d+ bytes; the index says"),
+        (whole[:9], "malformed"),
+        (b"\xff" * 16, "has 18446744073709551615 bytes"),
+        (whole.replace(b"F32", b"X32"), "dtype 'X32'"),
+        (whole.replace(b"[1,3]", b"[1,4]"), r"float32 \[1, 4\] needs 16"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(MLCError, match=message):
+            TensorCache(tmp_path)
 
 
 OUTSIDE = [

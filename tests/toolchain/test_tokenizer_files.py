@@ -107,13 +107,17 @@ def test_a_token_may_be_an_object(tmp_path):
     assert files.token("eos_token") == "<x>"
 
 
+def test_a_checkpoint_without_a_tokenizer(tmp_path):
+    assert collect(tmp_path) is None
+    assert collect(tmp_path, vocab__json={"a": 0}) is None
+
+
 DOUBLE = [tj.added_token(3, "<x>", special=True), tj.added_token(4, "<x>", special=True)]
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "the checkpoint has no tokenizer that can be read"),
         ({"tokenizer__json": "{"}, "not valid JSON"),
         ({"tokenizer__json": "[]"}, "got a JSON list; expected an object"),
         ({"tokenizer__json": {}}, "the tokenizer cannot be loaded: "),
