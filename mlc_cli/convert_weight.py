@@ -27,7 +27,11 @@ from mlc_cli.options import (
     "--source", "weights", default="auto", show_default=True, metavar="DIR", help="Weights, when not beside the config."
 )
 @click.option(
-    "--source-format", default="auto", show_default=True, metavar="NAME", help="auto, safetensors, pytorch, awq, gptq."
+    "--source-format",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="auto, safetensors, pytorch, awq, gptq, fp8.",
 )
 @click.option("--output-format", default="mlc", show_default=True, metavar="NAME", help="mlc or safetensors.")
 @click.option("--f32-storage", default="raw", show_default=True, metavar="NAME", help="float32 as raw or rounded bf16.")

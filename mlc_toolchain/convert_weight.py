@@ -16,7 +16,7 @@ from mlc_errors import MLCError, UsageError
 from mlc_files import whole_file
 from mlc_toolchain.lora import LoraCheckpoint
 from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, safetensors_format
-from mlc_toolchain.packed_checkpoint import QUANTIZATION, open_packed
+from mlc_toolchain.packed_checkpoint import METHODS, open_packed, quantization_method, unquantized
 from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.readers.base import CheckpointReader, shown
 from mlc_toolchain.source import ModelSource, open_weights, resolve_source
@@ -133,7 +133,8 @@ def plan_conversion(options: ConvertOptions) -> Conversion:
     scheme = get_scheme(options.quantization)
     source = resolve_source(options.source)
     config = source.config()
-    model = describe_model(config, options.model_type, scheme)
+    _check_method(options, config)
+    model = describe_model(unquantized(config, options.source), options.model_type, scheme)
     reader = open_packed(_open(source, options), config, options.source)
     if options.lora_adapter:
         reader = LoraCheckpoint(reader, options.lora_adapter)
@@ -239,7 +240,7 @@ def _write_report(path: Path, report: ConvertReport, conversion: Conversion, err
 def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -> ModelWeights:
     """Parameters, weight map and quantized parameters of the model that a Hugging Face config describes."""
     architecture = registry.get(_model_type(config) if model_type == "auto" else model_type)
-    model_config = architecture.config.from_hf({key: config[key] for key in config if key != QUANTIZATION})
+    model_config = architecture.config.from_hf(config)
     model = architecture.model(model_config)
     parameters = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     quantized = quantize_model(model, scheme, architecture.quantization)
@@ -269,9 +270,15 @@ class _Counter:
 
 
 def _open(source: ModelSource, options: ConvertOptions) -> CheckpointReader:
-    if options.weights == "auto":
-        return source.weights(options.source_format)
-    return open_weights(options.weights, options.source_format)
+    files = "auto" if options.source_format in METHODS else options.source_format
+    return source.weights(files) if options.weights == "auto" else open_weights(options.weights, files)
+
+
+def _check_method(options: ConvertOptions, config: Mapping[str, Any]) -> None:
+    """Raise UsageError when the source format names another quantization than the configuration."""
+    wanted, found = options.source_format, quantization_method(config, options.source)
+    if wanted in METHODS and wanted != found:
+        raise UsageError(f"--source-format {wanted}: the quant_method of config.json is {found}", hint="use auto")
 
 
 def _check_apart(reader: CheckpointReader, output: Path) -> None:

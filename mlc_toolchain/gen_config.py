@@ -16,6 +16,7 @@ from mlc_toolchain.conversation_match import Checkpoint, Match, match_conversati
 from mlc_toolchain.generation_defaults import GenerationDefaults, generation_defaults
 from mlc_toolchain.memory_estimate import MemoryEstimate, estimate_memory, parse_bytes
 from mlc_toolchain.model_sizes import ModelSizes, SizeOverrides, model_sizes
+from mlc_toolchain.packed_checkpoint import unquantized
 from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.source import GGUFSource, ModelSource, resolve_source
 from mlc_toolchain.text_files import write_files
@@ -71,7 +72,7 @@ def gen_config(options: GenConfigOptions) -> GenConfigReport:
     scheme = get_scheme(options.quantization)
     memory = None if options.memory is None else parse_bytes(options.memory)
     source = resolve_source(options.source)
-    config = source.config()
+    config = unquantized(source.config(), str(source.path))
     sizes = model_sizes(config, options.model_type, scheme, options.sizes)
     tokenizer = _tokenizer(source)
     vocabulary = sizes.vocab_size if tokenizer is None else tokenizer.active_vocab_size

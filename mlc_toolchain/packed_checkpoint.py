@@ -23,16 +23,31 @@ WORD_BITS = 32
 CODE_BITS = (2, 3, 4, 8)
 
 
-def open_packed(reader: CheckpointReader, config: Mapping[str, Any], where: str) -> CheckpointReader:
-    """Wrap ``reader`` as the quantization_config of config.json requires. UnsupportedError for other methods."""
+def quantization_method(config: Mapping[str, Any], where: str) -> str | None:
+    """The method of a quantized checkpoint, one of ``METHODS``; None for unquantized ones.
+
+    Raises UnsupportedError for other methods.
+    """
     settings = config.get(QUANTIZATION)
     if settings is None:
-        return reader
+        return None
     method = settings.get("quant_method") if isinstance(settings, Mapping) else None
     if not isinstance(method, str) or method not in METHODS:
         expected = ", ".join(METHODS)
         raise UnsupportedError(f"quant_method: got {shown(method)}; expected one of {expected}", where=[where])
-    return METHODS[method](reader, settings, where)
+    return method
+
+
+def unquantized(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The configuration of the model that a quantized checkpoint holds; raises as ``quantization_method``."""
+    quantization_method(config, where)
+    return {key: value for key, value in config.items() if key != QUANTIZATION}
+
+
+def open_packed(reader: CheckpointReader, config: Mapping[str, Any], where: str) -> CheckpointReader:
+    """Wrap ``reader`` as the quantization_config of config.json requires. UnsupportedError for other methods."""
+    method = quantization_method(config, where)
+    return reader if method is None else METHODS[method](reader, config[QUANTIZATION], where)
 
 
 class PackedCheckpoint(CheckpointReader):

@@ -5,8 +5,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from mlc_errors import MLCError, UnsupportedError
+from mlc_errors import MLCError, UnsupportedError, UsageError
+from mlc_runtime import LLM
+from mlc_toolchain.compile import CompileOptions, compile_model
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
+from mlc_toolchain.gen_config import GenConfigOptions, gen_config
 from mlc_toolchain.packed_checkpoint import open_packed
 from mlc_toolchain.readers.base import CheckpointError
 from mlc_toolchain.readers.safetensors import SafetensorsReader
@@ -197,3 +200,30 @@ def test_a_bad_quantization_config_is_reported_by_the_command(tmp_path):
     with pytest.raises(MLCError, match="groups of 128"):
         convert_weight(ConvertOptions(str(tmp_path / "source"), "q4f16_1", tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_the_method_may_be_named_as_the_source_format(tmp_path):
+    packed_llama(tmp_path / "source", AWQ, zero=8)
+
+    def options(source_format):
+        return ConvertOptions(str(tmp_path / "source"), "q4f16_1", tmp_path / "out", source_format=source_format)
+
+    convert_weight(options("awq"))
+    with pytest.raises(UsageError, match=r"--source-format gptq: the quant_method of config\.json is awq"):
+        convert_weight(options("gptq"))
+
+
+@pytest.mark.parametrize("settings", [AWQ, gptq()], ids=["awq", "gptq"])
+def test_the_model_is_configured_and_compiled(settings, tmp_path):
+    packed_llama(tmp_path / "source", settings, zero=8)
+    convert_weight(ConvertOptions(str(tmp_path / "source"), "q4f16_1", tmp_path / "out"))
+    gen_config(GenConfigOptions(str(tmp_path / "source"), "q4f16_1", tmp_path / "out"))
+    compile_model(CompileOptions(tmp_path / "out", tmp_path / "out" / "lib.so", "cpu"))
+    with LLM(tmp_path / "out") as llm:
+        assert llm.logits([1, 2, 3]).std() > 0
+
+
+def test_methods_that_are_not_read_are_named_by_every_command(tmp_path):
+    packed_llama(tmp_path / "source", {**AWQ, "quant_method": "hqq"}, zero=8)
+    with pytest.raises(MLCError, match="quant_method: got 'hqq'; expected one of awq, gptq, fp8"):
+        gen_config(GenConfigOptions(str(tmp_path / "source"), "q4f16_1", tmp_path / "out"))
