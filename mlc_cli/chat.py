@@ -39,7 +39,7 @@ BLOCK = '"""'
 @running.greedy_option
 @running.threads_option
 def chat(
-    folder: Path,
+    model: str,
     model_lib: Path | None,
     system: str | None,
     max_tokens: int | None,
@@ -49,14 +49,14 @@ def chat(
     greedy: bool,
     threads: int | None,
 ) -> None:
-    """Talk to the compiled model in DIR.
+    """Talk to the compiled model in the folder MODEL, or in HF://owner/name.
 
     The conversation stays in the model's cache: a turn computes only what is new. /help lists the commands.
     """
     choice = running.Choice(max_tokens, temperature, top_p, seed, greedy)
-    with running.load(folder, model_lib, threads) as llm:
+    with running.load(model, model_lib, threads) as llm:
         if not llm.has_chat_template:
-            raise MLCError("the model has no chat template", where=[str(folder)], hint="use generate --raw")
+            raise MLCError("the model has no chat template", where=[model], hint="use generate --raw")
         _enable_line_editing()
         Conversation(llm, choice, system).run()
 

@@ -61,7 +61,8 @@ def compile_command(
     """Compile MODEL to one native library.
 
     The suffix of the output says what is written: .so a shared library; .o, .a or .tar (objects) for static linking; .s
-    assembly; .ll LLVM IR. MODEL is a folder with mlc-chat-config.json (what gen_config writes), or that file.
+    assembly; .ll LLVM IR. MODEL is a folder with mlc-chat-config.json (what gen_config writes), that file,
+    or HF://owner/name[@revision] of such a folder.
     """
     from mlc_toolchain.compile import CompileOptions, compile_model
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @running.threads_option
 @json_option
 def generate(
-    folder: Path,
+    model: str,
     prompt: str | None,
     model_lib: Path | None,
     max_tokens: int,
@@ -46,13 +46,13 @@ def generate(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Answer or continue a prompt with the compiled model in DIR.
+    """Answer or continue a prompt with the compiled model in the folder MODEL, or in HF://owner/name.
 
     The text goes to standard output as it is generated, speed to standard error.
     """
     text = prompt if prompt is not None else _standard_input()
     choice = running.Choice(max_tokens, temperature, top_p, seed, greedy)
-    with running.load(folder, model_lib, threads) as llm:
+    with running.load(model, model_lib, threads) as llm:
         sampling = choice.sampling(llm)
         if llm.has_chat_template if as_chat is None else as_chat:
             ids, sampling = llm.chat_prompt([{"role": "user", "content": text}]), llm.with_chat_stops(sampling)

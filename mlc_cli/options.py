@@ -12,8 +12,8 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 # A Hugging Face folder, its config.json, a .gguf file, or HF://owner/name.
 source_argument = click.argument("source", metavar="MODEL")
 
-# The output folder of convert_weight, gen_config and compile.
-model_folder_argument = click.argument("folder", metavar="DIR", type=FOLDER)
+# The output folder of convert_weight, gen_config and compile, or HF://owner/name of such a folder on the Hub.
+model_folder_argument = click.argument("model", metavar="MODEL")
 
 quantization_option = click.option(
     "--quantization", required=True, metavar="NAME", help="Scheme of the weights: q0f32, q0f16, q4f16_1, ..."

@@ -50,12 +50,21 @@ class Choice:
         )
 
 
-def load(folder: Path, model_lib: Path | None, threads: int | None) -> LLM:
+def load(model: str, model_lib: Path | None, threads: int | None) -> LLM:
     """Open the model; loading that takes more than a second shows its progress."""
     from mlc_runtime.llm import LLM
 
     with contextlib.ExitStack() as stack:
-        return LLM(folder, model_lib, threads, progress=_late_progress(stack))
+        return LLM(_folder(model), model_lib, threads, progress=_late_progress(stack))
+
+
+def _folder(model: str) -> Path:
+    """The folder of a model; a repository on the Hub is fetched."""
+    if not model.startswith("HF://"):
+        return Path(model)
+    from mlc_toolchain.model_folder import model_folder
+
+    return model_folder(model)
 
 
 def speed(result: GenerationResult) -> str:

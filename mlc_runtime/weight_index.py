@@ -12,7 +12,8 @@ from typing import Any
 from mlc_errors import MLCError
 from mlc_runtime.arrays import dtype_of
 
-INDEX_NAME = "tensor-cache.json"
+TENSOR_CACHES = ("tensor-cache.json", "ndarray-cache.json")
+"""Names of the index of ``params_shard_*.bin``: the second one is that of before 2025-09."""
 MAX_INDEX_BYTES = 256 << 20
 FORMATS = ("raw", "f32-to-bf16")
 _SAFETENSORS_INDEX, _SAFETENSORS = "model.safetensors.index.json", "model.safetensors"
@@ -53,9 +54,8 @@ class Shard:
 def read_shards(folder: Path) -> tuple[Path, list[Shard]]:
     """The shards of a folder, and the file that names them.
 
-    Reads ``tensor-cache.json``, or else ``ndarray-cache.json``, as it was called before 2025-09, or else safetensors
-    files with their index, or ``model.safetensors``. Raises MLCError for a folder without any of them, for an index
-    that is damaged, and for one that names files outside of the folder.
+    Reads one of ``TENSOR_CACHES``, or else the index of safetensors files, or ``model.safetensors``. Raises MLCError
+    for a folder without any of them, for an index that is damaged, and for one that names files outside of the folder.
     """
     for name, read in _INDEXES.items():
         if (folder / name).is_file():
@@ -151,8 +151,7 @@ def _safetensors_record(name: str, entry: dict[str, Any], shard: str, data: int)
 
 
 _INDEXES: dict[str, Callable[[Path], Iterator[Shard]]] = {
-    INDEX_NAME: _tensor_cache,
-    "ndarray-cache.json": _tensor_cache,
+    **dict.fromkeys(TENSOR_CACHES, _tensor_cache),
     _SAFETENSORS_INDEX: _safetensors_index,
     _SAFETENSORS: _safetensors,
 }

@@ -26,9 +26,10 @@ from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_errors import UsageError
 from mlc_toolchain.chat_config import FILE_NAME, read_chat_config
-from mlc_toolchain.compile import config_path, model_config
+from mlc_toolchain.compile import model_config
 from mlc_toolchain.kernel_reference import FunctionReference, ModelReference, unscheduled
 from mlc_toolchain.kernel_resources import KernelResources, kernel_resources
+from mlc_toolchain.model_folder import config_path
 from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.random_inputs import FEW_TOKENS, OTHER_TOKENS, RandomInputs, takes_tokens
 from mlc_toolchain.small_models import shrink, shrink_gpu

@@ -15,9 +15,10 @@ from mlc_compiler.optimization import DEFAULT_LEVEL, Optimization
 from mlc_compiler.target import Target
 from mlc_errors import UnsupportedError, UsageError
 from mlc_runtime.metadata import read_metadata
-from mlc_toolchain.chat_config import FILE_NAME, ChatConfig, read_chat_config
+from mlc_toolchain.chat_config import ChatConfig, read_chat_config
 from mlc_toolchain.device import find_target
 from mlc_toolchain.library_metadata import model_metadata, params_bytes
+from mlc_toolchain.model_folder import config_path
 from mlc_toolchain.progress import Progress, Step, silent
 from model_zoo.architecture import ModelConfig
 from model_zoo.registry import ExportedModel, export_model, get
@@ -39,7 +40,7 @@ EMIT_KINDS = {"llvm": ".ll", "asm": ".s", "ptx": ""}
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """model: a folder with mlc-chat-config.json or that file. overrides: ``"key=value;key=value"`` of config sizes.
+    """model: what ``config_path`` takes. overrides: ``"key=value;key=value"`` of config sizes.
 
     opt: what ``Optimization.parse`` reads. device: the target as text, see ``Target``; auto is this machine's GPU, or
     else its CPU. host: the LLVM triple of the CPU that runs graph functions; auto is the device's. output: its suffix
@@ -148,15 +149,6 @@ def _check(options: CompileOptions) -> None:
 def _prefix(options: CompileOptions) -> str:
     """The prefix of symbols; auto is none."""
     return "" if options.system_lib_prefix == "auto" else options.system_lib_prefix
-
-
-def config_path(model: str | Path) -> Path:
-    """The mlc-chat-config.json that ``model`` names: the file or its folder. Raises UsageError where there is none."""
-    path = Path(model)
-    path = path / FILE_NAME if path.is_dir() else path
-    if not path.is_file():
-        raise UsageError(f"{path} does not exist", hint=f"give a folder with {FILE_NAME}; gen_config makes one")
-    return path
 
 
 def parse_overrides(text: str) -> dict[str, int]:

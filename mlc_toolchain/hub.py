@@ -24,24 +24,28 @@ PATTERN = re.compile(r"HF://(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?"
 
 @dataclass(frozen=True)
 class HubSource(ModelSource):
-    """A repository. Files are fetched into the Hub's cache on demand, all from one commit."""
+    """A repository. Files are fetched into the Hub's cache on demand, all from one commit.
+
+    main: the file that the repository must have; it is fetched first.
+    """
 
     name: str
     revision: str | None = None
+    main: str = CONFIG
     kind = "hub"
 
     @staticmethod
-    def parse(text: str) -> HubSource:
+    def parse(text: str, main: str = CONFIG) -> HubSource:
         """From ``HF://owner/name[@revision]``."""
         match = PATTERN.fullmatch(text)
         if match is None:
             raise UsageError(f"got {shown(text)}; expected HF://owner/name or HF://owner/name@revision")
-        return HubSource(match["name"], match["revision"])
+        return HubSource(match["name"], match["revision"], main)
 
     @cached_property
     def path(self) -> Path:  # type: ignore[override]  # read-only, as all of a frozen dataclass
         """The repository's folder in the cache, at one commit."""
-        return self._fetch(CONFIG, self.revision).parent
+        return self._fetch(self.main, self.revision).parent
 
     def config(self) -> dict[str, Any]:
         return read_json_object(self.path / CONFIG)
@@ -72,12 +76,12 @@ class HubSource(ModelSource):
         try:
             return Path(hf_hub_download(self.name, file, revision=revision))
         except errors.LocalEntryNotFoundError:
-            if file != CONFIG and constants.HF_HUB_OFFLINE:
+            if file != self.main and constants.HF_HUB_OFFLINE:
                 raise errors.EntryNotFoundError(f"{file} is not in the cache") from None
             raise self._unreachable(file) from None
         except errors.EntryNotFoundError:
-            if file == CONFIG:
-                raise CheckpointError(f"the repository has no {CONFIG}", where=[f"HF://{self.name}"]) from None
+            if file == self.main:
+                raise CheckpointError(f"the repository has no {self.main}", where=[f"HF://{self.name}"]) from None
             raise
         except errors.GatedRepoError:
             raise self._refused("access to the repository is restricted", "accept its terms and set HF_TOKEN") from None

@@ -99,26 +99,35 @@ def hub():
     weight_map = {name: "weights.safetensors" for name in names if name != "__metadata__"}
     sharded["model.safetensors.index.json"] = json.dumps({"weight_map": weight_map}).encode()
     complete = {**sharded, "weights.safetensors": source["model.safetensors"]}
-    hub = Hub({"tiny/llama": source, "tiny/new": renamed, "tiny/sharded": complete, "tiny/incomplete": sharded})
+    repositories = {"tiny/llama": source, "tiny/new": renamed, "tiny/sharded": complete, "tiny/incomplete": sharded}
+    hub = Hub({**repositories, "tiny/compiled": files_of(REFERENCE / "q4f16_1")})
     yield hub
     hub.server.shutdown()
 
 
 @pytest.fixture
-def convert(hub, tmp_path):
-    """Runs the command; the cache is shared by the calls of one test."""
+def command(hub, tmp_path):
+    """Runs a command; the cache is shared by the calls of one test."""
 
-    def run(source, output="out", **environment):
+    def run(*words, **environment):
         proxies = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
         settings = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_ETAG_TIMEOUT": "5"}
-        command = ["-m", "mlc_cli", "convert_weight", source, "--quantization", "q4f16_1", "-o", str(tmp_path / output)]
         return subprocess.run(
-            [sys.executable, *command],
+            [sys.executable, "-m", "mlc_cli", *map(str, words)],
             cwd=ROOT,
             env={**os.environ, **proxies, **settings, **environment},
             capture_output=True,
             text=True,
         )
+
+    return run
+
+
+@pytest.fixture
+def convert(command, tmp_path):
+    def run(source, output="out", **environment):
+        options = ("--quantization", "q4f16_1", "-o", tmp_path / output)
+        return command("convert_weight", source, *options, **environment)
 
     return run
 
@@ -206,3 +215,21 @@ def test_spelling_of_repositories():
     for text in ("HF://a", "HF://a/b/c", "HF://a/b@", "HF://a/b c", "HF://"):
         with pytest.raises(UsageError):
             HubSource.parse(text)
+
+
+def test_a_converted_model_is_compiled_and_opened(hub, command, tmp_path):
+    library = tmp_path / "lib.so"
+    compiled = command("compile", "HF://tiny/compiled", "--device", "cpu", "-o", library)
+    assert compiled.returncode == 0, compiled.stderr
+    assert hub.fetched() == ["mlc-chat-config.json"]
+    options = ("--model-lib", library, "--raw", "--greedy", "--max-tokens", "3", "--prompt", "a", "--json")
+    generated = command("generate", "HF://tiny/compiled", *options)
+    assert generated.returncode == 0, generated.stderr
+    assert len(json.loads(generated.stdout)["token_ids"]) == 3
+    assert command("generate", "HF://tiny/compiled", *options, HF_HUB_OFFLINE="1").returncode == 0
+
+
+def test_a_repository_without_a_configuration_is_not_compiled(command, tmp_path):
+    refused = command("compile", "HF://tiny/llama", "-o", tmp_path / "lib.so")
+    assert refused.returncode == 1
+    assert "error: the repository has no mlc-chat-config.json" in refused.stderr
