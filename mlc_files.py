@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -17,9 +18,13 @@ from mlc_errors import MLCError
 def whole_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     """A binary file that replaces ``path`` when the block ends; when the block raises, ``path`` is unchanged.
 
-    It is written under a temporary name in the same folder and renamed. durable: fsync it before the rename.
-    Raises OSError.
+    It is written under a temporary name in the same folder and renamed; a symbolic link stays, and the file that it
+    leads to is replaced. durable: fsync it before the rename. Raises OSError, also for what is no regular file: a
+    device, a pipe.
     """
+    path = path.resolve() if path.is_symlink() else path
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with open(temporary, "xb") as file:
