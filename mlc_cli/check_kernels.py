@@ -11,7 +11,8 @@ from mlc_cli import console
 from mlc_cli.options import json_option
 
 if TYPE_CHECKING:
-    from mlc_toolchain.check_kernels import CheckReport, KernelCheck
+    from mlc_toolchain.check_kernels import CheckReport
+    from mlc_toolchain.kernel_checker import KernelCheck
 
 SHOWN = 2  # functions that launch a kernel
 COLUMNS = (

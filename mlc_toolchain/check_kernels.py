@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,16 @@ from mlc_compiler.backends.cuda.images import DeviceCode, compile_kernels
 from mlc_compiler.backends.cuda.machine import Gpu
 from mlc_compiler.interp import run_function
 from mlc_compiler.ir import dtype as dt
-from mlc_compiler.ir.module import GlobalVar, IRModule
-from mlc_compiler.ir.visitor import walk
 from mlc_compiler.pipeline import pipeline, run_passes
 from mlc_compiler.relax.nodes import Function, TensorStructInfo
-from mlc_compiler.sim.counts import Counts
-from mlc_compiler.sim.errors import SimulationError
-from mlc_compiler.sim.host_functions import Device, scratch
+from mlc_compiler.sim.host_functions import Device
 from mlc_compiler.target import Target
-from mlc_compiler.tir.nodes import PrimFunc
 from mlc_errors import UsageError
 from mlc_toolchain.chat_config import FILE_NAME, read_chat_config
 from mlc_toolchain.compile import model_config
+from mlc_toolchain.kernel_checker import Checker, KernelCheck, relative_error
 from mlc_toolchain.kernel_reference import FunctionReference, ModelReference, unscheduled
-from mlc_toolchain.kernel_resources import KernelResources, kernel_resources
+from mlc_toolchain.kernel_resources import kernel_resources
 from mlc_toolchain.model_folder import config_path
 from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.random_inputs import FEW_TOKENS, OTHER_TOKENS, RandomInputs, takes_tokens
@@ -40,8 +35,7 @@ from model_zoo.registry import export_model
 from quantization.schemes import Scheme, get_scheme
 
 Array = np.ndarray[Any, Any]
-KERNEL_TOLERANCE = 2e-3  # of a result's largest element: two roundings to float16
-MODEL_TOLERANCE = 1e-2  # of float16 activations against float32, through all layers
+MODEL_TOLERANCE = 2e-2  # float16 activations against float32 through all layers: rounding alone is up to 1e-2
 DEFAULT_QUANTIZATION = "q4f16_1"
 
 
@@ -54,28 +48,11 @@ class CheckOptions:
     quantization: str | None = None
 
 
-@dataclass
-class KernelCheck:
-    """A kernel. function: the tensor function that it is a part of. counts: of all its launches.
-
-    launches: in one call of each exported function. error: the largest of the function's results against the
-    reference, as a share of the result's largest element; None without a reference. problem: what is wrong, or empty.
-    """
-
-    kernel: str
-    function: str
-    resources: KernelResources
-    launches: Counter[str] = field(default_factory=Counter)
-    counts: Counts = field(default_factory=Counts)
-    error: float | None = None
-    problem: str = ""
-
-
 @dataclass(frozen=True)
 class FunctionCheck:
     """An exported function: its launches, and the largest error of its result as a share of the largest element.
 
-    ``prefill(270)`` is a call with 270 tokens, made where other numbers of tokens leave kernels out.
+    ``prefill(400)`` is a call with 400 tokens, made where other numbers of tokens leave kernels out.
     """
 
     function: str
@@ -107,7 +84,7 @@ def check_kernels(options: CheckOptions, progress: Progress = silent) -> CheckRe
         raise UsageError(f"--device: the target {target} has no PTX", hint="use --device cuda:sm_90a")
     config, scheme = find_model(options.model, options.quantization)
     small, shrunk = shrink(config)
-    gpu = shrink_gpu(target)
+    gpu = shrink_gpu(target, small)
     shrunk["multiprocessors"] = Gpu.of(target).multiprocessors, Gpu.of(gpu).multiprocessors
     return SmallModel(small, scheme, gpu).check(shrunk, progress)
 
@@ -148,13 +125,13 @@ class SmallModel:
         checker = Checker(self.mod, device, plain, resources)
         functions: list[FunctionCheck] = []
         names = [n for n, f in self.exported.mod.of_type(Function).items() if f.attrs.get("global_symbol")]
-        with ModelReference(self.precise.mod, self.inputs.weights) as whole:
-            for number, name in enumerate(names):
-                progress(Step("check", number, len(names), detail=name))
-                functions.append(self._check(name, checker, whole, weights))
-                for tokens in OTHER_TOKENS:
-                    if takes_tokens(self.mod[name]) and checker.has_kernels_left(self.mod[name]):
-                        functions.append(self._check(name, checker, whole, weights, tokens))
+        whole = ModelReference(self.precise.mod, self.inputs.weights)
+        for number, name in enumerate(names):
+            progress(Step("check", number, len(names), detail=name))
+            functions.append(self._check(name, checker, whole, weights))
+            for tokens in OTHER_TOKENS:
+                if takes_tokens(self.mod[name]) and checker.has_kernels_left(self.mod[name]):
+                    functions.append(self._check(name, checker, whole, weights, tokens))
         progress(Step("check", len(names), len(names)))
         return CheckReport(str(self.target), shrunk, list(checker.rows.values()), functions)
 
@@ -181,90 +158,6 @@ class SmallModel:
         error = relative_error(result, expected)
         problem = f"the result differs by {error:.2g} of the largest element" if error > MODEL_TOLERANCE else ""
         return FunctionCheck(checker.entry, checker.total - before, error, problem)
-
-
-class Checker:
-    """Runs tensor functions in the simulator beside the reference, and keeps a row for each kernel.
-
-    After a fault the results are the reference's, so that what comes next is checked too.
-    """
-
-    def __init__(
-        self,
-        mod: IRModule,
-        device: Device,
-        reference: FunctionReference,
-        resources: Mapping[str, KernelResources],
-    ):
-        self.device, self.reference = device, reference
-        functions = mod.of_type(PrimFunc)
-        self.names = {id(f): n for n, f in functions.items()}
-        self.rows = {n: KernelCheck(n, _owner(n, functions), r) for n, r in resources.items()}
-        self.entry, self.total = "", 0
-
-    def has_kernels_left(self, func: Function) -> bool:
-        """Whether kernels of functions that ``func`` calls have not run."""
-        called = {n.name for b in func.bindings for n in walk(b.value) if isinstance(n, GlobalVar)}
-        return any(row.function in called and not row.launches and not row.problem for row in self.rows.values())
-
-    def run(self, func: PrimFunc, *args: Any) -> None:
-        """Run a function in place."""
-        name = self.names[id(func)]
-        expected = self.reference.run(name, func, args)
-        rows = [row for row in self.rows.values() if row.function == name]
-        try:
-            launches = self.device.run(func, *args)
-        except SimulationError as fault:
-            _fail(rows, fault)
-            _replace(args, expected)
-            return
-        for launched in launches:
-            row = self.rows[launched.kernel]
-            row.launches[self.entry] += 1
-            row.counts += launched.counts
-        self.total += len(launches)
-        if expected is not None:
-            _compare(rows, func, args, expected)
-
-
-def _owner(kernel: str, functions: Mapping[str, PrimFunc]) -> str:
-    """The host function of a kernel: the longest name that the kernel's begins with."""
-    return max((n for n in functions if n != kernel and kernel.startswith(f"{n}_kernel")), key=len, default=kernel)
-
-
-def _fail(rows: list[KernelCheck], fault: SimulationError) -> None:
-    for row in rows:
-        if not row.problem and (f"kernel {row.kernel}" in fault.where or not fault.where):
-            row.problem = "; ".join([fault.message, *fault.where[1:]])
-
-
-def _compare(rows: list[KernelCheck], func: PrimFunc, args: Any, expected: list[Any]) -> None:
-    dropped = {id(b) for b in scratch(func)}
-    pairs = [(a, b) for p, a, b in zip(func.params, args, expected, strict=True) if id(p) not in dropped]
-    error = max((relative_error(a, b) for a, b in pairs if isinstance(a, np.ndarray)), default=0.0)
-    for row in rows:
-        row.error = max(row.error or 0.0, error)
-        if error > KERNEL_TOLERANCE and not row.problem:
-            row.problem = f"the function's results differ by {error:.2g} of the largest element"
-
-
-def _replace(args: Any, expected: list[Any] | None) -> None:
-    for array, value in zip(args, expected or (), strict=False):
-        if isinstance(array, np.ndarray) and array.flags.writeable:
-            array[...] = value
-
-
-def relative_error(got: Array, expected: Array) -> float:
-    """The largest difference as a share of the largest expected magnitude; of integers, 1 where any differs."""
-    if got.dtype.kind in "iub" or expected.dtype.kind in "iub":
-        return float(not np.array_equal(got, expected))
-    a, b = got.astype(np.float64), expected.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    with np.errstate(invalid="ignore"):  # inf - inf
-        difference = np.where(same, 0.0, np.abs(a - b))
-    scale = float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0)) or 1.0
-    worst = float(np.max(difference, initial=0.0)) / scale
-    return float("inf") if np.isnan(worst) else worst
 
 
 def _result_array(func: Function, sizes: Mapping[int, int]) -> Array:

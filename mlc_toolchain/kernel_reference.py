@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlc_compiler.api import build
-from mlc_compiler.driver import build_library
+from mlc_compiler.interp import run_function
 from mlc_compiler.ir.expr import Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.passes.apply_schedules import ApplySchedules
@@ -43,8 +41,7 @@ class FunctionReference:
         self.packed = packed
         functions = plain.of_type(PrimFunc)
         self.functions = {n: f for n, f in functions.items() if n in lowered and _agree(f, lowered[n], packed)}
-        public = {n: f.with_attr("global_symbol", n) for n, f in self.functions.items()}
-        self.library = build(IRModule(public), CPU)
+        self.library = _native(self.functions)
 
     def run(self, name: str, func: PrimFunc, args: Sequence[Any]) -> list[Any] | None:
         """The arguments after a call of ``func``; None where the function has no unscheduled form to compare with."""
@@ -53,7 +50,7 @@ class FunctionReference:
         after = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
         dropped = {id(b) for b in scratch(func)}
         kept = [(p, a, b) for p, a, b in zip(func.params, args, after, strict=True) if id(p) not in dropped]
-        for one, other in _same_memory(args):
+        for one, other in same_memory(args):
             after[other] = after[one]
         self.library[name](*(self._stored(before, now) for _, before, now in kept))
         return after
@@ -62,7 +59,7 @@ class FunctionReference:
         return self.packed.get(before.ctypes.data, now) if isinstance(before, np.ndarray) else now
 
 
-def _same_memory(args: Sequence[Any]) -> list[tuple[int, int]]:
+def same_memory(args: Sequence[Any]) -> list[tuple[int, int]]:
     """Pairs of positions of the same array; a later one follows the first."""
     first: dict[tuple[int, int], int] = {}
     pairs = []
@@ -87,39 +84,31 @@ def _alike(a: Buffer | Var, b: Buffer | Var) -> bool:
 
 
 class ModelReference:
-    """The exported functions of a model as the CPU computes them. ``with`` deletes the library's file."""
+    """The exported functions of a model, in the dtype of ``mod``: their tensor functions run on the CPU, unscheduled.
+
+    These have float32 sums, and activations that are not quantized.
+    """
 
     def __init__(self, mod: IRModule, weights: Sequence[Array]):
-        self._folder = tempfile.TemporaryDirectory(prefix="mlc-reference-")
-        output = Path(self._folder.name) / "lib.so"
-        built = build_library(mod, Target(CPU), output)
-        self.mod, self.library = mod, Library(output)
-        packing = built.mod.attrs.get("packed", {})
-        self.weights = [self._packed(packing.get(str(i)), w) for i, w in enumerate(weights)]
-        self.table = np.array([w.ctypes.data for w in self.weights], np.int64)
-
-    def __enter__(self) -> ModelReference:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
+        self.mod, self.weights = unscheduled(mod, Target(CPU)), tuple(weights)
+        functions = self.mod.of_type(PrimFunc)
+        self.names = {id(f): n for n, f in functions.items()}
+        self.library = _native(functions)
 
     def run(self, name: str, arguments: Mapping[str, Array]) -> Array:
         """The result of an exported function; arguments that it writes in place are converted copies."""
         func = self.mod[name]
         assert isinstance(func, Function)
-        args = []
-        for param in func.params:
-            info = param.struct_info
-            is_tensor = isinstance(info, TensorStructInfo)
-            args.append(arguments[param.name].astype(info.dtype) if is_tensor else self.table)  # type: ignore[union-attr]
-        result = self.library[name](*args)
+        infos = [(p.name, p.struct_info) for p in func.params]
+        args = [arguments[n].astype(i.dtype) if isinstance(i, TensorStructInfo) else self.weights for n, i in infos]
+        result = run_function(self.mod, name, *args, kernels=self._kernel)
         assert isinstance(result, np.ndarray)
         return result
 
-    def _packed(self, function: str | None, weight: Array) -> Array:
-        if function is None:
-            return weight
-        packed = self.library[function](weight)
-        assert isinstance(packed, np.ndarray)
-        return packed
+    def _kernel(self, func: PrimFunc, *args: Any) -> None:
+        self.library[self.names[id(func)]](*args)
+
+
+def _native(functions: Mapping[str, PrimFunc]) -> Library:
+    """A library of tensor functions for this machine's CPU."""
+    return build(IRModule({n: f.with_attr("global_symbol", n) for n, f in functions.items()}), CPU)

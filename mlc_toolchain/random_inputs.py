@@ -19,8 +19,8 @@ from model_zoo.registry import ExportedModel, ParameterInfo
 from quantization.schemes import Scheme
 
 Array = np.ndarray[Any, Any]
-SEQUENCES, PAGES_OF_SEQUENCE, LONGEST_START = 3, 8, 20
-FEW_TOKENS, OTHER_TOKENS = 37, (270, 20)
+SEQUENCES, PAGES_OF_SEQUENCE, LONGEST_START = 3, 10, 20
+FEW_TOKENS, OTHER_TOKENS = 37, (400, 20)
 TOKENS = "seq_len"
 SIZES = {
     TOKENS: FEW_TOKENS,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from mlc_compiler.backends.cuda.matmul.tiles import LARGE
 from mlc_compiler.target import Target
 from model_zoo.architecture import ModelConfig
 
 LAYERS, KV_HEADS, PREFILL_CHUNK, BATCH = 2, 2, 512, 8
-MULTIPROCESSORS = 6  # kernels for many tiles are chosen where there is one for each of them
 ALIGNMENT = 128  # sizes keep their remainder: tiles, vectors and quantization groups end where they do in the model
 
 
@@ -24,9 +24,19 @@ def shrink(config: ModelConfig) -> tuple[ModelConfig, dict[str, tuple[int, int]]
     return replace(config, **{n: size for n, (_, size) in changed.items()}), changed  # type: ignore[type-var]
 
 
-def shrink_gpu(target: Target) -> Target:
-    """The CUDA target with few multiprocessors."""
-    return Target({**target.export(), "multiprocessors": MULTIPROCESSORS})
+def shrink_gpu(target: Target, config: ModelConfig) -> Target:
+    """The CUDA target with few multiprocessors.
+
+    Kernels for large tiles are chosen where there is one for each multiprocessor: of a layer's products with many
+    tokens, and of none with few.
+    """
+    return Target({**target.export(), "multiprocessors": _widest(config) // LARGE.columns + 1})
+
+
+def _widest(config: Any) -> int:
+    """The columns of the widest product of a layer."""
+    heads = config.num_attention_heads + 2 * config.num_key_value_heads
+    return max(heads * config.head_dim, 2 * config.intermediate_size)
 
 
 def _sizes(config: Any) -> dict[str, int]:

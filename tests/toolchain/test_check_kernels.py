@@ -12,9 +12,11 @@ import pytest
 
 from mlc_cli.__main__ import main
 from mlc_compiler.backends.cuda.machine import Gpu
+from mlc_compiler.sim.host_functions import Device, Launched
 from mlc_compiler.target import Target
 from mlc_toolchain import check_kernels as toolchain
-from mlc_toolchain.check_kernels import CheckReport, FunctionCheck, KernelCheck, find_model, relative_error
+from mlc_toolchain.check_kernels import CheckReport, FunctionCheck, find_model
+from mlc_toolchain.kernel_checker import KernelCheck, relative_error
 from mlc_toolchain.kernel_resources import KernelResources, occupancy
 from mlc_toolchain.kernel_traffic import decode_traffic
 from mlc_toolchain.small_models import shrink
@@ -57,7 +59,9 @@ def test_relative_error():
     assert relative_error(np.array([1, 2]), np.array([1, 3])) == 1
 
 
-def test_kernels_of_a_model(capsys: pytest.CaptureFixture[str]):
+def test_kernels_of_a_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    simulated, run = Counter[str](), Device.run
+    monkeypatch.setattr(Device, "run", lambda self, func, *args: _counted(simulated, run(self, func, *args)))
     assert main(["check_kernels", "gpt2", "--device", "cuda:sm_90a", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert {k["kernel"]: k["problem"] for k in report["kernels"] if k["problem"]} == {}
@@ -68,6 +72,14 @@ def test_kernels_of_a_model(capsys: pytest.CaptureFixture[str]):
     assert max(f["error"] for f in report["functions"]) < toolchain.MODEL_TOLERANCE
     products = [k for k in report["kernels"] if "linear" in k["kernel"] and k["launches"]]
     assert all(k["resources"]["stack_bytes"] == 0 and k["counts"]["global_bytes_read"] for k in products)
+    norm = next(k for k in report["kernels"] if k["kernel"] == "layer_norm_kernel")
+    tokens = {37, 400, 20, 3}  # of prefill and verification, and of a batch of three sequences
+    assert simulated["layer_norm_kernel"] == len(tokens) < sum(norm["launches"].values())  # equal layers once
+
+
+def _counted(counter: Counter[str], launches: list[Launched]) -> list[Launched]:
+    counter.update(launched.kernel for launched in launches)
+    return launches
 
 
 def test_a_fault_is_reported_and_the_status_is_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
