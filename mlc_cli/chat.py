@@ -38,6 +38,7 @@ BLOCK = '"""'
 @running.seed_option
 @running.greedy_option
 @running.threads_option
+@running.device_option
 def chat(
     model: str,
     model_lib: Path | None,
@@ -48,13 +49,14 @@ def chat(
     seed: int | None,
     greedy: bool,
     threads: int | None,
+    device: str | None,
 ) -> None:
     """Talk to the compiled model in the folder MODEL, or in HF://owner/name.
 
     The conversation stays in the model's cache: a turn computes only what is new. /help lists the commands.
     """
     choice = running.Choice(max_tokens, temperature, top_p, seed, greedy)
-    with running.load(model, model_lib, threads) as llm:
+    with running.load(model, model_lib, threads, device) as llm:
         if not llm.has_chat_template:
             raise MLCError("the model has no chat template", where=[model], hint="use generate --raw")
         _enable_line_editing()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     help="Wrap the prompt in the model's chat template, or continue it as it is. Default: chat if there is a template.",
 )
 @running.threads_option
+@running.device_option
 @json_option
 def generate(
     model: str,
@@ -44,6 +45,7 @@ def generate(
     greedy: bool,
     as_chat: bool | None,
     threads: int | None,
+    device: str | None,
     as_json: bool,
 ) -> None:
     """Answer or continue a prompt with the compiled model in the folder MODEL, or in HF://owner/name.
@@ -52,7 +54,7 @@ def generate(
     """
     text = prompt if prompt is not None else _standard_input()
     choice = running.Choice(max_tokens, temperature, top_p, seed, greedy)
-    with running.load(model, model_lib, threads) as llm:
+    with running.load(model, model_lib, threads, device) as llm:
         sampling = choice.sampling(llm)
         if llm.has_chat_template if as_chat is None else as_chat:
             ids, sampling = llm.chat_prompt([{"role": "user", "content": text}]), llm.with_chat_stops(sampling)

@@ -27,6 +27,11 @@ top_p_option = click.option("--top-p", type=float, metavar="P", help="Keep the m
 seed_option = click.option("--seed", type=int, metavar="S", help="The same seed gives the same answer.")
 greedy_option = click.option("--greedy", is_flag=True, help="Always take the most likely token.")
 threads_option = click.option("--threads", type=int, metavar="N", help="Worker threads. Default: physical cores.")
+device_option = click.option(
+    "--device",
+    metavar="NAME",
+    help="cpu, cuda, or cuda:1 for the second GPU. Default: the library's, cuda being cuda:0.",
+)
 
 
 @dataclass(frozen=True)
@@ -50,12 +55,12 @@ class Choice:
         )
 
 
-def load(model: str, model_lib: Path | None, threads: int | None) -> LLM:
+def load(model: str, model_lib: Path | None, threads: int | None, device: str | None) -> LLM:
     """Open the model; loading that takes more than a second shows its progress."""
     from mlc_runtime.llm import LLM
 
     with contextlib.ExitStack() as stack:
-        return LLM(_folder(model), model_lib, threads, progress=_late_progress(stack))
+        return LLM(_folder(model), model_lib, threads, progress=_late_progress(stack), device=device)
 
 
 def _folder(model: str) -> Path:

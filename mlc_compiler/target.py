@@ -228,14 +228,16 @@ def _converted(row: TargetKind, name: str, value: Any) -> Any:
     if wanted is tuple and isinstance(value, list | tuple):
         return tuple(map(str, value))
     if wanted is tuple and isinstance(value, str):
-        return tuple(filter(None, value.split(",")))
+        names = tuple(value.split(","))
+        if all(names):
+            return names
     if wanted is int and isinstance(value, str) and value.isdecimal():
         value = int(value)
     if wanted is int and isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     if wanted is str and isinstance(value, str):
         return value
-    expected = {int: "a positive number", str: "text", tuple: "a list of names"}[wanted]
+    expected = {int: "a positive number", str: "text", tuple: "names with a comma between each two"}[wanted]
     raise MLCError(f"target {row.name}: {name} is {value!r}; expected {expected}")
 
 

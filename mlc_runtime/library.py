@@ -27,6 +27,7 @@ from mlc_runtime.arrays import to_tensor, tvm_ffi
 from mlc_runtime.debug import register_debug_print
 from mlc_runtime.device_arguments import DeviceArguments
 from mlc_runtime.device_memory import DeviceMemory
+from mlc_runtime.devices import device_number
 from mlc_runtime.host import default_num_threads, host_machine, missing_instruction_sets
 from mlc_runtime.memory import HOST, HostMemory
 from mlc_runtime.metadata import FunctionSpec, function_specs, read_library_header
@@ -43,18 +44,19 @@ class Library:
     ``Library(path)`` reads the metadata and runs nothing; the code is loaded at the first call. ``lib["main"](a, b)``
     takes numpy arrays or any other arrays that support DLPack and returns new numpy arrays.
 
-    num_threads: the size of the worker team of the calls, see ``default_num_threads``. device: the number of the GPU
-    that a library for GPUs runs on; numpy arrays are copied to it and results back, and arrays that are on it give
-    results on it (``DeviceArray``, for which DLPack works too).
-    Raises MLCError when the file is not a library of this compiler. Calls from several threads are serialized;
-    concurrent calls need a Library object each. The object stays usable after a fork.
+    num_threads: the size of the worker team of the calls, see ``default_num_threads``. device: the number or the name
+    (``cuda:1``) of the GPU that a library for GPUs runs on; numpy arrays are copied to it and results back, and arrays
+    that are on it give results on it (``DeviceArray``, for which DLPack works too).
+    Raises MLCError when the file is not a library of this compiler, or not one for the device. Calls from several
+    threads are serialized; concurrent calls need a Library object each. The object stays usable after a fork.
     """
 
-    def __init__(self, path: str | Path, num_threads: int | None = None, device: int = 0):
+    def __init__(self, path: str | Path, num_threads: int | None = None, device: int | str = 0):
         self.path = Path(path)
-        self.num_threads, self.device = num_threads, device
+        self.num_threads = num_threads
         self.lock = ForkSafeLock()
         self.metadata, self._machine = read_library_header(self.path)
+        self.device = device if isinstance(device, int) else device_number(device, self.kind)
 
     @cached_property
     def functions(self) -> dict[str, FunctionSpec]:
@@ -80,7 +82,12 @@ class Library:
     @property
     def is_for_gpu(self) -> bool:
         """Whether its functions work on the memory of a GPU."""
-        return (self.metadata.get("target") or {}).get("kind") in GPU_KINDS
+        return self.kind in GPU_KINDS
+
+    @property
+    def kind(self) -> str:
+        """The kind of target that it is compiled for: ``cpu``, ``cuda``."""
+        return str((self.metadata.get("target") or {}).get("kind", "cpu"))
 
     def raw(self, name: str) -> RawFunction:
         """The function as exported: takes the context's handle, then inputs and outputs, and allocates nothing."""
@@ -193,10 +200,14 @@ class Context:
         """The memory of the arrays that functions work on."""
         return DeviceMemory(self._operation, self.library.device) if self.library.is_for_gpu else HOST
 
-    def _operation(self, name: str, *integers: int) -> Any:
-        return self._refusable(self.library.raw(name), self.handle, *integers)
+    def bound(self, name: str, *arguments: object) -> Callable[[], Any]:
+        """A call of an exported function in this context. It raises ContextError where the system or the GPU fails."""
+        return partial(self._refusable, self.library.raw(name), self.handle, *arguments)
 
-    def _refusable(self, function: RawFunction, *arguments: int) -> Any:
+    def _operation(self, name: str, *integers: int) -> Any:
+        return self.bound(name, *integers)()
+
+    def _refusable(self, function: RawFunction, *arguments: object) -> Any:
         """What the function returns. Raises ContextError when it refuses."""
         try:
             return function(*arguments)

@@ -42,8 +42,9 @@ class LLM:
 
     folder: the output of convert_weight, gen_config and compile. model_lib: the library, when it is not
     folder/lib.so. num_threads: default all physical cores that this process may use. progress: called while weights
-    load, with parameters done, all parameters, bytes done, all bytes. Raises MLCError when a part is missing or the
-    parts are of different models.
+    load, with parameters done, all parameters, bytes done, all bytes. device: ``cpu`` or ``cuda``, as the library is
+    compiled; ``cuda:1`` is the second GPU. Raises MLCError when a part is missing, the parts are of different models
+    or there is no such device.
 
     One call at a time; the streams of several answers may be iterated in turns.
     """
@@ -55,11 +56,16 @@ class LLM:
         num_threads: int | None = None,
         *,
         progress: LoadProgress | None = None,
+        device: str | None = None,
     ):
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise MLCError(f"the model folder {self.folder} does not exist")
-        self.library = model_lib if isinstance(model_lib, Library) else _open_library(self.folder, model_lib)
+        if isinstance(model_lib, Library) and device is not None:
+            raise UsageError(
+                f"device is {device!r} beside a Library", hint="give the device to Library(path, device=…)"
+            )
+        self.library = model_lib if isinstance(model_lib, Library) else _open_library(self.folder, model_lib, device)
         self.model = Decoder(self.library, TensorCache(self.folder), num_threads, progress)
 
     @cached_property
@@ -213,13 +219,13 @@ class LLM:
         return stream.result
 
 
-def _open_library(folder: Path, model_lib: str | Path | None) -> Library:
+def _open_library(folder: Path, model_lib: str | Path | None, device: str | None) -> Library:
     path = Path(model_lib) if model_lib is not None else folder / LIBRARY_NAME
     if not path.is_file():
         raise MLCError(
             f"the library {path} does not exist", hint=f"compile it: python -m mlc_cli compile {folder} -o {path}"
         )
-    return Library(path)
+    return Library(path, device=0 if device is None else device)
 
 
 def _is_batch(prompt: Prompt | Sequence[Prompt]) -> bool:

@@ -88,11 +88,11 @@ class CompiledModel:
 
     def _bound(self, name: str, tensors: Sequence[object], outputs: Sequence[Array]) -> Call:
         places, finish = self.memory.outputs(outputs)
-        call = partial(self.library.raw(name), self.context.handle, *tensors, *places)
+        call = self.context.bound(name, *tensors, *places)
         return call if finish is None else partial(_in_turn, call, finish)
 
     def _pack(self, function: str, source: tvm_ffi.Tensor, packed: tvm_ffi.Tensor) -> None:
-        self.library.raw(function)(self.context.handle, source, packed)
+        self.context.bound(function, source, packed)()
 
 
 def _in_turn(call: Call, finish: Call) -> None:

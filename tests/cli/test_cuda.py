@@ -20,7 +20,7 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without a CUDA driver."""
     from mlc_compiler.backends.cuda import machine
 
-    def detected() -> None:
+    def detected(ordinal: int) -> None:
         raise machine._no_gpu("there is no driver")
 
     monkeypatch.setattr(machine, "_detected", detected)

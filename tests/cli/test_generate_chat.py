@@ -23,7 +23,7 @@ RealLLM = mlc_runtime.llm.LLM
 def folder(tmp_path, monkeypatch):
     """A model folder; commands open it with the fake library."""
 
-    def open_fake(folder, model_lib, num_threads, progress):
+    def open_fake(folder, model_lib, num_threads, progress, device):
         return RealLLM(folder, FakeLibrary(metadata(VOCAB, context=256)), num_threads, progress=progress)
 
     monkeypatch.setattr(mlc_runtime.llm, "LLM", open_fake)

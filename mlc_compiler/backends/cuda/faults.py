@@ -16,7 +16,10 @@ from .driver import Driver, constant_table
 
 TEXT_BYTES = 512
 
-_LOST = "the context is lost, start the process again; compute-sanitizer finds the kernel's fault"
+_LOST = (
+    "the context is lost, start the process again; with CUDA_LAUNCH_BLOCKING=1 the error names the kernel, and "
+    "compute-sanitizer finds its fault"
+)
 ADVICE: Mapping[int, str] = {
     2: "free memory on the GPU: end other programs, or take fewer or shorter sequences",
     3: "a forked process cannot use CUDA: start processes by spawn",

@@ -96,11 +96,13 @@ OPTIONS: Mapping[str, type] = {
 def complete(given: Mapping[str, Any]) -> Mapping[str, Attribute]:
     """All attributes of a CUDA target: those given, and the rest from the table or from this machine's GPU.
 
-    ``arch`` lists architectures: code is generated for the lowest, and machine code for each of them. Raises
-    UnsupportedError for an unknown architecture, and when none is named and this machine has no GPU.
+    ``arch`` lists architectures: code is generated for the lowest, and machine code for each of them. A number is that
+    of one of this machine's GPUs; without ``arch`` it is 0. Raises UnsupportedError for an unknown architecture, and
+    when none is named and this machine has no such GPU.
     """
-    detected = {} if given.get("arch") else _detected()
-    names: tuple[str, ...] = given.get("arch") or detected["arch"]  # type: ignore[assignment]
+    named: tuple[str, ...] = given.get("arch") or ("0",)
+    detected = _detected(int(named[0])) if len(named) == 1 and named[0].isdecimal() else {}
+    names: tuple[str, ...] = detected.get("arch", named)  # type: ignore[assignment]
     for name in names:
         if name not in ARCHITECTURES:
             raise UnsupportedError(f"target cuda: arch is {name!r}", hint=f"known: {', '.join(ARCHITECTURES)}")
@@ -138,8 +140,8 @@ def _check_together(lowest: str, names: tuple[str, ...]) -> None:
 
 
 @cache
-def _detected() -> Mapping[str, Attribute]:
-    """Attributes of this machine's first GPU. Raises UnsupportedError when there is none."""
+def _detected(ordinal: int) -> Mapping[str, Attribute]:
+    """Attributes of one of this machine's GPUs. Raises UnsupportedError when there is no such GPU."""
     try:
         from cuda.bindings import driver
     except ImportError as error:
@@ -150,9 +152,12 @@ def _detected() -> Mapping[str, Attribute]:
         raise _no_gpu(str(error)) from None
     if status != driver.CUresult.CUDA_SUCCESS:
         raise _no_gpu(f"the CUDA driver says {status.name}")
-    status, device = driver.cuDeviceGet(0)
+    status, count = driver.cuDeviceGetCount()
     if status != driver.CUresult.CUDA_SUCCESS:
         raise _no_gpu(f"the CUDA driver says {status.name}")
+    if ordinal >= count:
+        raise _no_gpu(f"there is no device {ordinal}; this machine has {count} CUDA devices")
+    _, device = driver.cuDeviceGet(ordinal)
     attribute = driver.CUdevice_attribute
 
     def read(name: str) -> int:

@@ -24,9 +24,10 @@ from mlc_compiler.jit import CompiledModule
 from mlc_compiler.sim.driver import SimulatedDriver
 from mlc_compiler.sim.driver_table import INVALID_CONTEXT, LAUNCH_FAILED, NOT_INITIALIZED, OUT_OF_MEMORY
 from mlc_compiler.target import Target
+from mlc_errors import MLCError
 from mlc_runtime.arrays import device_tensor, to_tensor, tvm_ffi
 from mlc_runtime.device_memory import DeviceArray, DeviceMemory
-from mlc_runtime.library import Context, Library
+from mlc_runtime.library import Context, ContextError, Library
 from tests.compiler.backends.cuda.two_kernels import numbers, two_kernels
 
 RNG = np.random.default_rng(5)
@@ -117,6 +118,10 @@ def test_a_machine_without_a_driver(library: Library):
 def test_a_device_that_does_not_exist(library: Library, driver: SimulatedDriver):
     with pytest.raises(RuntimeError, match="there is no device 1; this machine has 1 CUDA devices"):
         Context(Library(library.path, device=1))
+    with pytest.raises(MLCError, match="there is no device 3; this machine has 1 CUDA devices"):
+        Context(Library(library.path, device="cuda:3"))
+    with Context(Library(library.path, device="cuda:0")) as opened:
+        assert opened.library.device == 0
 
 
 @pytest.mark.parametrize(("compiled", "gpu"), [("sm_90a", "sm_120"), ("sm_90", "sm_89"), ("sm_120f", "sm_100a")])
@@ -195,6 +200,17 @@ def test_a_failed_launch_names_the_kernel_and_ends_the_call(context: Context, dr
     assert driver.launches == {"scale": 1}
     call(context, x, y)
     assert y.numpy().tolist() == [10, 20, 30]
+
+
+def test_a_failed_launch_of_a_model_is_an_error_with_a_way_out(context: Context, driver: SimulatedDriver):
+    x, y = arrays(context, 3)
+    driver.fail("cuLaunchKernelEx", LAUNCH_FAILED, after=1)
+    with pytest.raises(ContextError) as error:
+        context.bound("main", x.tensor, y.tensor)()
+    assert error.value.message.startswith(
+        "scale: unspecified launch failure (CUDA_ERROR_LAUNCH_FAILED); the context is"
+    )
+    assert "CUDA_LAUNCH_BLOCKING=1" in error.value.message and error.value.hint is not None
 
 
 def test_a_context_that_cannot_be_made_current(context: Context, driver: SimulatedDriver):

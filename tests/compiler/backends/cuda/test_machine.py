@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+
 import pytest
 
+from mlc_compiler.backends.cuda import machine
 from mlc_compiler.backends.cuda.machine import ARCHITECTURES, Gpu
 from mlc_compiler.target import Target
-from mlc_errors import UnsupportedError
+from mlc_errors import MLCError, UnsupportedError
 
 
 @pytest.mark.parametrize(
@@ -58,3 +64,59 @@ def test_code_for_one_architecture_only_does_not_run_on_others() -> None:
     with pytest.raises(UnsupportedError, match="code for sm_90a does not run on sm_120") as error:
         Target("cuda:sm_90a,sm_120")
     assert error.value.hint is not None and "sm_90 instead" in error.value.hint
+
+
+@pytest.mark.parametrize("names", ["sm_80,", ",sm_80", "sm_80,,sm_90", ","])
+def test_lists_without_a_name(names: str):
+    with pytest.raises(MLCError, match=f"target cuda: arch is '{names}'; expected names with a comma between each two"):
+        Target(f"cuda:{names}")
+    with pytest.raises(MLCError, match="expected names"):
+        Target(f"cuda -arch={names}")
+
+
+@dataclass(frozen=True)
+class FakeDriver:
+    """``cuda.bindings.driver`` on a machine with two GPUs; the values of attributes are 10 more on the second."""
+
+    CUresult = SimpleNamespace(CUDA_SUCCESS="ok")
+    ATTRIBUTES = ("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "MULTIPROCESSOR_COUNT")
+    MORE = ("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", "MAX_THREADS_PER_MULTIPROCESSOR", "L2_CACHE_SIZE")
+    CUdevice_attribute = SimpleNamespace(**{f"CU_DEVICE_ATTRIBUTE_{n}": n for n in (*ATTRIBUTES, *MORE)})
+
+    def cuInit(self, flags: int) -> tuple[str]:
+        return ("ok",)
+
+    def cuDeviceGetCount(self) -> tuple[str, int]:
+        return "ok", 2
+
+    def cuDeviceGet(self, ordinal: int) -> tuple[str, int]:
+        return "ok", ordinal
+
+    def cuDeviceGetAttribute(self, name: str, device: int) -> tuple[str, int]:
+        values = {"COMPUTE_CAPABILITY_MAJOR": 8, "COMPUTE_CAPABILITY_MINOR": (0, 9)[device]}
+        return "ok", values.get(name, 64 + 10 * device)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(driver=FakeDriver()))
+    machine._detected.cache_clear()
+    yield
+    machine._detected.cache_clear()
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("spec", "arch", "multiprocessors"), [("cuda", "sm_80", 64), ("cuda:0", "sm_80", 64), ("cuda:1", "sm_89", 74)]
+)
+def test_gpus_of_this_machine_by_number(spec: str, arch: str, multiprocessors: int):
+    target = Target(spec)
+    assert (target.cpu, target.attrs["multiprocessors"]) == (arch, multiprocessors)
+    assert Target(target.export()) == target
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_number_without_a_gpu():
+    with pytest.raises(MLCError, match="there is no device 2; this machine has 2 CUDA devices"):
+        Target("cuda:2")

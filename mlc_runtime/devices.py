@@ -1,0 +1,20 @@
+"""Names of the device on which a library runs: ``cpu``, ``cuda``, ``cuda:1``."""
+
+from __future__ import annotations
+
+from mlc_errors import UsageError
+
+MAX_DEVICES = 256
+
+
+def device_number(device: str, kind: str) -> int:
+    """The number that ``device`` ends with, else 0. Raises UsageError unless ``kind``, the library's target, has it."""
+    name, colon, number = device.partition(":")
+    if name != kind:
+        hint = f"compile it with --device {name}, or leave the device out"
+        raise UsageError(f"device is {device!r}; the library is compiled for {kind}", hint=hint)
+    last = 0 if kind == "cpu" else MAX_DEVICES - 1
+    if colon and not (number.isdecimal() and int(number) <= last):
+        expected = f"{kind}:NUMBER with a number from 0 to {last}" if last else f"{kind}:0"
+        raise UsageError(f"device is {device!r}; expected {kind}, or {expected}")
+    return int(number or 0)
