@@ -12,6 +12,7 @@ from ..codegen.host.module import HostModule
 from ..ir.module import IRModule
 from ..optimization import Optimization
 from ..passes.base import Pass
+from ..passes.fuse_ops import Prologues
 from ..relax.tensor_call import TensorExpression
 from ..schedules.rule import Rule
 from ..target import Target, TargetKind
@@ -23,14 +24,14 @@ from ..tir.math import ON_CPU, Rules
 class Lowering:
     """A back end's part of the pipeline; ``pipeline.py`` inserts it.
 
-    operators: hand-written kernels by operator name, see ``Legalize``. prologue_rows, gated_dtypes: see ``FuseOps``.
+    operators: hand-written kernels by operator name, see ``Legalize``. prologues, gated_dtypes: see ``FuseOps``.
     kernels: passes on fused, unscheduled tensor functions. rules: schedule rules, in the order in which they are tried.
     loops: passes on lowered tensor functions (plain loops, scratch buffers allocated). calls: passes on graph functions
     with a memory plan. math: elementary functions, see ``LowerMath``.
     """
 
     operators: Mapping[str, TensorExpression] = field(default_factory=dict)
-    prologue_rows: int = 0
+    prologues: Prologues = Prologues()
     gated_dtypes: frozenset[str] = frozenset()
     kernels: Sequence[Pass] = ()
     rules: Sequence[Rule] = ()

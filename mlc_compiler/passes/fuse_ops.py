@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
+from ..ir import dtype as dt
 from ..ir.expr import IntImm, PrimExpr
 from ..ir.module import IRModule
 from ..ir.simplify import Analyzer, key
@@ -21,6 +22,18 @@ ANCHOR_PATTERNS = (MATMUL, REDUCTION)
 
 
 @dataclass(frozen=True)
+class Prologues:
+    """The reductions of rows that products of a back end repeat in each of their tiles.
+
+    rows, nbytes: of a reduction's result, at most. dtypes: of the result.
+    """
+
+    rows: int = 0
+    nbytes: int = 0
+    dtypes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class FuseOps(Pass):
     """Group the operator calls of every dataflow block; needs ``op_pattern`` on the tensor functions.
 
@@ -29,8 +42,8 @@ class FuseOps(Pass):
       before, as long as the shape stays the same.
     - A call that depends on weights and constants only (dequantize, cast) joins every matmul, reduction or injective
       call that reads it, with one copy in each, so that its result is never materialized.
-    - A reduction of at most ``prologue_rows`` rows, such as a normalization, joins the matmul that is its only reader:
-      where a product has few rows, its tiles can each repeat the reduction.
+    - A reduction of few rows that ``prologues`` covers, such as a normalization, joins the matmul that is its only
+      reader: where a product has few rows, its tiles can each repeat the reduction.
     - A matmul whose dtype is in ``gated_dtypes`` joins the only group that reads it, if that combines each column of
       the first half of the product with the column of the second half at the same place, as SwiGLU does.
 
@@ -39,7 +52,7 @@ class FuseOps(Pass):
     """
 
     name = "fuse-ops"
-    prologue_rows: int = 0
+    prologues: Prologues = Prologues()
     gated_dtypes: frozenset[str] = frozenset()
 
     def run(self, mod: IRModule) -> IRModule:
@@ -218,7 +231,7 @@ class _Groups:
     def _join_product(self, i: int) -> None:
         """Move the group of a reduction, which ends with ``i``, into the group of the matmul that reads it."""
         node, readers = self.nodes[i], set(self.nodes[i].readers)
-        if node.escapes or len(readers) != 1 or not self._has_few_rows(self._anchor(i)):
+        if node.escapes or len(readers) != 1 or not self._is_prologue(self._anchor(i)):
             return
         (reader,) = readers
         (group, *others) = self.groups_of[reader]
@@ -227,16 +240,19 @@ class _Groups:
             self.members[group] |= self.members.pop(i)
             self.groups_of[i] = {group}
 
-    def _has_few_rows(self, node: _Node) -> bool:
-        """Whether a reduction of the last axis, with a result of its input's shape, has at most ``prologue_rows``."""
+    def _is_prologue(self, node: _Node) -> bool:
+        """Whether a reduction of the last axis, with a result of its input's shape, is one of ``prologues``."""
         if node.call is None or not node.shape:
             return False
-        data = node.call.inputs[0].struct_info
+        data, result = node.call.inputs[0].struct_info, node.call.outputs[0]
+        assert isinstance(result, rx.TensorStructInfo)
         same = isinstance(data, rx.TensorStructInfo) and [key(s) for s in data.shape or ()] == [
             key(s) for s in node.shape
         ]
-        rows = [size.value for size in node.shape[:-1] if isinstance(size, IntImm)]
-        return same and len(rows) == len(node.shape) - 1 and prod(rows) <= self.options.prologue_rows
+        sizes, most = [size.value for size in node.shape if isinstance(size, IntImm)], self.options.prologues
+        if not same or len(sizes) < len(node.shape) or result.dtype not in most.dtypes:
+            return False
+        return prod(sizes[:-1]) <= most.rows and prod(sizes) * dt.nbytes(result.dtype) <= most.nbytes
 
     # -- fusion into readers -------------------------------------------------------------------------------------
 

@@ -6,10 +6,12 @@ from ...codegen.host.contexts import HostRuntime
 from ...codegen.host.module import HostModule
 from ...ir.module import IRModule
 from ...optimization import Optimization
+from ...passes.fuse_ops import Prologues
 from ...target import Target
 from ..base import Lowering
 from .images import compile_kernels
 from .math import ON_GPU
+from .matmul.few_rows import STAGED_BYTES
 from .operators import kernels_of
 from .passes.bind_threads import BindThreads
 from .passes.place_syncs import PlaceSyncs
@@ -19,12 +21,14 @@ from .passes.virtual_threads import VirtualThreads
 from .runtime import CudaRuntime
 from .schedules import CUDA_RULES, PLAIN_RULES
 
+ON_TENSOR_CORES = frozenset({"float16", "bfloat16"})
+
 
 def lowering(target: Target, optimization: Optimization) -> Lowering:
     return Lowering(
         operators=kernels_of(target) if optimization.schedules else {},
-        prologue_rows=1,
-        gated_dtypes=frozenset({"float16", "bfloat16"}),
+        prologues=Prologues(1, STAGED_BYTES, ON_TENSOR_CORES),
+        gated_dtypes=ON_TENSOR_CORES,
         rules=CUDA_RULES if optimization.schedules else PLAIN_RULES,
         loops=(VirtualThreads(), ThreadReductions(), BindThreads(), PlaceSyncs()),
         calls=(SplitKernels(pdl=target.has("sm_90")),),
