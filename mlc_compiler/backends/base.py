@@ -12,7 +12,7 @@ from ..codegen.host.module import HostModule
 from ..ir.module import IRModule
 from ..optimization import Optimization
 from ..passes.base import Pass
-from ..passes.fuse_ops import Prologues
+from ..passes.fuse_ops import NO_PROLOGUES, Prologues
 from ..relax.tensor_call import TensorExpression
 from ..schedules.rule import Rule
 from ..target import Target, TargetKind
@@ -31,7 +31,7 @@ class Lowering:
     """
 
     operators: Mapping[str, TensorExpression] = field(default_factory=dict)
-    prologues: Prologues = Prologues()
+    prologues: Prologues = NO_PROLOGUES
     gated_dtypes: frozenset[str] = frozenset()
     kernels: Sequence[Pass] = ()
     rules: Sequence[Rule] = ()

@@ -33,6 +33,9 @@ class Prologues:
     dtypes: frozenset[str] = frozenset()
 
 
+NO_PROLOGUES = Prologues()
+
+
 @dataclass(frozen=True)
 class FuseOps(Pass):
     """Group the operator calls of every dataflow block; needs ``op_pattern`` on the tensor functions.
@@ -52,7 +55,7 @@ class FuseOps(Pass):
     """
 
     name = "fuse-ops"
-    prologues: Prologues = Prologues()
+    prologues: Prologues = NO_PROLOGUES
     gated_dtypes: frozenset[str] = frozenset()
 
     def run(self, mod: IRModule) -> IRModule:
