@@ -3,7 +3,8 @@
 from ....schedules.fallback import Fallback
 from .elementwise import Elementwise
 from .matmul import Matmul
+from .reductions import Reduction
 from .rows import RowReduction
 
 PLAIN_RULES = (Fallback(),)
-CUDA_RULES = (Matmul(), RowReduction(), Elementwise(), *PLAIN_RULES)
+CUDA_RULES = (Matmul(), Reduction(), RowReduction(), Elementwise(), *PLAIN_RULES)

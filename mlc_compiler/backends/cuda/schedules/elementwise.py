@@ -92,7 +92,7 @@ def vector_width(block: Block) -> int:
     """The elements along the last axis that one thread computes as a vector: all accesses are contiguous or uniform."""
     stores = [n for n in walk(block.body) if isinstance(n, BufferStore)]
     extent = constant_extent(block.iter_vars[-1].extent)
-    if extent is None or len(stores) != 1 or not isinstance(block.body, BufferStore) or _has_branches(block):
+    if extent is None or len(stores) != 1 or not isinstance(block.body, BufferStore) or has_branches(block):
         return 1
     width = max(VECTOR_BYTES // dt.nbytes(stores[0].buffer.dtype), 1)
     while width > 1 and (extent % width or not _is_vector(block, width)):
@@ -100,7 +100,7 @@ def vector_width(block: Block) -> int:
     return width
 
 
-def _has_branches(block: Block) -> bool:
+def has_branches(block: Block) -> bool:
     """Whether a block has control flow, or calls without a vector form."""
     statements = (For, While, IfThenElse, Allocate)
     return any(

@@ -11,7 +11,7 @@ from ....target import Target
 from ....tir.nodes import Block, Buffer, PrimFunc
 from ....tir.schedule import Schedule
 from ..machine import STATIC_SHARED_BYTES, WARP
-from .elementwise import VECTOR_BYTES, vector_width
+from .elementwise import VECTOR_BYTES, has_branches, vector_width
 
 MAX_THREADS = 512
 VALUES_OF_A_THREAD = 8  # or more
@@ -51,6 +51,19 @@ class RowReduction(Rule):
                 _spread(s, name, row, threads)
         s.bind(row, "blockIdx.x")
         return s
+
+
+def reduce_rows(s: Schedule, name: str) -> None:
+    """Schedule a reduction alone: a GPU block for each result, or one for all where no axis is kept."""
+    block = s.block(name)
+    kept = sum(it.kind == "S" for it in block.iter_vars)
+    length = _reduced_extent(block)
+    copy = s.cache_write(name, "local")
+    row = _rows(s, copy, kept)
+    s.compute_at(name, row)
+    _reduce(s, name, row, _threads(length or MAX_THREADS * VALUES_OF_A_THREAD))
+    _spread(s, copy, row, 1)
+    s.bind(row, "blockIdx.x")
 
 
 def _row_axes(s: Schedule, reduced: list[str], last: str) -> int | None:
@@ -123,7 +136,8 @@ def _reduce(s: Schedule, name: str, row: Var, threads: int) -> None:
     loops, width = _inside(s, name, row), _read_width(s.block(name))
     if not loops:
         return
-    step, thread, lane = s.split(s.fuse(*loops), [None, threads, width])
+    vector, lane = s.split(s.fuse(*loops), [None, width])
+    step, thread = s.split(vector, [None, threads])
     s.reorder(thread, step, lane)
     s.bind(thread, "threadIdx.x")
     s.unroll(lane)
@@ -132,7 +146,9 @@ def _reduce(s: Schedule, name: str, row: Var, threads: int) -> None:
 
 
 def _read_width(block: Block) -> int:
-    """How many neighbours a thread reads: 16 bytes of the widest operand, if rows are aligned so."""
+    """How many neighbours a thread reads: 16 bytes of the widest operand, if rows are aligned so and unconditional."""
+    if has_branches(block):
+        return 1
     sizes = [dt.nbytes(r.buffer.dtype) for r in block.reads if r.buffer.scope != "local"]
     width = VECTOR_BYTES // max(sizes, default=VECTOR_BYTES)
     extent = _reduced_extent(block) or 1

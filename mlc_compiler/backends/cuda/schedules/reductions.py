@@ -1,0 +1,137 @@
+"""Schedule of reductions over leading or over all axes, and of few long rows: in parts, where results are few."""
+
+from __future__ import annotations
+
+from math import isqrt, prod
+
+from ....ir.simplify import Analyzer
+from ....ir.visitor import walk
+from ....schedules.rule import Rule, analyse, constant_extent, inline_intermediates, round_up
+from ....target import Target
+from ....tir.calling import step_along
+from ....tir.nodes import Block, BufferLoad, PrimFunc
+from ....tir.schedule import Schedule
+from ....tir.schedule.access import is_commutative_update
+from ..machine import Gpu
+from .elementwise import vector_width
+from .rows import MAX_THREADS, VALUES_OF_A_THREAD, reduce_rows
+
+LONG = MAX_THREADS * VALUES_OF_A_THREAD
+"""Elements of a row that keep all threads of a block busy."""
+MANY = 16
+"""Such rows in one, from which on it is divided into parts: less takes one block no longer than another launch."""
+SECTOR = 32
+"""Elements of which parts of rows are multiples: parts of aligned rows begin with a sector of memory, of 32 bytes."""
+UNROLLED = 8  # loads of a thread that are under way
+
+
+class Reduction(Rule):
+    """Functions with reductions that ``RowReduction`` has no good kernel for, each block for itself.
+
+    Columns: what a reduction reads is adjacent along the last axis that it keeps, as of a sum over the first axis. A
+    thread reduces one column; neighbouring threads read neighbouring elements. Rows: a reduction over all axes, or of
+    fewer rows than the GPU has multiprocessors; the threads of a block reduce a row.
+
+    Where the results leave threads of the GPU idle, the reduced axes are divided into parts. One kernel reduces these,
+    and the next one their results. The order depends on the sizes alone, so that results repeat.
+    """
+
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        blocks, gpu = analyse(func), Gpu.of(target)
+        if blocks is None or not any(_column_axis(b) is not None or _is_long(b, gpu) for b in blocks.reductions):
+            return None
+        s = Schedule(func)
+        inline_intermediates(s, [b.name for b in blocks.in_order[:-1] if not b.is_reduction])
+        for name in s.get_blocks():
+            if not s.block(name).is_reduction:
+                _spread(s, name)
+                continue
+            for part in _in_parts(s, name, gpu):
+                _schedule(s, part)
+        return s
+
+
+def _column_axis(block: Block) -> int | None:
+    """The axis that a reduction keeps and along which all that it reads is adjacent; None where there is none."""
+    written = {id(w.buffer) for w in block.writes}
+    loads = [n for n in walk(block.body) if isinstance(n, BufferLoad) and id(n.buffer) not in written]
+    if _sizes(block)[1] == 1:
+        return None
+    for axis, it in enumerate(block.iter_vars):
+        steps = {step_along(load, it.var, Analyzer()) for load in loads}
+        if it.kind == "S" and steps == {1} and constant_extent(it.extent) != 1:
+            return axis
+    return None
+
+
+def _is_long(block: Block, gpu: Gpu) -> bool:
+    """Whether a reduction keeps no axis, or leaves multiprocessors without a row although rows are long."""
+    results, length = _sizes(block)
+    few = results is not None and results < gpu.multiprocessors
+    return few and (length is None or not _keeps(block) or length >= MANY * LONG)
+
+
+def _sizes(block: Block) -> tuple[int | None, int | None]:
+    """The numbers of results and of elements of each, where they are constant."""
+    return _size(block, "S"), _size(block, "R")
+
+
+def _size(block: Block, kind: str) -> int | None:
+    extents = [constant_extent(it.extent) for it in block.iter_vars if it.kind == kind]
+    return None if None in extents else prod(e for e in extents if e is not None)
+
+
+def _in_parts(s: Schedule, name: str, gpu: Gpu) -> list[str]:
+    """Divide a reduction into parts where that fills the GPU; returns the blocks of the parts and of their results.
+
+    A reduction over all axes is always divided, since its parts are rows.
+    """
+    block = s.block(name)
+    is_column, (results, length) = _column_axis(block) is not None, _sizes(block)
+    loops = [loop for loop, it in zip(s.get_loops(name), block.iter_vars, strict=True) if it.kind == "R"]
+    if results is None or not loops or not is_commutative_update(block):
+        return [name]
+    parts = gpu.multiprocessors * gpu.threads // max(results * (1 if is_column else MAX_THREADS), 1)
+    if length is None:
+        parts = min(parts, gpu.multiprocessors)
+    else:
+        parts = min(parts, isqrt(length) if is_column else length // LONG)
+    if parts < 2 and _keeps(block):
+        return [name]
+    parts = max(parts, 1)
+    size = None if is_column or length is None else round_up(-(-length // parts), SECTOR)
+    part, _ = s.split(s.fuse(*loops), [parts if size is None else None, size])
+    return [s.rfactor(part, 0 if is_column else -1), name]
+
+
+def _keeps(block: Block) -> bool:
+    return any(it.kind == "S" for it in block.iter_vars)
+
+
+def _schedule(s: Schedule, name: str) -> None:
+    """A GPU block for each row, a thread for each column, one thread for a reduction of parts to a single result."""
+    block, loops = s.block(name), s.get_loops(name)
+    column = _column_axis(block)
+    if column is not None:
+        kept = [loop for loop, it in zip(loops, block.iter_vars, strict=True) if it.kind == "S"]
+        kept.append(kept.pop(column))
+        s.reorder(*kept)
+        s.parallel(s.fuse(*kept))
+    elif _keeps(block):
+        reduce_rows(s, name)
+        return
+    extent = s.extent(loops[-1])
+    if isinstance(extent, int) and extent % UNROLLED == 0:
+        s.unroll(s.split(loops[-1], [None, UNROLLED])[1])
+
+
+def _spread(s: Schedule, name: str) -> None:
+    """A thread for each vector of a block without reductions."""
+    loops = s.get_loops(name)
+    if not loops:
+        return
+    width = vector_width(s.block(name))
+    if width > 1:
+        loops[-1], lane = s.split(loops[-1], [None, width])
+        s.vectorize(lane)
+    s.parallel(s.fuse(*loops))
