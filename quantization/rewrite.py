@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from mlc_compiler import nn
 from mlc_compiler.nn import Parameter, Tensor, op
-from mlc_compiler.nn.layers import products_by_row
+from mlc_compiler.nn.layers import with_expert_bias
 from mlc_errors import UnsupportedError
 from quantization import fp8, group
 from quantization.schemes import Scheme
@@ -15,12 +15,19 @@ from quantization.schemes import Scheme
 
 @dataclass(frozen=True)
 class Exceptions:
-    """Layers that are not quantized like the others. final_fc: output heads, as shell patterns of their paths."""
+    """Layers that are not quantized like the others, as shell patterns of their paths.
+
+    final_fc: output heads. kept: layers that no scheme quantizes, such as the routers of experts.
+    """
 
     final_fc: tuple[str, ...] = ("lm_head",)
+    kept: tuple[str, ...] = ()
 
     def is_final_fc(self, path: str) -> bool:
         return any(fnmatchcase(path, pattern) for pattern in self.final_fc)
+
+    def is_kept(self, path: str) -> bool:
+        return any(fnmatchcase(path, pattern) for pattern in self.kept)
 
 
 def quantized_names(name: str) -> tuple[str, str]:
@@ -84,9 +91,11 @@ class GroupQuantizeExperts(GroupQuantized):
 
     def __init__(self, experts: nn.Experts, scheme: Scheme):
         super().__init__(experts.weight, scheme, scheme.layout)
+        self.bias = experts.bias
 
-    def forward(self, x: Tensor, experts: Tensor) -> Tensor:
-        return products_by_row(x, self.taken(experts, x.dtype))
+    def forward(self, x: Tensor, experts: Tensor, rows: Tensor | None = None) -> Tensor:
+        weight = self.dequantized(self.q_weight, self.q_scale, x.dtype)
+        return with_expert_bias(op.expert_linear(x, weight, experts, rows), self.bias, experts)
 
 
 class PerTensorQuantized(nn.Module):
@@ -126,9 +135,10 @@ class PerTensorQuantizeExperts(PerTensorQuantized):
 
     def __init__(self, experts: nn.Experts, scheme: Scheme):
         super().__init__(experts.weight, scheme)
+        self.bias = experts.bias
 
-    def forward(self, x: Tensor, experts: Tensor) -> Tensor:
-        return self.scaled(products_by_row(x, op.take(self.q_weight, experts, axis=0)))
+    def forward(self, x: Tensor, experts: Tensor, rows: Tensor | None = None) -> Tensor:
+        return with_expert_bias(self.scaled(op.expert_linear(x, self.q_weight, experts, rows)), self.bias, experts)
 
 
 Quantized = GroupQuantized | PerTensorQuantized
@@ -147,6 +157,8 @@ def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Ex
         raise UnsupportedError(f"quantization {scheme.name}: got kind {scheme.kind!r}; expected none, group or fp8")
     layouts = {}
     for path, layer in list(model.named_modules()):
+        if exceptions.is_kept(path):
+            continue
         replacement = _quantized(path, layer, scheme, exceptions)
         if replacement is not None:
             model.replace(path, replacement)

@@ -14,11 +14,13 @@
 
 from . import op, spec
 from .layers import GELU, Embedding, Experts, GroupNorm, LayerNorm, Linear, ReLU, RMSNorm, SiLU
+from .mixture import Choice, Routing, mixture, swiglu
 from .module import Module, ModuleList
 from .tensor import Parameter, ParameterError, Tensor
 
 __all__ = [
     "GELU",
+    "Choice",
     "Embedding",
     "Experts",
     "GroupNorm",
@@ -30,8 +32,11 @@ __all__ = [
     "ParameterError",
     "RMSNorm",
     "ReLU",
+    "Routing",
     "SiLU",
     "Tensor",
+    "mixture",
     "op",
     "spec",
+    "swiglu",
 ]

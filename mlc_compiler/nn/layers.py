@@ -39,20 +39,25 @@ class Embedding(Module):
 
 
 class Experts(Module):
-    """One matrix per expert; weight [num_experts, out_features, in_features]."""
+    """A matrix for each expert; weight [num_experts, out_features, in_features], bias [num_experts, out_features]."""
 
-    def __init__(self, num_experts: int, in_features: int, out_features: int, dtype: str = "float32"):
+    def __init__(
+        self, num_experts: int, in_features: int, out_features: int, bias: bool = False, dtype: str = "float32"
+    ):
         self.weight = Parameter((num_experts, out_features, in_features), dtype)
+        self.bias = Parameter((num_experts, out_features), dtype) if bias else None
 
-    def forward(self, x: Tensor, experts: Tensor) -> Tensor:
-        """Row t of x [T, in_features] times the matrix of expert ``experts[t]``, an integer: [T, out_features]."""
-        return products_by_row(x, op.take(self.weight, experts, axis=0))
+    def forward(self, x: Tensor, experts: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Row r is row ``rows[r]`` of x [T, in_features], or row r of it, times the matrix of expert ``experts[r]``.
+
+        experts, rows: integers [R]. Returns [R, out_features]; see ``relax.ops.expert_linear``.
+        """
+        return with_expert_bias(op.expert_linear(x, self.weight, experts, rows), self.bias, experts)
 
 
-def products_by_row(x: Tensor, weights: Tensor) -> Tensor:
-    """``x[t] @ weights[t].T`` for each t: x [T, K], weights [T, N, K] of any dtype; returns [T, N] in x's dtype."""
-    rows, n, k = weights.shape
-    return op.reshape(op.matmul(weights.astype(x.dtype), op.reshape(x, (rows, k, 1))), (rows, n))
+def with_expert_bias(y: Tensor, bias: Tensor | None, experts: Tensor) -> Tensor:
+    """``y[r] + bias[experts[r]]``: y [R, N], bias [E, N] of any floating type; y without a bias."""
+    return y if bias is None else y + op.take(bias, experts, axis=0).astype(y.dtype)
 
 
 class RMSNorm(Module):

@@ -48,6 +48,7 @@ from .elementwise import (
     tanh,
     where,
 )
+from .experts import expert_linear, expert_sum, inverse_permutation, sorted_places, top_indices
 from .functions import (
     extern,
     tensor_expr_op,
@@ -131,6 +132,8 @@ __all__ = [
     "erf",
     "exp",
     "expand_dims",
+    "expert_linear",
+    "expert_sum",
     "extern",
     "flip",
     "floor",
@@ -140,6 +143,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "group_norm",
+    "inverse_permutation",
     "layer_norm",
     "leaky_relu",
     "less",
@@ -182,6 +186,7 @@ __all__ = [
     "softmax_with_temperature",
     "softplus",
     "sort",
+    "sorted_places",
     "split",
     "sqrt",
     "square",
@@ -196,6 +201,7 @@ __all__ = [
     "tensor_ir_inplace_op",
     "tensor_ir_op",
     "tile",
+    "top_indices",
     "topk",
     "tril",
     "triu",

@@ -7,7 +7,7 @@ operator by its full name.
 
 from __future__ import annotations
 
-from . import attention, create, elementwise, manipulate, normalize, rearrange, reduce, sampling, search
+from . import attention, create, elementwise, experts, manipulate, normalize, rearrange, reduce, sampling, search
 from . import linear as products
 from .attention import append, append_latent, paged_attention, rotary_embedding
 from .create import (
@@ -71,6 +71,7 @@ from .elementwise import (
     tanh,
     where,
 )
+from .experts import expert_linear, expert_sum, inverse_permutation, sorted_places, top_indices
 from .linear import (
     dequantize,
     linear,
@@ -154,6 +155,8 @@ __all__ = [
     "erf",
     "exp",
     "expand_dims",
+    "expert_linear",
+    "expert_sum",
     "flip",
     "floor",
     "floor_divide",
@@ -167,6 +170,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "group_norm",
+    "inverse_permutation",
     "layer_norm",
     "leakyrelu",
     "left_shift",
@@ -213,6 +217,7 @@ __all__ = [
     "softmax_with_temperature",
     "softplus",
     "sort",
+    "sorted_places",
     "split",
     "sqrt",
     "square",
@@ -225,6 +230,7 @@ __all__ = [
     "take",
     "tanh",
     "tile",
+    "top_indices",
     "topk",
     "tril",
     "triu",
@@ -234,7 +240,19 @@ __all__ = [
     "zeros_like",
 ]
 
-FAMILIES = (create, elementwise, products, manipulate, rearrange, normalize, reduce, search, attention, sampling)
+FAMILIES = (
+    create,
+    elementwise,
+    products,
+    manipulate,
+    rearrange,
+    normalize,
+    reduce,
+    search,
+    attention,
+    sampling,
+    experts,
+)
 VIEW_OPERATORS = frozenset({"reshape", "expand_dims", "squeeze"})
 """Operators that only change the shape: the result can share memory with the operand."""
 OPERATORS = {o.name: o for family in FAMILIES for o in vars(family).values() if isinstance(o, Operator)}

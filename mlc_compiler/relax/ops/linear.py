@@ -9,11 +9,11 @@ from ..info import show_shape
 from .registry import operator
 
 
-def _sum_type(dtype: str) -> str:
+def sum_type(dtype: str) -> str:
     return "float32" if dt.is_float(dtype) and dt.bits(dtype) < 32 else dtype
 
 
-def _narrowed(total: te.Tensor, dtype: str) -> te.Tensor:
+def narrowed(total: te.Tensor, dtype: str) -> te.Tensor:
     return total if total.dtype == dtype else te.elementwise("cast", lambda value: te.cast(value, dtype), total)
 
 
@@ -29,7 +29,7 @@ def linear(x: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None) -> te
         raise ValueError(f"got shapes {shapes}; expected [..., K] and [N, K]")
     te.require_equal(x.shape[-1], weight.shape[1], f"inner sizes of {shapes}")
     k = te.reduce_axis(x.shape[-1], "k")
-    acc = _sum_type(x.dtype)
+    acc = sum_type(x.dtype)
 
     def dot(*i: PrimExpr) -> PrimExpr:
         return te.sum(te.cast(x[(*i[:-1], k)], acc) * te.cast(weight[i[-1], k], acc), axis=k)
@@ -37,7 +37,7 @@ def linear(x: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None) -> te
     total = te.compute((*x.shape[:-1], weight.shape[0]), dot, name="matmul")
     if bias is not None:
         total = te.elementwise("add_bias", lambda t, b: t + te.cast(b, acc), total, bias)
-    return _narrowed(total, x.dtype)
+    return narrowed(total, x.dtype)
 
 
 @operator("matmul")
@@ -47,7 +47,7 @@ def matmul(x1: te.Tensor, x2: te.Tensor, *, out_dtype: str = "void") -> te.Tenso
     ``out_dtype`` "void" stands for the common dtype of the operands; sums are at least float32.
     """
     result = dt.promote(x1.dtype, x2.dtype) if out_dtype in ("void", "") else out_dtype
-    acc = _sum_type(result)
+    acc = sum_type(result)
     if not (x1.ndim and x2.ndim):
         raise ValueError(
             f"got shapes {show_shape(x1.shape)} and {show_shape(x2.shape)}; expected at least one axis each"
@@ -67,7 +67,7 @@ def matmul(x1: te.Tensor, x2: te.Tensor, *, out_dtype: str = "void") -> te.Tenso
         b = x2[(*te.broadcast_index(batch2, lead), k, *column)]
         return te.sum(te.cast(a, acc) * te.cast(b, acc), axis=k)
 
-    return _narrowed(te.compute((*batch, *rows, *columns), dot, name="matmul"), result)
+    return narrowed(te.compute((*batch, *rows, *columns), dot, name="matmul"), result)
 
 
 @operator("dequantize")

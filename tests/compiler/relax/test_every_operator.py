@@ -29,6 +29,8 @@ POSITIVE = np.abs(X) + np.float32(0.5)
 INTS, SMALL = RNG.integers(-9, 9, (N, M)).astype("int32"), RNG.integers(1, 5, (N, M)).astype("int32")
 TRUTH, OTHER = X > 0, Y > 0
 PLACES = RNG.integers(0, M, (N, 2)).astype("int32")
+EXPERTS = normal(4, 6, 7)
+CHOSEN, TIED = np.array([3, 0, 3, 2, 0], "int32"), RNG.integers(0, 3, (N, 7)).astype("float32")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,14 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 def dequantize(q: np.ndarray, scale: np.ndarray) -> np.ndarray:
     codes = (q[..., None] >> (4 * np.arange(8, dtype=np.uint32))) & 15
     return ((codes.reshape(N, 32).astype("f4") - 7) * np.repeat(scale, 16, 1)).astype("f4")
+
+
+def expert_linear(x: np.ndarray, w: np.ndarray, experts: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return np.einsum("rk,rnk->rn", x[rows], w[experts])
+
+
+def expert_sum(y: np.ndarray, weights: np.ndarray, places: np.ndarray) -> np.ndarray:
+    return (weights[..., None] * y[places]).sum(1)
 
 
 def best(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -175,6 +185,11 @@ CASES: dict[str, Case] = {
         },
     ),
     "gather_elements": Case((INTS, PLACES), lambda x, i: np.take_along_axis(x, i, 1), {"axis": 1}),
+    "nn.expert_linear": Case((X[0, :4].copy(), EXPERTS, CHOSEN, CHOSEN[::-1].copy()), expert_linear, tolerance=1e-5),
+    "nn.expert_sum": Case((X[0], np.abs(Y[0, :N, :2]), PLACES), expert_sum),
+    "nn.top_indices": Case((TIED,), lambda x: np.argsort(-x, 1, kind="stable")[:, :3].astype("int32"), {"k": 3}),
+    "nn.sorted_places": Case((CHOSEN,), lambda x: x.argsort(kind="stable").argsort().astype("int32")),
+    "nn.inverse_permutation": Case((RNG.permutation(M).astype("int32"),), lambda x: x.argsort().astype("int32")),
     "nn.rms_norm": Case((X, ROW), lambda x, w: x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(1e-5)) * w),
     "nn.layer_norm": Case((X, ROW, ROW), lambda x, w, b: norm(x, (-1,)) * w + b, tolerance=1e-5),
     "nn.group_norm": Case(
