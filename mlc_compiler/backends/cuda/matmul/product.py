@@ -12,7 +12,6 @@ from ....ir.visitor import Rewriter, free_vars, substitute, walk
 from ....relax.ops.linear import QUANTIZED
 from ....schedules.rule import (
     Blocks,
-    MatmulBlock,
     accumulate_locally,
     analyse,
     constant_extent,
@@ -136,13 +135,13 @@ def match_product(func: PrimFunc) -> Product | None:
         return None
     s, name = Schedule(func), matched.block.name
     names = [b.name for b in blocks.in_order]
-    packed = _packed(blocks, matched)
+    packed = packed_weight(blocks, matched.weight)
     reduced = [b.name for b in before]
     for producer in names[: names.index(name)]:
         if producer not in reduced:
             s.compute_inline(producer)
     last = accumulate_locally(s, name, names[names.index(name) + 1 :])
-    product = _product(func, s.block(name), s.block(last), packed)
+    product = product_of(func, s.block(name), s.block(last), packed)
     statistics = [_statistic(s.block(b), s.block(name)) for b in reduced]
     found = tuple(f for f in statistics if f is not None)
     return None if product is None or len(found) < len(statistics) else replace(product, statistics=found)
@@ -168,27 +167,28 @@ def _statistic(block: Block, product: Block) -> Statistic | None:
     return Statistic(store.buffer, store.value.op, init.value, term)  # type: ignore[attr-defined]
 
 
-def _packed(blocks: Blocks, matched: MatmulBlock) -> Packed | None:
-    """The codes of the weight; None unless ``dequantize`` makes it of 4-bit codes without a code book.
+def packed_weight(blocks: Blocks, weight: Buffer, *lead: PrimExpr) -> Packed | None:
+    """The codes of the matrix ``weight[*lead]``; None unless ``dequantize`` makes it of 4-bit codes, without code book.
 
     Scales of another dtype than the weight's are not packed either.
     """
-    made = next((b for b in blocks.in_order if stored_buffer(b) is matched.weight), None)
+    made = next((b for b in blocks.in_order if stored_buffer(b) is weight), None)
     of = made.annotations.get(QUANTIZED) if made is not None else None
     if made is None or of is None or of["bits"] != PACKED_BITS or of["values"] or of["group"] % CHUNK:
         return None
     loaded = {n.buffer.dtype: n.buffer for n in walk(made.body) if isinstance(n, BufferLoad)}
-    codes, scale = loaded["uint32"], loaded.get(matched.weight.dtype)
+    codes, scale = loaded["uint32"], loaded.get(weight.dtype)
     if scale is None:
         return None
 
     def at(buffer: Buffer, n: PrimExpr, i: PrimExpr) -> PrimExpr:
-        return buffer[n, i] if of["layout"] == "NK" else buffer[i, n]
+        return buffer[(*lead, n, i)] if of["layout"] == "NK" else buffer[(*lead, i, n)]
 
     return Packed(lambda n, k: at(codes, n, k // CHUNK), lambda n, k: at(scale, n, k // of["group"]))
 
 
-def _product(func: PrimFunc, block: Block, last: Block, packed: Packed | None) -> Product | None:
+def product_of(func: PrimFunc, block: Block, last: Block, packed: Packed | None) -> Product | None:
+    """The product of a block into which the operands are inlined; ``last`` computes the results of its sums."""
     variables = [it.var for it in block.iter_vars]
     *lead, column, position = variables
     extents = [it.extent for it in block.iter_vars]

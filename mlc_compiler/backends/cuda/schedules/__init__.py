@@ -2,9 +2,9 @@
 
 from ....schedules.fallback import Fallback
 from .elementwise import Elementwise
-from .matmul import Matmul
+from .matmul import ExpertMatmul, Matmul
 from .reductions import Reduction
 from .rows import RowReduction
 
 PLAIN_RULES = (Fallback(),)
-CUDA_RULES = (Matmul(), Reduction(), RowReduction(), Elementwise(), *PLAIN_RULES)
+CUDA_RULES = (Matmul(), ExpertMatmul(), Reduction(), RowReduction(), Elementwise(), *PLAIN_RULES)

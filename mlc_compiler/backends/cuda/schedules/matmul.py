@@ -1,4 +1,4 @@
-"""Schedule of matrix products with many rows."""
+"""Schedule of matrix products."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from ....target import Target
 from ....tir.nodes import PrimFunc
 from ....tir.schedule import Schedule
 from ..machine import Gpu
+from ..matmul.experts import expert_product, match_expert_product
 from ..matmul.few_rows import has_statistics_kernel
 from ..matmul.fma import fma_product
 from ..matmul.kernel import tensor_core_product
@@ -28,3 +29,13 @@ class Matmul(Rule):
             return None
         kernels = fma_product if product.dtype == "float32" else tensor_core_product
         return Schedule(kernels(func, product, Gpu.of(target)))
+
+
+class ExpertMatmul(Rule):
+    """As ``Matmul``, where each row has the matrix of its expert; see ``matmul/experts.py``."""
+
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        found = match_expert_product(func)
+        if found is None or (found.product.gated and found.product.dtype == "float32"):
+            return None
+        return Schedule(expert_product(func, found, Gpu.of(target)))

@@ -1,0 +1,51 @@
+"""Products in which each row has the matrix of an expert; see the operator ``nn.expert_linear``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.expr import BinaryOp, Cast, PrimExpr, Var, without_casts
+from ..ir.visitor import substitute, walk
+from ..tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
+
+
+@dataclass(frozen=True)
+class ExpertMatmul:
+    """A block ``out[r, n] += x[…, k] * w[expert, n, k]``, where the place of x and the expert depend on r only."""
+
+    block: Block
+    row: Var
+    activation: Buffer
+    weight: Buffer
+    expert: PrimExpr
+
+    def expert_of(self, row: PrimExpr) -> PrimExpr:
+        """The number of the expert of a row."""
+        return substitute(self.expert, {self.row: row})
+
+    def of_one(self, func: PrimFunc, expert: Var) -> PrimFunc:
+        """The function around the block, with ``expert``, a free variable, as the expert of all rows."""
+        replaced: PrimFunc = substitute(func, {self.expert: expert})
+        return replaced
+
+
+def match_expert_matmul(block: Block) -> ExpertMatmul | None:
+    """The parts of such a product; None for anything else."""
+    if [it.kind for it in block.iter_vars] != ["S", "S", "R"] or not isinstance(block.body, BufferStore):
+        return None
+    row, column, position = (it.var for it in block.iter_vars)
+    value = block.body.value
+    term = value.b if isinstance(value, BinaryOp) and value.op == "+" else None
+    term = term.value if isinstance(term, Cast) else term
+    if not isinstance(term, BinaryOp) or term.op != "*":
+        return None
+    x, w = without_casts(term.a), without_casts(term.b)
+    if not isinstance(x, BufferLoad) or not isinstance(w, BufferLoad) or len(w.indices) != 3:
+        return None
+    expert, n, k = w.indices
+    if n is not column or k is not position or not x.indices or x.indices[-1] is not position:
+        return None
+    of_row = {id(v) for v in walk((expert, x.indices[:-1])) if isinstance(v, Var)} <= {id(row)}
+    if not of_row or not any(isinstance(v, BufferLoad) for v in walk(expert)):
+        return None
+    return ExpertMatmul(block, row, x.buffer, w.buffer, expert)
