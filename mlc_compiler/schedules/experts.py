@@ -45,7 +45,7 @@ def match_expert_matmul(block: Block) -> ExpertMatmul | None:
     expert, n, k = w.indices
     if n is not column or k is not position or not x.indices or x.indices[-1] is not position:
         return None
-    of_row = {id(v) for v in walk((expert, x.indices[:-1])) if isinstance(v, Var)} <= {id(row)}
+    of_row = not any(v is column or v is position for v in walk((expert, x.indices[:-1])))
     if not of_row or not any(isinstance(v, BufferLoad) for v in walk(expert)):
         return None
     return ExpertMatmul(block, row, x.buffer, w.buffer, expert)

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from mlc_compiler import nn
+from mlc_compiler import Library, nn
+from mlc_compiler.api import build_prepared
 from mlc_compiler.ir.dtype import to_numpy
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.nn import spec
+from mlc_compiler.pipeline import methods, run_passes
 from quantization import group
 from quantization.codecs import codec
 from quantization.rewrite import quantize_model, quantized_names
@@ -49,7 +51,7 @@ class Case:
     tokens: int = 3
 
     def module(self) -> tuple[IRModule, list[np.ndarray], list[np.ndarray], np.ndarray]:
-        """The module, the arguments of ``main``, the parameters in order, and the expected result."""
+        """The module, the arguments of ``main`` without its tuple of parameters, these, and the expected result."""
         model, scheme, rng = Layer(self), get_scheme(self.scheme), np.random.default_rng(len(self.ids))
         plain = {n: self._random(rng, p.shape) for n, p in model.named_parameters()}
         layouts = quantize_model(model, scheme)
@@ -57,7 +59,8 @@ class Case:
         count: Any = "n" if self.symbolic else len(self.ids)
         index = spec.Tensor([count], "int32")
         inputs = {"x": spec.Tensor([self.tokens, self.depth], self.dtype), "ids": index, "rows": index}
-        mod, names = model.export({"main": inputs})
+        functions = spec.ModuleSpec.from_raw({"main": inputs}, model).with_packed_weights()
+        mod, names = model.export(functions)
         x = rng.standard_normal((self.tokens, self.depth), "f4").astype(to_numpy(self.dtype))
         rows = rng.integers(0, self.tokens, len(self.ids)).astype("int32")
         arguments = [x, np.array(self.ids, "int32"), rows]
@@ -109,3 +112,18 @@ def expert_ids(draw: st.DrawFn, most: int) -> tuple[tuple[int, ...], int]:
     used = draw(st.lists(st.integers(0, experts - 1), min_size=1, max_size=3))
     ids = draw(st.lists(st.sampled_from(used), min_size=1, max_size=most))
     return tuple(ids if draw(st.booleans()) else sorted(ids)), experts
+
+
+def compiled(mod: IRModule, target: str) -> tuple[Library, dict[str, str]]:
+    """The library of a module, and the names of the functions that pack its parameters, by the parameters' numbers."""
+    library, lowered = build_prepared(run_passes(mod, methods()), target, num_threads=2)
+    return library, dict(lowered.attrs.get("packed", {}))
+
+
+def call(library: Library, arguments: list[np.ndarray], parameters: list[np.ndarray], packing: dict[str, str]) -> Any:
+    """The result of ``main``."""
+    memory, placed = library.memory, []
+    for number, array in enumerate(parameters):
+        tensor, pack = memory.tensor(memory.loaded(array)), packing.get(str(number))
+        placed.append(tensor if pack is None else memory.tensor(library[pack](tensor)))
+    return library["main"](*arguments, np.array([tensor.data_ptr() for tensor in placed], np.int64))

@@ -143,7 +143,10 @@ class FewRowsOfExperts:
 
 @dataclass(eq=False)
 class Runs:
-    """The names of the macro ``multiply_runs``. of_run: the kernel of a run, ``multiply`` the macro of its tile."""
+    """The names of the macro ``multiply_runs``.
+
+    of_run: the kernel of a run, ``multiply`` the macro of its tile. copies: whether it copies asynchronously.
+    """
 
     found: ExpertProduct
     run: Buffer
@@ -155,12 +158,13 @@ class Runs:
 
     def __post_init__(self) -> None:
         self.rows, self.tile_rows = self.found.product.rows, self.tile[0]
+        self.copies = isinstance(self.of_run, Kernel)
 
     def nest(self) -> Stmt:
         """The loops over blocks and threads; there is a block for each tile of rows and of columns."""
 
         def body(row_block: Var, column_block: Var, thread: Var) -> Stmt:
-            return Allocate(self.run, expand(multiply_runs, self, row_block, column_block, thread))
+            return Allocate(self.run, expand(multiply_runs, self, row_block, column_block, thread, self.multiply))
 
         shared = (self.of_run.ws, self.of_run.xs)
         return tiled(self.rows, self.of_run.columns, self.tile, self.threads, shared, body, self.blocks)

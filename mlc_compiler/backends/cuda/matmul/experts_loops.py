@@ -29,8 +29,8 @@ def multiply_first_run(k, row, block, warp, lane):
 
 
 @T.macro
-def multiply_runs(k, row_block, column_block, thread):
-    """The runs of a tile of rows, one after the other."""
+def multiply_runs(k, row_block, column_block, thread, multiply):
+    """``multiply`` the runs of a tile of rows, one after the other."""
     end = T.min((row_block + 1) * k.tile_rows, k.rows)
     k.run[0] = row_block * k.tile_rows
     while k.run[0] < end:
@@ -38,6 +38,8 @@ def multiply_runs(k, row_block, column_block, thread):
         k.run[2] = k.found.expert_of(k.run[0])
         while k.run[0] + k.run[1] < end and k.found.expert_of(k.run[0] + k.run[1]) == k.run[2]:
             k.run[1] = k.run[1] + 1
-        k.multiply(k.of_run, T.int64(0), column_block, thread)
+        multiply(k.of_run, T.int64(0), column_block, thread)
+        if k.copies:
+            k.of_run.wait(0)  # also for the tiles beyond the depth, which are loaded where the depth has few tiles
         T.tvm_storage_sync("shared")
         k.run[0] = k.run[0] + k.run[1]
