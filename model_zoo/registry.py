@@ -9,13 +9,13 @@ from mlc_compiler.ir.module import IRModule
 from mlc_compiler.nn import spec
 from mlc_compiler.nn.states import State
 from mlc_errors import UnsupportedError
-from model_zoo import gpt2, llama, mistral, qwen2
+from model_zoo import gpt2, llama, mistral, mixtral, qwen2
 from model_zoo.architecture import Architecture, ModelConfig
 from quantization.rewrite import quantize_model
 from quantization.schemes import Scheme
 
 ARCHITECTURES: dict[str, Architecture] = {
-    a.name: a for a in (llama.ARCHITECTURE, mistral.ARCHITECTURE, qwen2.ARCHITECTURE, gpt2.ARCHITECTURE)
+    m.ARCHITECTURE.name: m.ARCHITECTURE for m in (llama, mistral, mixtral, qwen2, gpt2)
 }
 
 

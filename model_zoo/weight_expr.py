@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,6 +81,27 @@ class CheckpointTensor(Expr):
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class Either(Expr):
+    """The first of the parts whose checkpoint tensors exist; the first one where there is none."""
+
+    parts: tuple[Expr, ...]
+
+    def among(self, names: Container[str]) -> Expr:
+        """The part for a checkpoint with tensors of these names."""
+        fitting = (part for part in self.parts if all(name in names for name in part.sources()))
+        return next(fitting, self.parts[0])
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        return self.among(shapes).shape(shapes)
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        raise NotImplementedError("a weight plan has the part that the checkpoint fits")
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.parts))
 
 
 @dataclass(frozen=True)

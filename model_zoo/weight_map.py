@@ -11,6 +11,7 @@ from mlc_errors import MLCError
 from model_zoo.weight_expr import (
     CheckpointTensor,
     Concat,
+    Either,
     Expr,
     Offset,
     Permute,
@@ -106,6 +107,10 @@ class WeightMap:
     def concat(self, target: str, sources: Sequence[str | Expr], axis: int = 0) -> None:
         self._add((target,), Concat(tuple(map(as_expr, sources)), axis))
 
+    def either(self, target: str, *sources: str | Expr) -> None:
+        """The first of the sources that the checkpoint has all tensors of: for names that differ between versions."""
+        self._add((target,), Either(tuple(map(as_expr, sources))))
+
     def stack(self, target: str, sources: Sequence[str | Expr]) -> None:
         """``target[i]`` is ``sources[i]``."""
         self._add((target,), Stack(tuple(map(as_expr, sources))))
@@ -192,7 +197,9 @@ class _Resolver:
 
     def _locate(self, production: Production) -> Production:
         """The production over the names that this checkpoint uses (with or without a prefix)."""
-        located = Production(production.name, production.shape, production.value.map_names(self._spelling))
+        value = production.value.map_names(self._spelling)
+        value = value.among(self.sources) if isinstance(value, Either) else value
+        located = Production(production.name, production.shape, value)
         self.used.update(located.value.sources())
         return located
 

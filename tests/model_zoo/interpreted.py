@@ -15,16 +15,24 @@ VOCAB = 61
 SIZES = {
     "llama": {"hidden_size": 40, "intermediate_size": 52, "num_attention_heads": 5, "num_key_value_heads": 1},
     "mistral": {"hidden_size": 40, "intermediate_size": 52, "num_attention_heads": 4, "num_key_value_heads": 2},
+    "mixtral": {"hidden_size": 40, "intermediate_size": 36, "num_attention_heads": 4, "num_key_value_heads": 2},
     "qwen2": {"hidden_size": 48, "intermediate_size": 52, "num_attention_heads": 4, "num_key_value_heads": 2},
     "gpt2": {"n_embd": 40, "n_inner": 52, "n_head": 5, "n_positions": 64},
 }
 SIZES["llama"] |= {"head_dim": 12, "num_hidden_layers": 2, "max_position_embeddings": 64}
 SIZES["mistral"] |= {"head_dim": 12, "num_hidden_layers": 2, "max_position_embeddings": 64}
+SIZES["mixtral"] |= {
+    "num_local_experts": 5,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 64,
+}
 SIZES["qwen2"] |= {"num_hidden_layers": 2, "max_position_embeddings": 64}
 SIZES["gpt2"] |= {"n_layer": 2, "bos_token_id": 0, "eos_token_id": 0}
 CLASSES = {
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
     "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
+    "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM),
     "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
     "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
 }
@@ -34,7 +42,8 @@ def hugging_face(kind, **options):
     """A transformers model with random weights, norms off 1 and biases off 0."""
     config_class, model_class = CLASSES[kind]
     torch.manual_seed(5)
-    model = model_class(config_class(vocab_size=VOCAB, attn_implementation="eager", **SIZES[kind], **options)).eval()
+    sizes = {**SIZES[kind], **options}
+    model = model_class(config_class(vocab_size=VOCAB, attn_implementation="eager", **sizes)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             spread = 0.2 if parameter.ndim > 1 else 0.3
@@ -87,8 +96,8 @@ class Interpreted:
         for name in plain:
             codes, scales = quantized_names(name)
             if codes in infos:
-                words = self.scheme.words(plain[name].shape[1])
-                layout = "NK" if infos[codes].shape == (plain[name].shape[0], words) else "KN"
+                words = self.scheme.words(plain[name].shape[-1])
+                layout = "NK" if infos[codes].shape == (*plain[name].shape[:-1], words) else "KN"
                 stored = encode(plain[name], self.scheme, layout)
                 made[codes], made[scales] = stored["q_weight"], stored["q_scale"]
         for p in self.exported.params:

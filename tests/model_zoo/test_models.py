@@ -12,7 +12,7 @@ from mlc_compiler.script import parse, script
 from model_zoo import registry
 from quantization.group import decode, encode
 from quantization.schemes import get_scheme
-from tests.model_zoo.interpreted import VOCAB, Interpreted, hf_logits, hugging_face
+from tests.model_zoo.interpreted import VOCAB, Interpreted, checkpoint, hf_logits, hugging_face, parameters_of
 
 TOLERANCE = 2e-5
 FUNCTIONS = ["embed", "prefill", "decode", "batch_prefill", "batch_decode", "batch_verify", "sample"]
@@ -40,6 +40,8 @@ VARIANTS = [
         },
     ),
     ("mistral", {"sliding_window": 7}),
+    ("mixtral", {}),
+    ("mixtral", {"sliding_window": 7, "num_experts_per_tok": 4, "tie_word_embeddings": True}),
     ("qwen2", {}),
     ("qwen2", {"tie_word_embeddings": True}),
     ("gpt2", {}),
@@ -73,7 +75,8 @@ def check_all_functions(model, scheme, tolerance):
 
 
 @pytest.mark.parametrize(
-    ("kind", "scheme"), [("llama", "q4f32_1"), ("gpt2", "q4f16_0"), ("llama", "q3f16_0"), ("llama", "q4f16_2")]
+    ("kind", "scheme"),
+    [("llama", "q4f32_1"), ("gpt2", "q4f16_0"), ("llama", "q3f16_0"), ("llama", "q4f16_2"), ("mixtral", "q4f32_1")],
 )
 def test_quantized_model_computes_with_the_decoded_weights(kind, scheme):
     model = hugging_face(kind, tie_word_embeddings=True)
@@ -89,7 +92,7 @@ def with_decoded_weights(model, scheme):
     with torch.no_grad():
         for (name, source), target in zip(model.named_parameters(), copy.parameters()):
             is_table = any(part in name for part in ("embed_tokens", "wte", "wpe"))
-            kept = source.ndim < 2 or (is_table and not scheme.quantize_embedding)
+            kept = source.ndim < 2 or name.endswith("mlp.gate.weight") or (is_table and not scheme.quantize_embedding)
             target.copy_(source.to(dtype) if kept else decoded(name, source, scheme, "NK" if is_table else None))
     return copy
 
@@ -99,7 +102,7 @@ def decoded(name, source, scheme, layout):
     matrix = source.numpy().T if transposed else source.numpy()
     stored = encode(np.ascontiguousarray(matrix), scheme, layout)
     wide = {"q_weight": stored["q_weight"], "q_scale": stored["q_scale"].astype(np.float32)}
-    values = torch.from_numpy(decode(wide, replace(scheme, model_dtype="float32"), matrix.shape[1], layout))
+    values = torch.from_numpy(decode(wide, replace(scheme, model_dtype="float32"), matrix.shape[-1], layout))
     return values.T if transposed else values
 
 
@@ -154,3 +157,27 @@ def test_parameters_of_a_quantized_export():
         "sliding_window_size": -1,
         "attention_sink_size": 0,
     }
+
+
+def test_mixtral_has_the_same_weights_in_checkpoints_with_a_tensor_for_each_expert():
+    model = hugging_face("mixtral")
+    stacked, scheme = checkpoint(model), get_scheme("q0f32")
+    config = registry.get("mixtral").config.from_hf(model.config.to_dict())
+    wanted = parameters_of(stacked, config, scheme)
+    got = parameters_of(dict(by_expert(stacked)), config, scheme)
+    assert got.keys() == wanted.keys()
+    assert all(np.array_equal(got[name], array) for name, array in wanted.items())
+
+
+def by_expert(stacked):
+    """The tensors under the names of the published checkpoints."""
+    for name, array in stacked.items():
+        path, _, kind = name.replace(".mlp.", ".block_sparse_moe.").rpartition(".")
+        for expert, matrix in enumerate(array):
+            if kind == "gate_up_proj":
+                yield f"{path}.{expert}.w1.weight", matrix[: len(matrix) // 2]
+                yield f"{path}.{expert}.w3.weight", matrix[len(matrix) // 2 :]
+            elif kind == "down_proj":
+                yield f"{path}.{expert}.w2.weight", matrix
+        if kind not in ("gate_up_proj", "down_proj"):
+            yield f"{path}.{kind}", array

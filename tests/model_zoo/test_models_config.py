@@ -149,6 +149,8 @@ def test_missing_and_impossible_sizes():
 
 
 def test_unknown_architecture():
-    with pytest.raises(UnsupportedError, match="got 'lama'; expected one of llama, mistral, qwen2, gpt2") as error:
+    with pytest.raises(
+        UnsupportedError, match="got 'lama'; expected one of llama, mistral, mixtral, qwen2, gpt2"
+    ) as error:
         registry.get("lama")
     assert error.value.hint == "did you mean llama?"
