@@ -13,7 +13,7 @@ the largest magnitude in its group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....ir import expr
@@ -21,7 +21,7 @@ from ....ir.expr import Call, Let, PrimExpr, Var, const, is_const
 from ....tir import te
 from ....tir.nodes import Buffer, PrimFunc
 from ..instructions.dot import byte_of
-from .plan import BYTES, Plan
+from .plan import BYTES, Plan, Weight
 
 MIN_MAGNITUDE = 1e-30  # groups with a smaller maximum are treated as zero: the inverse of their step would overflow
 
@@ -34,14 +34,14 @@ def integer_product(plan: Plan, activation: Buffer, codes: Buffer, scale: Buffer
     """
     x, q, s = (te.placeholder(b.shape, b.dtype, b.name) for b in (activation, codes, scale))
     length = plan.weight.length
-    rows = _Rows(x, length, length % plan.weight.group != 0)
+    rows = Rows(x, length, length % plan.weight.group != 0)
     computed = _Product(plan, rows, q, s)
     result = te.compute(out.shape, lambda *i: computed.product[rows.number(i[:-1]), i[-1]], name="result")
     return te.create_prim_func([x, q, s, result])
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
     """The activations as a matrix."""
 
     x: te.Tensor
@@ -75,15 +75,14 @@ class _Rows:
         return number
 
 
-class _Product:
-    """The tensors of a product, in the order in which they are computed.
+class Activations:
+    """The quantized activations of a product, in the order in which they are computed.
 
     A position in a group is a pair: ``step``, the index of the dot product, and ``byte``, the index inside it.
     """
 
-    def __init__(self, plan: Plan, rows: _Rows, q: te.Tensor, s: te.Tensor):
-        self.plan, self.rows, self.q, self.s = plan, rows, q, s
-        self.weight = plan.weight
+    def __init__(self, plan: Plan, rows: Rows):
+        self.plan, self.rows, self.weight = plan, rows, plan.weight
         self.per_row = (rows.count, plan.weight.groups)
         self.largest = self._largest()
         self.fixed = self._fixed()
@@ -92,11 +91,6 @@ class _Product:
         self.step = te.compute(
             self.per_row, lambda row, g: self._magnitude(row, g) * (1 / self._max_fixed), name="step"
         )
-        self.words = self._words()
-        self.dots = self._dots()
-        self.product = self._sum_of_groups()
-
-    # -- activations
 
     @property
     def _max_fixed(self) -> int:
@@ -121,12 +115,12 @@ class _Product:
         return Call("reinterpret", (self.largest[row, g],), "float32")
 
     def _fixed(self) -> te.Tensor:
-        """int32 [rows, groups, steps, 4]: the quantized activations, in the order of the weights in ``_words``."""
+        """int32 [rows, groups, steps, 4]: the quantized activations, in the order of the weights in ``Words``."""
 
         def integer(row: Var, g: Var, step: Var, byte: Var) -> PrimExpr:
             limit = self._magnitude(row, g)
             inverse = te.select(limit > MIN_MAGNITUDE, self._max_fixed / limit, te.f32(0))
-            element = self.rows.element(row, g * self.weight.group + self._position(step, byte))
+            element = self.rows.element(row, g * self.weight.group + _position(self.weight, step, byte))
             return _nearest(element * inverse)
 
         return te.compute((*self.per_row, self.plan.steps, BYTES), integer, name="fixed")
@@ -147,44 +141,35 @@ class _Product:
         """int32 [rows, groups]: ``-zero_point * sum(fixed)`` of a group; None for a zero point of 0."""
         if not self.plan.zero_point:
             return None
-        step, byte = self._in_group()
+        step, byte = _in_group(self.plan)
 
         def group_sum(row: Var, g: Var) -> PrimExpr:
             return te.sum(self.fixed[row, g, step, byte] * -self.plan.zero_point, axis=[step, byte])
 
         return te.compute(self.per_row, group_sum, name="correction")
 
-    # -- weights
 
-    @property
-    def _parts(self) -> int:
-        """Codes per byte of a packed word; 0 when codes cross byte boundaries."""
-        return 8 // self.weight.bits if 8 % self.weight.bits == 0 else 0
+class Words:
+    """Words of four weights, one per byte, as the instruction reads them; packed(column, i) is the i-th word of codes."""
 
-    def _position(self, step: PrimExpr, byte: PrimExpr) -> PrimExpr:
-        """Index of a weight in its group; each byte of a packed word holds one weight of each of ``_parts`` steps."""
-        if not self._parts:
-            return step * BYTES + byte
-        return (step // self._parts * BYTES + byte) * self._parts + step % self._parts
+    def __init__(self, plan: Plan, packed: Callable[[PrimExpr, PrimExpr], PrimExpr], stored: PrimExpr):
+        """stored: how many words of codes a column has; those of the last group may be missing."""
+        self.plan, self.weight, self.packed, self.stored = plan, plan.weight, packed, stored
 
-    def _words(self) -> te.Tensor:
-        """uint32 [groups, steps, N]: four weights, one per byte."""
-
-        def word(g: Var, step: Var, n: Var) -> PrimExpr:
-            codes = self._codes(g, step, n)
-            codes = self._looked_up(codes) if self.weight.values else codes
-            return codes ^ _uint32(0x80808080) if self.plan.flipped else codes
-
-        return te.compute((self.weight.groups, self.plan.steps, self.weight.columns), word, name="words")
+    def word(self, g: PrimExpr, step: PrimExpr, n: PrimExpr) -> PrimExpr:
+        """uint32: the word of a step of a group of column ``n``."""
+        codes = self._codes(g, step, n)
+        codes = self._looked_up(codes) if self.weight.values else codes
+        return codes ^ _uint32(0x80808080) if self.plan.flipped else codes
 
     def _codes(self, g: PrimExpr, step: PrimExpr, n: PrimExpr) -> PrimExpr:
         bits, mask = self.weight.bits, (1 << self.weight.bits) - 1
-        if self._parts:
-            word = self._word_of_codes(g, step // self._parts, n)
-            return (word >> te.cast(step % self._parts * bits, "uint32")) & _uint32(mask * 0x01010101)
+        if parts := _parts(self.weight):
+            word = self._word_of_codes(g, step // parts, n)
+            return (word >> te.cast(step % parts * bits, "uint32")) & _uint32(mask * 0x01010101)
         codes = _uint32(0)
         for byte in range(BYTES):
-            position = self._position(step, const(byte, "int64"))
+            position = _position(self.weight, step, const(byte, "int64"))
             word = self._word_of_codes(g, position // self.weight.codes_per_word, n)
             shift = te.cast(position % self.weight.codes_per_word * bits, "uint32")
             codes = codes | (((word >> shift) & _uint32(mask)) << _uint32(8 * byte))
@@ -194,9 +179,9 @@ class _Product:
         """Packed word ``i`` of a group; 0 in the padding of the last group."""
         per_group = self.weight.group // self.weight.codes_per_word
         word = g * per_group + i
-        stored, index = (self.q.shape[1], (n, word)) if self.weight.layout == "NK" else (self.q.shape[0], (word, n))
-        codes = self.q[index]
-        return codes if is_const(stored, self.weight.groups * per_group) else te.if_then_else(word < stored, codes, 0)
+        codes = self.packed(n, word)
+        whole = is_const(self.stored, self.weight.groups * per_group)
+        return codes if whole else te.if_then_else(word < self.stored, codes, 0)
 
     def _looked_up(self, codes: PrimExpr) -> PrimExpr:
         """Look up each byte in the code book, which is packed in uint32 constants."""
@@ -212,27 +197,56 @@ class _Product:
             result = result | (Let(code, (codes >> _uint32(8 * byte)) & _uint32(255), value) << _uint32(8 * byte))
         return result
 
-    # -- sums
 
-    def _in_group(self) -> tuple[te.ReduceAxis, te.ReduceAxis]:
-        return te.reduce_axis(self.plan.steps, "step"), te.reduce_axis(BYTES, "byte")
+def _parts(weight: Weight) -> int:
+    """Codes per byte of a packed word; 0 when codes cross byte boundaries."""
+    return 8 // weight.bits if 8 % weight.bits == 0 else 0
+
+
+def _position(weight: Weight, step: PrimExpr, byte: PrimExpr) -> PrimExpr:
+    """Index of a weight in its group; each byte of a packed word holds one weight of each of ``_parts`` steps."""
+    if not (parts := _parts(weight)):
+        return step * BYTES + byte
+    return (step // parts * BYTES + byte) * parts + step % parts
+
+
+def _in_group(plan: Plan) -> tuple[te.ReduceAxis, te.ReduceAxis]:
+    return te.reduce_axis(plan.steps, "step"), te.reduce_axis(BYTES, "byte")
+
+
+class _Product:
+    """The tensors of a product, in the order in which they are computed."""
+
+    def __init__(self, plan: Plan, rows: Rows, q: te.Tensor, s: te.Tensor):
+        self.plan, self.s, self.activations, self.weight = plan, s, Activations(plan, rows), plan.weight
+        self.per_row, self.rows = self.activations.per_row, rows
+        self.words = self._words(q)
+        self.dots = self._dots()
+        self.product = self._sum_of_groups()
+
+    def _words(self, q: te.Tensor) -> te.Tensor:
+        """uint32 [groups, steps, N]: four weights, one per byte."""
+        by_column = self.weight.layout == "NK"
+        words = Words(self.plan, lambda n, i: q[n, i] if by_column else q[i, n], q.shape[1 if by_column else 0])
+        return te.compute((self.weight.groups, self.plan.steps, self.weight.columns), words.word, name="words")
 
     def _dots(self) -> te.Tensor:
         """int32 [rows, groups, digits, N]: sums over groups of digits times weights."""
-        step, byte = self._in_group()
+        step, byte = _in_group(self.plan)
 
         def dot(row: Var, g: Var, which: Var, n: Var) -> PrimExpr:
             weight = byte_of(self.words[g, step, n], byte, self.plan.dot.signed)
-            value = weight * te.cast(self.digits[row, g, which, step, byte], "int32")
+            value = weight * te.cast(self.activations.digits[row, g, which, step, byte], "int32")
             return te.sum(value, axis=[step, byte], init=self._start(row, g, which))
 
         return te.compute((*self.per_row, self.plan.digits, self.weight.columns), dot, name="dots")
 
     def _start(self, row: Var, g: Var, which: Var) -> PrimExpr | None:
         """Initial value of a group's sum: the correction for the lowest digits, else 0; None without a correction."""
-        if self.correction is None:
+        correction = self.activations.correction
+        if correction is None:
             return None
-        return te.select(which < self.plan.digits - 1, te.cast(0, "int32"), self.correction[row, g])
+        return te.select(which < self.plan.digits - 1, te.cast(0, "int32"), correction[row, g])
 
     def _sum_of_groups(self) -> te.Tensor:
         g = te.reduce_axis(self.weight.groups, "g")
@@ -242,7 +256,7 @@ class _Product:
             dot = self.dots[row, g, 0, n]
             for which in range(1, self.plan.digits):
                 dot = dot * 256 + self.dots[row, g, which, n]
-            return te.sum(te.f32(dot) * (te.f32(scale) * self.step[row, g]), axis=g)
+            return te.sum(te.f32(dot) * (te.f32(scale) * self.activations.step[row, g]), axis=g)
 
         return te.compute((self.rows.count, self.weight.columns), product, name="product")
 
