@@ -11,17 +11,22 @@ from ..tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 
 @dataclass(frozen=True)
 class ExpertMatmul:
-    """A block ``out[r, n] += x[…, k] * w[expert, n, k]``, where the place of x and the expert depend on r only."""
+    """A block ``out[r, n] += x[place, k] * w[expert, n, k]``, where the place and the expert depend on r only."""
 
     block: Block
     row: Var
     activation: Buffer
     weight: Buffer
+    place: PrimExpr
     expert: PrimExpr
 
     def expert_of(self, row: PrimExpr) -> PrimExpr:
         """The number of the expert of a row."""
         return substitute(self.expert, {self.row: row})
+
+    def place_of(self, row: PrimExpr) -> PrimExpr:
+        """The row of x that a row is the product of."""
+        return substitute(self.place, {self.row: row})
 
     def of_one(self, func: PrimFunc, expert: Var) -> PrimFunc:
         """The function around the block, with ``expert``, a free variable, as the expert of all rows."""
@@ -43,9 +48,9 @@ def match_expert_matmul(block: Block) -> ExpertMatmul | None:
     if not isinstance(x, BufferLoad) or not isinstance(w, BufferLoad) or len(w.indices) != 3:
         return None
     expert, n, k = w.indices
-    if n is not column or k is not position or not x.indices or x.indices[-1] is not position:
+    if n is not column or k is not position or len(x.indices) != 2 or x.indices[1] is not position:
         return None
-    of_row = not any(v is column or v is position for v in walk((expert, x.indices[:-1])))
+    of_row = not any(v is column or v is position for v in walk((expert, x.indices[0])))
     if not of_row or not any(isinstance(v, BufferLoad) for v in walk(expert)):
         return None
-    return ExpertMatmul(block, row, x.buffer, w.buffer, expert)
+    return ExpertMatmul(block, row, x.buffer, w.buffer, x.indices[0], expert)

@@ -14,6 +14,7 @@ from ....tir.nodes import Block, Buffer, BufferLoad, PrimFunc, Stmt
 from ....tir.schedule.blocks import block_nest
 from ....tir.schedule.tree import replace_stmts, root_of, with_allocs
 from ..machine import Cpu
+from ..quantized.experts import DIGITS, match_quantized_experts
 from ..quantized.plan import Plan, Weight
 from ..quantized.products import integer_product
 
@@ -28,7 +29,9 @@ class QuantizedProducts(Pass):
 
     Needs: fused, unscheduled tensor functions whose dequantization has the attribute ``quantized``. Applies when the
     target has a dot product of bytes whose lanes divide the columns; marks rewritten functions with the attribute
-    ``quantized_product``. activation_bits: width of the quantized activations, 8 or 16; None disables the pass.
+    ``quantized_product``. Products with the matrices of experts are only marked, ``expert_digits``: the schedule rule
+    ``ExpertProduct`` makes their kernel. activation_bits: width of the quantized activations, 8 or 16; None disables
+    the pass.
     """
 
     name = "quantized-products"
@@ -45,7 +48,7 @@ class QuantizedProducts(Pass):
         found = _match(func)
         plan = self._plan(found) if found is not None else None
         if found is None or plan is None:
-            return func
+            return self._of_experts(func)
         operands = (found.product.activation, found.codes, found.scale, stored_buffer(found.product.block))
         integer = integer_product(plan, *operands)
         body = Substitute(dict(zip(integer.buffers, operands, strict=True)))(root_of(integer).block.body)
@@ -57,13 +60,23 @@ class QuantizedProducts(Pass):
         func = with_allocs(func, root_of(integer).block.alloc_buffers, drop=(stored_buffer(found.dequantized),))
         return func.with_attr(PLAN, _attribute(plan))
 
+    def _of_experts(self, func: PrimFunc) -> PrimFunc:
+        """A product with the matrices of experts, marked; any other function as it is."""
+        digits = self._digits
+        found = match_quantized_experts(func, Cpu.of(self.target), digits)
+        return func if found is None else func.with_attr(DIGITS, digits)
+
+    @property
+    def _digits(self) -> int:
+        assert self.activation_bits is not None
+        return ACTIVATION_BITS[self.activation_bits]
+
     def _plan(self, found: _Match) -> Plan | None:
         columns, length = (constant_extent(size) for size in found.product.weight.shape)
         if columns is None or length is None:
             return None
         weight = Weight(columns, length, **found.dequantized.annotations[QUANTIZED])
-        assert self.activation_bits is not None
-        return Plan.of(weight, Cpu.of(self.target), ACTIVATION_BITS[self.activation_bits])
+        return Plan.of(weight, Cpu.of(self.target), self._digits)
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ class Activations:
 
 
 class Words:
-    """Words of four weights, one per byte, as the instruction reads them; packed(column, i) is the i-th word of codes."""
+    """Words of four weights, one per byte, as the instruction reads them. packed: (column, i) -> i-th word of codes."""
 
     def __init__(self, plan: Plan, packed: Callable[[PrimExpr, PrimExpr], PrimExpr], stored: PrimExpr):
         """stored: how many words of codes a column has; those of the last group may be missing."""

@@ -60,7 +60,8 @@ class QuantizedProduct(Rule):
             s.transform_layout(block, weight.name, _tiled(tile))
         names = [b.name for b in blocks.in_order]
         last = accumulate_locally(s, "product", names[names.index("product") + 1 :])
-        row_group, prepared = _prepare_activations(s, tile)
+        row_group, prepared = prepare_activations(s)
+        _store_by_tile(s, tile.rows)
         both, accumulated = _accumulate(s, last, tile)
         for block in (*prepared, *accumulated):  # last, since later steps would check concurrent loops again
             s.vectorize(s.get_loops(block)[-1])
@@ -89,7 +90,7 @@ def _quantized_parameters(blocks: Blocks, func: PrimFunc) -> list[tuple[str, Buf
     return [(name, read(name)) for name in ("words", "product")]
 
 
-def _prepare_activations(s: Schedule, tile: _Tile) -> tuple[Var, list[str]]:
+def prepare_activations(s: Schedule) -> tuple[Var, list[str]]:
     """Quantize the activations in one loop over rows and groups; returns it and the blocks to vectorize."""
     row, group, *_ = s.get_loops("largest")
     row_group = s.fuse(row, group)
@@ -103,11 +104,14 @@ def _prepare_activations(s: Schedule, tile: _Tile) -> tuple[Var, list[str]]:
     for block in ("largest", *correction):
         _, *inside = s.get_loops(block)
         partial += reduce_in_lanes(s, s.fuse(*inside), PARTIAL_SUMS, axis=2)
-    rows = tile.rows
-    for block in ("step", *correction):
+    return row_group, ["fixed", "digits", *partial]
+
+
+def _store_by_tile(s: Schedule, rows: int) -> None:
+    """Store the quantized activations of a tile of rows next to each other, group by group."""
+    for block in ("step", *(["correction"] if "correction" in s.get_blocks() else [])):
         s.transform_layout(block, block, lambda row, g: (row // rows, g, row % rows))
     s.transform_layout("digits", "digits", lambda row, g, d, step, b: (row // rows, g, row % rows, d, step, b))
-    return row_group, ["fixed", "digits", *partial]
 
 
 def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:

@@ -1,0 +1,75 @@
+"""Schedule of products in which each row has the matrix of an expert; ``expert_runs.py`` has the algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ....ir.expr import Cast, PrimExpr
+from ....ir.visitor import substitute, walk
+from ....schedules.experts import ExpertMatmul, match_expert_matmul
+from ....schedules.rule import Rule, analyse, constant_extent, largest_divisor
+from ....target import Target
+from ....tir.nodes import PrimFunc
+from ....tir.schedule import Schedule
+from ..machine import Cpu
+from ..quantized.experts import DIGITS
+from .expert_digits import integer_kernel
+from .expert_loops import multiply_floats
+from .expert_runs import Runs
+from .matmul import ROW_TILES_NARROW, ROW_TILES_WIDE, UNROLLED_REDUCTION
+
+
+class ExpertProduct(Rule):
+    """``epilogue(x[rows] @ weight[experts])`` of float32 sums, with a stored or a dequantized weight."""
+
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        matched, cpu = match_experts(func), Cpu.of(target)
+        if matched is None:
+            return None
+        if DIGITS in func.attrs:
+            return Schedule(integer_kernel(func, cpu))
+        height = (ROW_TILES_WIDE if cpu.vector_registers >= 32 else ROW_TILES_NARROW)[0]
+        runs = FloatRuns(func, matched, 2 * cpu.lanes(32), 0, height)
+        return Schedule(PrimFunc(runs.func.params, runs.nest(multiply_floats), runs.func.attrs))
+
+
+def match_experts(func: PrimFunc) -> ExpertMatmul | None:
+    """The product of a function that computes one with the matrices of experts, and what is fused around it."""
+    blocks = analyse(func)
+    if blocks is None or len(blocks.reductions) != 1:
+        return None
+    matched = match_expert_matmul(blocks.reductions[0])
+    return None if matched is None or not _has_known_sizes(matched) else matched
+
+
+def _has_known_sizes(matched: ExpertMatmul) -> bool:
+    sizes = [constant_extent(size) for size in matched.weight.shape]
+    return all(sizes) and matched.block.writes[0].buffer.dtype == "float32"
+
+
+@dataclass(eq=False)
+class FloatRuns(Runs):
+    """Products of float32, as ``schedules/matmul.py`` computes those of one matrix; ``height`` rows in registers."""
+
+    height: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.unrolled = largest_divisor(self.depth, UNROLLED_REDUCTION)
+        term: Any = self.product.body.value.b  # type: ignore[attr-defined]  # matched as a product
+        term = term.value if isinstance(term, Cast) else term
+        column = self.product.iter_vars[1].var
+        by_column = [any(n is column for n in walk(side)) for side in (term.a, term.b)]
+        self.factors = (term.a, term.b) if by_column[1] else (term.b, term.a)
+
+    def activation(self, row: PrimExpr, position: PrimExpr) -> PrimExpr:
+        r, _, k = (it.var for it in self.product.iter_vars)
+        value: PrimExpr = substitute(self.factors[0], {r: row, k: position})
+        return value
+
+    def weight(self, c: PrimExpr, position: PrimExpr) -> PrimExpr:
+        _, n, k = (it.var for it in self.product.iter_vars)
+        at = {n: self.column(c), k: position, self.expert: self.run[2]}
+        value: PrimExpr = substitute(self.factors[1], at)
+        return value
