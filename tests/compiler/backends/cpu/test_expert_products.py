@@ -1,0 +1,71 @@
+"""Products with the matrices of experts on CPUs, against numpy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlc_compiler.pipeline import pipeline, run_passes
+from mlc_compiler.target import Target
+from mlc_compiler.tir.nodes import PrimFunc
+from tests.compiler.backends.expert_products import Case, call, compiled, expert_ids
+
+IN_INTEGERS = 3e-4  # activations have 16 bits
+IDS = (0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 0)
+TARGETS = ("cpu", "cpu:x86-64-v3", "cpu:generic")
+
+
+def check(case: Case, target: str = "cpu") -> None:
+    mod, arguments, parameters, expected = case.module()
+    library, packing = compiled(mod, target)
+    got = call(library, arguments, parameters, packing)
+    tolerance = IN_INTEGERS if case.scheme.startswith("q") and "q0" not in case.scheme else 1e-5
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "scheme", ["q0f32", "q0f16", "q0bf16", "q3f16_1", "q4f16_0", "q4f16_1", "q8f16_1", "e4m3_e4m3_f16", "e5m2_e5m2_f16"]
+)
+def test_schemes(scheme: str) -> None:
+    """Runs longer than the rows in registers, runs of one row, an expert without rows; columns beyond the last tile."""
+    check(Case(IDS, 5, 48, 72, scheme, "float32", bias=True))
+    check(Case(IDS, 5, 33, 45, scheme, "float32", gated=True, symbolic=False))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_instruction_sets(target: str) -> None:
+    check(Case(IDS, 4, 64, 96, "q4f16_1", "float32"), target)
+    check(Case(IDS, 4, 40, 96, "q0f16", "float32"), target)
+
+
+def rules(case: Case) -> list[tuple[object, object]]:
+    """The schedule rule of each tensor function, and the digits of activations."""
+    passes = pipeline(Target("cpu:x86-64-v4"))
+    names = [p.name for p in passes]
+    mod = run_passes(case.module()[0], passes[: names.index("lower-blocks")])
+    found = mod.of_type(PrimFunc).items()
+    return [(f.attrs.get("schedule"), f.attrs.get("expert_digits")) for name, f in found if "linear" in name]
+
+
+def test_which_kernel() -> None:
+    """Integers for quantized weights, where the instruction's lanes divide the columns; the bias is fused."""
+    case = Case(IDS, 4, 48, 96, "q4f16_1", "float32", bias=True)
+    assert rules(case) == [("ExpertProduct", 2)]
+    assert rules(replace(case, columns=36)) == [("ExpertProduct", None)]
+    assert rules(replace(case, scheme="q0f16")) == [("ExpertProduct", None)]
+
+
+@settings(max_examples=8)
+@given(
+    expert_ids(most=80),
+    st.integers(1, 70) | st.sampled_from([16, 32, 64]),
+    st.integers(1, 100),
+    st.sampled_from(["q0f16", "q4f16_1", "q4f16_0", "q3f16_1"]),
+    st.booleans(),
+)
+def test_any_size(ids: tuple[tuple[int, ...], int], columns: int, depth: int, scheme: str, bias: bool) -> None:
+    check(Case(*ids, columns, depth, scheme, "float32", bias=bias))
