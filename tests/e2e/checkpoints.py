@@ -24,7 +24,7 @@ LAYERS = {"num_hidden_layers": 2, "max_position_embeddings": CONTEXT}
 
 
 def configs() -> dict[str, PretrainedConfig]:
-    """One head of keys for several of queries, biases, a tied head; odd sizes and scaled rotations; a window; GPT-2."""
+    """One head of keys for several of queries, biases, a tied head; odd sizes and scaled rotations; a window; experts."""
     return {
         "llama-bias-tied": transformers.LlamaConfig(
             hidden_size=100,
@@ -60,6 +60,18 @@ def configs() -> dict[str, PretrainedConfig]:
             **COMMON,
             **LAYERS,
         ),
+        "mixtral": transformers.MixtralConfig(
+            hidden_size=64,
+            intermediate_size=40,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            num_local_experts=5,
+            num_experts_per_tok=2,
+            tie_word_embeddings=False,
+            **COMMON,
+            **LAYERS,
+        ),
         "qwen2-tied": transformers.Qwen2Config(
             hidden_size=96,
             intermediate_size=80,
@@ -78,6 +90,7 @@ def configs() -> dict[str, PretrainedConfig]:
 CLASSES = {
     "llama": transformers.LlamaForCausalLM,
     "mistral": transformers.MistralForCausalLM,
+    "mixtral": transformers.MixtralForCausalLM,
     "qwen2": transformers.Qwen2ForCausalLM,
     "gpt2": transformers.GPT2LMHeadModel,
 }

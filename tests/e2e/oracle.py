@@ -16,6 +16,7 @@ from mlc_runtime.weights import TensorCache
 from tests.e2e.checkpoints import CLASSES
 from tests.toolchain.hf_from_gguf import hf_config, hf_tensors
 
+EXPERTS = {"gate": "gate.weight", "e1_e3": "experts.gate_up_proj", "e2": "experts.down_proj"}
 CODES_PER_WORD, GROUP, ZERO_POINT = 8, 32, 7
 
 
@@ -61,15 +62,17 @@ def from_folder(config: PretrainedConfig, folder: Path) -> PreTrainedModel:
 
 
 def decoded(words: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """float32 [N, K up to a whole group] of codes uint32 [N, words], the first code of a word in its lowest bits."""
+    """float32 [..., K up to a whole group] of codes uint32 [..., words], a word's first code in its lowest bits."""
     codes = np.stack([words >> np.uint32(4 * i) & np.uint32(15) for i in range(CODES_PER_WORD)], axis=-1)
-    centred = codes.reshape(len(words), -1).astype(np.float32) - ZERO_POINT
-    return centred * np.repeat(scales.astype(np.float32), GROUP, axis=1)
+    centred = codes.reshape(*words.shape[:-1], -1).astype(np.float32) - ZERO_POINT
+    return centred * np.repeat(scales.astype(np.float32), GROUP, axis=-1)
 
 
 def hf_parts(name: str, value: np.ndarray, config: PretrainedConfig) -> dict[str, np.ndarray]:
     """A parameter of the MLC format by its Hugging Face names: GPT-2 matrices transposed, joined projections apart."""
     *path, layer, kind = name.split(".")
+    if layer in EXPERTS:
+        return {".".join([*path[:-1], "mlp", EXPERTS[layer]]): value}
     if layer in ("c_attn", "c_proj", "c_fc"):
         return {name: value.T}
     if layer == "gate_up_proj":

@@ -24,7 +24,7 @@ from tests.e2e.checkpoints import VOCAB
 
 IDS = np.random.default_rng(3).integers(0, VOCAB, 40).tolist()
 OTHER = np.random.default_rng(4).integers(0, VOCAB, 40).tolist()
-FLOAT32 = [(name, "q0f32") for name in ("llama-bias-tied", "mistral-window", "qwen2-tied", "gpt2-tied")]
+FLOAT32 = [(name, "q0f32") for name in ("llama-bias-tied", "mistral-window", "mixtral", "qwen2-tied", "gpt2-tied")]
 FLOAT16 = [("llama-bias-tied", "q0f16"), ("llama-odd-llama3", "q4f16_1"), ("gpt2-tied", "q4f16_0")]
 LAYERS, ROUNDINGS_OF_A_LAYER = 2, 14  # norms, products and their weights, rotation, probabilities, attention, sums
 float32 = pytest.mark.parametrize("pair", FLOAT32, indirect=True, ids="-".join)

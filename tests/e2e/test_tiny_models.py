@@ -17,7 +17,7 @@ from tests.e2e import oracle
 from tests.e2e.checkpoints import CONTEXT, VOCAB, random_model
 
 TOLERANCE = 3e-5
-NAMES = ("llama-bias-tied", "llama-odd-llama3", "mistral-window", "gpt2-tied")
+NAMES = ("llama-bias-tied", "llama-odd-llama3", "mistral-window", "mixtral", "gpt2-tied")
 PREFILL_LENGTHS = (1, 2, 3, 5, 11, 12, 13, 15, 16, 17, 24, 25, 31, 48, 64)
 RNG = np.random.default_rng(3)
 IDS = RNG.integers(0, VOCAB, CONTEXT).tolist()
