@@ -24,7 +24,7 @@ LAYERS = {"num_hidden_layers": 2, "max_position_embeddings": CONTEXT}
 
 
 def configs() -> dict[str, PretrainedConfig]:
-    """One head of keys for several of queries, biases, a tied head; odd sizes and scaled rotations; a window; experts."""
+    """One head of keys for several of queries, biases, a tied head; odd sizes, scaled rotations; a window; experts."""
     return {
         "llama-bias-tied": transformers.LlamaConfig(
             hidden_size=100,

@@ -48,7 +48,7 @@ from .elementwise import (
     tanh,
     where,
 )
-from .experts import expert_linear, expert_sum, inverse_permutation, sorted_places, top_indices
+from .experts import expert_linear, expert_sum, inverse_permutation, route, sorted_places
 from .functions import (
     extern,
     tensor_expr_op,
@@ -176,6 +176,7 @@ __all__ = [
     "reshape",
     "rms_norm",
     "round",
+    "route",
     "rsqrt",
     "sample_top_p",
     "scaled_dot_product_attention",
@@ -201,7 +202,6 @@ __all__ = [
     "tensor_ir_inplace_op",
     "tensor_ir_op",
     "tile",
-    "top_indices",
     "topk",
     "tril",
     "triu",

@@ -7,7 +7,19 @@ operator by its full name.
 
 from __future__ import annotations
 
-from . import attention, create, elementwise, experts, manipulate, normalize, rearrange, reduce, sampling, search
+from . import (
+    attention,
+    create,
+    elementwise,
+    experts,
+    manipulate,
+    normalize,
+    rearrange,
+    reduce,
+    routing,
+    sampling,
+    search,
+)
 from . import linear as products
 from .attention import append, append_latent, paged_attention, rotary_embedding
 from .create import (
@@ -71,7 +83,7 @@ from .elementwise import (
     tanh,
     where,
 )
-from .experts import expert_linear, expert_sum, inverse_permutation, sorted_places, top_indices
+from .experts import expert_linear, expert_sum, inverse_permutation, sorted_places
 from .linear import (
     dequantize,
     linear,
@@ -119,6 +131,7 @@ from .reduce import (
     variance,
 )
 from .registry import Operator, OperatorError
+from .routing import route
 from .sampling import sample_top_p, softmax_with_temperature
 from .search import (
     argsort,
@@ -207,6 +220,7 @@ __all__ = [
     "rms_norm",
     "rotary_embedding",
     "round",
+    "route",
     "rsqrt",
     "sample_top_p",
     "sigmoid",
@@ -230,7 +244,6 @@ __all__ = [
     "take",
     "tanh",
     "tile",
-    "top_indices",
     "topk",
     "tril",
     "triu",
@@ -252,6 +265,7 @@ FAMILIES = (
     attention,
     sampling,
     experts,
+    routing,
 )
 VIEW_OPERATORS = frozenset({"reshape", "expand_dims", "squeeze"})
 """Operators that only change the shape: the result can share memory with the operand."""

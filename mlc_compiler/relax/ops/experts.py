@@ -1,4 +1,4 @@
-"""Mixtures of experts (Shazeer et al. 2017): choice of experts, order of rows by expert, products, weighted sums.
+"""Mixtures of experts (Shazeer et al. 2017): order of rows by expert, products, weighted sums; see also ``routing.py``.
 
 Orders are computed by counting, with one reduction for each element: unlike sorts, these have no sequence of steps, and
 equal elements keep their order.
@@ -64,35 +64,6 @@ def expert_sum(y: te.Tensor, weights: te.Tensor, places: te.Tensor | None = None
     return te.compute((weights.shape[0], y.shape[1]), element, name="expert_sum")
 
 
-@operator("nn.top_indices")
-def top_indices(scores: te.Tensor, *, k: int) -> te.Tensor:
-    """The indices of the ``k`` largest elements of each row, the largest first: int32 [T, k].
-
-    scores: [T, E] of known E >= k, a few hundred at most. Of equal elements, the one with the smaller index is first.
-    """
-    size = static_size(scores.shape[-1]) if scores.ndim == 2 else None
-    if size is None or not 1 <= k <= size:
-        raise ValueError(f"got k {k} and shape {show_shape(scores.shape)}; expected 1 <= k <= E and [T, E] of known E")
-    other, of = te.reduce_axis(size, "other"), te.reduce_axis(size, "of")
-
-    def rank(t: Var, e: Var) -> PrimExpr:
-        is_before = _precedes(scores[t, other], scores[t, e], binary("<", other, e))
-        return te.sum(te.select(is_before, const(1, "int32"), const(0, "int32")), axis=other)
-
-    ranks = te.compute(scores.shape, rank, name="rank")
-
-    def index(t: Var, j: Var) -> PrimExpr:
-        is_it = binary("==", ranks[t, of], te.cast(j, "int32"))
-        return te.sum(te.select(is_it, te.cast(of, "int32"), const(0, "int32")), axis=of)
-
-    return te.compute((scores.shape[0], k), index, name="top_indices")
-
-
-def _precedes(a: PrimExpr, b: PrimExpr, is_first: PrimExpr) -> PrimExpr:
-    """Whether element a is before b in descending order; of equal elements, whether a is the first."""
-    return logical_or(binary(">", a, b), logical_and(binary("==", a, b), is_first))
-
-
 @operator("nn.sorted_places")
 def sorted_places(keys: te.Tensor) -> te.Tensor:
     """The place of each element in ascending order, int32 [R], as ``argsort(argsort(keys))`` with stable sorts.
@@ -103,7 +74,7 @@ def sorted_places(keys: te.Tensor) -> te.Tensor:
     other = te.reduce_axis(count, "other")
 
     def place(r: Var) -> PrimExpr:
-        is_before = _precedes(keys[r], keys[other], binary("<", other, r))
+        is_before = precedes(keys[r], keys[other], binary("<", other, r))
         return te.sum(te.select(is_before, const(1, "int32"), const(0, "int32")), axis=other)
 
     return te.compute((count,), place, name="sorted_places")
@@ -124,3 +95,8 @@ def inverse_permutation(places: te.Tensor) -> te.Tensor:
 
 def _inside(index: PrimExpr, size: PrimExpr) -> PrimExpr:
     return maximum(minimum(te.cast(index, INDEX_DTYPE), size - 1), 0)
+
+
+def precedes(a: PrimExpr, b: PrimExpr, is_first: PrimExpr) -> PrimExpr:
+    """Whether element a is before b in descending order; of equal elements, whether a is the first."""
+    return logical_or(binary(">", a, b), logical_and(binary("==", a, b), is_first))

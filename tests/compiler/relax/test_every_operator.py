@@ -30,7 +30,7 @@ INTS, SMALL = RNG.integers(-9, 9, (N, M)).astype("int32"), RNG.integers(1, 5, (N
 TRUTH, OTHER = X > 0, Y > 0
 PLACES = RNG.integers(0, M, (N, 2)).astype("int32")
 EXPERTS = normal(4, 6, 7)
-CHOSEN, TIED = np.array([3, 0, 3, 2, 0], "int32"), RNG.integers(0, 3, (N, 7)).astype("float32")
+CHOSEN, TIED, BIAS = np.array([3, 0, 3, 2, 0], "int32"), RNG.integers(0, 3, (N, 9)).astype("float32"), normal(9)
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,17 @@ def dequantize(q: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 def expert_linear(x: np.ndarray, w: np.ndarray, experts: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.einsum("rk,rnk->rn", x[rows], w[experts])
+
+
+def route(logits: np.ndarray, correction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two of nine experts, in the two groups of three of which the two best scores have the greatest sums."""
+    scores = 1 / (1 + np.exp(-logits))
+    chosen_by = (scores + correction).reshape(N, 3, 3)
+    worst = np.sort(chosen_by, -1)[..., 1:].sum(-1).argmin(1)
+    chosen_by[np.arange(N), worst] = -np.inf
+    experts = np.argsort(-chosen_by.reshape(N, 9), 1, kind="stable")[:, :2].astype("int32")
+    weights = np.take_along_axis(scores, experts, 1)
+    return (1.5 * weights / weights.sum(1, keepdims=True)).astype("f4"), experts
 
 
 def expert_sum(y: np.ndarray, weights: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -187,7 +198,11 @@ CASES: dict[str, Case] = {
     "gather_elements": Case((INTS, PLACES), lambda x, i: np.take_along_axis(x, i, 1), {"axis": 1}),
     "nn.expert_linear": Case((X[0, :4].copy(), EXPERTS, CHOSEN, CHOSEN[::-1].copy()), expert_linear, tolerance=1e-5),
     "nn.expert_sum": Case((X[0], np.abs(Y[0, :N, :2]), PLACES), expert_sum),
-    "nn.top_indices": Case((TIED,), lambda x: np.argsort(-x, 1, kind="stable")[:, :3].astype("int32"), {"k": 3}),
+    "nn.route": Case(
+        (TIED, BIAS),
+        route,
+        {"k": 2, "score": "sigmoid", "renormalize": True, "scale": 1.5, "groups": 3, "kept_groups": 2, "group_best": 2},
+    ),
     "nn.sorted_places": Case((CHOSEN,), lambda x: x.argsort(kind="stable").argsort().astype("int32")),
     "nn.inverse_permutation": Case((RNG.permutation(M).astype("int32"),), lambda x: x.argsort().astype("int32")),
     "nn.rms_norm": Case((X, ROW), lambda x, w: x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(1e-5)) * w),

@@ -10,6 +10,7 @@ from ....target import Target
 from ....tir import te
 from .append import append, append_latent
 from .attention import paged_attention
+from .routing import route
 from .sampling import draw_top_p
 
 __all__ = ["kernels_of"]
@@ -21,6 +22,7 @@ def kernels_of(target: Target) -> Mapping[str, TensorExpression]:
         "nn.paged_attention": paged_attention,
         "kv_cache.append": append,
         "kv_cache.append_latent": append_latent,
+        "nn.route": route,
         "nn.sample_top_p": draw_top_p,
     }
     return {name: partial(kernel, target=target) for name, kernel in kernels.items()}

@@ -1,0 +1,39 @@
+"""The choice of experts by simulated kernels, against the interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compiler.backends.cuda.operators.simulated import simulate
+from tests.compiler.relax.check_op import run_op
+
+CASES: list[tuple[int, dict[str, Any]]] = [
+    (5, {"k": 2, "renormalize": True}),
+    (32, {"k": 32}),
+    (70, {"k": 4, "score": "sigmoid", "renormalize": True, "scale": 2.5}),
+    (12, {"k": 3, "score": "sigmoid", "groups": 4, "kept_groups": 2, "group_best": 2}),
+]
+
+
+@pytest.mark.parametrize(("experts", "attrs"), CASES, ids=[str(experts) for experts, _ in CASES])
+@pytest.mark.parametrize("corrected", [False, True])
+def test_choice(experts: int, attrs: dict[str, Any], corrected: bool) -> None:
+    """Lanes with several experts, with one and with none; a warp of choices; groups, which have no kernel."""
+    rng = np.random.default_rng(experts)
+    logits = rng.standard_normal((7, experts), "f4")
+    logits[3] = np.round(logits[3])  # equal scores
+    args = [logits, *([rng.standard_normal(experts, "f4")] if corrected else [])]
+    weights, ids = run_op("nn.route", *args, **attrs)
+    got_weights, got_ids = simulate("nn.route", *args, symbolic=[7], **attrs)
+    np.testing.assert_array_equal(got_ids, ids)
+    np.testing.assert_allclose(got_weights, weights, rtol=2e-6)
+
+
+def test_experts_of_logits_that_are_no_numbers_are_experts() -> None:
+    logits = np.full((2, 40), np.nan, "f4")
+    _, ids = simulate("nn.route", logits, k=3)
+    assert ids.min() >= 0
+    assert ids.max() < 40
