@@ -32,6 +32,13 @@ COLLECT_AFTER = 100_000
 @click.option(
     "--overrides", default="", metavar="K=V;...", help="Sizes to change: context_window_size=2048;max_batch_size=4."
 )
+@click.option(
+    "--kv-cache-dtype",
+    default="auto",
+    show_default=True,
+    metavar="DTYPE",
+    help="Of stored keys and values: float16, float32, bfloat16, int8 (with scales), float8_e4m3fn.",
+)
 @click.option("--debug-dump", type=FOLDER, metavar="DIR", help="Write the module after each phase, as text.")
 @click.option("--emit", multiple=True, metavar="KIND", help="Also write the library's code as text: llvm, asm, ptx.")
 @click.option("--enable-subgroups", is_flag=True, hidden=True)
@@ -51,6 +58,7 @@ def compile_command(
     host: str,
     opt: str,
     overrides: str,
+    kv_cache_dtype: str,
     debug_dump: Path | None,
     emit: tuple[str, ...],
     enable_subgroups: bool,
@@ -77,6 +85,7 @@ def compile_command(
         opt=opt,
         output=output,
         overrides=overrides,
+        kv_cache_dtype=kv_cache_dtype,
         quantization=quantization,
         model_type=model_type,
         debug_dump=debug_dump,

@@ -35,6 +35,7 @@ class PagedKVSpec:
 
     v_head_dim: None where values are a part of the keys (latent attention) and there is one array of pages.
     sliding_window: how many positions a token attends to, None for all; the first ``attention_sink_size`` always.
+    scale_dtype: of the scale of each position and head, of keys and of values; None where there are no scales.
     """
 
     prefix: str
@@ -46,6 +47,7 @@ class PagedKVSpec:
     dtype: str
     sliding_window: int | None = None
     attention_sink_size: int = 0
+    scale_dtype: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ def _paged(entry: dict) -> PagedKVSpec:
         dtype=str(entry["dtype"]),
         sliding_window=None if window == NO_LIMIT else _positive(entry, "sliding_window_size"),
         attention_sink_size=max(sinks, 0),
+        scale_dtype=entry.get("scale_dtype"),
     )
 
 

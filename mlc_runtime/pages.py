@@ -16,7 +16,8 @@ class PagedState:
     """The pages of a group of layers, and a table of them for each row (a place for a sequence).
 
     ``inputs`` by name: k_pages [layers, pages, kv_heads, head_dim, page_size] and v_pages [layers, pages, kv_heads,
-    page_size, v_head_dim], in the state's dtype; page_table int32 [rows, pages of ``max_tokens`` tokens], the pages of
+    page_size, v_head_dim], in the state's dtype; k_scales and v_scales [layers, pages, kv_heads, page_size], where the
+    state has scales; page_table int32 [rows, pages of ``max_tokens`` tokens], the pages of
     each sequence in order, NO_PAGE where there is none. The arrays stay where they are, so that calls can be bound to
     them. On the host, memory of pages is provided by the system when a page is first written.
 
@@ -39,6 +40,9 @@ class PagedState:
         stored = {"k_pages": memory.zeros((*pages, spec.head_dim, spec.page_size), dtype)}
         if spec.v_head_dim is not None:
             stored["v_pages"] = memory.zeros((*pages, spec.page_size, spec.v_head_dim), dtype)
+        if spec.scale_dtype is not None:
+            scales = (*pages, spec.page_size), dtype_of(spec.scale_dtype)
+            stored |= {name: memory.zeros(*scales) for name in ("k_scales", "v_scales")}
         self.page_table = memory.mirrored((rows, -(-max_tokens // spec.page_size)), np.dtype(np.int32))
         self.inputs = {spec.prefix + name: a for name, a in {**stored, "page_table": self.page_table}.items()}
         self._stored = list(stored.values())

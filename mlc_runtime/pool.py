@@ -166,5 +166,6 @@ def _bytes_per_slot(spec: RecurrentSpec) -> int:
 
 
 def _bytes_per_token(spec: PagedKVSpec) -> int:
-    elements = spec.head_dim + (spec.v_head_dim or 0)
-    return spec.num_hidden_layers * spec.num_key_value_heads * elements * dtype_of(spec.dtype).itemsize
+    vectors = (spec.head_dim + (spec.v_head_dim or 0)) * dtype_of(spec.dtype).itemsize
+    scales = 2 * dtype_of(spec.scale_dtype).itemsize if spec.scale_dtype else 0
+    return spec.num_hidden_layers * spec.num_key_value_heads * (vectors + scales)

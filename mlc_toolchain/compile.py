@@ -12,6 +12,7 @@ from mlc_compiler.codegen.outputs import SHARED, check_output
 from mlc_compiler.driver import build_library
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.optimization import DEFAULT_LEVEL, Optimization
+from mlc_compiler.nn.kv_cache import KV_DTYPES, CacheError
 from mlc_compiler.target import Target
 from mlc_errors import UnsupportedError, UsageError
 from mlc_runtime.metadata import read_metadata
@@ -34,6 +35,7 @@ OVERRIDES = (
     "pipeline_parallel_stages",
 )
 WINDOW_FIELDS = {"sliding_window_size": "sliding_window", "attention_sink_size": "attention_sink_size"}
+AUTO = "auto"
 EMIT_KINDS = {"llvm": ".ll", "asm": ".s", "ptx": ""}
 """Kinds of text, with the suffix of their file; PTX has the architecture's name in it."""
 
@@ -45,7 +47,8 @@ class CompileOptions:
     opt: what ``Optimization.parse`` reads. device: the target as text, see ``Target``; auto is this machine's GPU, or
     else its CPU. host: the LLVM triple of the CPU that runs graph functions; auto is the device's. output: its suffix
     says what it is, see ``write_output``. system_lib_prefix: of the symbols of an output for static linking; auto is
-    none.
+    none. kv_cache_dtype: of stored keys and values, one of KV_DTYPES; auto is float16 for schemes of
+    float16, else float32.
     """
 
     model: str | Path
@@ -55,6 +58,7 @@ class CompileOptions:
     opt: str = DEFAULT_LEVEL
     overrides: str = ""
     quantization: str | None = None
+    kv_cache_dtype: str = "auto"
     model_type: str = "auto"
     debug_dump: Path | None = None
     emit: tuple[str, ...] = ()
@@ -134,6 +138,9 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
 
 
 def _check(options: CompileOptions) -> None:
+    if options.kv_cache_dtype not in (AUTO, *KV_DTYPES):
+        known = ", ".join((AUTO, *KV_DTYPES))
+        raise UsageError(f"--kv-cache-dtype: got {options.kv_cache_dtype!r}; expected one of {known}")
     for kind in options.emit:
         if kind not in EMIT_KINDS:
             raise UsageError(f"--emit: got {kind!r}; expected one of {', '.join(EMIT_KINDS)}")
@@ -170,7 +177,16 @@ def _export(
 ) -> ExportedModel:
     scheme = get_scheme(options.quantization or config.quantization)
     activation_dtype = backend_of(machine).activation_dtype(scheme.model_dtype)
-    return export_model(model_config(config, overrides, options.model_type), scheme, activation_dtype)
+    model = model_config(config, overrides, options.model_type)
+    if options.kv_cache_dtype == AUTO:
+        return export_model(model, scheme, activation_dtype)
+    try:
+        exported = export_model(model, scheme, activation_dtype, options.kv_cache_dtype)
+    except CacheError as error:
+        raise UsageError(f"--kv-cache-dtype: {error}", hint="use --kv-cache-dtype auto") from error
+    if not any("dtype" in state.describe() for state in exported.states):
+        raise UsageError(f"--kv-cache-dtype: {model.model_type} models have no KV cache", hint="leave the option out")
+    return exported
 
 
 def model_config(config: ChatConfig, overrides: Mapping[str, int], model_type: str = "auto") -> ModelConfig:

@@ -25,7 +25,8 @@ class PagedAttention:
 
     kv_heads, group: key/value heads, and query heads of each. key, value: elements of a key and a value. page: slots of
     a page. pairs: rotated pairs of elements. latent: values are the first elements of the keys. cross: the ends of
-    contexts are given. Raises NoKernel where one of these sizes is symbolic.
+    contexts are given. scaled: pages hold codes, which are multiplied by the scale of their slot. Raises NoKernel where
+    one of these sizes is symbolic.
     """
 
     q: Buffer
@@ -46,6 +47,7 @@ class PagedAttention:
         self.sink_size, self.soft_cap, self.factor = a["sink_size"], a["soft_cap"], a["rotation_factor"]
         self.single_query, self.interleaved, self.latent = a["single_query"], a["interleaved"], bool(a["value_size"])
         self.rotated, self.inline, self.cross = "cos" in self.more, "inv_freq" in self.more, "lengths" in self.more
+        self.scaled = "k_scales" in self.more
         self.has_sinks, self.has_slopes = "sinks" in self.more, "slopes" in self.more
         angles = self.more.get("cos" if self.rotated else "inv_freq")
         self.pairs = 0 if angles is None else known_size(angles.shape[-1])
@@ -102,7 +104,7 @@ class PagedAttention:
         return self._rotated(element, partial(self.query_cos, token=token), partial(self.query_sin, token=token))(d)
 
     def rotated_key(self, page: PrimExpr, g: PrimExpr, d: PrimExpr, slot: PrimExpr, position: PrimExpr) -> PrimExpr:
-        """Element d of the key in a slot, rotated by ``inv_freq`` if that is given, float32."""
+        """Element d of the key in a slot, without its scale, rotated by ``inv_freq`` if that is given, float32."""
 
         def element(i: PrimExpr) -> PrimExpr:
             return cast("float32", self.k_pages[self.layer, page, g, i, slot])
@@ -132,6 +134,16 @@ class PagedAttention:
 
     def _angle(self, i: PrimExpr, position: PrimExpr) -> PrimExpr:
         return cast("float32", position) * self.more["inv_freq"][i]
+
+    # -- scales, float32; of pages that have them
+
+    def key_scale(self, page: PrimExpr, g: PrimExpr, slot: PrimExpr) -> PrimExpr:
+        """The factor of the key in a slot."""
+        return cast("float32", self.more["k_scales"][self.layer, page, g, slot])
+
+    def value_scale(self, page: PrimExpr, g: PrimExpr, slot: PrimExpr) -> PrimExpr:
+        """The factor of the value in a slot."""
+        return cast("float32", self.more["v_scales"][self.layer, page, g, slot])
 
     # -- softmax
 

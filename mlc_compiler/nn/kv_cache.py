@@ -16,16 +16,20 @@ from ..ir import dtype as dt
 from ..ir.expr import PrimExpr
 from ..relax import ops
 from ..relax.nodes import constant
+from ..relax.ops.quantized_cache import CODE_DTYPE, SCALE_DTYPE
 from ..tir import te
 from . import op, spec
 from .states import State, Tokens
 from .tensor import Tensor, apply, apply_tuple
 
 PAGE_SIZES = (16, 32, 64)
+KV_DTYPES = ("float16", "float32", "bfloat16", "int8", "float8_e4m3fn")
+LATENT_DTYPES = ("float16", "float32", "bfloat16")
+SCALES = ("k_scales", "v_scales")
 
 
 class CacheError(MLCError, ValueError):
-    """Inconsistent sizes of a cache."""
+    """Inconsistent sizes of a cache, or a dtype that it cannot have."""
 
 
 class RopeMode(enum.Enum):
@@ -46,7 +50,9 @@ class KVCacheConfig(State):
     rotated. attention_factor: multiplies cosines and sines. interleaved: pairs are (2 d, 2 d + 1), else (d, d + R/2).
     sliding_window: the number of positions visible to a token, None for all; the first ``attention_sink_size``
     positions stay visible. page_size: positions per page. prefix: prefix of the inputs' names, different for each
-    group of layers. Raises CacheError for inconsistent sizes.
+    group of layers. dtype: one of KV_DTYPES, of LATENT_DTYPES when latent; int8 has a float16 scale for each position
+    and key/value head, of keys and of values (``kv_cache.append_quantized``). Raises CacheError for inconsistent sizes
+    and for other dtypes.
     """
 
     num_hidden_layers: int
@@ -75,6 +81,10 @@ class KVCacheConfig(State):
             raise CacheError(f"inv_freq: got {len(self.inv_freq)} pairs; expected at most {self.head_dim // 2}")
         if self.page_size not in PAGE_SIZES:
             raise CacheError(f"page_size: got {self.page_size}; expected one of {', '.join(map(str, PAGE_SIZES))}")
+        dtypes = LATENT_DTYPES if self.latent else KV_DTYPES
+        if self.dtype not in dtypes:
+            kind = "of latent attention " if self.latent else ""
+            raise CacheError(f"dtype of a KV cache {kind}is {self.dtype!r}; expected one of {', '.join(dtypes)}")
         if self.latent and (self.num_key_value_heads != 1 or self.value_size > self.head_dim):
             heads = f"{self.num_key_value_heads} heads, v_head_dim {self.value_size}"
             raise CacheError(f"latent: got {heads}; expected one head and at most head_dim, {self.head_dim}")
@@ -84,16 +94,19 @@ class KVCacheConfig(State):
         """Elements of a value."""
         return self.head_dim if self.v_head_dim is None else self.v_head_dim
 
+    @property
+    def scale_dtype(self) -> str | None:
+        """The dtype of the scales of keys and values; None for a dtype that has none."""
+        return SCALE_DTYPE if self.dtype == CODE_DTYPE else None
+
     def fields(self) -> dict[str, spec.Tensor]:
         pages = (self.num_hidden_layers, f"{self.prefix}num_pages", self.num_key_value_heads)
-        fields = {
-            "k_pages": spec.Tensor((*pages, self.head_dim, self.page_size), self.dtype),
-            "v_pages": spec.Tensor((*pages, self.page_size, self.value_size), self.dtype),
-            "page_table": spec.Tensor(("num_seqs", f"{self.prefix}max_pages"), "int32"),
-        }
-        if self.latent:
-            del fields["v_pages"]
-        return fields
+        fields = {"k_pages": spec.Tensor((*pages, self.head_dim, self.page_size), self.dtype)}
+        if not self.latent:
+            fields["v_pages"] = spec.Tensor((*pages, self.page_size, self.value_size), self.dtype)
+        if self.scale_dtype:
+            fields |= {name: spec.Tensor((*pages, self.page_size), self.scale_dtype) for name in SCALES}
+        return {**fields, "page_table": spec.Tensor(("num_seqs", f"{self.prefix}max_pages"), "int32")}
 
     def view(self, tensors: Mapping[str, Tensor], tokens: Tokens) -> PagedKVCache:
         return PagedKVCache(self, tokens, **tensors)
@@ -109,12 +122,14 @@ class KVCacheConfig(State):
             "sliding_window_size": self.sliding_window or -1,
             "attention_sink_size": self.attention_sink_size,
         }
-        return {"kind": "latent_kv" if self.latent else "paged_kv", "prefix": self.prefix, **sizes}
+        scales = {"scale_dtype": self.scale_dtype} if self.scale_dtype else {}
+        return {"kind": "latent_kv" if self.latent else "paged_kv", "prefix": self.prefix, **sizes, **scales}
 
     @property
     def bytes_per_token(self) -> int:
         elements = self.head_dim + (0 if self.latent else self.value_size)
-        return self.num_hidden_layers * self.num_key_value_heads * elements * dt.nbytes(self.dtype)
+        scales = len(SCALES) * dt.nbytes(self.scale_dtype) if self.scale_dtype else 0
+        return self.num_hidden_layers * self.num_key_value_heads * (elements * dt.nbytes(self.dtype) + scales)
 
 
 class PagedKVCache:
@@ -130,11 +145,14 @@ class PagedKVCache:
         k_pages: Tensor,
         page_table: Tensor,
         v_pages: Tensor | None = None,
+        k_scales: Tensor | None = None,
+        v_scales: Tensor | None = None,
     ):
         self.config = config
         self.single_query = tokens.single_query
         self.k_pages = k_pages
         self.v_pages = k_pages if v_pages is None else v_pages
+        self.scales = [scales for scales in (k_scales, v_scales) if scales is not None]
         self.page_table = page_table
         self.token_seq = tokens.token_seq
         self.token_pos = tokens.token_pos
@@ -187,10 +205,11 @@ class PagedKVCache:
 
     def _append(self, layer: int, k: Tensor, v: Tensor, k_first: int, v_first: int) -> None:
         rotation = self.angles() if self.config.rope_mode is RopeMode.NORMAL else ()
-        self.k_pages, self.v_pages = apply_tuple(
-            ops.append,
+        self.k_pages, self.v_pages, *self.scales = apply_tuple(
+            ops.append_quantized if self.scales else ops.append,
             self.k_pages,
             self.v_pages,
+            *self.scales,
             k,
             v,
             *self._places(),
@@ -212,7 +231,7 @@ class PagedKVCache:
         more: dict[str, Tensor] | None = None,
     ) -> Tensor:
         c = self.config
-        optional = {**self._rotation(), **(more or {})}
+        optional = {**self._rotation(), **(more or {}), **dict(zip(SCALES, self.scales, strict=False))}
         return apply(
             ops.paged_attention,
             q,

@@ -14,6 +14,7 @@ from . import (
     experts,
     manipulate,
     normalize,
+    quantized_cache,
     rearrange,
     reduce,
     routing,
@@ -109,6 +110,7 @@ from .normalize import (
     rms_norm,
     softmax,
 )
+from .quantized_cache import append_quantized
 from .rearrange import (
     flip,
     gather_elements,
@@ -147,6 +149,7 @@ __all__ = [
     "add",
     "append",
     "append_latent",
+    "append_quantized",
     "arange",
     "argmax",
     "argmin",
@@ -263,6 +266,7 @@ FAMILIES = (
     reduce,
     search,
     attention,
+    quantized_cache,
     sampling,
     experts,
     routing,

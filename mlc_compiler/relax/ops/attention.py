@@ -22,7 +22,9 @@ from .registry import Tensors, operator
 
 NO_MAXIMUM = -1e30
 """The initial running maximum of the scores."""
-OPTIONAL_INPUTS = ("cos", "sin", "inv_freq", "lengths", "sinks", "slopes")
+OPTIONAL_INPUTS = ("cos", "sin", "inv_freq", "lengths", "sinks", "slopes", "k_scales", "v_scales")
+LARGEST_FLOAT8 = 448.0
+"""The largest finite float8_e4m3fn; what is stored in pages of that type saturates there."""
 
 Element = Callable[[PrimExpr], PrimExpr]
 
@@ -30,6 +32,13 @@ Element = Callable[[PrimExpr], PrimExpr]
 def as_index(value: PrimExpr) -> PrimExpr:
     """``value`` in the dtype of indices."""
     return te.cast(value, INDEX_DTYPE)
+
+
+def stored(value: PrimExpr, dtype: str) -> PrimExpr:
+    """``value`` as pages of a dtype hold it: rounded to nearest even, float8_e4m3fn with saturation."""
+    if dtype == "float8_e4m3fn":
+        value = minimum(maximum(te.f32(value), -LARGEST_FLOAT8), LARGEST_FLOAT8)
+    return te.cast(value, dtype)
 
 
 def clamped(value: PrimExpr, size: PrimExpr) -> PrimExpr:
@@ -134,7 +143,8 @@ def append(
 
     k: [n, heads, D] and v: [n, heads, E], of which heads ``k_first`` to ``k_first + G`` and ``v_first`` to
     ``v_first + G`` are stored. rotation: (cos, sin), by which keys are rotated first (see ``nn.rotary_embedding``), or
-    (). A token whose sequence, position or page is out of range is not stored.
+    (). A token whose sequence, position or page is out of range is not stored. Pages of float8_e4m3fn saturate at
+    448; for pages of int8 see ``kv_cache.append_quantized``.
     """
     pages = Pages(page_table, k_pages.shape[1], k_pages.shape[4])
 
@@ -145,8 +155,8 @@ def append(
             cos, sin = rotation
             key = rotated(key, lambda j: cos[t, j], lambda j: sin[t, j], cos.shape[1], interleaved)
         at, d, e = (layer, page, g), Var("d"), Var("e")
-        value = te.cast(v[t, g + v_first, e], v_pages.dtype)
-        store_key = BufferStore(k_pages.buffer, te.cast(key(d), k_pages.dtype), (*at, d, slot))
+        value = stored(v[t, g + v_first, e], v_pages.dtype)
+        store_key = BufferStore(k_pages.buffer, stored(key(d), k_pages.dtype), (*at, d, slot))
         store_value = BufferStore(v_pages.buffer, value, (*at, slot, e))
         return IfThenElse(exists, seq(For(d, k_pages.shape[3], store_key), For(e, v_pages.shape[4], store_value)))
 
@@ -174,7 +184,7 @@ def append_latent(
         page, slot, exists = where.place(as_index(token_seq[t]), as_index(token_pos[t]))
         d = Var("d")
         at = (layer, page, IntImm(0), d, slot)
-        value = te.cast(latent[t, d], pages.dtype)
+        value = stored(latent[t, d], pages.dtype)
         return IfThenElse(exists, For(d, pages.shape[3], BufferStore(pages.buffer, value, at)))
 
     body = te.each((latent.shape[0],), "append_latent", store)
@@ -221,8 +231,10 @@ def paged_attention(
     - ``lengths``: int32 [sequences]; all positions below are visible, including those after the token's own.
     - ``sinks``: float32 [heads]; for each head, a logit that takes part in the softmax, without a value.
     - ``slopes``: float32 [heads]; ``slope * (key position - query position)`` is added to scores (Press et al. 2022).
+    - ``k_scales``, ``v_scales``: float16 [L, P, G, S], with int8 pages only: the key in a slot is its codes times
+      ``k_scales``, the value its codes times ``v_scales`` (see ``kv_cache.append_quantized``).
     """
-    _check_names(names)
+    _check_names(names, k_pages.dtype)
     size = IntImm(value_size) if value_size else v_pages.shape[4]
     out = tir.buffer("attention", (q.shape[0], IntImm(heads), size), q.dtype)
     more = dict(zip(names, optional, strict=True))
@@ -339,13 +351,16 @@ class _Row:
 
     def _stored_key(self, sequence: PrimExpr, j: PrimExpr, g: PrimExpr, d: PrimExpr) -> PrimExpr:
         page, slot = self.pages.existing(sequence, j), j % self.pages.slots
-        return te.f32(self.k_pages[self.layer, page, g, d, slot])
+        return self._scaled(te.f32(self.k_pages[self.layer, page, g, d, slot]), "k_scales", page, g, slot)
 
     def _stored_value(self, sequence: PrimExpr, j: PrimExpr, g: PrimExpr, e: PrimExpr) -> PrimExpr:
         if self.latent:
             return self._stored_key(sequence, j, g, e)
         page, slot = self.pages.existing(sequence, j), j % self.pages.slots
-        return te.f32(self.v_pages[self.layer, page, g, slot, e])
+        return self._scaled(te.f32(self.v_pages[self.layer, page, g, slot, e]), "v_scales", page, g, slot)
+
+    def _scaled(self, code: PrimExpr, scales: str, page: PrimExpr, g: PrimExpr, slot: PrimExpr) -> PrimExpr:
+        return code * te.f32(self.more[scales][self.layer, page, g, slot]) if scales in self.more else code
 
     def _rotated_inline(self, element: Element, position: PrimExpr) -> Element:
         """Elements rotated by the angles of a position, if there is an ``inv_freq``."""
@@ -376,11 +391,15 @@ class _Row:
         return logical_or(near, key < self.sink_size) if self.sink_size else near
 
 
-def _check_names(names: Sequence[str]) -> None:
+def _check_names(names: Sequence[str], kv_dtype: str) -> None:
     unknown = [name for name in names if name not in OPTIONAL_INPUTS]
     if unknown or ("cos" in names) != ("sin" in names) or ("cos" in names and "inv_freq" in names):
-        expected = "cos and sin, or inv_freq; lengths; sinks; slopes"
+        expected = "cos and sin, or inv_freq; lengths; sinks; slopes; k_scales and v_scales"
         raise ValueError(f"names: got {', '.join(names)}; expected {expected}")
+    scales = tuple(name for name in ("k_scales", "v_scales") if name in names)
+    if len(scales) != (2 if kv_dtype == "int8" else 0):
+        expected = "k_scales and v_scales with int8 pages, and with no others"
+        raise ValueError(f"names: got {' and '.join(scales) or 'no scales'} with {kv_dtype} pages; expected {expected}")
 
 
 def _group(heads: int, k_pages: te.Tensor) -> int:

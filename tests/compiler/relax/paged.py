@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 
@@ -12,7 +14,8 @@ class Batch:
     """Tokens of several sequences and their KV cache.
 
     q: [n, heads, D]; k_pages [L, P, G, D, S]; v_pages [L, P, G, S, E]; page_table int32 [sequences, pages of one];
-    token_seq, token_pos: int32 [n].
+    token_seq, token_pos: int32 [n]. scales: of int8 pages, k_scales and v_scales [L, P, G, S] by name; NaN in slots
+    that have not been written.
     """
 
     q: np.ndarray
@@ -21,6 +24,7 @@ class Batch:
     page_table: np.ndarray
     token_seq: np.ndarray
     token_pos: np.ndarray
+    scales: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def args(self) -> tuple[np.ndarray, ...]:
@@ -59,9 +63,29 @@ def random_batch(sizes: Sizes) -> Batch:
     tokens = [(s, start + i) for s, (start, count) in enumerate(spans) for i in range(count)]
     seq, pos = (np.array(column, "int32") for column in zip(*tokens, strict=True))
     q = normal(len(tokens), sizes.heads, sizes.key).astype(sizes.dtype)
-    k_pages = normal(*cache[:3], sizes.key, sizes.page).astype(sizes.kv_dtype)
-    v_pages = normal(*cache, sizes.value).astype(sizes.kv_dtype)
-    return Batch(q, k_pages, v_pages, table, seq, pos)
+    k_pages, v_pages = normal(*cache[:3], sizes.key, sizes.page), normal(*cache, sizes.value)
+    if sizes.kv_dtype == "int8":
+        codes = [np.clip(np.rint(pages * 40), -127, 127).astype("int8") for pages in (k_pages, v_pages)]
+        return Batch(q, *codes, table, seq, pos, _scales(rng, cache, table, max(sizes.longest, pos.max() + 1)))
+    dtype = getattr(ml_dtypes, sizes.kv_dtype, sizes.kv_dtype)
+    return Batch(q, k_pages.astype(dtype), v_pages.astype(dtype), table, seq, pos)
+
+
+def _scales(rng: np.random.Generator, cache: tuple[int, ...], table: np.ndarray, end: int) -> dict[str, np.ndarray]:
+    """Scales [L, P, G, S] of the slots of all sequences' positions before ``end``."""
+    scales = np.full((2, *cache), np.nan, "float16")
+    page, slot = table[:, np.arange(end) // cache[3]], np.broadcast_to(np.arange(end) % cache[3], (len(table), end))
+    scales[:, :, page, :, slot] = rng.uniform(0.01, 0.04, (*page.shape, 2, cache[0], cache[2]))
+    return {"k_scales": scales[0], "v_scales": scales[1]}
+
+
+def quantized(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes int8 [..., D] and scales float16 [...] of vectors [..., D]; see ``kv_cache.append_quantized``."""
+    x = x.astype("float32")
+    scales = np.minimum(np.abs(x).max(-1) * np.float32(1 / 127), np.float32(65504)).astype("float16")
+    wide = scales.astype("float32")[..., None]
+    inverse = np.divide(np.float32(1), wide, out=np.zeros_like(wide), where=wide > 0)
+    return np.clip(np.rint(x * inverse), -127, 127).astype("int8"), scales
 
 
 def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:
@@ -89,8 +113,10 @@ def append(
     k_first: int = 0,
     v_first: int = 0,
     interleaved: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
-    k_pages, v_pages = k_pages.copy(), v_pages.copy()
+    scales: tuple[np.ndarray, ...] = (),
+) -> tuple[np.ndarray, ...]:
+    """``kv_cache.append``; with scales, k_scales and v_scales, ``kv_cache.append_quantized``."""
+    k_pages, v_pages, *scales = (x.copy() for x in (k_pages, v_pages, *scales))
     heads, page_size = k_pages.shape[2], k_pages.shape[4]
     for t, (s, position) in enumerate(zip(token_seq, token_pos, strict=True)):
         row, slot = divmod(int(position), page_size)
@@ -102,9 +128,22 @@ def append(
         key = k[t, k_first : k_first + heads]
         if rotation:
             key = rotated(key, rotation[0][t], rotation[1][t], interleaved)
+        value = v[t, v_first : v_first + heads]
+        if scales:
+            key, scales[0][layer, page, :, slot] = quantized(key)
+            value, scales[1][layer, page, :, slot] = quantized(value)
+        if k_pages.dtype == ml_dtypes.float8_e4m3fn:
+            key, value = key.clip(-448, 448), value.clip(-448, 448)
         k_pages[layer, page, :, :, slot] = key.astype(k_pages.dtype)
-        v_pages[layer, page, :, slot] = v[t, v_first : v_first + heads].astype(v_pages.dtype)
-    return k_pages, v_pages
+        v_pages[layer, page, :, slot] = value.astype(v_pages.dtype)
+    return k_pages, v_pages, *scales
+
+
+def append_quantized(
+    k_pages: np.ndarray, v_pages: np.ndarray, k_scales: np.ndarray, v_scales: np.ndarray, *args: Any, **attrs: Any
+) -> tuple[np.ndarray, ...]:
+    """``kv_cache.append_quantized``, with its operands."""
+    return append(k_pages, v_pages, *args, **attrs, scales=(k_scales, v_scales))
 
 
 def attention(
@@ -152,9 +191,15 @@ def attention(
             j = j[near | (j < sink_size)]
         pages = page_table[sequence, j // page_size].clip(0, k_pages.shape[1] - 1)
         for h in range(heads):
-            stored = k_pages[layer, pages, h // group, :, j % page_size]
+            where = (layer, pages, h // group)
+            stored = k_pages[*where, :, j % page_size]
+            values = stored[:, :value_size] if value_size else v_pages[*where, j % page_size]
+            if "k_scales" in more:
+                stored, values = (
+                    x.astype("f8") * more[name][*where, j % page_size, None].astype("f8")
+                    for x, name in ((stored, "k_scales"), (values, "v_scales"))
+                )
             keys = turned(stored, j)
-            values = stored[:, :value_size] if value_size else v_pages[layer, pages, h // group, j % page_size]
             query = q[t, first + h]
             if "cos" in more:
                 query = rotated(query, more["cos"][t], more["sin"][t], interleaved)

@@ -25,10 +25,10 @@ def angles(tokens: int, half: int) -> list[np.ndarray]:
 def check_attention(
     batch: Batch, optional: dict[str, Any] | None = None, tolerance: float = 2e-6, **attrs: Any
 ) -> None:
-    names = tuple(n for n in optional or {})
     batch = replace(batch, v_pages=batch.k_pages) if "value_size" in attrs else batch
-    attrs = {"heads": batch.q.shape[1], "scale": 0.3, "names": names, **attrs}
-    arrays = list((optional or {}).values())
+    optional = {**(optional or {}), **batch.scales}
+    attrs = {"heads": batch.q.shape[1], "scale": 0.3, "names": tuple(optional), **attrs}
+    arrays = list(optional.values())
     check_op(
         "nn.paged_attention",
         *batch.args,
@@ -77,6 +77,16 @@ def test_float16_pages_and_queries():
     check_attention(random_batch(Sizes(dtype="float16", kv_dtype="float16")), tolerance=2e-3)
 
 
+@pytest.mark.parametrize("option", ["plain", "inline rotation", "cross attention", "window with first positions"])
+def test_pages_of_codes_with_scales(option: str):
+    sizes, optional, attrs = OPTIONS[option]
+    check_attention(random_batch(replace(sizes, kv_dtype="int8")), optional, **attrs)
+
+
+def test_pages_of_float8():
+    check_attention(random_batch(replace(BASE, kv_dtype="float8_e4m3fn")))
+
+
 def test_out_of_range_places_are_clamped():
     batch = random_batch(BASE)
     batch.page_table[0, 0], batch.page_table[2, 1] = 1 << 28, -(1 << 28)
@@ -92,6 +102,38 @@ def test_tokens_with_out_of_range_places_are_not_stored():
     stored = (batch.k_pages, batch.v_pages, qkv, qkv, *batch.args[3:])
     attrs = {"k_first": 4, "v_first": 6}
     check_op("kv_cache.append", *stored, 0, [], reference=lambda *a: paged.append(*a, **attrs), **attrs)
+
+
+def stored_vectors(batch: Batch) -> np.ndarray:
+    """Queries, keys and values [n, 8, 8]: very large and very small ones, zeros, halves between two codes."""
+    vectors = RNG.standard_normal((len(batch.q), 8, 8), np.float32)
+    vectors[0] *= 1e5
+    vectors[1] = 0
+    vectors[2] = [127, 0.5, 1.5, -2.5, -127, 126.5, 1e-3, -1]
+    vectors[3] = 1e-9
+    vectors[4] = 3e38
+    return vectors
+
+
+@pytest.mark.parametrize("rotation", [[], angles(8, 3)], ids=["plain", "rotated"])
+def test_codes_and_scales_are_stored(rotation: list[np.ndarray]):
+    batch = random_batch(replace(BASE, kv_dtype="int8"))
+    batch.page_table[0, 0], batch.token_seq[7], batch.token_pos[6] = 1 << 28, -1, -4
+    qkv = stored_vectors(batch) if not rotation else RNG.standard_normal((8, 8, 8), np.float32)
+    args = (batch.k_pages, batch.v_pages, *batch.scales.values(), qkv, qkv, *batch.args[3:], 1, rotation)
+    attrs = {"k_first": 4, "v_first": 6}
+    reference = lambda *a: paged.append_quantized(*a, **attrs)  # noqa: E731
+    check_op("kv_cache.append_quantized", *args, reference=reference, tolerance=1e-3, **attrs)
+
+
+def test_stored_floats_of_8_bits_saturate():
+    batch = random_batch(replace(BASE, kv_dtype="float8_e4m3fn"))
+    qkv = stored_vectors(batch)
+    args = (batch.k_pages, batch.v_pages, qkv, qkv, *batch.args[3:], 1, [])
+    stored = run_op("kv_cache.append", *args)
+    assert np.abs(stored[0].astype("f4")).max() == 448
+    for got, wanted in zip(stored, paged.append(*args), strict=True):
+        np.testing.assert_array_equal(got, wanted)
 
 
 EMPTY = {"no sequences": (0, 3, 5), "no pages of a sequence": (2, 0, 5), "no pages": (2, 3, 0)}
@@ -157,6 +199,28 @@ def test_optional_inputs_are_checked(names: tuple[str, ...], message: str):
     batch = random_batch(BASE)
     with pytest.raises(OperatorError, match=message):
         check_attention(batch, {name: INV_FREQ for name in names})
+
+
+@pytest.mark.parametrize(
+    ("kv_dtype", "names", "message"),
+    [
+        ("int8", (), "names: got no scales with int8 pages; expected k_scales and v_scales"),
+        ("int8", ("v_scales",), "names: got v_scales with int8 pages"),
+        ("float16", ("k_scales", "v_scales"), "names: got k_scales and v_scales with float16 pages"),
+    ],
+)
+def test_codes_and_scales_belong_together(kv_dtype: str, names: tuple[str, ...], message: str):
+    scales = random_batch(replace(BASE, kv_dtype="int8")).scales
+    batch = replace(random_batch(replace(BASE, kv_dtype=kv_dtype)), scales={})
+    with pytest.raises(OperatorError, match=message):
+        check_attention(batch, {name: scales[name] for name in names})
+
+
+def test_only_codes_are_quantized():
+    batch, codes = random_batch(BASE), random_batch(replace(BASE, kv_dtype="int8"))
+    args = (batch.k_pages, batch.v_pages, *codes.scales.values(), batch.q, batch.q, *batch.args[3:], 1, [])
+    with pytest.raises(OperatorError, match="got pages or scales of float32; expected int8 pages, float16 scales"):
+        run_op("kv_cache.append_quantized", *args)
 
 
 def test_heads_divide_into_groups():

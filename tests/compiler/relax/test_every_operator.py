@@ -107,6 +107,8 @@ def unary(reference: Callable[[np.ndarray], np.ndarray], x: np.ndarray = X) -> C
 
 
 BATCH = paged.random_batch(paged.Sizes())
+CODES = paged.random_batch(paged.Sizes(kv_dtype="int8"))
+SCALES = [np.nan_to_num(scales) for scales in CODES.scales.values()]
 ANGLES = [np.cos(normal(N, 4)), np.sin(normal(N, 4))]
 ATTENTION = {"heads": 4, "scale": 0.4, "names": ("cos", "sin"), "window": 4}
 
@@ -240,6 +242,11 @@ CASES: dict[str, Case] = {
     "kv_cache.append": Case(
         (BATCH.k_pages, BATCH.v_pages, BATCH.q, BATCH.q, *BATCH.args[3:], 1, ANGLES),
         lambda *args: paged.append(*args, v_first=2),
+        {"v_first": 2},
+    ),
+    "kv_cache.append_quantized": Case(
+        (CODES.k_pages, CODES.v_pages, *SCALES, BATCH.q, BATCH.q, *BATCH.args[3:], 1, ANGLES),
+        lambda *args: paged.append_quantized(*args, v_first=2),
         {"v_first": 2},
     ),
     "kv_cache.append_latent": Case(

@@ -79,6 +79,8 @@ class _Kernel(PagedAttention):
         self.ends, self.positions = local("ends", t.rows, dtype="int32"), local("positions", t.rows, dtype="int32")
         self.keys = local("keys", self.key, t.block) if t.staged else None
         self.values = local("values", t.block, self.padded_value) if t.staged else None
+        scales = ("key_scales", "value_scales") if self.scaled else ()
+        self.key_scales, self.value_scales = [local(x, t.block) for x in scales] or (None, None)
         self.score, self.fold = local("score", t.row_tile, t.block), local("fold", t.lanes)
         self.new_max, self.correction = local("new_max", t.row_tile), local("correction", t.row_tile)
         self.key_sums = local("key_sums", t.row_tile, t.key_vectors, t.lanes)
@@ -140,8 +142,10 @@ class _Kernel(PagedAttention):
             return cast("float32", self.k_pages[self.layer, page, g, e, slot])
         return cast("float32", self.v_pages[self.layer, page, g, slot, e])
 
-    def scored(self, product: PrimExpr, row: PrimExpr, head: PrimExpr, j: PrimExpr) -> PrimExpr:
-        """The score of a row at position ``j`` (int32); ``product``: the scaled product of query and key."""
+    def scored(self, product: PrimExpr, row: PrimExpr, head: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
+        """The score of a row at position ``j`` (int32), the i-th of the block; ``product``: of scaled query and key."""
+        if self.key_scales is not None:
+            product = product * self.key_scales[i]
         return self.masked_score(product, head, j, self.positions[row], self.ends[row])
 
 

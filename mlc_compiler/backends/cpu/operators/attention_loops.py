@@ -170,6 +170,8 @@ def attend_block(k, sequence, g, j, end, rows):
     for i in T.unroll(k.block // k.page):
         k.pages[i] = k.page_of(sequence, j + i * k.page)
     count = T.min(k.block, end - j)
+    if k.scaled:
+        stage_scales(k, g, j, count)
     if k.tiles.staged:
         stage_keys(k, g, j)
         stage_values(k, g, j, count)
@@ -180,7 +182,26 @@ def attend_block(k, sequence, g, j, end, rows):
         if j < T.Cast("int64", k.last[0]):
             score_keys(k, g, tile * k.row_tile, j)
             softmax(k, tile * k.row_tile)
+            if k.scaled:
+                scale_weights(k)
             add_values(k, g, tile * k.row_tile, j, T.min(count, T.Cast("int64", k.last[0]) - j))
+
+
+@T.macro
+def stage_scales(k, g, j, count):
+    """The scales of the block's slots; 0 for pages that nothing has been written to, or that may have been freed."""
+    for i in range(k.block // k.page):
+        page = k.pages[i]
+        if i * k.page < count and (k.in_window(j + i * k.page) if k.window else True):
+            for s in T.vectorized(k.page):
+                k.key_scales[i * k.page + s] = k.key_scale(page, g, s)
+            for s in T.vectorized(k.page):
+                k.value_scales[i * k.page + s] = k.value_scale(page, g, s)
+        else:
+            for s in T.vectorized(k.page):
+                k.key_scales[i * k.page + s] = T.float32(0)
+            for s in T.vectorized(k.page):
+                k.value_scales[i * k.page + s] = T.float32(0)
 
 
 @T.macro
@@ -242,6 +263,7 @@ def score_keys(k, g, row, j):
                         k.key_sums[r, v, lane],
                         row + r,
                         g * k.group + (row + r) % k.group,
+                        i,
                         T.Cast("int32", j) + T.Cast("int32", i),
                     )
 
@@ -269,6 +291,16 @@ def softmax(k, row):
                 k.fold[lane] = k.fold[lane] + k.score[r, v * k.lanes + lane]
         halve(k.fold, k.lanes, add)
         k.row_sum[row + r] = k.row_sum[row + r] * k.correction[r] + k.fold[0]
+
+
+@T.macro
+def scale_weights(k):
+    """Multiply the weights of a row tile by the scales of the values: what remains to be added are codes."""
+    for r in T.unroll(k.row_tile):
+        for v in T.unroll(k.block // k.lanes):
+            for lane in T.vectorized(k.lanes):
+                i = v * k.lanes + lane
+                k.score[r, i] = k.score[r, i] * k.value_scales[i]
 
 
 @T.macro

@@ -33,6 +33,7 @@ def check(
     batch: Batch, optional: dict[str, Any], target: str = "cpu", tolerance: float = 3e-6, **attrs: Any
 ) -> np.ndarray:
     batch = replace(batch, v_pages=batch.k_pages) if "value_size" in attrs else batch
+    optional = {**optional, **batch.scales}
     got = compiled(batch, optional, target, 2, **attrs)["main"](*batch.args, *optional.values())
     attrs = {"heads": batch.q.shape[1], "scale": 0.3, "names": tuple(optional), **attrs}
     wanted = paged.attention(*batch.args, 1, list(optional.values()), **attrs)
@@ -110,6 +111,22 @@ def test_all_options_at_once():
 def test_float16(spans: tuple[tuple[int, int], ...]):
     batch = random_batch(sizes_of(spans, dtype="float16", kv_dtype="float16"))
     check(batch, {}, tolerance=1e-3, single_query=spans is STEPS)
+
+
+@pytest.mark.parametrize("kv_dtype", ["int8", "float8_e4m3fn"])
+@pytest.mark.parametrize("option", ["plain", "odd sizes", "pages of 4", "inline rotation", "bidirectional window"])
+def test_pages_of_bytes(option: str, kv_dtype: str):
+    sizes, optional, attrs = OPTIONS[option]
+    check(random_batch(sizes_of(PROMPTS, **sizes, kv_dtype=kv_dtype)), optional, **attrs)
+    check(random_batch(sizes_of(STEPS, **sizes, kv_dtype=kv_dtype)), optional, single_query=True, **attrs)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_pages_with_scales_and_all_options(target: str):
+    optional = {"sinks": np.ones(6, "f4"), "slopes": np.full(6, 0.1, "f4")}
+    attrs = {"window": 100, "sink_size": 20, "soft_cap": 1.5}
+    check(random_batch(sizes_of(PROMPTS, kv_dtype="int8")), optional, target, **attrs)
+    check(random_batch(sizes_of(STEPS, kv_dtype="int8")), optional, target, single_query=True, **attrs)
 
 
 def test_very_long_contexts_have_longer_pieces():
