@@ -79,8 +79,8 @@ class _Kernel(PagedAttention):
         self.ends, self.positions = local("ends", t.rows, dtype="int32"), local("positions", t.rows, dtype="int32")
         self.keys = local("keys", self.key, t.block) if t.staged else None
         self.values = local("values", t.block, self.padded_value) if t.staged else None
-        scales = ("key_scales", "value_scales") if self.scaled else ()
-        self.key_scales, self.value_scales = [local(x, t.block) for x in scales] or (None, None)
+        self.key_scales = local("key_scales", t.block) if self.scaled else None
+        self.value_scales = local("value_scales", t.block) if self.scaled else None
         self.score, self.fold = local("score", t.row_tile, t.block), local("fold", t.lanes)
         self.new_max, self.correction = local("new_max", t.row_tile), local("correction", t.row_tile)
         self.key_sums = local("key_sums", t.row_tile, t.key_vectors, t.lanes)
