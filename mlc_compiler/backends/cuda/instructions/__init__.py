@@ -11,6 +11,7 @@ from .scalar import SCALAR_INSTRUCTIONS
 from .tiles import TILE_INSTRUCTIONS
 from .warp import WARP_INSTRUCTIONS
 from .wgmma import WGMMA
+from .widening import WIDENING
 
 INSTRUCTIONS = (
     *WARP_INSTRUCTIONS,
@@ -22,4 +23,5 @@ INSTRUCTIONS = (
     *SCALAR_INSTRUCTIONS,
     *DEQUANTIZE,
     *WGMMA,
+    *WIDENING,
 )

@@ -55,6 +55,8 @@ MNEMONICS = {
     "cvt.f16x2.f32": "cvt.rn.f16x2.f32",
     "cvt.bf16x2": "cvt.rn.bf16x2.f32",
     "cvt.f16x2.e4m3": "cvt.rn.f16x2.e4m3x2",
+    "cvt.f32x4.s8": "prmt.b32",
+    "cvt.f32x4.e4m3": "cvt.rn.f16x2.e4m3x2",
     "cvt.e4m3x2": "cvt.rn.satfinite.e4m3x2.f16x2",
     "atom.inc": "atom.global.inc.u32",
     "red.release": r"fence.acq_rel.gpu;\s+(atom|red).global.add",
