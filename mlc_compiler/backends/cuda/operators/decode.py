@@ -21,6 +21,7 @@ from ...paged_attention import PagedAttention
 from ..machine import WARP, Gpu
 from .decode_loops import attend
 from .nests import allocated, nest
+from .warps import widening
 
 VECTOR_BYTES = 16  # the widest load of a lane
 SECTOR_BYTES = 32  # of global memory: what one access reads at least
@@ -31,11 +32,12 @@ LOADS = 8  # vectors that a lane loads before it uses the first one
 MAX_PIECES = 256  # of one context
 PARTIAL_SHARE = 8  # minimum ratio of a piece's keys and values to its partial results, in bytes
 FLOAT_BYTES = 4
+FEW_ELEMENTS = 8  # of a vector, which are never divided further
 
 
 def attend_by_pieces(problem: PagedAttention, target: Target) -> Stmt:
     """The kernel: partial results of all pieces, and their merge."""
-    k = _Decode(problem, Strips.of(problem), Gpu.of(target))
+    k = _Decode(problem, Strips.of(problem), target)
     token, tile, part, warp = (Var(name, "int32") for name in ("token", "tile", "part", "warp"))
     lane = Var("lane")
     body = expand(attend, k, token, tile, part, warp, lane)
@@ -78,12 +80,12 @@ class Strips:
     @staticmethod
     def of(p: PagedAttention) -> Strips:
         key_bytes, value_bytes = dt.nbytes(p.k_pages.dtype), dt.nbytes(p.v_pages.dtype)
-        key_vector = gcd(p.page, VECTOR_BYTES // key_bytes)
+        key_vector = _vector(p.page, key_bytes, p.group)
         slot_lanes = gcd(p.page // key_vector, max(1, SECTOR_BYTES // (key_vector * key_bytes)))
         if p.latent:  # values are read as keys are
             value_vector, value_lanes, value_vectors = 1, WARP // slot_lanes, -(-p.value * slot_lanes // WARP)
         else:
-            value_vector = gcd(p.value, VECTOR_BYTES // value_bytes)
+            value_vector = _vector(p.value, value_bytes, p.group)
             vectors = p.value // value_vector
             value_lanes = min(WARP, max(_power_of_two_above(vectors), WARP // (key_vector * slot_lanes)))
             value_vectors = -(-vectors // value_lanes)
@@ -91,6 +93,12 @@ class Strips:
         tiles = -(-p.group // limit)
         rows = -(-p.group // tiles)
         return Strips(rows, -(-p.group // rows), key_vector, slot_lanes, value_vector, value_lanes, value_vectors)
+
+
+def _vector(size: int, nbytes: int, rows: int) -> int:
+    """Elements of a vector of a lane; fewer bytes than the widest load where rows would be left without registers."""
+    elements = gcd(size, VECTOR_BYTES // nbytes)
+    return elements // 2 if elements > FEW_ELEMENTS and elements * rows > ACCUMULATORS else elements
 
 
 def _power_of_two_above(count: int) -> int:
@@ -104,14 +112,15 @@ class _Decode:
     Shared by a thread block: query [elements, rows]; weights [warps, slots, rows], of the strip of each warp; parts
     [warps, rows, elements of a value] and totals [2, warps, rows]: values, maxima and sums of each warp. In registers:
     products [rows, slots of a vector]; score, new_max, row_max [rows]; row_sum [rows] of the lane; acc [rows, vectors,
-    elements]: weighted values of the lane's slots. partial, partial_max, partial_sum: results of the pieces. arrivals:
+    elements]: weighted values of the lane's slots; wide: a vector in float32; scales [2]: of the key and the value of
+    the lane's slot. partial, partial_max, partial_sum: results of the pieces. arrivals:
     for each token and tile, how many of its thread blocks have finished, if it has several; arrived: that number as a
     block finds it.
     """
 
     p: PagedAttention
     s: Strips
-    gpu: Gpu
+    target: Target
 
     def __post_init__(self) -> None:
         p, s = self.p, self.s
@@ -122,7 +131,7 @@ class _Decode:
         self.padded_key = -(-self.key_steps // self.key_loads) * self.key_loads * s.key_lanes
         self.width = s.value_lanes * s.value_vectors * s.value_vector  # elements of a value, padded
         self.sink_strips = -(-p.sink_size // s.slots) if p.window else 0
-        blocks = BLOCKS_PER_MULTIPROCESSOR * self.gpu.multiprocessors
+        blocks = BLOCKS_PER_MULTIPROCESSOR * Gpu.of(self.target).multiprocessors
         per_token = p.kv_heads * s.tiles
         self.max_pieces = max(1, min(MAX_PIECES, -(-blocks // per_token)))
         self.min_strips = self._min_strips()
@@ -143,6 +152,13 @@ class _Decode:
         self.keys = scratch("keys", "local", self.key_loads, s.key_vector, dtype=p.k_pages.dtype)
         steps = (1, s.key_vector) if p.latent else (self.value_steps * s.value_vectors, s.value_vector)
         self.values = scratch("values", "local", *steps, dtype=p.v_pages.dtype)
+        self.widen_keys = widening(p.k_pages.dtype, s.key_vector, self.target)
+        self.widen_values = widening(p.v_pages.dtype, s.value_vector, self.target)
+        self.wide = self.scales = None
+        if self.widen_keys or self.widen_values:
+            self.wide = scratch("wide", "local", max(s.key_vector, s.value_vector))
+        if p.scaled:
+            self.scales = scratch("scales", "local", 2)
         self.factors = scratch("factors", "local", self.padded_rows)
         self.products = scratch("products", "local", s.rows, s.key_vector)
         self.acc = scratch("acc", "local", s.rows, s.value_vectors, s.value_vector)
@@ -219,6 +235,22 @@ class _Decode:
     def lane_slot(self, lane: PrimExpr) -> PrimExpr:
         """The slot whose score ``scatter_sums`` leaves to a lane."""
         return lane % self.s.slot_lanes * self.s.key_vector + lane // (WARP // self.s.key_vector)
+
+    def key_at(self, i: PrimExpr, x: PrimExpr) -> PrimExpr:
+        """Element x of the i-th vector of keys, float32; after ``widen``, if ``widen_keys`` is set."""
+        return self.wide[x] if self.wide is not None and self.widen_keys else te.f32(self.keys[i, x])
+
+    def value_at(self, i: PrimExpr, x: PrimExpr) -> PrimExpr:
+        """Element x of the i-th vector of values, float32; after ``widen``, if ``widen_values`` is set."""
+        return self.wide[x] if self.wide is not None and self.widen_values else te.f32(self.values[i, x])
+
+    def score_of(self, product: PrimExpr) -> PrimExpr:
+        """The scaled product of a query and the key in the lane's slot."""
+        return product if self.scales is None else product * self.scales[0]
+
+    def weight_of(self, weight: PrimExpr) -> PrimExpr:
+        """The factor of what is stored as the value in the lane's slot."""
+        return weight if self.scales is None else weight * self.scales[1]
 
     def element(self, step: PrimExpr, lane: PrimExpr) -> PrimExpr:
         """The element of the keys that a lane holds in a step."""

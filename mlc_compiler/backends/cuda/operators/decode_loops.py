@@ -9,7 +9,7 @@ from ....ir.expr import maximum
 from ....relax.ops.attention import NO_MAXIMUM
 from ....script import T
 from ..machine import WARP
-from .warps import add, instruction, load_vector, reduce_lanes, scatter_sums
+from .warps import add, instruction, load_vector, reduce_lanes, scatter_sums, widen
 
 
 @T.macro
@@ -92,6 +92,8 @@ def attend_strip(k, page, tile, strip, position, visible, end, warp, lane):
     for h in T.unroll(k.s.rows):
         for x in T.unroll(k.s.key_vector):
             k.products[h, x] = T.float32(0)
+    if p.scaled:
+        load_scales(k, page, g, slot + T.min(k.lane_slot(lane), T.Cast("int64", end - start - 1)))
     if p.inline:
         multiply_rotated_keys(k, page, g, start, slot, lane)
     else:
@@ -108,6 +110,12 @@ def attend_strip(k, page, tile, strip, position, visible, end, warp, lane):
 
 
 @T.macro
+def load_scales(k, page, g, slot):
+    k.scales[0] = k.p.key_scale(page, g, slot)
+    k.scales[1] = k.p.value_scale(page, g, slot)
+
+
+@T.macro
 def multiply_keys(k, page, g, slot, lane):
     """Add to ``products[h, i]`` those of the lane's elements of row h and of the key in slot i of its vector."""
     p = k.p
@@ -121,8 +129,10 @@ def multiply_keys(k, page, g, slot, lane):
         for i in T.unroll(k.key_loads):
             for h in T.vectorized(k.padded_rows):
                 k.factors[h] = k.query[k.element(chunk * k.key_loads + i, lane), h]
+            if k.widen_keys:
+                widen(k.widen_keys, k.wide, k.keys, i, s.key_vector)
             for x in T.unroll(s.key_vector):
-                key = T.Cast("float32", k.keys[i, x])
+                key = k.key_at(i, x)
                 for h in T.unroll(s.rows):
                     k.products[h, x] = k.products[h, x] + k.factors[h] * key
 
@@ -149,7 +159,7 @@ def softmax(k, g, tile, j, position, visible, warp, lane):
         k.score[h] = k.products[h, 0]
     reduce_lanes(k.score, s.rows, k.other, add, s.slot_lanes, WARP // s.key_vector)
     for h in T.unroll(s.rows):
-        k.score[h] = k.p.masked_score(k.score[h], k.head(g, tile, h), j, position, visible)
+        k.score[h] = k.p.masked_score(k.score_of(k.score[h]), k.head(g, tile, h), j, position, visible)
         k.new_max[h] = k.score[h]
     reduce_lanes(k.new_max, s.rows, k.other, maximum, 1, s.slot_lanes)
     reduce_lanes(k.new_max, s.rows, k.other, maximum, WARP // s.key_vector, WARP)
@@ -165,7 +175,7 @@ def softmax(k, g, tile, j, position, visible, warp, lane):
                 k.acc[h, c, e] = k.acc[h, c, e] * correction
     if is_counted:
         for h in T.vectorized(k.padded_rows):
-            k.weights[warp, k.lane_slot(lane), h] = k.score[h]
+            k.weights[warp, k.lane_slot(lane), h] = k.weight_of(k.score[h])
 
 
 @T.macro
@@ -190,8 +200,10 @@ def add_values(k, warp, lane):
         for h in T.vectorized(k.padded_rows):
             k.factors[h] = k.weights[warp, i * s.row_lanes + lane // s.value_lanes, h]
         for c in T.unroll(s.value_vectors):
+            if k.widen_values:
+                widen(k.widen_values, k.wide, k.values, i * s.value_vectors + c, s.value_vector)
             for x in T.unroll(s.value_vector):
-                value = T.Cast("float32", k.values[i * s.value_vectors + c, x])
+                value = k.value_at(i * s.value_vectors + c, x)
                 for h in T.unroll(s.rows):
                     k.acc[h, c, x] = k.acc[h, c, x] + k.factors[h] * value
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from ....ir import dtype as dt
 from ....ir.expr import Call, PrimExpr
 from ....script import T
+from ....target import Target
 from ....tir.nodes import BufferLoad
 from ..instructions.loads import LOAD_BYTES
 from ..instructions.operands import SHORT
+from ..instructions.widening import BYTES, WIDENING
 
 
 def instruction(name: str, *operands: PrimExpr) -> Call:
@@ -30,6 +32,13 @@ def element_after(load: BufferLoad, i: PrimExpr) -> BufferLoad:
     return BufferLoad(load.buffer, (*load.indices[:-1], load.indices[-1] + i))
 
 
+def widening(dtype: str, count: int, target: Target) -> str:
+    """The instruction that converts elements of a dtype to float32, for rows of ``count``; empty when there is none."""
+    row = next((row for row in WIDENING if row.operands[1].dtype == dtype), None)
+    usable = row is not None and count % BYTES == 0 and target.has(row.requires)
+    return row.name.removeprefix("cuda.") if usable else ""
+
+
 def add(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a + b``"""
     return a + b
@@ -44,6 +53,13 @@ def load_vector(row, i, source, count):
     else:
         for x in T.unroll(count):
             row[i, x] = element_after(source, x)
+
+
+@T.macro
+def widen(name, wide, values, i, count):
+    """``wide[0:count] = values[i, 0:count]`` in float32, by the instruction ``name``."""
+    for x in T.unroll(count // BYTES):
+        instruction(name, wide[x * BYTES], values[i, x * BYTES])
 
 
 @T.macro

@@ -30,6 +30,7 @@ def symbolic(batch: Batch) -> set[int]:
 def check(sizes: Sizes, optional: dict[str, Any] | None = None, **attrs: Any) -> None:
     batch, given = random_batch(sizes), optional or {}
     batch = replace(batch, v_pages=batch.k_pages) if "value_size" in attrs else batch
+    given = {**given, **batch.scales}
     attrs = {"heads": sizes.heads, "scale": 0.3, "names": tuple(given), **attrs}
     args = (*batch.args, 1, list(given.values()))
     got = simulate("nn.paged_attention", *args, symbolic=symbolic(batch), **attrs)
