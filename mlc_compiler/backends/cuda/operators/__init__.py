@@ -8,7 +8,7 @@ from functools import partial
 from ....relax.tensor_call import TensorExpression
 from ....target import Target
 from ....tir import te
-from .append import append, append_latent
+from .append import append, append_latent, append_quantized
 from .attention import paged_attention
 from .routing import route
 from .sampling import draw_top_p
@@ -21,6 +21,7 @@ def kernels_of(target: Target) -> Mapping[str, TensorExpression]:
     kernels: Mapping[str, Callable[..., te.Tensor | list[te.Tensor]]] = {
         "nn.paged_attention": paged_attention,
         "kv_cache.append": append,
+        "kv_cache.append_quantized": append_quantized,
         "kv_cache.append_latent": append_latent,
         "nn.route": route,
         "nn.sample_top_p": draw_top_p,

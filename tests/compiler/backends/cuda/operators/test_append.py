@@ -36,6 +36,44 @@ def test_keys_and_values_are_stored(rotation: str):
         np.testing.assert_allclose(result, wanted, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_codes_and_scales_are_stored(interleaved: bool, dtype: str):
+    batch = batch_of(kv_dtype="int8")
+    n = len(batch.q)
+    turn = RNG.uniform(0, 6, (n, 8)).astype(np.float32)
+    k, v = (RNG.standard_normal((n, 8, size), np.float32) for size in (24, 40))
+    k[5], v[6] = 0, v[6] * 1e4
+    k, v = k.astype(dtype), v.astype(dtype)
+    args = (
+        batch.k_pages,
+        batch.v_pages,
+        *batch.scales.values(),
+        k,
+        v,
+        *batch.args[3:],
+        1,
+        [np.cos(turn), np.sin(turn)],
+    )
+    attrs = {"k_first": 4, "v_first": 6, "interleaved": interleaved}
+    got = simulate("kv_cache.append_quantized", *args, symbolic={n}, **attrs)
+    wanted = paged.append_quantized(*args, **attrs)
+    for result, codes in zip(got[:2], wanted[:2], strict=True):
+        differences = np.abs(result.astype(int) - codes)
+        assert differences.max() <= 1 and differences.mean() < 1e-3  # where a sum is rounded differently
+    for result, scales in zip(got[2:], wanted[2:], strict=True):
+        np.testing.assert_allclose(result, scales, rtol=1e-3)
+
+
+def test_float8_saturates():
+    batch = batch_of(kv_dtype="float8_e4m3fn")
+    k, v = (RNG.standard_normal((len(batch.q), 2, size), np.float32) * 300 for size in (24, 40))
+    args = (batch.k_pages, batch.v_pages, k, v, *batch.args[3:], 1, [])
+    got = simulate("kv_cache.append", *args, symbolic={len(batch.q)})
+    for result, wanted in zip(got, paged.append(*args), strict=True):
+        np.testing.assert_array_equal(result, wanted)
+
+
 def test_latent_vectors_are_stored():
     batch = batch_of(kv_heads=1)
     latent = RNG.standard_normal((len(batch.q), 24), np.float32)
