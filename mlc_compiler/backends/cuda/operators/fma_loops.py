@@ -87,14 +87,13 @@ def stage_block(k, g, run, start, thread):
         d = i * k.warps + thread // WARP
         if d < p.key:
             j = k.places[thread % WARP]
-            k.keys[d, thread % WARP] = p.rotated_key(k.pages[thread % WARP], g, d, j % p.page, j)
+            k.keys[d, thread % WARP] = k.stored_key(k.pages[thread % WARP], g, d, j)
     if not p.latent:
         for i in range(T.ceildiv(p.value * WARP, k.threads)):
             at = i * k.threads + thread
             slot = at // p.value
             if slot < WARP:
-                value = p.v_pages[p.layer, k.pages[slot], g, k.places[slot] % p.page, at % p.value]
-                k.values[slot, at % p.value] = T.Cast("float32", value)
+                k.values[slot, at % p.value] = k.stored_value(k.pages[slot], g, k.places[slot], at % p.value)
     T.tvm_storage_sync("shared")
 
 

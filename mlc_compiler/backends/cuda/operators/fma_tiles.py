@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....ir.expr import Var
+from ....ir.expr import PrimExpr, Var
 from ....relax.tensor_call import NoKernel
 from ....script import expand
 from ....target import Target
+from ....tir import te
 from ....tir.nodes import Stmt
 from ...paged_attention import PagedAttention
 from ..machine import WARP, Gpu
@@ -55,3 +56,13 @@ class FmaTiles(Tiles):
         self.row_max, self.row_sum = (self.buffer(x, "local", self.warp_rows) for x in ("row_max", "row_sum"))
         self.new_max, self.other = self.buffer("new_max", "local", self.warp_rows), self.buffer("other", "local", 1)
         self.acc = self.buffer("acc", "local", self.warp_rows, self.value_steps)
+
+    def stored_key(self, page: PrimExpr, g: PrimExpr, d: PrimExpr, j: PrimExpr) -> PrimExpr:
+        """Element d of the key at position ``j``, which lies in ``page``; rotated, float32."""
+        key = self.p.rotated_key(page, g, d, j % self.p.page, j)
+        return key * self.p.key_scale(page, g, j % self.p.page) if self.p.scaled else key
+
+    def stored_value(self, page: PrimExpr, g: PrimExpr, j: PrimExpr, e: PrimExpr) -> PrimExpr:
+        """Element e of the value at position ``j``, which lies in ``page``; float32."""
+        value = te.f32(self.p.v_pages[self.p.layer, page, g, j % self.p.page, e])
+        return value * self.p.value_scale(page, g, j % self.p.page) if self.p.scaled else value

@@ -9,10 +9,10 @@ import math
 
 from ....ir.expr import maximum
 from ....script import T
+from .byte_pages import VECTOR, convert_keys, convert_values, copy_scales, scale_scores
 from .tile_loops import attend_runs
 from .warps import add, instruction, load_vector, reduce_lanes
 
-VECTOR = 8  # elements of a 16-byte copy
 STEP = 16  # elements of a product's inner axis in one instruction, and columns of two
 LOG2_E = 1 / math.log(2)
 
@@ -113,12 +113,18 @@ def attend_keys(k, tile, g, run, thread):
         for i in range(count):
             start = k.start(i)
             instruction("cp_async.wait", T.int32(0))
+            if k.is_packed:
+                convert_keys(k, thread)
             T.tvm_storage_sync("shared")
             copy_values(k, g, start, i % 2, thread)
             if i + 1 < count:
                 stage_pages(k, run, i + 1, thread)
             multiply_keys(k, thread)
+            if k.p.scaled:
+                scale_scores(k, thread)
             instruction("cp_async.wait", T.int32(0))
+            if k.is_packed:
+                convert_values(k, start, thread)
             T.tvm_storage_sync("shared")
             if i + 1 < count:
                 copy_keys(k, g, (i + 1) % 2, thread)
@@ -132,23 +138,26 @@ def attend_keys(k, tile, g, run, thread):
 @T.macro
 def stage_pages(k, run, i, thread):
     """Look up the pages of block i."""
-    if thread < k.block // VECTOR:
+    if thread < k.block // k.copied:
         sequence = T.Cast("int64", k.sequences[run])
-        k.pages[i % 2, thread] = k.p.page_of(sequence, k.start(i) + thread * VECTOR)
+        k.pages[i % 2, thread] = k.p.page_of(sequence, k.start(i) + thread * k.copied)
 
 
 @T.macro
 def copy_keys(k, g, parity, thread):
-    """Start to copy the keys of a block, whose pages are ``pages[parity]``."""
+    """Start to copy the keys of a block, whose pages are ``pages[parity]``, and all scales."""
     p = k.p
-    vectors = k.block // VECTOR
+    keys = k.packed_keys if k.is_packed else k.keys
+    vectors = k.block // k.copied
     vector = thread % vectors
     page = k.pages[parity, vector]
-    slot = vector % (p.page // VECTOR) * VECTOR
+    slot = vector % (p.page // k.copied) * k.copied
     for i in T.unroll(T.ceildiv(p.key * vectors, k.threads)):
         d = i * (k.threads // vectors) + thread // vectors
         if d < p.key:
-            instruction(k.copy, k.keys[d, vector * VECTOR], p.k_pages[p.layer, page, g, d, slot])
+            instruction(k.copy, keys[d, vector * k.copied], p.k_pages[p.layer, page, g, d, slot])
+    if p.scaled:
+        copy_scales(k, g, parity, thread)
     instruction("cp_async.commit")
 
 
@@ -156,15 +165,16 @@ def copy_keys(k, g, parity, thread):
 def copy_values(k, g, start, parity, thread):
     """Start to copy the values of the block at ``start``; instead of those that are not visible, others."""
     p = k.p
-    vectors = p.value // VECTOR
+    values = k.packed_values if k.is_packed else k.values
+    vectors = p.value // k.copied
     for i in T.unroll(T.ceildiv(k.block * vectors, k.threads)):
         at = i * k.threads + thread
         row = at // vectors
         if row < k.block:
             j = T.Cast("int64", k.readable(T.Cast("int32", start + row)))
-            page = k.pages[parity, (j - start) // VECTOR]
-            e = at % vectors * VECTOR
-            instruction(k.copy, k.values[row, e], p.v_pages[p.layer, page, g, j % p.page, e])
+            page = k.pages[parity, (j - start) // k.copied]
+            e = at % vectors * k.copied
+            instruction(k.copy, values[row, e], p.v_pages[p.layer, page, g, j % p.page, e])
     instruction("cp_async.commit")
 
 

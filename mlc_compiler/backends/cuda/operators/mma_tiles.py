@@ -1,18 +1,22 @@
-"""Attention of tiles of queries on tensor cores: float16 and bfloat16 (FlashAttention-2, Dao 2023).
+"""Attention of tiles of queries on tensor cores, in float16 and bfloat16 (FlashAttention-2, Dao 2023).
 
 Each warp has 16 rows of the tile: their scores and sums of values are accumulators of ``mma.m16n8k16``, and the weights
 go from accumulators to the left operand of the second product without leaving the lane. The keys of the next block are
 copied during the softmax of this one, its values during the first product. Weights are powers of two of scores in units
-of ln 2.
+of ln 2. Pages of bytes are copied as they are; each thread then converts what it has copied, exactly: scales of keys
+multiply the scores, those of values the converted values.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....ir.expr import PrimExpr, Var, as_expr
+from ....ir import dtype as dt
+from ....ir.expr import PrimExpr, Var, as_expr, binary, cast, const
+from ....relax.ops.quantized_cache import SCALE_DTYPE
 from ....script import expand
 from ....target import Target
+from ....tir import te
 from ....tir.nodes import Stmt
 from ...paged_attention import PagedAttention
 from ..instructions.operands import SHORT
@@ -20,12 +24,15 @@ from ..machine import WARP, Gpu
 from .mma_loops import LOG2_E, STEP, VECTOR, attend_tile
 from .nests import nest
 from .tiles import Tiles
+from .warps import widening
 
 WARPS = 4
 WARP_ROWS = 16  # of mma.m16n8k16
 WIDE = 128  # elements of a value above which a block has half as many keys, as registers are few
 MAX_VALUE = 256
 BLOCK = 64
+COPY_BYTES = 16  # of an asynchronous copy
+BYTE_DTYPES = ("int8", "float8_e4m3fn")
 
 
 def attend_by_mma(problem: PagedAttention, target: Target) -> Stmt | None:
@@ -33,7 +40,7 @@ def attend_by_mma(problem: PagedAttention, target: Target) -> Stmt | None:
     if not _covers(problem) or not target.has("sm_80"):
         return None
     block = BLOCK if max(problem.key, problem.value) <= WIDE else BLOCK // 2
-    k = MmaTiles(problem, WARPS * WARP_ROWS, block, WARPS)
+    k = MmaTiles(problem, WARPS * WARP_ROWS, block, WARPS, target)
     if k.shared_bytes > Gpu.of(target).shared_bytes:
         return None
     tile, g, thread = Var("tile"), Var("g"), Var("thread")
@@ -43,10 +50,11 @@ def attend_by_mma(problem: PagedAttention, target: Target) -> Stmt | None:
 
 
 def _covers(p: PagedAttention) -> bool:
-    dtypes = {p.q.dtype, p.k_pages.dtype, p.v_pages.dtype}
-    if len(dtypes) > 1 or not dtypes <= {"float16", "bfloat16"} or p.latent or p.inline:
+    is_stored = p.k_pages.dtype == p.v_pages.dtype and p.k_pages.dtype in (p.q.dtype, *BYTE_DTYPES)
+    if not is_stored or p.q.dtype not in ("float16", "bfloat16") or p.latent or p.inline:
         return False
-    return p.key % STEP == 0 and p.value % STEP == 0 and p.page % VECTOR == 0 and p.value <= MAX_VALUE
+    copied = COPY_BYTES // dt.nbytes(p.k_pages.dtype)
+    return p.key % STEP == 0 and p.value % STEP == 0 and p.page % copied == 0 and p.value <= MAX_VALUE
 
 
 @dataclass(eq=False)
@@ -55,13 +63,19 @@ class MmaTiles(Tiles):
     conflicts; pages [2, vectors of slots] of this block and the next. In registers: vectors, cosines, sines: queries
     while they are rotated; left [8], right [8], operands of products; score [8 keys, 4], acc [8 elements, 4],
     accumulators; row_max, row_sum, new_max [2] of the lane's rows. rest: elements of a query that are not rotated.
+    copied: elements of a copy of 16 bytes. Of pages of bytes (is_packed): packed_keys and packed_values as keys and
+    values, not padded; scales [2, slots] of keys and values; in registers codes, wide, halves, of one copy.
     """
+
+    target: Target
 
     def __post_init__(self) -> None:
         super().__post_init__()
         p, dtype = self.p, self.p.q.dtype
         short = SHORT[dtype]
-        self.copy, self.convert, self.mma = f"cp_async.16.{short}", f"cvt.{short}x2.f32x2", f"mma.m16n8k16.f32.{short}"
+        self.convert, self.mma = f"cvt.{short}x2.f32x2", f"mma.m16n8k16.f32.{short}"
+        self.copy, self.copied = f"cp_async.16.{SHORT[p.k_pages.dtype]}", COPY_BYTES // dt.nbytes(p.k_pages.dtype)
+        self.is_packed = p.k_pages.dtype in BYTE_DTYPES
         self.load_left, self.load_right = f"ldmatrix.x4.{short}", f"ldmatrix.x4.trans.{short}"
         self.rest = p.key - 2 * p.pairs
         self.score_tiles, self.value_tiles = self.block // 8, p.value // 8
@@ -70,12 +84,35 @@ class MmaTiles(Tiles):
         self.values = self.buffer("values", "shared", self.block, p.value + VECTOR, dtype=dtype)
         self.vectors = self.buffer("vectors", "local", 2, VECTOR, dtype=dtype)
         self.cosines, self.sines = (self.buffer(x, "local", 2, VECTOR // 2) for x in ("cosines", "sines"))
-        self.pages = self.buffer("pages", "shared", 2, self.block // VECTOR, dtype="int64")
+        self.pages = self.buffer("pages", "shared", 2, self.block // self.copied, dtype="int64")
         self.left, self.right = (self.buffer(x, "local", 8, dtype=dtype) for x in ("left", "right"))
         self.score = self.buffer("score", "local", self.score_tiles, 4)
         self.acc = self.buffer("acc", "local", self.value_tiles, 4)
         self.row_max, self.row_sum = self.buffer("row_max", "local", 2), self.buffer("row_sum", "local", 2)
         self.new_max, self.other = self.buffer("new_max", "local", 2), self.buffer("other", "local", 1)
+        if self.is_packed:
+            self._make_packed(p.k_pages.dtype)
+
+    def _make_packed(self, stored: str) -> None:
+        self.widen = widening(stored, self.copied, self.target)
+        self.packed_keys = self.buffer("packed_keys", "shared", self.p.key, self.block, dtype=stored)
+        self.packed_values = self.buffer("packed_values", "shared", self.block, self.p.value, dtype=stored)
+        if self.p.scaled:
+            self.scales = self.buffer("scales", "shared", 2, self.block, dtype=SCALE_DTYPE)
+        self.codes = self.buffer("codes", "local", 1, self.copied, dtype=stored)
+        self.wide = self.buffer("wide", "local", self.copied)
+        self.halves = self.buffer("halves", "local", self.copied, dtype=self.p.q.dtype)
+
+    # -- scales, float32
+
+    def key_scale(self, slot: PrimExpr) -> PrimExpr:
+        """The scale of the key in a slot of the block."""
+        return te.f32(self.scales[0, slot])
+
+    def value_scale(self, slot: PrimExpr, start: PrimExpr) -> PrimExpr:
+        """The scale of the value in a slot of the block from ``start`` on; 0 where the run does not see it."""
+        j = cast("int32", start + slot)
+        return te.select(binary("==", self.readable(j), j), te.f32(self.scales[1, slot]), const(0.0, "float32"))
 
     # -- places of a lane; ``x``: element of an accumulator (PTX ISA, "Matrix Fragments for mma.m16n8k16")
 

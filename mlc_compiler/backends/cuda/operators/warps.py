@@ -57,9 +57,13 @@ def load_vector(row, i, source, count):
 
 @T.macro
 def widen(name, wide, values, i, count):
-    """``wide[0:count] = values[i, 0:count]`` in float32, by the instruction ``name``."""
-    for x in T.unroll(count // BYTES):
-        instruction(name, wide[x * BYTES], values[i, x * BYTES])
+    """``wide[0:count] = values[i, 0:count]`` in float32, by the instruction ``name`` unless it is empty."""
+    if name:
+        for x in T.unroll(count // BYTES):
+            instruction(name, wide[x * BYTES], values[i, x * BYTES])
+    else:
+        for x in T.unroll(count):
+            wide[x] = T.Cast("float32", values[i, x])
 
 
 @T.macro
