@@ -11,8 +11,8 @@ from mlc_compiler.backends import backend_of
 from mlc_compiler.codegen.outputs import SHARED, check_output
 from mlc_compiler.driver import build_library
 from mlc_compiler.ir.module import IRModule
-from mlc_compiler.optimization import DEFAULT_LEVEL, Optimization
 from mlc_compiler.nn.kv_cache import KV_DTYPES, CacheError
+from mlc_compiler.optimization import DEFAULT_LEVEL, Optimization
 from mlc_compiler.target import Target
 from mlc_errors import UnsupportedError, UsageError
 from mlc_runtime.metadata import read_metadata
