@@ -12,7 +12,7 @@ from ....codegen.instructions import Operands
 from ....codegen.values import F32, I16, I32, i32
 from ....tir import te
 from ....tir.intrinsics import Operand, TensorIntrin
-from .nvvm import emit
+from .nvvm import F16X2, emit
 from .operands import SHORT, address, store
 
 BYTES = 4
@@ -29,7 +29,7 @@ def _from_int8(b: ll.IRBuilder, word: ll.Value) -> list[ll.Value]:
 
 def _from_float8(b: ll.IRBuilder, word: ll.Value) -> list[ll.Value]:
     halves = [b.trunc(word, I16), b.trunc(b.lshr(word, i32(16)), I16)]
-    pairs = [emit(b, "llvm.nvvm.e4m3x2.to.f16x2.rn", [half]) for half in halves]
+    pairs = [b.bitcast(emit(b, "cvt.rn.f16x2.e4m3x2", [half]), F16X2) for half in halves]
     return [b.fpext(b.extract_element(pair, i32(i)), F32) for pair in pairs for i in range(2)]
 
 
@@ -48,4 +48,4 @@ def _row(dtype: str, sm: str) -> TensorIntrin:
     return TensorIntrin(f"cuda.cvt.f32x4.{SHORT[dtype]}x4", operands, semantics, {"cuda": code}, sm)
 
 
-WIDENING = (_row("int8", "sm_70"), _row("float8_e4m3fn", "sm_89"))
+WIDENING = (_row("int8", "sm_70"), _row("float8_e4m3fn", "sm_90"))
