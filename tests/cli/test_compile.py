@@ -42,6 +42,7 @@ def test_every_flag_reaches_the_options(received: list[toolchain.CompileOptions]
         "--host": "x86_64-linux-gnu",
         "--opt": "O3",
         "--overrides": "max_batch_size=4",
+        "--kv-cache-dtype": "int8",
         "--debug-dump": "dump",
         "--emit": "llvm",
         "--output": "lib.a",
@@ -56,6 +57,7 @@ def test_every_flag_reaches_the_options(received: list[toolchain.CompileOptions]
             host="x86_64-linux-gnu",
             opt="O3",
             overrides="max_batch_size=4",
+            kv_cache_dtype="int8",
             quantization="q0f32",
             model_type="llama",
             debug_dump=Path("dump"),
@@ -87,6 +89,10 @@ def test_enable_subgroups_is_refused(received: list[toolchain.CompileOptions], c
             "error: --opt: got 'O9'; expected O0, O1, O2, O3 or KEY=VALUE;...",
         ),
         (["nowhere", "-o", "missing/lib.so"], "error: --output: the folder missing does not exist"),
+        (
+            ["nowhere", "-o", "lib.so", "--kv-cache-dtype", "int4"],
+            "error: --kv-cache-dtype: got 'int4'; expected one of auto, float16, float32, bfloat16, int8, float8_e4m3fn",
+        ),
         (["nowhere", "-o", "lib.so", "--emit", "wasm"], "error: --emit: got 'wasm'; expected one of llvm, asm, ptx"),
     ],
 )

@@ -17,7 +17,7 @@ from mlc_runtime.pool import SequencePool
 
 SPEC = PagedKVSpec("", 2, 3, head_dim=5, v_head_dim=4, page_size=16, dtype="float16")
 ONE = replace(SPEC, num_hidden_layers=1, num_key_value_heads=1, head_dim=1, v_head_dim=1, dtype="float32")
-WINDOW = replace(ONE, prefix="local_", sliding_window=20, attention_sink_size=3)
+WINDOW = replace(ONE, prefix="local_", sliding_window=20, attention_sink_size=3, scale_dtype="float32")
 RECURRENT = RecurrentSpec("ssm_", (ArraySpec("sum", (2,), "int64"),))
 MAX_TOKENS, PAGES = 200, 30
 
@@ -34,6 +34,18 @@ def test_arrays_of_every_kind_of_state():
         "latent_page_table": ((7, 3), "int32"),
         "ssm_sum": ((7, 2), "int64"),
         "ssm_slots": ((7,), "int32"),
+    }
+
+
+def test_scales_of_pages():
+    pool = SequencePool([replace(SPEC, dtype="int8", scale_dtype="float16")], max_tokens=40, num_tokens=96, rows=7)
+    shapes = {name: (array.shape, str(array.dtype)) for name, array in pool.inputs.items()}
+    assert shapes == {
+        "k_pages": ((2, 6, 3, 5, 16), "int8"),
+        "v_pages": ((2, 6, 3, 16, 4), "int8"),
+        "k_scales": ((2, 6, 3, 16), "float16"),
+        "v_scales": ((2, 6, 3, 16), "float16"),
+        "page_table": ((7, 3), "int32"),
     }
 
 
@@ -161,6 +173,8 @@ class Checked:
                 page, slot = self._place(spec, row, position)
                 self._array(spec, "k_pages")[0, page, 0, 0, slot] = self.next
                 self._array(spec, "v_pages")[0, page, 0, slot, 0] = -self.next
+                for scales in self._scales(spec):
+                    scales[0, page, 0, slot] = self.next
             for recurrent in self.recurrent:
                 self._array(recurrent, "sum")[self._array(recurrent, "slots")[row]] += self.next
             self.tokens[row].append(self.next)
@@ -177,12 +191,17 @@ class Checked:
                 keys = [self._array(spec, "k_pages")[0, page, 0, 0, slot] for page, slot in places]
                 values = [-self._array(spec, "v_pages")[0, page, 0, slot, 0] for page, slot in places]
                 assert keys == values == [tokens[p] for p in seen]
+                for scales in self._scales(spec):
+                    assert [scales[0, page, 0, slot] for page, slot in places] == keys
             for recurrent in self.recurrent:
                 slot = self._array(recurrent, "slots")[row]
                 assert self._array(recurrent, "sum")[slot].tolist() == [sum(tokens)] * 2
 
     def _array(self, spec: PagedKVSpec | RecurrentSpec, name: str) -> np.ndarray:
         return self.pool.inputs[spec.prefix + name]
+
+    def _scales(self, spec: PagedKVSpec) -> list[np.ndarray]:
+        return [self._array(spec, name) for name in ("k_scales", "v_scales")] if spec.scale_dtype else []
 
     def _place(self, spec: PagedKVSpec, row: int, position: int) -> tuple[int, int]:
         page = int(self._array(spec, "page_table")[row, position // 16])

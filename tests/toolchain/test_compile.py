@@ -9,7 +9,12 @@ import pytest
 
 from mlc_errors import UsageError
 from mlc_runtime.metadata import read_metadata
+from mlc_toolchain import compile
 from mlc_toolchain.compile import CompileOptions, compile_model
+from model_zoo import registry
+from model_zoo.architecture import Architecture
+from tests.e2e import toy_caches
+from tests.e2e.toy_models import ENCODER
 from tests.runtime.test_native import LLAMA, write_config
 
 
@@ -57,6 +62,34 @@ def test_metadata_of_a_model_with_a_window(tmp_path: Path):
     assert report.workspace_bytes == max(workspace.values()) > workspace["decode"] > 0
     assert report.kv_bytes_per_token == 2 * 2 * (20 + 20) * 4
     assert report.params_bytes > metadata["vocab_size"] * LLAMA["hidden_size"] * 4 * 2
+
+
+def test_a_cache_of_codes_is_recorded(tmp_path: Path):
+    write_config(tmp_path)
+    report = compile_model(CompileOptions(tmp_path, tmp_path / "lib.so", "cpu", kv_cache_dtype="int8"))
+    (state,) = read_metadata(tmp_path / "lib.so")["states"]
+    assert (state["dtype"], state["scale_dtype"]) == ("int8", "float16")
+    assert report.kv_bytes_per_token == 2 * 2 * (20 + 20 + 2 * 2)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "message"),
+    [
+        (
+            toy_caches.ARCHITECTURE,
+            "--kv-cache-dtype: dtype of a KV cache of latent attention is 'int8'; expected one of",
+        ),
+        (ENCODER, "--kv-cache-dtype: toy models have no KV cache"),
+    ],
+)
+def test_caches_that_a_model_cannot_have(
+    architecture: Architecture, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write_config(tmp_path)
+    monkeypatch.setitem(registry.ARCHITECTURES, architecture.tiny.model_type, architecture)
+    monkeypatch.setattr(compile, "model_config", lambda *_: architecture.tiny)
+    with pytest.raises(UsageError, match=message):
+        compile_model(CompileOptions(tmp_path, tmp_path / "lib.so", "cpu", kv_cache_dtype="int8"))
 
 
 DESCRIBED_ELSEWHERE = {

@@ -1,3 +1,4 @@
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -43,15 +44,17 @@ class Cache:
     def __init__(self, config):
         self.config = config
         self.mod = attention_module(config)
-        dtype = np.dtype(config.dtype)
-        self.k = np.full((LAYERS, PAGES, KV_HEADS, DIM, 16), np.nan, dtype)
-        self.v = np.full((LAYERS, PAGES, KV_HEADS, 16, DIM), np.nan, dtype)
+        pages, dtype = (LAYERS, PAGES, KV_HEADS), getattr(ml_dtypes, config.dtype, config.dtype)
+        nothing = 99 if dtype == "int8" else np.nan
+        self.k = np.full((*pages, DIM, 16), nothing, dtype)
+        self.v = np.full((*pages, 16, DIM), nothing, dtype)
+        self.scales = [np.full((*pages, 16), np.nan, config.scale_dtype) for _ in "kv" if config.scale_dtype]
         self.table = np.array([[7, 2, 5], [3, 0, 8]], np.int32)
         self.seen = [[], []]
 
     def __call__(self, qkv, seq, pos):
         arrays = [self.table, np.asarray(seq, np.int32), np.asarray(pos, np.int32)]
-        return run_function(self.mod, "main", qkv, self.k, self.v, *arrays)
+        return run_function(self.mod, "main", qkv, self.k, self.v, *self.scales, *arrays)
 
     def reference(self, qkv, seq, pos):
         for token, s in zip(qkv, seq):
@@ -105,6 +108,35 @@ def test_sliding_window(mode, window):
 def test_float16_pages():
     cache = Cache(config(dtype="float16"))
     check(cache, np.random.default_rng(3), [1] * 17, range(17), tolerance=4e-3)
+
+
+@pytest.mark.parametrize("mode", list(RopeMode))
+def test_codes_with_scales(mode):
+    """An element differs from its code by half a scale, at most 1/254 of the largest of its vector."""
+    cache = Cache(config(mode, "int8"))
+    check(cache, np.random.default_rng(3), [1] * 17, range(17), tolerance=3e-2)
+    assert all(np.isfinite(scales[1, 3]).all() and np.isnan(scales[0]).all() for scales in cache.scales)
+
+
+def test_float8_pages():
+    cache = Cache(config(dtype="float8_e4m3fn"))
+    check(cache, np.random.default_rng(3), [1] * 17, range(17), tolerance=0.2)
+
+
+@pytest.mark.parametrize(("dtype", "of_a_token"), [("float16", 96), ("int8", 64), ("float8_e4m3fn", 48)])
+def test_bytes_of_a_token(dtype, of_a_token):
+    assert config(dtype=dtype).bytes_per_token == of_a_token
+    assert config(dtype=dtype).describe().get("scale_dtype") == ("float16" if dtype == "int8" else None)
+
+
+def test_dtypes_that_a_cache_cannot_have():
+    with pytest.raises(MLCError, match="dtype of a KV cache is 'int4'; expected one of float16, float32"):
+        config(dtype="int4")
+    for dtype in ("int8", "float8_e4m3fn"):
+        with pytest.raises(
+            MLCError, match=f"of latent attention is '{dtype}'; expected one of float16, float32, bfloa"
+        ):
+            KVCacheConfig(1, 4, 1, 6, dtype, latent=True)
 
 
 def test_other_layers_and_pages_are_unchanged():

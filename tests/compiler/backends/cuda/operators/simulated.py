@@ -14,10 +14,10 @@ from tests.compiler.relax.check_op import graph_of
 TARGET = "cuda:sm_80"
 
 
-def simulate(name: str, *args: Any, symbolic: Collection[int] = (), **attrs: Any) -> Any:
+def simulate(name: str, *args: Any, symbolic: Collection[int] = (), target: str = TARGET, **attrs: Any) -> Any:
     """The result of one operator, arguments as for ``graph_of``; raises when a kernel has a race or a fault."""
-    library = build(graph_of(name, args, attrs, symbolic), TARGET)
-    with SimulatedDriver("sm_80") as driver:
+    library = build(graph_of(name, args, attrs, symbolic), target)
+    with SimulatedDriver(target.removeprefix("cuda:")) as driver:
         driver.install(library)
         result = library["main"](*_arrays(args))
         library.context.close()
