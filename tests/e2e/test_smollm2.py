@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from mlc_runtime import LLM
 from tests.e2e import oracle
+from tests.e2e.building import SharedFolders, run_command
 
 PROSE = Path(__file__).with_name("prose.txt")
 PREFILL, DECODE = 300, 64
@@ -75,6 +76,27 @@ def test_quantized_logits_with_half_cache(quantized_llm: LLM, quantized_model: P
     errors = got - oracle.logits(quantized_model, ids, half_cache=True)
     assert errors.std() < 3e-3
     assert np.abs(errors).max() < 3e-2
+
+
+def test_quantized_logits_with_a_cache_of_codes(
+    quantized_llm: LLM, smollm2_folder: Callable[[str], Path], shared: SharedFolders
+):
+    """With keys and values in int8 with scales, beside float16: docs/performance.md has the figures."""
+    folder = smollm2_folder("q4f16_1")
+    flags = ("--device", "cpu", "--kv-cache-dtype", "int8")
+    library = shared.get("smollm2-int8", lambda to: run_command("compile", folder, *flags, "-o", to / "lib.so"))
+    _, expected = compiled_logits(quantized_llm)
+    with LLM(folder, library / "lib.so", 1) as llm:
+        _, got = compiled_logits(llm)
+    assert (got - expected).std() < 0.2
+    exact, other = log_softmax(expected), log_softmax(got)
+    divergence = (np.exp(exact) * (exact - other)).sum(-1)
+    assert divergence.mean() < 2e-3 and divergence.max() < 5e-2
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
 def test_two_threads_give_equal_logits(quantized_llm: LLM, opened: Callable[[Path, int], LLM]):
