@@ -77,7 +77,7 @@ class FewRows:
         self.results = -(-self.size // (self.combined * self.threads))
         self.sums = buffer("sums", (self.warps, self.size), "float32", "shared")
         self.result = Result(product)
-        self.staged = Staged(product, self.unit, self.warps) if product.statistics else None
+        self.staged = Staged(product, self.unit, self.warps, self.order) if product.statistics else None
 
     def nest(self) -> Stmt:
         """The loops over blocks and threads."""
@@ -94,14 +94,18 @@ class FewRows:
 
     def position(self, warp: Var, lane: Var, step: PrimExpr) -> PrimExpr:
         """The first position of a lane in a step."""
-        return self._number(warp, step) * self.span + cast("int64", lane % 4) * self.unit
+        return self.span_number(warp, step) * self.span + cast("int64", lane % 4) * self.unit
 
     def is_inside(self, warp: Var, step: PrimExpr) -> PrimExpr:
         """Whether a warp has a part of the depth in a step."""
-        return self._number(warp, step) < -(-self.product.depth // self.span)
+        return self.span_number(warp, step) < -(-self.product.depth // self.span)
 
-    def _number(self, warp: Var, step: PrimExpr) -> PrimExpr:
+    def span_number(self, warp: Var, step: PrimExpr) -> PrimExpr:
         return cast("int64", step) * self.warps + cast("int64", warp)
+
+    def row(self, lane: Var) -> PrimExpr:
+        """This lane's row of the activations; the last one for lanes without a row."""
+        return minimum(cast("int64", lane // 4), self.rows - 1)
 
     def order(self, place: PrimExpr) -> PrimExpr:
         """The position, counted from the lane's first, of a place in its registers."""
@@ -117,10 +121,8 @@ class FewRows:
     # -- operands
 
     def activation(self, lane: Var, first: PrimExpr, e: PrimExpr) -> PrimExpr:
-        """The activation of this lane's row; any of another row for lanes without a row. 0 beyond the depth."""
-        row = minimum(cast("int64", lane // 4), self.rows - 1)
-        if self.staged is not None:
-            return self.staged.load(row, first, e)
+        """The activation of this lane's row; 0 beyond the depth."""
+        row = self.row(lane)
         if self.exact:
             return self.product.activation.element(row, first + e)
         value = self.product.activation.element(row, minimum(first + e, self.product.depth - 1))

@@ -39,13 +39,18 @@ def multiply_rows(k, block, warp, lane):
 def multiply_step(k, block, warp, lane, step, acc):
     """Operands are [fragments, 2 pairs of positions]; of the weights for two columns that are 8 apart."""
     first = k.position(warp, lane, step)
-    held = T.decl_buffer((k.unit,), k.dtype, scope="local")
-    b = T.decl_buffer((k.fragments, 4), k.dtype, scope="local")
-    for part in T.unroll(k.unit // 8):
-        for e in T.vectorized(8):
-            held[part * 8 + e] = k.activation(lane, first, part * 8 + e)
-    for place in T.unroll(k.unit):
-        b[place // 4, place % 4] = held[k.order(place)]
+    b = T.decl_buffer((k.unit,), k.dtype, scope="local")
+    if k.staged:
+        for part in T.unroll(k.unit // 8):
+            for e in T.vectorized(8):
+                b[part * 8 + e] = k.staged.load(k.row(lane), k.span_number(warp, step), lane, part, e)
+    else:
+        held = T.decl_buffer((k.unit,), k.dtype, scope="local")
+        for part in T.unroll(k.unit // 8):
+            for e in T.vectorized(8):
+                held[part * 8 + e] = k.activation(lane, first, part * 8 + e)
+        for place in T.unroll(k.unit):
+            b[place] = held[k.order(place)]
     for tile in T.unroll(k.tiles):
         a = T.decl_buffer((k.fragments, 2, 2, 2), k.dtype, scope="local")
         for half in T.unroll(2):
@@ -62,7 +67,7 @@ def multiply_step(k, block, warp, lane, step, acc):
                     for e in T.unroll(2):
                         a[f, pair, half, e] = w[f * 4 + pair * 2 + e]
         for f in T.unroll(k.fragments):
-            k.mma(acc[tile, 0], a[f, 0, 0, 0], b[f, 0])
+            k.mma(acc[tile, 0], a[f, 0, 0, 0], b[f * 4])
 
 
 @T.macro
@@ -97,12 +102,26 @@ def stage(s, warp, lane):
         reduce_row(s, s.first, row, warp, lane, known)
         if s.count > 1:
             reduce_row(s, s.second, row, warp, lane, known)
-        for part in range(s.rounds):
-            chunk = s.chunk(warp, lane, part)
-            if chunk < s.chunks:
-                for e in T.vectorized(8):
-                    s.x[row, s.place(chunk) + e] = s.activation(known, row, chunk, e)
+        for part in T.unroll(s.rounds):
+            place = s.place(warp, lane, part)
+            if s.exact_rounds:
+                stage_chunk(s, known, row, place)
+            else:
+                if place < s.chunks:
+                    stage_chunk(s, known, row, place)
     T.tvm_storage_sync("shared")
+
+
+@T.macro
+def stage_chunk(s, known, row, place):
+    computed = T.decl_buffer((8,), s.x.dtype, scope="local")
+    ordered = T.decl_buffer((8,), s.x.dtype, scope="local")
+    for e in T.vectorized(8):
+        computed[e] = s.activation(known, row, s.chunk(place), e)
+    for e in T.unroll(8):
+        ordered[e] = computed[s.order(e)]
+    for e in T.vectorized(8):
+        s.x[row, place * 8 + e] = ordered[e]
 
 
 @T.macro
@@ -110,11 +129,13 @@ def reduce_row(s, which, row, warp, lane, known):
     own = T.decl_buffer((1,), "float32", scope="local")
     other = T.decl_buffer((1,), "float32", scope="local")
     own[0] = which.start
-    for part in range(s.rounds):
-        chunk = s.chunk(warp, lane, part)
-        if chunk < s.chunks:
-            for e in T.unroll(8):
-                own[0] = s.with_term(which, own[0], known, row, chunk, e)
+    for part in T.unroll(s.rounds):
+        place = s.place(warp, lane, part)
+        if s.exact_rounds:
+            reduce_chunk(s, which, row, place, own, known)
+        else:
+            if place < s.chunks:
+                reduce_chunk(s, which, row, place, own, known)
     for j in T.unroll(5):
         s.shuffle(other[0], own[0], T.shift_right(16, j))
         own[0] = which.combine(own[0], other[0])
@@ -124,3 +145,9 @@ def reduce_row(s, which, row, warp, lane, known):
     known[which.number, row] = s.parts[which.number, row, 0]
     for w in T.unroll(s.warps - 1):
         known[which.number, row] = which.combine(known[which.number, row], s.parts[which.number, row, w + 1])
+
+
+@T.macro
+def reduce_chunk(s, which, row, chunk, own, known):
+    for e in T.unroll(8):
+        own[0] = s.with_term(which, own[0], known, row, chunk, e)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, binary, cast, const, minimum
@@ -30,12 +31,14 @@ class Staged:
 
     unit: consecutive positions that a lane reads; four lanes read a span. warps: of the block. chunks: of 8 positions
     of a row, beyond the depth if the last span is partial. rounds: in each of which all threads compute one chunk.
-    x: the activations; parts: the warps' parts of each statistic.
+    exact_rounds: whether there is one for each thread in each round. order: of the positions of a chunk, as products
+    need them. x: the activations; parts: the warps' parts of each statistic.
     """
 
     product: Product
     unit: int
     warps: int
+    order: Callable[[PrimExpr], PrimExpr]
 
     def __post_init__(self) -> None:
         product, span = self.product, 4 * self.unit
@@ -44,25 +47,26 @@ class Staged:
         self.exact = product.depth % span == 0
         self.chunks = -(-product.depth // span) * span // CHUNK
         self.rounds = -(-self.chunks // (self.warps * WARP))
+        self.exact_rounds = self.rounds * self.warps * WARP == self.chunks
         self.count = len(product.statistics)
         self.x = buffer("x_staged", (self.rows, self.chunks * CHUNK), product.dtype, "shared")
         self.parts = buffer("parts", (self.count, self.rows, self.warps), "float32", "shared")
         self.buffers = (self.x, self.parts)
 
-    def chunk(self, warp: Var, lane: Var, number: PrimExpr) -> PrimExpr:
+    def place(self, warp: Var, lane: Var, number: PrimExpr) -> PrimExpr:
+        """The place of the chunk that a thread computes in a round."""
         return (cast("int32", number) * self.warps + warp) * WARP + lane
 
-    def place(self, chunk: PrimExpr) -> PrimExpr:
-        """Where a chunk is: the four lanes that read chunks of a span together use different banks."""
+    def chunk(self, place: PrimExpr) -> PrimExpr:
+        """The chunk at a place. Chunks that four lanes read together are neighbours, and so in different banks."""
         lane_chunks = self.unit // CHUNK
-        if lane_chunks == 1:
-            return chunk * CHUNK
-        lane = chunk // lane_chunks % 4
-        return (chunk ^ cast(chunk.dtype, lane // 2)) * CHUNK
+        in_span = place % 4 * lane_chunks + place // 4 % lane_chunks
+        return place // (4 * lane_chunks) * (4 * lane_chunks) + in_span
 
-    def load(self, row: PrimExpr, first: PrimExpr, e: PrimExpr) -> PrimExpr:
-        chunk = cast("int32", first // CHUNK) + cast("int32", e // CHUNK)
-        return self.x[row, self.place(chunk) + cast("int32", e % CHUNK)]
+    def load(self, row: PrimExpr, span: PrimExpr, lane: Var, number: PrimExpr, e: PrimExpr) -> PrimExpr:
+        """An activation of the chunk with this number among those of a lane in a span."""
+        place = (span * (self.unit // CHUNK) + cast("int32", number)) * 4 + lane % 4
+        return self.x[row, place * CHUNK + cast("int32", e)]
 
     # -- statistics
 
@@ -75,7 +79,7 @@ class Staged:
         return _Numbered(1, self.product.statistics[1])
 
     def with_term(
-        self, which: _Numbered, value: PrimExpr, known: Buffer, row: PrimExpr, chunk: Var, e: PrimExpr
+        self, which: _Numbered, value: PrimExpr, known: Buffer, row: PrimExpr, chunk: PrimExpr, e: PrimExpr
     ) -> PrimExpr:
         """A statistic of a row with the term of a position; beyond the depth, as it was."""
         k = cast("int64", chunk) * CHUNK + e
@@ -83,7 +87,7 @@ class Staged:
         result = which.combine(value, term)
         return result if self.exact else Select(k < self.product.depth, result, value)
 
-    def activation(self, known: Buffer, row: PrimExpr, chunk: Var, e: PrimExpr) -> PrimExpr:
+    def activation(self, known: Buffer, row: PrimExpr, chunk: PrimExpr, e: PrimExpr) -> PrimExpr:
         k = cast("int64", chunk) * CHUNK + e
         value = self.product.activation_given(self._values(known, row), row, self._inside(k))
         return value if self.exact else Select(k < self.product.depth, value, const(0, value.dtype))
