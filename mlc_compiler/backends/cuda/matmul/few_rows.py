@@ -12,23 +12,21 @@ from dataclasses import dataclass
 from ....ir import dtype as dt
 from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, const, logical_and, minimum
 from ....script import expand
-from ....tir.nodes import THREAD, Allocate, Buffer, BufferLoad, For, Stmt, buffer
-from ..emitter import MIN_BLOCKS
+from ....tir.nodes import ZEROED, Buffer, BufferLoad, Stmt, buffer
 from ..instructions.dequantize import CODES, paired
 from ..instructions.operands import SHORT
 from ..machine import WARP, Gpu
+from ..operators.nests import allocated, nest
+from .division import LOAD_BYTES, SPAN_LANES, Division
 from .few_rows_loops import multiply_rows
 from .product import Product, Result
 from .staged import Staged
 from .tiles import MMA_COLUMNS, MMA_ROWS
 
 MAX_ROWS = MMA_COLUMNS
-LOAD_BYTES = 16
 PACKED_UNIT = 32  # positions whose codes are 16 bytes
-MAX_WARPS = 8
-MAX_TILES = 4
-BLOCKS_PER_MULTIPROCESSOR = 2
 STEPS_TOGETHER = 2
+SUMS_PADDING = 4  # floats: the rows that four lanes store together are in different banks
 STAGED_BYTES = 32 << 10
 MAX_STATISTICS = 2
 
@@ -44,11 +42,15 @@ def has_statistics_kernel(product: Product) -> bool:
 class FewRows:
     """The names that the macros of ``few_rows_loops.py`` use.
 
-    tiles: tiles of 16 columns of a block. warps: of a block. unit: consecutive positions of a lane in a step, whose
-    weights are 16 bytes. span: positions of a step of one warp. steps: of each warp, of which the last may be partial:
-    some warps have none. exact: whether spans do not reach beyond the depth. packed: codes that are unpacked by an
-    instruction. sums: the warps' sums in shared memory. combined: sums of a result. results: of a thread at most.
-    staged: activations there that depend on statistics.
+    d: tiles, parts, warps and steps. unit: consecutive positions of a lane in a step, whose weights are 16 bytes. span:
+    positions of a step of one warp. exact: whether spans do not reach beyond the depth. partial: whether some warps
+    have fewer steps. packed: codes that are unpacked by an instruction. combined: sums of a result. row_count: rows
+    that have sums. block_results: results of a row of a block; results: of a thread at most. staged: activations in
+    shared memory that depend on statistics.
+
+    Shared by a thread block: sums [warps, rows, columns], padded against bank conflicts. part_sums [parts, combined,
+    rows, columns of results] and arrivals, of each block of columns how many of its parts are done, are for products
+    with a divided depth; the last block adds the parts in their order. arrived: that number as a block finds it.
     """
 
     product: Product
@@ -58,50 +60,56 @@ class FewRows:
         product = self.product
         self.packed = product.packed
         self.unit = PACKED_UNIT if self.packed else LOAD_BYTES // dt.nbytes(product.dtype)
-        self.span = 4 * self.unit
-        steps = -(-product.depth // self.span)
-        self.warps = next(w for w in (MAX_WARPS, 4, 2, 1) if w <= steps or w == 1)
-        self.steps = -(-steps // self.warps)
-        self.together = STEPS_TOGETHER if self.steps % STEPS_TOGETHER == 0 else 1
+        self.span = SPAN_LANES * self.unit
+        self.spans = -(-product.depth // self.span)
+        self.d = Division.of(product.columns, self.spans, self.gpu, prologue=bool(product.statistics))
+        self.together = STEPS_TOGETHER if self.d.steps % STEPS_TOGETHER == 0 else 1
         self.exact = product.depth % self.span == 0
-        self.partial = self.steps * self.warps != steps
-        enough = BLOCKS_PER_MULTIPROCESSOR * self.gpu.multiprocessors
-        fits = (t for t in (MAX_TILES, 2) if product.columns // (t * MMA_ROWS) >= enough)
-        self.tiles = next(fits, 1)
-        self.block_columns = self.tiles * MMA_ROWS
+        self.partial = self.d.steps * self.d.warps * self.d.parts != self.spans
         self.fragments = self.unit // 4
         self.dtype, self.columns, self.rows = product.dtype, product.columns, product.rows
-        self.size = self.block_columns * MMA_COLUMNS
-        self.threads = self.warps * WARP
+        self.threads = self.d.warps * WARP
         self.combined = 2 if product.gated else 1
-        self.results = -(-self.size // (self.combined * self.threads))
-        self.sums = buffer("sums", (self.warps, self.size), "float32", "shared")
+        self.row_count = self.rows.value if isinstance(self.rows, IntImm) else MAX_ROWS
+        self.block_results = self.d.columns // self.combined
+        self.results = -(-self.row_count * self.block_results // self.threads)
+        self.blocks = -(-self.columns // self.d.columns)
         self.result = Result(product)
-        self.staged = Staged(product, self.unit, self.warps, self.order) if product.statistics else None
+        self.staged = Staged(product, self.unit, self.d, self.order) if product.statistics else None
+        self._make_buffers()
+
+    def _make_buffers(self) -> None:
+        self.sums = buffer("sums", (self.d.warps, self.row_count, self.d.columns + SUMS_PADDING), "float32", "shared")
+        self.arrived = buffer("arrived", (1,), "uint32", "shared")
+        results = (self.row_count, self.blocks * self.block_results)
+        self.part_sums = buffer("part_sums", (self.d.parts, self.combined, *results), "float32")
+        self.arrivals = buffer("arrivals", (self.blocks,), "uint32", ZEROED)
 
     def nest(self) -> Stmt:
         """The loops over blocks and threads."""
         block, warp, lane = Var("block"), Var("warp", "int32"), Var("lane", "int32")
-        body = expand(multiply_rows, self, block, warp, lane)
-        body = For(lane, const(WARP, "int32"), body, THREAD, "threadIdx.x")
-        body = For(warp, const(self.warps, "int32"), body, THREAD, "threadIdx.y")
-        blocks = IntImm(-(-self.columns // self.block_columns))
-        for shared in (self.sums, *(self.staged.buffers if self.staged else ())):
-            body = Allocate(shared, body)
-        return For(block, blocks, body, THREAD, "blockIdx.x", {MIN_BLOCKS: 1})
+        threads = ((lane, WARP), (warp, self.d.warps))
+        shared = (self.sums, *(self.staged.buffers if self.staged else ()))
+        if self.d.parts == 1:
+            body = expand(multiply_rows, self, block, const(0, "int32"), warp, lane)
+            return nest(((block, self.blocks),), threads, shared, body)
+        part = Var("part", "int32")
+        body = expand(multiply_rows, self, block, part, warp, lane)
+        kernel = nest(((block, self.blocks), (part, self.d.parts)), threads, (*shared, self.arrived), body)
+        return allocated((self.part_sums, self.arrivals), kernel)
 
     # -- positions
 
-    def position(self, warp: Var, lane: Var, step: PrimExpr) -> PrimExpr:
-        """The first position of a lane in a step."""
-        return self.span_number(warp, step) * self.span + cast("int64", lane % 4) * self.unit
+    def first_span(self, part: PrimExpr) -> PrimExpr:
+        """The first span of a part of the depth."""
+        return part * (self.d.steps * self.d.warps)
 
-    def is_inside(self, warp: Var, step: PrimExpr) -> PrimExpr:
-        """Whether a warp has a part of the depth in a step."""
-        return self.span_number(warp, step) < -(-self.product.depth // self.span)
+    def span_in_part(self, warp: Var, step: PrimExpr) -> PrimExpr:
+        return cast("int32", step) * self.d.warps + warp
 
-    def span_number(self, warp: Var, step: PrimExpr) -> PrimExpr:
-        return cast("int64", step) * self.warps + cast("int64", warp)
+    def position(self, span: PrimExpr, lane: Var) -> PrimExpr:
+        """The first position of a lane in a span."""
+        return cast("int64", span) * self.span + cast("int64", lane % SPAN_LANES) * self.unit
 
     def row(self, lane: Var) -> PrimExpr:
         """This lane's row of the activations; the last one for lanes without a row."""
@@ -115,8 +123,8 @@ class FewRows:
 
     def column(self, block: Var, lane: Var, tile: PrimExpr, half: PrimExpr) -> PrimExpr:
         inside = cast("int32", tile) * MMA_ROWS + cast("int32", half) * 8 + lane // 4
-        column = block * self.block_columns + cast("int64", inside)
-        return minimum(column, self.columns - 1) if self.columns % self.block_columns else column
+        column = block * self.d.columns + cast("int64", inside)
+        return minimum(column, self.columns - 1) if self.columns % self.d.columns else column
 
     # -- operands
 
@@ -158,29 +166,37 @@ class FewRows:
 
     # -- results
 
-    def sum_place(self, lane: Var, tile: PrimExpr, half: PrimExpr) -> PrimExpr:
-        """Where a lane's two neighbouring sums of a tile are: [columns, 8 rows]."""
-        column = cast("int32", tile) * MMA_ROWS + cast("int32", half) * 8 + lane // 4
-        return column * MMA_COLUMNS + lane % 4 * 2
+    def place(self, number: PrimExpr, thread: PrimExpr) -> PrimExpr:
+        """The place of one of a thread's results among those of the block."""
+        return cast("int32", number) * self.threads + thread
+
+    def sum_row(self, lane: Var, i: PrimExpr) -> PrimExpr:
+        """The row of one of the four sums of a tile that a lane has."""
+        return lane % 4 * 2 + cast("int32", i % 2)
+
+    def sum_column(self, lane: Var, tile: PrimExpr, i: PrimExpr) -> PrimExpr:
+        """Its column in ``sums``, where those of ``warp_sum`` for a ``number`` are neighbours."""
+        half = cast("int32", i // 2)
+        if self.product.gated:
+            return half * self.block_results + cast("int32", tile) * MMA_COLUMNS + lane // 4
+        return cast("int32", tile) * MMA_ROWS + half * MMA_COLUMNS + lane // 4
 
     def is_result(self, block: Var, place: PrimExpr) -> PrimExpr:
         row, column = self.result_row(place), self.result_column(block, place)
-        inside = logical_and(row < self.rows, place < self.size // self.combined)
-        whole = self.columns % self.block_columns == 0 and self.product.results * self.combined == self.columns
+        inside = logical_and(row < self.rows, place < self.row_count * self.block_results)
+        whole = self.columns % self.d.columns == 0 and self.product.results * self.combined == self.columns
         return inside if whole else logical_and(inside, column < self.product.results)
 
     def result_row(self, place: PrimExpr) -> PrimExpr:
-        return cast("int64", place % MMA_COLUMNS)
+        return cast("int64", place // self.block_results)
 
     def result_column(self, block: Var, place: PrimExpr) -> PrimExpr:
-        return block * (self.block_columns // self.combined) + cast("int64", place // MMA_COLUMNS)
+        return block * self.block_results + cast("int64", place % self.block_results)
 
-    def combined_place(self, place: PrimExpr, number: PrimExpr) -> PrimExpr:
-        """Where a sum is that the result at a place depends on."""
-        if not self.product.gated:
-            return place
-        fragment = MMA_COLUMNS * MMA_COLUMNS
-        return place // fragment * (2 * fragment) + place % fragment + cast("int32", number) * fragment
+    def warp_sum(self, warp: PrimExpr, place: PrimExpr, number: PrimExpr) -> BufferLoad:
+        """One of the sums that the result at a place depends on, of one warp."""
+        column = cast("int32", number) * self.block_results + place % self.block_results
+        return self.sums[cast("int32", warp), place // self.block_results, column]
 
     def combined_sums(self, totals: Buffer) -> list[PrimExpr]:
         return [totals[number] for number in range(self.combined)]

@@ -6,52 +6,72 @@
 from __future__ import annotations
 
 from ....script import T
+from ..operators.arrivals import arrive
 
 
 @T.macro
-def multiply_rows(k, block, warp, lane):
-    """The sums of one lane over its warp's part of the depth, then over the warps."""
+def multiply_rows(k, block, part, warp, lane):
+    """The sums of one lane over its warp's share of a part of the depth, then over the warps and the parts."""
     if k.staged:
-        stage(k.staged, warp, lane)
-    acc = T.decl_buffer((k.tiles, 4), "float32", scope="local")
-    for tile in T.unroll(k.tiles):
+        stage(k.staged, part, warp, lane)
+    acc = T.decl_buffer((k.d.tiles, 4), "float32", scope="local")
+    for tile in T.unroll(k.d.tiles):
         for e in T.vectorized(4):
             acc[tile, e] = T.float32(0)
-    for outer in range(k.steps // k.together):
+    for outer in range(k.d.steps // k.together):
         for inner in T.unroll(k.together):
+            span = k.span_in_part(warp, outer * k.together + inner)
             if k.partial:
-                if k.is_inside(warp, outer * k.together + inner):
-                    multiply_step(k, block, warp, lane, outer * k.together + inner, acc)
+                if k.first_span(part) + span < k.spans:
+                    multiply_step(k, block, part, span, lane, acc)
             else:
-                multiply_step(k, block, warp, lane, outer * k.together + inner, acc)
-    for tile in T.unroll(k.tiles):
-        for half in T.unroll(2):
-            for e in T.vectorized(2):
-                k.sums[warp, k.sum_place(lane, tile, half) + e] = acc[tile, half * 2 + e]
+                multiply_step(k, block, part, span, lane, acc)
+    for tile in T.unroll(k.d.tiles):
+        for i in T.unroll(4):
+            if k.sum_row(lane, i) < k.row_count:
+                k.sums[warp, k.sum_row(lane, i), k.sum_column(lane, tile, i)] = acc[tile, i]
     T.tvm_storage_sync("shared")
-    for number in T.unroll(k.results):
-        place = T.Cast("int32", number) * k.threads + warp * 32 + lane
-        if k.is_result(block, place):
-            store_result(k, block, place)
+    if k.d.parts > 1:
+        merge_parts(k, block, part, warp * 32 + lane)
+    else:
+        for number in T.unroll(k.results):
+            place = k.place(number, warp * 32 + lane)
+            if k.is_result(block, place):
+                store_result(k, block, place)
 
 
 @T.macro
-def multiply_step(k, block, warp, lane, step, acc):
+def merge_parts(k, block, part, thread):
+    """Store the sums of a part; the last block to do so adds those of all parts, in order."""
+    for number in T.unroll(k.results):
+        place = k.place(number, thread)
+        if k.is_result(block, place):
+            store_part(k, block, part, place)
+    arrive(k.arrived, k.arrivals[block], T.int32(k.d.parts), thread)
+    if k.arrived[0] == T.uint32(k.d.parts - 1):
+        for number in T.unroll(k.results):
+            place = k.place(number, thread)
+            if k.is_result(block, place):
+                store_merged(k, block, place)
+
+
+@T.macro
+def multiply_step(k, block, part, span, lane, acc):
     """Operands are [fragments, 2 pairs of positions]; of the weights for two columns that are 8 apart."""
-    first = k.position(warp, lane, step)
+    first = k.position(k.first_span(part) + span, lane)
     b = T.decl_buffer((k.unit,), k.dtype, scope="local")
     if k.staged:
-        for part in T.unroll(k.unit // 8):
+        for number in T.unroll(k.unit // 8):
             for e in T.vectorized(8):
-                b[part * 8 + e] = k.staged.load(k.row(lane), k.span_number(warp, step), lane, part, e)
+                b[number * 8 + e] = k.staged.load(k.row(lane), span, lane, number, e)
     else:
         held = T.decl_buffer((k.unit,), k.dtype, scope="local")
-        for part in T.unroll(k.unit // 8):
+        for number in T.unroll(k.unit // 8):
             for e in T.vectorized(8):
-                held[part * 8 + e] = k.activation(lane, first, part * 8 + e)
+                held[number * 8 + e] = k.activation(lane, first, number * 8 + e)
         for place in T.unroll(k.unit):
             b[place] = held[k.order(place)]
-    for tile in T.unroll(k.tiles):
+    for tile in T.unroll(k.d.tiles):
         a = T.decl_buffer((k.fragments, 2, 2, 2), k.dtype, scope="local")
         for half in T.unroll(2):
             column = k.column(block, lane, tile, half)
@@ -59,9 +79,9 @@ def multiply_step(k, block, warp, lane, step, acc):
             if k.packed:
                 load_packed(k, column, first, w)
             else:
-                for part in T.unroll(k.unit // 8):
+                for number in T.unroll(k.unit // 8):
                     for e in T.vectorized(8):
-                        w[part * 8 + e] = k.weight(column, first, part * 8 + e)
+                        w[number * 8 + e] = k.weight(column, first, number * 8 + e)
             for f in T.unroll(k.fragments):
                 for pair in T.unroll(2):
                     for e in T.unroll(2):
@@ -83,45 +103,71 @@ def load_packed(k, column, first, w):
 
 
 @T.macro
-def store_result(k, block, place):
-    totals = T.decl_buffer((k.combined,), "float32", scope="local")
+def add_warps(k, place, totals):
+    """The sums that a result depends on, over the warps of the block."""
     for i in T.unroll(k.combined):
         totals[i] = T.float32(0)
-        for number in T.unroll(k.warps):
-            totals[i] = totals[i] + k.sums[number, k.combined_place(place, i)]
+        for warp in T.unroll(k.d.warps):
+            totals[i] = totals[i] + k.warp_sum(warp, place, i)
+
+
+@T.macro
+def store_result(k, block, place):
+    totals = T.decl_buffer((k.combined,), "float32", scope="local")
+    add_warps(k, place, totals)
     row = k.result_row(place)
     column = k.result_column(block, place)
     k.result.out[k.result.place(row, column)] = k.result.value(row, column, k.combined_sums(totals))
 
 
 @T.macro
-def stage(s, warp, lane):
-    """The statistics of the rows, each in registers of all threads, then the activations in shared memory."""
+def store_part(k, block, part, place):
+    totals = T.decl_buffer((k.combined,), "float32", scope="local")
+    add_warps(k, place, totals)
+    for i in T.unroll(k.combined):
+        k.part_sums[part, i, k.result_row(place), k.result_column(block, place)] = totals[i]
+
+
+@T.macro
+def store_merged(k, block, place):
+    totals = T.decl_buffer((k.combined,), "float32", scope="local")
+    row = k.result_row(place)
+    column = k.result_column(block, place)
+    for i in T.unroll(k.combined):
+        totals[i] = T.float32(0)
+        for part in T.unroll(k.d.parts):
+            totals[i] = totals[i] + k.part_sums[part, i, row, column]
+    k.result.out[k.result.place(row, column)] = k.result.value(row, column, k.combined_sums(totals))
+
+
+@T.macro
+def stage(s, part, warp, lane):
+    """The statistics of the rows, each in registers of all threads, then the activations of a part in shared memory."""
     known = T.decl_buffer((s.count, s.rows), "float32", scope="local")
     for row in T.unroll(s.rows):
         reduce_row(s, s.first, row, warp, lane, known)
         if s.count > 1:
             reduce_row(s, s.second, row, warp, lane, known)
-        for part in T.unroll(s.rounds):
-            place = s.place(warp, lane, part)
-            if s.exact_rounds:
-                stage_chunk(s, known, row, place)
+        for turn in T.unroll(s.part_chunks.rounds):
+            place = s.part_chunks.number(warp, lane, turn)
+            if s.part_chunks.exact:
+                stage_chunk(s, known, row, s.chunk_at(part, place), place * 8)
             else:
-                if place < s.chunks:
-                    stage_chunk(s, known, row, place)
+                if place < s.part_chunks.count:
+                    stage_chunk(s, known, row, s.chunk_at(part, place), place * 8)
     T.tvm_storage_sync("shared")
 
 
 @T.macro
-def stage_chunk(s, known, row, place):
+def stage_chunk(s, known, row, chunk, place):
     computed = T.decl_buffer((8,), s.x.dtype, scope="local")
     ordered = T.decl_buffer((8,), s.x.dtype, scope="local")
     for e in T.vectorized(8):
-        computed[e] = s.activation(known, row, s.chunk(place), e)
+        computed[e] = s.activation(known, row, chunk, e)
     for e in T.unroll(8):
         ordered[e] = computed[s.order(e)]
     for e in T.vectorized(8):
-        s.x[row, place * 8 + e] = ordered[e]
+        s.x[row, place + e] = ordered[e]
 
 
 @T.macro
@@ -129,13 +175,13 @@ def reduce_row(s, which, row, warp, lane, known):
     own = T.decl_buffer((1,), "float32", scope="local")
     other = T.decl_buffer((1,), "float32", scope="local")
     own[0] = which.start
-    for part in T.unroll(s.rounds):
-        place = s.place(warp, lane, part)
-        if s.exact_rounds:
-            reduce_chunk(s, which, row, place, own, known)
+    for turn in T.unroll(s.row_chunks.rounds):
+        chunk = s.row_chunks.number(warp, lane, turn)
+        if s.row_chunks.exact:
+            reduce_chunk(s, which, row, chunk, own, known)
         else:
-            if place < s.chunks:
-                reduce_chunk(s, which, row, place, own, known)
+            if chunk < s.row_chunks.count:
+                reduce_chunk(s, which, row, chunk, own, known)
     for j in T.unroll(5):
         s.shuffle(other[0], own[0], T.shift_right(16, j))
         own[0] = which.combine(own[0], other[0])

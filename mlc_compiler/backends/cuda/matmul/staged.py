@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, binary, cast, const, minimum
 from ....tir.nodes import Buffer, BufferLoad, buffer
 from ..machine import WARP
+from .division import SPAN_LANES, Division
 from .product import Product, Statistic
 from .tiles import CHUNK
 
@@ -25,47 +26,67 @@ class _Numbered:
         return binary(self.statistic.op, a, b)
 
 
+@dataclass(frozen=True)
+class Chunks:
+    """Chunks of 8 positions, one for each thread of a block in each round.
+
+    inside: whether none reaches beyond the depth. exact: whether there is one for each thread in each round.
+    """
+
+    count: int
+    threads: int
+    inside: bool
+
+    @property
+    def rounds(self) -> int:
+        return -(-self.count // self.threads)
+
+    @property
+    def exact(self) -> bool:
+        return self.rounds * self.threads == self.count
+
+    def number(self, warp: Var, lane: Var, turn: PrimExpr) -> PrimExpr:
+        """The chunk of a thread in a round."""
+        return cast("int32", turn) * self.threads + warp * WARP + lane
+
+
 @dataclass(eq=False)
 class Staged:
     """Activations in shared memory, computed by each block once, after the statistics of their rows.
 
-    unit: consecutive positions that a lane reads; four lanes read a span. warps: of the block. chunks: of 8 positions
-    of a row, beyond the depth if the last span is partial. rounds: in each of which all threads compute one chunk.
-    exact_rounds: whether there is one for each thread in each round. order: of the positions of a chunk, as products
-    need them. x: the activations; parts: the warps' parts of each statistic.
+    unit: consecutive positions that a lane reads; four lanes read a span. d: the blocks, each of which stages its part
+    of the depth. order: of the positions of a chunk, as products need them. row_chunks: those of a row; part_chunks:
+    those of a part, which may lie beyond the depth. x: the activations; parts: the warps' parts of each statistic.
     """
 
     product: Product
     unit: int
-    warps: int
+    d: Division
     order: Callable[[PrimExpr], PrimExpr]
 
     def __post_init__(self) -> None:
-        product, span = self.product, 4 * self.unit
+        product, d = self.product, self.d
         assert isinstance(product.rows, IntImm)
-        self.rows = product.rows.value
-        self.exact = product.depth % span == 0
-        self.chunks = -(-product.depth // span) * span // CHUNK
-        self.rounds = -(-self.chunks // (self.warps * WARP))
-        self.exact_rounds = self.rounds * self.warps * WARP == self.chunks
+        self.rows, self.warps = product.rows.value, d.warps
+        threads = d.warps * WARP
+        self.row_chunks = Chunks(-(-product.depth // CHUNK), threads, product.depth % CHUNK == 0)
+        count = d.steps * d.warps * SPAN_LANES * self.unit // CHUNK
+        self.part_chunks = Chunks(count, threads, d.parts * count * CHUNK == product.depth)
         self.count = len(product.statistics)
-        self.x = buffer("x_staged", (self.rows, self.chunks * CHUNK), product.dtype, "shared")
+        self.x = buffer("x_staged", (self.rows, self.part_chunks.count * CHUNK), product.dtype, "shared")
         self.parts = buffer("parts", (self.count, self.rows, self.warps), "float32", "shared")
         self.buffers = (self.x, self.parts)
 
-    def place(self, warp: Var, lane: Var, number: PrimExpr) -> PrimExpr:
-        """The place of the chunk that a thread computes in a round."""
-        return (cast("int32", number) * self.warps + warp) * WARP + lane
-
-    def chunk(self, place: PrimExpr) -> PrimExpr:
-        """The chunk at a place. Chunks that four lanes read together are neighbours, and so in different banks."""
+    def chunk_at(self, part: PrimExpr, place: PrimExpr) -> PrimExpr:
+        """The chunk of a row at a place. Chunks that four lanes read together are neighbours: in different banks."""
         lane_chunks = self.unit // CHUNK
-        in_span = place % 4 * lane_chunks + place // 4 % lane_chunks
-        return place // (4 * lane_chunks) * (4 * lane_chunks) + in_span
+        span_chunks = SPAN_LANES * lane_chunks
+        in_span = place % SPAN_LANES * lane_chunks + place // SPAN_LANES % lane_chunks
+        return part * self.part_chunks.count + place // span_chunks * span_chunks + in_span
 
     def load(self, row: PrimExpr, span: PrimExpr, lane: Var, number: PrimExpr, e: PrimExpr) -> PrimExpr:
-        """An activation of the chunk with this number among those of a lane in a span."""
-        place = (span * (self.unit // CHUNK) + cast("int32", number)) * 4 + lane % 4
+        """An activation of the chunk with this number among those of a lane in a span of its part."""
+        place = (span * (self.unit // CHUNK) + cast("int32", number)) * SPAN_LANES + lane % SPAN_LANES
         return self.x[row, place * CHUNK + cast("int32", e)]
 
     # -- statistics
@@ -82,18 +103,18 @@ class Staged:
         self, which: _Numbered, value: PrimExpr, known: Buffer, row: PrimExpr, chunk: PrimExpr, e: PrimExpr
     ) -> PrimExpr:
         """A statistic of a row with the term of a position; beyond the depth, as it was."""
-        k = cast("int64", chunk) * CHUNK + e
-        term = which.statistic.term(self._values(known, row), row, self._inside(k))
+        k, inside = cast("int64", chunk) * CHUNK + e, self.row_chunks.inside
+        term = which.statistic.term(self._values(known, row), row, self._clamped(k, inside))
         result = which.combine(value, term)
-        return result if self.exact else Select(k < self.product.depth, result, value)
+        return result if inside else Select(k < self.product.depth, result, value)
 
     def activation(self, known: Buffer, row: PrimExpr, chunk: PrimExpr, e: PrimExpr) -> PrimExpr:
-        k = cast("int64", chunk) * CHUNK + e
-        value = self.product.activation_given(self._values(known, row), row, self._inside(k))
-        return value if self.exact else Select(k < self.product.depth, value, const(0, value.dtype))
+        k, inside = cast("int64", chunk) * CHUNK + e, self.part_chunks.inside
+        value = self.product.activation_given(self._values(known, row), row, self._clamped(k, inside))
+        return value if inside else Select(k < self.product.depth, value, const(0, value.dtype))
 
-    def _inside(self, k: PrimExpr) -> PrimExpr:
-        return k if self.exact else minimum(k, self.product.depth - 1)
+    def _clamped(self, k: PrimExpr, inside: bool) -> PrimExpr:
+        return k if inside else minimum(k, self.product.depth - 1)
 
     def _values(self, known: Buffer, row: PrimExpr) -> dict[int, PrimExpr]:
         return {id(s.buffer): known[i, row] for i, s in enumerate(self.product.statistics)}

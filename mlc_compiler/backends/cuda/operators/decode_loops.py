@@ -9,13 +9,14 @@ from ....ir.expr import maximum
 from ....relax.ops.attention import NO_MAXIMUM
 from ....script import T
 from ..machine import WARP
+from .arrivals import arrive
 from .warps import add, instruction, load_vector, reduce_lanes, scatter_sums, widen
 
 
 @T.macro
 def attend(k, token, tile, part, warp, lane):
     attend_pieces(k, token, tile, part, warp, lane)
-    arrive(k, token, tile, warp, lane)
+    arrive(k.arrived, k.arrivals[k.counter(token, tile)], k.grid, T.Cast("int64", warp) * WARP + lane)
     if k.arrived[0] == T.Cast("uint32", k.grid - 1):
         merge_pieces(k, token, tile, warp, lane)
 
@@ -288,20 +289,6 @@ def store_partial(k, token, tile, piece, h, e):
 
 
 # -- the merge ---------------------------------------------------------------------------------------------------------
-
-
-@T.macro
-def arrive(k, token, tile, warp, lane):
-    """Count the block's arrival after its partial results; ``arrived`` is ``grid - 1`` in the last one."""
-    T.tvm_storage_sync("shared")
-    if warp < 1:
-        if lane < 1:
-            k.arrived[0] = T.uint32(0)
-            if k.grid > 1:
-                instruction("fence.release")
-                instruction("atom.inc.u32", k.arrived[0], k.arrivals[k.counter(token, tile)], k.grid - 1)
-                instruction("fence.acquire")
-    T.tvm_storage_sync("shared")
 
 
 @T.macro
