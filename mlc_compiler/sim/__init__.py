@@ -11,6 +11,7 @@ from mlc_compiler.sim import (  # noqa: F401  (their instructions become known b
     barriers,
     control,
     conversions,
+    dependent_launch,
     floats,
     integers,
     loads,

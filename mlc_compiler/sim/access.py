@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlc_compiler.sim.dependent_launch import check_access
 from mlc_compiler.sim.errors import Fault
 from mlc_compiler.sim.memory import PENDING, Storage
 from mlc_compiler.sim.races import BLOCK_SHIFT, THREAD_MASK, Conflict, Shadow
@@ -126,9 +127,9 @@ def parts(
         case "global":
             if counted:
                 m.counts.global_access(addresses, lanes >> 5, width, store)
-            yield from _allocated(m, addresses, lanes, width, None)
+            yield from _allocated(m, addresses, lanes, width, None, store)
         case "const":
-            yield from _allocated(m, addresses, lanes, width, None)
+            yield from _allocated(m, addresses, lanes, width, None, store)
         case _:
             yield from _generic(m, addresses, lanes, width, store, counted)
 
@@ -167,29 +168,42 @@ def _parameter(m: Threads, addresses: Array, lanes: Array, width: int, which: Ar
     return Part(m.launch.parameters, None, addresses, lanes, which)
 
 
-def _allocated(m: Threads, addresses: Array, lanes: Array, width: int, which: Array | None) -> Iterator[Part]:
+def _allocated(
+    m: Threads, addresses: Array, lanes: Array, width: int, which: Array | None, store: bool
+) -> Iterator[Part]:
     low, high = int(addresses.min()), int(addresses.max()) + width
     storage = m.memory.find(low)
     if storage is not None and low >= storage.low and high <= storage.high:
-        m.counts.accessed[storage.name] += len(addresses) * width
-        yield Part(storage, m.launch.shadow(storage), addresses - storage.start, lanes, which)
+        yield _part_of(m, storage, addresses, lanes, width, which, store)
         return
     left = np.arange(len(addresses))
     while len(left):
         first = int(addresses[left[0]])
-        storage = m.memory.find(first)
-        if storage is None or first < storage.low or first + width > storage.high:
-            raise _outside(m, first, width, int(lanes[left[0]]), storage)
+        storage = allocation(m, first, width, int(lanes[left[0]]))
         inside = (addresses[left] >= storage.low) & (addresses[left] + width <= storage.high)
         taken, left = left[inside], left[~inside]
-        m.counts.accessed[storage.name] += len(taken) * width
-        yield Part(
-            storage,
-            m.launch.shadow(storage),
-            addresses[taken] - storage.start,
-            lanes[taken],
-            taken if which is None else which[taken],
-        )
+        chosen = taken if which is None else which[taken]
+        yield _part_of(m, storage, addresses[taken], lanes[taken], width, chosen, store)
+
+
+def allocation(m: Threads, address: int, nbytes: int, lane: int) -> Storage:
+    """The allocation of global memory that holds the bytes. Raises Fault where none does."""
+    storage = m.memory.find(address)
+    if storage is None or address + nbytes > storage.high:
+        raise _outside(m, address, nbytes, lane, storage)
+    return storage
+
+
+def _part_of(
+    m: Threads, storage: Storage, addresses: Array, lanes: Array, width: int, which: Array | None, store: bool
+) -> Part:
+    """The part of an access that lies in a storage of global memory."""
+    m.counts.accessed[storage.name] += len(addresses) * width
+    offsets = addresses - storage.start
+    check_access(m, storage, offsets, lanes, store)
+    if store:
+        storage.unsettle(offsets)
+    return Part(storage, m.launch.shadow(storage), offsets, lanes, which)
 
 
 def _outside(m: Threads, address: int, width: int, lane: int, storage: Storage | None) -> Fault:
@@ -209,7 +223,7 @@ def _generic(m: Threads, addresses: Array, lanes: Array, width: int, store: bool
             case 0:
                 if counted:
                     m.counts.global_access(offsets, chosen >> 5, width, store)
-                yield from _allocated(m, offsets, chosen, width, which)
+                yield from _allocated(m, offsets, chosen, width, which, store)
             case value if value == SHARED_WINDOW:
                 yield _shared(m, offsets, chosen, width, which, counted)
             case value if value == LOCAL_WINDOW:

@@ -83,7 +83,7 @@ def bulk_copy(instruction: Instruction, decoder: Decoder) -> Step:
     if instruction.has("wait_group"):
         return _wait(instruction)
     if instruction.has("prefetch"):
-        return lambda m: None
+        return _prefetch(instruction, decoder)
     if instruction.opcode[1] == "reduce" or any("multicast" in part or part == "im2col" for part in instruction.opcode):
         raise decoder.refuse(instruction)
     tensor = instruction.has("tensor")
@@ -104,6 +104,24 @@ def _wait(instruction: Instruction) -> Step:
     assert isinstance(number, Immediate)
     keep = number.value
     return lambda m: stores_of(m).finish(m, m.lanes(), keep)
+
+
+def _prefetch(instruction: Instruction, decoder: Decoder) -> Step:
+    """Into the second-level cache, which changes nothing; that of a tensor's box is not looked at."""
+    if instruction.has("tensor"):
+        return lambda m: None
+    at, size = addresses(instruction.operands[0], decoder), decoder.source(instruction.operands[1], "u32")
+
+    def step(m: Threads) -> int | None:
+        lanes = m.lanes()
+        sizes = m.pick(size(m), lanes).astype(np.int64)
+        for lane, start, nbytes in zip(lanes.tolist(), at(m, lanes).tolist(), sizes.tolist()):
+            if (start | nbytes) % UNIT:
+                raise Fault(f"a prefetch of {nbytes} bytes at {start:#x}; expected a multiple of {UNIT} bytes", lane)
+            access.allocation(m, start, nbytes, lane)
+        return None
+
+    return step
 
 
 def _plain_plan(instruction: Instruction, decoder: Decoder, shared: int, other: int) -> Plan:

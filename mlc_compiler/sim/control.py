@@ -63,7 +63,6 @@ def trap(instruction: Instruction, decoder: Decoder) -> Step:
     return step
 
 
-@builds("griddepcontrol", "nanosleep", "prefetch", "prefetchu", "applypriority", "discard", "setmaxnreg", "pmevent")
+@builds("nanosleep", "prefetch", "prefetchu", "applypriority", "discard", "setmaxnreg", "pmevent")
 def no_effect(instruction: Instruction, decoder: Decoder) -> Step:
-    """Launches run one after the other, so that dependencies between grids hold by themselves."""
     return lambda m: None

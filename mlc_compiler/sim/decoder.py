@@ -64,7 +64,7 @@ class Decoder:
         self.kernel = kernel
         self.narrowest = {"shared": 16, "global": 16}
         self.offsets: dict[str, int] = {}
-        self.orders_blocks = False
+        self.orders_blocks = self.begins_early = False
         sizes = {space: self._place(space) for space in ("shared", "local", "param")}
         self.parameter_names = {p.name for p in kernel.parameters}
         at = 0
@@ -105,6 +105,7 @@ class Decoder:
             self.narrowest["shared"],
             self.narrowest["global"],
             self.orders_blocks,
+            self.begins_early,
         )
         return Decoded(steps, layout)
 

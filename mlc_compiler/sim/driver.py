@@ -4,8 +4,8 @@
         driver.install(library)
         library["main"](x)
 
-Work of a stream is done at once and in order, so that a missing wait is not found. What a kernel does wrong is reported
-by the next call that waits, as on a GPU. ``fail`` plans an error.
+Work of a stream is done at once and in order, so that a missing wait of the host is not found. What a kernel does wrong
+is reported by the next call that waits, as on a GPU. ``fail`` plans an error.
 """
 
 from __future__ import annotations
@@ -215,6 +215,7 @@ class SimulatedDriver(DriverTable):
             raise DriverError(CAPTURE_UNSUPPORTED)
         if self.fault is not None:
             raise DriverError(LAUNCH_FAILED)
+        self.memory.settle()
 
     def _enqueue(self, stream: int, work: Work) -> None:
         self._require_context()
@@ -257,11 +258,14 @@ class SimulatedDriver(DriverTable):
             raise DriverError(INVALID_VALUE)
         places = (ctypes.c_uint64 * len(found.kernel.parameters)).from_address(parameters)
         values = [ctypes.string_at(at, p.nbytes) for at, p in zip(places, found.kernel.parameters, strict=True)]
-        self.programmatic[found.kernel.name] += ctypes.c_uint32.from_address(config + _COUNT_IN_CONFIG).value
-        self._enqueue(stream, lambda: self._run(found, (x, y, z), tuple(block), values, shared))
+        early = ctypes.c_uint32.from_address(config + _COUNT_IN_CONFIG).value
+        self.programmatic[found.kernel.name] += early
+        self._enqueue(stream, lambda: self._run(found, (x, y, z), tuple(block), values, shared, bool(early)))
 
-    def _run(self, function: _Function, grid: Any, block: Any, values: list[bytes], shared: int) -> None:
+    def _run(self, function: _Function, grid: Any, block: Any, values: list[bytes], shared: int, early: bool) -> None:
         self.launches[function.kernel.name] += 1
+        if not early:
+            self.memory.settle()
         if self.fault is not None:
             return
         try:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mlc_compiler.backends.cuda.launches import Images, LaunchCall
+from mlc_compiler.backends.cuda.launches import Images, LaunchCall, weights_of
 from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES
 from mlc_compiler.interp.evaluate import evaluate
 from mlc_compiler.interp.tensor import match_arguments
@@ -102,7 +102,8 @@ class _Call:
         self._allocate()
 
     def _allocate(self) -> None:
-        """Arrays that are passed twice become one allocation."""
+        """Arrays that are passed twice become one allocation. Kernels before may still write all but the weights."""
+        settled = {id(b) for b in weights_of(self.func)}
         known: dict[tuple[int, int], int] = {}
         fresh = {id(b) for b in (*results(self.func), *scratch(self.func)) if b.scope != ZEROED}
         for buffer in self.func.buffers:
@@ -113,6 +114,8 @@ class _Call:
                 content = padded if id(buffer) in fresh else _whole_lines(array)
                 known[place] = self.memory.allocate(content, buffer.name, initialized=self.device.blocks is not None)
             self.addresses[id(buffer)] = known[place]
+            if id(buffer) not in settled:
+                self.memory.unsettle(known[place])
 
     def value(self, e: PrimExpr) -> Any:
         return evaluate(e, self.env)

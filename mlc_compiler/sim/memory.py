@@ -18,6 +18,7 @@ Array = npt.NDArray[Any]
 
 FIRST_ADDRESS = 1 << 45  # no process has memory there on x86-64 and AArch64 Linux unless it asks for it
 ALIGNMENT = 256
+SECTOR = 32  # bytes
 NEVER, WRITTEN, PENDING = 0, 1, 2  # states of a byte; PENDING: the destination of a copy that nobody has waited for
 ALL_WRITTEN = {width: int.from_bytes(b"\1" * width, "little") for width in (1, 2, 4, 8)}
 
@@ -27,7 +28,8 @@ class Storage:
     """Bytes that loads and stores of one kind go to.
 
     data: uint8, a multiple of 32 bytes; state: the state of each byte, None where all are written from the start;
-    start: the address of the first byte; low, high: the addresses that may be accessed.
+    start: the address of the first byte; low, high: the addresses that may be accessed. unsettled: of each sector,
+    whether a kernel may have written it that may still run; None: of no sector.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Storage:
     low: int = 0
     high: int = 0
     constant: bool = False
+    unsettled: Array | None = None
     owner: object = field(default=None, repr=False)
 
     def load(self, offsets: Array, width: int, dtype: np.dtype[Any], lanes: Array) -> Array:
@@ -61,6 +64,16 @@ class Storage:
             word = min(width, 8)
             rows = self.state.view(f"u{word}").reshape(-1, width // word)
             rows[offsets // width] = ALL_WRITTEN[word] * state
+
+    def unsettle(self, offsets: Array | slice) -> None:
+        """Note that a kernel writes the sectors at byte offsets."""
+        if self.unsettled is None:
+            self.unsettled = np.zeros(len(self.data) // SECTOR, bool)
+        self.unsettled[offsets if isinstance(offsets, slice) else offsets // SECTOR] = True
+
+    def is_unsettled(self, offsets: Array) -> Array:
+        """Whether a kernel that may still run may have written the sectors at byte offsets."""
+        return np.zeros(len(offsets), bool) if self.unsettled is None else self.unsettled[offsets // SECTOR]
 
     def _check_written(self, units: Array, width: int, offsets: Array, lanes: Array) -> None:
         assert self.state is not None
@@ -147,6 +160,15 @@ class Memory:
         storage = self._storages[self._index(address)]
         if storage.state is not None:
             storage.state[address - storage.start : address - storage.start + nbytes] = WRITTEN
+
+    def unsettle(self, address: int) -> None:
+        """A kernel that may still run may write all of the allocation at ``address``."""
+        self._storages[self._index(address)].unsettle(slice(None))
+
+    def settle(self) -> None:
+        """All kernels have ended."""
+        for storage in self._storages:
+            storage.unsettled = None
 
     def variable(self, variable: Variable) -> int:
         """The address of a module's .const or .global variable, which exists from its first use."""

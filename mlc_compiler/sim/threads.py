@@ -38,6 +38,7 @@ class Layout:
     shared_granule: int
     global_granule: int
     orders_blocks: bool  # by fences, acquire and release
+    begins_early: bool  # before the kernel before it has ended
 
 
 @dataclass(eq=False)
@@ -87,6 +88,7 @@ class Threads:
         self.lane_thread = self.everyone % (self.warps_per_block * 32)
         self.block_number = self.lane_block + first
         self.alive = self.lane_thread < self.block_threads
+        self.early = self.alive if launch.layout.begins_early else None  # lanes that have not waited for that kernel
         self.registers = [np.full(1, UNSET & ((1 << bits) - 1), WORDS[bits]) for bits in launch.kernel.registers]
         self.mask: Array | None = None
         self.whole = True

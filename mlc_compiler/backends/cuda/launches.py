@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...ir.expr import Call, PrimExpr, StringImm
+from ...tir.nodes import Buffer, PrimFunc
 
 AXES = ("x", "y", "z")
 
@@ -64,6 +65,14 @@ class LaunchCall:
         block_x, block_y, block_z, shared_bytes, *args = rest
         assert isinstance(name, StringImm)
         return cls(name.value, (x, y, z), (block_x, block_y, block_z), shared_bytes, tuple(args))
+
+
+def weights_of(func: PrimFunc) -> list[Buffer]:
+    """The inputs of a tensor function that are not marked as activations: no kernel of a graph function writes them."""
+    attrs, buffers = func.attrs, func.buffers
+    written = int(attrs.get("num_outputs", 0)) + int(attrs.get("num_scratch", 0))
+    activations = attrs.get("activations", range(len(buffers)))
+    return [b for i, b in enumerate(buffers[: len(buffers) - written]) if i not in activations]
 
 
 @dataclass(frozen=True)

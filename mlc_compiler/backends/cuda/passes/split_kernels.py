@@ -28,7 +28,7 @@ from ....tir.nodes import (
 )
 from ....tir.threads import BLOCK_AXES, THREAD_AXES, is_bound, launch_extents
 from ..emitter import shared_bytes
-from ..launches import KERNEL, PDL, WEIGHTS, Launch, LaunchCall
+from ..launches import KERNEL, PDL, WEIGHTS, Launch, LaunchCall, weights_of
 from ..machine import MAX_THREADS_PER_BLOCK
 
 
@@ -79,7 +79,7 @@ class _Split(Rewriter):
         known |= {id(n.var) for n in walk(nest) if _defines(n)}
         scalars = free_vars((shapes, nest), lambda v: id(v) not in known)
         grid, block = _grid(nest, self.name), _block(nest, self.name)
-        weights = self._weights()
+        weights = {id(b) for b in weights_of(self.func)}
         attrs = {
             KERNEL: True,
             WEIGHTS: tuple(i for i, b in enumerate(buffers) if id(b) in weights),
@@ -94,13 +94,6 @@ class _Split(Rewriter):
         shared = const(shared_bytes(kernel), "int64")
         threads_x, threads_y, threads_z = (const(n, "int64") for n in block)
         return Evaluate(LaunchCall(name, grid, (threads_x, threads_y, threads_z), shared, args).call)
-
-    def _weights(self) -> set[int]:
-        """The identities of the inputs that are not marked as activations."""
-        attrs, buffers = self.func.attrs, self.func.buffers
-        written = int(attrs.get("num_outputs", 0)) + int(attrs.get("num_scratch", 0))
-        activations = attrs.get("activations", range(len(buffers)))
-        return {id(b) for i, b in enumerate(buffers[: len(buffers) - written]) if i not in activations}
 
     def _new_name(self) -> str:
         base = f"{self.name}_kernel"
