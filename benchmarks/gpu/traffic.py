@@ -141,6 +141,8 @@ class _Accesses:
 
     def _instruction(self, call: Call) -> None:
         row = find_tensor_intrin(call.op.removeprefix("intrinsic."))
+        if row.semantics is None:  # a prefetch: loads touch the same bytes
+            return
         for operand, arg in zip(row.operands, call.args, strict=False):
             load = arg.args[0] if isinstance(arg, Call) else None
             if isinstance(load, BufferLoad):

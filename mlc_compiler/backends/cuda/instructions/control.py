@@ -1,11 +1,11 @@
-"""Instructions that order threads or memory accesses and change no values: barriers, fences, grid dependencies."""
+"""Instructions that change no values: barriers, fences, grid dependencies, prefetches to the second-level cache."""
 
 from __future__ import annotations
 
 from llvmlite import ir as ll
 
 from ....codegen.instructions import Operands
-from ....codegen.values import I32
+from ....codegen.values import I1, I32, I64
 from ....tir.intrinsics import Operand, TensorIntrin
 from .nvvm import INSTRUCTIONS, emit
 from .operands import address, as_i32
@@ -13,6 +13,9 @@ from .scalar import COUNTER
 
 MBARRIER = Operand("bar", (1,), "uint64", scope="shared")
 """An mbarrier object: 8 bytes of shared memory (PTX ISA, "mbarrier")."""
+
+VECTORS = Operand("source", (16,), "uint8", scope="global")
+"""The first of ``nbytes`` bytes of any dtype; place and number are multiples of 16."""
 
 
 def control_row(
@@ -32,6 +35,12 @@ def _fence_row(name: str, order: str) -> TensorIntrin:
         b.fence(order, "device")
 
     return TensorIntrin(name, (), None, {"cuda": code}, "sm_70")
+
+
+def _prefetch(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
+    no_hint, off = ll.Constant(I64, 0), ll.Constant(I1, 0)
+    nbytes = as_i32(b, operands.scalars["nbytes"])
+    emit(b, "llvm.nvvm.cp.async.bulk.prefetch.L2", [address(row, operands, 0), nbytes, no_hint, off])
 
 
 def _wait(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
@@ -77,6 +86,7 @@ CONTROL: tuple[TensorIntrin, ...] = (
     control_row(
         "cuda.barrier.arrive", "llvm.nvvm.barrier.cta.arrive.aligned.count", scalars=("barrier", "threads"), lanes=32
     ),
+    TensorIntrin("cuda.prefetch", (VECTORS,), None, {"cuda": _prefetch}, "sm_90", scalars=("nbytes",)),
     control_row("cuda.griddep.wait", "llvm.nvvm.griddepcontrol.wait"),
     control_row("cuda.griddep.launch_dependents", "llvm.nvvm.griddepcontrol.launch.dependents"),
 )

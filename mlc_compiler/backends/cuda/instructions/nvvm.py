@@ -69,6 +69,7 @@ def _copies() -> Iterator[Instruction]:
     yield Instruction("llvm.nvvm.cp.async.wait.group", VOID, (I32,), "sm_80", 70)
     arguments = (CLUSTER, SHARED, GLOBAL, I32, I16, I64, I1, I1)
     yield Instruction("llvm.nvvm.cp.async.bulk.global.to.shared.cluster", VOID, arguments, "sm_90", 80)
+    yield Instruction("llvm.nvvm.cp.async.bulk.prefetch.L2", VOID, (GLOBAL, I32, I64, I1), "sm_90", 80)
 
 
 def _loads() -> Iterator[Instruction]:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from ....ir import dtype as dt
 from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, const, logical_and, minimum
 from ....script import expand
-from ....tir.nodes import ZEROED, Buffer, BufferLoad, Stmt, buffer
+from ....tir.nodes import ZEROED, Buffer, BufferLoad, Stmt, buffer, seq
 from ..instructions.dequantize import CODES, paired
 from ..instructions.operands import SHORT
 from ..machine import WARP, Gpu
 from ..operators.nests import allocated, nest
 from .division import LOAD_BYTES, SPAN_LANES, Division
 from .few_rows_loops import multiply_rows
+from .prefetch import prefetches
 from .product import Product, Result
 from .staged import Staged
 from .tiles import MMA_COLUMNS, MMA_ROWS
@@ -91,12 +92,19 @@ class FewRows:
         threads = ((lane, WARP), (warp, self.d.warps))
         shared = (self.sums, *(self.staged.buffers if self.staged else ()))
         if self.d.parts == 1:
-            body = expand(multiply_rows, self, block, const(0, "int32"), warp, lane)
-            return nest(((block, self.blocks),), threads, shared, body)
+            return nest(((block, self.blocks),), threads, shared, self._body(block, const(0, "int32"), warp, lane))
         part = Var("part", "int32")
-        body = expand(multiply_rows, self, block, part, warp, lane)
+        body = self._body(block, part, warp, lane)
         kernel = nest(((block, self.blocks), (part, self.d.parts)), threads, (*shared, self.arrived), body)
         return allocated((self.part_sums, self.arrivals), kernel)
+
+    def _body(self, block: Var, part: PrimExpr, warp: Var, lane: Var) -> Stmt:
+        """What a thread does. Where it can, it prefetches weights, and then waits for the kernel before."""
+        body = expand(multiply_rows, self, block, part, warp, lane)
+        elements = (self.packed.word, self.packed.scale) if self.packed else (self.product.weight.element,)
+        positions = self.d.steps * self.d.warps * self.span
+        prefetch = prefetches(elements, positions, self.d, self.columns, self.gpu)
+        return body if prefetch is None else seq(prefetch(block, part, warp * WARP + lane), body)
 
     # -- positions
 

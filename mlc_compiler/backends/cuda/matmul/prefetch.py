@@ -1,0 +1,82 @@
+"""Weights on their way to the second-level cache while the kernel before still runs.
+
+A kernel that may begin early prefetches before it waits (``griddepcontrol.wait``), as no kernel writes weights. The
+alternative are loads to registers, which hold one step of a block; a prefetch needs none and takes all of its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ....ir import dtype as dt
+from ....ir.expr import Call, IntImm, PrimExpr, Var, cast, const, minimum
+from ....ir.simplify import simplify
+from ....ir.visitor import substitute, uses
+from ....tir.nodes import BufferLoad, Evaluate, IfThenElse, Stmt, seq
+from ..emitter import WAIT
+from ..machine import Gpu
+from .division import BLOCKS_PER_MULTIPROCESSOR, Division
+
+UNIT = 16  # bytes: places and numbers of bytes are multiples of it
+Element = Callable[[PrimExpr, PrimExpr], PrimExpr]
+"""What a product reads at a column and a position."""
+
+
+Prefetches = Callable[[Var, PrimExpr, PrimExpr], Stmt]
+"""What a thread of a block executes, given the block, its part of the depth and the thread's number in the block."""
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A buffer that has a row for each column. part_bytes: of a row, for each part of the depth but the last."""
+
+    element: Element
+    part_bytes: int
+    row_bytes: int
+
+
+def prefetches(
+    elements: Sequence[Element], part_positions: int, d: Division, columns: int, gpu: Gpu
+) -> Prefetches | None:
+    """The prefetches of what a block reads of the weights, then the wait.
+
+    None where the GPU has no such instruction, or the weights of a column are no rows of whole vectors. A block gets no
+    more than its share of half of the second-level cache.
+    """
+    found = [rows for rows in (_rows(element, part_positions) for element in elements) if rows is not None]
+    if not gpu.bulk_copies or not found:
+        return None
+    share = gpu.l2_bytes // (2 * BLOCKS_PER_MULTIPROCESSOR * gpu.multiprocessors * d.columns)
+    total = max(share, sum(rows.part_bytes for rows in found))
+
+    def body(block: Var, part: PrimExpr, thread: PrimExpr) -> Stmt:
+        column = minimum(block * d.columns + cast("int64", thread), columns - 1)
+        calls = []
+        for rows in found:
+            first = rows.element(column, cast("int64", part) * part_positions)
+            rest = const(rows.row_bytes, "int32") - part * rows.part_bytes
+            nbytes = simplify(minimum(rest, rows.part_bytes * share // total // UNIT * UNIT))
+            calls.append(Call("intrinsic.cuda.prefetch", (Call("address_of", (first,), "handle"), nbytes), "handle"))
+        started = IfThenElse(thread < d.columns, seq(*map(Evaluate, calls)))
+        return seq(started, Evaluate(Call(WAIT, (), "handle")))
+
+    return body
+
+
+def _rows(element: Element, part_positions: int) -> _Rows | None:
+    """None for a buffer in which the rows of a column are not whole vectors for each part."""
+    column, position = Var("column"), Var("position")
+    load = element(column, position)
+    width = load.buffer.shape[-1] if isinstance(load, BufferLoad) else None
+    if not isinstance(load, BufferLoad) or not isinstance(width, IntImm):
+        return None
+    *others, last = load.indices
+    if uses(last, column) or any(uses(i, position) for i in others):
+        return None
+    starts = [simplify(substitute(last, {position: const(n * part_positions, "int64")})) for n in range(3)]
+    first, second, third = (s.value if isinstance(s, IntImm) else -1 for s in starts)
+    item = dt.nbytes(load.buffer.dtype)
+    rows = _Rows(element, second * item, width.value * item)
+    linear = first == 0 < second and third == 2 * second
+    return rows if linear and rows.part_bytes % UNIT == rows.row_bytes % UNIT == 0 else None
