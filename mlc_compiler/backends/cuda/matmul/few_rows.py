@@ -17,7 +17,7 @@ from ..instructions.dequantize import CODES, paired
 from ..instructions.operands import SHORT
 from ..machine import WARP, Gpu
 from ..operators.nests import allocated, nest
-from .division import LOAD_BYTES, SPAN_LANES, Division
+from .division import BLOCKS_PER_MULTIPROCESSOR, LOAD_BYTES, SPAN_LANES, Division
 from .few_rows_loops import multiply_rows
 from .prefetch import prefetches
 from .product import Product, Result
@@ -27,6 +27,7 @@ from .tiles import MMA_COLUMNS, MMA_ROWS
 MAX_ROWS = MMA_COLUMNS
 PACKED_UNIT = 32  # positions whose codes are 16 bytes
 STEPS_TOGETHER = 2
+TILES_TOGETHER = 4  # of which a lane loads weights before it multiplies those of the first one
 SUMS_PADDING = 4  # floats: the rows that four lanes store together are in different banks
 STAGED_BYTES = 32 << 10
 MAX_STATISTICS = 2
@@ -64,7 +65,8 @@ class FewRows:
         self.span = SPAN_LANES * self.unit
         self.spans = -(-product.depth // self.span)
         self.d = Division.of(product.columns, self.spans, self.gpu, prologue=bool(product.statistics))
-        self.together = STEPS_TOGETHER if self.d.steps % STEPS_TOGETHER == 0 else 1
+        together = min(STEPS_TOGETHER, TILES_TOGETHER // self.d.tiles)
+        self.together = together if self.d.steps % together == 0 else 1
         self.exact = product.depth % self.span == 0
         self.partial = self.d.steps * self.d.warps * self.d.parts != self.spans
         self.fragments = self.unit // 4
@@ -92,10 +94,11 @@ class FewRows:
         threads = ((lane, WARP), (warp, self.d.warps))
         shared = (self.sums, *(self.staged.buffers if self.staged else ()))
         if self.d.parts == 1:
-            return nest(((block, self.blocks),), threads, shared, self._body(block, const(0, "int32"), warp, lane))
+            body = self._body(block, const(0, "int32"), warp, lane)
+            return nest(((block, self.blocks),), threads, shared, body, BLOCKS_PER_MULTIPROCESSOR)
         part = Var("part", "int32")
-        body = self._body(block, part, warp, lane)
-        kernel = nest(((block, self.blocks), (part, self.d.parts)), threads, (*shared, self.arrived), body)
+        blocks, shared = ((block, self.blocks), (part, self.d.parts)), (*shared, self.arrived)
+        kernel = nest(blocks, threads, shared, self._body(block, part, warp, lane), BLOCKS_PER_MULTIPROCESSOR)
         return allocated((self.part_sums, self.arrivals), kernel)
 
     def _body(self, block: Var, part: PrimExpr, warp: Var, lane: Var) -> Stmt:

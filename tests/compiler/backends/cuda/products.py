@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlc_compiler.backends import backend_of
+from mlc_compiler.backends.cuda.images import llvm_modules
+from mlc_compiler.backends.cuda.launches import Images
+from mlc_compiler.codegen.native import assemble_modules
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.optimization import Optimization
@@ -19,9 +22,11 @@ from mlc_compiler.pipeline import run_passes
 from mlc_compiler.relax.ops.elementwise import silu
 from mlc_compiler.relax.ops.linear import dequantize, linear, matmul
 from mlc_compiler.relax.ops.manipulate import split
+from mlc_compiler.sim.host_functions import Device, scratch
 from mlc_compiler.target import Target
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import PrimFunc
+from tests.compiler.backends.cuda.kernels import main
 
 GROUP = 32
 
@@ -110,3 +115,13 @@ def lowered(func: PrimFunc, target: Target) -> IRModule:
     mod = IRModule({"main": func.with_attr("activations", (0,))})
     passes = (ApplySchedules(own.rules, target), LowerBlocks(), LiftAllocs(), *own.loops, *own.calls, LowerMath())
     return run_passes(mod, (*passes, Verify(after="the passes")))
+
+
+def simulated(func: PrimFunc, arrays: list[np.ndarray], out: np.ndarray, target: Target) -> list[np.ndarray]:
+    """Fill ``out`` by the simulated kernels of a function; its scratch memory afterwards."""
+    mod = lowered(func, target)
+    host = main(mod)
+    images = [Images(text, {}) for text in assemble_modules(llvm_modules(mod, target, {}), target)]
+    memory = [np.zeros([int(n) for n in b.shape], dt.to_numpy(b.dtype)) for b in scratch(host)]  # type: ignore
+    Device.of(images).run(host, *arrays, out, *memory)
+    return memory

@@ -52,7 +52,7 @@ def shapes_of(case: Case, target: Target) -> list[Shape]:
         sides = [fma.ACROSS * side for side in ((fma.LARGE, fma.SMALL) if case.symbolic else (fma.SMALL,))]
         return [tiled(side, side, fma.ACROSS**2) for side in sides]
     few = FewRows(product, Gpu.of(target))
-    first = Shape((-(-product.columns // few.block_columns),), (WARP, few.warps))
+    first = Shape((few.blocks,), (WARP, few.d.warps))
     large = WARPGROUPS if target == HOPPER else LARGE
     small, *others = (tiled(t.rows, t.columns, t.threads) for t in (SMALL, large, MEDIUM))
     if case.symbolic:
