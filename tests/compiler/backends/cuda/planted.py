@@ -24,13 +24,15 @@ from mlc_compiler.codegen.emit import emit_host
 from mlc_compiler.codegen.host.module import HostModule, new_module
 from mlc_compiler.codegen.link import link_shared
 from mlc_compiler.codegen.native import assemble_modules, compile_modules
+from mlc_compiler.interp.evaluate import evaluate
+from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.passes.verify import Verify
 from mlc_compiler.pipeline import entries, pipeline, run_passes
 from mlc_compiler.script import parse, script
 from mlc_compiler.sim import SimulationError
 from mlc_compiler.sim.driver import SimulatedDriver
-from mlc_compiler.sim.host_functions import Device
+from mlc_compiler.sim.host_functions import Device, scratch
 from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_errors import MLCError
@@ -48,6 +50,7 @@ WORDS = {
     "misaligned": "alignment",
     "not written": "unwritten",
     "member mask": "mask",
+    "has not been waited for": "early",
 }
 Edit = Callable[[str], str]
 
@@ -71,11 +74,12 @@ class Subject:
     operands: tuple[np.ndarray, ...]
     expected: np.ndarray
     tolerance: float
+    target: Target = TARGET
 
     @cached_property
     def text(self) -> str:
         """Its kernels as TVMScript."""
-        return script(kernels(self.func, TARGET))
+        return script(kernels(self.func, self.target))
 
     def verdict(self, result: np.ndarray) -> str:
         """``missed`` for the expected result, ``result`` for any other."""
@@ -117,19 +121,23 @@ class Fault:
         """What the simulator finds, kernel by kernel."""
         arrays = self.subject.arrays()
         try:
-            Device.of(self.images).run(self._host_function, *arrays)
+            Device.of(self.images).run(self._host_function, *arrays, *self._scratch())
         except SimulationError as error:
             return _word(error)
         return self.subject.verdict(arrays[-1])
+
+    def _scratch(self) -> list[np.ndarray]:
+        buffers = scratch(self._host_function)
+        return [np.zeros([evaluate(n, {}) for n in b.shape], dt.to_numpy(b.dtype)) for b in buffers]
 
     def by_driver(self, folder: Path) -> str:
         """What a call of the library finds on a simulated driver."""
         library = self._library(folder / "lib.so")
         arrays = self.subject.arrays()
-        with SimulatedDriver("sm_80") as driver:
+        with SimulatedDriver(self.subject.target.cpu) as driver:
             driver.install(library)
             try:
-                library["main"](*arrays)
+                library["main"](*arrays, *self._scratch())
             except RuntimeError:
                 assert driver.fault is not None
                 return _word(driver.fault)
@@ -145,7 +153,7 @@ class Fault:
     def lowered(self) -> IRModule:
         """The edited module: a graph function, a host function, kernels. Barriers stay as the text has them."""
         mod = _parsed(self._kernels())
-        steps = [s for s in (*entries(), *pipeline(TARGET)) if not isinstance(s, Verify | PlaceSyncs)]
+        steps = [s for s in (*entries(), *pipeline(self.subject.target)) if not isinstance(s, Verify | PlaceSyncs)]
         split = run_passes(mod.updated({"main": mod["main"].with_attr("global_symbol", "main")}), steps)
         return split if self.host is str else _parsed(self.host(script(split)))
 
@@ -156,7 +164,8 @@ class Fault:
 
     @cached_property
     def images(self) -> list[Images]:
-        texts = assemble_modules(llvm_modules(self.lowered, TARGET, self.table), TARGET)
+        target = self.subject.target
+        texts = assemble_modules(llvm_modules(self.lowered, target, self.table), target)
         return [Images(self.ptx(text), {}) for text in texts]
 
     @cached_property
@@ -167,7 +176,7 @@ class Fault:
     def _library(self, path: Path) -> Library:
         images = self.images
         runtime = CudaRuntime(HostModule(new_module(CPU), CPU), self.lowered, images, self.table)
-        text = emit_host(self.lowered, runtime, TARGET, {})
+        text = emit_host(self.lowered, runtime, self.subject.target, {})
         link_shared(compile_modules([text], CPU).objects, path, CPU)
         return Library(path)
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mlc_compiler.relax.ops.linear import linear
 from mlc_compiler.relax.ops.normalize import rms_norm
+from mlc_compiler.target import Target
 from mlc_compiler.tir import te
 from tests.compiler.backends.cuda.planted import Fault, Subject, replacing
 from tests.compiler.backends.cuda.products import Case
@@ -26,6 +28,7 @@ MEANING = {
     "unwritten": "elements not written",
     "alignment": "misaligned access",
     "mask": "lane not in the mask",
+    "early": "access before the wait",
 }
 LENGTH = 1000
 SYNC = r'T\.evaluate\(T\.tvm_storage_sync\("shared"\)\)'
@@ -67,6 +70,18 @@ def norm() -> Subject:
     expected = row / np.sqrt(np.square(row).mean(-1, keepdims=True) + 1e-5) * weight
     func = te.create_prim_func([x, w, rms_norm.te(x, w, axes=(-1,), epsilon=1e-5)])
     return Subject(func, (row, weight), expected.astype("f4"), 1e-4)
+
+
+@cache
+def chain() -> Subject:
+    """Four kernels, each of which may begin before the one before it has ended."""
+    x, w = te.placeholder((1, 64), "float32", "x"), te.placeholder((16, 64), "float32", "w")
+    gain = te.placeholder((64,), "float32", "gain")
+    rng = np.random.default_rng(0)
+    row, weight, g = (rng.normal(size=shape).astype("f4") for shape in ((1, 64), (16, 64), (64,)))
+    expected = (row / np.sqrt(np.square(row).mean(-1, keepdims=True) + 1e-5) * g) @ weight.T
+    func = te.create_prim_func([x, gain, w, linear.te(rms_norm.te(x, gain), w)])
+    return Subject(func, (row, g, weight), expected, 1e-4, Target("cuda:sm_90a"))
 
 
 FAULTS = {
@@ -168,6 +183,10 @@ FAULTS = {
         ),
         "- unwritten result",
     ),
+    "a kernel does not wait for the kernel before it": (
+        Fault(chain(), ptx=replacing(r"griddepcontrol\.wait;", "")),
+        "- early early",
+    ),
     "two arguments of a launch are exchanged": (
         Fault(norm(), host=replacing(r"x\[0, 0, 0\](.*)w\[0\](.*)\n", r"w[0]\1x[0, 0, 0]\2\n")),
         "- bounds bounds",
@@ -186,7 +205,7 @@ def test_levels_that_find_a_fault(name: str, tmp_path: Path) -> None:
     assert " ".join(found) == expected
 
 
-@pytest.mark.parametrize("subject", [product, vector, norm])
+@pytest.mark.parametrize("subject", [product, vector, norm, chain])
 def test_kernels_without_faults_pass(subject, tmp_path: Path) -> None:
     fault = Fault(subject(), kernels=lambda text: text)
     assert (fault.by_loops(), fault.by_simulator(), fault.by_driver(tmp_path)) == ("missed",) * 3
