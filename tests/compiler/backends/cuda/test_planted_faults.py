@@ -205,10 +205,15 @@ def test_levels_that_find_a_fault(name: str, tmp_path: Path) -> None:
     assert " ".join(found) == expected
 
 
-@pytest.mark.parametrize("subject", [product, vector, norm, chain])
+@pytest.mark.parametrize("subject", [product, vector, norm])
 def test_kernels_without_faults_pass(subject, tmp_path: Path) -> None:
     fault = Fault(subject(), kernels=lambda text: text)
     assert (fault.by_loops(), fault.by_simulator(), fault.by_driver(tmp_path)) == ("missed",) * 3
+
+
+def test_kernels_that_wait_for_each_other_pass(tmp_path: Path) -> None:
+    fault = Fault(chain(), kernels=lambda text: text)
+    assert (fault.by_simulator(), fault.by_driver(tmp_path)) == ("missed",) * 2
 
 
 def test_the_documentation_has_every_fault() -> None:
