@@ -63,6 +63,6 @@ class Division:
     def _divided(self, columns: int, enough: int) -> Division:
         """With the depth in parts, for at least ``enough`` blocks if they are not too small."""
         wanted = -(-enough // self._blocks(columns))
-        fewest = -(-MERGE_BYTES // (self.warps * self.columns * SPAN_LANES * LOAD_BYTES))
-        steps = min(max(self.steps // wanted, fewest, 1), self.steps)
+        most = max(self.steps * self.warps * self.columns * SPAN_LANES * LOAD_BYTES // MERGE_BYTES, 1)
+        steps = max(self.steps // wanted, -(-self.steps // most))
         return Division(self.tiles, -(-self.steps // steps), self.warps, steps)
