@@ -9,9 +9,10 @@ what a kernel gains from the second-level cache are left out, so that only bandw
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from measuring import save
 from presets import BATCHES, MODELS, SCHEMES, Preset, decode_sizes, export_preset
 from traffic import Launched, launches_of
 
@@ -28,23 +29,25 @@ PLANNED_KERNELS = 5  # of a layer, after the fusions that are planned
 ASSUMPTIONS = f"""Prediction, not a measurement. Assumed for an H200:
   {READ_BYTES_PER_S / 1e12:.1f} TB/s read, the rate of a published read-only kernel on this GPU (its pins: 4.8 TB/s);
   {1e6 * LAUNCH_SECONDS} us for each kernel of a CUDA graph until its reads are at full rate, published for an H100;
-  {1e6 * OVERLAPPED_SECONDS} us of it stay with programmatic dependent launch and reads before the wait, an estimate;
+  {1e6 * OVERLAPPED_SECONDS} us of it stay, an estimate, for kernels that prefetch weights before they wait for others;
   every kernel reads at the full rate, and arithmetic takes no time.
-limit: weights and cache are read once, and nothing else happens; graph: kernels and bytes as compiled;
-overlapped: the same with dependent launch; planned: the bytes of the limit in {PLANNED_KERNELS} kernels per layer
-and one more, overlapped. GB: bytes of the limit; times: bytes as compiled, divided by these."""
+limit: weights and cache are read once, and nothing else happens; graph: kernels and bytes as compiled, none overlaps;
+overlapped: kernels with prefetches do; planned: the bytes of the limit in {PLANNED_KERNELS} kernels per layer and one
+more, all of which do. GB: bytes of the limit; times: bytes as compiled, divided by these."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a batch: its kernels, and the bytes of device memory that they touch."""
+    """One step of a batch: its kernels, how many of them prefetch weights, and the bytes of memory that they touch."""
 
     kernels: int
+    prefetching: int
     nbytes: float
 
-    def seconds(self, fixed: float) -> float:
-        """The time of the step when each kernel costs ``fixed`` seconds besides its bytes."""
-        return self.kernels * fixed + self.nbytes / READ_BYTES_PER_S
+    def seconds(self, fixed: float, overlapped: float) -> float:
+        """The time when each kernel costs ``fixed`` seconds besides its bytes, one that prefetches ``overlapped``."""
+        own = self.kernels - self.prefetching
+        return own * fixed + self.prefetching * overlapped + self.nbytes / READ_BYTES_PER_S
 
 
 @dataclass(frozen=True)
@@ -60,17 +63,18 @@ class Prediction:
 def predict(compiled: Step, planned: Step, batch: int) -> Prediction:
     """The prediction for a step of ``batch`` tokens, as it is compiled and as it is planned."""
     return Prediction(
-        limit=batch / planned.seconds(0.0),
-        graph=batch / compiled.seconds(LAUNCH_SECONDS),
-        overlapped=batch / compiled.seconds(OVERLAPPED_SECONDS),
-        planned=batch / planned.seconds(OVERLAPPED_SECONDS),
+        limit=batch / planned.seconds(0.0, 0.0),
+        graph=batch / compiled.seconds(LAUNCH_SECONDS, LAUNCH_SECONDS),
+        overlapped=batch / compiled.seconds(LAUNCH_SECONDS, OVERLAPPED_SECONDS),
+        planned=batch / planned.seconds(LAUNCH_SECONDS, OVERLAPPED_SECONDS),
     )
 
 
 def planned_step(preset: Preset, batch: int, context: int) -> Step:
     """A step that reads the weights and the cache once."""
     nbytes = preset.weight_bytes + batch * context * preset.cache_bytes
-    return Step(PLANNED_KERNELS * preset.layers + 1, nbytes)
+    kernels = PLANNED_KERNELS * preset.layers + 1
+    return Step(kernels, kernels, nbytes)
 
 
 def compiled_step(lowered: IRModule, batch: int, context: int) -> Step:
@@ -78,7 +82,45 @@ def compiled_step(lowered: IRModule, batch: int, context: int) -> Step:
     sizes = decode_sizes(batch, context)
     functions = ("embed", "decode" if batch == 1 else "batch_decode", "sample")
     launched: Sequence[Launched] = [k for name in functions for k in launches_of(lowered, name, sizes)]
-    return Step(len(launched), sum(k.nbytes for k in launched))
+    return Step(len(launched), sum(k.prefetches for k in launched), sum(k.nbytes for k in launched))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A prediction, with the steps that it is made of."""
+
+    model: str
+    scheme: str
+    batch: int
+    compiled: Step
+    planned: Step
+    tokens_per_s: Prediction
+
+    @property
+    def cells(self) -> list[object]:
+        ratio, speeds = self.compiled.nbytes / self.planned.nbytes, self.tokens_per_s
+        tokens = (speeds.limit, speeds.graph, speeds.overlapped, speeds.planned)
+        sizes = [self.compiled.kernels, self.compiled.prefetching, f"{self.planned.nbytes / 1e9:.3f}", f"{ratio:.2f}"]
+        return [self.model, self.scheme, self.batch, *sizes, *(f"{t:.0f}" for t in tokens)]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run. context: positions of each sequence."""
+
+    assumptions: list[str]
+    target: str
+    context: int
+    rows: list[Row]
+
+
+def predicted(model: str, scheme: str, target: Target, batches: Sequence[int], context: int) -> Iterator[Row]:
+    """The predictions for a preset, one for each size of a batch."""
+    preset = export_preset(model, scheme, target)
+    lowered = run_passes(preset.exported.mod, pipeline(target))
+    for batch in batches:
+        compiled, planned = compiled_step(lowered, batch, context), planned_step(preset, batch, context)
+        yield Row(model, scheme, batch, compiled, planned, predict(compiled, planned, batch))
 
 
 def main() -> None:
@@ -91,29 +133,13 @@ def main() -> None:
     args = parser.parse_args()
 
     console.note(ASSUMPTIONS)
-    rows = []
-    for model in args.models:
-        for scheme in args.schemes:
-            target = Target(args.target)
-            preset = export_preset(model, scheme, target)
-            lowered = run_passes(preset.exported.mod, pipeline(target))
-            for batch in args.batches:
-                compiled, planned = (
-                    compiled_step(lowered, batch, args.context),
-                    planned_step(preset, batch, args.context),
-                )
-                speeds = predict(compiled, planned, batch)
-                per_layer, ratio = compiled.kernels / preset.layers, compiled.nbytes / planned.nbytes
-                tokens = (speeds.limit, speeds.graph, speeds.overlapped, speeds.planned)
-                cells = [
-                    f"{per_layer:.1f}",
-                    f"{planned.nbytes / 1e9:.3f}",
-                    f"{ratio:.2f}",
-                    *(f"{t:.0f}" for t in tokens),
-                ]
-                rows.append([model, scheme, batch, compiled.kernels, *cells])
-    names = ["kernels", "per layer", "GB", "times", "limit", "graph", "overlapped", "planned"]
-    console.table(["model", "scheme", "batch", *names], rows)
+    target = Target(args.target)
+    found = [r for m in args.models for s in args.schemes for r in predicted(m, s, target, args.batches, args.context)]
+    names = ["kernels", "prefetch", "GB", "times", "limit", "graph", "overlapped", "planned"]
+    console.table(["model", "scheme", "batch", *names], [row.cells for row in found])
+    console.note(
+        f"saved as {save(Result(ASSUMPTIONS.splitlines(), args.target, args.context, found), 'gpu_predicted')}"
+    )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import inf, prod
 
 from mlc_compiler.backends.cuda.launches import LaunchCall
+from mlc_compiler.backends.cuda.matmul.prefetch import PREFETCH
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.expr import Call, IntImm, PrimExpr, Var
 from mlc_compiler.ir.linear import key
@@ -41,10 +42,15 @@ Values = Mapping[Var, PrimExpr]
 
 @dataclass(frozen=True)
 class Launched:
-    """A launch of a kernel. nbytes: of the distinct elements of its buffers that it reads or writes, an upper bound."""
+    """A launch of a kernel.
+
+    nbytes: of the distinct elements of its buffers that it reads or writes, an upper bound. prefetches: whether it
+    reads from memory before the kernel before it has ended.
+    """
 
     kernel: str
     nbytes: float
+    prefetches: bool
 
 
 @deep_recursion
@@ -105,7 +111,8 @@ class _Launches:
             return
         kernel = self.mod.of_type(PrimFunc)[launch.kernel]
         scalars = [a for a in launch.args if not (isinstance(a, Call) and a.op == "address_of")]
-        yield Launched(launch.kernel, touched_bytes(kernel, _bound(kernel, scalars, self.known)))
+        prefetches = any(isinstance(n, Call) and n.op == PREFETCH for n in walk(kernel.body))
+        yield Launched(launch.kernel, touched_bytes(kernel, _bound(kernel, scalars, self.known)), prefetches)
 
 
 @dataclass

@@ -75,7 +75,7 @@ def test_a_model_reads_its_weights_and_the_cache_of_its_batch() -> None:
     lowered = run_passes(preset.exported.mod, pipeline(TARGET))
     for batch, context in ((2, 64), (8, 512)):
         compiled, planned = compiled_step(lowered, batch, context), planned_step(preset, batch, context)
-        assert planned == Step(6, preset.weight_bytes + batch * context * preset.cache_bytes)
+        assert planned == Step(6, 6, preset.weight_bytes + batch * context * preset.cache_bytes)
         assert planned.nbytes < compiled.nbytes < 1.2 * planned.nbytes  # the logits are many beside one layer
     assert prod(preset.exported.params[0].shape) * 4 < preset.weight_bytes
 
@@ -92,7 +92,7 @@ def test_times_of_five_kernels_in_a_layer(
     model: str, gigabytes: float, kernels: int, limit: float, graph: float, overlapped: float
 ) -> None:
     """1 / (kernels * fixed + bytes / 4 TB/s)."""
-    step = Step(kernels, gigabytes * 1e9)
+    step = Step(kernels, kernels, gigabytes * 1e9)
     speeds = predict(step, step, batch=1)
     assert speeds.limit == pytest.approx(limit, rel=0.01)
     assert speeds.graph == pytest.approx(graph, rel=0.01)
@@ -105,6 +105,14 @@ def test_presets_at_the_limit() -> None:
     preset = export_preset("llama-3.1-8b-instruct", "q4f16_1", TARGET)
     planned = planned_step(preset, batch=1, context=0)
     assert planned.kernels == 161
-    assert 1 / planned.seconds(0.0) == pytest.approx(944, rel=0.01)
-    assert 1 / planned.seconds(LAUNCH_SECONDS) == pytest.approx(737, rel=0.01)
-    assert 1 / planned.seconds(OVERLAPPED_SECONDS) == pytest.approx(865, rel=0.01)
+    speeds = predict(planned, planned, batch=1)
+    assert speeds.limit == pytest.approx(944, rel=0.01)
+    assert speeds.graph == pytest.approx(737, rel=0.01)
+    assert speeds.overlapped == pytest.approx(865, rel=0.01)
+
+
+def test_a_kernel_that_does_not_prefetch_keeps_its_whole_fixed_time() -> None:
+    planned = Step(5, 5, 1e6)
+    speeds = predict(Step(6, 4, 1e6), planned, batch=1)
+    fixed = 2 * LAUNCH_SECONDS + 4 * OVERLAPPED_SECONDS
+    assert 1 / speeds.overlapped - 1 / speeds.limit == pytest.approx(fixed)

@@ -18,6 +18,7 @@ from ..emitter import WAIT
 from ..machine import Gpu
 from .division import BLOCKS_PER_MULTIPROCESSOR, Division
 
+PREFETCH = "intrinsic.cuda.prefetch"
 UNIT = 16  # bytes: places and numbers of bytes are multiples of it
 Element = Callable[[PrimExpr, PrimExpr], PrimExpr]
 """What a product reads at a column and a position."""
@@ -57,7 +58,7 @@ def prefetches(
             first = rows.element(column, cast("int64", part) * part_positions)
             rest = const(rows.row_bytes, "int32") - part * rows.part_bytes
             nbytes = simplify(minimum(rest, rows.part_bytes * share // total // UNIT * UNIT))
-            calls.append(Call("intrinsic.cuda.prefetch", (Call("address_of", (first,), "handle"), nbytes), "handle"))
+            calls.append(Call(PREFETCH, (Call("address_of", (first,), "handle"), nbytes), "handle"))
         started = IfThenElse(thread < d.columns, seq(*map(Evaluate, calls)))
         return seq(started, Evaluate(Call(WAIT, (), "handle")))
 
