@@ -37,25 +37,25 @@ class Division:
         return self.tiles * MMA_ROWS
 
     @staticmethod
-    def of(columns: int, spans: int, gpu: Gpu, *, prologue: bool) -> Division:
+    def of(columns: int, spans: int, gpu: Gpu, *, prologue: bool, divides: bool = True) -> Division:
         """The division of ``columns`` columns of ``spans`` spans each.
 
-        Blocks have several tiles, which share activations, where there are enough columns for it. The depth is divided
-        where columns alone do not give each multiprocessor a block, or, with ``prologue``, so that fewer blocks compute
-        the same activations; but no block reads less than ``MERGE_BYTES``.
+        Blocks have several tiles, which share activations, where there are enough columns for it. With ``divides``, the
+        depth is divided where columns alone do not give each multiprocessor a block, or, with ``prologue``, so that
+        fewer blocks compute the same activations; but no block reads less than ``MERGE_BYTES``.
         """
         warps = next(w for w in (MAX_WARPS, 4, 2, 1) if w <= spans or w == 1)
         enough = BLOCKS_PER_MULTIPROCESSOR * gpu.multiprocessors
-        whole = [Division(tiles, 1, warps, -(-spans // warps)) for tiles in (*MANY_TILES, 1)]
-        for division in whole[:-1]:
+        *wide, narrow = (Division(tiles, 1, warps, -(-spans // warps)) for tiles in (*MANY_TILES, 1))
+        for division in wide:
             if columns // division.columns >= enough:
                 return division
-        if prologue:
-            for division in (d._divided(columns, enough) for d in whole[:-1]):
+        if prologue and divides:
+            for division in (d._divided(columns, enough) for d in wide):
                 if division._blocks(columns) >= enough:
                     return division
-        narrow = whole[-1]
-        return narrow if narrow._blocks(columns) >= gpu.multiprocessors else narrow._divided(columns, enough)
+        fills = narrow._blocks(columns) >= gpu.multiprocessors
+        return narrow if fills or not divides else narrow._divided(columns, enough)
 
     def _blocks(self, columns: int) -> int:
         return -(-columns // self.columns) * self.parts

@@ -130,15 +130,14 @@ class FewRowsOfExperts:
     def __post_init__(self) -> None:
         self.rows = self.found.product.rows
         self.run = run_buffer()
-        self.of_run = FewRows(self.found.of_run(self.run), self.gpu)
+        self.of_run = FewRows(self.found.of_run(self.run), self.gpu, divides=False)
 
     def nest(self) -> Stmt:
         """The loops over blocks and threads; there is a block for each row, at which a run may begin."""
         few, row, block = self.of_run, Var("row"), Var("block")
         warp, lane = Var("warp", "int32"), Var("lane", "int32")
         body = Allocate(self.run, expand(multiply_first_run, self, row, block, warp, lane))
-        columns = -(-few.columns // few.block_columns)
-        return nest([(block, columns), (row, self.rows)], [(lane, WARP), (warp, few.warps)], [few.sums], body)
+        return nest([(block, few.blocks), (row, self.rows)], [(lane, WARP), (warp, few.d.warps)], [few.sums], body)
 
 
 @dataclass(eq=False)

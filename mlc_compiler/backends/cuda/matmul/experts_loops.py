@@ -25,7 +25,7 @@ def multiply_first_run(k, row, block, warp, lane):
         for i in T.unroll(k.tile_rows - 1):
             if k.run[1] == i + 1 and row + i + 1 < end and ids[i + 1] == ids[0]:
                 k.run[1] = i + T.int64(2)
-        multiply_rows(k.of_run, block, warp, lane)
+        multiply_rows(k.of_run, block, T.int32(0), warp, lane)
 
 
 @T.macro

@@ -44,11 +44,11 @@ def has_statistics_kernel(product: Product) -> bool:
 class FewRows:
     """The names that the macros of ``few_rows_loops.py`` use.
 
-    d: tiles, parts, warps and steps. unit: consecutive positions of a lane in a step, whose weights are 16 bytes. span:
-    positions of a step of one warp. exact: whether spans do not reach beyond the depth. partial: whether some warps
-    have fewer steps. packed: codes that are unpacked by an instruction. combined: sums of a result. row_count: rows
-    that have sums. block_results: results of a row of a block; results: of a thread at most. staged: activations in
-    shared memory that depend on statistics.
+    divides: whether the depth may be divided over blocks. d: tiles, parts, warps and steps. unit: consecutive positions
+    of a lane in a step, whose weights are 16 bytes. span: positions of a step of one warp. exact: whether spans do not
+    reach beyond the depth. partial: whether some warps have fewer steps. packed: codes that are unpacked by an
+    instruction. combined: sums of a result. row_count: rows that have sums. block_results: results of a row of a block;
+    results: of a thread at most. staged: activations in shared memory that depend on statistics.
 
     Shared by a thread block: sums [warps, rows, columns], padded against bank conflicts. part_sums [parts, combined,
     rows, columns of results] and arrivals, of each block of columns how many of its parts are done, are for products
@@ -57,6 +57,7 @@ class FewRows:
 
     product: Product
     gpu: Gpu
+    divides: bool = True
 
     def __post_init__(self) -> None:
         product = self.product
@@ -64,7 +65,8 @@ class FewRows:
         self.unit = PACKED_UNIT if self.packed else LOAD_BYTES // dt.nbytes(product.dtype)
         self.span = SPAN_LANES * self.unit
         self.spans = -(-product.depth // self.span)
-        self.d = Division.of(product.columns, self.spans, self.gpu, prologue=bool(product.statistics))
+        prologue = bool(product.statistics)
+        self.d = Division.of(product.columns, self.spans, self.gpu, prologue=prologue, divides=self.divides)
         together = min(STEPS_TOGETHER, TILES_TOGETHER // self.d.tiles)
         self.together = together if self.d.steps % together == 0 else 1
         self.exact = product.depth % self.span == 0

@@ -47,7 +47,7 @@ def merge_parts(k, block, part, thread):
         place = k.place(number, thread)
         if k.is_result(block, place):
             store_part(k, block, part, place)
-    arrive(k.arrived, k.arrivals[block], T.int32(k.d.parts), thread)
+    arrive(k.arrived, k.arrivals[block], T.int32(k.d.parts), thread < 1)
     if k.arrived[0] == T.uint32(k.d.parts - 1):
         for number in T.unroll(k.results):
             place = k.place(number, thread)

@@ -10,14 +10,15 @@ from .warps import instruction
 
 
 @T.macro
-def arrive(arrived, counter, blocks, thread):
+def arrive(arrived, counter, blocks, is_first):
     """Count the arrival of a thread block, after all of its stores; all of its threads call this.
 
     arrived: uint32 [1], shared; becomes ``blocks - 1`` in the last of ``blocks`` blocks (int32), which then sees the
     stores of all of them. counter: an element of a buffer of scope ``ZEROED``; the last block sets it to 0 again.
+    is_first: whether the thread is the one of its block that counts.
     """
     T.tvm_storage_sync("shared")
-    if thread < 1:
+    if is_first:
         arrived[0] = T.uint32(0)
         if blocks > 1:
             instruction("fence.release")

@@ -10,13 +10,13 @@ from ....relax.ops.attention import NO_MAXIMUM
 from ....script import T
 from ..machine import WARP
 from .arrivals import arrive
-from .warps import add, instruction, load_vector, reduce_lanes, scatter_sums, widen
+from .warps import add, load_vector, reduce_lanes, scatter_sums, widen
 
 
 @T.macro
 def attend(k, token, tile, part, warp, lane):
     attend_pieces(k, token, tile, part, warp, lane)
-    arrive(k.arrived, k.arrivals[k.counter(token, tile)], k.grid, T.Cast("int64", warp) * WARP + lane)
+    arrive(k.arrived, k.arrivals[k.counter(token, tile)], k.grid, warp < 1 and lane < 1)
     if k.arrived[0] == T.Cast("uint32", k.grid - 1):
         merge_pieces(k, token, tile, warp, lane)
 
