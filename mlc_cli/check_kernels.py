@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlc_cli import console
-from mlc_cli.options import json_option
+from mlc_cli.options import json_option, kv_cache_dtype_option
 
 if TYPE_CHECKING:
     from mlc_toolchain.check_kernels import CheckReport
@@ -38,8 +38,9 @@ COLUMNS = (
 @click.argument("model", metavar="MODEL")
 @click.option("--quantization", metavar="NAME", help="Scheme of the weights, when not the config's.")
 @click.option("--device", default="cuda", show_default=True, metavar="TARGET", help="A CUDA target: cuda:sm_90a.")
+@kv_cache_dtype_option
 @json_option
-def check_kernels(model: str, quantization: str | None, device: str, as_json: bool) -> int:
+def check_kernels(model: str, quantization: str | None, device: str, kv_cache_dtype: str, as_json: bool) -> int:
     """Run every kernel of MODEL in a simulator of PTX and compare the results with the CPU's. Needs no GPU.
 
     MODEL is a folder with mlc-chat-config.json or the name of a preset. Its layers, heads, columns and vocabulary are
@@ -60,7 +61,7 @@ def check_kernels(model: str, quantization: str | None, device: str, as_json: bo
     from mlc_toolchain.check_kernels import check_kernels as check
 
     with console.progress(as_json) as progress:
-        report = check(CheckOptions(model, device, quantization), progress)
+        report = check(CheckOptions(model, device, quantization, kv_cache_dtype), progress)
     if as_json:
         console.write_json(report)
     else:

@@ -8,7 +8,14 @@ from pathlib import Path
 import click
 
 from mlc_cli import console
-from mlc_cli.options import FOLDER, device_option, json_option, model_type_option, output_file_option
+from mlc_cli.options import (
+    FOLDER,
+    device_option,
+    json_option,
+    kv_cache_dtype_option,
+    model_type_option,
+    output_file_option,
+)
 from mlc_errors import UsageError
 
 COLLECT_AFTER = 100_000
@@ -32,13 +39,7 @@ COLLECT_AFTER = 100_000
 @click.option(
     "--overrides", default="", metavar="K=V;...", help="Sizes to change: context_window_size=2048;max_batch_size=4."
 )
-@click.option(
-    "--kv-cache-dtype",
-    default="auto",
-    show_default=True,
-    metavar="DTYPE",
-    help="Of stored keys and values: float16, float32, bfloat16, int8 (with scales), float8_e4m3fn.",
-)
+@kv_cache_dtype_option
 @click.option("--debug-dump", type=FOLDER, metavar="DIR", help="Write the module after each phase, as text.")
 @click.option("--emit", multiple=True, metavar="KIND", help="Also write the library's code as text: llvm, asm, ptx.")
 @click.option("--enable-subgroups", is_flag=True, hidden=True)

@@ -36,6 +36,14 @@ device_option = click.option(
     "'llvm -mcpu=NAME -num-cores=N', or JSON.",
 )
 
+kv_cache_dtype_option = click.option(
+    "--kv-cache-dtype",
+    default="auto",
+    show_default=True,
+    metavar="DTYPE",
+    help="Of stored keys and values: float16, float32, bfloat16, int8 (with scales) or float8_e4m3fn.",
+)
+
 model_lib_option = click.option(
     "--model-lib", type=FILE, metavar="FILE", help="The compiled library, when it is not DIR/lib.so."
 )

@@ -20,7 +20,7 @@ from mlc_compiler.sim.host_functions import Device
 from mlc_compiler.target import Target
 from mlc_errors import UsageError
 from mlc_toolchain.chat_config import FILE_NAME, read_chat_config
-from mlc_toolchain.compile import model_config
+from mlc_toolchain.compile import AUTO, export_with_cache, model_config
 from mlc_toolchain.kernel_checker import Checker, KernelCheck, relative_error
 from mlc_toolchain.kernel_reference import FunctionReference, ModelReference, unscheduled
 from mlc_toolchain.kernel_resources import kernel_resources
@@ -36,16 +36,22 @@ from quantization.schemes import Scheme, get_scheme
 
 Array = np.ndarray[Any, Any]
 MODEL_TOLERANCE = 2e-2  # float16 activations against float32 through all layers: rounding alone is up to 1e-2
+STEP_OF_CACHE = {"int8": 2**-7, "float8_e4m3fn": 2**-4}
+"""The distance of stored values, which is added: activations of another precision may give an element's neighbour."""
 DEFAULT_QUANTIZATION = "q4f16_1"
 
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """model: as for ``compile``, or the name of a preset. device: a CUDA target. quantization: None is the config's."""
+    """model: as for ``compile``, or the name of a preset. device: a CUDA target. quantization: None is the config's.
+
+    kv_cache_dtype: as for ``compile``.
+    """
 
     model: str | Path
     device: str = "cuda"
     quantization: str | None = None
+    kv_cache_dtype: str = AUTO
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ def check_kernels(options: CheckOptions, progress: Progress = silent) -> CheckRe
     small, shrunk = shrink(config)
     gpu = shrink_gpu(target, small)
     shrunk["multiprocessors"] = Gpu.of(target).multiprocessors, Gpu.of(gpu).multiprocessors
-    return SmallModel(small, scheme, gpu).check(shrunk, progress)
+    return SmallModel(small, scheme, gpu, options.kv_cache_dtype).check(shrunk, progress)
 
 
 def find_model(model: str | Path, quantization: str | None) -> tuple[ModelConfig, Scheme]:
@@ -103,10 +109,10 @@ def find_model(model: str | Path, quantization: str | None) -> tuple[ModelConfig
 class SmallModel:
     """A model that is compiled for a GPU, with random weights."""
 
-    def __init__(self, config: ModelConfig, scheme: Scheme, target: Target):
+    def __init__(self, config: ModelConfig, scheme: Scheme, target: Target, kv_cache_dtype: str = AUTO):
         self.target = target
         dtype = backend_of(target).activation_dtype(scheme.model_dtype)
-        self.exported = export_model(config, scheme, dtype)
+        self.exported = export_with_cache(config, scheme, dtype, kv_cache_dtype)
         self.precise = export_model(config, scheme, "float32", self.exported_kv_dtype)
         self.inputs = RandomInputs(self.exported, scheme)
         self.mod = run_passes(self.exported.mod, pipeline(target))
@@ -156,7 +162,8 @@ class SmallModel:
         given = [arguments.get(p.name, weights) for p in func.params[:-1]]
         run_function(self.mod, name, *given, result, kernels=checker.run)
         error = relative_error(result, expected)
-        problem = f"the result differs by {error:.2g} of the largest element" if error > MODEL_TOLERANCE else ""
+        tolerance = MODEL_TOLERANCE + STEP_OF_CACHE.get(self.exported_kv_dtype, 0.0)
+        problem = f"the result differs by {error:.2g} of the largest element" if error > tolerance else ""
         return FunctionCheck(checker.entry, checker.total - before, error, problem)
 
 

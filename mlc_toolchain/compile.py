@@ -23,7 +23,7 @@ from mlc_toolchain.model_folder import config_path
 from mlc_toolchain.progress import Progress, Step, silent
 from model_zoo.architecture import ModelConfig
 from model_zoo.registry import ExportedModel, export_model, get
-from quantization.schemes import get_scheme
+from quantization.schemes import Scheme, get_scheme
 
 OVERRIDES = (
     "context_window_size",
@@ -138,9 +138,6 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
 
 
 def _check(options: CompileOptions) -> None:
-    if options.kv_cache_dtype not in (AUTO, *KV_DTYPES):
-        known = ", ".join((AUTO, *KV_DTYPES))
-        raise UsageError(f"--kv-cache-dtype: got {options.kv_cache_dtype!r}; expected one of {known}")
     for kind in options.emit:
         if kind not in EMIT_KINDS:
             raise UsageError(f"--emit: got {kind!r}; expected one of {', '.join(EMIT_KINDS)}")
@@ -178,10 +175,21 @@ def _export(
     scheme = get_scheme(options.quantization or config.quantization)
     activation_dtype = backend_of(machine).activation_dtype(scheme.model_dtype)
     model = model_config(config, overrides, options.model_type)
-    if options.kv_cache_dtype == AUTO:
+    return export_with_cache(model, scheme, activation_dtype, options.kv_cache_dtype)
+
+
+def export_with_cache(model: ModelConfig, scheme: Scheme, activation_dtype: str, kv_cache_dtype: str) -> ExportedModel:
+    """The model's functions, with keys and values stored as ``kv_cache_dtype``; auto is the scheme's own.
+
+    Raises UsageError for a dtype that the model's cache cannot have, and where the model has no cache.
+    """
+    if kv_cache_dtype == AUTO:
         return export_model(model, scheme, activation_dtype)
+    if kv_cache_dtype not in KV_DTYPES:
+        expected = ", ".join((AUTO, *KV_DTYPES))
+        raise UsageError(f"--kv-cache-dtype: got {kv_cache_dtype!r}; expected one of {expected}")
     try:
-        exported = export_model(model, scheme, activation_dtype, options.kv_cache_dtype)
+        exported = export_model(model, scheme, activation_dtype, kv_cache_dtype)
     except CacheError as error:
         raise UsageError(f"--kv-cache-dtype: {error}", hint="use --kv-cache-dtype auto") from error
     if not any("dtype" in state.describe() for state in exported.states):

@@ -87,8 +87,9 @@ class RandomInputs:
         assert isinstance(info, TensorStructInfo) and info.shape is not None
         sizes = {id(v): self._size(v.name) for s in info.shape for v in free_vars(s)}
         shape = tuple(int(evaluate(s, sizes)) for s in info.shape)
-        make = next((m for name, m in self._makers().items() if param.name.endswith(name)), None)
         dtype = dt.to_numpy(info.dtype)
+        makers = {**self._makers(), **(self._code_makers() if dtype == np.int8 else {})}
+        make = next((m for name, m in makers.items() if param.name.endswith(name)), None)
         if make is not None:
             return make(shape).astype(dtype)
         if dtype.kind in "iu":
@@ -110,9 +111,14 @@ class RandomInputs:
             "slots": lambda shape: rng.permutation(self.sizes["num_slots"])[: prod(shape)].reshape(shape),
             "token_seq": lambda shape: _sequences(shape[0]),
             "token_pos": lambda shape: _positions(shape[0]),
+            "_scales": lambda shape: rng.uniform(0.01, 0.02, shape),
             "logit_positions": lambda shape: rng.integers(0, self.sizes[TOKENS], shape),
             **{n: lambda shape: rng.uniform(0.1, 0.9, shape) for n in ("temperature", "top_p", "uniform")},
         }
+
+    def _code_makers(self) -> Mapping[str, Callable[[tuple[int, ...]], Array]]:
+        """As ``_makers``, for arrays of int8: normal distributions of the codes of keys and values."""
+        return {"_pages": lambda shape: np.clip(np.rint(self.rng.normal(0, 40, shape)), -127, 127)}
 
 
 def takes_tokens(func: Function) -> bool:

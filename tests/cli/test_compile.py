@@ -89,11 +89,6 @@ def test_enable_subgroups_is_refused(received: list[toolchain.CompileOptions], c
             "error: --opt: got 'O9'; expected O0, O1, O2, O3 or KEY=VALUE;...",
         ),
         (["nowhere", "-o", "missing/lib.so"], "error: --output: the folder missing does not exist"),
-        (
-            ["nowhere", "-o", "lib.so", "--kv-cache-dtype", "int4"],
-            "error: --kv-cache-dtype: got 'int4'; expected one of auto, float16, float32, bfloat16, int8, "
-            "float8_e4m3fn",
-        ),
         (["nowhere", "-o", "lib.so", "--emit", "wasm"], "error: --emit: got 'wasm'; expected one of llvm, asm, ptx"),
     ],
 )

@@ -64,6 +64,13 @@ def test_metadata_of_a_model_with_a_window(tmp_path: Path):
     assert report.params_bytes > metadata["vocab_size"] * LLAMA["hidden_size"] * 4 * 2
 
 
+def test_cache_dtypes_that_do_not_exist(tmp_path: Path):
+    write_config(tmp_path)
+    expected = "auto, float16, float32, bfloat16, int8, float8_e4m3fn"
+    with pytest.raises(UsageError, match=f"--kv-cache-dtype: got 'int4'; expected one of {expected}"):
+        compile_model(CompileOptions(tmp_path, tmp_path / "lib.so", "cpu", kv_cache_dtype="int4"))
+
+
 def test_a_cache_of_codes_is_recorded(tmp_path: Path):
     write_config(tmp_path)
     report = compile_model(CompileOptions(tmp_path, tmp_path / "lib.so", "cpu", kv_cache_dtype="int8"))
