@@ -15,11 +15,15 @@ from mlc_compiler.backends.cuda.machine import Gpu
 from mlc_compiler.sim.host_functions import Device, Launched
 from mlc_compiler.target import Target
 from mlc_toolchain import check_kernels as toolchain
-from mlc_toolchain.check_kernels import CheckReport, FunctionCheck, find_model
+from mlc_toolchain.check_kernels import CheckOptions, CheckReport, FunctionCheck, find_model
+from mlc_toolchain.compile import export_with_cache
 from mlc_toolchain.kernel_checker import KernelCheck, relative_error
 from mlc_toolchain.kernel_resources import KernelResources, occupancy
 from mlc_toolchain.kernel_traffic import decode_traffic
+from mlc_toolchain.random_inputs import RandomInputs
 from mlc_toolchain.small_models import shrink
+from model_zoo import llama
+from quantization.schemes import get_scheme
 
 HOPPER = Target("cuda:sm_90a")
 
@@ -86,12 +90,23 @@ def test_a_fault_is_reported_and_the_status_is_1(monkeypatch: pytest.MonkeyPatch
     kernel = KernelCheck("product", "linear", KernelResources(40, 0, 1024, 0.5), Counter({"decode": 2}))
     faulty = replace(kernel, kernel="sum", launches=Counter(), problem="data race at shared address 0x40")
     report = CheckReport("cuda", {"vocab_size": (32000, 256)}, [kernel, faulty], [FunctionCheck("decode", 2, 1e-4)])
-    monkeypatch.setattr(toolchain, "check_kernels", lambda options, progress: report)
-    assert main(["check_kernels", "some-model", "--device", "cuda:sm_90a"]) == 1
+    received: list[CheckOptions] = []
+    monkeypatch.setattr(toolchain, "check_kernels", lambda options, progress: received.append(options) or report)
+    assert main(["check_kernels", "some-model", "--device", "cuda:sm_90a", "--kv-cache-dtype", "int8"]) == 1
+    assert received == [CheckOptions("some-model", "cuda:sm_90a", None, "int8")]
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "made smaller: vocab_size 32000 to 256"
     assert lines[3].split()[:6] == ["product", "decode:2", "40", "1024", "0", "0.50"]
     assert lines[3].endswith("ok") and lines[4].endswith("data race at shared address 0x40")
+
+
+def test_random_caches_of_codes():
+    exported = export_with_cache(llama.ARCHITECTURE.tiny, get_scheme("q0f16"), "float16", "int8")
+    arguments = RandomInputs(exported, get_scheme("q0f16")).arguments(exported.mod["decode"])
+    for name in ("k_pages", "v_pages"):
+        codes = arguments[name]
+        assert codes.dtype == np.int8 and codes.min() >= -127 and 30 < codes.std() < 50
+    assert all(arguments[name].min() > 0 for name in ("k_scales", "v_scales"))
 
 
 def test_models_that_do_not_exist_and_targets_without_ptx(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
