@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
@@ -11,21 +11,7 @@ from mlc_errors import UsageError
 from mlc_toolchain.convert_weight import ModelWeights, describe_model
 from mlc_toolchain.readers.base import DTYPES
 from model_zoo import registry
-from model_zoo.config import COMMON_NAMES, NEUTRAL, DecoderConfig
 from quantization.schemes import Scheme
-
-# Keys that do not affect the model's sizes and computation, or that other parts of gen_config read.
-BOOKKEEPING = frozenset(
-    """
-    architectures attention_dropout attn_pdrop auto_map bos_token_id chunk_size_feed_forward dtype embd_pdrop
-    eos_token_id hidden_dropout id2label initializer_range is_encoder_decoder label2id layer_types max_length
-    max_window_layers model_type output_attentions output_hidden_states pad_token_id pretraining_tp problem_type
-    reorder_and_upcast_attn repetition_penalty resid_pdrop return_dict rope_parameters summary_activation
-    summary_first_dropout summary_proj_to_labels summary_type summary_use_proj task_specific_params temperature
-    top_p torch_dtype transformers_version unk_token_id use_cache use_sliding_window
-    """.split()
-)
-
 
 @dataclass(frozen=True)
 class SizeOverrides:
@@ -80,16 +66,8 @@ def model_sizes(config: Mapping[str, Any], model_type: str, scheme: Scheme, over
         model.vocab_size,
         _weight_bytes(weights, scheme),
         sum(state.bytes_per_token for state in states),
-        (*notes, *_unknown_keys(config, architecture.config)),
+        notes,
     )
-
-
-def _unknown_keys(config: Mapping[str, Any], known: type[DecoderConfig]) -> list[str]:
-    """A note on the keys of config.json that the architecture does not read and gen_config does not record."""
-    names = {f.name for f in fields(known)} | NEUTRAL.keys() | BOOKKEEPING
-    names |= {key for keys in (*known.names.values(), *COMMON_NAMES.values()) for key in keys}
-    unknown = sorted(key[:80] for key in set(config) - names if not key.startswith("_"))
-    return [f"config.json has keys without meaning here: {', '.join(unknown[:12])}"] if unknown else []
 
 
 def _override(

@@ -9,11 +9,13 @@ from typing import Any, ClassVar, Self
 
 from mlc_errors import MLCError, UnsupportedError
 from model_zoo.config_check import check_values
+from model_zoo.config_keys import HARMLESS
 from model_zoo.rope import RopeParameters
 
 MAX_PREFILL_CHUNK = 2048
 MAX_BATCH = 128
 SIZE_LIMIT = 1 << 31
+LAYER_TYPES = ("full_attention", "sliding_attention")
 
 # Keys that change the computation, with the values that do not. A model that supports a key has a field of that name.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
@@ -45,12 +47,38 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "use_qk_norm": (None, False),
 }
 PARALLEL = {"tensor_parallel_shards": 1, "pipeline_parallel_stages": 1, "disaggregation": False}
+CHAT_KEYS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+    "tie_word_embeddings",
+    "context_window_size",
+    "prefill_chunk_size",
+    "max_batch_size",
+    "tensor_parallel_shards",
+)
 COMMON_KEYS = {"position_embedding_base": "rope_theta", "sliding_window_size": "sliding_window"}
 COMMON_NAMES = {
     "context_window_size": ("max_sequence_length", "max_position_embeddings"),
     "sliding_window": ("sliding_window_size",),
     "rope_theta": ("position_embedding_base",),
 }
+
+
+@dataclass(frozen=True)
+class AttentionKind:
+    """What distinguishes the attention of some layers; layers of one ``name`` share a cache.
+
+    window: the number of positions that a token attends to, None for all. rope: None for a layer without rotation.
+    """
+
+    name: str = ""
+    window: int | None = None
+    rope: RopeParameters | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +90,16 @@ class DecoderConfig:
 
     Of a subclass: ``names`` lists other keys for a field, the first found wins; ``chat_keys`` are the keys of
     mlc-chat-config.json's model_config, in its order. ``sliding_window``, the number of positions that a token attends
-    to, and ``attention_sink_size``, the number of first positions besides, are fields of models that have them.
+    to, and ``attention_sink_size``, the number of first positions besides, are fields of models that have them;
+    so is ``partial_rotary_factor``, the part of a head that is rotated. ``interleaved_rotary``: pairs are
+    (2 d, 2 d + 1) instead of (d, d + R/2).
     """
 
     model_type: ClassVar[str] = ""
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    chat_keys: ClassVar[tuple[str, ...]] = ()
+    chat_keys: ClassVar[tuple[str, ...]] = CHAT_KEYS
+    interleaved_rotary: ClassVar[bool] = False
+    partial_rotary_factor: ClassVar[float] = 1.0
     sliding_window: ClassVar[int | None] = None
     attention_sink_size: ClassVar[int | None] = None
 
@@ -112,18 +144,29 @@ class DecoderConfig:
     @cached_property
     def rope(self) -> RopeParameters | None:
         """Parameters of the rotary embedding; None for a model without one."""
-        return RopeParameters.from_hf(self.head_dim, self.rope_theta, self.rope_scaling, self.context_window_size)
+        return RopeParameters.from_hf(self.rotary_dim, self.rope_theta, self.rope_scaling, self.context_window_size)
+
+    @property
+    def rotary_dim(self) -> int:
+        """Elements of a head that are rotated."""
+        return int(self.head_dim * self.partial_rotary_factor)
+
+    @property
+    def attention_kinds(self) -> tuple[AttentionKind, ...]:
+        """The kind of each layer's attention."""
+        return (AttentionKind("", self.sliding_window, self.rope),) * self.num_hidden_layers
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
         """From config.json, of transformers 4 or 5, or from the model_config of an mlc-chat-config.json.
 
-        Unknown keys are ignored. Raises UnsupportedError for a key that changes the computation in a way that this
-        model does not implement, and MLCError for a missing or invalid size.
+        Raises UnsupportedError for a key that changes the computation in a way that this model does not implement and
+        for a key with no known meaning, and MLCError for a missing or invalid size.
         """
-        values = _without_window(_with_rope_keys(raw))
         known = {f.name: f for f in fields(cls) if f.init}
+        values = _without_window(_with_rope_keys(raw, "rope_local_base_freq" in known))
         given = {name: value for name in known if (value := _find(cls, values, name)) is not None}
+        given |= {name: None for name, f in known.items() if name not in given and _is_null(cls, values, f)}
         _refuse_unsupported(cls, values, known)
         required = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
         missing = [n for n in required if n not in given]
@@ -150,17 +193,35 @@ class DecoderConfig:
         return result | {f.name: values[f.name] for f in fields(self) if f.name in changed - covered}
 
 
+def keys_of(cls: type[DecoderConfig], name: str) -> tuple[str, ...]:
+    """The keys of config.json for a field, the first found wins."""
+    return (name, *cls.names.get(name, ()), *COMMON_NAMES.get(name, ()))
+
+
+def _is_null(cls: type[DecoderConfig], values: Mapping[str, Any], f: Any) -> bool:
+    """Whether the file says null for a field that may be None."""
+    return str(f.type).endswith("| None") and any(key in values for key in keys_of(cls, f.name))
+
+
 def _find(cls: type[DecoderConfig], values: Mapping[str, Any], name: str) -> Any:
-    for key in (name, *cls.names.get(name, ()), *COMMON_NAMES.get(name, ())):
+    for key in keys_of(cls, name):
         if values.get(key) is not None:
             return values[key]
     return None
 
 
-def _with_rope_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Move the entries of transformers 5's ``rope_parameters`` to the keys of transformers 4."""
+def _with_rope_keys(raw: Mapping[str, Any], has_local: bool) -> dict[str, Any]:
+    """Move the entries of transformers 5's ``rope_parameters`` to the keys of transformers 4.
+
+    has_local: the parameters may differ between layers with a window and those without.
+    """
     values = dict(raw)
     rope = raw.get("rope_parameters")
+    if isinstance(rope, Mapping) and has_local and set(rope) <= set(LAYER_TYPES):
+        local = rope.get("sliding_attention") or {}
+        rope = rope.get("full_attention") or {}
+        values |= {"rope_local_base_freq": local["rope_theta"]} if "rope_theta" in local else {}
+        values["rope_local_scaling"] = None if _is_default(local) else local
     if rope is not None:
         if not isinstance(rope, Mapping) or any(isinstance(v, Mapping) for v in rope.values()):
             raise UnsupportedError(
@@ -169,9 +230,13 @@ def _with_rope_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
         values["rope_scaling"] = {k: v for k, v in rope.items() if k not in ("rope_theta", "partial_rotary_factor")}
         values |= {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope}
     scaling = values.get("rope_scaling")
-    if isinstance(scaling, Mapping) and (scaling.get("rope_type") or scaling.get("type") or "default") == "default":
+    if isinstance(scaling, Mapping) and _is_default(scaling):
         values["rope_scaling"] = None
     return values
+
+
+def _is_default(scaling: Mapping[str, Any]) -> bool:
+    return (scaling.get("rope_type") or scaling.get("type") or "default") == "default"
 
 
 def _without_window(values: dict[str, Any]) -> dict[str, Any]:
@@ -188,16 +253,34 @@ def _without_window(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_unsupported(cls: type[DecoderConfig], values: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    renamed = {key for names in cls.names.values() for key in names}
-    for key, neutral in NEUTRAL.items():
-        if key in values and key not in known and key not in renamed and values[key] not in neutral:
+    read = {key for name in known for key in keys_of(cls, name)}
+    unread = {key: value for key, value in values.items() if key not in read}
+    for key, value in unread.items():
+        if key in NEUTRAL and value not in NEUTRAL[key]:
             raise UnsupportedError(
-                f"{key}: got {str(values[key])[:80]}; {cls.model_type} models are supported with {neutral[-1]!r} only",
+                f"{key}: got {str(value)[:80]}; {cls.model_type} models are supported with {NEUTRAL[key][-1]!r} only",
                 where=["config.json"],
             )
+    strange = sorted(key[:80] for key, value in unread.items() if not _is_harmless(key, value))
+    if strange:
+        raise UnsupportedError(
+            f"{', '.join(strange[:12])}: {cls.model_type} models have no such key",
+            where=["config.json"],
+            hint="remove keys that leave the computation as it is from config.json",
+        )
+    if "layer_types" not in known:
+        _check_equal_layers(values)
+
+
+def _is_harmless(key: str, value: Any) -> bool:
+    """Whether a key may be ignored: it is known to be, its name is private, or its value switches nothing on."""
+    return key in NEUTRAL or key in HARMLESS or key.startswith("_") or value in (None, False, "", [], {})
+
+
+def _check_equal_layers(values: Mapping[str, Any]) -> None:
     layers = values.get("layer_types") or []
     if not isinstance(layers, list) or not all(isinstance(kind, str) for kind in layers):
         raise MLCError("layer_types: expected a list of names", where=["config.json"])
-    if layers and set(layers) not in ({"full_attention"}, {"sliding_attention"}):
+    if layers and set(layers) not in [{kind} for kind in LAYER_TYPES]:
         kinds = ", ".join(sorted(set(layers)))
         raise UnsupportedError(f"layer_types: got {kinds}; expected the same in all layers", where=["config.json"])

@@ -24,10 +24,17 @@ def is_finite(value: object) -> bool:
     return abs(value) < 1e30 and not math.isnan(value)
 
 
+def is_list_of(kind: type, value: object) -> bool:
+    return isinstance(value, list | tuple) and all(type(v) is kind for v in value)
+
+
 _TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
     "int": (is_size, "a positive integer"),
     "float": (is_finite, "a number"),
     "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "str": (lambda value: isinstance(value, str), "a string"),
+    "Sequence[str]": (lambda value: is_list_of(str, value), "a list of strings"),
+    "Sequence[int]": (lambda value: is_list_of(int, value), "a list of integers"),
     "Mapping[str, Any]": (lambda value: isinstance(value, Mapping), "an object"),
 }
 
@@ -35,6 +42,8 @@ _TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
 def check_values(values: Mapping[str, Any], types: Mapping[str, str]) -> None:
     """Raise MLCError for the first value that is not of its field's type or exceeds its limit."""
     for name, value in values.items():
+        if value is None and types[name].endswith(" | None"):
+            continue
         accepts, expected = _TYPES.get(types[name].removesuffix(" | None"), (lambda _: True, ""))
         if not accepts(value):
             raise MLCError(f"{name}: got {_shown(value)}; expected {expected}", where=["config.json"])

@@ -14,25 +14,38 @@ from mlc_compiler.nn import Tensor, op, spec
 from mlc_compiler.nn.kv_cache import KVCacheConfig, RopeMode
 from mlc_compiler.nn.states import State, inputs
 from mlc_compiler.tir import te
-from model_zoo.config import DecoderConfig
+from model_zoo.config import AttentionKind, DecoderConfig
 
 
 def states(config: DecoderConfig, kv_dtype: str) -> tuple[State, ...]:
-    """One paged KV cache for all layers, keys and values stored as ``kv_dtype``."""
-    rope = config.rope
-    cache = KVCacheConfig(
-        num_hidden_layers=config.num_hidden_layers,
+    """A paged KV cache for the layers of each kind of attention, keys and values stored as ``kv_dtype``."""
+    kinds = config.attention_kinds
+    return tuple(_cache(config, kv_dtype, kind, kinds.count(kind)) for kind in dict.fromkeys(kinds))
+
+
+def places(config: DecoderConfig) -> tuple[tuple[int, int], ...]:
+    """For each layer, the index of its cache in ``states`` and its own index among the cache's layers."""
+    kinds = config.attention_kinds
+    order = list(dict.fromkeys(kinds))
+    return tuple((order.index(kind), kinds[:i].count(kind)) for i, kind in enumerate(kinds))
+
+
+def _cache(config: DecoderConfig, dtype: str, kind: AttentionKind, layers: int) -> KVCacheConfig:
+    rope = kind.rope
+    return KVCacheConfig(
+        num_hidden_layers=layers,
         num_attention_heads=config.num_attention_heads,
         num_key_value_heads=config.num_key_value_heads,
         head_dim=config.head_dim,
-        dtype=kv_dtype,
+        dtype=dtype,
         rope_mode=RopeMode.NORMAL if rope else RopeMode.NONE,
         inv_freq=rope.inv_freq if rope else None,
         attention_factor=rope.attention_factor if rope else 1.0,
-        sliding_window=config.sliding_window,
+        sliding_window=kind.window,
+        interleaved=config.interleaved_rotary,
         attention_sink_size=config.attention_sink_size or 0,
+        prefix=f"{kind.name}_" if kind.name else "",
     )
-    return (cache,)
 
 
 def entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:

@@ -9,13 +9,46 @@ from mlc_compiler.ir.module import IRModule
 from mlc_compiler.nn import spec
 from mlc_compiler.nn.states import State
 from mlc_errors import UnsupportedError
-from model_zoo import gpt2, llama, mistral, mixtral, qwen2
+from model_zoo import (
+    gemma,
+    gemma2,
+    gemma3,
+    gpt2,
+    llama,
+    mistral,
+    mixtral,
+    olmo,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen3,
+    smollm3,
+    starcoder2,
+)
 from model_zoo.architecture import Architecture, ModelConfig
 from quantization.rewrite import quantize_model
 from quantization.schemes import Scheme
 
 ARCHITECTURES: dict[str, Architecture] = {
-    m.ARCHITECTURE.name: m.ARCHITECTURE for m in (llama, mistral, mixtral, qwen2, gpt2)
+    a.name: a
+    for a in (
+        llama.ARCHITECTURE,
+        mistral.ARCHITECTURE,
+        mixtral.ARCHITECTURE,
+        qwen2.ARCHITECTURE,
+        gpt2.ARCHITECTURE,
+        qwen3.ARCHITECTURE,
+        gemma.ARCHITECTURE,
+        gemma2.ARCHITECTURE,
+        gemma3.TEXT,
+        gemma3.ARCHITECTURE,
+        phi3.ARCHITECTURE,
+        smollm3.ARCHITECTURE,
+        olmo.ARCHITECTURE,
+        olmo2.ARCHITECTURE,
+        olmo2.OLMO3,
+        starcoder2.ARCHITECTURE,
+    )
 }
 
 

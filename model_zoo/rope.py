@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from mlc_errors import MLCError, UnsupportedError
+from model_zoo.config_check import is_finite
 
-KINDS = ("default", "linear", "llama3", "yarn")
+KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,9 +26,11 @@ class RopeParameters:
     def from_hf(
         rotary_dim: int, theta: float, scaling: Mapping[str, Any] | None, max_position_embeddings: int
     ) -> RopeParameters:
-        """From ``rope_theta`` and ``rope_scaling`` (``type`` or ``rope_type``: default, linear, llama3, yarn).
+        """From ``rope_theta`` and ``rope_scaling``, whose ``type`` or ``rope_type`` is one of ``KINDS``.
 
-        Raises UnsupportedError for another kind, MLCError for a missing number.
+        Two kinds depend on the length of a text, which a compiled model takes to be ``max_position_embeddings``:
+        dynamic scaling begins beyond it, and longrope chooses between its two lists of factors by it. Raises
+        UnsupportedError for another kind, MLCError for a missing number.
         """
         try:
             with np.errstate(all="raise", under="ignore"):
@@ -40,6 +43,7 @@ def _parameters(
     rotary_dim: int, theta: float, scaling: Mapping[str, Any], max_position_embeddings: int
 ) -> RopeParameters:
     kind = scaling.get("rope_type") or scaling.get("type") or "default"
+    kind = "longrope" if kind == "su" else kind  # the name in the first Phi-3 checkpoints
     if kind not in KINDS:
         raise UnsupportedError(
             f"rope_scaling: got type {kind!r}; expected one of {', '.join(KINDS)}", where=["config.json"]
@@ -51,6 +55,11 @@ def _parameters(
         return RopeParameters(_llama3(base, scaling))
     if kind == "yarn":
         return _yarn(rotary_dim, theta, scaling, max_position_embeddings)
+    if kind == "longrope":
+        return _longrope(rotary_dim, theta, scaling, max_position_embeddings)
+    if kind == "dynamic" and scaling.get("alpha"):
+        stretched = theta * _number(scaling, "alpha") ** (rotary_dim / (rotary_dim - 2))
+        return RopeParameters(_frequencies(rotary_dim, stretched))
     return RopeParameters(base)
 
 
@@ -110,3 +119,16 @@ def _yarn_attention_factor(scaling: Mapping[str, Any], factor: float) -> float:
     if scaling.get("mscale") and scaling.get("mscale_all_dim"):
         return magnitude(_number(scaling, "mscale")) / magnitude(_number(scaling, "mscale_all_dim"))
     return magnitude(1.0)
+
+
+def _longrope(rotary_dim: int, theta: float, scaling: Mapping[str, Any], max_positions: int) -> RopeParameters:
+    """LongRoPE (Ding et al. 2024): each frequency is divided by a factor of its own."""
+    original = _number(scaling, "original_max_position_embeddings")
+    name = "long_factor" if max_positions > original else "short_factor"
+    factors = scaling.get(name)
+    if not isinstance(factors, list) or len(factors) != rotary_dim // 2 or not all(map(is_finite, factors)):
+        raise MLCError(f"rope_scaling.{name}: expected a list of {rotary_dim // 2} numbers", where=["config.json"])
+    stretch = _number(scaling, "factor", max_positions / original)
+    factor = 1.0 if stretch <= 1 else math.sqrt(1 + math.log(stretch) / math.log(original))
+    frequencies = np.float32(1) / (np.array(factors, np.float32) * _powers(rotary_dim, theta))
+    return RopeParameters(frequencies, _number(scaling, "attention_factor", factor))

@@ -1,0 +1,76 @@
+"""Self-attention over a paged KV cache, with the variants of decoder models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..relax.nodes import constant
+from . import op
+from .kv_cache import PagedKVCache
+from .layers import Linear
+from .module import Module
+from .tensor import Tensor
+
+
+class SelfAttention(Module):
+    """Causal attention of x [B, S, D] over the positions of a cache; rotation and window are the cache's.
+
+    Queries, keys and values are one product, in this order. scale: factor of the scores, ``1 / sqrt(head_dim)`` when
+    None. soft_cap: unless 0, scores become ``soft_cap * tanh(score / soft_cap)``. clip: the greatest magnitude of
+    elements of queries, keys and values. q_norm, k_norm: applied to [T, heads, head_dim] before the rotation. slopes:
+    of each head, by which its scores fall with distance (ALiBi, Press et al. 2022).
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        *,
+        qkv_bias: bool = False,
+        out_bias: bool = False,
+        q_norm: Module | None = None,
+        k_norm: Module | None = None,
+        scale: float | None = None,
+        soft_cap: float = 0.0,
+        clip: float | None = None,
+        slopes: Sequence[float] | None = None,
+    ):
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
+        self.scale, self.soft_cap, self.clip, self.slopes = scale, soft_cap, clip, slopes
+        self.qkv_proj = Linear(hidden_size, (heads + 2 * kv_heads) * head_dim, bias=qkv_bias)
+        self.q_norm, self.k_norm = q_norm, k_norm
+        self.o_proj = Linear(heads * head_dim, hidden_size, bias=out_bias)
+
+    def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
+        batch, length, _ = x.shape
+        qkv = self.qkv_proj(x)
+        if self.clip is not None:
+            qkv = op.clip(qkv, -self.clip, self.clip)
+        qkv = op.reshape(qkv, (batch * length, self.heads + 2 * self.kv_heads, self.head_dim))
+        out = self.attend(qkv, cache, layer)
+        return self.o_proj(op.reshape(out, (batch, length, self.heads * self.head_dim)))
+
+    def attend(self, qkv: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
+        """qkv [T, heads + 2 kv_heads, head_dim] -> [T, heads, head_dim]"""
+        if not (self.q_norm or self.k_norm or self.soft_cap or self.slopes):
+            return cache.attention_with_fused_qkv(layer, qkv, self.heads, self.scale)
+        q, k, v = op.split(qkv, [self.heads, self.heads + self.kv_heads], axis=1)
+        q = self.q_norm(q) if self.q_norm else q
+        k = self.k_norm(k) if self.k_norm else k
+        slopes = Tensor(constant(np.array(self.slopes, np.float32))) if self.slopes else None
+        return cache.attention(layer, q, k, v, self.scale, soft_cap=self.soft_cap, slopes=slopes)
+
+
+def alibi_slopes(heads: int, greatest: float = 8.0) -> list[float]:
+    """Slopes of ``heads`` heads (Press et al. 2022): powers of ``2 ** (-greatest / P)``, P a power of two.
+
+    With P below the number of heads, the remaining ones take every second power of ``2 ** (-greatest / (2 P))``.
+    """
+    whole = 1 << int(math.log2(heads))
+    slopes = [2.0 ** (-greatest * (i + 1) / whole) for i in range(whole)]
+    return slopes + [2.0 ** (-greatest * (2 * i + 1) / (2 * whole)) for i in range(heads - whole)]

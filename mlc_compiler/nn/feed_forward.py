@@ -1,0 +1,75 @@
+"""The feed-forward part of a decoder layer: gated or plain, with any activation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from . import op
+from .layers import Linear
+from .module import Module
+from .tensor import Parameter, Tensor
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def relu_squared(x: Tensor) -> Tensor:
+    """``max(x, 0) ** 2`` (So et al. 2021)"""
+    return op.square(op.relu(x))
+
+
+_tanh_gelu = partial(op.gelu, approximate="tanh")
+ACTIVATIONS: dict[str, Activation] = {
+    "silu": op.silu,
+    "swish": op.silu,
+    "gelu": op.gelu,
+    "gelu_new": _tanh_gelu,
+    "gelu_fast": _tanh_gelu,
+    "gelu_pytorch_tanh": _tanh_gelu,
+    "relu": op.relu,
+    "relu2": relu_squared,
+}
+"""By the names that Hugging Face's configurations use."""
+
+
+class XIELU(Module):
+    """xIELU (Huang and Schlag 2024) with two learned scalars, [1] each, as checkpoints store them.
+
+    With ``p = softplus(alpha_p)`` and ``n = beta + softplus(alpha_n)``: ``p x^2 + beta x`` for positive x, else
+    ``n (expm1(min(x, epsilon)) - x) + beta x``.
+    """
+
+    def __init__(self, beta: float = 0.5, epsilon: float = -1e-6):
+        self.beta, self.epsilon = beta, epsilon
+        self.alpha_p, self.alpha_n = Parameter((1,)), Parameter((1,))
+
+    def forward(self, x: Tensor) -> Tensor:
+        positive = op.softplus(self.alpha_p.astype(x.dtype))
+        negative = op.softplus(self.alpha_n.astype(x.dtype)) + self.beta
+        below = (op.exp(op.minimum(x, self.epsilon)) - 1.0 - x) * negative
+        return op.where(x > 0.0, op.square(x) * positive, below) + x * self.beta
+
+
+class GatedMLP(Module):
+    """``down(activation(gate(x)) * up(x))``; gate and up are one product, in this order (Shazeer 2020)."""
+
+    def __init__(self, hidden_size: int, intermediate_size: int, activation: Activation = op.silu, bias: bool = False):
+        self.activation = activation
+        self.gate_up_proj = Linear(hidden_size, 2 * intermediate_size, bias=bias)
+        self.down_proj = Linear(intermediate_size, hidden_size, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = op.split(self.gate_up_proj(x), 2, axis=-1)
+        return self.down_proj(self.activation(gate) * up)
+
+
+class MLP(Module):
+    """``down(activation(up(x)))``"""
+
+    def __init__(self, hidden_size: int, intermediate_size: int, activation: Activation, bias: bool = False):
+        self.up_proj = Linear(hidden_size, intermediate_size, bias=bias)
+        self.activation = activation
+        self.down_proj = Linear(intermediate_size, hidden_size, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(self.activation(self.up_proj(x)))

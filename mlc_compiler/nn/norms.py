@@ -1,0 +1,43 @@
+"""Norms beside ``RMSNorm`` and ``LayerNorm``: without weights, and over the heads of queries and keys."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..relax.nodes import constant
+from . import op
+from .layers import RMSNorm
+from .module import Module
+from .tensor import Parameter, Tensor
+
+
+class UnweightedLayerNorm(Module):
+    """``(x - mean) / sqrt(variance + epsilon)`` over the last axis, of ``size`` elements."""
+
+    def __init__(self, size: int, epsilon: float = 1e-5):
+        self.size = size
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        ones = Tensor(constant(np.ones(self.size, np.float32)))
+        return op.layer_norm(x, ones, epsilon=self.epsilon)
+
+
+class HeadLayerNorm(Module):
+    """A ``LayerNorm`` without bias for each head: x [T, heads, K], weight [heads, K]."""
+
+    def __init__(self, heads: int, head_dim: int, epsilon: float = 1e-5, dtype: str = "float32"):
+        self.normalize = UnweightedLayerNorm(head_dim, epsilon)
+        self.weight = Parameter((heads, head_dim), dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.normalize(x) * self.weight.astype(x.dtype)
+
+
+class WideRMSNorm(RMSNorm):
+    """One ``RMSNorm`` over all heads together: x [T, heads, K], weight [heads * K]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens, heads, size = x.shape
+        assert isinstance(heads, int) and isinstance(size, int)
+        return op.reshape(super().forward(op.reshape(x, (tokens, heads * size))), x.shape)

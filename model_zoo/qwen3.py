@@ -1,0 +1,46 @@
+"""Qwen3: Llama with norms of queries and keys in each head; the last layers may have a window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mlc_compiler import nn
+from model_zoo import tiny
+from model_zoo.architecture import Architecture
+from model_zoo.layer_types import FULL, SLIDING, LayerTypesConfig
+from model_zoo.transformer import CausalLM, attention, gated_mlp, pre_norm_model, rms_norm
+from model_zoo.weight_rules import llama_names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen3Config(LayerTypesConfig):
+    """max_window_layers: how many first layers see all positions where ``layer_types`` is not given."""
+
+    model_type: ClassVar[str] = "qwen3"
+    head_dim: int = 128
+    rms_norm_eps: float = 1e-6
+    hidden_act: str = "silu"
+    attention_bias: bool = False
+    max_window_layers: int = 28
+
+    def default_layer_types(self) -> tuple[str, ...]:
+        first = self.max_window_layers if self.sliding_window else self.num_hidden_layers
+        return tuple(FULL if i < first else SLIDING for i in range(self.num_hidden_layers))
+
+
+def model(c: Qwen3Config) -> CausalLM:
+    def attend() -> nn.Module:
+        return attention(
+            c,
+            qkv_bias=c.attention_bias,
+            out_bias=c.attention_bias,
+            q_norm=nn.RMSNorm(c.head_dim, c.rms_norm_eps),
+            k_norm=nn.RMSNorm(c.head_dim, c.rms_norm_eps),
+        )
+
+    return pre_norm_model(c, rms_norm(c.rms_norm_eps), attend, lambda: gated_mlp(c, c.hidden_act))
+
+
+TINY = Qwen3Config(**tiny.SIZES, tie_word_embeddings=True)
+ARCHITECTURE = Architecture("qwen3", Qwen3Config, model, llama_names, tiny=TINY)

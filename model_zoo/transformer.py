@@ -1,0 +1,212 @@
+"""Decoder-only transformers assembled from blocks; the file of a model says which.
+
+A layer takes x [B, S, D], the view of its cache, and its own index among the cache's layers. B batch, S sequence, D
+hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mlc_compiler import nn
+from mlc_compiler.nn import Tensor, op
+from mlc_compiler.nn.attention import SelfAttention
+from mlc_compiler.nn.feed_forward import ACTIVATIONS, MLP, Activation, GatedMLP
+from mlc_compiler.nn.kv_cache import PagedKVCache
+from mlc_errors import UnsupportedError
+from model_zoo.config import DecoderConfig
+from model_zoo.decoder import places
+
+Norm = Callable[[int], nn.Module]
+"""From the number of elements that are normalized."""
+
+
+def rms_norm(epsilon: float) -> Norm:
+    return lambda size: nn.RMSNorm(size, epsilon)
+
+
+def layer_norm(epsilon: float, bias: bool = True) -> Norm:
+    return lambda size: nn.LayerNorm(size, epsilon, bias)
+
+
+def attention(c: DecoderConfig, **options: Any) -> SelfAttention:
+    """Attention of the config's sizes; options as of ``SelfAttention``."""
+    return SelfAttention(c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim, **options)
+
+
+def gated_mlp(c: DecoderConfig, activation: str = "silu", bias: bool = False) -> GatedMLP:
+    return GatedMLP(c.hidden_size, c.intermediate_size, activation_of(activation), bias)
+
+
+def plain_mlp(c: DecoderConfig, activation: str, bias: bool = True) -> MLP:
+    return MLP(c.hidden_size, c.intermediate_size, activation_of(activation), bias)
+
+
+def activation_of(name: str) -> Activation:
+    """The function that config.json names. Raises UnsupportedError for an unknown one."""
+    if name not in ACTIVATIONS:
+        raise UnsupportedError(
+            f"hidden_act: got {name[:80]!r}; expected one of {', '.join(ACTIVATIONS)}", where=["config.json"]
+        )
+    return ACTIVATIONS[name]
+
+
+class PreNormLayer(nn.Module):
+    """Norms before attention and feed-forward part; ``multiplier`` scales what each adds to x."""
+
+    def __init__(self, size: int, norm: Norm, attention: nn.Module, mlp: nn.Module, multiplier: float = 1.0):
+        self.multiplier = multiplier
+        self.self_attn = attention
+        self.mlp = mlp
+        self.input_layernorm = norm(size)
+        self.post_attention_layernorm = norm(size)
+
+    def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
+        x = x + self._scaled(self.self_attn(self.input_layernorm(x), cache, layer))
+        return x + self._scaled(self.mlp(self.post_attention_layernorm(x)))
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.multiplier == 1 else x * self.multiplier
+
+
+class PostNormLayer(nn.Module):
+    """Norms of what attention and feed-forward part add to x."""
+
+    def __init__(self, size: int, norm: Norm, attention: nn.Module, mlp: nn.Module):
+        self.self_attn = attention
+        self.mlp = mlp
+        self.post_attention_layernorm = norm(size)
+        self.post_feedforward_layernorm = norm(size)
+
+    def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
+        x = x + self.post_attention_layernorm(self.self_attn(x, cache, layer))
+        return x + self.post_feedforward_layernorm(self.mlp(x))
+
+
+class SandwichLayer(nn.Module):
+    """Norms before attention and feed-forward part and of what they add to x."""
+
+    def __init__(self, size: int, norm: Norm, attention: nn.Module, mlp: nn.Module):
+        self.self_attn = attention
+        self.mlp = mlp
+        self.input_layernorm = norm(size)
+        self.post_attention_layernorm = norm(size)
+        self.pre_feedforward_layernorm = norm(size)
+        self.post_feedforward_layernorm = norm(size)
+
+    def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
+        x = x + self.post_attention_layernorm(self.self_attn(self.input_layernorm(x), cache, layer))
+        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
+
+
+class ParallelLayer(nn.Module):
+    """Attention and feed-forward part of the same x, added to it; with one norm for both or one for each."""
+
+    def __init__(self, size: int, norm: Norm, attention: nn.Module, mlp: nn.Module, *, norms: int = 1):
+        self.self_attn = attention
+        self.mlp = mlp
+        self.input_layernorm = norm(size)
+        self.post_attention_layernorm = norm(size) if norms == 2 else None
+
+    def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
+        normed = self.input_layernorm(x)
+        second = self.post_attention_layernorm(x) if self.post_attention_layernorm else normed
+        return x + self.self_attn(normed, cache, layer) + self.mlp(second)
+
+
+class Transformer(nn.Module):
+    """Embedding, layers, last norm. positions: learned ones, added to x before the layers; see ``CausalLM``."""
+
+    def __init__(
+        self,
+        c: DecoderConfig,
+        layers: Sequence[nn.Module],
+        norm: nn.Module | None,
+        positions: LearnedPositions | None,
+        embedding_norm: nn.Module | None,
+    ):
+        self.places = places(c)
+        self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)
+        self.embed_positions = positions
+        self.embed_norm = embedding_norm
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
+
+    def forward(self, x: Tensor, caches: Sequence[PagedKVCache]) -> Tensor:
+        if self.embed_positions:
+            x = x + op.reshape(self.embed_positions(caches[0].token_pos).astype(x.dtype), x.shape)
+        if self.embed_norm:
+            x = self.embed_norm(x)
+        for (cache, index), layer in zip(self.places, self.layers, strict=True):
+            x = layer(x, caches[cache], index)
+        return self.norm(x) if self.norm else x
+
+
+class LearnedPositions(nn.Embedding):
+    """A table [num + offset, dim] whose row ``p + offset`` is added at position p."""
+
+    def __init__(self, num: int, dim: int, offset: int = 0):
+        super().__init__(num + offset, dim)
+        self.offset = offset
+
+    def forward(self, indices: Tensor) -> Tensor:
+        return super().forward(indices + self.offset if self.offset else indices)
+
+
+class CausalLM(nn.Module):
+    """A decoder: ``embed``, ``forward`` and ``logits`` are what ``decoder.entry_points`` needs.
+
+    embedding_multiplier scales embeddings, logit_scale the logits; logit_soft_cap, unless 0, makes them
+    ``cap * tanh(logits / cap)``. embedding_norm: of the embeddings. head_bias: of the output head.
+    """
+
+    def __init__(
+        self,
+        c: DecoderConfig,
+        layers: Sequence[nn.Module],
+        norm: nn.Module | None,
+        *,
+        positions: LearnedPositions | None = None,
+        embedding_norm: nn.Module | None = None,
+        embedding_multiplier: float = 1.0,
+        head_bias: bool = False,
+        logit_scale: float = 1.0,
+        logit_soft_cap: float = 0.0,
+    ):
+        self.embedding_multiplier = embedding_multiplier
+        self.logit_scale, self.logit_soft_cap = logit_scale, logit_soft_cap
+        self.model = Transformer(c, layers, norm, positions, embedding_norm)
+        self.lm_head = None if c.tie_word_embeddings else nn.Linear(c.hidden_size, c.vocab_size, bias=head_bias)
+
+    def embed(self, input_ids: Tensor) -> Tensor:
+        return self.model.embed_tokens(input_ids)
+
+    def forward(self, x_BSD: Tensor, *caches: PagedKVCache) -> Tensor:
+        if self.embedding_multiplier != 1:
+            x_BSD = x_BSD * self.embedding_multiplier
+        return self.model(x_BSD, caches)
+
+    def logits(self, x_BSD: Tensor) -> Tensor:
+        head = self.lm_head or self.model.embed_tokens.lm_head_forward
+        logits = head(x_BSD)
+        if self.logit_scale != 1:
+            logits = logits * self.logit_scale
+        cap = self.logit_soft_cap
+        return op.tanh(logits / cap) * cap if cap else logits
+
+
+def pre_norm_model(
+    c: DecoderConfig,
+    norm: Norm,
+    attention: Callable[[], nn.Module],
+    mlp: Callable[[], nn.Module],
+    *,
+    multiplier: float = 1.0,
+    **options: Any,
+) -> CausalLM:
+    """A decoder whose layers are equal and have norms before their parts; options as of ``CausalLM``."""
+    layers = [
+        PreNormLayer(c.hidden_size, norm, attention(), mlp(), multiplier=multiplier) for _ in range(c.num_hidden_layers)
+    ]
+    return CausalLM(c, layers, norm(c.hidden_size), **options)

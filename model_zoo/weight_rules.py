@@ -1,0 +1,70 @@
+"""Rules that the weight maps of several models share; canonical names are those of ``model_zoo.transformer``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from model_zoo.config import DecoderConfig
+from model_zoo.weight_expr import CheckpointTensor, Concat, Expr, Slice
+from model_zoo.weight_map import WeightMap
+
+LAYER = "model.layers.{}"
+QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+GATE_UP = ("mlp.gate_proj", "mlp.up_proj")
+
+
+def llama_names(c: DecoderConfig, *, gated: bool = True) -> WeightMap:
+    """The map of a checkpoint with Llama's names: three products for attention and, where gated, two more."""
+    m = WeightMap()
+    for layer in m.layers(LAYER, c.num_hidden_layers):
+        m.concat(f"{layer}.self_attn.qkv_proj", [f"{layer}.{name}" for name in QKV])
+        if gated:
+            m.concat(f"{layer}.mlp.gate_up_proj", [f"{layer}.{name}" for name in GATE_UP])
+        m.unused(f"{layer}.self_attn.rotary_emb.inv_freq")
+    tie(m, c, "model.embed_tokens")
+    return m
+
+
+def renamed(
+    c: DecoderConfig, outer: Mapping[str, str], layer: str, inner: Mapping[str, str | Sequence[str]]
+) -> WeightMap:
+    """The map of a checkpoint with names of its own.
+
+    outer: canonical name -> name in the checkpoint. layer: the checkpoint's pattern of a layer's prefix. inner:
+    likewise for the names in a layer; several names are joined along axis 0.
+    """
+    m = WeightMap()
+    for target, source in outer.items():
+        m.rename(target, source)
+    for target, source in zip(m.layers(LAYER, c.num_hidden_layers), m.layers(layer, c.num_hidden_layers), strict=True):
+        for name, theirs in inner.items():
+            sources = [theirs] if isinstance(theirs, str) else theirs
+            m.concat(f"{target}.{name}", [f"{source}.{s}" for s in sources])
+    tie(m, c, outer.get("model.embed_tokens", "model.embed_tokens"))
+    return m
+
+
+def tie(m: WeightMap, c: DecoderConfig, embedding: str) -> None:
+    """Accept a stored head that repeats the embedding, where the config ties them."""
+    if c.tie_word_embeddings:
+        m.tied("lm_head.weight", to=f"{embedding}.weight")
+
+
+def one_plus(m: WeightMap, c: DecoderConfig, names: Sequence[str]) -> None:
+    """Norms of a layer, and the last one, whose weights are stored as ``w - 1``."""
+    for layer in m.layers(LAYER, c.num_hidden_layers):
+        for name in names:
+            m.offset(f"{layer}.{name}.weight", 1.0)
+    m.offset("model.norm.weight", 1.0)
+
+
+def grouped_qkv(c: DecoderConfig, source: str) -> Expr:
+    """Queries, keys and values from rows ordered by group: the queries of a key/value head, its key, its value."""
+    size, heads = c.head_dim, c.num_attention_heads // c.num_key_value_heads
+    span = (heads + 2) * size
+
+    def rows(first: int, count: int) -> list[Expr]:
+        starts = (g * span + first * size for g in range(c.num_key_value_heads))
+        return [Slice((CheckpointTensor(source),), 0, start, start + count * size) for start in starts]
+
+    return Concat((*rows(0, heads), *rows(heads, 1), *rows(heads + 1, 1)))

@@ -1,0 +1,82 @@
+"""A transformers model through the whole tool chain: saved, converted, configured, compiled for the CPU, opened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from transformers import PreTrainedModel
+
+from mlc_runtime import LLM
+from mlc_toolchain.compile import CompileOptions, compile_model
+from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
+from mlc_toolchain.gen_config import GenConfigOptions, gen_config
+from mlc_toolchain.model_sizes import SizeOverrides
+from quantization.group import decode, encode
+from quantization.schemes import get_scheme
+from tests.model_zoo.architecture_cases import Case
+from tests.runtime.fake_library import byte_tokenizer
+
+CHUNK, BATCH = 9, 3
+
+
+def random_model(case: Case) -> PreTrainedModel:
+    """Random weights: attention spreads over many positions, norms differ from 1 and biases from 0."""
+    torch.manual_seed(5)
+    model = case.model().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_norm = parameter.ndim == 1 and name.endswith("weight") and not case.norms_around_zero
+            spread = 0.2 if parameter.ndim > 1 else 0.3
+            parameter.copy_(torch.randn(parameter.shape) * spread + (1.0 if is_norm else 0.0))
+    return model
+
+
+def logits(model: PreTrainedModel, ids: list[int]) -> np.ndarray:
+    """float32 [len(ids), V]"""
+    with torch.no_grad():
+        return model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+
+
+def build(case: Case, model: PreTrainedModel, folder: Path, scheme: str = "q0f32") -> LLM:
+    """The compiled model; every tensor of the checkpoint is used or declared unused, or conversion fails."""
+    source, output = folder / "source", folder / scheme
+    if not source.exists():
+        save(case, model, source)
+    convert_weight(ConvertOptions(str(source), scheme, output))
+    sizes = SizeOverrides(prefill_chunk_size=CHUNK, max_batch_size=BATCH)
+    gen_config(GenConfigOptions(str(source), scheme, output, sizes=sizes))
+    compile_model(CompileOptions(output, output / "lib.so", device="cpu"))
+    return LLM(output, num_threads=2)
+
+
+def save(case: Case, model: PreTrainedModel, folder: Path) -> None:
+    """As ``save_pretrained`` writes it; for an architecture without a class, under its own names and keys."""
+    model.save_pretrained(folder)
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
+    if case.to_checkpoint is None:
+        return
+    state = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    config, tensors = case.to_checkpoint(config, state)
+    save_file({name: tensor.clone().contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def with_decoded_weights(model: PreTrainedModel, scheme_name: str) -> PreTrainedModel:
+    """The model with every matrix as it is after quantization, which goes along rows, and the rest in 16 bits."""
+    scheme = get_scheme(scheme_name)
+    with torch.no_grad():
+        for parameter in dict.fromkeys(model.parameters()):
+            half = parameter.half().float()
+            parameter.copy_(half if parameter.ndim < 2 else _decoded(half.numpy(), scheme))
+    return model
+
+
+def _decoded(matrix: np.ndarray, scheme: Any) -> torch.Tensor:
+    stored = encode(matrix.astype(np.float16), scheme)
+    return torch.from_numpy(decode(stored, scheme, matrix.shape[1]).astype(np.float32))
