@@ -45,6 +45,11 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "tensor_parallel_shards": (None, 1),
     "pipeline_parallel_stages": (None, 1),
     "use_qk_norm": (None, False),
+    "full_attn_mod": (1,),
+    "interpolate_factor": (1,),
+    "norm_type": ("layer_norm", "rms_norm"),
+    "use_parallel_residual": (None, False),
+    "pruned_heads": (None, {}),
 }
 PARALLEL = {"tensor_parallel_shards": 1, "pipeline_parallel_stages": 1, "disaggregation": False}
 CHAT_KEYS = (
@@ -88,8 +93,8 @@ class DecoderConfig:
     context_window_size: maximum length of a sequence. prefill_chunk_size, max_batch_size: maximum numbers of tokens and
     of sequences of one call.
 
-    Of a subclass: ``names`` lists other keys for a field, the first found wins; ``chat_keys`` are the keys of
-    mlc-chat-config.json's model_config, in its order. ``sliding_window``, the number of positions that a token attends
+    Of a subclass: ``names`` lists other keys for a field, the first found wins; ``ignored`` are keys that its checkpoints
+    have without a meaning; ``chat_keys`` are the keys of mlc-chat-config.json's model_config, in its order. ``sliding_window``, the number of positions that a token attends
     to, and ``attention_sink_size``, the number of first positions besides, are fields of models that have them;
     so is ``partial_rotary_factor``, the part of a head that is rotated. ``interleaved_rotary``: pairs are
     (2 d, 2 d + 1) instead of (d, d + R/2).
@@ -98,6 +103,7 @@ class DecoderConfig:
     model_type: ClassVar[str] = ""
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     chat_keys: ClassVar[tuple[str, ...]] = CHAT_KEYS
+    ignored: ClassVar[frozenset[str]] = frozenset()
     interleaved_rotary: ClassVar[bool] = False
     partial_rotary_factor: ClassVar[float] = 1.0
     sliding_window: ClassVar[int | None] = None
@@ -138,6 +144,14 @@ class DecoderConfig:
             raise MLCError(
                 f"num_key_value_heads: got {self.num_key_value_heads}; expected a divisor of num_attention_heads, "
                 f"{self.num_attention_heads}",
+                where=["config.json"],
+            )
+
+    def check_positions(self, count: int) -> None:
+        """Raise MLCError where the context is longer than ``count``, the number of learned positions."""
+        if self.context_window_size > count:
+            raise MLCError(
+                f"context_window_size: got {self.context_window_size}; expected at most the {count} learned positions",
                 where=["config.json"],
             )
 
@@ -254,7 +268,7 @@ def _without_window(values: dict[str, Any]) -> dict[str, Any]:
 
 def _refuse_unsupported(cls: type[DecoderConfig], values: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     read = {key for name in known for key in keys_of(cls, name)}
-    unread = {key: value for key, value in values.items() if key not in read}
+    unread = {key: value for key, value in values.items() if key not in read | cls.ignored}
     for key, value in unread.items():
         if key in NEUTRAL and value not in NEUTRAL[key]:
             raise UnsupportedError(

@@ -13,7 +13,6 @@ from typing import ClassVar
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor, op
 from mlc_compiler.nn.kv_cache import PagedKVCache
-from mlc_errors import MLCError
 from model_zoo.architecture import Architecture
 from model_zoo.config import DecoderConfig
 from model_zoo.weight_map import WeightMap
@@ -59,12 +58,7 @@ class GPT2Config(DecoderConfig):
         self._fill("intermediate_size", 4 * self.hidden_size)
         self._fill("max_position_embeddings", self.context_window_size)
         super().__post_init__()
-        if self.context_window_size > self.max_position_embeddings:
-            raise MLCError(
-                f"context_window_size: got {self.context_window_size}; expected at most the "
-                f"{self.max_position_embeddings} learned positions",
-                where=["config.json"],
-            )
+        self.check_positions(self.max_position_embeddings)
 
 
 class GPT2Attention(nn.Module):

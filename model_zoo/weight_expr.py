@@ -239,6 +239,23 @@ class Offset(Expr):
         return f"offset({self.parts[0]}, {self.value:g})"
 
 
+@dataclass(frozen=True)
+class UnitRows(Expr):
+    """Every row divided by its Euclidean length, computed in float32."""
+
+    parts: tuple[Expr]
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        return self.parts[0].shape(shapes)
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        value = self.parts[0].evaluate(read).astype(np.float32)
+        return value / np.maximum(np.linalg.norm(value, axis=-1, keepdims=True), np.float32(1e-12))
+
+    def __str__(self) -> str:
+        return f"unit_rows({self.parts[0]})"
+
+
 def _without(shape: Shape, axis: int) -> Shape:
     return (*shape[:axis], *shape[axis + 1 :])
 

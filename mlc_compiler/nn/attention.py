@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..relax import ops
 from ..relax.nodes import constant
 from . import op
 from .kv_cache import PagedKVCache
 from .layers import Linear
 from .module import Module
-from .tensor import Tensor
+from .tensor import Tensor, apply
 
 
 class SelfAttention(Module):
@@ -74,3 +75,10 @@ def alibi_slopes(heads: int, greatest: float = 8.0) -> list[float]:
     whole = 1 << int(math.log2(heads))
     slopes = [2.0 ** (-greatest * (i + 1) / whole) for i in range(whole)]
     return slopes + [2.0 ** (-greatest * (2 * i + 1) / (2 * whole)) for i in range(heads - whole)]
+
+
+def rotated(x: Tensor, token_pos: Tensor, inv_freq: np.ndarray) -> Tensor:
+    """x [T, heads, K] with pairs (d, d + R/2) rotated by position times inv_freq, float32 [R/2] (Su et al. 2021)."""
+    frequencies = Tensor(constant(np.asarray(inv_freq, np.float32)[None, :]))
+    angles = op.reshape(token_pos.astype("float32"), (token_pos.shape[0], 1)) * frequencies
+    return apply(ops.rotary_embedding, x, op.cos(angles), op.sin(angles))
