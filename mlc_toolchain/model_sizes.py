@@ -13,6 +13,7 @@ from mlc_toolchain.readers.base import DTYPES
 from model_zoo import registry
 from quantization.schemes import Scheme
 
+
 @dataclass(frozen=True)
 class SizeOverrides:
     """Sizes that replace the model's own; None leaves one as it is. In tokens, sequences and devices."""

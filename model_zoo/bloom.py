@@ -37,8 +37,8 @@ class BloomConfig(DecoderConfig):
         "context_window_size": ("seq_length",),
     }
     ignored: ClassVar[frozenset[str]] = frozenset(
-        "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv "
-        "slow_but_exact".split()
+        "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add "
+        "skip_bias_add_qkv slow_but_exact".split()
     )
     rope: ClassVar[None] = None
     intermediate_size: int = 0
@@ -62,11 +62,12 @@ class MptConfig(DecoderConfig):
         "context_window_size": ("max_seq_len",),
     }
     ignored: ClassVar[frozenset[str]] = frozenset(
-        "attn_config embedding_fraction expansion_ratio init_config init_device learned_pos_emb norm_type "
+        "attn_config embedding_fraction init_config init_device learned_pos_emb norm_type "
         "tokenizer_name verbose".split()
     )
     rope: ClassVar[None] = None
     intermediate_size: int = 0
+    expansion_ratio: int = 4
     layer_norm_epsilon: float = 1e-5
     no_bias: bool = True
     clip_qkv: float | None = None
@@ -74,7 +75,7 @@ class MptConfig(DecoderConfig):
     tie_word_embeddings: bool = True
 
     def __post_init__(self) -> None:
-        self._fill("intermediate_size", 4 * self.hidden_size)
+        self._fill("intermediate_size", self.expansion_ratio * self.hidden_size)
         super().__post_init__()
         if not self.no_bias:
             raise UnsupportedError("no_bias: got false; expected true", where=["config.json"])
@@ -90,9 +91,6 @@ class MptConfig(DecoderConfig):
                     f"attn_config.{key}: got {str(nested[key])[:80]}; expected {allowed[0]!r}", where=["config.json"]
                 )
         inner = {key: nested[key] for key in ("clip_qkv", "alibi_bias_max") if nested.get(key) is not None}
-        ratio, size = raw.get("expansion_ratio"), raw.get("d_model")
-        if type(ratio) is int and type(size) is int:
-            inner["intermediate_size"] = ratio * size
         return super().from_hf({**raw, **inner})
 
 

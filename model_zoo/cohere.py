@@ -46,7 +46,7 @@ class Cohere2Config(LayerTypesConfig):
     hidden_act: str = "silu"
     attention_bias: bool = False
     use_qk_norm: ClassVar[bool] = False
-    sliding_window: int | None = 4096
+    sliding_window: int | None = 4096  # type: ignore[misc]  # a class constant of DecoderConfig
     sliding_window_pattern: int = 4
     logit_scale: float = 0.0625
     tie_word_embeddings: bool = True

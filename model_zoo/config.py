@@ -49,7 +49,6 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "interpolate_factor": (1,),
     "norm_type": ("layer_norm", "rms_norm"),
     "use_parallel_residual": (None, False),
-    "pruned_heads": (None, {}),
 }
 PARALLEL = {"tensor_parallel_shards": 1, "pipeline_parallel_stages": 1, "disaggregation": False}
 CHAT_KEYS = (
@@ -93,10 +92,11 @@ class DecoderConfig:
     context_window_size: maximum length of a sequence. prefill_chunk_size, max_batch_size: maximum numbers of tokens and
     of sequences of one call.
 
-    Of a subclass: ``names`` lists other keys for a field, the first found wins; ``ignored`` are keys that its checkpoints
-    have without a meaning; ``chat_keys`` are the keys of mlc-chat-config.json's model_config, in its order. ``sliding_window``, the number of positions that a token attends
-    to, and ``attention_sink_size``, the number of first positions besides, are fields of models that have them;
-    so is ``partial_rotary_factor``, the part of a head that is rotated. ``interleaved_rotary``: pairs are
+    Of a subclass: ``names`` lists other keys for a field, the first found wins; ``ignored`` are keys of its
+    checkpoints without a meaning; ``chat_keys`` are the keys of mlc-chat-config.json's model_config, in its order.
+    ``sliding_window``, the number of positions that a token attends to, and ``attention_sink_size``, the number of first
+    positions besides, are fields of models that have them; so is ``partial_rotary_factor``, the part of a head that is
+    rotated. ``interleaved_rotary``: pairs are
     (2 d, 2 d + 1) instead of (d, d + R/2).
     """
 

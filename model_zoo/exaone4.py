@@ -23,7 +23,7 @@ class Exaone4Config(LayerTypesConfig):
     model_type: ClassVar[str] = "exaone4"
     rms_norm_eps: float = 1e-5
     hidden_act: str = "silu"
-    sliding_window: int | None = 4096
+    sliding_window: int | None = 4096  # type: ignore[misc]  # a class constant of DecoderConfig
     sliding_window_pattern: str | int | None = 4
 
     @property

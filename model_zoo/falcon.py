@@ -1,4 +1,4 @@
-"""Falcon: layer norms, attention and feed-forward part in parallel or in turn, one or few heads of keys, perhaps ALiBi."""
+"""Falcon: layer norms, attention and feed-forward part in parallel or in turn, few heads of keys, perhaps ALiBi."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from model_zoo.weight_rules import LAYER, grouped_qkv, renamed
 
 @dataclass(frozen=True, kw_only=True)
 class FalconConfig(DecoderConfig):
-    """new_decoder_architecture: parallel layers with grouped queries; num_ln_in_parallel_attn: their number of norms."""
+    """new_decoder_architecture: parallel layers, grouped queries; num_ln_in_parallel_attn: norms of a layer."""
 
     model_type: ClassVar[str] = "falcon"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -31,7 +31,7 @@ class FalconConfig(DecoderConfig):
         "intermediate_size": ("ffn_hidden_size",),
         "num_key_value_heads": ("num_kv_heads", "n_head_kv"),
     }
-    ignored: ClassVar[frozenset[str]] = frozenset({"hidden_dropout", "layer_norm_epsilon_", "seq_length"})
+    ignored: ClassVar[frozenset[str]] = frozenset({"hidden_dropout"})
     intermediate_size: int = 0
     layer_norm_epsilon: float = 1e-5
     activation: str = "gelu"

@@ -1,4 +1,4 @@
-"""Gemma 2: Gemma with norms around both parts of a layer, soft-capped scores and logits, a window in every other layer."""
+"""Gemma 2: Gemma with norms around both parts of a layer, soft-capped scores and logits, windows in some layers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Gemma2Config(LayerTypesConfig):
     rms_norm_eps: float = 1e-6
     hidden_activation: str = "gelu_pytorch_tanh"
     query_pre_attn_scalar: float = 256
-    sliding_window: int | None = 4096
+    sliding_window: int | None = 4096  # type: ignore[misc]  # a class constant of DecoderConfig
     attn_logit_softcapping: float | None = 50.0
     final_logit_softcapping: float | None = 30.0
     attention_bias: bool = False

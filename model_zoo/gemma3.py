@@ -40,7 +40,7 @@ class Gemma3TextConfig(LocalRopeConfig):
     rope_theta: float = 1e6
     hidden_activation: str = "gelu_pytorch_tanh"
     query_pre_attn_scalar: float = 256
-    sliding_window: int | None = 4096
+    sliding_window: int | None = 4096  # type: ignore[misc]  # a class constant of DecoderConfig
     sliding_window_pattern: int = 6
     attn_logit_softcapping: float | None = None
     final_logit_softcapping: float | None = None

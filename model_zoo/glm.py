@@ -1,6 +1,6 @@
 """GLM: Llama with biases of queries, keys and values, and rotation of neighbouring elements of half of a head.
 
-``glm`` and ``chatglm`` (ChatGLM 2 and 3, GLM-4 9B) are the same model with different keys and names; ``glm4`` (0414) has
+``glm`` and ``chatglm`` (ChatGLM 2 and 3, GLM-4 9B) are one model with different keys and names; ``glm4`` (0414) has
 norms around both parts of a layer.
 """
 

@@ -31,7 +31,7 @@ class GPTJConfig(DecoderConfig):
     intermediate_size: int = 0
     layer_norm_epsilon: float = 1e-5
     activation_function: str = "gelu_new"
-    rotary_dim: int = 64  # type: ignore[misc]  # a field here, a property of the base
+    rotary_dim: int = 64
 
     def __post_init__(self) -> None:
         self._fill("intermediate_size", 4 * self.hidden_size)

@@ -75,7 +75,7 @@ def model(c: Any) -> CausalLM:
     )
 
 
-MULTIPLIERS = {"attention_multiplier": 0.1, "residual_multiplier": 0.5, "logits_scaling": 3.0}
+MULTIPLIERS: dict[str, Any] = {"attention_multiplier": 0.1, "residual_multiplier": 0.5, "logits_scaling": 3.0}
 TINY = GraniteConfig(**tiny.SIZES, embedding_multiplier=12.0, **MULTIPLIERS)
 ARCHITECTURE = Architecture("granite", GraniteConfig, model, llama_names, tiny=TINY)
 TINY_MINICPM = MiniCPMConfig(**tiny.SIZES, embedding_multiplier=12.0, scale_depth=1.4, dim_model_base=25)

@@ -26,7 +26,7 @@ class HunYuanConfig(DecoderConfig):
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {"head_dim": ("attention_head_dim",)}
     ignored: ClassVar[frozenset[str]] = frozenset(
         "add_classification_head class_num eod_token_id im_end_id im_newline_id im_start_id image_token_id "
-        "mask_init_id norm_type org_vocab_size pool_type position_embedding_xdrope pretraining_tp sep_token_id text_end_id "
+        "mask_init_id norm_type org_vocab_size pool_type position_embedding_xdrope text_end_id "
         "text_start_id use_cla use_qk_norm use_rotary_pos_emb cla_share_factor dense_list".split()
     )
     rms_norm_eps: float = 1e-5
@@ -56,9 +56,7 @@ class HunYuanAttention(SelfAttention):
 
 
 def model(c: HunYuanConfig) -> CausalLM:
-    return pre_norm_model(
-        c, rms_norm(c.rms_norm_eps), lambda: HunYuanAttention(c), lambda: gated_mlp(c, c.hidden_act)
-    )
+    return pre_norm_model(c, rms_norm(c.rms_norm_eps), lambda: HunYuanAttention(c), lambda: gated_mlp(c, c.hidden_act))
 
 
 def weights(c: HunYuanConfig) -> WeightMap:

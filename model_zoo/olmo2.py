@@ -30,7 +30,7 @@ class Olmo3Config(LocalRopeConfig):
     rope_local_base_freq: float = 500000.0
     hidden_act: str = "silu"
     attention_bias: bool = False
-    sliding_window: int | None = 4096
+    sliding_window: int | None = 4096  # type: ignore[misc]  # a class constant of DecoderConfig
 
     @property
     def pattern(self) -> int | None:

@@ -44,9 +44,7 @@ class OPTConfig(DecoderConfig):
             ("word_embed_proj_dim", self.hidden_size),
         ):
             if getattr(self, name) != expected:
-                raise UnsupportedError(
-                    f"{name}: got {getattr(self, name)}; expected {expected}", where=["config.json"]
-                )
+                raise UnsupportedError(f"{name}: got {getattr(self, name)}; expected {expected}", where=["config.json"])
 
 
 def model(c: OPTConfig) -> CausalLM:

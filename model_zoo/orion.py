@@ -23,9 +23,7 @@ class OrionConfig(DecoderConfig):
 
 
 def model(c: OrionConfig) -> CausalLM:
-    return pre_norm_model(
-        c, layer_norm(c.layer_norm_eps), lambda: attention(c), lambda: gated_mlp(c, c.hidden_act)
-    )
+    return pre_norm_model(c, layer_norm(c.layer_norm_eps), lambda: attention(c), lambda: gated_mlp(c, c.hidden_act))
 
 
 ARCHITECTURE = Architecture("orion", OrionConfig, model, llama_names, tiny=OrionConfig(**tiny.SIZES))

@@ -47,7 +47,7 @@ class PhiMSFTConfig(DecoderConfig):
     layer_norm_eps: float = 1e-5
     hidden_act: str = "gelu_new"
     qk_layernorm: ClassVar[bool] = False
-    rotary_dim: int = 32  # type: ignore[misc]  # a field here, a property of the base
+    rotary_dim: int = 32
 
     def __post_init__(self) -> None:
         self._fill("intermediate_size", 4 * self.hidden_size)

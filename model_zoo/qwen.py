@@ -29,7 +29,7 @@ class QwenConfig(DecoderConfig):
         "rope_theta": ("rotary_emb_base",),
     }
     ignored: ClassVar[frozenset[str]] = frozenset(
-        "emb_dropout_prob attn_dropout_prob max_position_embeddings onnx_safe use_dynamic_ntk use_logn_attn softmax_in_fp32 "
+        "emb_dropout_prob attn_dropout_prob max_position_embeddings use_dynamic_ntk use_logn_attn "
         "use_cache_kernel use_cache_quantization rotary_pct".split()
     )
     layer_norm_epsilon: float = 1e-6

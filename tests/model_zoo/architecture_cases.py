@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 import transformers
 from transformers import PretrainedConfig, PreTrainedModel
+
+from tests.model_zoo.checkpoint_forms import (
+    ToCheckpoint,
+    baichuan,
+    baichuan_alibi,
+    chatglm,
+    internlm,
+    internlm2,
+    minicpm,
+    minicpm_multipliers,
+    orion,
+    phi_msft,
+    qwen,
+)
 
 VOCAB, CONTEXT = 261, 64
 COMMON = {"vocab_size": VOCAB, "attn_implementation": "eager", "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -30,16 +43,14 @@ LLAMA3 = {
     "original_max_position_embeddings": 16,
 }
 
-Tensors = dict[str, torch.Tensor]
-ToCheckpoint = Callable[[dict[str, Any], Tensors], tuple[dict[str, Any], Tensors]]
-
 
 @dataclass(frozen=True)
 class Case:
     """One variant. config, options: transformers' class that computes the expected logits, and its arguments.
 
     norms_around_zero: norms store ``w - 1``. to_checkpoint: for an architecture of which transformers has no class, the
-    config and tensors as its checkpoints have them. quantized: also compared with 4-bit weights.
+    config and tensors as its checkpoints have them. quantized: also compared with 4-bit weights. alibi: the expected
+    logits are those of ``config``'s class without rotation, and with ALiBi added to the scores.
     """
 
     name: str
@@ -50,6 +61,7 @@ class Case:
     norms_around_zero: bool = False
     to_checkpoint: ToCheckpoint | None = None
     quantized: bool = False
+    alibi: bool = False
 
     @property
     def id(self) -> str:
@@ -62,6 +74,7 @@ class Case:
 
 BIASES = {"attention_bias": True, "mlp_bias": True}
 HEADS = {"head_dim": 12}
+MULTI_HEAD = {"num_key_value_heads": 6}
 WINDOWS = {**HEADS, "sliding_window": 7}
 MIXED = ["sliding_attention", "full_attention"]
 LONGROPE = {
@@ -71,6 +84,27 @@ LONGROPE = {
     "long_factor": [1.5, 4.0, 9.0],
     "partial_rotary_factor": 0.6,
 }
+
+NEOX_LIKE = {k: v for k, v in LLAMA_LIKE.items() if k != "num_key_value_heads"}
+GPT2_LIKE = {"n_embd": 60, "n_inner": 52, "n_layer": 2, "n_head": 6, "n_positions": CONTEXT}
+BLOOM_LIKE = {"hidden_size": 60, "n_layer": 2, "n_head": 6}
+MPT_LIKE = {"d_model": 60, "n_heads": 6, "n_layers": 2, "max_seq_len": CONTEXT}
+FALCON_LIKE = {k: v for k, v in NEOX_LIKE.items() if k != "intermediate_size"}
+OPT_LIKE = {**NEOX_LIKE, "ffn_dim": 52, "word_embed_proj_dim": 60}
+MULTIPLIERS = {
+    "embedding_multiplier": 1.5,
+    "attention_multiplier": 0.4,
+    "residual_multiplier": 0.7,
+    "logits_scaling": 2.0,
+}
+MINISTRAL = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5}
+ALPHA = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 1.0, "alpha": 50.0}
+PARTIAL = {"partial_rotary_factor": 0.4}
+
+
+def rope(**more: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, **more}}
+
 
 CASES = [
     Case("qwen3", transformers.Qwen3Config, {**HEADS, "tie_word_embeddings": True}, quantized=True),
@@ -125,4 +159,84 @@ CASES = [
     Case("olmo3", transformers.Olmo3Config, {"sliding_window": 7, "layer_types": MIXED}),
     Case("starcoder2", transformers.Starcoder2Config, {"sliding_window": 7}, quantized=True),
     Case("starcoder2", transformers.Starcoder2Config, {"use_bias": False, "tie_word_embeddings": False}, "no-bias"),
+    Case("gpt_neox", transformers.GPTNeoXConfig, rope(**PARTIAL), sizes=NEOX_LIKE, quantized=True),
+    Case(
+        "gpt_neox",
+        transformers.GPTNeoXConfig,
+        {"use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_new"},
+        "sequential",
+        NEOX_LIKE,
+    ),
+    Case("gptj", transformers.GPTJConfig, {"rotary_dim": 6}, sizes=GPT2_LIKE),
+    Case("phi", transformers.PhiConfig, rope(**PARTIAL)),
+    Case("phi", transformers.PhiConfig, {"qk_layernorm": True, **rope(**PARTIAL)}, "qk-norm"),
+    Case("phi-msft", transformers.PhiConfig, rope(**PARTIAL), to_checkpoint=phi_msft),
+    Case("stablelm", transformers.StableLmConfig, {"use_qkv_bias": True, **rope(**PARTIAL)}),
+    Case(
+        "stablelm",
+        transformers.StableLmConfig,
+        {"qk_layernorm": True, "use_parallel_residual": True, **rope(**PARTIAL)},
+        "parallel-qk-norm",
+    ),
+    Case("internlm2", transformers.LlamaConfig, {}, to_checkpoint=internlm2),
+    Case("internlm", transformers.LlamaConfig, {"attention_bias": True, **MULTI_HEAD}, to_checkpoint=internlm),
+    Case("baichuan", transformers.LlamaConfig, MULTI_HEAD, to_checkpoint=baichuan),
+    Case("baichuan", transformers.LlamaConfig, MULTI_HEAD, "alibi", to_checkpoint=baichuan_alibi, alibi=True),
+    Case("orion", transformers.StableLmConfig, rope(partial_rotary_factor=1.0), to_checkpoint=orion),
+    Case("qwen", transformers.Qwen2Config, MULTI_HEAD, to_checkpoint=qwen),
+    Case("nemotron", transformers.NemotronConfig, rope(**PARTIAL), norms_around_zero=True),
+    Case("granite", transformers.GraniteConfig, {**BIASES, **MULTIPLIERS}),
+    Case("minicpm", transformers.GraniteConfig, minicpm_multipliers(), to_checkpoint=minicpm),
+    Case("cohere", transformers.CohereConfig, {"logit_scale": 0.5, "use_qk_norm": True}, quantized=True),
+    Case("cohere", transformers.CohereConfig, {"logit_scale": 0.5, "attention_bias": True}, "bias"),
+    Case("cohere2", transformers.Cohere2Config, {"logit_scale": 0.5, "sliding_window": 7, "layer_types": MIXED}),
+    Case("gpt_bigcode", transformers.GPTBigCodeConfig, sizes=GPT2_LIKE),
+    Case("gpt_bigcode", transformers.GPTBigCodeConfig, {"multi_query": False}, "multi-head", GPT2_LIKE),
+    Case("glm", transformers.GlmConfig, {**HEADS, **rope(partial_rotary_factor=0.5)}),
+    Case("glm4", transformers.Glm4Config, {**HEADS, **rope(partial_rotary_factor=0.5)}),
+    Case("chatglm", transformers.GlmConfig, {**HEADS, **rope(partial_rotary_factor=0.5)}, to_checkpoint=chatglm),
+    Case("ministral3", transformers.Ministral3Config, {**HEADS, "rope_parameters": MINISTRAL}),
+    Case("seed_oss", transformers.SeedOssConfig, {**HEADS, "attention_out_bias": True, "mlp_bias": True}),
+    Case("exaone4", transformers.Exaone4Config, {"sliding_window": 7, "sliding_window_pattern": 2}),
+    Case(
+        "exaone4", transformers.Exaone4Config, {"sliding_window": None, "layer_types": ["full_attention"] * 2}, "full"
+    ),
+    Case("hunyuan_v1_dense", transformers.HunYuanDenseV1Config, {**HEADS, "rope_parameters": ALPHA}),
+    Case("ernie4_5", transformers.Ernie4_5Config, {**HEADS, "use_bias": True}),
+    Case("arcee", transformers.ArceeConfig, {**HEADS, "rope_parameters": YARN}),
+    Case("apertus", transformers.ApertusConfig, {"rope_parameters": LLAMA3}),
+    Case("falcon", transformers.FalconConfig, {"multi_query": True}, sizes=FALCON_LIKE),
+    Case(
+        "falcon",
+        transformers.FalconConfig,
+        {"new_decoder_architecture": True, "num_kv_heads": 2, "ffn_hidden_size": 52},
+        "grouped",
+        FALCON_LIKE,
+        quantized=True,
+    ),
+    Case(
+        "falcon",
+        transformers.FalconConfig,
+        {"new_decoder_architecture": True, "num_kv_heads": 3, "num_ln_in_parallel_attn": 1},
+        "one-norm",
+        FALCON_LIKE,
+    ),
+    Case(
+        "falcon",
+        transformers.FalconConfig,
+        {
+            "alibi": True,
+            "multi_query": False,
+            "parallel_attn": False,
+            "bias": True,
+            "num_attention_heads": 4,
+            "hidden_size": 48,
+        },
+        "alibi",
+        FALCON_LIKE,
+    ),
+    Case("mpt", transformers.MptConfig, {"attn_config": {"clip_qkv": 0.7, "alibi_bias_max": 4}}, sizes=MPT_LIKE),
+    Case("bloom", transformers.BloomConfig, sizes=BLOOM_LIKE),
+    Case("opt", transformers.OPTConfig, sizes=OPT_LIKE),
+    Case("opt", transformers.OPTConfig, {"enable_bias": False, "tie_word_embeddings": False}, "no-bias", OPT_LIKE),
 ]

@@ -33,13 +33,27 @@ def random_model(case: Case) -> PreTrainedModel:
             is_norm = parameter.ndim == 1 and name.endswith("weight") and not case.norms_around_zero
             spread = 0.2 if parameter.ndim > 1 else 0.3
             parameter.copy_(torch.randn(parameter.shape) * spread + (1.0 if is_norm else 0.0))
+        if case.alibi:
+            head = model.get_output_embeddings().weight
+            head.copy_(torch.nn.functional.normalize(head))
     return model
 
 
-def logits(model: PreTrainedModel, ids: list[int]) -> np.ndarray:
+def logits(case: Case, model: PreTrainedModel, ids: list[int]) -> np.ndarray:
     """float32 [len(ids), V]"""
+    more = alibi_inputs(model.config.num_attention_heads, len(ids)) if case.alibi else {}
     with torch.no_grad():
-        return model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+        return model(torch.tensor([ids]), use_cache=False, **more).logits[0].numpy()
+
+
+def alibi_inputs(heads: int, length: int) -> dict[str, torch.Tensor]:
+    """Inputs by which a model with rotation has none, and ALiBi instead (Press et al. 2022, for up to 8 heads)."""
+    assert 4 < heads < 8
+    slopes = torch.tensor([2.0**-i for i in (2, 4, 6, 8, 1, 3)][:heads])
+    positions = torch.arange(length)
+    distance = positions[None, :] - positions[:, None]
+    mask = torch.where(distance > 0, torch.tensor(-1e30), slopes[:, None, None] * distance)
+    return {"attention_mask": mask[None], "position_ids": torch.zeros((1, length), dtype=torch.long)}
 
 
 def build(case: Case, model: PreTrainedModel, folder: Path, scheme: str = "q0f32") -> LLM:

@@ -27,7 +27,7 @@ def close(got: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_logits_equal_those_of_transformers(case: Case, tmp_path: Path) -> None:
     model = random_model(case)
-    a, b = logits(model, A), logits(model, B)
+    a, b = logits(case, model, A), logits(case, model, B)
     assert a.std() > 0.3 and np.abs(a[5:] - a[4:-1]).max() > 0.3  # far above the tolerance
     with build(case, model, tmp_path) as llm:
         close(llm.logits(A), a, TOLERANCE)
@@ -63,9 +63,9 @@ def check_batch(llm: LLM, a: np.ndarray, b: np.ndarray) -> None:
 @pytest.mark.parametrize("case", [c for c in CASES if c.quantized], ids=lambda case: case.id)
 def test_4_bit_logits_are_those_of_the_decoded_weights(case: Case, tmp_path: Path) -> None:
     model = random_model(case)
-    plain = logits(model, A)
+    plain = logits(case, model, A)
     with build(case, model, tmp_path, "q4f16_1") as llm:
         got = llm.logits(A)
-    expected = logits(with_decoded_weights(model, "q4f16_1"), A)
+    expected = logits(case, with_decoded_weights(model, "q4f16_1"), A)
     assert np.abs(plain - expected).max() > 4 * QUANTIZED_TOLERANCE * np.abs(expected).max()
     close(got, expected, QUANTIZED_TOLERANCE)

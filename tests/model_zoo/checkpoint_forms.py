@@ -1,0 +1,169 @@
+"""Checkpoints of architectures without a class in transformers, from equal models of another class.
+
+Each function takes config and tensors of that model and returns them with the architecture's keys, names and layouts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Tensors = dict[str, torch.Tensor]
+Checkpoint = tuple[dict[str, Any], Tensors]
+ToCheckpoint = Callable[[dict[str, Any], Tensors], Checkpoint]
+COMMON = ("vocab_size", "bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings", "torch_dtype")
+SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
+DIM_BASE, DEPTH = 20, 1.2
+
+
+def _config(config: dict[str, Any], model_type: str, *keys: str, **more: Any) -> dict[str, Any]:
+    return {"model_type": model_type, **{k: config[k] for k in (*COMMON, *keys) if k in config}, **more}
+
+
+def _renamed(tensors: Tensors, names: dict[str, str]) -> Tensors:
+    """Every occurrence of a part of a name replaced, in order."""
+    result = {}
+    for name, tensor in tensors.items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        result[name] = tensor
+    return result
+
+
+def _joined(tensors: Tensors, parts: tuple[str, ...], target: str) -> Tensors:
+    """Tensors with ``parts`` in their names joined along axis 0, in this order, under the name with ``target``."""
+    result = {n: t for n, t in tensors.items() if not any(p in n for p in parts)}
+    for name in tensors:
+        if parts[0] in name:
+            result[name.replace(parts[0], target)] = torch.cat([tensors[name.replace(parts[0], p)] for p in parts])
+    return result
+
+
+def _qkv(tensors: Tensors, target: str) -> Tensors:
+    return _joined(tensors, ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), target)
+
+
+def phi_msft(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    names = {
+        "model.layers": "transformer.h",
+        "self_attn.dense": "mixer.out_proj",
+        "input_layernorm": "ln",
+        "model.embed_tokens": "transformer.embd.wte",
+        "lm_head": "lm_head.linear",
+        "model.final_layernorm": "lm_head.ln",
+    }
+    sizes = {"n_embd": 60, "n_layer": 2, "n_head": 6, "n_head_kv": 2, "n_inner": 52, "n_positions": 64}
+    made = _config(config, "phi-msft", **sizes, rotary_dim=4, activation_function="gelu_new", layer_norm_epsilon=1e-5)
+    return made, _renamed(_qkv(tensors, "mixer.Wqkv"), names)
+
+
+def internlm2(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    made = _config(config, "internlm2", *SIZES, "num_key_value_heads", "rms_norm_eps", bias=False, rope_theta=1e4)
+    groups, size = config["num_key_value_heads"], config["head_dim"]
+
+    def grouped(prefix: str) -> torch.Tensor:
+        parts = [tensors[f"{prefix}.{x}_proj.weight"].reshape(groups, -1, size, config["hidden_size"]) for x in "qkv"]
+        return torch.cat(parts, dim=1).reshape(-1, config["hidden_size"])
+
+    prefixes = sorted({n.split(".q_proj")[0] for n in tensors if ".q_proj" in n})
+    rest = {n: t for n, t in tensors.items() if not any(f".{x}_proj" in n for x in "qkv")}
+    names = {
+        "self_attn.o_proj": "attention.wo",
+        "self_attn": "attention",
+        "mlp.gate_proj": "feed_forward.w1",
+        "mlp.up_proj": "feed_forward.w3",
+        "mlp.down_proj": "feed_forward.w2",
+        "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "embed_tokens": "tok_embeddings",
+        "lm_head": "output",
+    }
+    return made, _renamed({**rest, **{f"{p}.wqkv.weight": grouped(p) for p in prefixes}}, names)
+
+
+def internlm(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    return _config(config, "internlm", *SIZES, "rms_norm_eps", bias=True, rotary={"base": 10000}), tensors
+
+
+def baichuan(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    return _config(config, "baichuan", *SIZES, "rms_norm_eps"), _qkv(tensors, "self_attn.W_pack")
+
+
+def baichuan_alibi(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """The stored head is three times the normalized one that the expected logits are computed with."""
+    made, packed = baichuan(config, tensors)
+    scaled = {**packed, "lm_head.weight": packed["lm_head.weight"] * 3}
+    return {**made, "position_embedding": "ALIBI", "norm_head": True, "model_max_length": 64}, scaled
+
+
+def orion(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    return _config(config, "orion", *SIZES, "num_key_value_heads", rms_norm_eps=1e-5), tensors
+
+
+def qwen(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    names = {
+        "model.layers": "transformer.h",
+        "self_attn.o_proj": "attn.c_proj",
+        "mlp.gate_proj": "mlp.w2",
+        "mlp.up_proj": "mlp.w1",
+        "mlp.down_proj": "mlp.c_proj",
+        "input_layernorm": "ln_1",
+        "post_attention_layernorm": "ln_2",
+        "model.embed_tokens": "transformer.wte",
+        "model.norm": "transformer.ln_f",
+    }
+    keys = ("hidden_size", "num_hidden_layers", "num_attention_heads")
+    more = {"intermediate_size": 104, "seq_length": 64, "kv_channels": 10, "no_bias": True, "use_logn_attn": True}
+    made = _config(config, "qwen", *keys, **more, rotary_emb_base=10000, layer_norm_epsilon=1e-6)
+    return made, _renamed(_qkv(tensors, "attn.c_attn"), names)
+
+
+def minicpm_multipliers() -> dict[str, Any]:
+    """Granite's multipliers of the model of ``minicpm``: 60 wide, 2 layers, heads of 10 elements."""
+    return {
+        "embedding_multiplier": 1.5,
+        "residual_multiplier": DEPTH / math.sqrt(2),
+        "logits_scaling": 60 / DIM_BASE,
+        "attention_multiplier": 1 / math.sqrt(10),
+        "tie_word_embeddings": True,
+    }
+
+
+def minicpm(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    tensors = {n: t for n, t in tensors.items() if n != "lm_head.weight"}
+    keys = (*SIZES, "num_key_value_heads", "rms_norm_eps")
+    return _config(config, "minicpm", *keys, scale_emb=1.5, scale_depth=DEPTH, dim_model_base=DIM_BASE), tensors
+
+
+def chatglm(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    names = {
+        "model.layers": "transformer.encoder.layers",
+        "self_attn.o_proj": "self_attention.dense",
+        "self_attn": "self_attention",
+        "mlp.gate_up_proj": "mlp.dense_h_to_4h",
+        "mlp.down_proj": "mlp.dense_4h_to_h",
+        "model.embed_tokens": "transformer.embedding.word_embeddings",
+        "model.norm": "transformer.encoder.final_layernorm",
+        "lm_head": "transformer.output_layer",
+    }
+    more = {
+        "num_layers": 2,
+        "ffn_hidden_size": 52,
+        "padded_vocab_size": config["vocab_size"],
+        "kv_channels": 12,
+        "multi_query_attention": True,
+        "multi_query_group_num": 2,
+        "seq_length": 64,
+        "layernorm_epsilon": config["rms_norm_eps"],
+        "add_qkv_bias": True,
+        "add_bias_linear": False,
+        "rope_ratio": 1.0,
+        "rmsnorm": True,
+        "post_layer_norm": True,
+        "original_rope": True,
+    }
+    made = _config(config, "chatglm", "hidden_size", "num_attention_heads", **more)
+    return made, _renamed(_qkv(tensors, "self_attn.query_key_value"), names)
