@@ -16,9 +16,10 @@ from model_zoo.transformer import CausalLM, attention, layer_norm, plain_mlp, pr
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import LAYER, renamed
 
-# Keys of MPT's attn_config, with the values that are supported; ``clip_qkv`` and ``alibi_bias_max`` may have any.
+# Keys of MPT's attn_config, with the values that are supported; ``clip_qkv`` may have any.
 MPT_ATTENTION: Mapping[str, tuple[Any, ...]] = {
     "alibi": (True,),
+    "alibi_bias_max": (8, None),
     "attn_type": ("multihead_attention", None),
     "prefix_lm": (False, None),
     "qk_ln": (False, None),
@@ -52,7 +53,7 @@ class BloomConfig(DecoderConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MptConfig(DecoderConfig):
-    """alibi_bias_max: the greatest exponent of a slope. clip_qkv: see ``SelfAttention``."""
+    """clip_qkv: the greatest magnitude of elements of queries, keys and values."""
 
     model_type: ClassVar[str] = "mpt"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -71,7 +72,6 @@ class MptConfig(DecoderConfig):
     layer_norm_epsilon: float = 1e-5
     no_bias: bool = True
     clip_qkv: float | None = None
-    alibi_bias_max: float = 8.0
     tie_word_embeddings: bool = True
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class MptConfig(DecoderConfig):
                 raise UnsupportedError(
                     f"attn_config.{key}: got {str(nested[key])[:80]}; expected {allowed[0]!r}", where=["config.json"]
                 )
-        inner = {key: nested[key] for key in ("clip_qkv", "alibi_bias_max") if nested.get(key) is not None}
+        inner = {"clip_qkv": nested["clip_qkv"]} if nested.get("clip_qkv") is not None else {}
         return super().from_hf({**raw, **inner})
 
 
@@ -107,7 +107,7 @@ def model(c: BloomConfig) -> CausalLM:
 
 def mpt(c: MptConfig) -> CausalLM:
     def attend() -> nn.Module:
-        return attention(c, clip=c.clip_qkv, slopes=alibi_slopes(c.num_attention_heads, c.alibi_bias_max))
+        return attention(c, clip=c.clip_qkv, slopes=alibi_slopes(c.num_attention_heads))
 
     norm = layer_norm(c.layer_norm_epsilon, bias=False)
     return pre_norm_model(c, norm, attend, lambda: plain_mlp(c, "gelu", bias=False))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -67,14 +66,14 @@ class SelfAttention(Module):
         return cache.attention(layer, q, k, v, self.scale, soft_cap=self.soft_cap, slopes=slopes)
 
 
-def alibi_slopes(heads: int, greatest: float = 8.0) -> list[float]:
-    """Slopes of ``heads`` heads (Press et al. 2022): powers of ``2 ** (-greatest / P)``, P a power of two.
+def alibi_slopes(heads: int) -> list[float]:
+    """Slopes of ``heads`` heads (Press et al. 2022): the powers of ``2 ** (-8 / P)``, P a power of two.
 
-    With P below the number of heads, the remaining ones take every second power of ``2 ** (-greatest / (2 P))``.
+    With P below the number of heads, the remaining ones take every second power of ``2 ** (-8 / (2 P))``.
     """
-    whole = 1 << int(math.log2(heads))
-    slopes = [2.0 ** (-greatest * (i + 1) / whole) for i in range(whole)]
-    return slopes + [2.0 ** (-greatest * (2 * i + 1) / (2 * whole)) for i in range(heads - whole)]
+    whole = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * (i + 1) / whole) for i in range(whole)]
+    return slopes + [2.0 ** (-4 * (2 * i + 1) / whole) for i in range(heads - whole)]
 
 
 def rotated(x: Tensor, token_pos: Tensor, inv_freq: np.ndarray) -> Tensor:
