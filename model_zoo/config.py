@@ -94,10 +94,9 @@ class DecoderConfig:
 
     Of a subclass: ``names`` lists other keys for a field, the first found wins; ``ignored`` are keys of its
     checkpoints without a meaning; ``chat_keys`` are the keys of mlc-chat-config.json's model_config, in its order.
-    ``sliding_window``, the number of positions that a token attends to, and ``attention_sink_size``, the number of first
-    positions besides, are fields of models that have them; so is ``partial_rotary_factor``, the part of a head that is
-    rotated. ``interleaved_rotary``: pairs are
-    (2 d, 2 d + 1) instead of (d, d + R/2).
+    ``sliding_window``, the number of positions that a token attends to, and ``attention_sink_size``, the number of
+    first positions besides, are fields of models that have them; so is ``partial_rotary_factor``, the part of a head
+    that is rotated. ``interleaved_rotary``: pairs are (2 d, 2 d + 1) instead of (d, d + R/2).
     """
 
     model_type: ClassVar[str] = ""

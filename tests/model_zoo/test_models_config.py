@@ -128,7 +128,8 @@ def test_sliding_window_of_mistral():
         ("sliding_window", 64),
         ("layer_types", ["full_attention", "sliding_attention"]),
         ("rope_parameters", {"full_attention": {"rope_theta": 1e4}}),
-        ("rope_scaling", {"rope_type": "longrope", "factor": 2}),
+        ("rope_scaling", {"rope_type": "spiral", "factor": 2}),
+        ("mamba_d_state", 16),
     ],
 )
 def test_what_changes_the_computation_is_refused(key, value):
@@ -138,6 +139,7 @@ def test_what_changes_the_computation_is_refused(key, value):
 
 def test_harmless_keys_are_ignored():
     harmless = {"torch_dtype": "bfloat16", "attention_dropout": 0.1, "use_cache": True, "hidden_act": "silu"}
+    harmless |= {"_private": 3, "switched_off": False, "not_given": None}
     assert LlamaConfig.from_hf({**LLAMA, **harmless}) == LlamaConfig.from_hf(LLAMA)
 
 

@@ -362,9 +362,7 @@ def test_no_amounts_of_memory(text):
         parse_bytes(text)
 
 
-def test_unknown_keys_are_reported_and_left_out(tmp_path):
+def test_unknown_keys_are_refused_by_name(tmp_path):
     source = reference_source(tmp_path / "source", config={"mamba_d_state": 16, "use_cache": True})
-    report = run(source, tmp_path / "out")
-    assert "config.json has keys without meaning here: mamba_d_state" in report.notes
-    assert "mamba_d_state" not in (tmp_path / "out" / "mlc-chat-config.json").read_text()
-    assert not any("keys" in note for note in run(SOURCE, tmp_path / "plain").notes)
+    with pytest.raises(UnsupportedError, match="mamba_d_state: llama models have no such key"):
+        run(source, tmp_path / "out")

@@ -1,0 +1,67 @@
+"""Writes docs/models.md: ``python -m tests.model_zoo.models_document > docs/models.md``."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+from mlc_toolchain.gguf_checkpoint import ARCHITECTURES as GGUF
+from model_zoo import registry
+from model_zoo.architecture import Architecture
+from tests.model_zoo.architecture_cases import CASES
+from tests.model_zoo.test_models import VARIANTS
+
+HEAD = """# Models
+
+`python -m tests.model_zoo.models_document > docs/models.md` writes this page from the registry and the tables of tests.
+
+An architecture is a `model_type` of Hugging Face's config.json. Every variant in the table has small random weights written by
+transformers (for an architecture without a class there: an equal model of another class, with names and layouts changed). It is
+converted, configured, compiled for the CPU, and its logits equal those of transformers in float32 within 1e-4 of the greatest
+logit: of all positions, of a prompt in chunks, token by token, and of two sequences in one batch (`tests/model_zoo`). Marked with
+4 bits are variants that are also compared in q4f16_1, with the decoded weights.
+
+| architecture | file | lines | blocks | variants | GGUF |
+|---|---|---:|---|---|---|
+"""
+TAIL = """
+A key of config.json that is neither read nor known to be harmless is refused by name, and so are values that change the
+computation in a way that is not implemented. Layers with a window, without rotation, or with a rotation of their own have a cache
+of their own.
+
+## Not supported, and why
+
+| what | why |
+|---|---|
+| LongRoPE's short factors beyond the original context | frequencies are fixed when the model is compiled: a context beyond the original one takes the long factors for all texts |
+| dynamic NTK scaling beyond the trained context | likewise; within it, it changes nothing |
+| Qwen 1's logarithmic scaling of queries | acts beyond `seq_length` only, which is the longest context |
+| OPT 350M | norms after the parts of a layer, and embeddings of another width |
+| MPT with learned positions, norms of queries and keys, or a scale of its own | no published checkpoint that transformers computes |
+| windows in Qwen2 | published configurations switch them off |
+| image inputs of Gemma 3 and Ministral 3 | no vision tower; the text part of Gemma 3 is converted from the whole checkpoint |
+"""
+
+
+def document() -> str:
+    """The text of docs/models.md."""
+    rows = (_row(a) for a in sorted(registry.ARCHITECTURES.values(), key=lambda a: a.name))
+    return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows) + TAIL
+
+
+def _row(a: Architecture) -> tuple[str, ...]:
+    path = Path(inspect.getfile(a.config))
+    blocks = (inspect.getmodule(a.config).__doc__ or "").split("\n\n")[0]
+    lines = len(path.read_text().splitlines())
+    gguf = "yes" if any(g.model_type == a.name for g in GGUF.values()) else ""
+    return f"`{a.name}`", path.name, str(lines), " ".join(blocks.split()).rstrip("."), _variants(a.name), gguf
+
+
+def _variants(name: str) -> str:
+    named = [(c.variant or "plain") + (" (4 bits)" if c.quantized else "") for c in CASES if c.name == name]
+    options = [", ".join(o) or "plain" for kind, o in VARIANTS if kind == name]
+    return "; ".join((*options, *named))
+
+
+if __name__ == "__main__":
+    print(document(), end="")

@@ -1,0 +1,20 @@
+"""docs/models.md is what its script writes, and every architecture is in the tables of tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from model_zoo import registry
+from tests.model_zoo.architecture_cases import CASES
+from tests.model_zoo.models_document import document
+from tests.model_zoo.test_models import VARIANTS
+
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == document(), "python -m tests.model_zoo.models_document > docs/models.md"
+
+
+def test_every_architecture_is_compared_with_transformers() -> None:
+    assert set(registry.ARCHITECTURES) == {case.name for case in CASES} | {kind for kind, _ in VARIANTS}
