@@ -4,107 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlc_errors import UnsupportedError
+from mlc_toolchain.gguf_architectures import ARCHITECTURES, GGUFArchitecture
 from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, TensorInfo, shown
 from mlc_toolchain.readers.gguf import GGUFReader
 from mlc_toolchain.rope_factors import ROPE_FACTORS, llama3_scaling
 from quantization.kept_codes import Levels
 
-
-@dataclass(frozen=True)
-class GGUFArchitecture:
-    """How llama.cpp's converter renamed a model.
-
-    config: Hugging Face key -> metadata key under the architecture's prefix. optional: likewise, the first key
-    present. fixed: config values that the architecture implies. layer: the Hugging Face layer prefix. names: tensor
-    name without layer prefix -> Hugging Face name. heads: tensors whose rows were reordered per attention head, with
-    the metadata key of the number of heads. transposed: stored [out, in] where the checkpoint has [in, out].
-    """
-
-    model_type: str
-    config: Mapping[str, str]
-    optional: Mapping[str, tuple[str, ...]]
-    fixed: Mapping[str, Any]
-    layer: str
-    names: Mapping[str, str]
-    embedding: str
-    head: str
-    heads: Mapping[str, str]
-    transposed: frozenset[str] = frozenset()
-
-
-LLAMA = GGUFArchitecture(
-    model_type="llama",
-    config={
-        "hidden_size": "embedding_length",
-        "intermediate_size": "feed_forward_length",
-        "num_hidden_layers": "block_count",
-        "num_attention_heads": "attention.head_count",
-        "max_position_embeddings": "context_length",
-        "rms_norm_eps": "attention.layer_norm_rms_epsilon",
-    },
-    optional={
-        "num_key_value_heads": ("attention.head_count_kv",),
-        "rope_theta": ("rope.freq_base",),
-        "head_dim": ("attention.key_length", "rope.dimension_count"),
-    },
-    fixed={"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rope_theta": 10000.0},
-    layer="model.layers",
-    names={
-        "token_embd": "model.embed_tokens",
-        "output_norm": "model.norm",
-        "output": "lm_head",
-        "attn_norm": "input_layernorm",
-        "attn_q": "self_attn.q_proj",
-        "attn_k": "self_attn.k_proj",
-        "attn_v": "self_attn.v_proj",
-        "attn_output": "self_attn.o_proj",
-        "ffn_norm": "post_attention_layernorm",
-        "ffn_gate": "mlp.gate_proj",
-        "ffn_up": "mlp.up_proj",
-        "ffn_down": "mlp.down_proj",
-    },
-    embedding="token_embd.weight",
-    head="output.weight",
-    heads={"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"},
-)
-GPT2 = GGUFArchitecture(
-    model_type="gpt2",
-    config={
-        "n_embd": "embedding_length",
-        "n_inner": "feed_forward_length",
-        "n_layer": "block_count",
-        "n_head": "attention.head_count",
-        "n_positions": "context_length",
-        "layer_norm_epsilon": "attention.layer_norm_epsilon",
-    },
-    optional={},
-    fixed={"architectures": ["GPT2LMHeadModel"], "activation_function": "gelu_new"},
-    layer="transformer.h",
-    names={
-        "token_embd": "transformer.wte",
-        "position_embd": "transformer.wpe",
-        "output_norm": "transformer.ln_f",
-        "output": "lm_head",
-        "attn_norm": "ln_1",
-        "attn_qkv": "attn.c_attn",
-        "attn_output": "attn.c_proj",
-        "ffn_norm": "ln_2",
-        "ffn_up": "mlp.c_fc",
-        "ffn_down": "mlp.c_proj",
-    },
-    embedding="token_embd.weight",
-    head="output.weight",
-    heads={},
-    transposed=frozenset({"attn_qkv", "attn_output", "ffn_up", "ffn_down"}),
-)
-ARCHITECTURES = {"llama": LLAMA, "gpt2": GPT2}
 BLOCK_NAME = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 GLOBAL_NAME = re.compile(r"(\w+)\.(weight|bias)")
 
@@ -128,6 +39,7 @@ class GGUFCheckpoint(CheckpointReader):
             if present:
                 config[key] = self._number(present[0])
         config["tie_word_embeddings"] = arch.head not in self._reader.names()
+        config |= arch.finish(config)
         config |= self._biases() | self._rope_scaling(config) | self._token_ids()
         return config
 
@@ -145,11 +57,14 @@ class GGUFCheckpoint(CheckpointReader):
         stem = self._stem(name)
         if stem in self._architecture.heads:
             return self._rotate_half_order(value, self._heads(stem))
+        if stem in self._architecture.one_plus and name.endswith(".weight"):
+            return value - 1
         return value.T if stem in self._architecture.transposed else value
 
     def read_rows(self, name: str) -> Iterator[np.ndarray]:
         stem = self._stem(name)
-        if stem in self._architecture.heads or stem in self._architecture.transposed:
+        arch = self._architecture
+        if stem in arch.heads or stem in arch.transposed or stem in arch.one_plus:
             yield self.read(name)
         else:
             yield from self._reader.read_rows(self._names[name])
@@ -227,7 +142,7 @@ class GGUFCheckpoint(CheckpointReader):
         return self._reader.info(self._architecture.embedding).shape[0]
 
     def _biases(self) -> dict[str, bool]:
-        if self._architecture is not LLAMA:
+        if self._architecture.model_type != "llama":
             return {}
         names = set(self._names.values())
         return {"attention_bias": "blk.0.attn_q.bias" in names, "mlp_bias": "blk.0.ffn_up.bias" in names}

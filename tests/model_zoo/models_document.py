@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from mlc_toolchain.gguf_checkpoint import ARCHITECTURES as GGUF
+from mlc_toolchain.gguf_architectures import ARCHITECTURES as GGUF
 from model_zoo import registry
 from model_zoo.architecture import Architecture
 from tests.model_zoo.architecture_cases import CASES
