@@ -42,7 +42,7 @@ class Gemma3TextConfig(LocalRopeConfig):
     query_pre_attn_scalar: float = 256
     sliding_window: int | None = 4096  # type: ignore[misc]  # a class constant of DecoderConfig
     sliding_window_pattern: int = 6
-    attn_logit_softcapping: float | None = None
+    attn_logit_softcapping: ClassVar[None] = None
     final_logit_softcapping: float | None = None
     attention_bias: bool = False
     tie_word_embeddings: bool = True

@@ -14,6 +14,7 @@ from tests.model_zoo.checkpoint_forms import (
     baichuan,
     baichuan_alibi,
     chatglm,
+    gemma3,
     internlm,
     internlm2,
     minicpm,
@@ -132,6 +133,13 @@ CASES = [
         },
         norms_around_zero=True,
         quantized=True,
+    ),
+    Case(
+        "gemma3",
+        transformers.Gemma3TextConfig,
+        {**WINDOWS, "layer_types": MIXED, "query_pre_attn_scalar": 9},
+        norms_around_zero=True,
+        to_checkpoint=gemma3,
     ),
     Case("phi3", transformers.Phi3Config),
     Case(

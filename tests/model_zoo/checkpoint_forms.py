@@ -167,3 +167,15 @@ def chatglm(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     }
     made = _config(config, "chatglm", "hidden_size", "num_attention_heads", **more)
     return made, _renamed(_qkv(tensors, "self_attn.query_key_value"), names)
+
+
+def gemma3(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """The whole model: the text part's config and tensors, and a vision tower."""
+    outer = {
+        "model_type": "gemma3",
+        "text_config": config,
+        "vision_config": {"hidden_size": 8},
+        "mm_tokens_per_image": 4,
+    }
+    vision = {"vision_tower.patch.weight": torch.zeros(8, 3), "multi_modal_projector.weight": torch.zeros(8, 8)}
+    return outer, {**{f"language_model.{name}": t for name, t in tensors.items() if "lm_head" not in name}, **vision}

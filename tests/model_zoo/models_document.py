@@ -15,31 +15,32 @@ HEAD = """# Models
 
 `python -m tests.model_zoo.models_document > docs/models.md` writes this page from the registry and the tables of tests.
 
-An architecture is a `model_type` of Hugging Face's config.json. Every variant in the table has small random weights written by
-transformers (for an architecture without a class there: an equal model of another class, with names and layouts changed). It is
-converted, configured, compiled for the CPU, and its logits equal those of transformers in float32 within 1e-4 of the greatest
-logit: of all positions, of a prompt in chunks, token by token, and of two sequences in one batch (`tests/model_zoo`). Marked with
-4 bits are variants that are also compared in q4f16_1, with the decoded weights.
+An architecture is a `model_type` of Hugging Face's config.json. Every variant in the table has small random weights
+written by transformers (for an architecture without a class there: an equal model of another class, with names and
+layouts changed). It is converted, configured, compiled for the CPU, and its logits equal those of transformers in
+float32 within 1e-4 of the greatest logit: of all positions, of a prompt in chunks, token by token, and of two
+sequences in one batch (`tests/model_zoo`). Marked with 4 bits are variants that are also compared in q4f16_1, with
+the decoded weights.
 
 | architecture | file | lines | blocks | variants | GGUF |
 |---|---|---:|---|---|---|
 """
 TAIL = """
-A key of config.json that is neither read nor known to be harmless is refused by name, and so are values that change the
-computation in a way that is not implemented. Layers with a window, without rotation, or with a rotation of their own have a cache
-of their own.
+A key of config.json that is neither read nor known to be harmless is refused by name, and so are values that change
+the computation in a way that is not implemented. Layers with a window, without rotation, or with a rotation of their
+own have a cache of their own.
 
 ## Not supported, and why
 
 | what | why |
 |---|---|
-| LongRoPE's short factors beyond the original context | frequencies are fixed when the model is compiled: a context beyond the original one takes the long factors for all texts |
+| LongRoPE's short factors in a long context | frequencies are fixed in the library; a longer context takes the long factors |
 | dynamic NTK scaling beyond the trained context | likewise; within it, it changes nothing |
 | Qwen 1's logarithmic scaling of queries | acts beyond `seq_length` only, which is the longest context |
 | OPT 350M | norms after the parts of a layer, and embeddings of another width |
-| MPT with learned positions, norms of queries and keys, or a scale of its own | no published checkpoint that transformers computes |
+| MPT with learned positions or norms of queries and keys | transformers does not compute them |
 | windows in Qwen2 | published configurations switch them off |
-| image inputs of Gemma 3 and Ministral 3 | no vision tower; the text part of Gemma 3 is converted from the whole checkpoint |
+| image inputs of Gemma 3 and Ministral 3 | no vision tower; of Gemma 3's checkpoint the text part is converted |
 """
 
 

@@ -106,7 +106,7 @@ def decoded(name, source, scheme, layout):
     return values.T if transposed else values
 
 
-@pytest.mark.parametrize("name", registry.ARCHITECTURES)
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3_text", "falcon", "baichuan", "ministral3", "apertus"])
 def test_exported_module_prints_and_parses_back(name):
     exported = registry.export_model(registry.get(name).tiny, get_scheme("q4f16_1"))
     for mod in (exported.mod, Legalize().run(exported.mod)):

@@ -137,6 +137,52 @@ def test_what_changes_the_computation_is_refused(key, value):
         LlamaConfig.from_hf({**LLAMA, key: value})
 
 
+@pytest.mark.parametrize("name", registry.ARCHITECTURES)
+def test_a_key_without_a_meaning_is_refused_by_every_architecture(name):
+    architecture = registry.get(name)
+    written = architecture.tiny.chat_model_config()
+    with pytest.raises(UnsupportedError, match="mixer_kind: ") as error:
+        architecture.config.from_hf({**written, "mixer_kind": "fast", "eos_token_id": 3, "mixer_bias": False})
+    assert "mixer_bias" not in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "message"),
+    [
+        ("gemma2", {"layer_types": ["full_attention"]}, "layer_types: got 1 entries; expected 2"),
+        ("gemma2", {"layer_types": ["linear_attention"] * 2}, "layer_types: got 'linear_attention'"),
+        ("qwen3", {"hidden_act": "gelu_10"}, "hidden_act: got 'gelu_10'; expected one of silu, "),
+        ("apertus", {"hidden_act": "silu"}, "hidden_act: got 'silu'; expected 'xielu'"),
+        ("mpt", {"attn_config": {"qk_ln": True}}, "attn_config.qk_ln: got True; expected False"),
+        ("mpt", {"no_bias": False}, "no_bias: got false"),
+        ("opt", {"do_layer_norm_before": False}, "do_layer_norm_before: got False; expected True"),
+        ("opt", {"context_window_size": 300}, "got 300; expected at most the 256 learned positions"),
+        ("chatglm", {"add_bias_linear": True}, "add_bias_linear: got true"),
+        ("baichuan", {"position_embedding": "learned"}, "position_embedding: got 'learned'"),
+        ("gemma3", {"text_config": 3}, "text_config: expected an object"),
+        (
+            "phi3",
+            {"rope_scaling": {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]}},
+            "_factor: expected",
+        ),
+    ],
+)
+def test_what_an_architecture_cannot_compute_is_refused(name, changed, message):
+    architecture = registry.get(name)
+    with pytest.raises(MLCError) as error:
+        architecture.model(architecture.config.from_hf({**architecture.tiny.chat_model_config(), **changed}))
+    assert message in error.value.message
+
+
+def test_layer_types_follow_from_their_pattern():
+    gemma2, exaone4 = registry.get("gemma2").tiny, registry.get("exaone4").tiny
+    assert gemma2.layer_types == ("sliding_attention", "full_attention")
+    assert [(k.name, k.window) for k in gemma2.attention_kinds] == [("window", 21), ("", None)]
+    assert [(k.name, k.rope is None) for k in exaone4.attention_kinds] == [("window", False), ("nope", True)]
+    without = type(exaone4).from_hf({**exaone4.chat_model_config(), "sliding_window": None, "layer_types": None})
+    assert [(k.name, k.rope is None) for k in without.attention_kinds] == [("", False)] * 2
+
+
 def test_harmless_keys_are_ignored():
     harmless = {"torch_dtype": "bfloat16", "attention_dropout": 0.1, "use_cache": True, "hidden_act": "silu"}
     harmless |= {"_private": 3, "switched_off": False, "not_given": None}
