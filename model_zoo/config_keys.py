@@ -14,11 +14,11 @@ HARMLESS = frozenset(
     hidden_dropout hidden_dropout_prob id2label initializer_range is_encoder_decoder is_llama_config label2id
     language layer_types layerdrop length_penalty max_length max_window_layers min_length model_type
     no_repeat_ngram_size num_beam_groups num_beams num_return_sequences onnx_safe output_attentions
-    output_hidden_states output_scores pad_token_id prefix pretraining_tp problem_type
+    output_hidden_states output_router_logits output_scores pad_token_id prefix pretraining_tp problem_type
     pruned_heads remove_invalid_values reorder_and_upcast_attn repetition_penalty resid_dropout resid_pdrop
-    residual_dropout return_dict return_dict_in_generate rope_parameters scale_attention_softmax_in_fp32
-    sep_token_id seq_length softmax_in_fp32 summary_activation summary_first_dropout summary_proj_to_labels
-    summary_type summary_use_proj suppress_tokens task_specific_params temperature
+    residual_dropout return_dict return_dict_in_generate rope_parameters router_aux_loss_coef router_jitter_noise
+    scale_attention_softmax_in_fp32 sep_token_id seq_length softmax_in_fp32 summary_activation summary_first_dropout
+    summary_proj_to_labels summary_type summary_use_proj suppress_tokens task_specific_params temperature
     tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript transformers.js_config
     transformers_version typical_p unk_token_id unsloth_fixed unsloth_version use_bfloat16 use_cache
     use_flash_attention use_flash_attn use_sliding_window

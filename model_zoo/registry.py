@@ -30,6 +30,7 @@ from model_zoo import (
     llama,
     ministral3,
     mistral,
+    mixtral,
     nemotron,
     olmo,
     olmo2,

@@ -34,7 +34,7 @@ own have a cache of their own.
 
 | what | why |
 |---|---|
-| LongRoPE's short factors in a long context | frequencies are fixed in the library; a longer context takes the long factors |
+| LongRoPE's short factors in a long context | frequencies are fixed; a longer context takes the long factors |
 | dynamic NTK scaling beyond the trained context | likewise; within it, it changes nothing |
 | Qwen 1's logarithmic scaling of queries | acts beyond `seq_length` only, which is the longest context |
 | OPT 350M | norms after the parts of a layer, and embeddings of another width |
