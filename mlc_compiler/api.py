@@ -72,7 +72,12 @@ def register_func(name: str, func: Callable[..., Any] | None = None, *, override
 
 
 def build(
-    mod: Buildable, target: TargetSpec = None, *, num_threads: int | None = None, dump: Path | None = None
+    mod: Buildable,
+    target: TargetSpec = None,
+    *,
+    num_threads: int | None = None,
+    dump: Path | None = None,
+    pipeline: Callable[[IRModule], IRModule] | None = None,
 ) -> Library:
     """Compile a module, or a single function, and load the result.
 
@@ -82,9 +87,13 @@ def build(
     Every graph function becomes callable (only those with a ``global_symbol``, when there are any), and every public
     tensor function, which takes its outputs as last arguments. target: what ``Target`` accepts; None is the target of
     the enclosing ``with Target(…)``, or else this machine's CPU. num_threads: see ``load_library``. dump: a folder to
-    which the module's text is written after each pass. The library's file is deleted with the object; see
+    which the module's text is written after each pass. pipeline: is applied to the module before anything else, with
+    ``target`` as the current target; such as passes of the caller. The library's file is deleted with the object; see
     ``Library.export_library``. Raises MLCError for a module that cannot be compiled.
     """
+    if pipeline is not None:
+        with as_target(target):
+            mod = pipeline(as_module(mod))
     return build_prepared(_with_entries(mod), target, num_threads, dump)[0]
 
 
@@ -133,7 +142,7 @@ def _with_entries(mod: Buildable) -> IRModule:
 def as_module(mod: Buildable) -> IRModule:
     """A module as is; a function as a module of that function, named by its ``global_symbol`` or else ``main``."""
     if isinstance(mod, Function | PrimFunc):
-        return IRModule({mod.attrs.get("global_symbol", "main"): mod})
+        return IRModule.from_expr(mod)
     if not isinstance(mod, IRModule):
         raise MLCError(f"got a {type(mod).__name__}; expected an IRModule or a function of one")
     return mod

@@ -48,6 +48,7 @@ COMPILER_PARTS = {
     "driver": FOUNDATION | {"codegen", "backends", "pipeline", "verifier"},
     "api": FOUNDATION | {"verifier", "pipeline", "driver"},
     "jit": FOUNDATION | {"verifier", "pipeline", "api"},
+    "compat": FOUNDATION | {"api", "nn", "passes", "backends"},
     "": frozenset(),
 }
 
@@ -58,6 +59,11 @@ LOADER = {
     ("mlc_compiler.jit", "mlc_runtime.library"),  # holds the library and its arguments
     ("mlc_compiler.jit", "mlc_runtime.arguments"),
     ("mlc_compiler.jit", "mlc_runtime.metadata"),
+    ("mlc_compiler.compat.functions", "mlc_runtime.arrays"),
+    ("mlc_compiler.compat.relax", "mlc_runtime.library"),
+    ("mlc_compiler.compat.relax_vm", "mlc_runtime.library"),
+    ("mlc_compiler.compat.virtual_machine", "mlc_runtime.library"),
+    ("mlc_compiler.compat.virtual_machine", "mlc_runtime.timing"),
 }
 
 # Imports within functions outside of the command line, with the reason.

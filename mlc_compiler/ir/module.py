@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .naming import unique_name
-from .printable import Printable
+from .printable import Printable, with_attr
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -25,13 +25,16 @@ class GlobalVar:
 
 @dataclass(frozen=True, eq=False)
 class IRModule(Printable):
-    """Functions by name (``relax.Function``, ``tir.PrimFunc``) and attributes. Immutable: updates return a copy."""
+    """Functions by name (``relax.Function``, ``tir.PrimFunc``) and attributes.
+
+    Immutable but for ``update_func``: passes and all other updates return a copy.
+    """
 
     functions: Mapping[str, Any] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, name: str | GlobalVar) -> Any:
-        key = name.name if isinstance(name, GlobalVar) else name
+        key = _name(name)
         if key not in self.functions:
             raise KeyError(f"no function {key!r} in the module; it has {', '.join(self.functions) or 'none'}")
         return self.functions[key]
@@ -59,13 +62,27 @@ class IRModule(Printable):
         """The module with functions replaced or added."""
         return replace(self, functions={**self.functions, **changes})
 
-    def update_func(self, name: str | GlobalVar, func: Any) -> IRModule:
+    def with_function(self, name: str | GlobalVar, func: Any) -> IRModule:
         """The module with one function replaced or added."""
-        return self.updated({name.name if isinstance(name, GlobalVar) else name: func})
+        return self.updated({_name(name): func})
 
-    def with_attr(self, key: str, value: Any) -> IRModule:
-        return replace(self, attrs={**self.attrs, key: value})
+    def update_func(self, name: str | GlobalVar, func: Any) -> None:
+        """Replace or add a function of this module, in place; ``with_function`` leaves the module as it is."""
+        object.__setattr__(self, "functions", {**self.functions, _name(name): func})
+
+    def with_attr(self, key: str | Mapping[str, Any], value: Any = None) -> IRModule:
+        """The module with an attribute, or all of a mapping, set."""
+        return replace(self, attrs=with_attr(self.attrs, key, value))
+
+    @staticmethod
+    def from_expr(func: Any) -> IRModule:
+        """The module of one function, named by its ``global_symbol`` or else ``main``."""
+        return IRModule({func.attrs.get("global_symbol", "main"): func})
 
     def unique_name(self, base: str) -> str:
         """``base``, or ``base1``, ``base2`` … when taken."""
         return unique_name(base, self.functions, separator="")
+
+
+def _name(name: str | GlobalVar) -> str:
+    return name.name if isinstance(name, GlobalVar) else name

@@ -1,9 +1,11 @@
-"""Base class of nodes that print as TVMScript."""
+"""What modules and functions have in common: they print as TVMScript and have attributes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
+
+from mlc_errors import UnsupportedError
 
 
 class Printable:
@@ -17,9 +19,16 @@ class Printable:
         """The TVMScript text, which ``parse`` reads back as a structurally equal module or function."""
         return Printable.printer(self)
 
-    def show(self) -> None:
-        """Print the TVMScript text."""
+    def show(self, black_format: bool = False) -> None:
+        """Print the TVMScript text. Raises UnsupportedError for ``black_format=True``: there is one format."""
+        if black_format:
+            raise UnsupportedError("show: black_format is True; the printer has one format", hint="leave it out")
         print(self.script())
 
     def __str__(self) -> str:
         return self.script()
+
+
+def with_attr(attrs: Mapping[str, Any], key: str | Mapping[str, Any], value: Any) -> dict[str, Any]:
+    """Attributes with ``key`` set to ``value``, or with those of the mapping ``key`` set."""
+    return {**attrs, **(key if isinstance(key, Mapping) else {key: value})}

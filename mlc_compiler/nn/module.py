@@ -44,9 +44,9 @@ class Module:
                     seen.add(id(value))
                     yield f"{path}.{name}" if path else name, value
 
-    def parameters(self) -> Iterator[Parameter]:
+    def parameters(self) -> list[Parameter]:
         """All parameters, in order of definition."""
-        return (parameter for _, parameter in self.named_parameters())
+        return [parameter for _, parameter in self.named_parameters()]
 
     def state_dict(self) -> dict[str, Parameter]:
         """All parameters by dotted path; their ``data`` are the arrays that a compiled module uses."""

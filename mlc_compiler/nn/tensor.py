@@ -11,8 +11,9 @@ from mlc_errors import MLCError
 
 from ..ir.dtype import is_float
 from ..ir.expr import ExprLike, IntImm, PrimExpr
+from ..ir.shape import Shape
 from ..relax import ops
-from ..relax.builder import BlockBuilder, BuilderError
+from ..relax.builder import BlockBuilder
 from ..relax.info import prim_value, shape_of, tensor_info, tensor_info_of
 from ..relax.nodes import Call, Expr, ObjectStructInfo, Op, StringImm, TensorStructInfo, TupleStructInfo, Var
 from ..relax.ops.registry import Operator, OperatorError
@@ -35,8 +36,8 @@ class Tensor:
         return self._expr
 
     @property
-    def shape(self) -> tuple[Size, ...]:
-        return tuple(s.value if isinstance(s, IntImm) else s for s in shape_of(self.expr))
+    def shape(self) -> Shape:
+        return Shape(s.value if isinstance(s, IntImm) else s for s in shape_of(self.expr))
 
     @property
     def dtype(self) -> str:
@@ -120,25 +121,33 @@ class ParameterError(MLCError, ValueError):
 
 
 class Parameter(Tensor):
-    """A weight with static shape and a storage dtype. It has a graph value only while a function is traced.
+    """A weight with a storage dtype. It has a graph value only while a function is traced or built.
 
-    ``data`` is the array that a compiled module uses for it: numpy or any that supports DLPack, initially None.
+    ``data`` is the array that a compiled module uses for it: numpy or any that supports DLPack, initially None. name:
+    of the graph variable in functions made by a ``BlockBuilder``, of which it has to be a parameter.
     """
 
-    def __init__(self, shape: tuple[int, ...] | list[int], dtype: str = "float32"):
-        self._shape = tuple(shape)
+    def __init__(self, shape: Sequence[int], dtype: str = "float32", name: str = "param"):
+        self._shape = Shape(shape)
         self._dtype = dtype
         self._expr = None
+        self._name = name
+        self._variable: Var | None = None
         self._data: Any = None
 
     @property
     def expr(self) -> Expr:
-        if self._expr is None:
-            raise BuilderError("a parameter has a value only while its module is exported")
-        return self._expr
+        return BlockBuilder.current().parameter(self.variable) if self._expr is None else self._expr
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def variable(self) -> Var:
+        """The graph variable by which functions made by a ``BlockBuilder`` use the parameter."""
+        if self._variable is None:
+            self._variable = Var(self._name, tensor_info(self.shape, self.dtype))
+        return self._variable
+
+    @property
+    def shape(self) -> Shape:
         return self._shape
 
     @property
@@ -152,7 +161,7 @@ class Parameter(Tensor):
         if self._data is not None:
             hint = "choose the type before setting the data"
             raise ParameterError(f"a parameter with {self._dtype} data cannot become {dtype}", hint=hint)
-        self._dtype = dtype
+        self._dtype, self._variable = dtype, None
 
     @property
     def data(self) -> Any:

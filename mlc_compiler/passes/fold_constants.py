@@ -66,7 +66,7 @@ class _Function:
         result = rx.Var("result", value.struct_info)
         block = rx.BindingBlock((rx.Binding(result, value),))
         wrapper = self.mod.unique_name("constant")
-        return _as_constant(run_function(self.mod.update_func(wrapper, rx.Function((), (block,), result)), wrapper))
+        return _as_constant(run_function(self.mod.with_function(wrapper, rx.Function((), (block,), result)), wrapper))
 
     def _is_foldable(self, call: rx.Call) -> bool:
         if not is_pure(call, self.mod.functions) or is_op(call, "call_dps_packed"):

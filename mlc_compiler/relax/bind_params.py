@@ -42,7 +42,7 @@ def bind_params(mod: IRModule, name: str, params: Mapping[str, np.ndarray]) -> I
     blocks, ret = instantiate(func, args)
     left = tuple(a for a in args if isinstance(a, rx.Var))
     bound = replace(func, params=left, blocks=blocks, ret=ret, ret_info=substitute(func.ret_info, sizes))
-    return mod.update_func(name, bound)
+    return mod.with_function(name, bound)
 
 
 def _constant(param: rx.Var, data: np.ndarray, sizes: dict[Var, PrimExpr]) -> rx.Constant:

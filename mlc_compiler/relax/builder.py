@@ -13,6 +13,7 @@ from ..ir.expr import ExprLike
 from ..ir.module import GlobalVar, IRModule
 from ..ir.recursion import deep_recursion
 from ..ir.structural import structural_equal
+from ..ir.visitor import substitute, walk
 from ..tir.nodes import PrimFunc
 from .info import get_item, info_of, make_tuple, shape_expr, tensor_info
 from .nodes import (
@@ -47,6 +48,12 @@ def tensor_var(name: str, shape: Sequence[ExprLike], dtype: str = "float32") -> 
     Sizes are integers or symbolic. Raises StructInfoError for an unknown dtype or any other size.
     """
     return Var(name, tensor_info(shape, dtype))
+
+
+def with_visible_result(blocks: tuple[BindingBlock, ...], ret: Expr) -> tuple[tuple[BindingBlock, ...], Expr]:
+    """The blocks and the result of a function, with variables of dataflow blocks in the result visible after these."""
+    inner = [v for v in walk(ret) if isinstance(v, Var) and v.dataflow]
+    return substitute((blocks, ret), {v: replace(v, dataflow=False) for v in inner})
 
 
 def call_tir(func: GlobalVar, inputs: Sequence[Expr], out_info: StructInfo, scalars: Sequence[ExprLike] = ()) -> Call:
@@ -95,6 +102,7 @@ class _FunctionFrame:
     bindings: list[Binding] = field(default_factory=list)
     in_dataflow: bool = False
     ret: Expr | None = None
+    used: list[Var] = field(default_factory=list)
     taken: dict[str, int] = field(default_factory=dict)
 
     def unique(self, base: str) -> str:
@@ -157,7 +165,7 @@ class BlockBuilder:
         BlockBuilder._active.append(self)
         try:
             yield
-            self._mod = self._mod.update_func(name, self._finished())
+            self._mod = self._mod.with_function(name, self._finished())
         finally:
             BlockBuilder._active.pop()
             self._frame = None
@@ -167,7 +175,18 @@ class BlockBuilder:
         frame.close_block()
         if frame.ret is None:
             raise BuilderError(f"function {frame.name}: no output; call emit_func_output")
-        return Function(frame.params, tuple(frame.blocks), frame.ret, info_of(frame.ret), frame.attrs, frame.is_pure)
+        missing = [v.name for v in frame.used if v not in frame.params]
+        if missing:
+            hint = "emit_func_output(output, [*inputs, *module.parameters()])"
+            raise BuilderError(f"function {frame.name}: {missing[0]} is not among its parameters", hint=hint)
+        blocks, ret = with_visible_result(tuple(frame.blocks), frame.ret)
+        return Function(frame.params, blocks, ret, info_of(ret), frame.attrs, frame.is_pure)
+
+    def parameter(self, var: Var) -> Var:
+        """``var`` itself, which has to be a parameter of the function being built when that ends."""
+        if not any(v is var for v in self.frame.used):
+            self.frame.used.append(var)
+        return var
 
     @contextmanager
     def dataflow(self) -> Iterator[None]:
@@ -249,7 +268,7 @@ class BlockBuilder:
             if structural_equal(self._mod[name], func):
                 return GlobalVar(name)
         name = self._mod.unique_name(name_hint)
-        self._mod = self._mod.update_func(name, func)
+        self._mod = self._mod.with_function(name, func)
         self._by_hint[name_hint].append(name)
         return GlobalVar(name)
 

@@ -13,7 +13,7 @@ from mlc_errors import MLCError
 from ..ir import dtype as dt
 from ..ir.expr import IntImm, PrimExpr
 from ..ir.module import GlobalVar
-from ..ir.printable import Printable
+from ..ir.printable import Printable, with_attr
 
 
 class StructInfo:
@@ -228,8 +228,9 @@ class Function(Printable):
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", _joined(self.blocks))
 
-    def with_attr(self, key: str, value: Any) -> Function:
-        return replace(self, attrs={**self.attrs, key: value})
+    def with_attr(self, key: str | Mapping[str, Any], value: Any = None) -> Function:
+        """The function with an attribute, or all of a mapping, set."""
+        return replace(self, attrs=with_attr(self.attrs, key, value))
 
     @property
     def bindings(self) -> tuple[Binding, ...]:

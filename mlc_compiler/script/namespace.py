@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Mapping
@@ -121,16 +122,33 @@ def _is_in_class(func: FunctionType) -> bool:
     return bool(outer) and not outer.endswith("<locals>")
 
 
-def _source(obj: Any) -> Source:
+def _source(func: FunctionType) -> Source:
     try:
-        lines, first = inspect.getsourcelines(obj)
-        name = inspect.getsourcefile(obj) or "<script>"
+        lines, first = inspect.getsourcelines(func)
+        name = inspect.getsourcefile(func) or "<script>"
     except (OSError, TypeError) as error:
-        raise MLCError(
-            f"cannot read the source of {obj.__name__!r}: {error}",
-            hint="put it in a file, or give the text to mlc_compiler.parse",
-        ) from error
+        raise _no_source(func.__name__, str(error)) from error
     return Source.dedented("".join(lines), name, first)
+
+
+def _class_source(name: str, frame: FrameType) -> Source:
+    """The source of a class that is decorated at the frame's line; of files and of notebook cells alike."""
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    lines = linecache.getlines(file, frame.f_globals)
+    try:
+        classes = [n for n in ast.walk(ast.parse("".join(lines))) if isinstance(n, ast.ClassDef) and n.name == name]
+    except SyntaxError as error:
+        raise _no_source(name, str(error)) from error
+    for node in classes:
+        first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+        if first <= line <= (node.end_lineno or line):
+            return Source.dedented("".join(lines[first - 1 : node.end_lineno]), file, first)
+    raise _no_source(name, "source code not available")
+
+
+def _no_source(name: str, reason: str) -> MLCError:
+    hint = "put it in a file, or give the text to mlc_compiler.parse"
+    return MLCError(f"cannot read the source of {name!r}: {reason}", hint=hint)
 
 
 def _values(frame: FrameType, *functions: FunctionType) -> Mapping[str, Any]:
@@ -159,7 +177,7 @@ def _function(func: FunctionType, frame: FrameType) -> PrimFunc | Function:
 
 @deep_recursion
 def _module(cls: type, frame: FrameType) -> IRModule:
-    source = _source(cls)
+    source = _class_source(cls.__name__, frame)
     node = source.parse().body[0]
     assert isinstance(node, ast.ClassDef)
     functions = [f for f in vars(cls).values() if isinstance(f, FunctionType)]

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..ir.module import GlobalVar
 from ..ir.visitor import free_vars
+from ..relax.builder import with_visible_result
 from ..relax.nodes import Binding, BindingBlock, Call, Expr, Function, StructInfo, Var
 from .r_calls import GraphEvaluator, derive
 from .scope import ModuleName, Scope
@@ -30,6 +31,7 @@ class RelaxParser(GraphEvaluator):
         self.blocks: list[BindingBlock] = []
         self.bindings: list[Binding] = []
         self.in_dataflow = False
+        self.inner: dict[str, Var] = {}
         self.attrs: dict[str, Any] = {}
 
     def function(self, node: ast.FunctionDef, options: dict[str, Any]) -> Function:
@@ -42,12 +44,15 @@ class RelaxParser(GraphEvaluator):
             raise self.error(last, f"graph function {node.name!r} must end with return")
         for stmt in body:
             self._statement(stmt)
+        for name, var in self.inner.items():
+            self.scope.define(name, self.scope.find(name)[1] or var)
         ret = self.graph(last, self.value(last.value))
         self._flush()
+        blocks, ret = with_visible_result(tuple(self.blocks), ret)
         if not options.get("private", False):
             self.attrs.setdefault("global_symbol", node.name)
         pure = bool(options.get("pure", True))
-        return Function(params, tuple(self.blocks), ret, ret_info or ret.struct_info, self.attrs, pure)
+        return Function(params, blocks, ret, ret_info or ret.struct_info, self.attrs, pure)
 
     def _param(self, arg: ast.arg) -> Var:
         if arg.annotation is None:
@@ -109,6 +114,7 @@ class RelaxParser(GraphEvaluator):
         self.blocks.append(BindingBlock(tuple(self.bindings), dataflow=True))
         for var in (b.var for b in self.bindings):
             if var.dataflow:
+                self.inner[var.name] = var
                 self.scope.notes[var.name] = (
                     f"{var.name!r} is visible only inside its dataflow block; add it to R.output"
                 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ..ir.expr import ExprLike, IntImm, PrimExpr, Var, as_expr
-from ..ir.printable import Printable
+from ..ir.printable import Printable, with_attr
 
 SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD = "serial", "parallel", "vectorized", "unroll", "thread_binding"
 LOOP_KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD)
@@ -210,8 +210,9 @@ class PrimFunc(Printable):
     body: Stmt
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
-    def with_attr(self, key: str, value: Any) -> PrimFunc:
-        return replace(self, attrs={**self.attrs, key: value})
+    def with_attr(self, key: str | Mapping[str, Any], value: Any = None) -> PrimFunc:
+        """The function with an attribute, or all of a mapping, set."""
+        return replace(self, attrs=with_attr(self.attrs, key, value))
 
     def without_attr(self, key: str) -> PrimFunc:
         return replace(self, attrs={k: v for k, v in self.attrs.items() if k != key})

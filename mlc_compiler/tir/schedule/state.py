@@ -57,7 +57,7 @@ class WorkingModule:
 
     @func.setter
     def func(self, func: PrimFunc) -> None:
-        self._mod = self._mod.update_func(self.func_name, func)
+        self._mod = self._mod.with_function(self.func_name, func)
 
     def work_on(self, func_name: str) -> None:
         """Set the working function, which is searched first for blocks."""
@@ -103,7 +103,7 @@ class WorkingModule:
         func, value = result if isinstance(result, tuple) else (result, None)
         if step in MOVES:
             _check_concurrent(before, func)
-        self._mod = self._mod.update_func(func_name, func)
+        self._mod = self._mod.with_function(func_name, func)
         return BlockName(value, func_name) if isinstance(value, str) else value
 
     def _run_all(self, step: Callable[..., Any], loops: Sequence[Var], *args: Any) -> Any:

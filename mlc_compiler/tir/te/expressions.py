@@ -14,6 +14,7 @@ from ...ir import dtype as dt
 from ...ir import expr as ir
 from ...ir.expr import ExprLike, IntImm, PrimExpr, Select, Var, as_expr
 from ...ir.recursion import deep_recursion
+from ...ir.shape import Shape
 from ...ir.visitor import walk
 from .. import nodes as tir
 from ..nodes import Buffer, BufferLoad
@@ -70,8 +71,8 @@ class Tensor:
         return f"Tensor({self.buffer!r})"
 
     @property
-    def shape(self) -> tuple[PrimExpr, ...]:
-        return self.buffer.shape
+    def shape(self) -> Shape:
+        return Shape(self.buffer.shape)
 
     @property
     def dtype(self) -> str:

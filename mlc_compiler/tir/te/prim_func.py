@@ -139,7 +139,7 @@ def _unique_names(order: list[Tensor], params: Sequence[Tensor]) -> dict[Tensor,
             continue
         name = unique_name(tensor.name, taken)
         taken.add(name)
-        result[tensor] = Buffer(name, tensor.shape, tensor.dtype, tensor.buffer.scope)
+        result[tensor] = Buffer(name, tensor.buffer.shape, tensor.dtype, tensor.buffer.scope)
     for tensor in params:
         result.setdefault(tensor, tensor.buffer)
     return result

@@ -249,7 +249,7 @@ def test_a_function_is_replaced_by_a_scheduled_one():
     j_0, j_1 = schedule.split(j, [None, 16])
     schedule.reorder(i, j_0, k, j_1)
     schedule.decompose_reduction("Y", k)
-    changed = mod.update_func(name, schedule.func)
+    changed = mod.with_function(name, schedule.func)
     assert "for k, j_1 in T.grid(784, 16):" in to_script(changed) and "Y_init" not in to_script(mod)
     check_mlp(changed, X, *WEIGHTS.values())
 

@@ -77,6 +77,6 @@ def test_a_tuned_function_in_a_model_with_bound_parameters():
     best, _ = random_search(linear, lambda s: stochastic_schedule(s, "Y"), (X, W0, B0, np.empty((1, 128), "f4")), 2)
     model = bind_params(mixture, "main", WEIGHTS)
     name = model.get_global_var("linear0")
-    tuned = model.update_func(name, best.mod["main"].with_attr("global_symbol", "linear0"))
+    tuned = model.with_function(name, best.mod["main"].with_attr("global_symbol", "linear0"))
     assert "Y_init" in to_script(tuned["linear0"]) and "Y_init" not in to_script(model)
     check_mlp(tuned, X)

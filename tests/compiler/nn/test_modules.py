@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from mlc_compiler import nn
+from mlc_compiler import build, nn
 from mlc_compiler.interp import run_function
 from mlc_compiler.ir.structural import first_difference
 from mlc_compiler.nn import op, spec
 from mlc_compiler.nn.tensor import ParameterError
-from mlc_compiler.relax.builder import BuilderError
+from mlc_compiler.relax.builder import BlockBuilder, BuilderError, tensor_var
 from mlc_compiler.relax.nodes import TupleStructInfo
 from mlc_compiler.script import parse, script
 
@@ -139,7 +139,7 @@ def test_replacing_a_module():
 def test_a_parameter_has_no_value_outside_of_a_trace():
     net = Net()
     exported(net=net)
-    with pytest.raises(BuilderError, match="only while its module is exported"):
+    with pytest.raises(BuilderError, match="no function is being built"):
         _ = net.norm.weight.expr
 
 
@@ -157,3 +157,21 @@ def test_unknown_options_of_a_spec():
         Net().export({"forward": {"ids": spec.Tensor(["n"], "int32"), "$": {"mode": "packed"}}})
     with pytest.raises(ValueError, match="expected one of packed, plain, none"):
         Net().export({"forward": {"ids": spec.Tensor(["n"], "int32"), "$": {"param_mode": "boxed"}}})
+
+
+def test_modules_are_called_in_functions_of_a_builder():
+    layer, bb = nn.Linear(3, 2), BlockBuilder()
+    x = tensor_var("x", (4, 3))
+    with bb.function("main"):
+        y = layer(nn.Tensor(x))
+        bb.emit_func_output(y.expr, [x, *(p.variable for p in layer.parameters())])
+    arrays = [np.random.default_rng(0).normal(size=s).astype(np.float32) for s in ((4, 3), (2, 3), (2,))]
+    x_, w, b = arrays
+    np.testing.assert_allclose(build(bb.get())["main"](*arrays), x_ @ w.T + b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_function_of_a_builder_must_have_the_parameters_it_uses():
+    layer, bb = nn.Linear(3, 2), BlockBuilder()
+    x = tensor_var("x", (4, 3))
+    with pytest.raises(BuilderError, match="function main: param is not among its parameters"), bb.function("main"):
+        bb.emit_func_output(layer(nn.Tensor(x)).expr, [x])

@@ -50,9 +50,15 @@ def test_only_outputs_are_visible_after_a_dataflow_block() -> None:
     main = parse(SEEDS["two_dataflow_blocks"])["main"]
     assert [b.dataflow for b in main.blocks] == [True, False, True]
     assert [[v.name for v in b.outputs] for b in main.blocks] == [["gv0"], [], ["out"]]
-    text = SEEDS["high_level"].replace("return gv", "return lv4")
-    with pytest.raises(ScriptError, match="'lv4' is visible only inside its dataflow block"):
-        parse(text, PARAMETERS)
+    text = SEEDS["two_dataflow_blocks"].replace('R.alloc_tensor((1, 128), dtype="float32")', "R.exp(lv0)")
+    with pytest.raises(ScriptError, match="'lv0' is visible only inside its dataflow block"):
+        parse(text)
+
+
+def test_a_returned_variable_of_a_dataflow_block_is_one_of_its_outputs():
+    main = parse(SEEDS["high_level"].replace("return gv", "return lv4"), PARAMETERS)["main"]
+    assert [v.name for v in main.blocks[0].outputs] == ["lv4", "gv"]
+    assert main.ret is main.blocks[0].outputs[0]
 
 
 def test_constants_come_from_the_list_beside_the_text() -> None:

@@ -131,5 +131,5 @@ def test_a_loop_over_a_uniform_local_value_may_hold_a_barrier() -> None:
 
 def test_explicit_functions_are_left_alone() -> None:
     mod = kernel("s[t] = x[t]\ny[t] = s[63 - t]")
-    mod = mod.update_func("main", main(mod).with_attr("cuda.explicit_sync", True))
+    mod = mod.with_function("main", main(mod).with_attr("cuda.explicit_sync", True))
     assert syncs(PlaceSyncs().run(mod)) == 0

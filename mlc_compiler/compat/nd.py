@@ -1,0 +1,36 @@
+"""``tvm.nd``: arrays. They are numpy arrays with the method ``numpy``; functions for GPUs copy them to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.dtype import to_numpy
+from .runtime import Device
+
+
+class NDArray(np.ndarray):
+    """An array in host memory."""
+
+    def numpy(self) -> np.ndarray:
+        """A copy as a plain numpy array."""
+        return np.array(self, subok=False)
+
+
+def array(data: Any, device: Device | None = None) -> NDArray:
+    """A copy of ``data``, an array or nested lists of numbers. device: where it will be used; see the module."""
+    return np.array(data, order="C").view(NDArray)
+
+
+def empty(shape: Sequence[int], dtype: str = "float32", device: Device | None = None) -> NDArray:
+    """An array for results, zero at first. device: where it will be used; see the module."""
+    return np.zeros(tuple(shape), to_numpy(dtype)).view(NDArray)
+
+
+def as_results(value: Any) -> Any:
+    """What a compiled function returns, with its numpy arrays as NDArray."""
+    if isinstance(value, tuple):
+        return tuple(map(as_results, value))
+    return value.view(NDArray) if isinstance(value, np.ndarray) else value

@@ -1,0 +1,81 @@
+"""``tvm.relax.frontend.nn`` and the older ``tvm.relax.testing.nn``: all of ``mlc_compiler.nn``, and these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mlc_errors import UnsupportedError
+
+from .. import nn
+from ..ir.module import IRModule
+from ..nn import GELU, Embedding, GroupNorm, LayerNorm, Linear, ModuleList, Parameter, ReLU, SiLU, Tensor, op
+from ..nn.tensor import emit
+from ..relax.builder import BlockBuilder
+from . import nn_spec as spec
+
+
+class Module(nn.Module):
+    """Base class of layers and models."""
+
+    def export_tvm(
+        self, spec: nn.spec.ModuleSpec | Mapping[str, Any], debug: bool = False
+    ) -> tuple[IRModule, list[tuple[str, Parameter]]]:
+        """As ``export``; the parameters are a list of names and parameters."""
+        mod, parameters = self.export(spec, debug)
+        return mod, list(parameters.items())
+
+
+class RMSNorm(nn.RMSNorm):
+    """``x * weight / sqrt(mean(x^2) + epsilon) + bias`` over the last axis.
+
+    axes: the last axis; others are refused. bias: whether there is one.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        axes: int | Sequence[int],
+        epsilon: float = 1e-5,
+        bias: bool = True,
+        dtype: str = "float32",
+    ):
+        if axes not in (-1, [-1], (-1,)):
+            raise UnsupportedError(f"RMSNorm: axes is {axes}; expected -1, the last axis")
+        super().__init__(hidden_size, epsilon, dtype)
+        self.bias = Parameter((hidden_size,), dtype) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        normalized = super().forward(x)
+        return normalized if self.bias is None else normalized + self.bias.astype(x.dtype)
+
+
+def Placeholder(shape: Sequence[Any], dtype: str = "float32", name: str = "input") -> Tensor:
+    """An input of the function that is being built."""
+    return Tensor.placeholder(shape, dtype, name)
+
+
+def emit_te(f: Callable[..., Any], *args: Any) -> Tensor:
+    """The result of a tensor expression of traced tensors."""
+    return Tensor(BlockBuilder.current().emit_te(f, *(a.expr if isinstance(a, Tensor) else a for a in args)))
+
+
+__all__ = [
+    "GELU",
+    "Embedding",
+    "GroupNorm",
+    "LayerNorm",
+    "Linear",
+    "Module",
+    "ModuleList",
+    "Parameter",
+    "Placeholder",
+    "RMSNorm",
+    "ReLU",
+    "SiLU",
+    "Tensor",
+    "emit",
+    "emit_te",
+    "op",
+    "spec",
+]

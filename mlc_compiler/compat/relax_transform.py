@@ -1,0 +1,101 @@
+"""``relax.transform``: the passes by TVM's names; some depend on the current target's back end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mlc_errors import UnsupportedError
+
+from ..api import bind_params
+from ..backends import Lowering, backend_of
+from ..passes.absorb_transposes import AbsorbTransposes
+from ..passes.annotate_patterns import AnnotatePatterns
+from ..passes.common_subexpressions import CommonSubexpressions
+from ..passes.eliminate_dead import EliminateDead
+from ..passes.fold_constants import FoldConstants
+from ..passes.fuse_ops import FuseOps as FuseOperators
+from ..passes.fuse_tensor_functions import FuseTensorFunctions
+from ..passes.legalize import Legalize
+from ..target import as_target
+from .transforms import ModulePass, PassInfo, done_by_build, own
+
+
+def _lowering() -> Lowering:
+    target = as_target(None)
+    return backend_of(target).lowering(target)
+
+
+def BindParams(func_name: str, params: Mapping[str, Any]) -> ModulePass:
+    """Parameters of a graph function become constants; see ``mlc_compiler.bind_params``."""
+    return ModulePass(lambda mod, _: bind_params(mod, func_name, params), PassInfo("BindParams"))
+
+
+def FuseTransposeMatmul() -> ModulePass:
+    """``matmul(x, permute_dims(w))`` becomes ``linear(x, w)``."""
+    return own("FuseTransposeMatmul", AbsorbTransposes())
+
+
+def LegalizeOps() -> ModulePass:
+    """Operators become calls of tensor functions."""
+    return own("LegalizeOps", Legalize(_lowering().operators))
+
+
+def AnnotateTIROpPattern() -> ModulePass:
+    """Tensor functions are classified."""
+    return own("AnnotateTIROpPattern", AnnotatePatterns())
+
+
+def FoldConstant() -> ModulePass:
+    """Calls on small constants are computed."""
+    return own("FoldConstant", FoldConstants())
+
+
+def EliminateCommonSubexpr() -> ModulePass:
+    """Equal values are computed once."""
+    return own("EliminateCommonSubexpr", CommonSubexpressions())
+
+
+def FuseOps() -> ModulePass:
+    """Calls that become one are grouped."""
+    lowering = _lowering()
+    return own("FuseOps", FuseOperators(lowering.prologue_rows, lowering.gated_dtypes))
+
+
+def FuseTIR() -> ModulePass:
+    """Each group becomes one tensor function."""
+    return own("FuseTIR", FuseTensorFunctions())
+
+
+def DeadCodeElimination() -> ModulePass:
+    """Unused bindings and unreachable functions are removed."""
+    return own("DeadCodeElimination", EliminateDead())
+
+
+def AttachExternModules(ext_mods: Sequence[Any]) -> ModulePass:
+    """Objects that are linked to the library: none are supported. Raises UnsupportedError for any."""
+    if ext_mods:
+        raise UnsupportedError("AttachExternModules: got modules; none can be linked", hint="register_func(name, …)")
+    return done_by_build("AttachExternModules", "link")
+
+
+_IN_BUILD = {
+    "RewriteDataflowReshape": "fuse-ops",
+    "ToNonDataflow": "plan-memory",
+    "RemovePurityChecking": "plan-memory",
+    "CallTIRRewrite": "copy-results",
+    "StaticPlanBlockMemory": "plan-memory",
+    "RewriteCUDAGraph": "split-kernels",
+    "LowerAllocTensor": "plan-memory",
+    "KillAfterLastUse": "plan-memory",
+    "LowerRuntimeBuiltin": "place-barriers",
+    "VMShapeLower": "resolve-match-casts",
+    "AttachGlobalSymbol": "make-entries",
+}
+"""Passes of TVM that lower a module for its virtual machine -> the pass of ``build`` that does it here."""
+
+
+def __getattr__(name: str) -> Callable[[], ModulePass]:
+    if name not in _IN_BUILD:
+        raise AttributeError(f"module {__name__!r} has no pass {name!r}")
+    return lambda: done_by_build(name, _IN_BUILD[name])
