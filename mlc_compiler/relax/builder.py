@@ -11,6 +11,7 @@ from mlc_errors import MLCError
 
 from ..ir.expr import ExprLike
 from ..ir.module import GlobalVar, IRModule
+from ..ir.naming import unique_name
 from ..ir.recursion import deep_recursion
 from ..ir.structural import structural_equal
 from ..ir.visitor import substitute, walk
@@ -180,7 +181,8 @@ class BlockBuilder:
             hint = "emit_func_output(output, [*inputs, *module.parameters()])"
             raise BuilderError(f"function {frame.name}: {missing[0]} is not among its parameters", hint=hint)
         blocks, ret = with_visible_result(tuple(frame.blocks), frame.ret)
-        return Function(frame.params, blocks, ret, info_of(ret), frame.attrs, frame.is_pure)
+        params, blocks, ret = substitute((frame.params, blocks, ret), _distinct(frame.params))
+        return Function(params, blocks, ret, info_of(ret), frame.attrs, frame.is_pure)
 
     def parameter(self, var: Var) -> Var:
         """``var`` itself, which has to be a parameter of the function being built when that ends."""
@@ -275,6 +277,18 @@ class BlockBuilder:
     def get(self) -> IRModule:
         """The module as built so far."""
         return self._mod
+
+
+def _distinct(params: Sequence[Var]) -> dict[Var, Var]:
+    """Parameters whose name an earlier one has -> the same with another name, ``weight_1``."""
+    renamed: dict[Var, Var] = {}
+    names: set[str] = set()
+    for param in params:
+        name = unique_name(param.name, names, separator="_")
+        if name != param.name:
+            renamed[param] = replace(param, name=name)
+        names.add(name)
+    return renamed
 
 
 def _parameter_names(f: Callable[..., Any], count: int) -> list[str]:

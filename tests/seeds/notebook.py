@@ -48,8 +48,17 @@ class Ran:
         return {kind: count for kind, count in kinds.items() if kind not in ("given", "printed")}
 
 
-def run(name: str, given: Mapping[str, Any] | None = None, replaced: Mapping[str, str] | None = None) -> Ran:
-    """Run ``cells/NAME.txt``. given: names defined before the first cell. replaced: texts that are changed in cells."""
+def run(
+    name: str,
+    given: Mapping[str, Any] | None = None,
+    replaced: Mapping[str, str] | None = None,
+    up_to: str | None = None,
+) -> Ran:
+    """Run ``cells/NAME.txt``.
+
+    given: names defined before the first cell. replaced: texts that are changed in cells. up_to: the last cell that is
+    run; all by default.
+    """
     cells = _read(name, replaced or {})
     values = dict(given or {}) | {"__name__": "__main__"}
     output, after = {}, {}
@@ -57,6 +66,8 @@ def run(name: str, given: Mapping[str, Any] | None = None, replaced: Mapping[str
         if cell.kind in ("", "given"):
             output[cell.title] = _run(f"<{name}: {cell.title}>", cell.text, values)
             after[cell.title] = dict(values)
+        if cell.title == up_to:
+            break
     return Ran({cell.title: cell for cell in cells}, output, after)
 
 

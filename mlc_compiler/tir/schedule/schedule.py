@@ -54,17 +54,18 @@ class Schedule(WorkingModule):
     """Steps over the tensor functions of a module; ``mod`` and ``func`` are the current state.
 
     mod: an IRModule, or one tensor function. func_name: the working function, searched first for blocks; by
-    default the only one, or ``main``. seed: of the random choices.
+    default the only one, or ``main``. seed: of the random choices; by default another for each
+    schedule.
     """
 
     step_names: frozenset[str]
 
-    def __init__(self, mod: IRModule | PrimFunc, func_name: str | None = None, *, seed: int = 0):
+    def __init__(self, mod: IRModule | PrimFunc, func_name: str | None = None, *, seed: int | None = None):
         super().__init__(mod, func_name)
         self.trace = Trace()
         self._random = Random(seed)
 
-    def copy(self, seed: int = 0) -> Schedule:
+    def copy(self, seed: int | None = None) -> Schedule:
         """An independent schedule in the same state."""
         other = copy.copy(self)
         other.trace, other._random, other._renamed = self.trace.copy(), Random(seed), dict(self._renamed)

@@ -70,6 +70,13 @@ def test_the_best_of_some_random_schedules():
     assert structural_equal(again.mod, best.mod)
 
 
+def test_schedules_draw_other_choices_unless_they_have_a_seed():
+    traces = [str(stochastic_schedule(Schedule(MyModule)).trace) for _ in range(25)]
+    assert len(set(traces)) > 1
+    one, same = (str(stochastic_schedule(Schedule(MyModule, seed=3)).trace) for _ in range(2))
+    assert one == same
+
+
 @pytest.mark.usefixtures("environment")
 def test_a_tuned_function_in_a_model_with_bound_parameters():
     mixture = published("mlp_mixture")
