@@ -24,7 +24,7 @@ from mlc_runtime.arguments import (
     pack_result,
 )
 from mlc_runtime.arrays import to_tensor, tvm_ffi
-from mlc_runtime.debug import register_debug_print
+from mlc_runtime.callbacks import register_callbacks
 from mlc_runtime.device_arguments import DeviceArguments
 from mlc_runtime.device_memory import DeviceMemory
 from mlc_runtime.devices import device_number
@@ -131,7 +131,7 @@ class Library:
             with tempfile.TemporaryDirectory(prefix="mlc-load-") as folder:
                 alias = Path(folder) / self.path.name
                 alias.symlink_to(self.path.absolute())
-                register_debug_print()
+                register_callbacks()
                 return tvm_ffi.load_module(alias)
         except (RuntimeError, OSError) as e:
             raise MLCError(f"the library does not load: {str(e).splitlines()[0]}", where=[str(self.path)]) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from ..ir.expr import PrimExpr, Var, as_expr
@@ -47,7 +48,7 @@ class _Tracer:
 
     def _body(self, args: Sequence[Any], weights: Sequence[GraphVar]) -> None:
         try:
-            with self.builder.dataflow():
+            with nullcontext() if self.debug else self.builder.dataflow():
                 self._bind_weights(weights)
                 result = self.builder.emit_output(_as_graph_value(self.function.call(*args)))
             self.builder.emit_func_output(result)

@@ -46,6 +46,10 @@ from ..tir.calling import match_sizes, size_parameters
 from ..tir.nodes import ZEROED, Buffer, PrimFunc
 from .base import Pass
 
+CALL_RETURNING = "mlc.call_returning"
+"""The registered function ``(name, number of results, *args, *places)`` that copies what the function ``name`` returns
+to places; the runtime registers it."""
+
 
 class PlanError(MLCError):
     """A graph function that cannot be planned."""
@@ -191,17 +195,29 @@ class _Planner:
         return list(results) if isinstance(call.out_info, TupleStructInfo) else results[0]
 
     def _procedure(self, target: ExternFunc, call: Call) -> Located:
-        """A call of a registered function without a result. Raises PlanError for results and other arguments."""
-        if not is_void(call.out_info):
-            hint = 'R.call_dps_packed("name", inputs, out_sinfo=…) calls with destinations'
-            raise PlanError(f"{self.name}: {target.name!r} gives an object; only tensors have a place", hint=hint)
+        """A call of a registered function, whose results are copied to places of their own.
+
+        Raises PlanError for results that are no tensors, and for other arguments than tensors, numbers and strings.
+        """
         args = [part for a in call.args for part in _leaves(self.locate(a))]
         for arg in args:
             if not isinstance(arg, Storage | PrimValue | StringImm):
                 got = type(arg).__name__
                 raise PlanError(f"{self.name}: {target.name!r} is given a {got}; expected tensors, numbers and strings")
-        self._step(target, args)
-        return []
+        if is_void(call.out_info):
+            self._step(target, args)
+            return []
+        return self._returning(target, args, call.out_info)
+
+    def _returning(self, target: ExternFunc, args: Sequence[Operand], info: StructInfo | None) -> Located:
+        """A call through ``CALL_RETURNING``: the name, the number of results, the arguments, and the results' places."""
+        if not _is_of_tensors(info):
+            hint = "annotate it: sinfo_args=R.Tensor(shape, dtype)"
+            raise PlanError(f"{self.name}: {target.name!r} gives an object; only tensors have a place", hint=hint)
+        results = [self._fresh(tensor) for tensor in _tensors(info)]
+        name, count = StringImm(target.name), PrimValue(IntImm(len(results)))
+        self._step(ExternFunc(CALL_RETURNING), [name, count, *args, *results])
+        return list(results) if isinstance(info, TupleStructInfo) else results[0]
 
     def _step(self, func: GlobalVar | ExternFunc, args: Sequence[Operand]) -> None:
         for storage in (base_of(a) for a in args if isinstance(a, Storage)):
@@ -321,6 +337,12 @@ def _leaves(located: Located) -> list[Storage | Expr]:
     if isinstance(located, list):
         return [leaf for item in located for leaf in _leaves(item)]
     return [located]
+
+
+def _is_of_tensors(info: StructInfo | None) -> bool:
+    if isinstance(info, TupleStructInfo):
+        return all(map(_is_of_tensors, info.fields))
+    return isinstance(info, TensorStructInfo)
 
 
 def _tensors(info: StructInfo | None) -> list[TensorStructInfo]:

@@ -99,6 +99,8 @@ def is_pure(value: rx.Expr, functions: Any) -> bool:
     if isinstance(value.target, GlobalVar):
         callee = functions.get(value.target.name)
         return isinstance(callee, rx.Function) and callee.is_pure
+    if isinstance(value.target, rx.ExternFunc):
+        return value.target.pure
     return isinstance(value.target, rx.Op) and value.target.name not in IMPURE_OPS and not _updated_arguments(value)
 
 

@@ -152,9 +152,10 @@ class Op:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ExternFunc:
-    """A function that the user registered from Python, called with destination passing."""
+    """A function that is registered by name. ``pure``: calls of it have no side effects."""
 
     name: str
+    pure: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)

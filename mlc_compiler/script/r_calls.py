@@ -132,7 +132,7 @@ class GraphEvaluator(StructInfoReader):
         if name in DESTINATION_PASSING:
             return self._destination_passing(node, name, args, kwargs)
         if name in ("call_packed", "call_pure_packed"):
-            return self._call_packed(node, args, kwargs)
+            return self._call_packed(node, args, kwargs, pure=name == "call_pure_packed")
         if name in _IMMEDIATES:
             return self.attempt(node, _IMMEDIATES[name], *args, **kwargs)
         if name == "tuple":
@@ -204,14 +204,14 @@ class GraphEvaluator(StructInfoReader):
             return TupleStructInfo(tuple(self.tensor(node, s, d) for s, d in zip(shape, dtype)))
         return self.tensor(node, shape, dtype)
 
-    def _call_packed(self, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Call:
+    def _call_packed(self, node: ast.Call, args: list[Any], kwargs: dict[str, Any], pure: bool) -> Call:
         infos = kwargs.pop("sinfo_args", kwargs.pop("ty_args", ()))
         listed = infos if isinstance(infos, tuple | list) else (infos,)
         out_info = self.as_info(node, listed[0]) if listed else None
         if not args or not isinstance(args[0], str):
             raise self.error(node, "R.call_packed takes the name of a function first")
         graph_args = tuple(self.graph(node, a) for a in args[1:])
-        return Call(ExternFunc(args[0]), graph_args, kwargs, out_info, out_info)
+        return Call(ExternFunc(args[0], pure), graph_args, kwargs, out_info, out_info)
 
 
 def derive(value: Expr) -> Expr:

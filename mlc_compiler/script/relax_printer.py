@@ -178,7 +178,8 @@ class RelaxPrinter:
         args += [f"{k}={self.attr(v)}" for k, v in node.attrs.items()]
         if isinstance(node.target, ExternFunc):
             infos = f"sinfo_args=({self.info(node.out_info)},)" if node.out_info is not None else ""
-            return f"R.call_packed({', '.join(filter(None, [json.dumps(node.target.name), *args, infos]))})"
+            listed = ", ".join(filter(None, [json.dumps(node.target.name), *args, infos]))
+            return f"R.call_pure_packed({listed})" if node.target.pure else f"R.call_packed({listed})"
         if node.out_info is not None:
             args.append(f"out_sinfo={self._out_info(node.out_info)}")
         target = f"R.{node.target.name}" if isinstance(node.target, Op) else f"cls.{node.target.name}"

@@ -19,13 +19,13 @@ from ..tir.nodes import Buffer
 class VerifyError(MLCError):
     """IR that is not well formed; ``where`` names the function, the block, and the statement or binding."""
 
-    def __init__(self, message: str, function: str, at: Any = None, block: str | None = None):
+    def __init__(self, message: str, function: str, at: Any = None, block: str | None = None, hint: str | None = None):
         where = [f"function {function}"]
         if block is not None:
             where.append(f"block {block}")
         if at is not None:
             where.append(script(at).strip().splitlines()[0])
-        super().__init__(message, where=where)
+        super().__init__(message, where=where, hint=hint)
 
 
 PRINTABLE = (bool, int, float, str, type(None), PrimExpr, Buffer, StructInfo, Expr, GlobalVar, IndexMap)

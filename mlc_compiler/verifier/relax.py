@@ -152,6 +152,7 @@ class _Verifier:
         for binding in block.bindings:
             self.at = binding
             self._binding(binding)
+            self._require_pure(binding.value, block.dataflow)
             if binding.var.dataflow and not block.dataflow:
                 self.fail(f"{binding.var.name!r} is a dataflow variable outside a dataflow block")
         for var in (b.var for b in block.bindings if b.var.dataflow):
@@ -171,6 +172,18 @@ class _Verifier:
                 self.fail(f"the value of {binding.var.name!r} has {why}")
         self._define(binding.var)
         self._use_symbols(info, f"{binding.var.name!r}")
+
+    def _require_pure(self, value: Expr, in_dataflow: bool) -> None:
+        """Side effects are allowed outside dataflow blocks, in functions that are declared to have them."""
+        if not isinstance(value, Call) or not (in_dataflow or self.func.is_pure):
+            return
+        callee = self.mod.functions.get(value.target.name) if isinstance(value.target, GlobalVar) else None
+        effect = isinstance(value.target, ExternFunc) and not value.target.pure
+        if effect or (isinstance(callee, Function) and not callee.is_pure):
+            place = "a dataflow block" if in_dataflow else "a pure function"
+            hint = "call it outside dataflow blocks of a function with pure=False, or use R.call_pure_packed"
+            message = f"{value.target.name!r}, which may have side effects, is called in {place}"
+            raise VerifyError(message, self.name, self.at, hint=hint)
 
     def _derived(self, value: Expr) -> StructInfo | None:
         if not isinstance(value, Call):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from mlc_compiler import Library, build, parse, register_func
+from mlc_compiler import Library, build, parse, register_func, structural_equal, to_script
+from mlc_errors import MLCError
 from mlc_runtime.arrays import tvm_ffi
 from mlc_runtime.library import Context
 
@@ -191,3 +192,85 @@ def test_registration():
         register_func("test.api.decorated", decorated, override=True)
     finally:
         tvm_ffi.remove_global_func("test.api.decorated")
+
+
+RETURNING = """
+@I.ir_module
+class Module:
+    @R.function(pure=False)
+    def main(x: R.Tensor(("n", 4), "float32")):
+        n = T.int64()
+        y: R.Tensor((n, 2), "float32") = R.call_packed("test.api.r", x, sinfo_args=R.Tensor((n, 2), "float32"))
+        z = R.add(y, y)
+        return z
+
+    @R.function
+    def two(x: R.Tensor(("n", 4), "float32")):
+        n = T.int64()
+        with R.dataflow():
+            both = R.call_pure_packed(
+                "test.api.two", x, sinfo_args=R.Tuple(R.Tensor((n,), "float32"), R.Tensor((), "int64"))
+            )
+            first = both[0]
+            second = both[1]
+            R.output(first, second)
+        return (second, first)
+"""
+
+
+def test_results_of_registered_functions(registered: Callable[..., Any]) -> None:
+    mod = parse(RETURNING)
+    assert "R.call_pure_packed(" in to_script(mod) and structural_equal(parse(to_script(mod)), mod)
+    registered("test.api.r", lambda x: torch.from_dlpack(x)[:, :2] * 3)
+    registered("test.api.two", lambda x: (np.from_dlpack(x).sum(1), np.array(7)))
+    x = np.random.default_rng(0).random((3, 4)).astype(np.float32)
+    lib = build(mod)
+    np.testing.assert_array_equal(lib["main"](x), x[:, :2] * 6)
+    second, first = lib["two"](x)
+    assert second == 7
+    np.testing.assert_allclose(first, x.sum(1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda x: np.zeros((3, 3), np.float32), r"test.api.r returned float32 \[3, 3\]; expected float32 \[3, 2\]"),
+        (lambda x: np.zeros((3, 2)), r"returned float64 \[3, 2\]"),
+        (lambda x: (), "returned 0 values; expected 1"),
+    ],
+)
+def test_wrong_results_of_registered_functions(
+    registered: Callable[..., Any], returned: Callable[..., Any], message: str
+) -> None:
+    registered("test.api.r", returned)
+    with pytest.raises(ValueError, match=message):
+        build(parse(RETURNING))["main"](np.ones((3, 4), np.float32))
+
+
+EFFECT = """
+@R.function(pure={pure})
+def main(x: R.Tensor((4,), "float32")):
+    {begin}
+        _ = R.call_packed("test.api.effect", x, sinfo_args=R.Tuple())
+        y = R.exp(x)
+        {end}
+    return y
+"""
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_effects_have_no_place_in_dataflow_blocks(pure: bool) -> None:
+    text = EFFECT.format(pure=pure, begin="with R.dataflow():", end="R.output(y)")
+    with pytest.raises(MLCError, match="'test.api.effect', which may have side effects, is called in a dataflow block"):
+        build(parse(text))
+
+
+def test_effects_have_no_place_in_pure_functions(registered: Callable[..., Any]) -> None:
+    kept = [line for line in EFFECT.splitlines() if "{begin}" not in line and "{end}" not in line]
+    text = "\n".join(kept).replace("        ", "    ")
+    with pytest.raises(MLCError, match="'test.api.effect', which may have side effects, is called in a pure function"):
+        build(parse(text.format(pure=True)))
+    seen = []
+    registered("test.api.effect", lambda x: seen.append(np.from_dlpack(x).copy()))
+    build(parse(text.format(pure=False)))["main"](np.ones(4, np.float32))
+    assert [list(s) for s in seen] == [[1, 1, 1, 1]]
