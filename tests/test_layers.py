@@ -48,7 +48,7 @@ COMPILER_PARTS = {
     "driver": FOUNDATION | {"codegen", "backends", "pipeline", "verifier"},
     "api": FOUNDATION | {"verifier", "pipeline", "driver"},
     "jit": FOUNDATION | {"verifier", "pipeline", "api"},
-    "compat": FOUNDATION | {"api", "nn", "passes", "backends"},
+    "compat": FOUNDATION | {"api", "nn", "passes", "backends", "optimization"},
     "": frozenset(),
 }
 

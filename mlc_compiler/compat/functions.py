@@ -8,6 +8,7 @@ from typing import Any
 from mlc_errors import UnsupportedError
 from mlc_runtime.arrays import tvm_ffi
 
+from .kv_state import KVState
 from .runtime import ShapeTuple
 
 
@@ -16,7 +17,15 @@ def reshape(array: Any, shape: ShapeTuple) -> Any:
     return array.reshape(tuple(shape))
 
 
-_BUILTIN: dict[str, Callable[..., Any]] = {"vm.builtin.reshape": reshape}
+_BUILTIN: dict[str, Callable[..., Any]] = {
+    "vm.builtin.reshape": reshape,
+    "vm.builtin.kv_state_add_sequence": KVState.add_sequence,
+    "vm.builtin.kv_state_remove_sequence": KVState.remove_sequence,
+    "vm.builtin.kv_state_fork_sequence": KVState.fork_sequence,
+    "vm.builtin.kv_state_popn": KVState.popn,
+    "vm.builtin.kv_state_begin_forward": KVState.begin_forward,
+    "vm.builtin.kv_state_end_forward": KVState.end_forward,
+}
 
 
 def get_global_func(name: str, allow_missing: bool = False) -> Any:

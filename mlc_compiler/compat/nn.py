@@ -13,6 +13,7 @@ from ..nn import GELU, Embedding, GroupNorm, LayerNorm, Linear, ModuleList, Para
 from ..nn.tensor import emit
 from ..relax.builder import BlockBuilder
 from . import nn_spec as spec
+from .nn_cache import PagedKVCache, RopeMode, TIRPagedKVCache
 
 
 class Module(nn.Module):
@@ -50,6 +51,13 @@ class RMSNorm(nn.RMSNorm):
         return normalized if self.bias is None else normalized + self.bias.astype(x.dtype)
 
 
+class ExternModule:
+    """An object file that is linked to the library: not supported. Raises UnsupportedError."""
+
+    def __init__(self, *_: object, **__: object):
+        raise UnsupportedError("ExternModule: objects cannot be linked", hint="register_func(name, function)")
+
+
 def Placeholder(shape: Sequence[Any], dtype: str = "float32", name: str = "input") -> Tensor:
     """An input of the function that is being built."""
     return Tensor.placeholder(shape, dtype, name)
@@ -63,16 +71,20 @@ def emit_te(f: Callable[..., Any], *args: Any) -> Tensor:
 __all__ = [
     "GELU",
     "Embedding",
+    "ExternModule",
     "GroupNorm",
     "LayerNorm",
     "Linear",
     "Module",
     "ModuleList",
+    "PagedKVCache",
     "Parameter",
     "Placeholder",
     "RMSNorm",
     "ReLU",
+    "RopeMode",
     "SiLU",
+    "TIRPagedKVCache",
     "Tensor",
     "emit",
     "emit_te",

@@ -1,7 +1,13 @@
-"""``nn.spec`` of TVM: all of ``mlc_compiler.nn.spec``, and these."""
+"""``nn.spec``: all of ``mlc_compiler.nn.spec``, and these."""
 
 from __future__ import annotations
 
-from ..nn.spec import Int, ModuleSpec, Object, Tensor
+from ..nn import spec
+from ..nn.spec import Created, Int, ModuleSpec, Tensor
 
-__all__ = ["Int", "ModuleSpec", "Object", "Tensor"]
+__all__ = ["Created", "Int", "ModuleSpec", "Object", "Tensor"]
+
+
+def Object(object_type: type) -> spec.Created:
+    """A state that another function of the spec creates, such as a ``PagedKVCache``."""
+    return Created(object_type)

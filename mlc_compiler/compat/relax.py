@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from mlc_errors import MLCError
-from mlc_runtime.library import Library
 
 from .. import api
 from ..ir.module import IRModule
 from ..relax import builder
 from ..relax.info import prim_value as PrimValue
 from ..relax.info import shape_expr as ShapeExpr
-from ..relax.nodes import Constant, Expr, constant
+from ..relax.nodes import Constant, Expr, Function, constant
 from ..relax.nodes import Var as GraphVar
 from . import relax_op as op
 from . import relax_pipeline as pipeline
@@ -24,7 +23,7 @@ from . import relax_transform as transform
 from . import relax_vm as vm
 from .relax_op import graph_value
 from .relax_pipeline import get_pipeline, register_pipeline
-from .virtual_machine import VirtualMachine
+from .virtual_machine import Executable, VirtualMachine
 
 
 @dataclass(frozen=True)
@@ -72,9 +71,10 @@ class BlockBuilder(builder.BlockBuilder):
         super().emit_func_output(graph_value(output), tuple(map(graph_value, params)))
 
 
-def build(mod: IRModule, target: Any = None, pipeline: Callable[[IRModule], IRModule] | None = None) -> Library:
+def build(mod: IRModule, target: Any = None, pipeline: Callable[[IRModule], IRModule] | None = None) -> Executable:
     """Compile a module; ``pipeline`` is applied to it first. See ``mlc_compiler.build``."""
-    return api.build(mod, target, pipeline=pipeline)
+    creating = frozenset(name for name, func in mod.of_type(Function).items() if "creates" in func.attrs)
+    return Executable(api.build(mod, target, pipeline=pipeline), creating)
 
 
 __all__ = [

@@ -9,6 +9,7 @@ from mlc_errors import UnsupportedError
 
 from ..api import bind_params
 from ..backends import Lowering, backend_of
+from ..optimization import Optimization
 from ..passes.absorb_transposes import AbsorbTransposes
 from ..passes.annotate_patterns import AnnotatePatterns
 from ..passes.common_subexpressions import CommonSubexpressions
@@ -23,7 +24,7 @@ from .transforms import ModulePass, PassInfo, done_by_build, own
 
 def _lowering() -> Lowering:
     target = as_target(None)
-    return backend_of(target).lowering(target)
+    return backend_of(target).lowering(target, Optimization())
 
 
 def BindParams(func_name: str, params: Mapping[str, Any]) -> ModulePass:

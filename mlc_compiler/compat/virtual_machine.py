@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from mlc_errors import UnsupportedError
 from mlc_runtime.library import Library
 from mlc_runtime.timing import Timing
 
+from .kv_state import KVState, expanded, restored
 from .nd import as_results
 from .runtime import Device, ShapeTuple
 
 
-class VirtualMachine:
-    """The functions of a library by name, which return ``NDArray``. device: the one that the library is made for.
+@dataclass(frozen=True)
+class Executable:
+    """A compiled module: the library, and the names of its functions that create a cache."""
 
-    Raises UnsupportedError for another device.
+    library: Library
+    creating: frozenset[str] = frozenset()
+
+
+class VirtualMachine:
+    """The functions of a library by name. They return ``NDArray``, and caches (``KVState``) that they create or take.
+
+    device: the one that the library is made for. Raises UnsupportedError for another.
     """
 
-    def __init__(self, library: Library, device: Device | None = None):
-        self.library = library
+    def __init__(self, library: Library | Executable, device: Device | None = None):
+        self._creating = library.creating if isinstance(library, Executable) else frozenset()
+        self.library = library.library if isinstance(library, Executable) else library
         if device is not None:
             self._check(device)
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         function = self.library[name]
-        return lambda *args: as_results(function(*map(_argument, args)))
+
+        def call(*args: Any) -> Any:
+            result = restored(function(*map(_argument, expanded(args))), args)
+            return KVState(result) if name in self._creating else as_results(result)
+
+        return call
 
     def time_evaluator(
         self, name: str, dev: Device | None = None, number: int = 10, repeat: int = 1

@@ -14,6 +14,7 @@ from ..relax.nodes import Expr, PrimStructInfo, TupleStructInfo
 from ..relax.nodes import Var as GraphVar
 from . import spec
 from .debug import debugging
+from .states import NewState, State, inputs
 from .tensor import Parameter, Tensor
 
 PACKED_PARAMS = "packed_params"
@@ -22,17 +23,31 @@ PACKED_PARAMS = "packed_params"
 def export_functions(functions: spec.ModuleSpec, parameters: Mapping[str, Parameter], debug: bool) -> IRModule:
     """Trace all functions to a module, which includes the tensor functions that they call."""
     builder = BlockBuilder()
+    created: list[State] = []
     with debugging(debug):
-        for name, function in functions.functions.items():
-            _Tracer(builder, function, parameters, debug).trace(name)
+        for name, function in sorted(functions.functions.items(), key=lambda item: _takes_created(item[1])):
+            _Tracer(builder, function, parameters, debug, created).trace(name)
     return builder.get()
 
 
+def _takes_created(function: spec.Function) -> bool:
+    return any(isinstance(s, spec.Created) for s in function.inputs.values())
+
+
 class _Tracer:
+    """Traces one function. created: the states that functions have created so far."""
+
     def __init__(
-        self, builder: BlockBuilder, function: spec.Function, parameters: Mapping[str, Parameter], debug: bool
+        self,
+        builder: BlockBuilder,
+        function: spec.Function,
+        parameters: Mapping[str, Parameter],
+        debug: bool,
+        created: list[State],
     ):
         self.builder, self.function, self.parameters, self.debug = builder, function, parameters, debug
+        self.created = created
+        self.views: dict[int, State] = {}
         self.sizes: dict[str, Var] = {}
         self.inputs: list[GraphVar] = []
 
@@ -42,7 +57,7 @@ class _Tracer:
         attrs: dict[str, Any] = {"num_input": len(self.inputs)}
         if self.function.upper_bounds:
             attrs["tir_var_upper_bound"] = {k: v for k, v in self.function.upper_bounds.items() if k in self.sizes}
-        has_effects = self.debug or any(isinstance(s, spec.Object) and s.mutable for s in self.function.inputs.values())
+        has_effects = self.debug or any(map(_is_mutable, self.function.inputs.values()))
         with self.builder.function(name, [*self.inputs, *weights], attrs, is_pure=not has_effects):
             self._body(args, weights)
 
@@ -50,11 +65,27 @@ class _Tracer:
         try:
             with nullcontext() if self.debug else self.builder.dataflow():
                 self._bind_weights(weights)
-                result = self.builder.emit_output(_as_graph_value(self.function.call(*args)))
+                result = self.builder.emit_output(self._result(self.function.call(*args)))
             self.builder.emit_func_output(result)
         finally:
             for parameter in self.parameters.values():
                 parameter.bind(None)
+
+    def _result(self, result: Any) -> Expr:
+        if isinstance(result, Tensor):
+            return result.expr
+        if isinstance(result, tuple | list):
+            return make_tuple([self._result(r) for r in result])
+        if isinstance(result, NewState):
+            self.created.append(result.state)
+            frame = self.builder.frame
+            frame.attrs = {**frame.attrs, "creates": result.state.describe()}
+            return self._result(result.arrays)
+        state = self.views.get(id(result))
+        if state is not None:
+            return self._result([getattr(result, name) for name in state.fields()])
+        got = type(result).__name__
+        raise spec.SpecError(f"an exported function returns tensors, states and tuples of them; got {got}")
 
     # -- inputs
 
@@ -63,9 +94,25 @@ class _Tracer:
             return self._tensor(name, input_spec)
         if isinstance(input_spec, spec.Object):
             return input_spec.build(**{n: self._tensor(n, t) for n, t in input_spec.fields.items()})
+        if isinstance(input_spec, spec.Created):
+            return self._view(name, input_spec.kind)
         size = self._size(name)
         self.inputs.append(GraphVar(name, PrimStructInfo("int64", size)))
         return size
+
+    def _view(self, name: str, kind: type) -> Any:
+        """The view of a state that was created, of the call's ``num_tokens`` tokens."""
+        if len(self.created) != 1:
+            hint = "export a function of the same spec that returns a NewState, such as TIRPagedKVCache(…)"
+            raise spec.SpecError(
+                f"{name}: got {len(self.created)} functions that create a state; expected 1", hint=hint
+            )
+        (state,) = self.created
+        (view,) = self._input(name, inputs([state], "num_tokens"))
+        if not isinstance(view, kind):
+            raise spec.SpecError(f"{name}: the state is a {type(view).__name__}; expected a {kind.__name__}")
+        self.views[id(view)] = state
+        return view
 
     def _tensor(self, name: str, input_spec: spec.Tensor) -> Tensor:
         var = GraphVar(name, tensor_info([self._size(s) for s in input_spec.shape], input_spec.dtype))
@@ -97,9 +144,5 @@ def _identifier(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _as_graph_value(result: Any) -> Expr:
-    if isinstance(result, Tensor):
-        return result.expr
-    if isinstance(result, tuple | list):
-        return make_tuple([_as_graph_value(r) for r in result])
-    raise spec.SpecError(f"an exported function returns tensors and tuples of them; got {type(result).__name__}")
+def _is_mutable(input_spec: spec.Input) -> bool:
+    return isinstance(input_spec, spec.Created) or (isinstance(input_spec, spec.Object) and input_spec.mutable)

@@ -164,8 +164,12 @@ class PagedKVCache:
         """Append the keys and values of layer ``layer_id`` and compute causal attention.
 
         qkv: [n, H + 2 G, D], queries, then keys, then values. sm_scale: factor of the scores, 1/sqrt(D) when None.
-        Returns [n, H, D].
+        Returns [n, H, D]. Or qkv is [b, s, H + 2 G, D] with b s = n, and the result [b, s, H, D].
         """
+        if qkv.ndim == 4:
+            b, s, heads, size = qkv.shape
+            flat = self.attention_with_fused_qkv(layer_id, qkv.reshape(b * s, heads, size), num_qo_heads, sm_scale)
+            return flat.reshape(b, s, *flat.shape[1:])
         kv_heads = self.config.num_key_value_heads
         self._append(layer_id, qkv, qkv, num_qo_heads, num_qo_heads + kv_heads)
         return self._attend(layer_id, qkv, num_qo_heads, sm_scale)

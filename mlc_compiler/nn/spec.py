@@ -42,7 +42,17 @@ class Object:
     mutable: bool = False
 
 
-Input = Tensor | Int | Object
+@dataclass(frozen=True)
+class Created:
+    """A state (see ``states``) that another exported function of the same spec creates; the argument is its view.
+
+    kind: the class of views.
+    """
+
+    kind: type
+
+
+Input = Tensor | Int | Object | Created
 
 
 @dataclass(frozen=True)
@@ -103,9 +113,9 @@ def _function(module: Any, name: str, raw: Mapping[str, Any]) -> Function:
 def _input(what: str, value: Any) -> Input:
     if value is int:
         return Int()
-    if isinstance(value, Tensor | Int | Object):
+    if isinstance(value, Input):
         return value
-    raise SpecError(f"{what} is {value!r}; expected spec.Tensor, spec.Int, spec.Object or int")
+    raise SpecError(f"{what} is {value!r}; expected spec.Tensor, spec.Int, spec.Object, spec.Created or int")
 
 
 def _in_order(name: str, call: Callable[..., Any], inputs: Mapping[str, Input]) -> dict[str, Input]:

@@ -65,6 +65,14 @@ def inputs(states: Sequence[State], num_tokens: int | str, single_query: bool = 
 
 
 @dataclass(frozen=True)
+class NewState:
+    """The result of an exported function that creates a state: its arrays, one for each of ``state.fields()``."""
+
+    state: State
+    arrays: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
 class SequenceArray:
     """An array of which each sequence has one, initially zero; ``shape`` is without the axis of slots."""
 

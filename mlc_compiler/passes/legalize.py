@@ -9,13 +9,12 @@ from typing import Any
 from ..ir.expr import PrimExpr
 from ..ir.expr import Var as Symbol
 from ..ir.module import GlobalVar, IRModule
-from ..ir.simplify import Analyzer
 from ..ir.visitor import substitute
 from ..relax.builder import BlockBuilder, call_tir, call_tir_inplace
 from ..relax.nodes import Binding, BindingBlock, Call, Expr, Function, Op, PrimValue, TupleGetItem, Var
 from ..relax.ops import OPERATORS, VIEW_OPERATORS
 from ..relax.ops.registry import Operator
-from ..relax.tensor_call import NoKernel, TensorCall, TensorExpression, lower_te, signature, tensor_inputs
+from ..relax.tensor_call import NoKernel, TensorCall, TensorExpression, lower_te, signature, size_checks, tensor_inputs
 from .base import Pass
 
 
@@ -84,7 +83,7 @@ class _Legalizer:
             lowered = self.kernel(operator, args, attrs) or lower_te(operator.te, operator.arg_names, args, attrs)
             func = self.builder.add_func(lowered.func, operator.name.split(".")[-1])
             self.lowered[identity] = (func, lowered)
-            self._note_assumptions(operator.name, lowered)
+            self.checks += size_checks(f"an operand of {operator.name}", lowered)
         return self.lowered[identity]
 
     def kernel(self, operator: Operator, args: Sequence[Expr], attrs: Mapping[str, Any]) -> TensorCall | None:
@@ -109,12 +108,6 @@ class _Legalizer:
             values[variable] = given.value
             result[i] = PrimValue(variable)
         return tuple(result), values
-
-    def _note_assumptions(self, name: str, lowered: TensorCall) -> None:
-        analyzer = Analyzer()
-        for found, expected in lowered.assumptions:
-            if not analyzer.prove_equal(found, expected):
-                self.checks.append((f"an operand of {name}", found, expected))
 
 
 def _bound(inputs: list[Expr], name: str, dataflow: bool) -> tuple[list[Binding], list[Expr]]:

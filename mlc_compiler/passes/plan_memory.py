@@ -210,7 +210,7 @@ class _Planner:
         return self._returning(target, args, call.out_info)
 
     def _returning(self, target: ExternFunc, args: Sequence[Operand], info: StructInfo | None) -> Located:
-        """A call through ``CALL_RETURNING``: the name, the number of results, the arguments, and the results' places."""
+        """A call through ``CALL_RETURNING``: name, number of results, arguments, and the places of results."""
         if not _is_of_tensors(info):
             hint = "annotate it: sinfo_args=R.Tensor(shape, dtype)"
             raise PlanError(f"{self.name}: {target.name!r} gives an object; only tensors have a place", hint=hint)

@@ -50,7 +50,8 @@ class _Resolver:
         resolved = replace(
             self.func, blocks=blocks, ret=self.copy(self.func.ret), ret_info=self.copy(self.func.ret_info)
         )
-        return resolved.with_attr("size_checks", tuple(self.checks)) if self.checks else resolved
+        checks = (*resolved.attrs.get("size_checks", ()), *self.checks)
+        return resolved.with_attr("size_checks", checks) if checks else resolved
 
     def _binding(self, binding: rx.Binding) -> rx.Binding:
         if binding.matched:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from mlc_errors import MLCError
 
-from ..ir.expr import ExprLike
+from ..ir.expr import ExprLike, PrimExpr
 from ..ir.module import GlobalVar, IRModule
 from ..ir.naming import unique_name
 from ..ir.recursion import deep_recursion
@@ -35,7 +35,7 @@ from .nodes import (
     TupleGetItem,
     Var,
 )
-from .tensor_call import TensorExpression, lower_te
+from .tensor_call import TensorExpression, lower_te, size_checks
 
 LEAVES = (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm)
 
@@ -104,6 +104,7 @@ class _FunctionFrame:
     in_dataflow: bool = False
     ret: Expr | None = None
     used: list[Var] = field(default_factory=list)
+    checks: list[tuple[str, PrimExpr, PrimExpr]] = field(default_factory=list)
     taken: dict[str, int] = field(default_factory=dict)
 
     def unique(self, base: str) -> str:
@@ -182,7 +183,8 @@ class BlockBuilder:
             raise BuilderError(f"function {frame.name}: {missing[0]} is not among its parameters", hint=hint)
         blocks, ret = with_visible_result(tuple(frame.blocks), frame.ret)
         params, blocks, ret = substitute((frame.params, blocks, ret), _distinct(frame.params))
-        return Function(params, blocks, ret, info_of(ret), frame.attrs, frame.is_pure)
+        attrs = {**frame.attrs, **({"size_checks": tuple(frame.checks)} if frame.checks else {})}
+        return Function(params, blocks, ret, info_of(ret), attrs, frame.is_pure)
 
     def parameter(self, var: Var) -> Var:
         """``var`` itself, which has to be a parameter of the function being built when that ends."""
@@ -231,6 +233,7 @@ class BlockBuilder:
         hint = name_hint or getattr(f, "__name__", "te").strip("_<>")
         names = _parameter_names(f, len(args))
         call = lower_te(f, names, [self._flat(a) if isinstance(a, Expr) else a for a in args], attrs)
+        self.frame.checks += size_checks(f"an argument of {hint}", call)
         func = self.add_func(call.func, hint)
         return self.emit(call_tir(func, call.inputs, call.out_info, call.scalars), hint)
 

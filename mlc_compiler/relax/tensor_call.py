@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..ir.expr import PrimExpr, Var, const
-from ..ir.simplify import key, simplify
+from ..ir.simplify import Analyzer, key, simplify
 from ..ir.visitor import free_vars, substitute
 from ..tir import te
 from ..tir.nodes import PrimFunc
@@ -126,6 +126,12 @@ def lower_te(f: TensorExpression, names: Sequence[str], args: Sequence[Any], att
     info = _result_info(arguments, result)
     inplace = _inplace_indices(arguments.placeholders, outputs) if updates else ()
     return TensorCall(func, tuple(tensor_inputs(args)), tuple(scalars), info, equal, inplace)
+
+
+def size_checks(what: str, call: TensorCall) -> list[tuple[str, PrimExpr, PrimExpr]]:
+    """The assumptions of a tensor function that cannot be proved, for the attribute ``size_checks`` of its caller."""
+    analyzer = Analyzer()
+    return [(what, a, b) for a, b in call.assumptions if not analyzer.prove_equal(a, b)]
 
 
 def _inplace_indices(placeholders: Sequence[te.Tensor], outputs: Sequence[te.Tensor]) -> tuple[int, ...]:

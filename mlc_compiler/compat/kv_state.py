@@ -1,0 +1,128 @@
+"""Caches at run time: ``vm.builtin.kv_state_*`` and the pages of each sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import MLCError
+
+NO_PAGE = -1
+
+
+class KVStateError(MLCError, ValueError):
+    """A sequence that is unknown or exists already, or a cache that is full or used in the wrong order."""
+
+
+@dataclass
+class _Sequence:
+    row: int
+    length: int = 0
+    pages: list[int] = field(default_factory=list)
+
+
+class KVState:
+    """A cache that the function of an exported ``TIRPagedKVCache`` has created.
+
+    arrays: k_pages [L, P, G, D, S], v_pages [L, P, G, S, E], page_table int32 [sequences, pages]; the functions write
+    keys and values into them. Between ``begin_forward`` and ``end_forward`` the functions compute that call's tokens.
+    """
+
+    def __init__(self, arrays: tuple[np.ndarray, np.ndarray, np.ndarray]):
+        self.arrays = arrays
+        self.page_size = arrays[0].shape[-1]
+        self._free_pages = list(range(arrays[0].shape[1]))[::-1]
+        self._free_rows = list(range(arrays[2].shape[0]))[::-1]
+        self._sequences: dict[int, _Sequence] = {}
+        self._tokens: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def inputs(self) -> tuple[np.ndarray, ...]:
+        """What functions take for the cache: the arrays, and sequence and position of each token of the call."""
+        if self._tokens is None:
+            raise KVStateError("the cache is used outside of begin_forward and end_forward")
+        return (*self.arrays, *self._tokens)
+
+    def add_sequence(self, seq_id: int) -> None:
+        """Begin an empty sequence."""
+        if seq_id in self._sequences:
+            raise KVStateError(f"sequence {seq_id} exists already")
+        if not self._free_rows:
+            raise KVStateError(f"the cache holds {len(self._sequences)} sequences; it was created for as many")
+        self._sequences[seq_id] = _Sequence(self._free_rows.pop())
+
+    def remove_sequence(self, seq_id: int) -> None:
+        """End a sequence and free its pages."""
+        found = self._find(seq_id)
+        self._resize(found, 0)
+        self._free_rows.append(found.row)
+        del self._sequences[seq_id]
+
+    def fork_sequence(self, parent: int, child: int, position: int = -1) -> None:
+        """Begin a sequence with the first ``position`` tokens of another, all when it is -1."""
+        source = self._find(parent)
+        length = source.length if position == -1 else position
+        if not 0 <= length <= source.length:
+            raise KVStateError(f"fork at position {position}: sequence {parent} has {source.length} tokens")
+        self.add_sequence(child)
+        copy = self._find(child)
+        self._resize(copy, length)
+        for pages in self.arrays[:2]:
+            pages[:, copy.pages] = pages[:, source.pages[: len(copy.pages)]]
+
+    def popn(self, seq_id: int, count: int) -> None:
+        """Remove the last ``count`` tokens of a sequence."""
+        found = self._find(seq_id)
+        if not 0 <= count <= found.length:
+            raise KVStateError(f"popn: got {count}; sequence {seq_id} has {found.length} tokens")
+        self._resize(found, found.length - count)
+
+    def begin_forward(self, seq_ids: Sequence[int], lengths: Sequence[int]) -> None:
+        """Make room for the next ``lengths[i]`` tokens of sequence ``seq_ids[i]``, which the next calls compute."""
+        if self._tokens is not None:
+            raise KVStateError("begin_forward: the last one was not ended by end_forward")
+        found = [(self._find(seq_id), count) for seq_id, count in zip(seq_ids, lengths, strict=True)]
+        rows = [np.full(count, s.row, np.int32) for s, count in found]
+        positions = [np.arange(s.length, s.length + count, dtype=np.int32) for s, count in found]
+        for sequence, count in found:
+            self._resize(sequence, sequence.length + count)
+        self._tokens = np.concatenate(rows), np.concatenate(positions)
+
+    def end_forward(self) -> None:
+        """End the calls that compute the tokens of ``begin_forward``."""
+        self._tokens = None
+
+    def _find(self, seq_id: int) -> _Sequence:
+        if seq_id not in self._sequences:
+            raise KVStateError(f"no sequence {seq_id}; add_sequence begins one")
+        return self._sequences[seq_id]
+
+    def _resize(self, sequence: _Sequence, length: int) -> None:
+        table, wanted = self.arrays[2][sequence.row], -(-length // self.page_size)
+        if wanted > len(table) or wanted - len(sequence.pages) > len(self._free_pages):
+            raise KVStateError(
+                f"the cache is full: {length} tokens need {wanted} pages", hint="raise max_total_seq_len"
+            )
+        while len(sequence.pages) < wanted:
+            table[len(sequence.pages)] = self._free_pages[-1]
+            sequence.pages.append(self._free_pages.pop())
+        while len(sequence.pages) > wanted:
+            self._free_pages.append(sequence.pages.pop())
+            table[len(sequence.pages)] = NO_PAGE
+        sequence.length = length
+
+
+def expanded(arguments: Sequence[Any]) -> list[Any]:
+    """The arguments of a function, caches as their arrays."""
+    return [part for a in arguments for part in (a.inputs if isinstance(a, KVState) else (a,))]
+
+
+def restored(result: Any, arguments: Sequence[Any]) -> Any:
+    """A function's result, with the arrays of caches among the arguments as the caches."""
+    for state in (a for a in arguments if isinstance(a, KVState)):
+        if isinstance(result, tuple) and result and result[0] is state.arrays[0]:
+            return state
+    return tuple(restored(r, arguments) for r in result) if isinstance(result, tuple) else result
