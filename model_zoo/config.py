@@ -93,13 +93,15 @@ class DecoderConfig:
     of sequences of one call.
 
     Of a subclass: ``names`` lists other keys for a field, the first found wins; ``ignored`` are keys of its
-    checkpoints without a meaning; ``chat_keys`` are the keys of mlc-chat-config.json's model_config, in its order.
-    ``sliding_window``, the number of positions that a token attends to, and ``attention_sink_size``, the number of
-    first positions besides, are fields of models that have them; so is ``partial_rotary_factor``, the part of a head
-    that is rotated. ``interleaved_rotary``: pairs are (2 d, 2 d + 1) instead of (d, d + R/2).
+    checkpoints without a meaning; ``chat_keys`` are the keys of mlc-chat-config.json's model_config, in its order;
+    ``neutral`` has the values that differ from ``NEUTRAL``. ``sliding_window``, the number of positions that a token
+    attends to, and ``attention_sink_size``, the number of first positions besides, are fields of models that have them;
+    so is ``partial_rotary_factor``, the part of a head that is rotated. ``interleaved_rotary``: pairs are
+    (2 d, 2 d + 1) instead of (d, d + R/2).
     """
 
     model_type: ClassVar[str] = ""
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     chat_keys: ClassVar[tuple[str, ...]] = CHAT_KEYS
     ignored: ClassVar[frozenset[str]] = frozenset()
@@ -268,10 +270,11 @@ def _without_window(values: dict[str, Any]) -> dict[str, Any]:
 def _refuse_unsupported(cls: type[DecoderConfig], values: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     read = {key for name in known for key in keys_of(cls, name)}
     unread = {key: value for key, value in values.items() if key not in read | cls.ignored}
+    neutral = {**NEUTRAL, **cls.neutral}
     for key, value in unread.items():
-        if key in NEUTRAL and value not in NEUTRAL[key]:
+        if key in neutral and value not in neutral[key]:
             raise UnsupportedError(
-                f"{key}: got {str(value)[:80]}; {cls.model_type} models are supported with {NEUTRAL[key][-1]!r} only",
+                f"{key}: got {str(value)[:80]}; {cls.model_type} models are supported with {neutral[key][-1]!r} only",
                 where=["config.json"],
             )
     strange = sorted(key[:80] for key, value in unread.items() if not _is_harmless(key, value))

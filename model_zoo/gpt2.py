@@ -23,6 +23,7 @@ class GPT2Config(DecoderConfig):
     """max_position_embeddings: rows of the table of learned positions."""
 
     model_type: ClassVar[str] = "gpt2"
+    neutral: ClassVar[Mapping[str, tuple[str, ...]]] = {"hidden_act": ("gelu_pytorch_tanh", "gelu_new")}
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "hidden_size": ("n_embd",),
         "num_hidden_layers": ("n_layer",),

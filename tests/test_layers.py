@@ -28,10 +28,11 @@ LAYERS = {
 }
 
 # part of mlc_compiler -> the other parts that it may import
-FOUNDATION = frozenset({"ir", "tir", "relax", "script", "target"})
+FOUNDATION = frozenset({"ir", "tir", "relax", "script", "target", "optimization"})
 COMPILER_PARTS = {
     "target": frozenset(),  # finds its kinds in ``backends``, which it loads by name
     "ir": frozenset(),
+    "optimization": frozenset(),
     "tir": frozenset({"ir"}),
     "relax": frozenset({"ir", "tir"}),
     "script": frozenset({"ir", "tir", "relax"}),
@@ -48,7 +49,7 @@ COMPILER_PARTS = {
     "driver": FOUNDATION | {"codegen", "backends", "pipeline", "verifier"},
     "api": FOUNDATION | {"verifier", "pipeline", "driver"},
     "jit": FOUNDATION | {"verifier", "pipeline", "api"},
-    "compat": FOUNDATION | {"api", "nn", "passes", "backends", "optimization"},
+    "compat": FOUNDATION | {"api", "nn", "passes", "backends"},
     "": frozenset(),
 }
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..nn import spec
-from ..nn.spec import Created, Int, ModuleSpec, Tensor
+from ..nn.spec import Created, Int, ModuleSpec, Tensor, Tuple
 
-__all__ = ["Created", "Int", "ModuleSpec", "Object", "Tensor"]
+__all__ = ["Created", "Int", "ModuleSpec", "Object", "Tensor", "Tuple"]
 
 
 def Object(object_type: type) -> spec.Created:

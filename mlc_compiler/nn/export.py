@@ -10,7 +10,7 @@ from ..ir.expr import PrimExpr, Var, as_expr
 from ..ir.module import IRModule
 from ..relax.builder import BlockBuilder
 from ..relax.info import get_item, make_tuple, tensor_info
-from ..relax.nodes import Expr, PrimStructInfo, TupleStructInfo
+from ..relax.nodes import Expr, PrimStructInfo, TensorStructInfo, TupleStructInfo
 from ..relax.nodes import Var as GraphVar
 from . import spec
 from .debug import debugging
@@ -96,6 +96,8 @@ class _Tracer:
             return input_spec.build(**{n: self._tensor(n, t) for n, t in input_spec.fields.items()})
         if isinstance(input_spec, spec.Created):
             return self._view(name, input_spec.kind)
+        if isinstance(input_spec, spec.Tuple):
+            return self._tuple(name, input_spec)
         size = self._size(name)
         self.inputs.append(GraphVar(name, PrimStructInfo("int64", size)))
         return size
@@ -115,19 +117,30 @@ class _Tracer:
         return view
 
     def _tensor(self, name: str, input_spec: spec.Tensor) -> Tensor:
-        var = GraphVar(name, tensor_info([self._size(s) for s in input_spec.shape], input_spec.dtype))
+        var = GraphVar(name, self._info(input_spec.shape, input_spec.dtype))
         self.inputs.append(var)
         return Tensor(var)
 
-    def _size(self, size: int | str) -> PrimExpr:
-        return self.sizes.setdefault(size, Var(size)) if isinstance(size, str) else as_expr(size)
+    def _tuple(self, name: str, input_spec: spec.Tuple) -> tuple[Tensor, ...]:
+        infos = tuple(self._info(f.shape, f.dtype) for f in input_spec.fields)
+        var = GraphVar(name, TupleStructInfo(infos))
+        self.inputs.append(var)
+        return tuple(Tensor(get_item(var, i)) for i in range(len(infos)))
+
+    def _info(self, shape: Sequence[int | str | PrimExpr], dtype: str) -> TensorStructInfo:
+        return tensor_info([self._size(s) for s in shape], dtype)
+
+    def _size(self, size: int | str | PrimExpr) -> PrimExpr:
+        """An integer as an expression; the function's own symbolic size for a name, or a size of that name."""
+        name = size.name if isinstance(size, Var) else size
+        return self.sizes.setdefault(name, Var(name)) if isinstance(name, str) else as_expr(name)
 
     # -- weights
 
     def _weights(self) -> list[GraphVar]:
         if self.function.param_mode == "none":
             return []
-        listed = [GraphVar(_identifier(n), tensor_info(p.shape, p.dtype)) for n, p in self.parameters.items()]
+        listed = [GraphVar(_identifier(n), self._info(p.shape, p.dtype)) for n, p in self.parameters.items()]
         if self.function.param_mode == "plain":
             return listed
         return [GraphVar(PACKED_PARAMS, TupleStructInfo(tuple(v.struct_info for v in listed)))]  # type: ignore[misc]

@@ -10,9 +10,12 @@ from .tensor import Parameter, Tensor
 
 
 class Linear(Module):
-    """``x @ weight.T + bias``; weight [out_features, in_features], bias [out_features]."""
+    """``x @ weight.T + bias``; weight [out_features, in_features], bias [out_features].
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: str = "float32"):
+    out_features: an integer, or the name of a symbolic size.
+    """
+
+    def __init__(self, in_features: int, out_features: int | str, bias: bool = True, dtype: str = "float32"):
         self.in_features = in_features
         self.out_features = out_features
         self.weight = Parameter((out_features, in_features), dtype)
@@ -23,9 +26,12 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """Rows of ``weight`` [num, dim] by integer index; the result has the weight's dtype."""
+    """Rows of ``weight`` [num, dim] by integer index; the result has the weight's dtype.
 
-    def __init__(self, num: int, dim: int, dtype: str = "float32"):
+    num: an integer, or the name of a symbolic size.
+    """
+
+    def __init__(self, num: int | str, dim: int, dtype: str = "float32"):
         self.num = num
         self.dim = dim
         self.weight = Parameter((num, dim), dtype)

@@ -43,6 +43,13 @@ class Object:
 
 
 @dataclass(frozen=True)
+class Tuple:
+    """An input that is a tuple of tensors: one parameter of the function, a tuple of tensors for the method."""
+
+    fields: Sequence[Tensor]
+
+
+@dataclass(frozen=True)
 class Created:
     """A state (see ``states``) that another exported function of the same spec creates; the argument is its view.
 
@@ -52,7 +59,7 @@ class Created:
     kind: type
 
 
-Input = Tensor | Int | Object | Created
+Input = Tensor | Int | Tuple | Object | Created
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,8 @@ def _input(what: str, value: Any) -> Input:
         return Int()
     if isinstance(value, Input):
         return value
-    raise SpecError(f"{what} is {value!r}; expected spec.Tensor, spec.Int, spec.Object, spec.Created or int")
+    expected = "spec.Tensor, spec.Int, spec.Tuple, spec.Object, spec.Created or int"
+    raise SpecError(f"{what} is {value!r}; expected {expected}")
 
 
 def _in_order(name: str, call: Callable[..., Any], inputs: Mapping[str, Input]) -> dict[str, Input]:

@@ -11,6 +11,7 @@ from mlc_errors import MLCError
 
 from ..ir.dtype import is_float
 from ..ir.expr import ExprLike, IntImm, PrimExpr
+from ..ir.expr import Var as SizeVar
 from ..ir.shape import Shape
 from ..relax import ops
 from ..relax.builder import BlockBuilder
@@ -37,7 +38,7 @@ class Tensor:
 
     @property
     def shape(self) -> Shape:
-        return Shape(s.value if isinstance(s, IntImm) else s for s in shape_of(self.expr))
+        return _shape(self.expr)
 
     @property
     def dtype(self) -> str:
@@ -123,12 +124,13 @@ class ParameterError(MLCError, ValueError):
 class Parameter(Tensor):
     """A weight with a storage dtype. It has a graph value only while a function is traced or built.
 
-    ``data`` is the array that a compiled module uses for it: numpy or any that supports DLPack, initially None. name:
-    of the graph variable in functions made by a ``BlockBuilder``, of which it has to be a parameter.
+    shape: integers, and names of symbolic sizes, which are those of the functions that are exported. name: of the graph
+    variable in functions made by a ``BlockBuilder``, of which it has to be a parameter. ``data`` is the array that a
+    compiled module uses for it: numpy or any that supports DLPack, initially None.
     """
 
-    def __init__(self, shape: Sequence[int], dtype: str = "float32", name: str = "param"):
-        self._shape = Shape(shape)
+    def __init__(self, shape: Sequence[int | str], dtype: str = "float32", name: str = "param"):
+        self._shape = Shape(SizeVar(s) if isinstance(s, str) else s for s in shape)
         self._dtype = dtype
         self._expr = None
         self._name = name
@@ -148,7 +150,7 @@ class Parameter(Tensor):
 
     @property
     def shape(self) -> Shape:
-        return self._shape
+        return self._shape if self._expr is None else _shape(self._expr)
 
     @property
     def dtype(self) -> str:
@@ -178,13 +180,22 @@ class Parameter(Tensor):
             shape, dtype = [int(s) for s in value.shape], str(value.dtype).removeprefix("torch.")
         except (AttributeError, TypeError):
             raise ParameterError(f"{name} got {type(value).__name__}; expected an array {expected}") from None
-        if shape != list(self.shape) or dtype != self.dtype:
+        if not _matches(shape, self.shape) or dtype != self.dtype:
             raise ParameterError(f"{name} got {dtype} {shape}; expected {expected}")
         return np.asarray(value, order="C") if isinstance(value, np.ndarray) else value
 
     def bind(self, expr: Expr | None) -> None:
         """Set the graph value of this parameter; None when tracing ends."""
         self._expr = expr
+
+
+def _shape(expr: Expr) -> Shape:
+    return Shape(s.value if isinstance(s, IntImm) else s for s in shape_of(expr))
+
+
+def _matches(shape: Sequence[int], sizes: Sequence[Size]) -> bool:
+    """Whether a shape has the given sizes, of which symbolic ones may be any."""
+    return len(shape) == len(sizes) and all(s == size for s, size in zip(shape, sizes) if isinstance(size, int))
 
 
 def graph_value(what: str, value: Tensor | ExprLike | str) -> Expr:

@@ -202,3 +202,10 @@ def test_unknown_architecture():
     ) as error:
         registry.get("lama")
     assert error.value.hint == "did you mean llama?"
+
+
+def test_gpt2_takes_the_activation_that_it_has():
+    raw = {"vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_ctx": 64, "hidden_act": "gelu_new"}
+    assert GPT2Config.from_hf(raw).hidden_size == 32
+    with pytest.raises(UnsupportedError, match="hidden_act: got silu; gpt2 models are supported with 'gelu_new' only"):
+        GPT2Config.from_hf({**raw, "hidden_act": "silu"})

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import io
 import linecache
+import re
+import shlex
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import redirect_stdout
@@ -60,7 +64,7 @@ def run(
     run; all by default.
     """
     cells = _read(name, replaced or {})
-    values = dict(given or {}) | {"__name__": "__main__"}
+    values = dict(given or {}) | {"__name__": "__main__", "_shell": _shell}
     output, after = {}, {}
     for cell in cells:
         if cell.kind in ("", "given"):
@@ -73,11 +77,21 @@ def run(
 
 def _run(file: str, text: str, values: dict[str, Any]) -> str:
     """Execute a cell as a notebook does, with its lines in ``linecache``; returns what it prints."""
+    text = re.sub(r"^!(.*)$", r"_shell(f'\1')", text, flags=re.MULTILINE)
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     printed = io.StringIO()
     with redirect_stdout(printed):
         exec(compile(text, file, "exec"), values)
     return printed.getvalue()
+
+
+def _shell(command: str) -> None:
+    """Run a line that begins with an exclamation mark, and print its output. Raises AssertionError when it fails."""
+    program, *words = shlex.split(command)
+    words.insert(0, sys.executable if program == "python" else program)
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    print(done.stdout + done.stderr)
 
 
 def _read(name: str, replaced: Mapping[str, str]) -> list[Cell]:

@@ -175,3 +175,53 @@ def test_a_function_of_a_builder_must_have_the_parameters_it_uses():
     x = tensor_var("x", (4, 3))
     with pytest.raises(BuilderError, match="function main: param is not among its parameters"), bb.function("main"):
         bb.emit_func_output(layer(nn.Tensor(x)).expr, [x])
+
+
+class Tied(nn.Module):
+    """A vocabulary of any size, with a head of another."""
+
+    def __init__(self):
+        self.table = nn.Embedding("vocab_size", 6)
+        self.head = nn.Linear(6, "classes", bias=False)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        return self.table.lm_head_forward(x), self.head(x)
+
+
+@pytest.mark.parametrize("param_mode", ["plain", "packed"])
+def test_symbolic_sizes_of_parameters(param_mode):
+    inputs = {"ids": spec.Tensor(["n"], "int32"), "$": {"param_mode": param_mode}}
+    mod, parameters = Tied().export({"forward": inputs})
+    assert [str(p.shape) for p in parameters.values()] == ["[vocab_size, 6]", "[classes, 6]"]
+    rng = np.random.default_rng(1)
+    table, head = (rng.normal(size=s).astype(np.float32) for s in ((11, 6), (4, 6)))
+    ids = np.array([10, 3, 3], np.int32)
+    weights = (table, head) if param_mode == "plain" else ((table, head),)
+    tied, classes = build(mod)["forward"](ids, *weights)
+    np.testing.assert_allclose(tied, table[ids] @ table.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(classes, table[ids] @ head.T, rtol=1e-5, atol=1e-5)
+
+
+def test_data_of_a_parameter_with_a_symbolic_size():
+    weight = Tied().table.weight
+    weight.data = np.zeros((9, 6), np.float32)
+    with pytest.raises(ParameterError, match=r"got float32 \[9, 5\]; expected float32 \[vocab_size, 6\]"):
+        weight.data = np.zeros((9, 5), np.float32)
+
+
+class Pair(nn.Module):
+    def forward(self, x, pair):
+        first, second = pair
+        return op.matmul(first, second) + x, first
+
+
+def test_inputs_that_are_tuples():
+    inputs = {"x": spec.Tensor(["n", 5]), "pair": spec.Tuple([spec.Tensor(["n", 3]), spec.Tensor([3, 5])])}
+    mod, _ = Pair().export({"forward": {**inputs, "$": {"param_mode": "none"}}})
+    assert isinstance(mod["forward"].params[1].struct_info, TupleStructInfo)
+    rng = np.random.default_rng(2)
+    x, a, b = (rng.normal(size=s).astype(np.float32) for s in ((2, 5), (2, 3), (3, 5)))
+    total, first = build(mod)["forward"](x, (a, b))
+    np.testing.assert_allclose(total, a @ b + x, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(first, a)

@@ -1,0 +1,60 @@
+"""MLC LLM's names for the models of the zoo: ``gpt2_model.GPT2LMHeadModel(gpt2_model.GPT2Config.from_dict(…))``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.nn import Parameter, spec
+from model_zoo import registry
+from model_zoo.architecture import Architecture
+
+CONFIG, MODEL = "Config", ("ForCausalLM", "ForCasualLM", "LMHeadModel")
+
+
+class Model:
+    """A model of an architecture, which exports the architecture's functions. Weights and caches are float32."""
+
+    def __init__(self, architecture: Architecture, config: Any):
+        self.architecture, self.config, self.module = architecture, config, architecture.model(config)
+
+    def get_default_spec(self) -> spec.ModuleSpec:
+        """The architecture's functions."""
+        architecture = self.architecture
+        states = architecture.states(self.config, "float32")
+        return spec.ModuleSpec(dict(architecture.entry_points(self.module, self.config, states, "float32")))
+
+    def export_tvm(self, spec: spec.ModuleSpec, debug: bool = False) -> tuple[IRModule, list[tuple[str, Parameter]]]:
+        """The traced functions, and the parameters by name; see ``nn.Module.export``."""
+        mod, parameters = self.module.export(spec, debug)
+        return mod, list(parameters.items())
+
+
+class _Config:
+    """The configuration class of an architecture."""
+
+    def __init__(self, architecture: Architecture):
+        self._class = architecture.config
+
+    def from_dict(self, raw: Mapping[str, Any]) -> Any:
+        """From the keys of Hugging Face's config.json."""
+        return self._class.from_hf(raw)
+
+
+class ModelModule:
+    """A module of MLC LLM, such as ``mlc_llm.model.gpt2.gpt2_model``: an architecture's configuration and model."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, name: str) -> Any:
+        architecture = registry.get(self.name)
+        if name.endswith(CONFIG):
+            return _Config(architecture)
+        if name.endswith(MODEL):
+            return lambda config: Model(architecture, config)
+        raise AttributeError(f"{self.name}_model has no {name}; it has a configuration and a model")
+
+
+gpt2_model, llama_model, mistral_model = map(ModelModule, ("gpt2", "llama", "mistral"))
