@@ -91,7 +91,7 @@ class GroupQuantizeExperts(GroupQuantized):
 
     def __init__(self, experts: nn.Experts, scheme: Scheme):
         super().__init__(experts.weight, scheme, scheme.layout)
-        self.bias = experts.bias
+        self.num_experts, self.bias = experts.num_experts, experts.bias
 
     def forward(self, x: Tensor, experts: Tensor, rows: Tensor | None = None) -> Tensor:
         weight = self.dequantized(self.q_weight, self.q_scale, x.dtype)
@@ -135,7 +135,7 @@ class PerTensorQuantizeExperts(PerTensorQuantized):
 
     def __init__(self, experts: nn.Experts, scheme: Scheme):
         super().__init__(experts.weight, scheme)
-        self.bias = experts.bias
+        self.num_experts, self.bias = experts.num_experts, experts.bias
 
     def forward(self, x: Tensor, experts: Tensor, rows: Tensor | None = None) -> Tensor:
         return with_expert_bias(self.scaled(op.expert_linear(x, self.q_weight, experts, rows)), self.bias, experts)

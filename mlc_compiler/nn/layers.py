@@ -50,6 +50,7 @@ class Experts(Module):
     def __init__(
         self, num_experts: int, in_features: int, out_features: int, bias: bool = False, dtype: str = "float32"
     ):
+        self.num_experts = num_experts
         self.weight = Parameter((num_experts, out_features, in_features), dtype)
         self.bias = Parameter((num_experts, out_features), dtype) if bias else None
 

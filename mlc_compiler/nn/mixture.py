@@ -16,10 +16,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from ..relax import ops
 from . import op
 from .layers import Experts
-from .tensor import Tensor, apply
+from .tensor import Tensor
 
 
 class Choice(NamedTuple):
@@ -65,14 +64,10 @@ def mixture(
     read once; a token's results are added in the order of its choices.
     """
     tokens, choices = choice.experts.shape
-    ids = op.reshape(choice.experts, (tokens * choices,))
-    flat = op.reshape(x, (tokens, x.shape[-1]))
     if tokens == 1:
-        rows, places = op.zeros((choices,), "int32"), None
+        ids, rows, places = op.reshape(choice.experts, (choices,)), op.zeros((choices,), "int32"), None
     else:
-        order = op.sorted_places(ids)
-        tokens_of = op.inverse_permutation(order)
-        ids, rows = op.take(ids, tokens_of, axis=0), apply(ops.floor_divide, tokens_of, choices)
-        places = op.reshape(order, (tokens, choices))
+        places, ids, rows = op.group_by_expert(choice.experts, up.num_experts)
+    flat = op.reshape(x, (tokens, x.shape[-1]))
     y = down(activation(up(flat, ids, rows)), ids)
     return op.reshape(op.expert_sum(y, choice.weights, places), x.shape)

@@ -48,7 +48,7 @@ from .elementwise import (
     tanh,
     where,
 )
-from .experts import expert_linear, expert_sum, inverse_permutation, route, sorted_places
+from .experts import expert_linear, expert_sum, group_by_expert, route
 from .functions import (
     extern,
     tensor_expr_op,
@@ -142,8 +142,8 @@ __all__ = [
     "gelu",
     "greater",
     "greater_equal",
+    "group_by_expert",
     "group_norm",
-    "inverse_permutation",
     "layer_norm",
     "leaky_relu",
     "less",
@@ -187,7 +187,6 @@ __all__ = [
     "softmax_with_temperature",
     "softplus",
     "sort",
-    "sorted_places",
     "split",
     "sqrt",
     "square",

@@ -8,8 +8,11 @@ from .traced import traced
 
 expert_linear = traced(ops.expert_linear)
 expert_sum = traced(ops.expert_sum)
-inverse_permutation = traced(ops.inverse_permutation)
-sorted_places = traced(ops.sorted_places)
+
+
+def group_by_expert(experts: Tensor, num_experts: int) -> tuple[Tensor, ...]:
+    """The place of each choice in the order of experts, and the expert and the token of each place."""
+    return apply_tuple(ops.group_by_expert, experts, num_experts=num_experts)
 
 
 def route(

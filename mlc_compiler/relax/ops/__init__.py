@@ -84,7 +84,7 @@ from .elementwise import (
     tanh,
     where,
 )
-from .experts import expert_linear, expert_sum, inverse_permutation, sorted_places
+from .experts import expert_linear, expert_sum, group_by_expert
 from .linear import (
     dequantize,
     linear,
@@ -185,8 +185,8 @@ __all__ = [
     "get_operator",
     "greater",
     "greater_equal",
+    "group_by_expert",
     "group_norm",
-    "inverse_permutation",
     "layer_norm",
     "leakyrelu",
     "left_shift",
@@ -234,7 +234,6 @@ __all__ = [
     "softmax_with_temperature",
     "softplus",
     "sort",
-    "sorted_places",
     "split",
     "sqrt",
     "square",

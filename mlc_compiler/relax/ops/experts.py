@@ -1,13 +1,15 @@
 """Mixtures of experts (Shazeer et al. 2017): order of rows by expert, products, weighted sums; see also ``routing.py``.
 
-Orders are computed by counting, with one reduction for each element: unlike sorts, these have no sequence of steps, and
-equal elements keep their order.
+An order is computed by counting, with a reduction for each element: unlike a sort, it has no sequence of steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...ir import dtype as dt
-from ...ir.expr import INDEX_DTYPE, PrimExpr, Var, binary, const, logical_and, logical_or, maximum, minimum
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, binary, const, logical_and, logical_or, maximum, minimum
+from ...ir.simplify import simplify
 from ...tir import te
 from ..info import show_shape, static_size
 from .linear import narrowed, sum_type
@@ -64,33 +66,41 @@ def expert_sum(y: te.Tensor, weights: te.Tensor, places: te.Tensor | None = None
     return te.compute((weights.shape[0], y.shape[1]), element, name="expert_sum")
 
 
-@operator("nn.sorted_places")
-def sorted_places(keys: te.Tensor) -> te.Tensor:
-    """The place of each element in ascending order, int32 [R], as ``argsort(argsort(keys))`` with stable sorts.
+@operator("nn.group_by_expert")
+def group_by_expert(experts: te.Tensor, *, num_experts: int) -> list[te.Tensor]:
+    """The choices of all tokens in the order of their experts; those of one expert in the order of the tokens.
 
-    keys: integers [R]. The number of comparisons is the square of R.
+    experts: integers [T, C], clipped to the valid range. Returns the place of each choice in that order, int32 [T, C],
+    and for each place the expert and the token, int32 [T * C]: the operands of ``expert_sum`` and ``expert_linear``.
     """
-    (count,) = keys.shape
-    other = te.reduce_axis(count, "other")
+    if experts.ndim != 2 or not dt.is_int(experts.dtype) or num_experts < 1:
+        raise ValueError(
+            f"got num_experts {num_experts} and {experts.dtype}{show_shape(experts.shape)}; expected integers [T, C]"
+        )
+    choices = experts.shape[1]
 
-    def place(r: Var) -> PrimExpr:
-        is_before = precedes(keys[r], keys[other], binary("<", other, r))
-        return te.sum(te.select(is_before, const(1, "int32"), const(0, "int32")), axis=other)
+    def expert(t: PrimExpr, j: PrimExpr) -> PrimExpr:
+        return _inside(experts[t, j], IntImm(num_experts))
 
-    return te.compute((count,), place, name="sorted_places")
+    def axes() -> tuple[te.ReduceAxis, te.ReduceAxis]:
+        return te.reduce_axis(experts.shape[0], "token"), te.reduce_axis(choices, "choice")
 
+    def place(t: Var, j: Var) -> PrimExpr:
+        token, choice = axes()
+        is_first = binary("<", token * choices + choice, t * choices + j)
+        is_before = precedes(expert(t, j), expert(token, choice), is_first)
+        return te.sum(te.select(is_before, const(1, "int32"), const(0, "int32")), axis=[token, choice])
 
-@operator("nn.inverse_permutation")
-def inverse_permutation(places: te.Tensor) -> te.Tensor:
-    """``result[places[r]] = r``: int32 [R] for a permutation, integers [R]; 0 where no place is given."""
-    (count,) = places.shape
-    other = te.reduce_axis(count, "other")
+    places = te.compute(experts.shape, place, name="place")
 
-    def index(p: Var) -> PrimExpr:
-        is_it = binary("==", te.cast(places[other], INDEX_DTYPE), p)
-        return te.sum(te.select(is_it, te.cast(other, "int32"), const(0, "int32")), axis=other)
+    def at_place(p: Var, value: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> PrimExpr:
+        token, choice = axes()
+        is_it = binary("==", te.cast(places[token, choice], INDEX_DTYPE), p)
+        return te.sum(te.select(is_it, te.cast(value(token, choice), "int32"), const(0, "int32")), axis=[token, choice])
 
-    return te.compute((count,), index, name="inverse_permutation")
+    count = (simplify(experts.shape[0] * choices),)
+    ids = te.compute(count, lambda p: at_place(p, expert), name="expert_of")
+    return [places, ids, te.compute(count, lambda p: at_place(p, lambda token, _: token), name="token_of")]
 
 
 def _inside(index: PrimExpr, size: PrimExpr) -> PrimExpr:

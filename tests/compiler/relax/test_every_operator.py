@@ -82,6 +82,12 @@ def expert_linear(x: np.ndarray, w: np.ndarray, experts: np.ndarray, rows: np.nd
     return np.einsum("rk,rnk->rn", x[rows], w[experts])
 
 
+def group_by_expert(experts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    order = experts.ravel().argsort(kind="stable")
+    places = order.argsort().reshape(experts.shape).astype("int32")
+    return places, experts.ravel()[order], (order // experts.shape[1]).astype("int32")
+
+
 def route(logits: np.ndarray, correction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two of nine experts, in the two groups of three of which the two best scores have the greatest sums."""
     scores = 1 / (1 + np.exp(-logits))
@@ -205,8 +211,7 @@ CASES: dict[str, Case] = {
         route,
         {"k": 2, "score": "sigmoid", "renormalize": True, "scale": 1.5, "groups": 3, "kept_groups": 2, "group_best": 2},
     ),
-    "nn.sorted_places": Case((CHOSEN,), lambda x: x.argsort(kind="stable").argsort().astype("int32")),
-    "nn.inverse_permutation": Case((RNG.permutation(M).astype("int32"),), lambda x: x.argsort().astype("int32")),
+    "nn.group_by_expert": Case((PLACES,), group_by_expert, {"num_experts": M}),
     "nn.rms_norm": Case((X, ROW), lambda x, w: x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(1e-5)) * w),
     "nn.layer_norm": Case((X, ROW, ROW), lambda x, w, b: norm(x, (-1,)) * w + b, tolerance=1e-5),
     "nn.group_norm": Case(

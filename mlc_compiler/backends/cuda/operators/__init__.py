@@ -10,6 +10,7 @@ from ....target import Target
 from ....tir import te
 from .append import append, append_latent, append_quantized
 from .attention import paged_attention
+from .grouping import group_by_expert
 from .routing import route
 from .sampling import draw_top_p
 
@@ -23,6 +24,7 @@ def kernels_of(target: Target) -> Mapping[str, TensorExpression]:
         "kv_cache.append": append,
         "kv_cache.append_quantized": append_quantized,
         "kv_cache.append_latent": append_latent,
+        "nn.group_by_expert": group_by_expert,
         "nn.route": route,
         "nn.sample_top_p": draw_top_p,
     }

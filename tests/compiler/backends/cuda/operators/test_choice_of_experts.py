@@ -1,4 +1,4 @@
-"""The choice of experts by simulated kernels, against the interpreter."""
+"""The choice of experts and their order by simulated kernels, against the interpreter and numpy."""
 
 from __future__ import annotations
 
@@ -37,3 +37,15 @@ def test_experts_of_logits_that_are_no_numbers_are_experts() -> None:
     _, ids = simulate("nn.route", logits, k=3)
     assert ids.min() >= 0
     assert ids.max() < 40
+
+
+@pytest.mark.parametrize(("tokens", "choices", "experts"), [(1, 2, 3), (9, 3, 8), (70, 4, 5), (40, 1, 1)])
+def test_order_by_expert(tokens: int, choices: int, experts: int) -> None:
+    """Fewer choices than threads, and more; experts without choices; experts that do not exist."""
+    chosen = np.random.default_rng(tokens).integers(-1, experts + 1, (tokens, choices)).astype("int32")
+    clipped = chosen.clip(0, experts - 1).ravel()
+    order = clipped.argsort(kind="stable")
+    places, ids, rows = simulate("nn.group_by_expert", chosen, symbolic=[tokens], num_experts=experts)
+    np.testing.assert_array_equal(places.ravel(), order.argsort())
+    np.testing.assert_array_equal(ids, clipped[order])
+    np.testing.assert_array_equal(rows, order // choices)
