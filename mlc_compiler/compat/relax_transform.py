@@ -60,7 +60,7 @@ def EliminateCommonSubexpr() -> ModulePass:
 def FuseOps() -> ModulePass:
     """Calls that become one are grouped."""
     lowering = _lowering()
-    return own("FuseOps", FuseOperators(lowering.prologue_rows, lowering.gated_dtypes))
+    return own("FuseOps", FuseOperators(lowering.prologues, lowering.gated_dtypes))
 
 
 def FuseTIR() -> ModulePass:
