@@ -5,6 +5,7 @@ from __future__ import annotations
 from .control import CONTROL
 from .copies import COPIES
 from .dequantize import DEQUANTIZE
+from .dequantize_fp8 import DEQUANTIZE_FLOAT8
 from .loads import LOADS
 from .matrix import MATRIX_INSTRUCTIONS
 from .scalar import SCALAR_INSTRUCTIONS
@@ -22,6 +23,7 @@ INSTRUCTIONS = (
     *CONTROL,
     *SCALAR_INSTRUCTIONS,
     *DEQUANTIZE,
+    *DEQUANTIZE_FLOAT8,
     *WGMMA,
     *WIDENING,
 )

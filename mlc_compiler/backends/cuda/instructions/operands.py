@@ -18,6 +18,7 @@ SHORT = {
     "bfloat16": "bf16",
     "float32": "f32",
     "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
     "int8": "s8",
     "uint8": "u8",
     "int32": "s32",
