@@ -1,7 +1,8 @@
-"""Unpacking of quantized weights to 16-bit floats, two at a time (Kim et al. 2022, "Who Says Elephants Can't Run", 3.1).
+"""Unpacking of quantized weights to 16-bit floats, two at a time.
 
-A code in the low bits of the mantissa of 2 ** m, the number whose last place is 1, is ``2 ** m + code``; subtracting
-``2 ** m + zero point`` is exact. Results are bitwise those of the operator ``dequantize``.
+Kim et al. 2022, "Who Says Elephants Can't Run", 3.1: a code in the low bits of the mantissa of 2 ** m, the number whose
+last place is 1, is ``2 ** m + code``; subtracting ``2 ** m + zero point`` is exact. Results are bitwise those of the
+operator ``dequantize``.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ class Unpacking:
     book: bool = False
     in_order: bool = True
     paired: bool = False
+
+    @property
+    def positions(self) -> int:
+        """Positions of a stored element."""
+        return self.codes // self.elements
 
     def order(self, place: PrimExpr) -> PrimExpr:
         """Which of the codes is at a place of a paired result."""

@@ -1,6 +1,6 @@
 """Conversion of float8 weights to 16-bit floats, four of a word at a time.
 
-From ``sm_89`` on an instruction converts float8_e4m3fn to float16. All else is arithmetic on bits: sign, exponent and
+From ``sm_90`` on an instruction converts float8_e4m3fn to float16. All else is arithmetic on bits: sign, exponent and
 mantissa move to their places in the wider type, and a multiplication by a power of two corrects the exponent's bias,
 exactly, also of subnormal numbers. It is for finite numbers: codes of infinity and NaN become finite ones, except where
 float8_e5m2 becomes float16, whose upper half it is.
@@ -14,7 +14,7 @@ from llvmlite import ir as ll
 
 from ....codegen.conversions import NARROW
 from ....codegen.instructions import Operands
-from ....codegen.values import I16, I32, i32
+from ....codegen.values import I16, i32
 from ....tir import te
 from ....tir.intrinsics import Operand, TensorIntrin
 from ..machine import capability
@@ -24,7 +24,7 @@ from .operands import SHORT, load, store
 from .pairs import PAIRS, Pairs, permute
 
 CODES = 4  # of a word
-CONVERTS = 89  # the lowest compute capability with ``cvt.rn.f16x2.e4m3x2``, times 10
+CONVERTS = 90  # the lowest compute capability, times 10, with ``cvt.rn.f16x2.e4m3x2`` in its lowest PTX version
 _BIAS = {"float16": 15, "bfloat16": 127}
 _EXPONENT = {"float16": 5, "bfloat16": 8}
 
@@ -49,7 +49,7 @@ def _shifted(b: ll.IRBuilder, pair: ll.Value, shift: int) -> ll.Value:
 def _converted(b: ll.IRBuilder, word: ll.Value) -> list[ll.Value]:
     """The numbers of a word in float8_e4m3fn as pairs of float16."""
     halves = (b.trunc(word, I16), b.trunc(b.lshr(word, i32(16)), I16))
-    return [b.bitcast(emit(b, "llvm.nvvm.e4m3x2.to.f16x2.rn", [half]), I32) for half in halves]
+    return [emit(b, "cvt.rn.f16x2.e4m3x2", [half]) for half in halves]
 
 
 def _row(floats: Pairs, dtype: str, hardware: bool) -> TensorIntrin:
@@ -65,7 +65,7 @@ def _row(floats: Pairs, dtype: str, hardware: bool) -> TensorIntrin:
 
     name = f"cuda.dequantize.{SHORT[dtype]}{'' if hardware else '.bits'}.{SHORT[floats.dtype]}"
     operands = (Operand("out", (CODES,), floats.dtype), Operand("codes", (CODES,), dtype))
-    return TensorIntrin(name, operands, semantics, {"cuda": code}, "sm_89" if hardware else "sm_80")
+    return TensorIntrin(name, operands, semantics, {"cuda": code}, "sm_90" if hardware else "sm_80")
 
 
 def float8_unpacking(dtype: str, to: str, arch: str) -> Unpacking:

@@ -126,6 +126,8 @@ def _arithmetic() -> Iterator[Instruction]:
     fma = "fma.rn.bf16x2"
     yield Instruction(fma, I32, (I32, I32, I32), "sm_80", 70, f"{fma} $0, $1, $2, $3;", "=r,r,r,r")
     yield Instruction("llvm.nvvm.prmt", I32, (I32, I32, I32))
+    from_e4m3 = "cvt.rn.f16x2.e4m3x2"  # LLVM's intrinsic asks for the PTX version that sm_89 needs
+    yield Instruction(from_e4m3, I32, (I16,), "sm_90", 78, f"{from_e4m3} $0, $1;", "=r,h")
     yield Instruction("llvm.nvvm.e4m3x2.to.f16x2.rn", F16X2, (I16,), "sm_89", 81)
     yield Instruction("llvm.nvvm.f16x2.to.e4m3x2.rn", I16, (F16X2,), "sm_89", 81)
     from_e4m3 = "cvt.rn.f16x2.e4m3x2"  # LLVM's intrinsic wants PTX 8.1, which sm_90 does not need

@@ -29,7 +29,8 @@ from .fma_loops import multiply_tile as multiply_fma_tile
 from .grids import either, tiled
 from .kernel import Kernel
 from .loops import multiply_tile
-from .product import Packed, Product, packed_weight, product_of
+from .packed import packed_weight
+from .product import Product, product_of
 from .tiles import LARGE, MEDIUM, SMALL, WARPGROUPS, Tile
 
 
@@ -58,12 +59,12 @@ class ExpertProduct:
             rows=run[1],
             activation=replace(p.activation, element=lambda row, k: p.activation.element(first + row, k)),
             weight=replace(p.weight, element=of_expert(p.weight.element)),
-            packed=p.packed and Packed(of_expert(p.packed.word), of_expert(p.packed.scale)),
+            packed=p.packed and replace(p.packed, stored=of_expert(p.packed.stored), scale=of_expert(p.packed.scale)),
             epilogue=lambda row, column, sums: p.epilogue(first + row, column, sums),
         )
 
 
-def match_expert_product(func: PrimFunc) -> ExpertProduct | None:
+def match_expert_product(func: PrimFunc, gpu: Gpu) -> ExpertProduct | None:
     """The product of a tensor function that computes nothing else; None for any other function."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
     if blocks is None or len(blocks.reductions) != 1 or int(func.attrs.get("num_outputs", 1)) != 1:
@@ -73,13 +74,13 @@ def match_expert_product(func: PrimFunc) -> ExpertProduct | None:
     if matched is None or experts is None:
         return None
     expert = Var("expert")
-    packed = packed_weight(blocks, matched.weight, expert)
+    packed = packed_weight(func, blocks, matched.weight, expert)
     s, name = Schedule(matched.of_one(func, expert)), matched.block.name
     names = [b.name for b in blocks.in_order]
     for producer in names[: names.index(name)]:
         s.compute_inline(producer)
     last = accumulate_locally(s, name, names[names.index(name) + 1 :])
-    product = product_of(func, s.block(name), s.block(last), packed)
+    product = product_of(func, s.block(name), s.block(last), packed, gpu)
     return None if product is None else ExpertProduct(product, expert, experts, matched)
 
 

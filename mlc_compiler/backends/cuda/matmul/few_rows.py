@@ -13,19 +13,18 @@ from ....ir import dtype as dt
 from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, const, logical_and, minimum
 from ....script import expand
 from ....tir.nodes import ZEROED, Buffer, BufferLoad, Stmt, buffer, seq
-from ..instructions.dequantize import CODES, paired
 from ..instructions.operands import SHORT
 from ..machine import WARP, Gpu
 from ..operators.nests import allocated, nest
-from .division import BLOCKS_PER_MULTIPROCESSOR, LOAD_BYTES, SPAN_LANES, Division
+from .division import BLOCKS_PER_MULTIPROCESSOR, SPAN_LANES, Division
 from .few_rows_loops import multiply_rows
+from .lane_weights import LaneWeights
 from .prefetch import prefetches
 from .product import Product, Result
 from .staged import Staged
-from .tiles import MMA_COLUMNS, MMA_ROWS
+from .tiles import CHUNK, MMA_COLUMNS, MMA_ROWS
 
 MAX_ROWS = MMA_COLUMNS
-PACKED_UNIT = 32  # positions whose codes are 16 bytes
 STEPS_TOGETHER = 2
 TILES_TOGETHER = 4  # of which a lane loads weights before it multiplies those of the first one
 SUMS_PADDING = 4  # floats: the rows that four lanes store together are in different banks
@@ -45,10 +44,9 @@ class FewRows:
     """The names that the macros of ``few_rows_loops.py`` use.
 
     divides: whether the depth may be divided over blocks. d: tiles, parts, warps and steps. unit: consecutive positions
-    of a lane in a step, whose weights are 16 bytes. span: positions of a step of one warp. exact: whether spans do not
-    reach beyond the depth. partial: whether some warps have fewer steps. packed: codes that are unpacked by an
-    instruction. combined: sums of a result. row_count: rows that have sums. block_results: results of a row of a block;
-    results: of a thread at most. staged: activations in shared memory that depend on statistics.
+    of a lane in a step, whose weights are 16 bytes. span: positions of a step of one warp. partial: whether some warps
+    have fewer steps. combined: sums of a result. row_count: rows that have sums. block_results: results of a row of a
+    block; results: of a thread at most. staged: activations in shared memory that depend on statistics.
 
     Shared by a thread block: sums [warps, rows, columns], padded against bank conflicts. part_sums [parts, combined,
     rows, columns of results] and arrivals, of each block of columns how many of its parts are done, are for products
@@ -61,15 +59,14 @@ class FewRows:
 
     def __post_init__(self) -> None:
         product = self.product
-        self.packed = product.packed
-        self.unit = PACKED_UNIT if self.packed else LOAD_BYTES // dt.nbytes(product.dtype)
+        self.weights = LaneWeights(product)
+        self.unit = self.weights.unit
         self.span = SPAN_LANES * self.unit
         self.spans = -(-product.depth // self.span)
         prologue = bool(product.statistics)
         self.d = Division.of(product.columns, self.spans, self.gpu, prologue=prologue, divides=self.divides)
         together = min(STEPS_TOGETHER, TILES_TOGETHER // self.d.tiles)
         self.together = together if self.d.steps % together == 0 else 1
-        self.exact = product.depth % self.span == 0
         self.partial = self.d.steps * self.d.warps * self.d.parts != self.spans
         self.fragments = self.unit // 4
         self.dtype, self.columns, self.rows = product.dtype, product.columns, product.rows
@@ -80,7 +77,7 @@ class FewRows:
         self.results = -(-self.row_count * self.block_results // self.threads)
         self.blocks = -(-self.columns // self.d.columns)
         self.result = Result(product)
-        self.staged = Staged(product, self.unit, self.d, self.order) if product.statistics else None
+        self.staged = Staged(product, self.unit, self.d, self.weights.order) if product.statistics else None
         self._make_buffers()
 
     def _make_buffers(self) -> None:
@@ -106,9 +103,9 @@ class FewRows:
     def _body(self, block: Var, part: PrimExpr, warp: Var, lane: Var) -> Stmt:
         """What a thread does. Where it can, it prefetches weights, and then waits for the kernel before."""
         body = expand(multiply_rows, self, block, part, warp, lane)
-        elements = (self.packed.word, self.packed.scale) if self.packed else (self.product.weight.element,)
         positions = self.d.steps * self.d.warps * self.span
-        prefetch = prefetches(elements, positions, self.d, self.columns, self.gpu)
+        stored = self.spans * self.span if self.weights.has_layouts else None
+        prefetch = prefetches(self.weights.sources(), positions, self.d, self.columns, self.gpu, stored)
         return body if prefetch is None else seq(prefetch(block, part, warp * WARP + lane), body)
 
     # -- positions
@@ -128,12 +125,6 @@ class FewRows:
         """This lane's row of the activations; the last one for lanes without a row."""
         return minimum(cast("int64", lane // 4), self.rows - 1)
 
-    def order(self, place: PrimExpr) -> PrimExpr:
-        """The position, counted from the lane's first, of a place in its registers."""
-        if self.packed is None:
-            return place
-        return place // CODES * CODES + paired(place % CODES)
-
     def column(self, block: Var, lane: Var, tile: PrimExpr, half: PrimExpr) -> PrimExpr:
         inside = cast("int32", tile) * MMA_ROWS + cast("int32", half) * 8 + lane // 4
         column = block * self.d.columns + cast("int64", inside)
@@ -142,33 +133,18 @@ class FewRows:
     # -- operands
 
     def activation(self, lane: Var, first: PrimExpr, e: PrimExpr) -> PrimExpr:
-        """The activation of this lane's row; 0 beyond the depth."""
-        row = self.row(lane)
-        if self.exact:
+        """The activation of this lane's row; 0 beyond the depth.
+
+        first: a multiple of ``CHUNK``, of which ``e`` counts the positions.
+        """
+        row, depth = self.row(lane), self.product.depth
+        if self.weights.exact:
             return self.product.activation.element(row, first + e)
-        value = self.product.activation.element(row, minimum(first + e, self.product.depth - 1))
-        return Select(first + e < self.product.depth, value, const(0, self.dtype))
-
-    def weight(self, column: PrimExpr, first: PrimExpr, e: PrimExpr) -> PrimExpr:
-        """A weight; any weight beyond the depth."""
-        k = first + e
-        return self.product.weight.element(column, k if self.exact else minimum(k, self.product.depth - 1))
-
-    def word(self, column: PrimExpr, first: PrimExpr, number: PrimExpr) -> PrimExpr:
-        assert self.packed is not None
-        return self.packed.word(column, self._chunk(first, number))
-
-    def scale(self, column: PrimExpr, first: PrimExpr, number: PrimExpr) -> PrimExpr:
-        assert self.packed is not None
-        return self.packed.scale(column, self._chunk(first, number))
-
-    def _chunk(self, first: PrimExpr, number: PrimExpr) -> PrimExpr:
-        """The first position of a word's codes, inside the depth."""
-        k = first + cast("int64", number) * CODES
-        return k if self.exact else minimum(k, (self.product.depth - 1) // CODES * CODES)
-
-    def dequantize(self, out: BufferLoad, word: BufferLoad, scale: BufferLoad) -> Call:
-        return self._run(f"dequantize.q4.pairs.{SHORT[self.dtype]}", out, word, scale)
+        if depth % CHUNK:
+            value = self.product.activation.element(row, minimum(first + e, depth - 1))
+            return Select(first + e < depth, value, const(0, self.dtype))
+        inside = minimum(first // CHUNK, depth // CHUNK - 1) * CHUNK
+        return Select(first < depth, self.product.activation.element(row, inside + e), const(0, self.dtype))
 
     def mma(self, acc: BufferLoad, a: BufferLoad, b: BufferLoad) -> Call:
         return self._run(f"mma.m16n8k16.f32.{SHORT[self.dtype]}", acc, a, b)

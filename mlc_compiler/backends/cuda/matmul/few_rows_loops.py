@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ....script import T
 from ..operators.arrivals import arrive
+from .lane_weights_loops import load_weights
 
 
 @T.macro
@@ -68,38 +69,21 @@ def multiply_step(k, block, part, span, lane, acc):
         held = T.decl_buffer((k.unit,), k.dtype, scope="local")
         for number in T.unroll(k.unit // 8):
             for e in T.vectorized(8):
-                held[number * 8 + e] = k.activation(lane, first, number * 8 + e)
+                held[number * 8 + e] = k.activation(lane, first + number * 8, e)
         for place in T.unroll(k.unit):
-            b[place] = held[k.order(place)]
+            b[place] = held[k.weights.order(place)]
     for tile in T.unroll(k.d.tiles):
         a = T.decl_buffer((k.fragments, 2, 2, 2), k.dtype, scope="local")
         for half in T.unroll(2):
-            column = k.column(block, lane, tile, half)
             w = T.decl_buffer((k.unit,), k.dtype, scope="local")
-            if k.packed:
-                load_packed(k, column, first, w)
-            else:
-                for number in T.unroll(k.unit // 8):
-                    for e in T.vectorized(8):
-                        w[number * 8 + e] = k.weight(column, first, number * 8 + e)
+            load = k.weights.load(k.first_span(part) + span, lane)
+            load_weights(k.weights, k.column(block, lane, tile, half), load, w)
             for f in T.unroll(k.fragments):
                 for pair in T.unroll(2):
-                    for e in T.unroll(2):
+                    for e in T.vectorized(2):
                         a[f, pair, half, e] = w[f * 4 + pair * 2 + e]
         for f in T.unroll(k.fragments):
             k.mma(acc[tile, 0], a[f, 0, 0, 0], b[f * 4])
-
-
-@T.macro
-def load_packed(k, column, first, w):
-    """A lane's words, dequantized in the order of ``k.order``."""
-    words = T.decl_buffer((k.unit // 8,), "uint32", scope="local")
-    scale = T.decl_buffer((k.unit // 8,), k.dtype, scope="local")
-    for number in T.vectorized(k.unit // 8):
-        words[number] = k.word(column, first, number)
-    for number in T.unroll(k.unit // 8):
-        scale[number] = k.scale(column, first, number)
-        k.dequantize(w[number * 8], words[number], scale[number])
 
 
 @T.macro

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....ir import dtype as dt
 from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, ceildiv, const, logical_and, minimum
 from ....script import expand
 from ....tir.nodes import Buffer, BufferLoad, PrimFunc, Stmt, buffer
@@ -17,6 +18,7 @@ from ..machine import WARP, Gpu
 from .few_rows import MAX_ROWS, FewRows
 from .grids import either, tiled
 from .loops import multiply_tile
+from .packed import has_whole_chunks
 from .product import Product, Result
 from .tiles import CHUNK, FEW_ROWS, LARGE, MEDIUM, MMA_COLUMNS, MMA_ROWS, SMALL, WARPGROUPS, Tile
 
@@ -43,7 +45,7 @@ def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
 
 
 MANY_FRAGMENTS = 16
-"""Fragments of sums of a warp, with more of which there are registers for two steps of packed weights only."""
+"""Fragments of sums of a warp, with more of which there are registers for two words of each chunk of weights only."""
 
 
 @dataclass(eq=False)
@@ -53,7 +55,8 @@ class Kernel:
     t: sizes of the tiles. steps: tiles along the depth, in ``iterations`` of ``unrolled`` ones. x_units, w_units:
     chunks of a tile of the activations and of the weights that one thread loads. xs, ws: the tiles in shared memory.
     x_computed, w_computed: whether the operand is computed in registers; else it is copied, or packed and unpacked by
-    an instruction. fetched: how many steps ahead packed weights are loaded. clamped: whether tiles reach beyond the
+    an instruction. fetched: how many steps ahead packed weights are loaded,
+    ``taken`` stored elements for a chunk. clamped: whether tiles reach beyond the
     depth. pairs: whether results are stored in pairs. combined: sums of a result. result_tiles: fragments of 8 columns
     of results of a warp.
     """
@@ -71,11 +74,15 @@ class Kernel:
         self.x_computed = not (product.activation.stored and whole_chunks)
         self.w_copied = product.weight.stored and whole_chunks
         self.warpgroups = tile is WARPGROUPS
-        self.unpacks = product.packed is not None
+        self.packed = product.packed if product.packed and has_whole_chunks(product.packed) else None
+        self.unpacks = self.packed is not None
+        self.code_dtype = self.packed.unpacking.dtype if self.packed else "uint32"
+        self.taken = CHUNK // self.packed.unpacking.positions if self.packed else 1
         self.w_computed = not (self.w_copied or self.unpacks)
         self.computes = self.x_computed or self.w_computed
         self.unrolled = tile.stages if self.unpacks else 1
-        self.fetched = min(tile.stages - 1, 2 if tile.row_tiles * tile.column_tiles > MANY_FRAGMENTS else tile.stages)
+        words = 2 if tile.row_tiles * tile.column_tiles > MANY_FRAGMENTS else tile.stages
+        self.fetched = min(tile.stages - 1, max(words * 4 // (self.taken * dt.nbytes(self.code_dtype)), 1))
         self.iterations = -(-self.steps // self.unrolled)
         self.clamped = product.depth % tile.depth != 0 or self.steps < tile.stages - 1
         self.pairs = product.results % 2 == 0
@@ -168,14 +175,15 @@ class Kernel:
             k = self._inside(k) + e
         return self.product.weight.element(column, k)
 
-    def word(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr) -> PrimExpr:
-        """The codes of a chunk of a column."""
-        assert self.product.packed is not None
-        return self.product.packed.word(*self._packed_place(column_block, thread, step, unit))
+    def codes(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr, number: PrimExpr) -> PrimExpr:
+        """One of the ``taken`` stored elements with the codes of a chunk of a column."""
+        assert self.packed is not None
+        column, k = self._packed_place(column_block, thread, step, unit)
+        return self.packed.stored(column, k // CHUNK * self.taken + number)
 
     def scale(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr) -> PrimExpr:
-        assert self.product.packed is not None
-        return self.product.packed.scale(*self._packed_place(column_block, thread, step, unit))
+        assert self.packed is not None
+        return self.packed.scale(*self._packed_place(column_block, thread, step, unit))
 
     def _packed_place(
         self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr
@@ -183,8 +191,14 @@ class Kernel:
         k = self._position(step, self.w_chunk(thread, unit))
         return self._column(column_block, self.w_row(thread, unit)), minimum(k, (self.product.depth - 1) // 8 * 8)
 
-    def unpack(self, held: Buffer, words: Buffer, scales: Buffer, stage: PrimExpr, unit: PrimExpr) -> Call:
-        return self._run(f"dequantize.q4.{SHORT[self.dtype]}", held[unit, 0], words[stage, unit], scales[stage, unit])
+    def unpack(
+        self, held: Buffer, codes: Buffer, scales: Buffer, book: Buffer, stage: PrimExpr, unit: PrimExpr, part: PrimExpr
+    ) -> Call:
+        """Unpack a part of a chunk."""
+        assert self.packed is not None
+        of = self.packed.unpacking
+        out, source = held[unit, part * of.codes], codes[stage, unit, part * of.elements]
+        return self.packed.unpack(False, out, source, scales[stage, unit], book[0])
 
     def stage(self, step: PrimExpr, part: PrimExpr, ahead: int) -> PrimExpr:
         """The stage of the tile ``ahead`` after ``step``; ``part`` is the step in its unrolled iteration."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from ....script import T
 from .fma_loops import store_result
+from .lane_weights_loops import fill_book
 
 
 @T.macro
 def multiply_tile(k, row_block, column_block, thread):
     """One thread's part of a tile: its fragments of the sums stay in registers."""
     acc = T.decl_buffer((k.t.row_tiles, k.t.column_tiles, 4), "float32", scope="local")
-    words = T.decl_buffer((k.t.stages, k.w_units), "uint32", scope="local")
+    words = T.decl_buffer((k.t.stages, k.w_units, k.taken), k.code_dtype, scope="local")
     scales = T.decl_buffer((k.t.stages, k.w_units), k.dtype, scope="local")
     for i in T.unroll(k.t.row_tiles):
         for j in T.unroll(k.t.column_tiles):
@@ -87,16 +88,21 @@ def start_copies(k, row_block, column_block, thread, step, stage):
 def fetch(k, column_block, thread, step, stage, words, scales):
     """Load packed weights, ``k.fetched - 1`` steps before they are unpacked."""
     for u in T.unroll(k.w_units):
-        words[stage, u] = k.word(column_block, thread, step, u)
-        scales[stage, u] = k.scale(column_block, thread, step, u)
+        for i in T.vectorized(k.taken):
+            words[stage, u, i] = k.codes(column_block, thread, step, u, i)
+        if k.packed.unpacking.scaled:
+            scales[stage, u] = k.scale(column_block, thread, step, u)
 
 
 @T.macro
 def unpack(k, thread, stage, words, scales):
     """Store a stage of packed weights, unpacked."""
     held = T.decl_buffer((k.w_units, 8), k.dtype, scope="local")
+    book = T.decl_buffer((16,), "int8", scope="local")
+    fill_book(k.packed, book)
     for u in T.unroll(k.w_units):
-        k.unpack(held, words, scales, stage, u)
+        for part in T.unroll(8 // k.packed.unpacking.codes):
+            k.unpack(held, words, scales, book, stage, u, part)
     for u in T.unroll(k.w_units):
         for e in T.vectorized(8):
             k.ws[stage, k.w_row(thread, u), k.w_place(thread, u) + e] = held[u, e]

@@ -17,6 +17,7 @@ from ....tir.nodes import BufferLoad, Evaluate, IfThenElse, Stmt, seq
 from ..emitter import WAIT
 from ..machine import Gpu
 from .division import BLOCKS_PER_MULTIPROCESSOR, Division
+from .weight_layouts import COLUMNS
 
 PREFETCH = "intrinsic.cuda.prefetch"
 UNIT = 16  # bytes: places and numbers of bytes are multiples of it
@@ -30,7 +31,7 @@ Prefetches = Callable[[Var, PrimExpr, PrimExpr], Stmt]
 
 @dataclass(frozen=True)
 class _Rows:
-    """A buffer that has a row for each column. part_bytes: of a row, for each part of the depth but the last."""
+    """A buffer that has a row for each column, or for several. part_bytes: of a row, for each part but the last."""
 
     element: Element
     part_bytes: int
@@ -38,46 +39,54 @@ class _Rows:
 
 
 def prefetches(
-    elements: Sequence[Element], part_positions: int, d: Division, columns: int, gpu: Gpu
+    elements: Sequence[Element], part_positions: int, d: Division, columns: int, gpu: Gpu, stored: int | None
 ) -> Prefetches | None:
     """The prefetches of what a block reads of the weights, then the wait.
+
+    stored: positions in memory of weights with ``weight_layouts``, in which ``COLUMNS`` columns are one row.
 
     None where the GPU has no such instruction, or the weights of a column are no rows of whole vectors. A block gets no
     more than its share of half of the second-level cache.
     """
-    found = [rows for rows in (_rows(element, part_positions) for element in elements) if rows is not None]
+    found = [rows for rows in (_rows(element, part_positions, stored) for element in elements) if rows is not None]
     if not gpu.bulk_copies or not found:
         return None
-    share = gpu.l2_bytes // (2 * BLOCKS_PER_MULTIPROCESSOR * gpu.multiprocessors * d.columns)
+    together = COLUMNS if stored else 1
+    share = gpu.l2_bytes * together // (2 * BLOCKS_PER_MULTIPROCESSOR * gpu.multiprocessors * d.columns)
     total = max(share, sum(rows.part_bytes for rows in found))
 
     def body(block: Var, part: PrimExpr, thread: PrimExpr) -> Stmt:
-        column = minimum(block * d.columns + cast("int64", thread), columns - 1)
+        column = minimum(block * d.columns + cast("int64", thread) * together, columns - together)
         calls = []
         for rows in found:
             first = rows.element(column, cast("int64", part) * part_positions)
             rest = const(rows.row_bytes, "int32") - part * rows.part_bytes
             nbytes = simplify(minimum(rest, rows.part_bytes * share // total // UNIT * UNIT))
             calls.append(Call(PREFETCH, (Call("address_of", (first,), "handle"), nbytes), "handle"))
-        started = IfThenElse(thread < d.columns, seq(*map(Evaluate, calls)))
+        started = IfThenElse(thread < d.columns // together, seq(*map(Evaluate, calls)))
         return seq(started, Evaluate(Call(WAIT, (), "handle")))
 
     return body
 
 
-def _rows(element: Element, part_positions: int) -> _Rows | None:
-    """None for a buffer in which the rows of a column are not whole vectors for each part."""
+def _rows(element: Element, part_positions: int, stored: int | None) -> _Rows | None:
+    """None for a buffer in which the rows are not whole vectors for each part."""
     column, position = Var("column"), Var("position")
     load = element(column, position)
-    width = load.buffer.shape[-1] if isinstance(load, BufferLoad) else None
-    if not isinstance(load, BufferLoad) or not isinstance(width, IntImm):
+    if not isinstance(load, BufferLoad):
         return None
-    *others, last = load.indices
-    if uses(last, column) or any(uses(i, position) for i in others):
+    along = load.indices[-1] if stored is None else next(i for i in load.indices if uses(i, position))
+    if any(uses(i, position) for i in load.indices if i is not along) or uses(along, column):
         return None
-    starts = [simplify(substitute(last, {position: const(n * part_positions, "int64")})) for n in range(3)]
-    first, second, third = (s.value if isinstance(s, IntImm) else -1 for s in starts)
-    item = dt.nbytes(load.buffer.dtype)
+
+    def start(positions: int) -> int:
+        index = simplify(substitute(along, {position: const(positions, "int64")}))
+        return index.value if isinstance(index, IntImm) else -1
+
+    first, second, third = (start(n * part_positions) for n in range(3))
+    width = simplify(load.buffer.shape[-1]) if stored is None else IntImm(start(stored))
+    if not isinstance(width, IntImm) or not first == 0 < second or third != 2 * second:
+        return None
+    item = dt.nbytes(load.buffer.dtype) * (COLUMNS if stored else 1)
     rows = _Rows(element, second * item, width.value * item)
-    linear = first == 0 < second and third == 2 * second
-    return rows if linear and rows.part_bytes % UNIT == rows.row_bytes % UNIT == 0 else None
+    return rows if rows.part_bytes % UNIT == rows.row_bytes % UNIT == 0 else None

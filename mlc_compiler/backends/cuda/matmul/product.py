@@ -9,23 +9,20 @@ from ....ir import expr as ir
 from ....ir.expr import Cast, PrimExpr, Var, const, is_const
 from ....ir.simplify import key
 from ....ir.visitor import Rewriter, free_vars, substitute, walk
-from ....relax.ops.linear import QUANTIZED
 from ....schedules.rule import (
-    Blocks,
     accumulate_locally,
     analyse,
     constant_extent,
     match_matmul,
-    stored_buffer,
 )
 from ....tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 from ....tir.schedule import Schedule
 from ....tir.schedule.access import update_operand
+from ..machine import Gpu
 from .gates import column_of, halves, interleaved_columns
+from .packed import Packed, float8_weight, interleaved, packed_weight
 from .tiles import CHUNK
 
-PACKED_BITS = 4
-"""Bits of the codes that the instructions ``cuda.dequantize.q4`` unpack."""
 FACTORS = {
     "float16": ("float16", "float8_e4m3fn", "float8_e5m2"),
     "bfloat16": ("bfloat16", "float8_e4m3fn", "float8_e5m2"),
@@ -116,15 +113,7 @@ class Result:
         return self.product.epilogue(row, column, [const(0.0, "float32")] * (1 + self.product.gated))
 
 
-@dataclass(frozen=True)
-class Packed:
-    """A weight of 4-bit codes. word, scale: of the 8 codes at (column, position); the position is a multiple of 8."""
-
-    word: Callable[[PrimExpr, PrimExpr], PrimExpr]
-    scale: Callable[[PrimExpr, PrimExpr], PrimExpr]
-
-
-def match_product(func: PrimFunc) -> Product | None:
+def match_product(func: PrimFunc, gpu: Gpu) -> Product | None:
     """The product of a tensor function that computes nothing else; None for any other function."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
     if blocks is None or not blocks.reductions or int(func.attrs.get("num_outputs", 1)) != 1:
@@ -135,13 +124,13 @@ def match_product(func: PrimFunc) -> Product | None:
         return None
     s, name = Schedule(func), matched.block.name
     names = [b.name for b in blocks.in_order]
-    packed = packed_weight(blocks, matched.weight)
+    packed = packed_weight(func, blocks, matched.weight)
     reduced = [b.name for b in before]
     for producer in names[: names.index(name)]:
         if producer not in reduced:
             s.compute_inline(producer)
     last = accumulate_locally(s, name, names[names.index(name) + 1 :])
-    product = product_of(func, s.block(name), s.block(last), packed)
+    product = product_of(func, s.block(name), s.block(last), packed, gpu)
     statistics = [_statistic(s.block(b), s.block(name)) for b in reduced]
     found = tuple(f for f in statistics if f is not None)
     return None if product is None or len(found) < len(statistics) else replace(product, statistics=found)
@@ -167,27 +156,7 @@ def _statistic(block: Block, product: Block) -> Statistic | None:
     return Statistic(store.buffer, store.value.op, init.value, term)  # type: ignore[attr-defined]
 
 
-def packed_weight(blocks: Blocks, weight: Buffer, *lead: PrimExpr) -> Packed | None:
-    """The codes of the matrix ``weight[*lead]``; None unless ``dequantize`` makes it of 4-bit codes, without code book.
-
-    Scales of another dtype than the weight's are not packed either.
-    """
-    made = next((b for b in blocks.in_order if stored_buffer(b) is weight), None)
-    of = made.annotations.get(QUANTIZED) if made is not None else None
-    if made is None or of is None or of["bits"] != PACKED_BITS or of["values"] or of["group"] % CHUNK:
-        return None
-    loaded = {n.buffer.dtype: n.buffer for n in walk(made.body) if isinstance(n, BufferLoad)}
-    codes, scale = loaded["uint32"], loaded.get(weight.dtype)
-    if scale is None:
-        return None
-
-    def at(buffer: Buffer, n: PrimExpr, i: PrimExpr) -> PrimExpr:
-        return buffer[(*lead, n, i)] if of["layout"] == "NK" else buffer[(*lead, i, n)]
-
-    return Packed(lambda n, k: at(codes, n, k // CHUNK), lambda n, k: at(scale, n, k // of["group"]))
-
-
-def product_of(func: PrimFunc, block: Block, last: Block, packed: Packed | None) -> Product | None:
+def product_of(func: PrimFunc, block: Block, last: Block, packed: Packed | None, gpu: Gpu) -> Product | None:
     """The product of a block into which the operands are inlined; ``last`` computes the results of its sums."""
     variables = [it.var for it in block.iter_vars]
     *lead, column, position = variables
@@ -212,25 +181,24 @@ def product_of(func: PrimFunc, block: Block, last: Block, packed: Packed | None)
     def weight(n: PrimExpr, k: PrimExpr) -> PrimExpr:
         return ir.cast(x.dtype, substitute(w, {column: column_of(n, results) if gated else n, position: k}))
 
+    if w.dtype != x.dtype:
+        packed = float8_weight(w, column, position, x.dtype, gpu)
+    if x.dtype == "float32":
+        packed = None
+    by_column = _is_by_column(w, column) and not (packed and packed.layouts)
     if gated and packed is not None:
-        packed = _interleaved(packed, results)
+        packed = interleaved(packed, results)
     return Product(
         rows,
         interleaved_columns(results) if gated else columns,
         depth,
         x.dtype,
         Operand(activation, _is_stored(x, parameters, position, x.dtype), False),
-        Operand(weight, _is_stored(w, parameters, position, x.dtype), _is_by_column(w, column)),
-        packed if w.dtype == x.dtype != "float32" else None,
+        Operand(weight, _is_stored(w, parameters, position, x.dtype), by_column),
+        packed,
         store,
         results,
         gated,
-    )
-
-
-def _interleaved(packed: Packed, results: int) -> Packed:
-    return Packed(
-        lambda n, k: packed.word(column_of(n, results), k), lambda n, k: packed.scale(column_of(n, results), k)
     )
 
 

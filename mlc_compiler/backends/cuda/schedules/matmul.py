@@ -12,6 +12,7 @@ from ..matmul.few_rows import has_statistics_kernel
 from ..matmul.fma import fma_product
 from ..matmul.kernel import tensor_core_product
 from ..matmul.product import match_product
+from ..matmul.weight_layouts import with_layouts
 
 
 class Matmul(Rule):
@@ -22,20 +23,23 @@ class Matmul(Rule):
     """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
-        product = match_product(func)
+        gpu = Gpu.of(target)
+        product = match_product(func, gpu)
         if product is None or (product.statistics and not has_statistics_kernel(product)):
             return None
         if product.gated and product.dtype == "float32":  # the two sums of a result are in different threads
             return None
         kernels = fma_product if product.dtype == "float32" else tensor_core_product
-        return Schedule(kernels(func, product, Gpu.of(target)))
+        scheduled = kernels(func, product, gpu)
+        return Schedule(with_layouts(scheduled, product.packed.layouts) if product.packed else scheduled)
 
 
 class ExpertMatmul(Rule):
     """As ``Matmul``, where each row has the matrix of its expert; see ``matmul/experts.py``."""
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
-        found = match_expert_product(func)
+        gpu = Gpu.of(target)
+        found = match_expert_product(func, gpu)
         if found is None or (found.product.gated and found.product.dtype == "float32"):
             return None
-        return Schedule(expert_product(func, found, Gpu.of(target)))
+        return Schedule(expert_product(func, found, gpu))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,16 +27,42 @@ from mlc_compiler.sim.host_functions import Device, scratch
 from mlc_compiler.target import Target
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import PrimFunc
+from mlc_compiler.tir.schedule.layout import LAYOUTS
 from tests.compiler.backends.cuda.kernels import main
 
-GROUP = 32
+NORMAL_FLOAT = (-127, -89, -67, -49, -37, -23, -11, 0, 9, 20, 31, 43, 56, 71, 92, 127)
+FLOAT8 = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Codes of ``bits`` bits, with a scale for each group and perhaps a code book."""
+
+    bits: int
+    group: int = 32
+    values: tuple[int, ...] = ()
+
+    @property
+    def per_word(self) -> int:
+        return 32 // self.bits
+
+    def weight(self, q: np.ndarray, scale: np.ndarray, depth: int) -> np.ndarray:
+        """The weight [columns, depth] of words [columns, …] and scales [columns, groups], in the dtype of these."""
+        codes = (q[:, :, None] >> (self.bits * np.arange(self.per_word, dtype=np.uint32))) & ((1 << self.bits) - 1)
+        codes = codes.reshape(len(q), -1)[:, :depth].astype(np.int32)
+        steps = np.array(self.values)[codes] if self.values else codes - ((1 << (self.bits - 1)) - 1)
+        return steps.astype(scale.dtype) * np.repeat(scale, self.group, axis=1)[:, :depth]
+
+
+CODES = {"q4": Codes(4), "q3": Codes(3, 40), "q8": Codes(8), "book4": Codes(4, values=NORMAL_FLOAT)}
 
 
 @dataclass(frozen=True)
 class Case:
     """``x @ w + bias + residual`` with x [1, rows, depth]; symbolic: whether the function's rows are.
 
-    weight: ``NK`` or ``KN`` for a stored weight, ``q4 NK`` or ``q4 KN`` for a dequantized one. gated: columns are those
+    weight: ``NK`` or ``KN`` for a stored weight; with a name of ``CODES`` before it, for a dequantized one; ``e4m3 NK``
+    or ``e5m2 NK`` for one of float8. gated: columns are those
     of the result ``silu(gate) * up + residual``, in which the two are the halves of ``x @ w + bias``.
     """
 
@@ -68,16 +95,27 @@ class Case:
         """The columns of the weight."""
         return self.columns * (1 + self.gated)
 
+    @property
+    def kind(self) -> str:
+        """How the weight is stored: a name of ``CODES`` or ``FLOAT8``, or ``NK`` or ``KN``."""
+        return self.weight.split()[0]
+
     def _weight(self) -> tuple[list[te.Tensor], te.Tensor]:
         """The parameters and the weight [columns, depth]."""
-        if self.weight == "NK":
-            w = te.placeholder((self.sums, self.depth), self.dtype, "w")
+        if self.kind not in CODES:
+            w = te.placeholder((self.sums, self.depth), FLOAT8.get(self.kind, self.dtype), "w")
             return [w], w
-        layout = self.weight.split()[1]
-        shapes = [(self.sums, -(-self.depth // n)) for n in (8, GROUP)]
-        codes, groups = (s if layout == "NK" else s[::-1] for s in shapes)
+        layout, of = self.weight.split()[1], CODES[self.kind]
+        codes, groups = (s if layout == "NK" else s[::-1] for s in self._stored_shapes())
         q, s = te.placeholder(codes, "uint32", "q"), te.placeholder(groups, self.dtype, "scale")
-        return [q, s], dequantize.te(q, s, bits=4, group=GROUP, k=self.depth, layout=layout, dtype=self.dtype)
+        attrs = {"bits": of.bits, "group": of.group, "values": of.values, "layout": layout, "dtype": self.dtype}
+        return [q, s], dequantize.te(q, s, k=self.depth, **attrs)
+
+    def _stored_shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Of words, whole groups of them, and of scales."""
+        of = CODES[self.kind]
+        groups = -(-self.depth // of.group)
+        return (self.sums, groups * of.group // of.per_word), (self.sums, groups)
 
     def arrays(self, seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
         """Random operands in the order of the parameters, and the expected result."""
@@ -97,24 +135,36 @@ class Case:
 
     def _weights(self, rng: np.random.Generator, dtype: np.dtype) -> tuple[list[np.ndarray], np.ndarray]:
         """The parameters, and the weight [columns, depth] that they mean."""
-        if not self.weight.startswith("q4"):
+        if self.kind not in CODES:
             w = (rng.normal(size=(self.sums, self.depth)) / self.depth**0.5).astype(dtype)
+            if self.kind in FLOAT8:
+                stored = w.astype(dt.to_numpy(FLOAT8[self.kind]))
+                return [stored], stored.astype(dtype)
             return [w if self.weight == "NK" else np.ascontiguousarray(w.T)], w
-        q = rng.integers(0, 2**32, (self.sums, -(-self.depth // 8)), dtype=np.uint32)
-        scale = (rng.random((self.sums, -(-self.depth // GROUP))) / self.depth**0.5 / 4).astype(dtype)
-        codes = (q[:, :, None] >> (4 * np.arange(8, dtype=np.uint32))) & 15
-        steps = codes.reshape(self.sums, -1)[:, : self.depth].astype(np.int32) - 7
-        w = steps.astype(dtype) * np.repeat(scale, GROUP, axis=1)[:, : self.depth]
+        of = CODES[self.kind]
+        words, groups = self._stored_shapes()
+        q = rng.integers(0, 2**32, words, dtype=np.uint32)
+        largest = max(1 << of.bits - 2, *map(abs, of.values)) if of.values else 1 << of.bits - 2
+        scale = (rng.random(groups) / self.depth**0.5 / largest).astype(dtype)
         stored = [q, scale] if self.weight.endswith("NK") else [np.ascontiguousarray(a.T) for a in (q, scale)]
-        return stored, w
+        return stored, of.weight(q, scale, self.depth)
 
 
-def lowered(func: PrimFunc, target: Target) -> IRModule:
-    """The kernels of a function, and the host function that launches them."""
+def lowered(func: PrimFunc, target: Target, *, packs: bool = False) -> IRModule:
+    """The kernels of a function, and the host function that launches them.
+
+    packs: whether parameters other than the first may get other layouts; see ``stored``.
+    """
     own = backend_of(target).lowering(target, Optimization())
-    mod = IRModule({"main": func.with_attr("activations", (0,))})
+    mod = IRModule({"main": func.with_attr("activations", (0,) if packs else tuple(range(len(func.buffers))))})
     passes = (ApplySchedules(own.rules, target), LowerBlocks(), LiftAllocs(), *own.loops, *own.calls, LowerMath())
     return run_passes(mod, (*passes, Verify(after="the passes")))
+
+
+def stored(mod: IRModule, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The arguments of a lowered function in the layouts of its parameters."""
+    layouts = mod["main"].attrs.get(LAYOUTS, {})
+    return [layouts[str(i)].pack(a) if str(i) in layouts else a for i, a in enumerate(arrays)]
 
 
 def simulated(func: PrimFunc, arrays: list[np.ndarray], out: np.ndarray, target: Target) -> list[np.ndarray]:

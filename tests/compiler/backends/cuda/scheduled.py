@@ -24,9 +24,9 @@ TARGET = Target("cuda:sm_80")
 
 
 def kernels(func: PrimFunc, target: Target = TARGET) -> IRModule:
-    """A scheduled and lowered function ``main``, whose kernels still are in it."""
+    """A scheduled and lowered function ``main``, whose kernels still are in it; no parameter gets another layout."""
     own = backend_of(target).lowering(target, Optimization())
-    mod = IRModule({"main": func.with_attr("activations", (0,))})
+    mod = IRModule({"main": func.with_attr("activations", tuple(range(len(func.buffers))))})
     passes = (ApplySchedules(own.rules, target), LowerBlocks(), LiftAllocs(), *own.loops)
     return run_passes(mod, (*passes, Verify(after="the passes")))
 

@@ -41,7 +41,7 @@ class Shape:
 def shapes_of(case: Case, target: Target) -> list[Shape]:
     """The launch of each kernel that a case is compiled to, which has few columns."""
 
-    product = match_product(case.function())
+    product = match_product(case.function(), Gpu.of(target))
     assert product is not None
     assert product.gated == case.gated
 
