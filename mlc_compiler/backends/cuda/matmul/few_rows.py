@@ -39,6 +39,10 @@ def has_statistics_kernel(product: Product) -> bool:
     return few and rows * product.depth * dt.nbytes(product.dtype) <= STAGED_BYTES
 
 
+def _same(place: PrimExpr) -> PrimExpr:
+    return place
+
+
 @dataclass(eq=False)
 class FewRows:
     """The names that the macros of ``few_rows_loops.py`` use.
@@ -46,7 +50,8 @@ class FewRows:
     divides: whether the depth may be divided over blocks. d: tiles, parts, warps and steps. unit: consecutive positions
     of a lane in a step, whose weights are 16 bytes. span: positions of a step of one warp. partial: whether some warps
     have fewer steps. combined: sums of a result. row_count: rows that have sums. block_results: results of a row of a
-    block; results: of a thread at most. staged: activations in shared memory that depend on statistics.
+    block; results: of a thread at most. staged: activations in shared memory that depend on statistics;
+    stages_in_order: in the order of the weights.
 
     Shared by a thread block: sums [warps, rows, columns], padded against bank conflicts. part_sums [parts, combined,
     rows, columns of results] and arrivals, of each block of columns how many of its parts are done, are for products
@@ -77,7 +82,9 @@ class FewRows:
         self.results = -(-self.row_count * self.block_results // self.threads)
         self.blocks = -(-self.columns // self.d.columns)
         self.result = Result(product)
-        self.staged = Staged(product, self.unit, self.d, self.weights.order) if product.statistics else None
+        self.stages_in_order = bool(product.statistics) and self.weights.orders_chunks
+        order = self.weights.order if self.stages_in_order else _same
+        self.staged = Staged(product, self.unit, self.d, order) if product.statistics else None
         self._make_buffers()
 
     def _make_buffers(self) -> None:
@@ -132,19 +139,23 @@ class FewRows:
 
     # -- operands
 
-    def activation(self, lane: Var, first: PrimExpr, e: PrimExpr) -> PrimExpr:
-        """The activation of this lane's row; 0 beyond the depth.
+    def is_whole(self, span: PrimExpr) -> PrimExpr:
+        """Whether all positions of a span are in the depth."""
+        return span < self.product.depth // self.span
+
+    def activation(self, lane: Var, first: PrimExpr, e: PrimExpr, inside: bool) -> PrimExpr:
+        """The activation of this lane's row; 0 beyond the depth, unless it is known to be inside.
 
         first: a multiple of ``CHUNK``, of which ``e`` counts the positions.
         """
         row, depth = self.row(lane), self.product.depth
-        if self.weights.exact:
+        if inside:
             return self.product.activation.element(row, first + e)
         if depth % CHUNK:
             value = self.product.activation.element(row, minimum(first + e, depth - 1))
             return Select(first + e < depth, value, const(0, self.dtype))
-        inside = minimum(first // CHUNK, depth // CHUNK - 1) * CHUNK
-        return Select(first < depth, self.product.activation.element(row, inside + e), const(0, self.dtype))
+        near = minimum(first // CHUNK, depth // CHUNK - 1) * CHUNK
+        return Select(first < depth, self.product.activation.element(row, near + e), const(0, self.dtype))
 
     def mma(self, acc: BufferLoad, a: BufferLoad, b: BufferLoad) -> Call:
         return self._run(f"mma.m16n8k16.f32.{SHORT[self.dtype]}", acc, a, b)

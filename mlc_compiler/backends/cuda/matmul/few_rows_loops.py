@@ -57,19 +57,37 @@ def merge_parts(k, block, part, thread):
 
 
 @T.macro
+def load_staged(k, lane, span, held):
+    for number in T.unroll(k.unit // 8):
+        for e in T.vectorized(8):
+            held[number * 8 + e] = k.staged.load(k.row(lane), span, lane, number, e)
+
+
+@T.macro
+def load_activations(k, lane, first, held, inside):
+    for number in T.unroll(k.unit // 8):
+        for e in T.vectorized(8):
+            held[number * 8 + e] = k.activation(lane, first + number * 8, e, inside)
+
+
+@T.macro
 def multiply_step(k, block, part, span, lane, acc):
     """Operands are [fragments, 2 pairs of positions]; of the weights for two columns that are 8 apart."""
     first = k.position(k.first_span(part) + span, lane)
     b = T.decl_buffer((k.unit,), k.dtype, scope="local")
-    if k.staged:
-        for number in T.unroll(k.unit // 8):
-            for e in T.vectorized(8):
-                b[number * 8 + e] = k.staged.load(k.row(lane), span, lane, number, e)
+    if k.stages_in_order:
+        load_staged(k, lane, span, b)
     else:
         held = T.decl_buffer((k.unit,), k.dtype, scope="local")
-        for number in T.unroll(k.unit // 8):
-            for e in T.vectorized(8):
-                held[number * 8 + e] = k.activation(lane, first + number * 8, e)
+        if k.staged:
+            load_staged(k, lane, span, held)
+        elif k.weights.exact:
+            load_activations(k, lane, first, held, True)
+        else:
+            if k.is_whole(k.first_span(part) + span):
+                load_activations(k, lane, first, held, True)
+            else:
+                load_activations(k, lane, first, held, False)
         for place in T.unroll(k.unit):
             b[place] = held[k.weights.order(place)]
     for tile in T.unroll(k.d.tiles):

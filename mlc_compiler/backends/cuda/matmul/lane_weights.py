@@ -10,6 +10,7 @@ from ....ir.expr import Call, PrimExpr, Var, cast, minimum
 from ....tir.nodes import BufferLoad
 from .division import LOAD_BYTES, SPAN_LANES
 from .product import Product
+from .tiles import CHUNK
 from .weight_layouts import lane_positions
 
 
@@ -45,6 +46,11 @@ class LaneWeights:
             return [self.product.weight.element]
         stored = lambda n, k: packed.stored(n, k // packed.unpacking.positions)  # noqa: E731
         return [stored, packed.scale] if packed.unpacking.scaled else [stored]
+
+    @property
+    def orders_chunks(self) -> bool:
+        """Whether ``order`` keeps places in their chunks."""
+        return self.packed is None or not self.packed.unpacking.paired or CHUNK % self.codes == 0
 
     def order(self, place: PrimExpr) -> PrimExpr:
         """The position, counted from the lane's first, of a place in its registers."""

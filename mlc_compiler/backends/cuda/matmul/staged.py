@@ -103,18 +103,23 @@ class Staged:
         self, which: _Numbered, value: PrimExpr, known: Buffer, row: PrimExpr, chunk: PrimExpr, e: PrimExpr
     ) -> PrimExpr:
         """A statistic of a row with the term of a position; beyond the depth, as it was."""
-        k, inside = cast("int64", chunk) * CHUNK + e, self.row_chunks.inside
-        term = which.statistic.term(self._values(known, row), row, self._clamped(k, inside))
-        result = which.combine(value, term)
-        return result if inside else Select(k < self.product.depth, result, value)
+        k, inside = self._position(chunk, e, self.row_chunks.inside)
+        result = which.combine(value, which.statistic.term(self._values(known, row), row, k))
+        return result if inside is None else Select(inside, result, value)
 
     def activation(self, known: Buffer, row: PrimExpr, chunk: PrimExpr, e: PrimExpr) -> PrimExpr:
-        k, inside = cast("int64", chunk) * CHUNK + e, self.part_chunks.inside
-        value = self.product.activation_given(self._values(known, row), row, self._clamped(k, inside))
-        return value if inside else Select(k < self.product.depth, value, const(0, value.dtype))
+        k, inside = self._position(chunk, e, self.part_chunks.inside)
+        value = self.product.activation_given(self._values(known, row), row, k)
+        return value if inside is None else Select(inside, value, const(0, value.dtype))
 
-    def _clamped(self, k: PrimExpr, inside: bool) -> PrimExpr:
-        return k if inside else minimum(k, self.product.depth - 1)
+    def _position(self, chunk: PrimExpr, e: PrimExpr, inside: bool) -> tuple[PrimExpr, PrimExpr | None]:
+        """A position of a chunk, or another one in the depth, and whether it is its own, unless it is known to be."""
+        first, depth = cast("int64", chunk) * CHUNK, self.product.depth
+        if inside:
+            return first + e, None
+        if depth % CHUNK:
+            return minimum(first + e, depth - 1), first + e < depth
+        return minimum(cast("int64", chunk), depth // CHUNK - 1) * CHUNK + e, first < depth
 
     def _values(self, known: Buffer, row: PrimExpr) -> dict[int, PrimExpr]:
         return {id(s.buffer): known[i, row] for i, s in enumerate(self.product.statistics)}

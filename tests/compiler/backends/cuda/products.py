@@ -83,7 +83,7 @@ class Case:
             stored = [te.placeholder((self.depth, self.sums), self.dtype, "w")]
             product = te.elementwise("add_bias", lambda t, b: t + b, matmul.te(x, stored[0]), bias)
         else:
-            stored, w = self._weight()
+            stored, w = self.weight_parameters()
             product = linear.te(x, w, bias)
         if self.gated:
             gate, up = split.te(product, indices_or_sections=2, axis=-1)
@@ -100,7 +100,7 @@ class Case:
         """How the weight is stored: a name of ``CODES`` or ``FLOAT8``, or ``NK`` or ``KN``."""
         return self.weight.split()[0]
 
-    def _weight(self) -> tuple[list[te.Tensor], te.Tensor]:
+    def weight_parameters(self) -> tuple[list[te.Tensor], te.Tensor]:
         """The parameters and the weight [columns, depth]."""
         if self.kind not in CODES:
             w = te.placeholder((self.sums, self.depth), FLOAT8.get(self.kind, self.dtype), "w")
@@ -122,7 +122,7 @@ class Case:
         rng = np.random.default_rng(seed)
         dtype = dt.to_numpy(self.dtype)
         x = rng.normal(size=(1, self.rows, self.depth)).astype(dtype)
-        stored, w = self._weights(rng, dtype)
+        stored, w = self.weight_arrays(rng, dtype)
         bias = rng.normal(size=self.sums).astype(dtype)
         residual = rng.normal(size=(1, self.rows, self.columns)).astype(dtype)
         sums = x.astype(np.float32) @ w.astype(np.float32).T
@@ -133,7 +133,7 @@ class Case:
             biased = (wide / (1 + np.exp(-wide))).astype(dtype) * up
         return [x, *stored, bias, residual], biased + residual
 
-    def _weights(self, rng: np.random.Generator, dtype: np.dtype) -> tuple[list[np.ndarray], np.ndarray]:
+    def weight_arrays(self, rng: np.random.Generator, dtype: np.dtype) -> tuple[list[np.ndarray], np.ndarray]:
         """The parameters, and the weight [columns, depth] that they mean."""
         if self.kind not in CODES:
             w = (rng.normal(size=(self.sums, self.depth)) / self.depth**0.5).astype(dtype)
@@ -167,11 +167,13 @@ def stored(mod: IRModule, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [layouts[str(i)].pack(a) if str(i) in layouts else a for i, a in enumerate(arrays)]
 
 
-def simulated(func: PrimFunc, arrays: list[np.ndarray], out: np.ndarray, target: Target) -> list[np.ndarray]:
+def simulated(
+    func: PrimFunc, arrays: list[np.ndarray], out: np.ndarray, target: Target, *, packs: bool = False
+) -> list[np.ndarray]:
     """Fill ``out`` by the simulated kernels of a function; its scratch memory afterwards."""
-    mod = lowered(func, target)
+    mod = lowered(func, target, packs=packs)
     host = main(mod)
     images = [Images(text, {}) for text in assemble_modules(llvm_modules(mod, target, {}), target)]
     memory = [np.zeros([int(n) for n in b.shape], dt.to_numpy(b.dtype)) for b in scratch(host)]  # type: ignore
-    Device.of(images).run(host, *arrays, out, *memory)
+    Device.of(images).run(host, *stored(mod, arrays), out, *memory)
     return memory

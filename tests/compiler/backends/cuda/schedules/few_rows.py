@@ -40,12 +40,9 @@ def loop_of(case: Case, target: Target) -> str:
     assert assemble is not None
     (resources,) = assemble(text, target.cpu).resources.values()
     assert resources.stack_bytes == resources.spill_bytes == 0
-    loop = re.search(r"\$L__BB0_1:(.*)bra", text, re.S)
+    loop = re.search(r'\.pragma "nounroll";(.*?)\n\tbar(rier)?\.', text, re.S)
     assert loop is not None
-    return loop[1].rpartition("bra")[0] or loop[1]
-
-
-MOVES = ("mov.b32", "cvt.u32.u16", "cvt.u64.u32", "mov.pred")
+    return loop[1]
 
 
 def instructions_for_a_load(loop: str) -> float:
