@@ -68,14 +68,9 @@ class Gpu:
     l2_bytes: int
 
     @property
-    def waits(self) -> bool:
-        """Whether its kernels may begin before the kernel before them has ended."""
-        return capability(self.arch) >= 90
-
-    @property
     def bulk_copies(self) -> bool:
         """Whether its code may have ``cp.async.bulk`` (PTX ISA 8.0, sm_90)."""
-        return self.waits and ARCHITECTURES[self.arch].ptx >= 80
+        return capability(self.arch) >= 90 and ARCHITECTURES[self.arch].ptx >= 80
 
     @staticmethod
     def of(target: Target) -> Gpu:

@@ -45,6 +45,7 @@ MNEMONICS = {
     "fence.proxy_async": "fence.proxy.async.shared::cta",
     "barrier.sync": "bar(rier)?.sync",
     "barrier.arrive": "bar(rier)?.arrive",
+    "prefetch": "cp.async.bulk.prefetch.L2.global",
     "griddep.wait": "griddepcontrol.wait",
     "griddep.launch": "griddepcontrol.launch_dependents",
     "dp4a.u8.s8": "dp4a.u32.s32",

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.pipeline import entries, run_passes
 from mlc_compiler.relax.ops.linear import dequantize, linear
 from mlc_compiler.relax.ops.normalize import layer_norm, rms_norm
 from mlc_compiler.target import Target
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import PrimFunc
+from mlc_runtime.library import Library
+from tests.compiler.backends.cuda.as_loops import build_as_loops
 from tests.compiler.backends.cuda.products import simulated
 from tests.compiler.backends.cuda.races import run
 from tests.compiler.backends.cuda.scheduled import kernels, launches, rule_of
@@ -79,6 +84,10 @@ def test_norm_and_product(rows: int, depth: int, centered: bool, quantized: bool
     norm.check(run(kernels(norm.func), *norm.operands, norm.result())[-1])
 
 
+def one_multiprocessor(arch: str) -> Target:
+    return Target({"kind": "cuda", "arch": [arch], "multiprocessors": 1})
+
+
 @settings(max_examples=6, deadline=None)
 @given(st.integers(1, 3), st.integers(33, 63), st.integers(1, 40), st.booleans(), st.booleans())
 def test_parts_of_the_depth(rows: int, columns: int, chunks: int, centered: bool, quantized: bool) -> None:
@@ -87,11 +96,19 @@ def test_parts_of_the_depth(rows: int, columns: int, chunks: int, centered: bool
     norm = Norm.of(rows, columns, depth, centered, quantized)
     for arch in ("sm_80", "sm_90a"):
         out = norm.result()
-        sums = simulated(norm.func, norm.operands, out, Target({"kind": "cuda", "arch": [arch], "multiprocessors": 1}))[
-            -1
-        ]
+        sums = simulated(norm.func, norm.operands, out, one_multiprocessor(arch))[-1]
         assert sums.shape[0] in (2, 3, 4)
         norm.check(out)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_parts_as_loops(descending: bool, tmp_path: Path) -> None:
+    norm = Norm.of(2, 40, 2080, False, True)
+    mod = run_passes(IRModule({"main": norm.func.with_attr("global_symbol", "main")}), entries())
+    build_as_loops(mod, one_multiprocessor("sm_90a"), tmp_path / "lib.so", descending=descending)
+    out = norm.result()
+    Library(tmp_path / "lib.so")["main"](*norm.operands, out)
+    norm.check(out)
 
 
 def test_float32_is_left_to_other_rules() -> None:
