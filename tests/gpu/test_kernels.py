@@ -76,8 +76,9 @@ def test_products(executor: Executor, dtype: str, weight: str) -> None:
     executor.for_random(st.tuples(sizes, sizes.map(lambda n: 8 * n), depths), check, examples=20)
 
 
+@pytest.mark.parametrize("stored", ["float16", "int8", "float8_e4m3fn"])
 @pytest.mark.parametrize("single_query", [False, True])
-def test_attention(executor: Executor, single_query: bool) -> None:
+def test_attention(executor: Executor, single_query: bool, stored: str) -> None:
     """Sequences of different lengths and beginnings; decode has one token of each."""
     longest = executor.choose(40, 3000)
     beginnings = st.lists(st.integers(0, longest), min_size=1, max_size=4)
@@ -85,13 +86,14 @@ def test_attention(executor: Executor, single_query: bool) -> None:
     def check(chosen: tuple[list[int], int, int]) -> None:
         starts, group, kv_heads = chosen
         spans = tuple((start, 1 if single_query else 1 + (7 * start) % 19) for start in starts)
-        sizes = Sizes(spans, group * kv_heads, kv_heads, 64, 64, 2, 16, "float16", "float16", seed=len(starts))
+        sizes = Sizes(spans, group * kv_heads, kv_heads, 64, 64, 2, 16, "float16", stored, seed=len(starts))
         batch = random_batch(sizes)
-        attrs = {"heads": sizes.heads, "scale": 0.125, "single_query": single_query}
-        expected = paged.attention(*batch.args, 1, [], **attrs)
-        mod = graph_of("nn.paged_attention", (*batch.args, 1, []), attrs)
+        names, scales = tuple(batch.scales), list(batch.scales.values())
+        attrs = {"heads": sizes.heads, "scale": 0.125, "single_query": single_query, "names": names}
+        expected = paged.attention(*batch.args, 1, scales, **attrs)
+        mod = graph_of("nn.paged_attention", (*batch.args, 1, scales), attrs)
         with executor.built(mod) as library:
-            np.testing.assert_allclose(_array(library["main"](*batch.args)), expected, rtol=0, atol=4e-3)
+            np.testing.assert_allclose(_array(library["main"](*batch.args, *scales)), expected, rtol=0, atol=4e-3)
 
     executor.for_random(st.tuples(beginnings, st.sampled_from((1, 4, 8)), st.sampled_from((1, 3))), check, examples=20)
 
