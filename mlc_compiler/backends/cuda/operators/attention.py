@@ -11,6 +11,7 @@ from ....tir.nodes import Stmt
 from ...paged_attention import PagedAttention
 from .decode import attend_by_pieces
 from .fma_tiles import attend_by_fma
+from .latent_tiles import attend_latent
 from .mma_tiles import attend_by_mma
 
 
@@ -38,4 +39,5 @@ def paged_attention(
 def _kernels(problem: PagedAttention, target: Target) -> Stmt:
     if problem.single_query:
         return attend_by_pieces(problem, target)
-    return attend_by_mma(problem, target) or attend_by_fma(problem, target)
+    on_tensor_cores = attend_by_mma(problem, target) or attend_latent(problem, target)
+    return on_tensor_cores or attend_by_fma(problem, target)

@@ -78,10 +78,10 @@ class MmaTiles(Tiles):
         self.is_packed = p.k_pages.dtype in BYTE_DTYPES
         self.load_left, self.load_right = f"ldmatrix.x4.{short}", f"ldmatrix.x4.trans.{short}"
         self.rest = p.key - 2 * p.pairs
-        self.score_tiles, self.value_tiles = self.block // 8, p.value // 8
+        self.score_tiles = self.block // 8
         self.query = self.buffer("query", "shared", self.rows, p.key + VECTOR, dtype=dtype)
         self.keys = self.buffer("keys", "shared", p.key, self.block + VECTOR, dtype=dtype)
-        self.values = self.buffer("values", "shared", self.block, p.value + VECTOR, dtype=dtype)
+        self.make_values()
         self.vectors = self.buffer("vectors", "local", 2, VECTOR, dtype=dtype)
         self.cosines, self.sines = (self.buffer(x, "local", 2, VECTOR // 2) for x in ("cosines", "sines"))
         self.pages = self.buffer("pages", "shared", 2, self.block // self.copied, dtype="int64")
@@ -92,6 +92,11 @@ class MmaTiles(Tiles):
         self.new_max, self.other = self.buffer("new_max", "local", 2), self.buffer("other", "local", 1)
         if self.is_packed:
             self._make_packed(p.k_pages.dtype)
+
+    def make_values(self) -> None:
+        """Set ``value_tiles``, and ``values`` where these are not read from ``keys``."""
+        self.value_tiles = self.p.value // 8
+        self.values = self.buffer("values", "shared", self.block, self.p.value + VECTOR, dtype=self.p.q.dtype)
 
     def _make_packed(self, stored: str) -> None:
         self.widen = widening(stored, self.copied, self.target)

@@ -65,5 +65,16 @@ ON_TENSOR_CORES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
         {**angles(45, 40), **SLOPES},
         {"soft_cap": 0.7, "interleaved": True},
     ),
+    "latent vectors": ({**HALF, "heads": 6, "kv_heads": 1, "key": 96}, SINKS, {"value_size": 64}),
+    "latent vectors, slopes, more heads than a tile": (
+        {**HALF, "heads": 22, "kv_heads": 1, "key": 160, "page": 8, "spans": ((70, 3), (3, 2))},
+        {"slopes": (0.9 ** np.arange(22)).astype(np.float32)},
+        {"value_size": 128, "soft_cap": 0.7},
+    ),
+    "latent vectors of DeepSeek-V2": (
+        {**HALF, "heads": 16, "kv_heads": 1, "key": 576, "spans": ((70, 3), (5, 2))},
+        {},
+        {"value_size": 512},
+    ),
     "bidirectional": (HALF, {"lengths": np.array([37, 75, 0, 7], np.int32)}, {"window": 20}),
 }
