@@ -11,6 +11,7 @@ is reported by the next call that waits, as on a GPU. ``fail`` plans an error.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from mlc_compiler.sim.driver_table import (
     DriverTable,
     write,
 )
+from mlc_compiler.sim.tensor_map import ITEM_BYTES, NBYTES, SWIZZLES, TensorMap, encode_tensor_map
 
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CUdevice_attribute
 _STREAM_IN_CONFIG, _COUNT_IN_CONFIG = 32, 48  # byte offsets in CUlaunchConfig
@@ -262,6 +264,30 @@ class SimulatedDriver(DriverTable):
         self.programmatic[found.kernel.name] += early
         self._enqueue(stream, lambda: self._run(found, (x, y, z), tuple(block), values, shared, bool(early)))
 
+    def _cuTensorMapEncodeTiled(
+        self,
+        out: int,
+        kind: int,
+        rank: int,
+        address: int,
+        sizes: int,
+        strides: int,
+        box: int,
+        steps: int,
+        *options: int,
+    ) -> None:
+        interleave, swizzle, _, fill = options
+        if kind not in ITEM_BYTES or interleave or fill or swizzle not in SWIZZLES or out % 64 or not 0 < rank <= 5:
+            raise DriverError(INVALID_VALUE)
+        counts, pitches = _numbers(sizes, "Q", rank), _numbers(strides, "Q", rank - 1)
+        if set(_numbers(steps, "I", rank)) != {1} or 0 in counts:
+            raise DriverError(INVALID_VALUE)
+        described = TensorMap(address, ITEM_BYTES[kind], counts, pitches, _numbers(box, "I", rank), SWIZZLES[swizzle])
+        try:
+            ctypes.memmove(out, encode_tensor_map(described), NBYTES)
+        except SimulationError:
+            raise DriverError(INVALID_VALUE) from None
+
     def _run(self, function: _Function, grid: Any, block: Any, values: list[bytes], shared: int, early: bool) -> None:
         self.launches[function.kernel.name] += 1
         if not early:
@@ -295,6 +321,10 @@ class _Executable(_Graph):
 class _Function:
     def __init__(self, program: Program, kernel: Kernel):
         self.program, self.kernel, self.dynamic_shared_bytes = program, kernel, 0
+
+
+def _numbers(address: int, code: str, count: int) -> tuple[int, ...]:
+    return struct.unpack(f"<{count}{code}", ctypes.string_at(address, struct.calcsize(code) * count))
 
 
 def _write_log(text: str, num_options: int, options: int, values: int) -> None:

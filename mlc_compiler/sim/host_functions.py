@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mlc_compiler.backends.cuda.launches import Images, LaunchCall, weights_of
+from mlc_compiler.backends.cuda.instructions.copies import BOX_COLUMNS
+from mlc_compiler.backends.cuda.launches import Images, LaunchCall, TensorMapArgument, weights_of
 from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES
 from mlc_compiler.interp.evaluate import evaluate
 from mlc_compiler.interp.tensor import match_arguments
@@ -21,6 +22,7 @@ from mlc_compiler.sim.machine import run
 from mlc_compiler.sim.memory import WRITTEN, Memory
 from mlc_compiler.sim.parser import parse_ptx
 from mlc_compiler.sim.program import Kernel
+from mlc_compiler.sim.tensor_map import TensorMap, encode_tensor_map
 from mlc_compiler.tir.calling import flat_index
 from mlc_compiler.tir.nodes import (
     ZEROED,
@@ -165,13 +167,24 @@ class _Call:
             Launched(launch.kernel, (x, y, z), block, total if chosen is None else len(chosen), counts)
         )
 
-    def _argument(self, e: PrimExpr) -> int | float:
+    def _argument(self, e: PrimExpr) -> int | float | bytes:
+        tensor_map = TensorMapArgument.match(e)
+        if tensor_map is not None:
+            return self._tensor_map(tensor_map)
         if not (isinstance(e, Call) and e.op == "address_of"):
             return self.value(e)
         (load,) = e.args
         assert isinstance(load, BufferLoad)
+        return self._address(load)
+
+    def _address(self, load: BufferLoad) -> int:
         offset = self.value(flat_index(load.buffer, load.indices))
         return self.addresses[id(load.buffer)] + offset * dt.nbytes(load.buffer.dtype)
+
+    def _tensor_map(self, arg: TensorMapArgument) -> bytes:
+        height, width, item = self.value(arg.height), self.value(arg.width), dt.nbytes(arg.first.dtype)
+        box = (BOX_COLUMNS, arg.rows)
+        return encode_tensor_map(TensorMap(self._address(arg.first), item, (width, height), (width * item,), box, 128))
 
     def store_results(self, complete: bool) -> None:
         """Copy device memory back; with ``complete``, all elements of results must have been written."""

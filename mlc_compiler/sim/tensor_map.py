@@ -23,6 +23,10 @@ Array = npt.NDArray[Any]
 FORMAT = struct.Struct("<4sBBHQ5I4Q5I")
 MAGIC = b"TMAP"
 NBYTES = 128
+ITEM_BYTES = {0: 1, 1: 2, 2: 4, 6: 2, 7: 4, 9: 2}
+"""Bytes of an element by CUtensorMapDataType (cuda.h): integers without sign, float16, float32, bfloat16."""
+SWIZZLES = {0: 0, 1: 32, 2: 64, 3: 128}
+"""Bytes by CUtensorMapSwizzle."""
 
 
 @dataclass(frozen=True)

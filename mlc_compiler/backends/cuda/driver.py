@@ -54,6 +54,8 @@ cuGraphLaunch(ptr executable, ptr stream)
 cuGraphExecDestroy(ptr executable)
 cuGraphDestroy(ptr graph)
 cuLaunchKernelEx(ptr config, ptr function, ptr parameters, ptr extra)
+cuTensorMapEncodeTiled(ptr map, i32 type, i32 rank, i64 address, ptr sizes, ptr strides, ptr box, ptr steps, \
+i32 interleave, i32 swizzle, i32 promotion, i32 fill)
 """
 
 

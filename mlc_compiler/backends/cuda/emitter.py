@@ -16,7 +16,7 @@ from ...codegen.conversions import resize
 from ...codegen.emitter import Lanes
 from ...codegen.expressions import ExprEmitter
 from ...codegen.statements import LoopID, StmtEmitter
-from ...codegen.values import F16, F32, I8, I16, I32, I64, VOID, i32
+from ...codegen.values import F16, F32, I8, I16, I32, I64, PTR, VOID, i32
 from ...ir import dtype as dt
 from ...ir.expr import Call, Cast, IntImm, PrimExpr, Var, is_const
 from ...ir.visitor import substitute, walk
@@ -37,14 +37,17 @@ from ...tir.nodes import (
     Stmt,
 )
 from ...tir.threads import sync_scope
-from .launches import WEIGHTS, Launch
+from .launches import TENSOR_MAPS, WEIGHTS, Launch
 from .machine import STATIC_SHARED_BYTES, WARP, Gpu
 from .math import SPECIAL_FUNCTIONS
+from .tensor_maps import parameter_attributes
 
 GLOBAL, SHARED = ll.PointerType(addrspace=1), ll.PointerType(addrspace=3)
 _EXACT_INTEGERS = {"float16": 1 << 10, "float32": 1 << 23}  # one bit less than the significand has
 ALIGNMENT = 16  # of buffers in bytes: the widest access
 WAIT = "intrinsic.cuda.griddep.wait"
+SWIZZLED = tuple(f"intrinsic.cuda.{name}." for name in ("wgmma", "tensor_copy"))
+"""Beginnings of the names of instructions that access shared memory by a swizzle."""
 MIN_BLOCKS = "cuda.min_blocks"
 """Annotation of a nest's outermost loop: how many of its blocks a multiprocessor shall hold at least."""
 _BARRIERS = {
@@ -58,18 +61,28 @@ def emit_device_function(module: ll.Module, func: PrimFunc, launch: Launch, targ
 
     Raises CodegenError for statements without code, and for more shared memory than a block can have.
     """
-    scalars = scalar_parameters(func)
-    types = [*(GLOBAL for _ in func.buffers), *(v.value_type(s.dtype) for s in scalars)]
+    scalars, maps = scalar_parameters(func), func.attrs.get(TENSOR_MAPS, ())
+    buffers = [PTR if i in maps else GLOBAL for i in range(len(func.buffers))]
+    types = [*buffers, *(v.value_type(s.dtype) for s in scalars)]
     fn = ll.Function(module, ll.FunctionType(VOID, types), launch.name)
     fn.calling_convention = "ptx_kernel"
     fn.attributes = _KernelAttributes({"nvvm.reqntid": ",".join(map(str, launch.block)), **_limits(func)})
     for i, (arg, buffer) in enumerate(zip(fn.args, func.buffers, strict=False)):
         arg.name = buffer.name
+        if i in maps:
+            arg.attributes = parameter_attributes()
+            continue
         arg.attributes.align = ALIGNMENT
         if func.attrs.get("tir.noalias") and (not launch.pdl or i in func.attrs.get(WEIGHTS, ())):
             arg.add_attribute("noalias")  # LLVM reads such a buffer through a cache that is not coherent
-    DeviceEmitter(fn, launch, target).function(func)
+    DeviceEmitter(fn, launch, target, _shared_alignment(func)).function(func)
     return fn
+
+
+def _shared_alignment(func: PrimFunc) -> int:
+    """The alignment of a kernel's shared memory: after 1024 bytes, the swizzle of wgmma's operands repeats."""
+    names = (n.op for n in walk(func.body) if isinstance(n, Call))
+    return 1024 if any(name.startswith(SWIZZLED) for name in names) else 128
 
 
 def _limits(func: PrimFunc) -> dict[str, str]:
@@ -136,16 +149,16 @@ class DeviceExpressions(ExprEmitter):
 
 
 class DeviceEmitter(StmtEmitter):
-    """Emits the kernel of a device function."""
+    """Emits the kernel of a device function. alignment: of its shared memory, in bytes."""
 
     expr: DeviceExpressions
 
-    def __init__(self, fn: ll.Function, launch: Launch, target: Target):
+    def __init__(self, fn: ll.Function, launch: Launch, target: Target, alignment: int):
         super().__init__(fn, target)
         self.expr = DeviceExpressions(self.b, target)
         self.launch = launch
         self.target = target
-        self.shared = _SharedMemory(fn, launch, target)
+        self.shared = _SharedMemory(fn, launch, target, alignment)
 
     def body(self, stmt: Stmt) -> None:
         """The kernel's statement; with programmatic dependent launch, after the end of the kernels before it.
@@ -267,7 +280,7 @@ def _elements(buffer: Buffer) -> int:
 class _SharedMemory:
     """The shared memory of a block: one array, dynamic where it is larger than a static one may be."""
 
-    def __init__(self, fn: ll.Function, launch: Launch, target: Target):
+    def __init__(self, fn: ll.Function, launch: Launch, target: Target, alignment: int):
         limit = Gpu.of(target).shared_bytes
         if launch.shared_bytes > limit:
             raise CodegenError(
@@ -280,7 +293,7 @@ class _SharedMemory:
         dynamic = launch.shared_bytes > STATIC_SHARED_BYTES
         array = ll.ArrayType(I8, 0 if dynamic else launch.shared_bytes)
         self.base = ll.GlobalVariable(fn.module, array, f"{fn.name}_shared", addrspace=3)
-        self.base.align = 1024 if dynamic else 128  # the swizzle of wgmma's operands repeats after 1024 bytes
+        self.base.align = alignment
         self.base.linkage = "external" if dynamic else "internal"
         if not dynamic:
             self.base.initializer = ll.Constant(array, ll.Undefined)

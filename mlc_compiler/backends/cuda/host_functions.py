@@ -25,8 +25,9 @@ from ...tir.nodes import Allocate, BufferLoad, BufferStore, Evaluate, Stmt
 from .context import FUNCTIONS, STREAM
 from .driver import constant_table
 from .faults import Faults
-from .launches import Kernel, LaunchCall
+from .launches import Kernel, LaunchCall, TensorMapArgument
 from .machine import STATIC_SHARED_BYTES
+from .tensor_maps import TensorMaps
 
 HOST_PARAMETERS = (("context", PTR),)
 
@@ -42,6 +43,7 @@ class Launcher:
 
     def __init__(self, faults: Faults, kernels: Mapping[str, Kernel]):
         self.faults, self.kernels = faults, kernels
+        self.tensor_maps = TensorMaps(faults)
         self._numbers = {name: i for i, name in enumerate(kernels)}
 
     def number(self, name: str) -> int:
@@ -121,8 +123,7 @@ class HostEmitter(StmtEmitter):
         count = len(launch.args)
         b, memory = self.b, self._parameters(count)
         for i, arg in enumerate(launch.args):
-            b.store(self._parameter(arg), field(b, memory, 8 * i))
-            b.store(field(b, memory, 8 * i), field(b, memory, 8 * (count + i)))
+            b.store(self._parameter(arg, field(b, memory, 8 * i)), field(b, memory, 8 * (count + i)))
         with b.goto_entry_block():
             grid = v.stack_slot(b, ll.ArrayType(I64, 6), "sizes", align=8)
         for axis, size in enumerate((*launch.grid, *launch.block)):
@@ -136,12 +137,26 @@ class HostEmitter(StmtEmitter):
         with self.b.goto_entry_block():
             return v.stack_slot(self.b, ll.ArrayType(I64, 2 * count), "parameters", align=8)
 
-    def _parameter(self, arg: PrimExpr) -> ll.Value:
+    def _parameter(self, arg: PrimExpr, slot: ll.Value) -> ll.Value:
+        """The address of an argument's value: of eight bytes, stored to ``slot``, or of a tensor map."""
+        tensor_map = TensorMapArgument.match(arg)
+        if tensor_map is not None:
+            return self._tensor_map(tensor_map)
         if isinstance(arg, Call) and arg.op == "address_of":
             load = arg.args[0]
             assert isinstance(load, BufferLoad)
-            return self.expr.address(load.buffer, self.expr(flat_index(load.buffer, load.indices)))
-        return v.to_memory(self.b, self.expr(arg), arg.dtype)
+            self.b.store(self._address(load), slot)
+        else:
+            self.b.store(v.to_memory(self.b, self.expr(arg), arg.dtype), slot)
+        return slot
+
+    def _tensor_map(self, arg: TensorMapArgument) -> ll.Value:
+        sizes = [*map(self.index, (arg.height, arg.width)), i64(arg.rows)]
+        address, dtype = self._address(arg.first), arg.first.dtype
+        return self.launcher.tensor_maps.emit(self.b, self.fn.args[0], address, sizes, dtype)
+
+    def _address(self, load: BufferLoad) -> ll.Value:
+        return self.expr.address(load.buffer, self.expr(flat_index(load.buffer, load.indices)))
 
 
 def _require_no_access(stmt: Stmt, name: str) -> None:

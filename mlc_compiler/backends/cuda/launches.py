@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...ir.expr import Call, PrimExpr, StringImm
-from ...tir.nodes import Buffer, PrimFunc
+from ...ir.expr import Call, IntImm, PrimExpr, StringImm
+from ...tir.nodes import Buffer, BufferLoad, PrimFunc
 
 AXES = ("x", "y", "z")
 
@@ -18,6 +18,11 @@ PDL = "cuda.pdl"
 """Attribute of kernels with programmatic dependent launch, which begin before the kernel before them has ended."""
 WEIGHTS = "cuda.weights"
 """Attribute of kernels: the positions of buffers that no kernel of a graph function writes."""
+
+TENSOR_MAPS = "cuda.tensor_maps"
+"""Attribute of kernels: the positions of the buffers that they get as tensor maps, in the place of addresses."""
+TENSOR_MAP = "cuda.tensor_map"
+"""The argument of a launch that describes a matrix for tensor copies, see ``TensorMapArgument``."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,30 @@ def weights_of(func: PrimFunc) -> list[Buffer]:
     written = int(attrs.get("num_outputs", 0)) + int(attrs.get("num_scratch", 0))
     activations = attrs.get("activations", range(len(buffers)))
     return [b for i, b in enumerate(buffers[: len(buffers) - written]) if i not in activations]
+
+
+@dataclass(frozen=True)
+class TensorMapArgument:
+    """A matrix [height, width], row-major, that a kernel copies in boxes of ``rows`` rows; first: its first element."""
+
+    first: BufferLoad
+    height: PrimExpr
+    width: PrimExpr
+    rows: int
+
+    @property
+    def call(self) -> Call:
+        address = Call("address_of", (self.first,), "handle")
+        return Call(TENSOR_MAP, (address, self.height, self.width, IntImm(self.rows)), "handle")
+
+    @classmethod
+    def match(cls, value: object) -> TensorMapArgument | None:
+        """The tensor map that an argument is; None for any other argument."""
+        if not isinstance(value, Call) or value.op != TENSOR_MAP:
+            return None
+        address, height, width, rows = value.args
+        assert isinstance(address, Call) and isinstance(address.args[0], BufferLoad) and isinstance(rows, IntImm)
+        return cls(address.args[0], height, width, rows.value)
 
 
 @dataclass(frozen=True)

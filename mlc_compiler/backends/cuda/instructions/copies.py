@@ -1,4 +1,4 @@
-"""Asynchronous copies from global to shared memory: cp.async, and bulk copies of the TMA unit."""
+"""Asynchronous copies from global to shared memory: cp.async, and bulk and tensor copies of the TMA unit."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ from collections.abc import Iterator
 
 from llvmlite import ir as ll
 
+from ....codegen.arithmetic import CodegenError
 from ....codegen.instructions import Operands
 from ....codegen.values import I1, I16, I64, i32
 from ....ir import dtype as dt
-from ....ir.expr import PrimExpr, Var
+from ....ir.expr import PrimExpr, Var, logical_and
 from ....tir import te
 from ....tir.intrinsics import Operand, TensorIntrin
 from .control import as_i32, control_row
-from .nvvm import CLUSTER, emit
+from .nvvm import CLUSTER, GENERIC, emit
 from .operands import SHORT, address
 
 DTYPES = ("float16", "bfloat16", "float32", "int8", "uint8", "uint32", "float8_e4m3fn")
 BULK_BYTES = (512, 1024, 2048, 4096)
+BOX_ROWS = (64, 128, 256)
+BOX_COLUMNS = 64
+"""Elements of 16 bits in a row of a box: 128 bytes, the unit of the swizzle."""
+TENSOR_COPY = "cuda.tensor_copy"
+
+_NO_MULTICAST, _NO_HINT, _OFF = ll.Constant(I16, 0), ll.Constant(I64, 0), ll.Constant(I1, 0)
+_MATRIX = (1 << 16,)  # elements: the meaning of a tensor copy is the same for a matrix of any size
 
 
 def cp_async_row(nbytes: int, dtype: str, zero_fill: bool = False) -> TensorIntrin:
@@ -72,8 +80,7 @@ def bulk_copy_row(nbytes: int, dtype: str) -> TensorIntrin:
 
     def code(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
         dst, src, bar = (address(row, operands, i) for i in range(3))
-        no_multicast, no_hint, off = ll.Constant(I16, 0), ll.Constant(I64, 0), ll.Constant(I1, 0)
-        arguments = [b.addrspacecast(dst, CLUSTER), bar, src, i32(nbytes), no_multicast, no_hint, off, off]
+        arguments = [b.addrspacecast(dst, CLUSTER), bar, src, i32(nbytes), _NO_MULTICAST, _NO_HINT, _OFF, _OFF]
         emit(b, "llvm.nvvm.cp.async.bulk.global.to.shared.cluster", arguments)
 
     places = (
@@ -84,6 +91,43 @@ def bulk_copy_row(nbytes: int, dtype: str) -> TensorIntrin:
     return TensorIntrin(f"cuda.bulk_copy.{nbytes}.{SHORT[dtype]}", places, copied, {"cuda": code}, "sm_90")
 
 
+def tensor_copy_row(rows: int, dtype: str) -> TensorIntrin:
+    """Starts to copy a box of a matrix, as one thread; the mbarrier ``bar`` counts its bytes when they have arrived.
+
+    src: the matrix [height, width], row-major, whose kernel gets it as a tensor map (``tensor_maps.py``). The box has
+    ``rows`` rows of 64 elements from (``first_row``, ``first_column``) on; those outside of the matrix are 0, and count
+    all the same. dst: at a multiple of 1024 bytes. The 16-byte chunk ``c`` of row ``r`` is stored in place
+    ``c ^ (r % 8)``, as wgmma reads it (PTX ISA, "Swizzling modes").
+    """
+
+    def copied(src: te.Tensor, bar: te.Tensor, first_row: Var, first_column: Var, height: Var, width: Var) -> te.Tensor:
+        def element(r: Var, place: Var) -> PrimExpr:
+            row, column = first_row + r, first_column + ((place // 8) ^ (r % 8)) * 8 + place % 8
+            inside = logical_and(row < height, column < width)
+            return te.if_then_else(inside, src[row * width + column], te.const(0, dtype))
+
+        return te.compute((rows, BOX_COLUMNS), element, name="dst")
+
+    def code(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
+        dst, src, bar = address(row, operands, 0), operands.addresses[1], address(row, operands, 2)
+        if src.type != GENERIC:
+            raise CodegenError(f"{row.name}: the matrix is not a tensor map among the kernel's parameters")
+        start = [as_i32(b, operands.scalars[s]) for s in ("first_column", "first_row")]
+        options = [_NO_MULTICAST, _NO_HINT, _OFF, _OFF, i32(0)]
+        name = "llvm.nvvm.cp.async.bulk.tensor.g2s.tile.2d"
+        emit(b, name, [b.addrspacecast(dst, CLUSTER), bar, src, *start, *options])
+
+    places = (
+        Operand("dst", (rows, BOX_COLUMNS), dtype, scope="shared"),
+        Operand("src", _MATRIX, dtype, scope="global"),
+        Operand("bar", (1,), "uint64", scope="shared"),
+    )
+    scalars = ("first_row", "first_column", "height", "width")
+    return TensorIntrin(
+        f"{TENSOR_COPY}.{rows}.{SHORT[dtype]}", places, copied, {"cuda": code}, "sm_90", scalars=scalars
+    )
+
+
 def _rows() -> Iterator[TensorIntrin]:
     for dtype in DTYPES:
         for nbytes in (4, 8, 16):
@@ -91,6 +135,9 @@ def _rows() -> Iterator[TensorIntrin]:
             yield cp_async_row(nbytes, dtype, zero_fill=True)
         for nbytes in BULK_BYTES:
             yield bulk_copy_row(nbytes, dtype)
+    for dtype in ("float16", "bfloat16"):
+        for rows in BOX_ROWS:
+            yield tensor_copy_row(rows, dtype)
     yield from (COMMIT, WAIT)
 
 

@@ -16,6 +16,7 @@ from ....codegen.values import F16, F32, I1, I16, I32, I64, VOID
 from ....target import Target
 
 GLOBAL, SHARED, CLUSTER = (ll.PointerType(addrspace=n) for n in (1, 3, 7))
+GENERIC = ll.PointerType()
 F16X2 = ll.VectorType(F16, 2)
 FULL_WARP = ll.Constant(I32, -1)
 """The member mask of all 32 lanes."""
@@ -70,6 +71,8 @@ def _copies() -> Iterator[Instruction]:
     arguments = (CLUSTER, SHARED, GLOBAL, I32, I16, I64, I1, I1)
     yield Instruction("llvm.nvvm.cp.async.bulk.global.to.shared.cluster", VOID, arguments, "sm_90", 80)
     yield Instruction("llvm.nvvm.cp.async.bulk.prefetch.L2", VOID, (GLOBAL, I32, I64, I1), "sm_90", 80)
+    of_matrix = (CLUSTER, SHARED, GENERIC, I32, I32, I16, I64, I1, I1, I32)
+    yield Instruction("llvm.nvvm.cp.async.bulk.tensor.g2s.tile.2d", VOID, of_matrix, "sm_90", 80)
 
 
 def _loads() -> Iterator[Instruction]:

@@ -28,15 +28,17 @@ from ....tir.nodes import (
 )
 from ....tir.threads import BLOCK_AXES, THREAD_AXES, is_bound, launch_extents
 from ..emitter import shared_bytes
-from ..launches import KERNEL, PDL, WEIGHTS, Launch, LaunchCall, weights_of
+from ..launches import KERNEL, PDL, TENSOR_MAPS, WEIGHTS, Launch, LaunchCall, weights_of
 from ..machine import MAX_THREADS_PER_BLOCK
+from .tensor_arguments import tensor_arguments
 
 
 @dataclass(frozen=True)
 class SplitKernels(Pass):
     """Replace each nest over GPU threads by ``cuda.launch(kernel, grid, block, shared bytes, arguments…)``.
 
-    The nests become tensor functions with the attribute ``cuda.kernel``. Needs: lowered tensor functions in which all
+    The nests become tensor functions with the attribute ``cuda.kernel``. A matrix that tensor copies read is passed as
+    ``cuda.tensor_map(…)`` and named in the attribute ``cuda.tensor_maps``. Needs: lowered tensor functions in which all
     statements but control flow are in nests over GPU threads. pdl: kernels get the attribute ``cuda.pdl``.
     """
 
@@ -79,10 +81,11 @@ class _Split(Rewriter):
         known |= {id(n.var) for n in walk(nest) if _defines(n)}
         scalars = free_vars((shapes, nest), lambda v: id(v) not in known)
         grid, block = _grid(nest, self.name), _block(nest, self.name)
-        weights = {id(b) for b in weights_of(self.func)}
+        weights, maps = {id(b) for b in weights_of(self.func)}, tensor_arguments(nest, self.name)
         attrs = {
             KERNEL: True,
             WEIGHTS: tuple(i for i, b in enumerate(buffers) if id(b) in weights),
+            TENSOR_MAPS: tuple(i for i, b in enumerate(buffers) if id(b) in maps),
             "tir.noalias": bool(self.func.attrs.get("tir.noalias")),
             PDL: self.pdl or bool(self.func.attrs.get(PDL)),
         }
@@ -90,7 +93,8 @@ class _Split(Rewriter):
         name = self._new_name()
         self.kernels[name] = kernel
         pointers = [Call("address_of", (BufferLoad(b, tuple(IntImm(0) for _ in b.shape)),), "handle") for b in buffers]
-        args = (*pointers, *scalar_parameters(kernel))
+        places = [maps[id(b)].call if id(b) in maps else p for b, p in zip(buffers, pointers, strict=True)]
+        args = (*places, *scalar_parameters(kernel))
         shared = const(shared_bytes(kernel), "int64")
         threads_x, threads_y, threads_z = (const(n, "int64") for n in block)
         return Evaluate(LaunchCall(name, grid, (threads_x, threads_y, threads_z), shared, args).call)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from llvmlite import ir as ll
 
 from mlc_compiler.backends.cuda.instructions import INSTRUCTIONS
-from mlc_compiler.backends.cuda.instructions.nvvm import emit, lowest_ptx
+from mlc_compiler.backends.cuda.instructions.copies import TENSOR_COPY
+from mlc_compiler.backends.cuda.instructions.nvvm import GENERIC, emit, lowest_ptx
+from mlc_compiler.backends.cuda.tensor_maps import parameter_attributes
 from mlc_compiler.codegen import values as v
 from mlc_compiler.codegen.instructions import Operands
 from mlc_compiler.codegen.llvm_worker import optimize, target_machine
@@ -20,17 +22,28 @@ from mlc_compiler.ir import dtype as dt
 from mlc_compiler.tir.intrinsics import Operand, TensorIntrin
 
 GLOBAL = ll.PointerType(addrspace=1)
+BULK = ("cuda.bulk_copy", TENSOR_COPY)
+"""Beginnings of the names of copies that an mbarrier counts."""
 ROWS = {row.name: row for row in INSTRUCTIONS}
 LOWEST_PTX = {"sm_70": 60, "sm_75": 63, "sm_80": 70, "sm_89": 78, "sm_90": 78, "sm_90a": 80}
 
 
 class Kernel:
-    """A kernel in a module, which may be shared; ``b`` builds its body."""
+    """A kernel in a module, which may be shared; ``b`` builds its body. maps: the parameters that are tensor maps."""
 
-    def __init__(self, parameters: int, scalars: int = 0, module: ll.Module | None = None, name: str = "kernel"):
+    def __init__(
+        self,
+        parameters: int,
+        scalars: int = 0,
+        module: ll.Module | None = None,
+        name: str = "kernel",
+        maps: Sequence[int] = (),
+    ):
         self.module = module if module is not None else new_module()
-        signature = ll.FunctionType(v.VOID, [GLOBAL] * parameters + [I64] * scalars)
-        self.function = ll.Function(self.module, signature, name)
+        places = [GENERIC if i in maps else GLOBAL for i in range(parameters)]
+        self.function = ll.Function(self.module, ll.FunctionType(v.VOID, [*places, *[I64] * scalars]), name)
+        for i in maps:
+            self.function.args[i].attributes = parameter_attributes()
         self.function.calling_convention = "ptx_kernel"
         self.b = ll.IRBuilder(self.function.append_basic_block("entry"))
         self.pointers = self.function.args[:parameters]
@@ -102,12 +115,12 @@ def row_kernel(row: TensorIntrin, module: ll.Module | None = None, name: str = "
     An operand in registers, or of an instruction of one thread, is an array [32, elements of a lane]; of one that the
     threads share, the operand's own shape. Copies are complete when the kernel ends.
     """
-    kernel = Kernel(len(row.operands), len(row.scalars), module, name)
+    maps = [1] if row.name.startswith(TENSOR_COPY) else []
+    kernel = Kernel(len(row.operands), len(row.scalars), module, name, maps)
     places = [_place(kernel, row, o, p) for o, p in zip(row.operands, kernel.pointers, strict=True)]
-    constant = row.name == "cuda.cp_async.wait"
-    scalars = {s: i32(1) if constant else value for s, value in zip(row.scalars, kernel.scalars, strict=True)}
-    if row.name.startswith("cuda.bulk_copy"):
-        _bulk_copy(kernel, row, places)
+    scalars = {s: i32(1) if s == "pending" else value for s, value in zip(row.scalars, kernel.scalars, strict=True)}
+    if row.name.startswith(BULK):
+        _bulk_copy(kernel, row, places, scalars)
     else:
         kernel.run(row.name, places, **scalars)
     if row.name.startswith("cuda.cp_async") and row.operands:
@@ -119,14 +132,14 @@ def row_kernel(row: TensorIntrin, module: ll.Module | None = None, name: str = "
     return kernel
 
 
-def _bulk_copy(kernel: Kernel, row: TensorIntrin, places: Sequence[ll.Value]) -> None:
+def _bulk_copy(kernel: Kernel, row: TensorIntrin, places: Sequence[ll.Value], scalars: Mapping[str, ll.Value]) -> None:
     """The whole protocol: the first thread initialises the barrier and starts the copy, all wait for its bytes."""
     barrier = places[2]
     with kernel.first_thread():
         kernel.run("cuda.mbarrier.init", [barrier], count=i32(1))
         kernel.run("cuda.fence.mbarrier_init", [])
         kernel.run("cuda.mbarrier.arrive_expect_tx", [barrier], bytes=i32(_lane_bytes(row, row.operands[0])))
-        kernel.run(row.name, places)
+        kernel.run(row.name, places, **scalars)
     kernel.barrier()
     kernel.run("cuda.mbarrier.wait", [barrier], parity=i32(0))
 
@@ -143,7 +156,7 @@ def _of_thread(kernel: Kernel, row: TensorIntrin, operand: Operand, pointer: ll.
 
 def is_uniform(row: TensorIntrin, operand: Operand) -> bool:
     """Whether all threads pass the same address of an operand."""
-    shared = row.lanes > 1 or operand.name == "bar" or row.name.startswith("cuda.bulk_copy")
+    shared = row.lanes > 1 or operand.name == "bar" or row.name.startswith(BULK)
     return shared and not operand.per_lane and operand.scope != "warp"
 
 

@@ -37,6 +37,7 @@ MNEMONICS = {
     "cp_async.commit": "cp.async.commit_group",
     "cp_async.wait": "cp.async.wait_group",
     "bulk_copy": "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes",
+    "tensor_copy": "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes",
     "mbarrier.wait": "mbarrier.try_wait.parity.shared.b64",
     "mbarrier.arrive_expect_tx": "mbarrier.arrive.expect_tx.shared.b64",
     "mbarrier.init": "mbarrier.init.shared.b64",

@@ -63,6 +63,7 @@ def test_an_operand_in_the_wrong_memory_is_refused() -> None:
         ("cuda.griddep.wait", 78),
         ("cuda.prefetch", 80),
         ("cuda.bulk_copy.1024.f16", 80),
+        ("cuda.tensor_copy.128.bf16", 80),
         ("cuda.mma.m16n8k32.f32.e4m3", 84),
     ],
 )

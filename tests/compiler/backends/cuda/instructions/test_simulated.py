@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from llvmlite import ir as ll
 
+from mlc_compiler.backends.cuda.instructions.copies import TENSOR_COPY
 from mlc_compiler.backends.cuda.instructions.scalar import MAX_ERROR
 from mlc_compiler.codegen.values import I64, i32
 from mlc_compiler.ir import dtype as dt
-from mlc_compiler.sim import Memory, parse_ptx, run
+from mlc_compiler.sim import Memory, TensorMap, encode_tensor_map, parse_ptx, run
 from mlc_compiler.tir.intrinsics import TensorIntrin
 from tests.compiler.backends.cuda.instructions.kernels import ROWS, Kernel, is_uniform, row_kernel, to_ptx
 from tests.compiler.backends.cuda.instructions.semantics import evaluate, random_operand
@@ -30,13 +33,24 @@ def scalars_of(row: TensorIntrin) -> list[dict[str, int]]:
 
 
 def simulate(
-    kernel: Kernel, arrays: list[np.ndarray], *scalars: int, threads: int = LANES, sm: str = "sm_90"
+    kernel: Kernel,
+    arrays: list[np.ndarray],
+    *scalars: int,
+    threads: int = LANES,
+    sm: str = "sm_90",
+    described: Callable[[int], TensorMap] | None = None,
 ) -> np.ndarray:
-    """Run a kernel for one block on arrays; returns the first one afterwards."""
+    """Run a kernel for one block on arrays; returns the first one afterwards.
+
+    described: the tensor map of the second array, by its address, if the kernel gets one.
+    """
     program = parse_ptx(to_ptx(kernel.module, sm))
     memory = Memory()
     addresses = [memory.allocate(array) for array in arrays]
-    run(program.kernels["kernel"], (1,), (threads,), [*addresses, *scalars], memory)
+    args: list[int | bytes] = list(addresses)
+    if described is not None:
+        args[1] = encode_tensor_map(described(addresses[1]))
+    run(program.kernels["kernel"], (1,), (threads,), [*args, *scalars], memory)
     return memory.view(addresses[0], arrays[0].dtype, arrays[0].shape)
 
 
@@ -84,6 +98,25 @@ def compare(name: str, got: np.ndarray, want: np.ndarray) -> None:
     else:
         tolerance = 2e-2 if want.dtype == np.float16 else 1e-5
         np.testing.assert_allclose(got.astype(float), want.astype(float), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name.startswith(TENSOR_COPY)])
+@pytest.mark.parametrize(("row", "column", "height"), [(0, 0, 300), (16, 64, 40), (100, 128, 101)])
+def test_a_box_of_a_matrix(name: str, row: int, column: int, height: int) -> None:
+    """Inside, and beyond the last rows and columns, where the result is 0."""
+    width, (rows, columns) = 136, ROWS[name].operands[0].shape
+    arrays = operands_of_all_lanes(ROWS[name])
+    scalars = {"first_row": row, "first_column": column, "height": height, "width": width}
+    want = evaluate(ROWS[name], *arrays, **scalars)
+    matrix = arrays[1][: height * width].reshape(height, width)
+    assert np.array_equal(want[1, 8:16], np.pad(matrix, ((0, rows), (0, columns)))[row + 1, column : column + 8])
+    got = simulate(
+        row_kernel(ROWS[name]),
+        arrays,
+        *scalars.values(),
+        described=lambda address: TensorMap(address, 2, (width, height), (2 * width,), (columns, rows), 128),
+    )
+    np.testing.assert_array_equal(got.view(np.uint16), want.view(np.uint16))
 
 
 PRODUCTS = [name for name in ROWS if name.startswith("cuda.wmma.mma.")]
@@ -179,7 +212,7 @@ def test_product_of_a_warpgroup(columns: int, short: str) -> None:
     for part in range(4):
         kernel.run(row.name, [registers, *tiles], part=ll.Constant(I64, part))
     kernel.run("cuda.wgmma.commit", [])
-    kernel.run(f"cuda.wgmma.wait.n{columns}", [registers])
+    kernel.run(f"cuda.wgmma.wait.n{columns}", [registers], pending=i32(0))
     kernel.copy(of_thread, registers, 2 * columns, 4)
     kernel.b.ret_void()
     got = simulate(kernel, [acc, a, b], threads=128, sm="sm_90a")
