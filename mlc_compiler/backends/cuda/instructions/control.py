@@ -44,7 +44,11 @@ def _prefetch(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
 
 
 def _wait(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
-    """A loop around try_wait, which returns false after a time limit of the hardware."""
+    """A loop around try_wait, which returns false after a time limit of the hardware.
+
+    The rows ``wait``, which all threads of a block execute alike, and ``acquire``, which some of them execute before
+    they overwrite what the others have read, are the same instruction.
+    """
     bar, parity = address(row, operands, 0), as_i32(b, operands.scalars["parity"])
     again, done = b.append_basic_block("mbarrier.wait"), b.append_basic_block("mbarrier.done")
     b.branch(again)
@@ -75,6 +79,7 @@ CONTROL: tuple[TensorIntrin, ...] = (
     _mbarrier_row("arrive", "mbarrier.arrive.shared"),
     _mbarrier_row("arrive_expect_tx", "mbarrier.arrive.expect.tx.scope.cta.space.cta", "bytes"),
     TensorIntrin("cuda.mbarrier.wait", (MBARRIER,), None, {"cuda": _wait}, "sm_90", scalars=("parity",)),
+    TensorIntrin("cuda.mbarrier.acquire", (MBARRIER,), None, {"cuda": _wait}, "sm_90", scalars=("parity",)),
     TensorIntrin("cuda.counter.wait", (COUNTER,), None, {"cuda": _wait_for_count}, "sm_70", scalars=("count",)),
     control_row("cuda.fence.mbarrier_init", "llvm.nvvm.fence.mbarrier_init.release.cluster"),
     control_row("cuda.fence.proxy_async", "llvm.nvvm.fence.proxy.async.shared_cta"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from llvmlite import ir as ll
 
+from ....codegen.arithmetic import CodegenError
 from ....codegen.instructions import Operands
 from ....codegen.values import F32, I64
 from ....ir.expr import PrimExpr, Var
@@ -24,6 +25,9 @@ COLUMNS = (64, 128, 256)
 _LEADING = 1 << 16  # not used in this layout
 _STRIDE = (8 * 128 >> 4) << 32  # bytes from 8 rows to the next 8
 _SWIZZLE_128 = 1 << 62
+
+LAYOUT = _SWIZZLE_128 | _STRIDE | _LEADING
+"""The bits of a matrix descriptor other than its address."""
 
 
 def wgmma_row(columns: int, dtype: str) -> TensorIntrin:
@@ -71,7 +75,7 @@ def _as_i64(b: ll.IRBuilder, value: ll.Value) -> ll.Value:
 def _descriptor(b: ll.IRBuilder, pointer: ll.Value) -> ll.Value:
     """PTX ISA, "Matrix Descriptor Format": the address in units of 16 bytes, strides, the swizzle."""
     start = b.lshr(b.and_(b.ptrtoint(pointer, I64), ll.Constant(I64, 0x3FFFF)), ll.Constant(I64, 4))
-    return b.or_(start, ll.Constant(I64, _SWIZZLE_128 | _STRIDE | _LEADING))
+    return b.or_(start, ll.Constant(I64, LAYOUT))
 
 
 def _mma(columns: int, dtype: str) -> Instruction:
@@ -93,16 +97,21 @@ def _on_accumulators(name: str, count: int, text: str, more: tuple[ll.Type, ...]
 
 
 def _wait_row(columns: int) -> TensorIntrin:
-    """Waits for all products. The accumulators are operands, so that LLVM moves no read of them before the wait."""
+    """Waits until at most ``pending``, a constant, of the groups of products are not complete.
+
+    The accumulators are operands, so that LLVM moves no read of them before the wait.
+    """
 
     def code(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
-        acc = load(b, row, operands, 0, F32)
+        acc, pending = load(b, row, operands, 0, F32), operands.scalars["pending"]
         name = "wgmma.wait_group.sync.aligned"
-        wait = _on_accumulators(name, len(acc), f"{name} 0;")
+        if not isinstance(pending, ll.Constant):
+            raise CodegenError(f"{row.name}: the number of pending groups is not a constant")
+        wait = _on_accumulators(name, len(acc), f"{name} {pending.constant};")
         store(b, row, operands, results(b, emit_instruction(b, wait, acc)))
 
-    acc = Operand("acc", (LANES, columns // 2), "float32", per_lane=True, scope="local")
-    return TensorIntrin(f"cuda.wgmma.wait.n{columns}", (acc,), None, {"cuda": code}, "sm_90a", lanes=LANES)
+    acc, name = Operand("acc", (LANES, columns // 2), "float32", per_lane=True, scope="local"), f"wait.n{columns}"
+    return TensorIntrin(f"cuda.wgmma.{name}", (acc,), None, {"cuda": code}, "sm_90a", scalars=("pending",), lanes=LANES)
 
 
 def _rows() -> Iterator[TensorIntrin]:

@@ -166,5 +166,5 @@ class Runs:
         def body(row_block: Var, column_block: Var, thread: Var) -> Stmt:
             return Allocate(self.run, expand(multiply_runs, self, row_block, column_block, thread, self.multiply))
 
-        shared = (self.of_run.ws, self.of_run.xs)
+        shared = self.of_run.shared
         return tiled(self.rows, self.of_run.columns, self.tile, self.threads, shared, body, self.blocks)

@@ -41,7 +41,7 @@ class FmaKernel:
     """The names that the macros of ``fma_loops.py`` use.
 
     side: rows and columns of a thread. units: elements of a stage of either operand that a thread loads. xs, ws: the
-    stages in shared memory, [stages, positions, rows or columns].
+    stages in shared memory, [stages, positions, rows or columns]; shared: both.
     """
 
     product: Product
@@ -55,6 +55,7 @@ class FmaKernel:
         self.quads = self.side // VECTOR
         self.result = Result(self.product)
         self.xs, self.ws = (buffer(n, (2, DEPTH, self.tile + PADDING), "float32", "shared") for n in ("xs", "ws"))
+        self.shared = (self.ws, self.xs)
 
     def nest(self) -> Stmt:
         """The loops over blocks and threads."""
@@ -62,7 +63,7 @@ class FmaKernel:
         def body(row_block: Var, column_block: Var, thread: Var) -> Stmt:
             return expand(multiply_tile, self, row_block, column_block, thread)
 
-        return tiled(self.rows, self.columns, (self.tile, self.tile), ACROSS**2, (self.ws, self.xs), body)
+        return tiled(self.rows, self.columns, (self.tile, self.tile), ACROSS**2, self.shared, body)
 
     # -- loads: the index of a thread's element in a stage, as (row or column, position)
 

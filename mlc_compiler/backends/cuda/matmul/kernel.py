@@ -3,6 +3,8 @@
 Activations, and weights that are stored in the activations' dtype, are copied to shared memory asynchronously. Other
 operands, such as quantized weights, are computed in registers while a previous tile is multiplied, and then stored to
 shared memory. Activations outside of the rows or the depth are 0; the weights there are any others, which are finite.
+
+On GPUs with wgmma, tiles are those of two warpgroups; activations that are a matrix are copied as boxes of it.
 """
 
 from __future__ import annotations
@@ -10,39 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....ir import dtype as dt
-from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, ceildiv, const, logical_and, minimum
+from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, cast, const, logical_and, minimum
 from ....script import expand
-from ....tir.nodes import Buffer, BufferLoad, PrimFunc, Stmt, buffer
+from ....tir.nodes import Buffer, Stmt, buffer
 from ..instructions.operands import SHORT
-from ..machine import WARP, Gpu
-from .few_rows import MAX_ROWS, FewRows
-from .grids import either, tiled
+from ..machine import WARP
+from .boxes import Boxes, activations, run
+from .grids import tiled
 from .loops import multiply_tile
 from .packed import has_whole_chunks
 from .product import Product, Result
-from .tiles import CHUNK, FEW_ROWS, LARGE, MEDIUM, MMA_COLUMNS, MMA_ROWS, SMALL, WARPGROUPS, Tile
-
-
-def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
-    """``func`` as a kernel that computes ``product``; where the rows are not constant, as one for each tile size.
-
-    Only ``FewRows`` computes statistics of the rows.
-    """
-    large_tiles = ceildiv(product.rows, LARGE.rows) * -(-product.columns // LARGE.columns)
-
-    def many() -> Stmt:
-        medium = Kernel(product, MEDIUM)
-        if medium.x_computed:  # in registers that larger tiles need for their sums
-            return medium.nest()
-        large = Kernel(product, WARPGROUPS if gpu.arch == "sm_90a" else LARGE)
-        return either(large_tiles >= gpu.multiprocessors, large.nest, medium.nest)
-
-    def several() -> Stmt:
-        return either(product.rows <= FEW_ROWS, Kernel(product, SMALL).nest, many)
-
-    body = either(product.rows <= MAX_ROWS, FewRows(product, gpu).nest, several)
-    return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})
-
+from .result_rows import ResultRows
+from .tiles import CHUNK, MMA_COLUMNS, MMA_ROWS, WARPGROUPS, Tile
 
 MANY_FRAGMENTS = 16
 """Fragments of sums of a warp, with more of which there are registers for two words of each chunk of weights only."""
@@ -55,10 +36,10 @@ class Kernel:
     t: sizes of the tiles. steps: tiles along the depth, in ``iterations`` of ``unrolled`` ones. x_units, w_units:
     chunks of a tile of the activations and of the weights that one thread loads. xs, ws: the tiles in shared memory.
     x_computed, w_computed: whether the operand is computed in registers; else it is copied, or packed and unpacked by
-    an instruction. fetched: how many steps ahead packed weights are loaded,
-    ``taken`` stored elements for a chunk. clamped: whether tiles reach beyond the
-    depth. pairs: whether results are stored in pairs. combined: sums of a result. result_tiles: fragments of 8 columns
-    of results of a warp.
+    an instruction. fetched: how many steps ahead packed weights are loaded, ``taken`` stored elements for a chunk.
+    clamped: whether tiles reach beyond the depth. pairs: whether results are stored in pairs. combined: sums of a
+    result. result_tiles: fragments of 8 columns of results of a warp. by_rows: the exchange of sums, if results are
+    stored by rows. boxes: the tensor copies, if the activations are copied by them.
     """
 
     product: Product
@@ -84,23 +65,45 @@ class Kernel:
         words = 2 if tile.row_tiles * tile.column_tiles > MANY_FRAGMENTS else tile.stages
         self.fetched = min(tile.stages - 1, max(words * 4 // (self.taken * dt.nbytes(self.code_dtype)), 1))
         self.iterations = -(-self.steps // self.unrolled)
-        self.clamped = product.depth % tile.depth != 0 or self.steps < tile.stages - 1
+        self.clamped = product.depth % tile.depth != 0
         self.pairs = product.results % 2 == 0
         self.combined = 2 if product.gated else 1
         self.result_tiles = tile.column_tiles // self.combined
         self.result = Result(product)
         self.xs = buffer("x_shared", (tile.stages, tile.rows, tile.depth), product.dtype, "shared")
         self.ws = buffer("w_shared", (tile.stages, tile.columns, tile.depth), product.dtype, "shared")
+        stores_rows = self.warpgroups and product.results % CHUNK == 0
+        self.by_rows = ResultRows(tile, self.combined) if stores_rows else None
+        x = activations(product, tile) if self.warpgroups and not self.w_copied else None
+        self.boxes = None if x is None else Boxes(tile, self.xs, self.ws, x, None)
 
     def nest(self) -> Stmt:
         """The loops over blocks and threads."""
 
-        def body(row_block: Var, column_block: Var, thread: Var) -> Stmt:
-            return expand(multiply_tile, self, row_block, column_block, thread)
-
         tile = (self.t.rows, self.t.columns)
         blocks = 1 if self.computes else self.t.blocks
-        return tiled(self.rows, self.columns, tile, self.t.threads, (self.ws, self.xs), body, blocks)
+        return tiled(self.rows, self.columns, tile, self.t.threads, self.shared, self.body, blocks)
+
+    def body(self, row_block: Var, column_block: Var, thread: Var) -> Stmt:
+        """What a thread does for a tile."""
+        return expand(multiply_tile, self, row_block, column_block, thread)
+
+    @property
+    def copies_boxes(self) -> bool:
+        """Whether operands that are copied are copied by tensor copies."""
+        return self.boxes is not None
+
+    @property
+    def shared(self) -> tuple[Buffer, ...]:
+        """The buffers in shared memory, the last one first: wgmma's operands at multiples of 1024 bytes."""
+        exchanged = () if self.by_rows is None else (self.by_rows.sums,)
+        counted = () if self.boxes is None else (self.boxes.full,)
+        return (*exchanged, *counted, self.ws, self.xs)
+
+    @property
+    def stores_rows(self) -> bool:
+        """Whether results are stored by rows."""
+        return self.by_rows is not None
 
     # -- positions in the tiles
 
@@ -148,13 +151,13 @@ class Kernel:
         source = self.product.activation.element(minimum(from_row, self.rows - 1), self._inside(from_k))
         target = self.xs[stage, row, self.x_place(thread)]
         count = Select(inside, const(CHUNK, "int32"), const(0, "int32"))
-        return self._run(f"cp_async.16.zfill.{SHORT[self.dtype]}", target, source, count)
+        return run(f"cp_async.16.zfill.{SHORT[self.dtype]}", target, source, count)
 
     def copy_weight(self, column_block: Var, thread: Var, step: PrimExpr, stage: PrimExpr, unit: PrimExpr) -> Call:
         """16 bytes of a column."""
         row, k = self.w_row(thread, unit), self._position(step, self.w_chunk(thread, unit))
         source = self.product.weight.element(self._column(column_block, row), self._inside(k))
-        return self._run(f"cp_async.16.{SHORT[self.dtype]}", self.ws[stage, row, self.w_place(thread, unit)], source)
+        return run(f"cp_async.16.{SHORT[self.dtype]}", self.ws[stage, row, self.w_place(thread, unit)], source)
 
     def activation(self, row_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr, e: PrimExpr) -> PrimExpr:
         """An activation; 0 outside."""
@@ -221,31 +224,31 @@ class Kernel:
         row = self._warp_row(thread) + thread % 16
         place = self.place(row, cast("int32", part) * 2 + thread // 16 % 2)
         source = self.xs[stage, i * MMA_ROWS + cast("int64", row), place]
-        return self._run(f"ldmatrix.x4.{SHORT[self.dtype]}", a[i, 0], source)
+        return run(f"ldmatrix.x4.{SHORT[self.dtype]}", a[i, 0], source)
 
     def load_right(self, b: Buffer, j: PrimExpr, thread: Var, stage: PrimExpr, part: PrimExpr) -> Call:
         """The fragments of 16 columns."""
         row = self._warp_column(thread) + thread // 16 % 2 * 8 + thread % 8
         place = self.place(row, cast("int32", part) * 2 + thread // 8 % 2)
         source = self.ws[stage, j * (2 * MMA_COLUMNS) + cast("int64", row), place]
-        return self._run(f"ldmatrix.x4.{SHORT[self.dtype]}", b[j * 2, 0], source)
+        return run(f"ldmatrix.x4.{SHORT[self.dtype]}", b[j * 2, 0], source)
 
     def mma(self, acc: Buffer, a: Buffer, b: Buffer, i: PrimExpr, j: PrimExpr) -> Call:
-        return self._run(f"mma.m16n8k16.f32.{SHORT[self.dtype]}", acc[i, j, 0], a[i, 0], b[j, 0])
+        return run(f"mma.m16n8k16.f32.{SHORT[self.dtype]}", acc[i, j, 0], a[i, 0], b[j, 0])
 
     def wgmma(self, acc: Buffer, thread: Var, stage: PrimExpr, part: int) -> Call:
         """The product of 64 rows and all columns."""
         rows = cast("int64", thread // (4 * WARP) * 64)
         left, right = self.xs[stage, rows, 0], self.ws[stage, 0, 0]
         name = f"wgmma.m64n{self.t.columns}k16.f32.{SHORT[self.dtype]}"
-        return self._run(name, acc[0, 0, 0], left, right, IntImm(part))
+        return run(name, acc[0, 0, 0], left, right, IntImm(part))
 
     def instruction(self, name: str) -> Call:
         """An instruction without operands."""
-        return self._run(name)
+        return run(name)
 
-    def wait_for_products(self, acc: Buffer) -> Call:
-        return self._run(f"wgmma.wait.n{self.t.columns}", acc[0, 0, 0])
+    def wait_for_products(self, acc: Buffer, pending: int) -> Call:
+        return run(f"wgmma.wait.n{self.t.columns}", acc[0, 0, 0], IntImm(pending))
 
     def _warp_row(self, thread: Var) -> PrimExpr:
         return thread // (WARP * self.t.warps_across) * self.t.warp_rows
@@ -265,16 +268,20 @@ class Kernel:
 
     def combined_sums(self, acc: Buffer, i: PrimExpr, j: PrimExpr, e: PrimExpr) -> list[PrimExpr]:
         """The sums that a result depends on: of neighbouring fragments, see ``gates.py``."""
-        return [acc[i, j * self.combined + number, e] for number in range(self.combined)]
+        return [acc[i, self.sum_place(j, const(number, "int64")), e] for number in range(self.combined)]
+
+    def sum_place(self, j: PrimExpr, number: PrimExpr) -> PrimExpr:
+        """The fragment of a sum that the results of fragment ``j`` depend on."""
+        return j * self.combined + number
+
+    def sums_of(self, sums: Buffer, e: PrimExpr) -> list[PrimExpr]:
+        """The sums of result ``e`` of a chunk."""
+        return [sums[number, e] for number in range(self.combined)]
 
     # -- instructions
 
     def commit(self) -> Call:
-        return self._run("cp_async.commit")
+        return run("cp_async.commit")
 
     def wait(self, pending: int) -> Call:
-        return self._run("cp_async.wait", IntImm(pending))
-
-    def _run(self, name: str, *operands: PrimExpr) -> Call:
-        places = (Call("address_of", (o,), "handle") if isinstance(o, BufferLoad) else o for o in operands)
-        return Call(f"intrinsic.cuda.{name}", tuple(places), "handle")
+        return run("cp_async.wait", IntImm(pending))

@@ -11,23 +11,23 @@ a thread computes, in registers; words, scales: the packed weights that they are
 from __future__ import annotations
 
 from ....script import T
+from .box_loops import prepare_stages, start_boxes
 from .fma_loops import store_result
 from .lane_weights_loops import fill_book
+from .result_loops import store_rows
 
 
 @T.macro
 def multiply_tile(k, row_block, column_block, thread):
     """One thread's part of a tile: its fragments of the sums stay in registers."""
     acc = T.decl_buffer((k.t.row_tiles, k.t.column_tiles, 4), "float32", scope="local")
+    clear(k, acc)
     words = T.decl_buffer((k.t.stages, k.w_units, k.taken), k.code_dtype, scope="local")
     scales = T.decl_buffer((k.t.stages, k.w_units), k.dtype, scope="local")
-    for i in T.unroll(k.t.row_tiles):
-        for j in T.unroll(k.t.column_tiles):
-            for e in T.vectorized(4):
-                acc[i, j, e] = T.float32(0)
+    if k.copies_boxes:
+        prepare_stages(k, thread, False)
     for step in T.unroll(k.t.stages - 1):
         start_copies(k, row_block, column_block, thread, step, step)
-        k.commit()
     if k.unpacks:
         for step in T.unroll(k.fetched):
             fetch(k, column_block, thread, step, step, words, scales)
@@ -48,20 +48,26 @@ def multiply_tile(k, row_block, column_block, thread):
 
 
 @T.macro
+def clear(k, acc):
+    for i in T.unroll(k.t.row_tiles):
+        for j in T.unroll(k.t.column_tiles):
+            for e in T.vectorized(4):
+                acc[i, j, e] = T.float32(0)
+
+
+@T.macro
 def advance(k, row_block, column_block, thread, step, part, acc, words, scales):
     """Multiply one stage; meanwhile, load the tile that is needed last of those for which there are stages.
 
     Without conditions around them, loads to registers are issued before the multiplication and awaited after it: tiles
     beyond the last one are loaded too, into stages that are not read again.
     """
-    k.wait(k.t.stages - 2)
+    await_copies(k, step, k.stage(step, part, 0))
     if k.warpgroups:
         k.instruction("fence.proxy_async")
     T.tvm_storage_sync("shared")
     ahead = step + (k.t.stages - 1)
-    if ahead < k.steps:
-        start_copies(k, row_block, column_block, thread, ahead, k.stage(step, part, k.t.stages - 1))
-    k.commit()
+    start_copies(k, row_block, column_block, thread, ahead, k.stage(step, part, k.t.stages - 1))
     if k.unpacks:
         fetch(k, column_block, thread, step + k.fetched, k.stage(step, part, k.fetched), words, scales)
     if k.computes:
@@ -72,16 +78,35 @@ def advance(k, row_block, column_block, thread, step, part, acc, words, scales):
         multiply(k, thread, k.stage(step, part, 0), acc)
     if k.unpacks:
         unpack(k, thread, k.stage(step, part, 1), words, scales)
+    if k.warpgroups:
+        k.wait_for_products(acc, 0)
+
+
+@T.macro
+def await_copies(k, step, stage):
+    """Wait for the copies of a step: all but the last groups of the thread, or the bytes that the stage expects."""
+    if k.copies_boxes:
+        k.boxes.wait(stage, step)
+    else:
+        k.wait(k.t.stages - 2)
 
 
 @T.macro
 def start_copies(k, row_block, column_block, thread, step, stage):
-    if not k.x_computed:
-        for u in T.unroll(k.x_units):
-            k.copy_activation(row_block, thread, step, stage, u)
-    if k.w_copied:
-        for u in T.unroll(k.w_units):
-            k.copy_weight(column_block, thread, step, stage, u)
+    """Start the copies of a step, if there is one."""
+    if k.copies_boxes:
+        if thread == 0:
+            if step < k.steps:
+                start_boxes(k, row_block, column_block, step, stage)
+    else:
+        if step < k.steps:
+            if not k.x_computed:
+                for u in T.unroll(k.x_units):
+                    k.copy_activation(row_block, thread, step, stage, u)
+            if k.w_copied:
+                for u in T.unroll(k.w_units):
+                    k.copy_weight(column_block, thread, step, stage, u)
+        k.commit()
 
 
 @T.macro
@@ -141,22 +166,22 @@ def put(k, thread, stage, held_x, held_w):
 
 @T.macro
 def multiply(k, thread, stage, acc):
-    """The products of one stage, 16 positions at a time."""
+    """The products of one stage, 16 positions at a time; those of warpgroups are waited for later."""
     if k.warpgroups:
-        multiply_by_warpgroups(k, thread, stage, acc)
+        start_products(k, thread, stage, acc)
     else:
         multiply_by_warps(k, thread, stage, acc)
 
 
 @T.macro
-def multiply_by_warpgroups(k, thread, stage, acc):
+def start_products(k, thread, stage, acc):
+    """Start the products of a stage by warpgroups, as a group that is waited for."""
     k.instruction("wgmma.fence")
     k.wgmma(acc, thread, stage, 0)
     k.wgmma(acc, thread, stage, 1)
     k.wgmma(acc, thread, stage, 2)
     k.wgmma(acc, thread, stage, 3)
     k.instruction("wgmma.commit")
-    k.wait_for_products(acc)
 
 
 @T.macro
@@ -175,6 +200,14 @@ def multiply_by_warps(k, thread, stage, acc):
 
 @T.macro
 def store(k, row_block, column_block, thread, acc):
+    if k.stores_rows:
+        store_rows(k, row_block, column_block, thread, acc)
+    else:
+        store_fragments(k, row_block, column_block, thread, acc)
+
+
+@T.macro
+def store_fragments(k, row_block, column_block, thread, acc):
     """Results, two neighbours of a row at a time."""
     for i in T.unroll(k.t.row_tiles):
         for half in T.unroll(2):

@@ -7,7 +7,7 @@ from math import prod
 
 from mlc_errors import MLCError
 
-from ....ir.expr import IntImm, PrimExpr, Var, const
+from ....ir.expr import IntImm, PrimExpr, Var, cast, const
 from ....ir.module import IRModule
 from ....ir.simplify import Analyzer
 from ....ir.visitor import Rewriter, substitute, walk
@@ -164,11 +164,12 @@ class _Kernel:
         group, lane = Var("warp"), Var("lane")
         self.analyzer.bind(group, count // lanes)
         self.analyzer.bind(lane, lanes)
-        number: PrimExpr = group * lanes + lane
         values: dict[Var, PrimExpr] = {}
-        for var, extent in reversed(self.threads.items()):
-            values[var] = self.analyzer.simplify((number % extent).astype(var.dtype))
-            number = number // extent
+        stride = 1
+        for axis, var in reversed(self.axes.items()):
+            number = cast(var.dtype, group) * lanes + cast(var.dtype, lane)
+            values[var] = self.analyzer.simplify(number // stride % self.extents[axis])
+            stride *= self.extents[axis]
         body = Simplify(self.analyzer)(substitute(s, values))
         varying = Varying(FirstParts(self.wide)(body), [lane], lambda b: b.scope in ("local", "warp"))
         fission = Fission(

@@ -10,15 +10,15 @@ from ..machine import Gpu
 from ..matmul.experts import expert_product, match_expert_product
 from ..matmul.few_rows import has_statistics_kernel
 from ..matmul.fma import fma_product
-from ..matmul.kernel import tensor_core_product
 from ..matmul.product import match_product
+from ..matmul.tensor_cores import tensor_core_product
 from ..matmul.weight_layouts import with_layouts
 
 
 class Matmul(Rule):
     """``epilogue(x @ w)`` with a stored or a dequantized weight; on tensor cores for activations of 16 bits.
 
-    ``matmul/kernel.py`` and ``matmul/fma.py`` have the algorithms. Rows may be symbolic; columns and depth are
+    ``matmul/tensor_cores.py`` and ``matmul/fma.py`` have the algorithms. Rows may be symbolic; columns and depth are
     constants of any size.
     """
 

@@ -31,7 +31,7 @@ def test_nothing_is_in_local_memory(weight: str, dtype: str) -> None:
         assert all(r.stack_bytes == r.spill_bytes == 0 for r in resources.values()), resources
 
 
-@pytest.mark.parametrize(("weight", "products"), [("NK", 4), ("q4 NK", 12)])
+@pytest.mark.parametrize(("weight", "products"), [("NK", 8), ("q4 NK", 12)])
 def test_hopper_multiplies_by_warpgroups(weight: str, products: int) -> None:
     """Two blocks with 256 threads and their stages fit into a multiprocessor."""
     target, kernels = Target("cuda:sm_90a"), {}

@@ -10,15 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlc_compiler.backends.cuda.images import llvm_modules
-from mlc_compiler.backends.cuda.launches import Kernel
+from mlc_compiler.backends.cuda.launches import Kernel, LaunchCall, TensorMapArgument
 from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES, WARP, Gpu
 from mlc_compiler.backends.cuda.matmul import fma
 from mlc_compiler.backends.cuda.matmul.few_rows import MAX_ROWS, FewRows
 from mlc_compiler.backends.cuda.matmul.product import match_product
 from mlc_compiler.backends.cuda.matmul.tiles import CHUNK, FEW_ROWS, LARGE, MEDIUM, SMALL, WARPGROUPS
 from mlc_compiler.codegen.native import assemble_modules
-from mlc_compiler.sim import Memory, parse_ptx, run
+from mlc_compiler.ir.expr import Call, IntImm, PrimExpr
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.ir.visitor import walk
+from mlc_compiler.sim import Memory, TensorMap, encode_tensor_map, parse_ptx, run
 from mlc_compiler.target import Target
+from mlc_compiler.tir.nodes import Evaluate, PrimFunc
 from tests.compiler.backends.cuda.products import Case, lowered
 
 TARGET, HOPPER = Target("cuda:sm_80"), Target("cuda:sm_90a")
@@ -67,10 +71,29 @@ def chosen(case: Case, kernels: int) -> int:
     return 0 if case.rows <= MAX_ROWS else 1
 
 
+def arguments(mod: IRModule, kernel: str, addresses: list[int], rows: int) -> list[int | bytes]:
+    """What the host function passes to a kernel: buffers at ``addresses``, tensor maps of them, and numbers of rows."""
+    host = mod.of_type(PrimFunc)["main"]
+    places = dict(zip(map(id, host.buffers), addresses, strict=True))
+    calls = (LaunchCall.match(n.value) for n in walk(host.body) if isinstance(n, Evaluate))
+    (launch,) = (call for call in calls if call is not None and call.kernel == kernel)
+    return [_argument(a, places, rows) for a in launch.args]
+
+
+def _argument(arg: PrimExpr, places: dict[int, int], rows: int) -> int | bytes:
+    of_map = TensorMapArgument.match(arg)
+    if of_map is not None:
+        height, width = (size.value if isinstance(size, IntImm) else rows for size in (of_map.height, of_map.width))
+        base, box = places[id(of_map.first.buffer)], (CHUNK * 8, of_map.rows)
+        return encode_tensor_map(TensorMap(base, 2, (width, height), (2 * width,), box, 128))
+    return places[id(arg.args[0].buffer)] if isinstance(arg, Call) else rows
+
+
 def check(case: Case, number: int | None = None, target: Target = TARGET) -> None:
     """number: of the kernel to run; by default, the one that the host function chooses."""
     kernels: dict[str, Kernel] = {}
-    texts = assemble_modules(llvm_modules(lowered(case.function(), target), target, kernels), target)
+    mod = lowered(case.function(), target)
+    texts = assemble_modules(llvm_modules(mod, target, kernels), target)
     operands, expected = case.arrays()
     memory = Memory()
     result = np.full(expected.shape, np.nan, expected.dtype)
@@ -79,7 +102,7 @@ def check(case: Case, number: int | None = None, target: Target = TARGET) -> Non
     shape = shapes_of(case, target)[number]
     name = list(kernels)[number]
     shared = kernels[name].launch.shared_bytes
-    args = [*addresses, case.rows] if case.symbolic else addresses
+    args = arguments(mod, name, addresses, case.rows)
     dynamic = shared if shared > STATIC_SHARED_BYTES else 0
     kernel = next(found[name] for found in (parse_ptx(text).kernels for text in texts) if name in found)
     run(kernel, shape.grid, shape.block, args, memory, dynamic)

@@ -1,0 +1,36 @@
+"""The kernel of a product whose operands are both copied by the TMA unit and multiplied by ``wgmma``."""
+
+from __future__ import annotations
+
+from ....ir.expr import PrimExpr, Var
+from ....script import expand
+from ....tir.nodes import Buffer, Stmt
+from .boxes import Boxes, Matrix
+from .kernel import Kernel
+from .pipeline_loops import multiply_tile
+from .product import Product
+from .tiles import WARPGROUPS
+
+
+class Pipeline(Kernel):
+    """A thread of the block fills the stages; two warpgroups multiply, one step while the one before it ends.
+
+    A stage is filled again as soon as all warps have multiplied it. The columns of a gated product are not interleaved:
+    a tile has those of one half after those of the other, so that the sums of a result are in the same thread.
+    """
+
+    def __init__(self, product: Product, x: Matrix, w: Matrix):
+        super().__init__(product, WARPGROUPS)
+        self.boxes = Boxes(self.t, self.xs, self.ws, x, w)
+        self.filled = min(self.steps, self.t.stages)
+
+    def body(self, row_block: Var, column_block: Var, thread: Var) -> Stmt:
+        return expand(multiply_tile, self, row_block, column_block, thread)
+
+    @property
+    def shared(self) -> tuple[Buffer, ...]:
+        assert self.boxes is not None
+        return (self.boxes.free, *super().shared)
+
+    def sum_place(self, j: PrimExpr, number: PrimExpr) -> PrimExpr:
+        return j + number * self.result_tiles

@@ -1,0 +1,43 @@
+"""TVMScript macros of a product by TMA and wgmma; ``pipeline.py`` has the names of ``k``, its ``Pipeline``."""
+
+# The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from ....script import T
+from ..machine import WARP
+from .box_loops import prepare_stages, start_boxes
+from .loops import clear, start_products, store
+
+
+@T.macro
+def multiply_tile(k, row_block, column_block, thread):
+    """One thread's part of a tile: its fragments of the sums stay in registers."""
+    acc = T.decl_buffer((k.t.row_tiles, k.t.column_tiles, 4), "float32", scope="local")
+    clear(k, acc)
+    prepare_stages(k, thread, True)
+    if thread == 0:
+        for step in T.unroll(k.filled):
+            start_boxes(k, row_block, column_block, step, step)
+    k.boxes.wait(T.int64(0), T.int64(0))
+    start_products(k, thread, T.int64(0), acc)
+    for before in range(k.steps - 1):
+        k.boxes.wait(k.stage(before, 0, 1), before + 1)
+        start_products(k, thread, k.stage(before, 0, 1), acc)
+        k.wait_for_products(acc, 1)
+        refill(k, row_block, column_block, thread, before)
+    k.wait_for_products(acc, 0)
+    store(k, row_block, column_block, thread, acc)
+
+
+@T.macro
+def refill(k, row_block, column_block, thread, before):
+    """Load the next step that has the stage of a step that this warp has multiplied, once all warps have."""
+    stage = k.stage(before, 0, 0)
+    if thread % WARP == 0:
+        k.boxes.release(stage)
+    if thread == 0:
+        if before + k.t.stages < k.steps:
+            k.boxes.acquire(stage, before)
+            start_boxes(k, row_block, column_block, before + k.t.stages, stage)
