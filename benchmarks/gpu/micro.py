@@ -43,6 +43,8 @@ class Sizes:
     mma_warps: Sequence[int] = (4, 8, 16)
     mma_accumulators: Sequence[int] = (1, 2, 4, 8)
     mma_rounds: Sequence[int] = (1000, 11000)
+    warpgroups: Sequence[int] = (1, 2)
+    wgmma_columns: Sequence[int] = (64, 128, 256)
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,22 @@ class Product:
 
 
 @dataclass(frozen=True)
+class WarpgroupProduct:
+    """warpgroups: per multiprocessor. columns: of an instruction. share: of the tensor cores' highest rate."""
+
+    warpgroups: int
+    columns: int
+    flop_per_s: float
+    share: float | None
+
+
+@dataclass(frozen=True)
 class Micro:
     """The measurements on a GPU.
 
     Seconds: of a launch in a graph, of one in a stream, and of one in a graph with programmatic dependent launch (None:
-    the GPU has none); of a call besides its launches; of a barrier of the grid. not_measured: what, and why.
+    the GPU has none); of a call besides its launches; of a barrier of the grid. warpgroup_products: empty where there
+    is no ``wgmma``. not_measured: what, and why.
     """
 
     device: Device
@@ -82,6 +95,7 @@ class Micro:
     call_seconds: float
     barrier_seconds: float
     products: list[Product]
+    warpgroup_products: list[WarpgroupProduct]
     not_measured: dict[str, str]
 
 
@@ -100,6 +114,7 @@ def measure(bench: Bench, device: Device, sizes: Sizes) -> Micro:
         call_seconds=call,
         barrier_seconds=grid_barrier(bench, device, sizes),
         products=list(products(bench, device, sizes)),
+        warpgroup_products=list(warpgroup_products(bench, device, sizes)) if bench.target.has("sm_90a") else [],
         not_measured=dict(not_measured(bench)),
     )
 
@@ -169,14 +184,33 @@ def products(bench: Bench, device: Device, sizes: Sizes) -> Iterator[Product]:
             yield Product(warps, accumulators, rate, device.mma_flop_per_s and rate / device.mma_flop_per_s)
 
 
+def warpgroup_products(bench: Bench, device: Device, sizes: Sizes) -> Iterator[WarpgroupProduct]:
+    """The rate of ``wgmma`` of float16 to float32, by groups of four warps and by columns."""
+    rng, depth = np.random.default_rng(0), kernels.WARPGROUP_DEPTH
+    for groups in sizes.warpgroups:
+        for columns in sizes.wgmma_columns:
+            left, right = (rng.integers(-1, 2, (rows, depth)).astype(np.float16) for rows in (64, columns))
+            library = bench.build(kernels.multiply_by_warpgroups(device.multiprocessors, groups, columns))
+            memory = library.context.memory
+            shape = (device.multiprocessors, groups, kernels.WARPGROUP, columns // 2)
+            a, b, out = memory.loaded(left), memory.loaded(right), memory.zeros(shape, np.dtype(np.float32))
+
+            def seconds(rounds: int) -> float:
+                took = bench.seconds(library, a, b, out, rounds)  # noqa: B023
+                _require("wgmma", out.numpy()[-1, -1], expected_warpgroup_sums(left, right, rounds))  # noqa: B023
+                return took
+
+            per_round, _ = line(seconds, sizes.mma_rounds)
+            rate = 2 * 64 * columns * depth * groups * device.multiprocessors / per_round
+            yield WarpgroupProduct(groups, columns, rate, device.mma_flop_per_s and rate / device.mma_flop_per_s)
+
+
 def not_measured(bench: Bench) -> Iterator[tuple[str, str]]:
     """What this GPU or this benchmark does not have."""
     if not bench.target.has("sm_90"):
         yield "programmatic dependent launch", f"not available: {bench.target.cpu} has no griddepcontrol"
-    why = (
-        "this benchmark has no kernel for it" if bench.target.has("sm_90a") else f"{bench.target.cpu} does not have it"
-    )
-    yield "wgmma", f"not available: {why}"
+    if not bench.target.has("sm_90a"):
+        yield "wgmma", f"not available: {bench.target.cpu} does not have it"
 
 
 def line(seconds: Callable[[int], float], counts: Sequence[int]) -> tuple[float, float]:
@@ -203,6 +237,17 @@ def expected_sums(left: np.ndarray, right: np.ndarray, rounds: int) -> np.ndarra
     return np.concatenate(halves, axis=1).astype(np.float32)
 
 
+def expected_warpgroup_sums(left: np.ndarray, right: np.ndarray, rounds: int) -> np.ndarray:
+    """The result of ``kernels.multiply_by_warpgroups`` for a group, float32 [128, columns / 2].
+
+    It is exact for small integers. Layout: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16".
+    """
+    lane, e = np.arange(kernels.WARPGROUP)[:, None], np.arange(len(right) // 2)
+    row = lane // 32 * 16 + lane % 32 // 4 + e // 2 % 2 * 8
+    product = left.astype(np.float32) @ right.astype(np.float32).T
+    return product[row, e // 4 * 8 + lane % 4 * 2 + e % 2] * np.float32(rounds)
+
+
 def _require(what: str, found: Any, expected: Any) -> None:
     if not np.array_equal(found, expected):
         raise MLCError(f"{what}: the result is {found}; expected {expected}", hint="its time means nothing")
@@ -217,6 +262,11 @@ def show(result: Micro) -> None:
     shares = ["" if p.share is None else f"{p.share:.0%}" for p in result.products]
     rows = [[p.warps, p.accumulators, f"{p.flop_per_s / 1e12:.0f}", s] for p, s in zip(result.products, shares)]
     console.table(["warps", "accumulators", "mma.sync TFLOP/s", "of the tensor cores"], rows)
+    if result.warpgroup_products:
+        shares = ["" if p.share is None else f"{p.share:.0%}" for p in result.warpgroup_products]
+        of_groups = zip(result.warpgroup_products, shares)
+        rows = [[p.warpgroups, p.columns, f"{p.flop_per_s / 1e12:.0f}", s] for p, s in of_groups]
+        console.table(["warpgroups", "columns", "wgmma TFLOP/s", "of the tensor cores"], rows)
     times = {
         "launch in a graph": result.launch_seconds,
         "launch in a stream": result.stream_launch_seconds,

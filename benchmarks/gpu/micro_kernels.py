@@ -16,6 +16,9 @@ WARP = 32
 LOADS = 4
 """Loads of 16 bytes that a thread of ``read`` has in flight."""
 
+WARPGROUP, WARPGROUP_DEPTH = 128, 64
+"""Threads that execute ``wgmma`` together, and positions that they multiply in a round."""
+
 MMA_IN_LOOP = 16
 """Instructions in the inner loop of ``multiply``, for any number of accumulators."""
 
@@ -160,3 +163,56 @@ def multiply(blocks: int, warps: int, accumulators: int) -> PrimFunc:
                         out[block, warp, lane, e] = sums[0, e]
 
     return main
+
+
+def multiply_by_warpgroups(blocks: int, groups: int, columns: int) -> PrimFunc:
+    """``main(left, right, out, rounds)``: ``wgmma`` m64nNk16, float16 to float32, on operands in shared memory.
+
+    Each of the ``groups`` of four warps of a block executes four instructions in a round, on the same tiles. left:
+    float16 [64, 64], right: float16 [columns, 64], rows of 64 positions. out: float32 [blocks, groups, 128,
+    columns / 2], the sums of all products, in the layout of accumulators (PTX ISA, "Register Fragments for
+    wgmma.mma_async.m64nNk16").
+    """
+    threads = WARPGROUP * groups
+    multiply, wait = f"cuda.wgmma.m64n{columns}k16.f32.f16", f"cuda.wgmma.wait.n{columns}"
+
+    @T.prim_func
+    def main(
+        left: T.Buffer((64, WARPGROUP_DEPTH), "float16"),
+        right: T.Buffer((columns, WARPGROUP_DEPTH), "float16"),
+        out: T.Buffer((blocks, groups, WARPGROUP, columns // 2), "float32"),
+        rounds: T.int64,
+    ):
+        T.func_attr({"cuda.explicit_sync": True})
+        for block in T.thread_binding(blocks, thread="blockIdx.x"):
+            a = T.decl_buffer((64, WARPGROUP_DEPTH), "float16", scope="shared")
+            b = T.decl_buffer((columns, WARPGROUP_DEPTH), "float16", scope="shared")
+            for thread in T.thread_binding(threads, thread="threadIdx.x"):
+                sums = T.decl_buffer((columns // 2,), "float32", scope="local")
+                swizzled_copy(left, a, 64, thread, threads)
+                swizzled_copy(right, b, columns, thread, threads)
+                instruction("cuda.fence.proxy_async")
+                T.tvm_storage_sync("shared")
+                for e in T.unroll(columns // 2):
+                    sums[e] = T.float32(0)
+                for _i in T.serial(rounds):
+                    instruction("cuda.wgmma.fence")
+                    for part in T.unroll(4):
+                        instruction(multiply, sums[0], a[0, 0], b[0, 0], part)
+                    instruction("cuda.wgmma.commit")
+                    instruction(wait, sums[0], T.int64(1))
+                instruction(wait, sums[0], T.int64(0))
+                for e in T.unroll(columns // 2):
+                    out[block, thread // WARPGROUP, thread % WARPGROUP, e] = sums[e]
+
+    return main
+
+
+@T.macro
+def swizzled_copy(source, target, rows, thread, threads):
+    """Rows of 64 positions, whose chunks of 8 are stored as wgmma reads them: chunk c of row r in place c ^ (r % 8)."""
+    for i in T.serial((rows * 8 + threads - 1) // threads):
+        chunk = i * threads + thread
+        if chunk < rows * 8:
+            for e in T.vectorized(8):
+                target[chunk // 8, (chunk % 8 ^ chunk // 8 % 8) * 8 + e] = source[chunk // 8, chunk % 8 * 8 + e]

@@ -3,7 +3,7 @@
     python benchmarks/gpu/models.py --models smollm2-135m-instruct --schemes q4f16_1
 
 Shares are of the limits that ``micro.py`` has measured on the same GPU: of its read rate for a step of decode, which
-reads the weights and the cache once, and of its rate of ``mma.sync`` for a prefill.
+reads the weights and the cache once, and of its best rate of products for a prefill.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read_limits(device: Device) -> Limits | None:
     if not path.is_file():
         return None
     found = json.loads(path.read_text())
-    reads, products = found["read"], found["products"]
+    reads, products = found["read"], [*found["products"], *found["warpgroup_products"]]
     return Limits(max(r["bytes_per_s"] for r in reads), max(p["flop_per_s"] for p in products))
 
 
@@ -201,7 +201,7 @@ def show(result: Result) -> None:
         for p in s.prefill
     ]
     console.table(["model", "engine", "batch", "decode, tokens/s", "of read rate"], decode)
-    console.table(["model", "engine", "prompt", "prefill, tokens/s", "of mma.sync"], prefill)
+    console.table(["model", "engine", "prompt", "prefill, tokens/s", "of the best products"], prefill)
 
 
 def _percent(share: float | None) -> str:

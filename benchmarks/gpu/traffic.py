@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, prod
 
-from mlc_compiler.backends.cuda.launches import LaunchCall
+from mlc_compiler.backends.cuda.instructions.copies import TENSOR_COPY
+from mlc_compiler.backends.cuda.launches import TENSOR_MAP, LaunchCall
 from mlc_compiler.backends.cuda.matmul.prefetch import PREFETCH
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.expr import Call, IntImm, PrimExpr, Var
@@ -110,7 +111,7 @@ class _Launches:
         if any(isinstance(n, IntImm) and n.value == 0 for n in (_value(size, self.known) for size in launch.grid)):
             return
         kernel = self.mod.of_type(PrimFunc)[launch.kernel]
-        scalars = [a for a in launch.args if not (isinstance(a, Call) and a.op == "address_of")]
+        scalars = [a for a in launch.args if not (isinstance(a, Call) and a.op in ("address_of", TENSOR_MAP))]
         prefetches = any(isinstance(n, Call) and n.op == PREFETCH for n in walk(kernel.body))
         yield Launched(launch.kernel, touched_bytes(kernel, _bound(kernel, scalars, self.known)), prefetches)
 
@@ -147,6 +148,9 @@ class _Accesses:
             self.visit(child)
 
     def _instruction(self, call: Call) -> None:
+        if call.op.startswith(f"intrinsic.{TENSOR_COPY}."):
+            self._whole(call.args[1])
+            return
         row = find_tensor_intrin(call.op.removeprefix("intrinsic."))
         if row.semantics is None:  # a prefetch: loads touch the same bytes
             return
@@ -154,6 +158,12 @@ class _Accesses:
             load = arg.args[0] if isinstance(arg, Call) else None
             if isinstance(load, BufferLoad):
                 self._access(load, operand.shape[-1])
+
+    def _whole(self, address: PrimExpr) -> None:
+        """A matrix of which the kernel copies boxes: all boxes together are the matrix."""
+        assert isinstance(address, Call) and isinstance(address.args[0], BufferLoad)
+        buffer = address.args[0].buffer
+        self.found[id(buffer)] = _Axes([defaultdict(float, {None: inf}) for _ in buffer.shape], inf)
 
     def _access(self, access: BufferLoad | BufferStore, width: int) -> None:
         buffer = access.buffer

@@ -28,10 +28,12 @@ FUNCTIONS = {
     "overlapped_chain": kernels.overlapped_chain(),
     "barriers": kernels.barriers(132, 256),
     "multiply": kernels.multiply(132, 8, 4),
+    "multiply_by_warpgroups": kernels.multiply_by_warpgroups(132, 2, 256),
 }
 
 ALL = ("sm_80", "sm_90a", "sm_120")
-ARCHITECTURES = {name: ALL[1:] if name == "overlapped_chain" else ALL for name in FUNCTIONS}
+ONLY = {"overlapped_chain": ALL[1:], "multiply_by_warpgroups": ("sm_90a",)}
+ARCHITECTURES = {name: ONLY.get(name, ALL) for name in FUNCTIONS}
 
 
 def inner_loop(ptx: str) -> Counter[str]:
@@ -51,7 +53,8 @@ def test_machine_code_without_local_memory(name: str, arch: str) -> None:
     assert ".local" not in ptx
     resources = assemble(ptx, arch).resources.values()
     assert resources
-    assert all(r.stack_bytes == r.spill_bytes == r.shared_bytes == 0 for r in resources)
+    assert all(r.stack_bytes == r.spill_bytes == 0 for r in resources)
+    assert all((r.shared_bytes > 0) == (name == "multiply_by_warpgroups") for r in resources)
 
 
 def test_the_inner_loop_of_reads() -> None:
@@ -67,6 +70,15 @@ def test_the_inner_loop_of_products(accumulators: int) -> None:
     loop = inner_loop(ptx)
     assert loop["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"] == kernels.MMA_IN_LOOP
     assert sum(loop.values()) <= kernels.MMA_IN_LOOP + 3
+
+
+@pytest.mark.parametrize("columns", [64, 128, 256])
+def test_the_inner_loop_of_products_of_warpgroups(columns: int) -> None:
+    """The sums stay in the registers that the instructions add to."""
+    ptx = emit_ptx(kernels.multiply_by_warpgroups(132, 2, columns), "cuda:sm_90a")
+    assert ptx.count(f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16") == 4
+    others = {f"wgmma.{name}.sync.aligned": 1 for name in ("fence", "commit_group", "wait_group")}
+    assert inner_loop(ptx) == {**others, "add.s64": 1, "setp.ne.b64": 1}
 
 
 def test_a_barrier_is_one_addition_and_one_load_in_turns() -> None:
@@ -127,7 +139,7 @@ def test_a_line_through_times() -> None:
 def test_measurements_on_a_simulated_gpu(arch: str, overlaps: bool) -> None:
     """Every result is checked before its time counts; the times themselves mean nothing here."""
     device = Device("simulated", 90, 3, 1e9, 1e9, 512, 1 << 20, 13000)
-    sizes = Sizes(3 * 2 * 32 * 64 * 2, (1, 2), 32, (2, 5), (1, 3), (2,), (1, 4), (1, 3))
+    sizes = Sizes(3 * 2 * 32 * 64 * 2, (1, 2), 32, (2, 5), (1, 3), (2,), (1, 4), (1, 3), (2,), (64, 128))
     with SimulatedDriver(arch) as driver:
         found = measure(Bench(Target(f"cuda:{arch}"), driver.install, repeat=1, min_repeat_ms=0.0), device, sizes)
         assert driver.fault is None
@@ -138,8 +150,11 @@ def test_measurements_on_a_simulated_gpu(arch: str, overlaps: bool) -> None:
     assert [(p.warps, p.accumulators) for p in found.products] == [(2, 1), (2, 4)]
     assert (found.overlapped_launch_seconds is not None) is overlaps
     assert ("programmatic dependent launch" in found.not_measured) is not overlaps
-    why = "this benchmark has no kernel for it" if arch == "sm_90a" else "sm_80 does not have it"
-    assert found.not_measured["wgmma"] == f"not available: {why}"
+    measured = [(p.warpgroups, p.columns) for p in found.warpgroup_products]
+    if arch == "sm_90a":
+        assert measured == [(2, 64), (2, 128)] and "wgmma" not in found.not_measured
+    else:
+        assert measured == [] and found.not_measured["wgmma"] == "not available: sm_80 does not have it"
 
 
 def test_a_wrong_result_is_no_measurement() -> None:

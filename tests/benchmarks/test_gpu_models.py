@@ -89,7 +89,8 @@ def test_limits_are_the_best_of_the_saved_measurement(tmp_path: Path, monkeypatc
     monkeypatch.setattr(models, "RESULTS", tmp_path)
     monkeypatch.setattr(measuring, "RESULTS", tmp_path)
     assert read_limits(GPU) is None
-    saved = {"read": [{"bytes_per_s": 1e12}, {"bytes_per_s": 3e12}], "products": [{"flop_per_s": 5e14}]}
+    saved = {"read": [{"bytes_per_s": 1e12}, {"bytes_per_s": 3e12}], "products": [{"flop_per_s": 4e14}]}
+    saved["warpgroup_products"] = [{"flop_per_s": 5e14}]
     path = measuring.save(saved, f"gpu_micro-{GPU.slug}")
     assert json.loads(path.read_text()) == saved
     assert read_limits(GPU) == Limits(3e12, 5e14)
