@@ -12,6 +12,7 @@ from mlc_compiler.sim.barriers import KEY as BARRIERS
 from mlc_compiler.sim.counts import Counts
 from mlc_compiler.sim.decoder import Decoded, Decoder
 from mlc_compiler.sim.errors import Fault, SimulationError
+from mlc_compiler.sim.mbarrier import KEY as MBARRIERS
 from mlc_compiler.sim.memory import Memory, Storage
 from mlc_compiler.sim.program import Kernel, registers_in
 from mlc_compiler.sim.threads import Dim3, Launch, Threads
@@ -184,8 +185,9 @@ def _check_held(m: Threads) -> None:
 
 def _check_finished(m: Threads) -> None:
     """Raises Fault where threads wait for others that do not come."""
-    if BARRIERS in m.devices and (fault := m.devices[BARRIERS].stuck(m)):
-        raise fault
+    for kind in (BARRIERS, MBARRIERS):
+        if kind in m.devices and (fault := m.devices[kind].stuck(m)):
+            raise fault
     if m.parked:
         m.pc, mask = min(m.parked.items())
         lane = int(np.flatnonzero(mask)[0])

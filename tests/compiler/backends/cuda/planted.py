@@ -51,6 +51,7 @@ WORDS = {
     "not written": "unwritten",
     "member mask": "mask",
     "has not been waited for": "early",
+    "does not end": "endless",
 }
 Edit = Callable[[str], str]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mlc_compiler.backends.cuda.instructions.wgmma import LAYOUT
 from mlc_compiler.relax.ops.linear import linear
 from mlc_compiler.relax.ops.normalize import rms_norm
 from mlc_compiler.target import Target
@@ -29,6 +30,7 @@ MEANING = {
     "alignment": "misaligned access",
     "mask": "lane not in the mask",
     "early": "access before the wait",
+    "endless": "endless wait",
 }
 LENGTH = 1000
 SYNC = r'T\.evaluate\(T\.tvm_storage_sync\("shared"\)\)'
@@ -42,6 +44,15 @@ def product() -> Subject:
     case = Case(20, 72, 384, "q4 NK", symbolic=False)
     operands, expected = case.arrays()
     return Subject(case.function(), tuple(operands), expected, 2e-2)
+
+
+@cache
+def pipeline() -> Subject:
+    """Both operands by tensor copies in three stages, products of warpgroups; five steps."""
+    case = Case(40, 72, 320, symbolic=False)
+    operands, expected = case.arrays()
+    target = Target({"kind": "cuda", "arch": ["sm_90a"], "multiprocessors": 1})
+    return Subject(case.function(), tuple(operands), expected, 2e-2, target)
 
 
 @cache
@@ -82,6 +93,11 @@ def chain() -> Subject:
     expected = (row / np.sqrt(np.square(row).mean(-1, keepdims=True) + 1e-5) * g) @ weight.T
     func = te.create_prim_func([x, gain, w, linear.te(rms_norm.te(x, gain), w)])
     return Subject(func, (row, g, weight), expected, 1e-4, Target("cuda:sm_90a"))
+
+
+def instruction(name: str) -> str:
+    """A pattern of the statement that is an instruction."""
+    return rf'T\.evaluate\(T\.call_intrin\("handle", "intrinsic\.cuda\.{name}".*\)\)'
 
 
 FAULTS = {
@@ -191,6 +207,34 @@ FAULTS = {
         Fault(norm(), host=replacing(r"x\[0, 0, 0\](.*)w\[0\](.*)\n", r"w[0]\1x[0, 0, 0]\2\n")),
         "- bounds bounds",
     ),
+    "the wait for the bytes of a stage is missing": (
+        Fault(pipeline(), kernels=replacing(instruction("mbarrier.wait"), "T.evaluate(0)"), native=False),
+        "- wait wait",
+    ),
+    "a stage expects too few bytes": (
+        Fault(pipeline(), kernels=replacing(r"T\.int32\(32768\)", "T.int32(16384)"), native=False),
+        "- endless endless",
+    ),
+    "the phase of a stage is not flipped": (
+        Fault(pipeline(), kernels=replacing(r"\(before \+ 1\) // 3 % 2", "0"), native=False),
+        "- race race",
+    ),
+    "a stage is filled before all warps have multiplied it": (
+        Fault(pipeline(), kernels=replacing(instruction("mbarrier.acquire"), "T.evaluate(0)"), native=False),
+        "- race race",
+    ),
+    "a stage is freed before its products are complete": (
+        Fault(pipeline(), kernels=replacing(r'(wgmma\.wait\.n128".*)T\.int64\(1\)', r"\1T.int64(2)"), native=False),
+        "- race race",
+    ),
+    "warps do not say that they have multiplied a stage": (
+        Fault(pipeline(), kernels=replacing(instruction("mbarrier.arrive"), "T.evaluate(0)"), native=False),
+        "- endless endless",
+    ),
+    "products read a tile with another swizzle": (
+        Fault(pipeline(), ptx=replacing(str(LAYOUT), str(LAYOUT | 1 << 63))),
+        "- result result",
+    ),
     "a launch has too little shared memory": (
         Fault(large_product(), host=replacing(r"T\.int64\(65536\)", "T.int64(49168)")),
         "- bounds bounds",
@@ -205,7 +249,7 @@ def test_levels_that_find_a_fault(name: str, tmp_path: Path) -> None:
     assert " ".join(found) == expected
 
 
-@pytest.mark.parametrize("subject", [product, vector, norm])
+@pytest.mark.parametrize("subject", [product, pipeline, vector, norm])
 def test_kernels_without_faults_pass(subject, tmp_path: Path) -> None:
     fault = Fault(subject(), kernels=lambda text: text)
     assert (fault.by_loops(), fault.by_simulator(), fault.by_driver(tmp_path)) == ("missed",) * 3
