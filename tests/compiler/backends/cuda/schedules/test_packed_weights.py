@@ -94,6 +94,12 @@ def test_norm_and_product(weight: str, depth: int) -> None:
     np.testing.assert_allclose(out.astype(np.float32), expected, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.parametrize("rows", [20, 70])
+@pytest.mark.parametrize("weight", ["q4 KN", "q3 NK", "q8 NK", "book4 KN", "e4m3 NK", "e5m2 NK"])
+def test_tiles_read_the_same_weights(weight: str, rows: int) -> None:
+    simulated(Case(rows, 40, 384, weight, symbolic=False, gated=True), HOPPER, packs=True)
+
+
 SIZES = [(4096, 4096), (28672, 4096), (4096, 14336)]
 """Columns and depths of a model with 8 B parameters."""
 
