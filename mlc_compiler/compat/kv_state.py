@@ -27,15 +27,17 @@ class _Sequence:
 class KVState:
     """A cache that the function of an exported ``TIRPagedKVCache`` has created.
 
-    arrays: k_pages [L, P, G, D, S], v_pages [L, P, G, S, E], page_table int32 [sequences, pages]; the functions write
-    keys and values into them. Between ``begin_forward`` and ``end_forward`` the functions compute that call's tokens.
+    arrays: k_pages [L, P, G, D, S], v_pages [L, P, G, S, E], of int8 pages k_scales and v_scales [L, P, G, S], and
+    page_table int32 [sequences, pages]; the functions write keys and values into them. Between ``begin_forward`` and
+    ``end_forward`` the functions compute that call's tokens.
     """
 
-    def __init__(self, arrays: tuple[np.ndarray, np.ndarray, np.ndarray]):
+    def __init__(self, arrays: tuple[np.ndarray, ...]):
         self.arrays = arrays
+        *self._stored, self._table = arrays
         self.page_size = arrays[0].shape[-1]
         self._free_pages = list(range(arrays[0].shape[1]))[::-1]
-        self._free_rows = list(range(arrays[2].shape[0]))[::-1]
+        self._free_rows = list(range(len(self._table)))[::-1]
         self._sequences: dict[int, _Sequence] = {}
         self._tokens: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -70,7 +72,7 @@ class KVState:
         self.add_sequence(child)
         copy = self._find(child)
         self._resize(copy, length)
-        for pages in self.arrays[:2]:
+        for pages in self._stored:
             pages[:, copy.pages] = pages[:, source.pages[: len(copy.pages)]]
 
     def popn(self, seq_id: int, count: int) -> None:
@@ -101,7 +103,7 @@ class KVState:
         return self._sequences[seq_id]
 
     def _resize(self, sequence: _Sequence, length: int) -> None:
-        table, wanted = self.arrays[2][sequence.row], -(-length // self.page_size)
+        table, wanted = self._table[sequence.row], -(-length // self.page_size)
         if wanted > len(table) or wanted - len(sequence.pages) > len(self._free_pages):
             raise KVStateError(
                 f"the cache is full: {length} tokens need {wanted} pages", hint="raise max_total_seq_len"

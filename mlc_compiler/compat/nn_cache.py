@@ -11,7 +11,7 @@ from mlc_errors import UnsupportedError
 
 from ..ir.expr import IntImm, PrimExpr
 from ..nn import op
-from ..nn.kv_cache import KVCacheConfig, PagedKVCache, RopeMode
+from ..nn.kv_cache import SCALES, KVCacheConfig, PagedKVCache, RopeMode
 from ..nn.states import NewState
 from ..relax.nodes import PrimValue, ShapeExpr
 from ..tir import te
@@ -67,7 +67,7 @@ def TIRPagedKVCache(
 
 
 def _arrays(config: KVCacheConfig, sequences: PrimExpr, tokens: PrimExpr, page_size: PrimExpr) -> tuple[Any, ...]:
-    """Keys, values and an empty table: a page more for each sequence than all tokens fill."""
+    """Keys, values, their scales if any, and an empty table: a page more for each sequence than all tokens fill."""
     size = config.page_size
     columns = (tokens + (size - 1)) // size
     pages = (config.num_hidden_layers, columns + sequences, config.num_key_value_heads)
@@ -76,9 +76,11 @@ def _arrays(config: KVCacheConfig, sequences: PrimExpr, tokens: PrimExpr, page_s
         te.require_equal(given, te.const(size, given.dtype), "page_size")
         return te.compute((rows, columns), lambda i, j: te.const(-1, "int32"), name="page_table")
 
+    scales = [op.zeros((*pages, size), config.scale_dtype) for _ in SCALES] if config.scale_dtype else []
     return (
         op.zeros((*pages, config.head_dim, size), config.dtype),
         op.zeros((*pages, size, config.value_size), config.dtype),
+        *scales,
         op.tensor_expr_op(no_pages, "page_table", [sequences, columns, page_size]),
     )
 

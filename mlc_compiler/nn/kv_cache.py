@@ -152,7 +152,7 @@ class PagedKVCache:
         self.single_query = tokens.single_query
         self.k_pages = k_pages
         self.v_pages = k_pages if v_pages is None else v_pages
-        self.scales = [scales for scales in (k_scales, v_scales) if scales is not None]
+        self.k_scales, self.v_scales = k_scales, v_scales
         self.page_table = page_table
         self.token_seq = tokens.token_seq
         self.token_pos = tokens.token_pos
@@ -209,11 +209,12 @@ class PagedKVCache:
 
     def _append(self, layer: int, k: Tensor, v: Tensor, k_first: int, v_first: int) -> None:
         rotation = self.angles() if self.config.rope_mode is RopeMode.NORMAL else ()
-        self.k_pages, self.v_pages, *self.scales = apply_tuple(
-            ops.append_quantized if self.scales else ops.append,
+        scales = self._scales()
+        self.k_pages, self.v_pages, *updated = apply_tuple(
+            ops.append_quantized if scales else ops.append,
             self.k_pages,
             self.v_pages,
-            *self.scales,
+            *scales.values(),
             k,
             v,
             *self._places(),
@@ -223,6 +224,8 @@ class PagedKVCache:
             v_first=v_first,
             interleaved=self.config.interleaved,
         )
+        if scales:
+            self.k_scales, self.v_scales = updated
 
     def _attend(
         self,
@@ -235,7 +238,7 @@ class PagedKVCache:
         more: dict[str, Tensor] | None = None,
     ) -> Tensor:
         c = self.config
-        optional = {**self._rotation(), **(more or {}), **dict(zip(SCALES, self.scales, strict=False))}
+        optional = {**self._rotation(), **(more or {}), **self._scales()}
         return apply(
             ops.paged_attention,
             q,
@@ -255,6 +258,11 @@ class PagedKVCache:
             interleaved=c.interleaved,
             single_query=self.single_query,
         )
+
+    def _scales(self) -> dict[str, Tensor]:
+        """The scales of keys and values by name, if the cache has them."""
+        given = zip(SCALES, (self.k_scales, self.v_scales), strict=True)
+        return {name: scales for name, scales in given if scales is not None}
 
     def _places(self) -> list[Tensor]:
         return [self.page_table, self.token_seq, self.token_pos]
