@@ -37,7 +37,9 @@ def paged_attention(
 
 
 def _kernels(problem: PagedAttention, target: Target) -> Stmt:
+    latent = attend_latent(problem, target)
+    if latent is not None:
+        return latent
     if problem.single_query:
         return attend_by_pieces(problem, target)
-    on_tensor_cores = attend_by_mma(problem, target) or attend_latent(problem, target)
-    return on_tensor_cores or attend_by_fma(problem, target)
+    return attend_by_mma(problem, target) or attend_by_fma(problem, target)

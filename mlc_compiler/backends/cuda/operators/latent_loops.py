@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ....relax.ops.attention import NO_MAXIMUM
 from ....script import T
 from ..machine import WARP
 from .mma_loops import LOG2_E, STEP, copy_keys, softmax, stage_pages, stage_queries
@@ -13,29 +14,38 @@ from .warps import add, instruction, reduce_lanes
 
 WARP_SLOTS = 8
 """Slots of which a warp computes scores: the columns of mma.m16n8k16."""
+MERGING = 64
+"""Threads that merge the pieces of a row."""
 
 
 @T.macro
-def attend_tile(k, tile, thread):
+def attend_tile(k, tile, piece, thread):
     stage_queries(k, tile, T.int64(0), thread)
     for h in T.unroll(2):
-        k.row_max[h] = k.p.start_max(k.head(tile * k.rows + k.row(thread, 2 * h), T.int64(0))) * T.float32(LOG2_E)
-        k.row_sum[h] = T.if_then_else(thread % 4 < 1, k.p.start_sum(), T.float32(0))
+        head = k.head(tile * k.rows + k.row(thread, 2 * h), T.int64(0))
+        k.row_max[h] = k.p.start_max(head, piece < 1) * T.float32(LOG2_E)
+        k.row_sum[h] = T.if_then_else(thread % 4 < 1, k.p.start_sum(piece < 1), T.float32(0))
     for n in T.unroll(k.value_tiles):
         for x in T.unroll(4):
             k.acc[n, x] = T.float32(0)
-    attend_runs(k, tile, T.int64(0), thread, attend_keys)
-    store_tile(k, tile, thread)
+    attend_runs(k, tile, piece, thread, attend_keys)
+    reduce_lanes(k.row_sum, 2, k.other, add, 1, 4)
+    if k.pieces > 1:
+        store_piece(k, tile, piece, thread)
+    else:
+        store_tile(k, tile, thread)
 
 
 @T.macro
-def attend_keys(k, tile, g, run, thread):
-    """Attend to all blocks that the run sees. A barrier after each of: pages, keys, scores, and the use of the keys."""
-    for i in range(k.count()):
+def attend_keys(k, tile, piece, run, thread):
+    """Attend to the blocks of a piece that the run sees; barriers follow pages, keys, scores and the keys' last use."""
+    share = k.share(k.count())
+    for n in range(T.max(T.min(k.count() - piece * share, share), T.int64(0))):
+        i = piece * share + n
         start = k.start(i)
         stage_pages(k, run, i, thread)
         T.tvm_storage_sync("shared")
-        copy_keys(k, g, i % 2, thread)
+        copy_keys(k, T.int64(0), i % 2, thread)
         instruction("cp_async.wait", T.int32(0))
         if start + k.block > T.Cast("int64", k.high[0]):
             T.tvm_storage_sync("shared")
@@ -46,7 +56,7 @@ def attend_keys(k, tile, g, run, thread):
         for n in T.unroll(k.score_tiles):
             for x in T.unroll(4):
                 k.score[n, x] = k.scores[k.row(thread, x), n * 8 + k.column(thread, x)]
-        softmax(k, tile, g, run, T.Cast("int32", start), thread)
+        softmax(k, tile, T.int64(0), run, T.Cast("int32", start), thread)
         add_values(k, thread)
         T.tvm_storage_sync("shared")
 
@@ -93,7 +103,6 @@ def add_values(k, thread):
 
 @T.macro
 def store_tile(k, tile, thread):
-    reduce_lanes(k.row_sum, 2, k.other, add, 1, 4)
     for h in T.unroll(2):
         row = tile * k.rows + k.row(thread, 2 * h)
         scale = T.float32(1) / T.Select(k.row_sum[h] > T.float32(0), k.row_sum[h], T.float32(1))
@@ -104,3 +113,42 @@ def store_tile(k, tile, thread):
                     k.p.out[k.token(row), k.head(row, T.int64(0)), e] = T.Cast(
                         k.p.out.dtype, k.acc[n, 2 * h + x] * scale
                     )
+
+
+@T.macro
+def store_piece(k, tile, piece, thread):
+    """Store sums, maxima, and, of rows that have seen a key, the sums of values."""
+    for h in T.unroll(2):
+        row = tile * k.rows + k.row(thread, 2 * h)
+        token = k.token(row)
+        head = k.head(row, T.int64(0))
+        if row < k.all_rows:
+            if thread % WARP % 4 + thread // WARP < 1:
+                k.partial_max[token, head, piece] = k.row_max[h]
+                k.partial_sum[token, head, piece] = k.row_sum[h]
+            if k.row_sum[h] > T.float32(0):
+                for n in T.unroll(k.value_tiles):
+                    for x in T.vectorized(2):
+                        e = k.first_element(thread) + n * 8 + thread % 4 * 2 + x
+                        k.partial[token, head, piece, e] = k.acc[n, 2 * h + x]
+
+
+@T.macro
+def merge_pieces(k, token, head, thread):
+    """Add the pieces of a row in order; ``weight`` has the greatest maximum, the sum, and the factor of a piece."""
+    k.weight[0] = T.float32(NO_MAXIMUM)
+    k.weight[1] = T.float32(0)
+    for c in T.unroll(k.merged_elements):
+        k.merged[c] = T.float32(0)
+    for piece in range(k.parts):
+        k.weight[0] = T.max(k.weight[0], k.partial_max[token, head, piece])
+    for piece in range(k.parts):
+        if k.partial_sum[token, head, piece] > T.float32(0):
+            k.weight[2] = k.partial_max[token, head, piece] - k.weight[0]
+            instruction("ex2.approx.f32", k.weight[2], k.weight[2])
+            k.weight[1] = k.weight[1] + k.partial_sum[token, head, piece] * k.weight[2]
+            for c in T.unroll(k.merged_elements):
+                k.merged[c] = k.merged[c] + k.partial[token, head, piece, c * MERGING + thread] * k.weight[2]
+    scale = T.float32(1) / T.Select(k.weight[1] > T.float32(0), k.weight[1], T.float32(1))
+    for c in T.unroll(k.merged_elements):
+        k.p.out[token, head, c * MERGING + thread] = T.Cast(k.p.out.dtype, k.merged[c] * scale)

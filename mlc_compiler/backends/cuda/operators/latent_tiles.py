@@ -3,40 +3,54 @@
 All warps of a block have the same 16 rows, which are query heads of one key head. Of the scores, each warp computes
 those of its share of the slots; through shared memory every warp gets all of them. Of the values, each warp computes
 its share of the elements, so that the sums fit into registers. A block of keys is read once, for both products.
+
+The context of a single query is divided into pieces, whose results a second kernel merges in order. The division
+depends on the context alone, so that a token's result is bitwise the same in any batch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....ir.expr import PrimExpr, Var, as_expr
+from ....ir.expr import PrimExpr, Var, as_expr, ceildiv, maximum, minimum
 from ....script import expand
 from ....target import Target
-from ....tir.nodes import Stmt
+from ....tir.nodes import Stmt, buffer, seq
 from ...paged_attention import PagedAttention
 from ..machine import WARP, Gpu
-from .latent_loops import WARP_SLOTS, attend_tile
+from .latent_loops import MERGING, WARP_SLOTS, attend_tile, merge_pieces
 from .mma_loops import STEP
 from .mma_tiles import COPY_BYTES, WARP_ROWS, WARPS, MmaTiles
-from .nests import nest
+from .nests import allocated, nest
 
 ELEMENT_BYTES = 2
 BLOCK = WARPS * WARP_SLOTS
 MAX_VALUE = 512
+PIECE_BLOCKS = 4
+"""Blocks of a piece at least: its keys are then several times the bytes of its partial results."""
 
 
 def attend_latent(problem: PagedAttention, target: Target) -> Stmt | None:
     """The kernel; None for a call that it does not cover."""
     if not _covers(problem) or not target.has("sm_80"):
         return None
-    k = LatentTiles(problem, WARP_ROWS, BLOCK, WARPS, target)
-    blocks = Gpu.of(target).shared_bytes // k.shared_bytes
+    gpu = Gpu.of(target)
+    pieces = gpu.multiprocessors // -(-problem.group // WARP_ROWS) if problem.single_query else 1
+    k = LatentTiles(problem, WARP_ROWS, BLOCK, WARPS, target, max(pieces, 1))
+    blocks = gpu.shared_bytes // k.shared_bytes
     if not blocks:
         return None
-    tile, thread = Var("tile"), Var("thread")
+    tile, piece, thread = Var("tile"), Var("piece"), Var("thread")
     last_first = k.grid - 1 - tile  # the last tokens attend to most positions
-    body = expand(attend_tile, k, last_first, thread)
-    return nest(((tile, k.grid),), ((thread, k.threads),), k.scratch, body, blocks)
+    body = expand(attend_tile, k, last_first, piece, thread)
+    kernel = nest(((tile, k.grid), (piece, k.parts)), ((thread, k.threads),), k.scratch, body, blocks)
+    return kernel if k.pieces == 1 else allocated((k.partial, k.partial_max, k.partial_sum), seq(kernel, _merge(k)))
+
+
+def _merge(k: LatentTiles) -> Stmt:
+    token, head, thread = Var("token"), Var("head"), Var("thread")
+    body = expand(merge_pieces, k, token, head, thread)
+    return nest(((head, k.p.heads), (token, k.p.n)), ((thread, MERGING),), (k.weight, k.merged), body)
 
 
 def _covers(p: PagedAttention) -> bool:
@@ -48,12 +62,31 @@ def _covers(p: PagedAttention) -> bool:
 
 @dataclass(eq=False)
 class LatentTiles(MmaTiles):
-    """As ``MmaTiles``, without values. Shared: scores [rows, slots]. part [4]: a warp's scores, accumulators."""
+    """As ``MmaTiles``, without values. Shared: scores [rows, slots]. part [4]: a warp's scores, accumulators.
+
+    pieces: of a context at most, each by a block of its own; parts: of the longest context. partial, partial_max,
+    partial_sum: results of the pieces. weight, merged: registers of the kernel that merges these.
+    """
+
+    pieces: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        p = self.p
+        longest = ceildiv(p.max_pages * p.page, self.block * PIECE_BLOCKS)
+        self.parts = maximum(minimum(longest, self.pieces), 1)
+        shape = (p.n, p.heads, self.parts)
+        self.partial = buffer("partial", (*shape, p.value))
+        self.partial_max, self.partial_sum = buffer("partial_max", shape), buffer("partial_sum", shape)
+        self.merged_elements = p.value // MERGING
+        self.weight = buffer("weight", (3,), scope="local")
+        self.merged = buffer("merged", (self.merged_elements,), scope="local")
         self.scores = self.buffer("scores", "shared", self.rows, self.block + WARP_SLOTS)
         self.part = self.buffer("part", "local", 4)
+
+    def share(self, count: PrimExpr) -> PrimExpr:
+        """The blocks of each piece of a run that sees ``count`` blocks."""
+        return count if self.pieces == 1 else maximum(ceildiv(count, self.pieces), PIECE_BLOCKS)
 
     def make_values(self) -> None:
         self.value_tiles = self.p.value // 8 // self.warps

@@ -6,13 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.compiler.backends.cuda.operators.attention import ONE_EACH, OPTIONS, check, sizes_of
+from tests.compiler.backends.cuda.operators.attention import ON_TENSOR_CORES, ONE_EACH, OPTIONS, check, sizes_of
 
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_single_queries(option: str):
     sizes, optional, attrs = OPTIONS[option]
     check(sizes_of(**sizes, **ONE_EACH), optional, single_query=True, **attrs)
+
+
+@pytest.mark.parametrize("option", [name for name in ON_TENSOR_CORES if "latent" in name])
+def test_single_queries_of_latent_vectors_in_pieces(option: str):
+    sizes, optional, attrs = ON_TENSOR_CORES[option]
+    check(sizes_of(**{**sizes, **ONE_EACH}), optional, single_query=True, **attrs)
 
 
 @settings(max_examples=3)
