@@ -26,6 +26,7 @@ from .nests import allocated, nest
 ELEMENT_BYTES = 2
 BLOCK = WARPS * WARP_SLOTS
 MAX_VALUE = 512
+MAX_PIECES = 64  # whose results are stored for each token
 PIECE_BLOCKS = 4
 """Blocks of a piece at least: its keys are then several times the bytes of its partial results."""
 
@@ -35,8 +36,7 @@ def attend_latent(problem: PagedAttention, target: Target) -> Stmt | None:
     if not _covers(problem) or not target.has("sm_80"):
         return None
     gpu = Gpu.of(target)
-    pieces = gpu.multiprocessors // -(-problem.group // WARP_ROWS) if problem.single_query else 1
-    k = LatentTiles(problem, WARP_ROWS, BLOCK, WARPS, target, max(pieces, 1))
+    k = LatentTiles(problem, WARP_ROWS, BLOCK, WARPS, target, _pieces(problem, gpu))
     blocks = gpu.shared_bytes // k.shared_bytes
     if not blocks:
         return None
@@ -45,6 +45,12 @@ def attend_latent(problem: PagedAttention, target: Target) -> Stmt | None:
     body = expand(attend_tile, k, last_first, piece, thread)
     kernel = nest(((tile, k.grid), (piece, k.parts)), ((thread, k.threads),), k.scratch, body, blocks)
     return kernel if k.pieces == 1 else allocated((k.partial, k.partial_max, k.partial_sum), seq(kernel, _merge(k)))
+
+
+def _pieces(p: PagedAttention, gpu: Gpu) -> int:
+    """The pieces of a context at most: a token alone has a block for each multiprocessor."""
+    tiles = -(-p.group // WARP_ROWS)
+    return max(min(gpu.multiprocessors // tiles, MAX_PIECES), 1) if p.single_query else 1
 
 
 def _merge(k: LatentTiles) -> Stmt:
