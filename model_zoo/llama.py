@@ -1,6 +1,6 @@
 """Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
-B batch, S sequence, T tokens (B x S), D hidden, H heads, K head size.
+B batch, S sequence, D hidden.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mlc_compiler import nn
-from mlc_compiler.nn import Tensor, op
+from mlc_compiler.nn import Tensor
+from mlc_compiler.nn.attention import SelfAttention
+from mlc_compiler.nn.feed_forward import GatedMLP
 from mlc_compiler.nn.kv_cache import PagedKVCache
 from model_zoo.architecture import Architecture
 from model_zoo.config import DecoderConfig
-from model_zoo.weight_map import WeightMap
+from model_zoo.transformer import PreNormLayer, rms_norm
+from model_zoo.weight_rules import llama_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,42 +48,22 @@ class LlamaConfig(DecoderConfig):
     mlp_bias: bool = False
 
 
-class LlamaMLP(nn.Module):
+class LlamaMLP(GatedMLP):
     def __init__(self, c: LlamaConfig):
-        self.gate_up_proj = nn.Linear(c.hidden_size, 2 * c.intermediate_size, bias=c.mlp_bias)
-        self.down_proj = nn.Linear(c.intermediate_size, c.hidden_size, bias=c.mlp_bias)
-
-    def forward(self, x_BSD: Tensor) -> Tensor:
-        gate, up = op.split(self.gate_up_proj(x_BSD), 2, axis=-1)
-        return self.down_proj(op.silu(gate) * up)
+        super().__init__(c.hidden_size, c.intermediate_size, bias=c.mlp_bias)
 
 
-class LlamaAttention(nn.Module):
+class LlamaAttention(SelfAttention):
     def __init__(self, c: LlamaConfig):
-        self.heads, self.kv_heads, self.head_dim = c.num_attention_heads, c.num_key_value_heads, c.head_dim
-        all_heads = self.heads + 2 * self.kv_heads
-        self.qkv_proj = nn.Linear(c.hidden_size, all_heads * self.head_dim, bias=c.attention_bias)
-        self.o_proj = nn.Linear(self.heads * self.head_dim, c.hidden_size, bias=c.attention_bias)
-
-    def forward(self, x_BSD: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
-        b, s, _ = x_BSD.shape
-        qkv_THK = op.reshape(self.qkv_proj(x_BSD), (b * s, self.heads + 2 * self.kv_heads, self.head_dim))
-        out_THK = cache.attention_with_fused_qkv(layer, qkv_THK, self.heads)
-        return self.o_proj(op.reshape(out_THK, (b, s, self.heads * self.head_dim)))
+        sizes = (c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim)
+        super().__init__(*sizes, qkv_bias=c.attention_bias, out_bias=c.attention_bias)
 
 
-class LlamaLayer(nn.Module):
+class LlamaLayer(PreNormLayer):
     attention: ClassVar[Callable[..., nn.Module]] = LlamaAttention
 
     def __init__(self, c: LlamaConfig):
-        self.self_attn = self.attention(c)
-        self.mlp = LlamaMLP(c)
-        self.input_layernorm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
-        self.post_attention_layernorm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
-
-    def forward(self, x_BSD: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
-        x_BSD = x_BSD + self.self_attn(self.input_layernorm(x_BSD), cache, layer)
-        return x_BSD + self.mlp(self.post_attention_layernorm(x_BSD))
+        super().__init__(c.hidden_size, rms_norm(c.rms_norm_eps), self.attention(c), LlamaMLP(c))
 
 
 class LlamaModel(nn.Module):
@@ -114,17 +97,6 @@ class LlamaForCausalLM(nn.Module):
         return self.lm_head(x_BSD) if self.lm_head else self.model.embed_tokens.lm_head_forward(x_BSD)
 
 
-def weights(c: LlamaConfig) -> WeightMap:
-    m = WeightMap()
-    for layer in m.layers("model.layers.{}", c.num_hidden_layers):
-        m.concat(f"{layer}.self_attn.qkv_proj", [f"{layer}.self_attn.{p}_proj" for p in "qkv"], axis=0)
-        m.concat(f"{layer}.mlp.gate_up_proj", [f"{layer}.mlp.{p}_proj" for p in ("gate", "up")], axis=0)
-        m.unused(f"{layer}.self_attn.rotary_emb.inv_freq")
-    if c.tie_word_embeddings:
-        m.tied("lm_head.weight", to="model.embed_tokens.weight")
-    return m
-
-
 TINY = LlamaConfig(
     vocab_size=1003,
     hidden_size=100,
@@ -135,4 +107,4 @@ TINY = LlamaConfig(
     head_dim=20,
     context_window_size=256,
 )
-ARCHITECTURE = Architecture("llama", LlamaConfig, LlamaForCausalLM, weights, tiny=TINY)
+ARCHITECTURE = Architecture("llama", LlamaConfig, LlamaForCausalLM, llama_names, tiny=TINY)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from model_zoo import llama
 from model_zoo.architecture import Architecture
+from model_zoo.weight_rules import llama_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,4 +45,4 @@ TINY = MistralConfig(
     sliding_window=21,
     context_window_size=256,
 )
-ARCHITECTURE = Architecture("mistral", MistralConfig, llama.LlamaForCausalLM, llama.weights, tiny=TINY)
+ARCHITECTURE = Architecture("mistral", MistralConfig, llama.LlamaForCausalLM, llama_names, tiny=TINY)
