@@ -7,49 +7,15 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from mlc_errors import MLCError, UnsupportedError
+from mlc_errors import MLCError
 from model_zoo.config_check import check_values
-from model_zoo.config_keys import HARMLESS
+from model_zoo.config_forms import without_window, with_rope_keys
+from model_zoo.config_keys import check_equal_layers, refuse_unsupported
 from model_zoo.rope import RopeParameters
 
 MAX_PREFILL_CHUNK = 2048
 MAX_BATCH = 128
 SIZE_LIMIT = 1 << 31
-LAYER_TYPES = ("full_attention", "sliding_attention")
-
-# Keys that change the computation, with the values that do not. A model that supports a key has a field of that name.
-NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "attention_multiplier": (None,),
-    "attn_logit_softcapping": (None,),
-    "clip_qkv": (None,),
-    "embedding_multiplier": (None, 1.0),
-    "final_logit_softcapping": (None,),
-    "hidden_act": ("silu", "swish"),
-    "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
-    "attention_bias": (None, False),
-    "mlp_bias": (None, False),
-    "add_cross_attention": (None, False),
-    "is_decoder_only": (None, True),
-    "kv_lora_rank": (None,),
-    "logit_scale": (None, 1.0),
-    "logits_scaling": (None, 1.0),
-    "no_rope_layers": (None, []),
-    "num_experts": (None, 0),
-    "num_local_experts": (None, 0),
-    "partial_rotary_factor": (None, 1.0),
-    "quantization_config": (None,),
-    "residual_multiplier": (None, 1.0),
-    "scale_attn_by_inverse_layer_idx": (None, False),
-    "scale_attn_weights": (None, True),
-    "sliding_window": (None, -1, 0),
-    "tensor_parallel_shards": (None, 1),
-    "pipeline_parallel_stages": (None, 1),
-    "use_qk_norm": (None, False),
-    "full_attn_mod": (1,),
-    "interpolate_factor": (1,),
-    "norm_type": ("layer_norm", "rms_norm"),
-    "use_parallel_residual": (None, False),
-}
 PARALLEL = {"tensor_parallel_shards": 1, "pipeline_parallel_stages": 1, "disaggregation": False}
 CHAT_KEYS = (
     "hidden_size",
@@ -179,10 +145,12 @@ class DecoderConfig:
         for a key with no known meaning, and MLCError for a missing or invalid size.
         """
         known = {f.name: f for f in fields(cls) if f.init}
-        values = _without_window(_with_rope_keys(raw, "rope_local_base_freq" in known))
+        values = without_window(with_rope_keys(raw, "rope_local_base_freq" in known))
         given = {name: value for name in known if (value := _find(cls, values, name)) is not None}
         given |= {name: None for name, f in known.items() if name not in given and _is_null(cls, values, f)}
-        _refuse_unsupported(cls, values, known)
+        refuse_unsupported(cls.model_type, _unread(cls, values, known), cls.neutral)
+        if "layer_types" not in known:
+            check_equal_layers(values)
         required = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
         missing = [n for n in required if n not in given]
         if missing:
@@ -225,78 +193,7 @@ def _find(cls: type[DecoderConfig], values: Mapping[str, Any], name: str) -> Any
     return None
 
 
-def _with_rope_keys(raw: Mapping[str, Any], has_local: bool) -> dict[str, Any]:
-    """Move the entries of transformers 5's ``rope_parameters`` to the keys of transformers 4.
-
-    has_local: the parameters may differ between layers with a window and those without.
-    """
-    values = dict(raw)
-    rope = raw.get("rope_parameters")
-    if isinstance(rope, Mapping) and has_local and set(rope) <= set(LAYER_TYPES):
-        local = rope.get("sliding_attention") or {}
-        rope = rope.get("full_attention") or {}
-        values |= {"rope_local_base_freq": local["rope_theta"]} if "rope_theta" in local else {}
-        values["rope_local_scaling"] = None if _is_default(local) else local
-    if rope is not None:
-        if not isinstance(rope, Mapping) or any(isinstance(v, Mapping) for v in rope.values()):
-            raise UnsupportedError(
-                "rope_parameters: rotary positions differ from layer to layer", where=["config.json"]
-            )
-        values["rope_scaling"] = {k: v for k, v in rope.items() if k not in ("rope_theta", "partial_rotary_factor")}
-        values |= {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope}
-    scaling = values.get("rope_scaling")
-    if isinstance(scaling, Mapping) and _is_default(scaling):
-        values["rope_scaling"] = None
-    return values
-
-
-def _is_default(scaling: Mapping[str, Any]) -> bool:
-    return (scaling.get("rope_type") or scaling.get("type") or "default") == "default"
-
-
-def _without_window(values: dict[str, Any]) -> dict[str, Any]:
-    """Set ``sliding_window`` to 0 where the config disables it, so that the model's default does not apply.
-
-    An ``attention_sink_size`` of -1 means none and is set to None.
-    """
-    if values.get("attention_sink_size") == -1:
-        values = {**values, "attention_sink_size": None}
-    windows = [values[key] for key in ("sliding_window", "sliding_window_size") if key in values]
-    unused = values.get("use_sliding_window") is False or (windows and windows[0] in (None, -1, 0))
-    rest = {k: v for k, v in values.items() if k not in ("sliding_window", "sliding_window_size")}
-    return {**rest, "sliding_window": 0} if unused else values
-
-
-def _refuse_unsupported(cls: type[DecoderConfig], values: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    read = {key for name in known for key in keys_of(cls, name)}
-    unread = {key: value for key, value in values.items() if key not in read | cls.ignored}
-    neutral = {**NEUTRAL, **cls.neutral}
-    for key, value in unread.items():
-        if key in neutral and value not in neutral[key]:
-            raise UnsupportedError(
-                f"{key}: got {str(value)[:80]}; {cls.model_type} models are supported with {neutral[key][-1]!r} only",
-                where=["config.json"],
-            )
-    strange = sorted(key[:80] for key, value in unread.items() if not _is_harmless(key, value))
-    if strange:
-        raise UnsupportedError(
-            f"{', '.join(strange[:12])}: {cls.model_type} models have no such key",
-            where=["config.json"],
-            hint="remove keys that leave the computation as it is from config.json",
-        )
-    if "layer_types" not in known:
-        _check_equal_layers(values)
-
-
-def _is_harmless(key: str, value: Any) -> bool:
-    """Whether a key may be ignored: it is known to be, its name is private, or its value switches nothing on."""
-    return key in NEUTRAL or key in HARMLESS or key.startswith("_") or value in (None, False, "", [], {})
-
-
-def _check_equal_layers(values: Mapping[str, Any]) -> None:
-    layers = values.get("layer_types") or []
-    if not isinstance(layers, list) or not all(isinstance(kind, str) for kind in layers):
-        raise MLCError("layer_types: expected a list of names", where=["config.json"])
-    if layers and set(layers) not in [{kind} for kind in LAYER_TYPES]:
-        kinds = ", ".join(sorted(set(layers)))
-        raise UnsupportedError(f"layer_types: got {kinds}; expected the same in all layers", where=["config.json"])
+def _unread(cls: type[DecoderConfig], values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that no field is read from."""
+    read = {key for name in known for key in keys_of(cls, name)} | cls.ignored
+    return {key: value for key, value in values.items() if key not in read}

@@ -1,7 +1,48 @@
-"""Keys of a config.json that leave the computation as it is, whatever their value."""
+"""Keys of a config.json that an architecture does not read: which may be ignored, and which are refused."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from mlc_errors import MLCError, UnsupportedError
+
+LAYER_TYPES = ("full_attention", "sliding_attention")
+
+# Keys that change the computation, with the values that do not. A model that supports a key has a field of that name.
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "attention_multiplier": (None,),
+    "attn_logit_softcapping": (None,),
+    "clip_qkv": (None,),
+    "embedding_multiplier": (None, 1.0),
+    "final_logit_softcapping": (None,),
+    "hidden_act": ("silu", "swish"),
+    "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
+    "attention_bias": (None, False),
+    "mlp_bias": (None, False),
+    "add_cross_attention": (None, False),
+    "is_decoder_only": (None, True),
+    "kv_lora_rank": (None,),
+    "logit_scale": (None, 1.0),
+    "logits_scaling": (None, 1.0),
+    "no_rope_layers": (None, []),
+    "num_experts": (None, 0),
+    "num_local_experts": (None, 0),
+    "partial_rotary_factor": (None, 1.0),
+    "quantization_config": (None,),
+    "residual_multiplier": (None, 1.0),
+    "scale_attn_by_inverse_layer_idx": (None, False),
+    "scale_attn_weights": (None, True),
+    "sliding_window": (None, -1, 0),
+    "tensor_parallel_shards": (None, 1),
+    "pipeline_parallel_stages": (None, 1),
+    "use_qk_norm": (None, False),
+    "full_attn_mod": (1,),
+    "interpolate_factor": (1,),
+    "norm_type": ("layer_norm", "rms_norm"),
+    "use_parallel_residual": (None, False),
+}
+# Keys that leave the computation as it is, whatever their value.
 HARMLESS = frozenset(
     """
     _attn_implementation add_bos_token architectures attention_dropout attention_probs_dropout_prob
@@ -24,3 +65,39 @@ HARMLESS = frozenset(
     use_flash_attention use_flash_attn use_sliding_window
     """.split()
 )
+
+
+def refuse_unsupported(model_type: str, unread: Mapping[str, Any], neutral_here: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise UnsupportedError for a key that changes the computation, and for one of unknown meaning.
+
+    neutral_here: values of keys that leave this model's computation as it is, in the place of ``NEUTRAL``'s.
+    """
+    neutral = {**NEUTRAL, **neutral_here}
+    for key, value in unread.items():
+        if key in neutral and value not in neutral[key]:
+            raise UnsupportedError(
+                f"{key}: got {str(value)[:80]}; {model_type} models are supported with {neutral[key][-1]!r} only",
+                where=["config.json"],
+            )
+    strange = sorted(key[:80] for key, value in unread.items() if not _is_harmless(key, value))
+    if strange:
+        raise UnsupportedError(
+            f"{', '.join(strange[:12])}: {model_type} models have no such key",
+            where=["config.json"],
+            hint="remove keys that leave the computation as it is from config.json",
+        )
+
+
+def _is_harmless(key: str, value: Any) -> bool:
+    """Whether a key may be ignored: it is known to be, its name is private, or its value switches nothing on."""
+    return key in NEUTRAL or key in HARMLESS or key.startswith("_") or value in (None, False, "", [], {})
+
+
+def check_equal_layers(values: Mapping[str, Any]) -> None:
+    """Raise UnsupportedError where layers differ."""
+    layers = values.get("layer_types") or []
+    if not isinstance(layers, list) or not all(isinstance(kind, str) for kind in layers):
+        raise MLCError("layer_types: expected a list of names", where=["config.json"])
+    if layers and set(layers) not in [{kind} for kind in LAYER_TYPES]:
+        kinds = ", ".join(sorted(set(layers)))
+        raise UnsupportedError(f"layer_types: got {kinds}; expected the same in all layers", where=["config.json"])

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from mlc_errors import MLCError
-from model_zoo.config import LAYER_TYPES, AttentionKind, DecoderConfig
+from model_zoo.config import AttentionKind, DecoderConfig
+from model_zoo.config_keys import LAYER_TYPES
 from model_zoo.rope import RopeParameters
 
 FULL, SLIDING = LAYER_TYPES
