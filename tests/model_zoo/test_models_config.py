@@ -48,6 +48,7 @@ SCALINGS = [
         "beta_fast": 16,
         "truncate": False,
     },
+    {"rope_type": "dynamic", "factor": 4.0},
 ]
 
 
@@ -97,6 +98,22 @@ def test_frequencies_equal_those_of_transformers(scaling):
     np.testing.assert_allclose(ours.inv_freq, expected.numpy(), rtol=1e-6)
     assert ours.inv_freq.dtype == np.float32
     assert ours.attention_factor == pytest.approx(factor, rel=1e-12)
+
+
+@pytest.mark.parametrize(("context", "name"), [(64, "short_factor"), (65, "long_factor")])
+def test_longrope_takes_the_factors_of_the_context(context, name):
+    factors = {"long_factor": [1.0 + i / 3 for i in range(30)], "short_factor": [1.0 + i / 9 for i in range(30)]}
+    scaling = {"rope_type": "longrope", **factors, "factor": 4.0, "original_max_position_embeddings": 64}
+    theirs = transformers.LlamaConfig(
+        hidden_size=120, num_attention_heads=2, rope_parameters={"rope_theta": 5e5, **scaling}
+    )
+    expected, attention_factor = ROPE_INIT_FUNCTIONS["longrope"](theirs, seq_len=context)
+    ours = RopeParameters.from_hf(60, 5e5, scaling, context)
+    np.testing.assert_allclose(ours.inv_freq, expected.numpy(), rtol=1e-6)
+    assert ours.attention_factor == pytest.approx(attention_factor, rel=1e-12)
+    changed = {**scaling, name: scaling[name][:-1]}
+    with pytest.raises(MLCError, match=f"rope_scaling.{name}: expected a list of 30 numbers"):
+        RopeParameters.from_hf(60, 5e5, changed, context)
 
 
 def test_gpt2_names():

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
-from model_zoo.weight_expr import CheckpointTensor, Concat
+from model_zoo.config import DecoderConfig
+from model_zoo.weight_expr import CheckpointTensor, Concat, UnitRows
 from model_zoo.weight_map import WeightMap, WeightMapError
+from model_zoo.weight_rules import grouped_qkv
 
 
 def shapes_of(arrays):
@@ -77,6 +79,24 @@ def test_offset_is_added_in_float32():
     m.offset("norm.weight", 1.0)
     made = produce(m, {"norm.weight": (2,)}, {"norm.weight": np.array([0.5, 2.0**-12], np.float16)})
     assert made["norm.weight"].tolist() == [1.5, 1 + 2.0**-12]
+
+
+def test_unit_rows_have_length_1():
+    m = WeightMap()
+    m.rename("head.weight", UnitRows((CheckpointTensor("head.weight"),)))
+    made = produce(m, {"head.weight": (2, 2)}, {"head.weight": np.array([[3, 4], [0, 0]], np.float16)})["head.weight"]
+    np.testing.assert_allclose(made, [[0.6, 0.8], [0, 0]], rtol=1e-6)
+
+
+def test_rows_of_queries_keys_and_values_by_group():
+    """Two groups of two queries, a key and a value, heads of one element."""
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 1, "intermediate_size": 1}
+    config = DecoderConfig(vocab_size=1, hidden_size=4, num_hidden_layers=1, **sizes)
+    m = WeightMap()
+    m.rename("qkv", grouped_qkv(config, "wqkv"))
+    arrays = {"wqkv.bias": np.array(["q0", "q1", "k0", "v0", "q2", "q3", "k1", "v1"])}
+    made = produce(m, {"qkv.bias": (8,)}, arrays)["qkv.bias"]
+    assert made.tolist() == ["q0", "q1", "q2", "q3", "k0", "k1", "v0", "v1"]
 
 
 def test_row_blocks_of_a_concatenation_are_its_parts():
