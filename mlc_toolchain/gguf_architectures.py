@@ -169,7 +169,10 @@ PHI3 = _like_llama(
     optional={**WINDOW, **ROTARY},
     finish=_rotary_part,
 )
-OLMO2 = _like_llama("olmo2", "Olmo2ForCausalLM", names={**POST_NORMS, **QK_NORMS})
+# A window makes it OLMo 3, which the metadata does not tell apart otherwise; the config of OLMo 2 refuses it.
+OLMO2 = _like_llama("olmo2", "Olmo2ForCausalLM", names={**POST_NORMS, **QK_NORMS}, optional=WINDOW)
+SMOLLM3 = _like_llama("smollm3", "SmolLM3ForCausalLM", heads=LLAMA.heads)
+SEED_OSS = _like_llama("seed_oss", "SeedOssForCausalLM", names={"post_attention_norm": "post_attention_layernorm"})
 GRANITE = _like_llama("granite", "GraniteForCausalLM", optional=SCALES, heads=LLAMA.heads)
 INTERNLM2 = _like_llama("llama", "LlamaForCausalLM", heads=LLAMA.heads)
 STARCODER2 = _like_llama(
@@ -197,6 +200,8 @@ ARCHITECTURES = {
     "gemma3": GEMMA3,
     "phi3": PHI3,
     "olmo2": OLMO2,
+    "smollm3": SMOLLM3,
+    "seed_oss": SEED_OSS,
     "granite": GRANITE,
     "internlm2": INTERNLM2,
     "starcoder2": STARCODER2,

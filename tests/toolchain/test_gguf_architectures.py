@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from mlc_errors import UnsupportedError
 from mlc_toolchain.gguf_architectures import ARCHITECTURES
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from model_zoo import registry
@@ -62,6 +63,8 @@ FORMS = {
     "phi3": Form("phi3", {"sliding_window": 7, "rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.6}}),
     "olmo2": Form("olmo2", {"attention_bias": False}),
     "granite": Form("granite", {"attention_bias": False, "mlp_bias": False}, permuted=True),
+    "smollm3": Form("smollm3", {"no_rope_layer_interval": 4}, permuted=True),
+    "seed_oss": Form("seed_oss", {"attention_out_bias": False, "mlp_bias": False}),
     "starcoder2": Form("starcoder2"),
     "nemotron": Form("nemotron", shifted=True),
 }
@@ -88,6 +91,14 @@ def test_config_and_tensors_come_back(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(checkpoint.read(tensor), tensors[tensor], rtol=0, atol=1e-6, err_msg=tensor)
         rows = np.concatenate(list(checkpoint.read_rows(tensor)))
         assert np.array_equal(rows, checkpoint.read(tensor)), tensor
+
+
+def test_a_window_makes_olmo2_another_model(tmp_path: Path) -> None:
+    raw = {**next(c for c in CASES if c.name == "olmo2").model().config.to_dict(), "sliding_window": 8}
+    tensors = {"model.embed_tokens.weight": np.zeros((4, 4), np.float32)}
+    checkpoint = GGUFCheckpoint(write(tmp_path / "a.gguf", "olmo2", FORMS["olmo2"], raw, tensors))
+    with pytest.raises(UnsupportedError, match="sliding_window: got 8; olmo2 models are supported with 0 only"):
+        registry.get("olmo2").config.from_hf(checkpoint.config())
 
 
 def write(path: Path, name: str, form: Form, config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Path:
