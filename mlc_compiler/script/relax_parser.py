@@ -44,8 +44,7 @@ class RelaxParser(GraphEvaluator):
             raise self.error(last, f"graph function {node.name!r} must end with return")
         for stmt in body:
             self._statement(stmt)
-        for name, var in self.inner.items():
-            self.scope.define(name, self.scope.find(name)[1] or var)
+        self._define_returned(last.value)
         ret = self.graph(last, self.value(last.value))
         self._flush()
         blocks, ret = with_visible_result(tuple(self.blocks), ret)
@@ -53,6 +52,12 @@ class RelaxParser(GraphEvaluator):
             self.attrs.setdefault("global_symbol", node.name)
         pure = bool(options.get("pure", True))
         return Function(params, blocks, ret, ret_info or ret.struct_info, self.attrs, pure)
+
+    def _define_returned(self, value: ast.expr) -> None:
+        """Make the variables of dataflow blocks known that are returned as they are."""
+        for name in value.elts if isinstance(value, ast.Tuple | ast.List) else [value]:
+            if isinstance(name, ast.Name) and name.id in self.inner and not self.scope.find(name.id)[0]:
+                self.scope.define(name.id, self.inner[name.id])
 
     def _param(self, arg: ast.arg) -> Var:
         if arg.annotation is None:

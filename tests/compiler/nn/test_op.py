@@ -264,7 +264,7 @@ def test_invalid_arguments(f: Callable[..., Any], message: str):
         ({"backward": {}}, "OwnFunctions has no method 'backward'"),
         ({"several": {"y": spec.Tensor((3,))}}, "several: got the arguments y; expected x"),
         ({"several": {}}, "several: got the arguments none; expected x"),
-        ({"several": {"x": "n"}}, "several: x is 'n'; expected spec.Tensor, spec.Int, spec.Object or int"),
+        ({"several": {"x": "n"}}, "several: x is 'n'; expected spec.Tensor, spec.Int, spec.Tuple, spec.Object"),
     ],
 )
 def test_invalid_specs(functions: Any, message: str):

@@ -149,7 +149,9 @@ TEXTS = {
     module().replace("Module.kernel", "Module.kernal"): ("the module has no function 'kernal'", 14),
     module().replace("return z", "return z[2]"): ("cannot take item 2", 16),
     module().replace("R.output(z)", "R.output(x)"): ("no binding of this dataflow block", 13),
-    module().replace("R.output(z)", "w = R.exp(z)\n            R.output(z)").replace("return z", "return w"): (
+    module()
+    .replace("R.output(z)", "w = R.exp(z)\n            R.output(z)")
+    .replace("return z", "return R.add(w, z)"): (
         "'w' is visible only inside its dataflow block",
         17,
     ),
