@@ -64,10 +64,11 @@ def mixture(
     read once; a token's results are added in the order of its choices.
     """
     tokens, choices = choice.experts.shape
+    shape = (*x.shape[:-1], choices)
     if tokens == 1:
         ids, rows, places = op.reshape(choice.experts, (choices,)), op.zeros((choices,), "int32"), None
     else:
-        places, ids, rows = op.group_by_expert(choice.experts, up.num_experts)
-    flat = op.reshape(x, (tokens, x.shape[-1]))
-    y = down(activation(up(flat, ids, rows)), ids)
-    return op.reshape(op.expert_sum(y, choice.weights, places), x.shape)
+        order, ids, rows = op.group_by_expert(choice.experts, up.num_experts)
+        places = op.reshape(order, shape)
+    y = down(activation(up(op.reshape(x, (tokens, x.shape[-1])), ids, rows)), ids)
+    return op.expert_sum(y, op.reshape(choice.weights, shape), places)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ir import dtype as dt
-from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, binary, const, logical_and, logical_or, maximum, minimum
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, binary, const, logical_and, logical_or, maximum, minimum, product
 from ...ir.simplify import simplify
 from ...tir import te
+from ...tir.calling import flat_index
 from ..info import show_shape, static_size
 from .linear import narrowed, sum_type
 from .registry import operator
@@ -47,23 +48,27 @@ def expert_linear(x: te.Tensor, weight: te.Tensor, experts: te.Tensor, rows: te.
 def expert_sum(y: te.Tensor, weights: te.Tensor, places: te.Tensor | None = None) -> te.Tensor:
     """``sum over j of weights[t, j] * y[places[t, j]]``: the results of a token's experts, in the order of its choices.
 
-    y: [R, D]; weights: [T, C], floating; places: integers [T, C], clipped to the valid range, ``t * C + j`` if None.
-    C is a constant. Returns [T, D] in y's dtype; computed in float32.
+    y: [R, D]; weights: floating [..., C] for tokens t of any shape, C a constant; places: integers [..., C], clipped to
+    the valid range; without them, choices have the rows of y in their own order. Returns [..., D] in y's dtype;
+    computed in float32.
     """
-    choices = static_size(weights.shape[1]) if weights.ndim == 2 else None
+    choices = static_size(weights.shape[-1]) if weights.ndim > 1 else None
     if y.ndim != 2 or choices is None:
         raise ValueError(
-            f"got shapes {show_shape(y.shape)} and {show_shape(weights.shape)}; expected [R, D] and [T, a constant]"
+            f"got shapes {show_shape(y.shape)} and {show_shape(weights.shape)}; expected [R, D] and [..., a constant]"
         )
+    if places is None:
+        te.require_equal(y.shape[0], product(weights.shape), "numbers of results and of choices")
 
-    def element(t: Var, d: Var) -> PrimExpr:
+    def element(*i: PrimExpr) -> PrimExpr:
         total: PrimExpr = te.f32(0)
         for j in range(choices):
-            place = t * choices + j if places is None else _inside(places[t, j], y.shape[0])
-            total = total + te.f32(weights[t, j]) * te.f32(y[place, d])
+            choice = (*i[:-1], const(j, INDEX_DTYPE))
+            row = flat_index(weights.buffer, choice) if places is None else _inside(places[choice], y.shape[0])
+            total = total + te.f32(weights[choice]) * te.f32(y[row, i[-1]])
         return te.cast(total, y.dtype)
 
-    return te.compute((weights.shape[0], y.shape[1]), element, name="expert_sum")
+    return te.compute((*weights.shape[:-1], y.shape[1]), element, name="expert_sum")
 
 
 @operator("nn.group_by_expert")
