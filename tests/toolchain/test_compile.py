@@ -101,7 +101,7 @@ def test_caches_that_a_model_cannot_have(
 
 DESCRIBED_ELSEWHERE = {
     *("params", "functions", "memory_usage", "model_config"),
-    *("target", "compiler_version", "llvm_version"),
+    *("target", "compiler_version", "llvm_version", "opt"),
 }
 
 
