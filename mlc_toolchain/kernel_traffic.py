@@ -51,6 +51,11 @@ class Traffic:
         return self.fetched / self.weight_bytes
 
     @property
+    def prefetched_per_weight_byte(self) -> float:
+        """1 where all weights are prefetched before the kernel waits for the kernel before it."""
+        return self.counts.prefetched_bytes / self.weight_bytes
+
+    @property
     def instructions(self) -> float:
         """Warp instructions for ``WEIGHT_UNIT`` bytes of weights."""
         return self.counts.warp_instructions * WEIGHT_UNIT / self.weight_bytes

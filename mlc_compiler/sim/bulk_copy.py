@@ -119,6 +119,7 @@ def _prefetch(instruction: Instruction, decoder: Decoder) -> Step:
             if (start | nbytes) % UNIT:
                 raise Fault(f"a prefetch of {nbytes} bytes at {start:#x}; expected a multiple of {UNIT} bytes", lane)
             access.allocation(m, start, nbytes, lane)
+            m.counts.prefetched_bytes += nbytes
         return None
 
     return step

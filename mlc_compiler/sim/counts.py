@@ -22,7 +22,7 @@ class Counts:
     they touch, each counted once per request; global_bytes_{read,written}: the bytes that threads asked for;
     distinct_bytes_{read,written}: the bytes that at least one thread accessed, in granules of the kernel's narrowest
     access (0 where races are not looked for); accessed: the bytes of global memory that
-    threads asked for, by the allocation's name.
+    threads asked for, by the allocation's name. prefetched_bytes: of bulk prefetches to the second-level cache.
     shared_requests, shared_wavefronts, ideal_wavefronts: passes through the banks of shared memory and the
     passes that the same accesses need without conflicts. barriers: block barriers, once per block.
     """
@@ -38,6 +38,7 @@ class Counts:
     distinct_bytes_read: int = 0
     distinct_bytes_written: int = 0
     accessed: Counter[str] = field(default_factory=Counter)
+    prefetched_bytes: int = 0
     shared_requests: int = 0
     shared_wavefronts: int = 0
     ideal_wavefronts: int = 0

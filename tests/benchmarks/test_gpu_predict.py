@@ -75,6 +75,7 @@ def test_a_model_reads_its_weights_and_the_cache_of_its_batch() -> None:
     lowered = run_passes(preset.exported.mod, pipeline(TARGET))
     for batch, context in ((2, 64), (8, 512)):
         compiled, planned = compiled_step(lowered, batch, context), planned_step(preset, batch, context)
+        assert compiled.prefetching == 5  # the products
         assert planned == Step(6, 6, preset.weight_bytes + batch * context * preset.cache_bytes)
         assert planned.nbytes < compiled.nbytes < 1.2 * planned.nbytes  # the logits are many beside one layer
     assert prod(preset.exported.params[0].shape) * 4 < preset.weight_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlc_compiler.sim import Memory, SimulationError, parse_ptx, run
+from mlc_compiler.sim import Counts, Memory, SimulationError, parse_ptx, run
 from tests.compiler.sim.kernels import ptx
 
 COPY = """
@@ -25,9 +25,9 @@ class Chain:
         self.memory = Memory()
         self.arrays = [self.memory.allocate(np.full(32, i, np.uint32), f"array{i}") for i in range(3)]
 
-    def copy(self, code: str, source: int, to: int) -> None:
+    def copy(self, code: str, source: int, to: int) -> Counts:
         kernel = parse_ptx(ptx(code, 2)).kernels["k"]
-        run(kernel, (1,), (32,), [self.arrays[source], self.arrays[to]], self.memory)
+        return run(kernel, (1,), (32,), [self.arrays[source], self.arrays[to]], self.memory)
 
     def fails(self, code: str, source: int, to: int, message: str) -> None:
         with pytest.raises(SimulationError, match=message) as caught:
@@ -62,7 +62,7 @@ def test_a_prefetch_names_whole_vectors_of_an_allocation() -> None:
     for place, nbytes, message in (("", 128, None), ("+16", 128, "out of bounds"), ("", 24, "multiple of 16")):
         code = prefetch.format(place, nbytes)
         if message is None:
-            Chain().copy(code, 0, 1)
+            assert Chain().copy(code, 0, 1).prefetched_bytes == 32 * nbytes
         else:
             with pytest.raises(SimulationError, match=message):
                 Chain().copy(code, 0, 1)
