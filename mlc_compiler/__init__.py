@@ -12,7 +12,7 @@
 | transform a module | ``bind_params``, ``Schedule`` (the loops of tensor functions) |
 | run a module | ``build``, ``load_library`` (both give a ``Library``); ``register_func``: Python functions it calls |
 
-Errors are MLCErrors. Names are imported on first use.
+``mlc_compiler.compat`` has Apache TVM's names for them. Errors are MLCErrors. Names are imported on first use.
 """
 
 from __future__ import annotations
