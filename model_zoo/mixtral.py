@@ -14,8 +14,8 @@ from mlc_compiler.nn.kv_cache import PagedKVCache
 from mlc_errors import MLCError
 from model_zoo import llama
 from model_zoo.architecture import Architecture
+from model_zoo.expert_weights import expert_rules
 from model_zoo.mistral import MistralConfig
-from model_zoo.weight_expr import CheckpointTensor, Concat, Stack
 from model_zoo.weight_map import WeightMap
 from quantization.rewrite import Exceptions
 
@@ -73,19 +73,14 @@ class MixtralForCausalLM(llama.LlamaForCausalLM):
 
 
 def weights(c: MixtralConfig) -> WeightMap:
-    """Checkpoints have a tensor for each expert, or, with the names of transformers 5, one for all of a layer."""
     m = WeightMap()
     for layer in m.layers("model.layers.{}", c.num_hidden_layers):
         m.concat(f"{layer}.self_attn.qkv_proj", [f"{layer}.self_attn.{p}_proj" for p in "qkv"], axis=0)
         old, new = f"{layer}.block_sparse_moe", f"{layer}.mlp"
-        w1, w2, w3 = (
-            [CheckpointTensor(f"{old}.experts.{e}.{w}.weight") for e in range(c.num_local_experts)]
-            for w in ("w1", "w2", "w3")
-        )
-        gates_and_inputs = Stack(tuple(Concat(pair) for pair in zip(w1, w3, strict=True)))
         m.either(f"{layer}.moe.gate.weight", f"{old}.gate.weight", f"{new}.gate.weight")
-        m.either(f"{layer}.moe.e1_e3.weight", gates_and_inputs, f"{new}.experts.gate_up_proj")
-        m.either(f"{layer}.moe.e2.weight", Stack(tuple(w2)), f"{new}.experts.down_proj")
+        up, down = f"{layer}.moe.e1_e3.weight", f"{layer}.moe.e2.weight"
+        separate, names = f"{old}.experts.{{}}", ("w1", "w3", "w2")
+        expert_rules(m, up, down, c.num_local_experts, f"{new}.experts", separate, names)
         m.unused(f"{layer}.self_attn.rotary_emb.inv_freq")
     if c.tie_word_embeddings:
         m.tied("lm_head.weight", to="model.embed_tokens.weight")

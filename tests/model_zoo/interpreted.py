@@ -17,6 +17,7 @@ SIZES = {
     "mistral": {"hidden_size": 40, "intermediate_size": 52, "num_attention_heads": 4, "num_key_value_heads": 2},
     "mixtral": {"hidden_size": 40, "intermediate_size": 36, "num_attention_heads": 4, "num_key_value_heads": 2},
     "qwen2": {"hidden_size": 48, "intermediate_size": 52, "num_attention_heads": 4, "num_key_value_heads": 2},
+    "qwen2_moe": {"hidden_size": 48, "intermediate_size": 52, "num_attention_heads": 4, "num_key_value_heads": 2},
     "gpt2": {"n_embd": 40, "n_inner": 52, "n_head": 5, "n_positions": 64},
 }
 SIZES["llama"] |= {"head_dim": 12, "num_hidden_layers": 2, "max_position_embeddings": 64}
@@ -27,6 +28,8 @@ SIZES["mixtral"] |= {
     "num_hidden_layers": 2,
     "max_position_embeddings": 64,
 }
+SIZES["qwen2_moe"] |= {"num_experts": 6, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 28}
+SIZES["qwen2_moe"] |= {"num_experts_per_tok": 3, "num_hidden_layers": 2, "max_position_embeddings": 64}
 SIZES["qwen2"] |= {"num_hidden_layers": 2, "max_position_embeddings": 64}
 SIZES["gpt2"] |= {"n_layer": 2, "bos_token_id": 0, "eos_token_id": 0}
 CLASSES = {
@@ -34,6 +37,7 @@ CLASSES = {
     "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
     "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM),
     "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
+    "qwen2_moe": (transformers.Qwen2MoeConfig, transformers.Qwen2MoeForCausalLM),
     "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
 }
 

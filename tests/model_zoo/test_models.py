@@ -44,6 +44,8 @@ VARIANTS = [
     ("mixtral", {"sliding_window": 7, "num_experts_per_tok": 4, "tie_word_embeddings": True}),
     ("qwen2", {}),
     ("qwen2", {"tie_word_embeddings": True}),
+    ("qwen2_moe", {}),
+    ("qwen2_moe", {"norm_topk_prob": True, "num_experts_per_tok": 1, "tie_word_embeddings": True}),
     ("gpt2", {}),
     ("gpt2", {"scale_attn_by_inverse_layer_idx": True, "tie_word_embeddings": False}),
 ]

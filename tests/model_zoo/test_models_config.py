@@ -215,7 +215,7 @@ def test_missing_and_impossible_sizes():
 
 def test_unknown_architecture():
     with pytest.raises(
-        UnsupportedError, match="got 'lama'; expected one of llama, mistral, mixtral, qwen2, gpt2"
+        UnsupportedError, match="got 'lama'; expected one of llama, mistral, mixtral, qwen2, qwen2_moe, gpt2"
     ) as error:
         registry.get("lama")
     assert error.value.hint == "did you mean llama?"
@@ -226,3 +226,25 @@ def test_gpt2_takes_the_activation_that_it_has():
     assert GPT2Config.from_hf(raw).hidden_size == 32
     with pytest.raises(UnsupportedError, match="hidden_act: got silu; gpt2 models are supported with 'gelu_new' only"):
         GPT2Config.from_hf({**raw, "hidden_act": "silu"})
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "message"),
+    [
+        ("mixtral", {"num_experts_per_tok": 9}, "num_experts_per_tok: got 9; expected at most num_local_experts, 8"),
+        ("qwen2_moe", {"num_experts_per_tok": 9}, "num_experts_per_tok: got 9; expected at most num_experts, 8"),
+        ("qwen2_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step: got 2; expected 1"),
+        ("qwen2_moe", {"mlp_only_layers": [0]}, "mlp_only_layers"),
+    ],
+)
+def test_mixtures_of_experts_that_make_no_sense(model_type, changes, message):
+    sizes = {
+        "vocab_size": 9,
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    experts = {"num_experts" if model_type == "qwen2_moe" else "num_local_experts": 8}
+    with pytest.raises(MLCError, match=message):
+        registry.get(model_type).config.from_hf({**sizes, **experts, **changes})

@@ -8,7 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ir import dtype as dt
-from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, binary, const, logical_and, logical_or, maximum, minimum, product
+from ...ir.expr import (
+    INDEX_DTYPE,
+    IntImm,
+    PrimExpr,
+    Var,
+    binary,
+    const,
+    logical_and,
+    logical_or,
+    maximum,
+    minimum,
+    product,
+)
 from ...ir.simplify import simplify
 from ...tir import te
 from ...tir.calling import flat_index
