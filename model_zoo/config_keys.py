@@ -25,6 +25,8 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "kv_lora_rank": (None,),
     "logit_scale": (None, 1.0),
     "logits_scaling": (None, 1.0),
+    "decoder_sparse_step": (None, 1),
+    "mlp_only_layers": (None, []),
     "no_rope_layers": (None, []),
     "num_experts": (None, 0),
     "num_local_experts": (None, 0),

@@ -14,7 +14,7 @@ from mlc_compiler.nn.kv_cache import PagedKVCache
 from mlc_errors import MLCError, UnsupportedError
 from model_zoo import llama, qwen2
 from model_zoo.architecture import Architecture
-from model_zoo.expert_weights import expert_rules
+from model_zoo.sparse_mlp import SparseMLP, sparse_mlp_rules
 from model_zoo.weight_map import WeightMap
 from quantization.rewrite import Exceptions
 
@@ -38,6 +38,7 @@ class Qwen2MoeConfig(qwen2.Qwen2Config):
     num_experts: int = 60
     decoder_sparse_step: int = 1
     norm_topk_prob: bool = False
+    qkv_bias: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,6 +47,8 @@ class Qwen2MoeConfig(qwen2.Qwen2Config):
                 f"decoder_sparse_step: got {self.decoder_sparse_step}; expected 1, experts in all layers",
                 where=["config.json"],
             )
+        if not self.qkv_bias:
+            raise UnsupportedError("qkv_bias: got False; expected True", where=["config.json"])
         if self.num_experts_per_tok > self.num_experts:
             raise MLCError(
                 f"num_experts_per_tok: got {self.num_experts_per_tok}; expected at most num_experts, "
@@ -54,18 +57,15 @@ class Qwen2MoeConfig(qwen2.Qwen2Config):
             )
 
 
-class Qwen2MoeMLP(nn.Module):
+class Qwen2MoeMLP(SparseMLP):
     def __init__(self, c: Qwen2MoeConfig):
-        self.routing = nn.Routing(c.num_experts_per_tok, renormalize=c.norm_topk_prob)
-        self.gate = nn.Linear(c.hidden_size, c.num_experts, bias=False)
-        self.moe_gate_up_proj = nn.Experts(c.num_experts, c.hidden_size, 2 * c.moe_intermediate_size)
-        self.moe_down_proj = nn.Experts(c.num_experts, c.moe_intermediate_size, c.hidden_size)
+        routing = nn.Routing(c.num_experts_per_tok, renormalize=c.norm_topk_prob)
+        super().__init__(c.hidden_size, c.moe_intermediate_size, c.num_experts, routing)
         self.shared_expert = llama.LlamaMLP(replace(c, intermediate_size=c.shared_expert_intermediate_size))
         self.shared_expert_gate = nn.Linear(c.hidden_size, 1, bias=False)
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        chosen_BSD = nn.mixture(x_BSD, self.routing(self.gate(x_BSD)), self.moe_gate_up_proj, self.moe_down_proj)
-        return chosen_BSD + op.sigmoid(self.shared_expert_gate(x_BSD)) * self.shared_expert(x_BSD)
+        return super().forward(x_BSD) + op.sigmoid(self.shared_expert_gate(x_BSD)) * self.shared_expert(x_BSD)
 
 
 class Qwen2MoeLayer(nn.Module):
@@ -95,9 +95,7 @@ def weights(c: Qwen2MoeConfig) -> WeightMap:
         mlp = f"{layer}.mlp"
         shared = [f"{mlp}.shared_expert.{p}_proj" for p in ("gate", "up")]
         m.concat(f"{mlp}.shared_expert.gate_up_proj", shared, axis=0)
-        up, down = f"{mlp}.moe_gate_up_proj.weight", f"{mlp}.moe_down_proj.weight"
-        names = ("gate_proj", "up_proj", "down_proj")
-        expert_rules(m, up, down, c.num_experts, f"{mlp}.experts", f"{mlp}.experts.{{}}", names)
+        sparse_mlp_rules(m, mlp, c.num_experts)
         m.unused(f"{layer}.self_attn.rotary_emb.inv_freq")
     if c.tie_word_embeddings:
         m.tied("lm_head.weight", to="model.embed_tokens.weight")

@@ -99,6 +99,7 @@ MULTIPLIERS = {
     "logits_scaling": 2.0,
 }
 MINISTRAL = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5}
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
 ALPHA = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 1.0, "alpha": 50.0}
 PARTIAL = {"partial_rotary_factor": 0.4}
 
@@ -115,6 +116,7 @@ CASES = [
         {**WINDOWS, "attention_bias": True, "use_sliding_window": True, "max_window_layers": 1},
         "window",
     ),
+    Case("qwen3_moe", transformers.Qwen3MoeConfig, {**HEADS, **EXPERTS, "norm_topk_prob": True}),
     Case("gemma", transformers.GemmaConfig, {**HEADS, "num_key_value_heads": 1}, norms_around_zero=True),
     Case("gemma2", transformers.Gemma2Config, {**WINDOWS, "query_pre_attn_scalar": 9}, norms_around_zero=True),
     Case(
