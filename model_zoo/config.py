@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from mlc_errors import MLCError
 from model_zoo.config_check import check_values
-from model_zoo.config_forms import without_window, with_rope_keys
+from model_zoo.config_forms import with_rope_keys, without_window
 from model_zoo.config_keys import check_equal_layers, refuse_unsupported
 from model_zoo.rope import RopeParameters
 
