@@ -16,7 +16,7 @@ from mlc_compiler.interp import run_function
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.pipeline import pipeline, run_passes
 from mlc_compiler.relax.nodes import Function, TensorStructInfo
-from mlc_compiler.sim.host_functions import Device
+from mlc_compiler.sim.host_functions import Device, Launched
 from mlc_compiler.target import Target
 from mlc_errors import UsageError
 from mlc_toolchain.chat_config import FILE_NAME, read_chat_config
@@ -125,10 +125,12 @@ class SmallModel:
     def check(self, shrunk: Mapping[str, tuple[int, int]], progress: Progress) -> CheckReport:
         """Run every exported function."""
         device = Device.of(self.code.images)
-        weights, packed = self._packed(device)
+        launches: list[Launched] = []
+        weights, packed = self._packed(device, launches)
         resources = kernel_resources(self.code, Gpu.of(self.target))
         plain = FunctionReference(unscheduled(self.exported.mod, self.target), self.mod, packed)
         checker = Checker(self.mod, device, plain, resources)
+        checker.count(launches)
         functions: list[FunctionCheck] = []
         names = [n for n, f in self.exported.mod.of_type(Function).items() if f.attrs.get("global_symbol")]
         whole = ModelReference(self.precise.mod, self.inputs.weights)
@@ -141,13 +143,18 @@ class SmallModel:
         progress(Step("check", len(names), len(names)))
         return CheckReport(str(self.target), shrunk, list(checker.rows.values()), functions)
 
-    def _packed(self, device: Device) -> tuple[tuple[Array, ...], dict[int, Array]]:
-        """The weights in the layouts of the kernels; and by the address of those that differ, the stored ones."""
+    def _packed(self, device: Device, launches: list[Launched]) -> tuple[tuple[Array, ...], dict[int, Array]]:
+        """The weights in the layouts of the kernels; and by the address of those that differ, the stored ones.
+
+        launches: receives those of the packing functions.
+        """
         weights, changed = list(self.inputs.weights), {}
         for index, function in self.mod.attrs.get("packed", {}).items():
             stored = weights[int(index)]
             weights[int(index)] = result = _result_array(self.mod[function], {})
-            run_function(self.mod, function, stored, result, kernels=device.run)
+            run_function(
+                self.mod, function, stored, result, kernels=lambda f, *args: launches.extend(device.run(f, *args))
+            )
             changed[result.ctypes.data] = stored
         return tuple(weights), changed
 

@@ -60,7 +60,7 @@ class Checker:
         functions = mod.of_type(PrimFunc)
         self.names = {id(f): n for n, f in functions.items()}
         self.rows = {n: KernelCheck(n, _owner(n, functions), r) for n, r in resources.items()}
-        self.entry, self.total = "", 0
+        self.entry, self.total = "packing", 0
         self.simulated: dict[Hashable, list[Launched]] = {}
 
     def has_kernels_left(self, func: Function) -> bool:
@@ -74,7 +74,7 @@ class Checker:
         expected = self.reference.run(name, func, args)
         if expected is not None and key in self.simulated:
             _replace(args, expected)
-            self._count(self.simulated[key])
+            self.count(self.simulated[key])
             return
         try:
             launches = self.device.run(func, *args)
@@ -83,11 +83,12 @@ class Checker:
             _replace(args, expected)
             return
         self.simulated[key] = launches
-        self._count(launches)
+        self.count(launches)
         if expected is not None:
             _compare([self.rows[n] for n in {launched.kernel for launched in launches}], func, args, expected)
 
-    def _count(self, launches: Sequence[Launched]) -> None:
+    def count(self, launches: Sequence[Launched]) -> None:
+        """Add launches to the rows of their kernels, as launches of ``entry``."""
         for launched in launches:
             row = self.rows[launched.kernel]
             row.launches[self.entry] += 1
