@@ -216,8 +216,8 @@ class StmtEmitter:
 class LoopID(ll.values.MDValue):
     """A loop metadata node: distinct, with itself as the first operand, then an option."""
 
-    def __init__(self, module: ll.Module, option: str):
-        super().__init__(module, (module.add_metadata([option]),), str(len(module.metadata)))
+    def __init__(self, module: ll.Module, *option: str | ll.Constant):
+        super().__init__(module, (module.add_metadata(option),), str(len(module.metadata)))
 
     def descr(self, buf: list[str]) -> None:
         buf.append(f"distinct !{{ {self.get_reference()}, {self.operands[0].get_reference()} }}\n")

@@ -16,7 +16,7 @@ from ...codegen.arithmetic import CodegenError
 from ...codegen.host.code import HIDDEN
 from ...codegen.host.module import split_modules
 from ...codegen.loops import while_loop
-from ...codegen.statements import StmtEmitter, declare_kernel
+from ...codegen.statements import LoopID, StmtEmitter, declare_kernel
 from ...codegen.values import I1, I32, I64, PTR, i64
 from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
@@ -148,8 +148,10 @@ class TeamEmitter(StmtEmitter):
     def _parallel_loop(self, loop: For) -> None:
         def run(begin: ll.Value, end: ll.Value) -> None:
             self.expr.analyzer.bind(loop.var, loop.extent)
-            with self.counted(loop.var, begin, end):
+            with self.counted(loop.var, begin, end) as latch:
                 self.emit(loop.body)
+            # An iteration must give the same bits in any piece: vectors of iterations may be rounded differently.
+            latch().set_metadata("llvm.loop", LoopID(self.b.module, "llvm.loop.vectorize.enable", ll.Constant(I1, 0)))
 
         grain = 1 if loop.annotations.get("schedule") == DYNAMIC else DIVIDED
         self._claimed(lambda: self.index(loop.extent), grain, run)
