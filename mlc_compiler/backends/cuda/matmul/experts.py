@@ -31,7 +31,8 @@ from .kernel import Kernel
 from .loops import multiply_tile
 from .packed import packed_weight
 from .product import Product, product_of
-from .tiles import LARGE, MEDIUM, SMALL, WARPGROUPS, Tile
+from .tensor_cores import large_tile
+from .tiles import MEDIUM, SMALL, Tile
 
 
 @dataclass(frozen=True)
@@ -104,15 +105,13 @@ def _tensor_cores(found: ExpertProduct, gpu: Gpu) -> Stmt:
 
     def tiles(tile: Tile, *larger: Tile) -> Stmt:
         of_run = Kernel(found.of_run(run := run_buffer()), tile)
-        blocks = 1 if of_run.computes else tile.blocks
-        runs = Runs(found, run, of_run, multiply_tile, (tile.rows, tile.columns), tile.threads, blocks)
+        runs = Runs(found, run, of_run, multiply_tile, (tile.rows, tile.columns), tile.threads, of_run.blocks)
         if not larger or (of_run.x_computed and tile is MEDIUM):  # in registers that larger tiles need for their sums
             return runs.nest()
         return either(rows < larger[0].rows * experts, runs.nest, lambda: tiles(*larger))
 
     few = FewRowsOfExperts(found, gpu)
-    large = WARPGROUPS if gpu.arch == "sm_90a" else LARGE
-    return either(rows <= MAX_ROWS * experts, few.nest, lambda: tiles(SMALL, MEDIUM, large))
+    return either(rows <= MAX_ROWS * experts, few.nest, lambda: tiles(SMALL, MEDIUM, large_tile(found.product, gpu)))
 
 
 def run_buffer() -> Buffer:

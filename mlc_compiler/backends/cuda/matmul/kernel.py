@@ -81,8 +81,16 @@ class Kernel:
         """The loops over blocks and threads."""
 
         tile = (self.t.rows, self.t.columns)
-        blocks = 1 if self.computes else self.t.blocks
-        return tiled(self.rows, self.columns, tile, self.t.threads, self.shared, self.body, blocks)
+        return tiled(self.rows, self.columns, tile, self.t.threads, self.shared, self.body, self.blocks)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a multiprocessor at least, which limits the registers of a thread.
+
+        One where operands are computed, and where bytes are unpacked: beside the sums of wgmma, half of the registers
+        are too few for that.
+        """
+        return 1 if self.computes or (self.warpgroups and self.taken > 1) else self.t.blocks
 
     def body(self, row_block: Var, column_block: Var, thread: Var) -> Stmt:
         """What a thread does for a tile."""

@@ -11,7 +11,7 @@ from .grids import either
 from .kernel import Kernel
 from .pipeline import Pipeline
 from .product import Product
-from .tiles import FEW_ROWS, LARGE, MEDIUM, SMALL, WARPGROUPS
+from .tiles import FEW_ROWS, LARGE, LARGE_UNPACKED, MEDIUM, SMALL, WARPGROUPS, Tile
 
 
 def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
@@ -25,7 +25,8 @@ def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
         medium = Kernel(product, MEDIUM)
         if medium.x_computed:  # in registers that larger tiles need for their sums
             return medium.nest()
-        large = _by_warpgroups(product) if gpu.arch == "sm_90a" else Kernel(product, LARGE)
+        tile = large_tile(product, gpu)
+        large = _by_warpgroups(product) if tile is WARPGROUPS else Kernel(product, tile)
         return either(large_tiles >= gpu.multiprocessors, large.nest, medium.nest)
 
     def several() -> Stmt:
@@ -33,6 +34,13 @@ def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
 
     body = either(product.rows <= MAX_ROWS, FewRows(product, gpu).nest, several)
     return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})
+
+
+def large_tile(product: Product, gpu: Gpu) -> Tile:
+    """The largest tile of a product on a GPU."""
+    if gpu.arch == "sm_90a":
+        return WARPGROUPS
+    return LARGE_UNPACKED if product.packed else LARGE
 
 
 def _by_warpgroups(product: Product) -> Kernel:

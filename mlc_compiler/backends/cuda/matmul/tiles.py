@@ -65,6 +65,8 @@ SMALL = Tile(32, 64, 64, 1, 4, 4, 4)
 """For ``FEW_ROWS`` rows or fewer: one tile has all of them, so that each weight is read once."""
 LARGE = Tile(128, 128, 32, 2, 2, 4, 2)
 """For products with enough of these tiles for all multiprocessors: the most multiplications for a loaded element."""
+LARGE_UNPACKED = Tile(128, 128, 32, 2, 2, 3, 2)
+"""As ``LARGE``, for weights that are unpacked: the steps of all stages are unrolled, and addresses take registers."""
 WARPGROUPS = Tile(128, 128, 64, 8, 1, 3, 2)
 """As ``LARGE``, for wgmma: rows of 128 bytes, and 64 rows for each group of four warps."""
 MEDIUM = Tile(64, 64, 64, 2, 2, 4, 3)

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from mlc_compiler.backends.cuda.images import find_assembler, llvm_modules
-from mlc_compiler.backends.cuda.matmul.tiles import LARGE, MEDIUM, SMALL
+from mlc_compiler.backends.cuda.matmul.tiles import LARGE, LARGE_UNPACKED, MEDIUM, SMALL
 from mlc_compiler.codegen.native import assemble_modules
 from mlc_compiler.target import Target
 from tests.compiler.backends.cuda.products import Case, lowered
@@ -21,7 +21,8 @@ def test_nothing_is_in_local_memory(weight: str, dtype: str) -> None:
     mod = lowered(Case(64, 4096, 4096, weight, dtype).function(), target)
     texts = assemble_modules(llvm_modules(mod, target, {}), target)
     few_rows = 2 * (8 if weight.startswith("q4") else 2)  # two steps of a warp
-    products = {t: t.row_tiles * t.column_tiles * t.depth // 16 for t in (SMALL, MEDIUM, LARGE)}
+    large = LARGE_UNPACKED if weight.startswith("q4") else LARGE
+    products = {t: t.row_tiles * t.column_tiles * t.depth // 16 for t in (SMALL, MEDIUM, large)}
     unrolled = sum(count * (t.stages if weight.startswith("q4") else 1) for t, count in products.items())
     assert sum(text.count("mma.sync.aligned.m16n8k16") for text in texts) == unrolled + few_rows
     assert all(".local" not in text for text in texts)
