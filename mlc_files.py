@@ -23,6 +23,8 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     device, a pipe.
     """
     path = path.resolve() if path.is_symlink() else path
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

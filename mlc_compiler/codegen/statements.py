@@ -37,6 +37,8 @@ from .loops import rotated_loop, while_loop
 from .values import PTR, i64
 
 MAX_STACK_BYTES = 1 << 20
+ORDERED_SUMS = "tir.ordered_sums"
+"""Attribute of tensor functions whose results must have the same bits however LLVM arranges their loops."""
 
 
 def declare_function(
@@ -80,9 +82,14 @@ class StmtEmitter:
         self.fn = fn
         self.b = ll.IRBuilder(fn.append_basic_block("entry"))
         self.expr = ExprEmitter(self.b, target)
+        self._reassociates = True
 
     def function(self, func: PrimFunc) -> None:
-        """Emit the body. Raises CodegenError for unsupported statements."""
+        """Emit the body. Raises CodegenError for unsupported statements.
+
+        Sums of floats may be reassociated, unless the function has the attribute ``ORDERED_SUMS``.
+        """
+        self._reassociates = not func.attrs.get(ORDERED_SUMS)
         scalars = scalar_parameters(func)
         args = self.fn.args[len(self.fn.args) - len(func.buffers) - len(scalars) :]
         for arg, buffer in zip(args, func.buffers, strict=False):
@@ -116,7 +123,7 @@ class StmtEmitter:
         self.expr(stmt.value)
 
     def emit_BufferStore(self, stmt: BufferStore) -> None:
-        self.expr.accumulation = stmt.value if _accumulates(stmt) else None
+        self.expr.accumulation = stmt.value if self._reassociates and _accumulates(stmt) else None
         value = self.expr(stmt.value)
         self.expr.store(stmt.buffer, stmt.indices, value)
 

@@ -64,8 +64,8 @@ def spoil(path: Path, change: str) -> None:
     [
         ("params_shard_0.bin", "missing", "error: params_shard_0.bin is missing"),
         ("params_shard_0.bin", "truncated", "error: params_shard_0.bin has 926495 bytes; the index says 926496"),
-        ("tensor-cache.json", "missing", "error: cannot read the index of the weights: No such file or directory"),
-        ("tensor-cache.json", "truncated", "error: the index of the weights is not readable"),
+        ("tensor-cache.json", "missing", "error: the folder has no weights: no tensor-cache.json"),
+        ("tensor-cache.json", "truncated", "error: the index of the weights is damaged"),
         ("lib.so", "missing", "error: the library .* does not exist"),
         ("lib.so", "truncated", "error: the library is truncated or damaged: it ends inside a table"),
         ("tokenizer.json", "missing", r"error: .*tokenizer\.json is missing"),

@@ -92,7 +92,7 @@ def test_the_spellings_of_one_target(spec):
         ({"kind": "llvm", "num-cores": 0}, "target cpu: num-cores is 0; expected a positive number"),
         ({"kind": "llvm", "num-cores": True}, "target cpu: num-cores is True; expected a positive number"),
         ({"kind": "llvm", "mcpu": 4}, "target cpu: mcpu is 4; expected text"),
-        ({"kind": "llvm", "isa": 4}, "target cpu: isa is 4; expected a list of names"),
+        ({"kind": "llvm", "isa": 4}, "target cpu: isa is 4; expected names with a comma between each two"),
         ("cpu:znver4 -mcpu=znver3", "target cpu: mcpu is znver4 and znver3; expected one of them"),
         ("cpu num-cores=2", "got 'num-cores=2'; expected -option=value"),
         ('{"kind": 3}', "expected a mapping with the key 'kind'"),

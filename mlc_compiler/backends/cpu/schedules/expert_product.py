@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ir.expr import Cast, PrimExpr
-from ....ir.visitor import substitute, walk
+from ....ir.visitor import substitute
 from ....schedules.experts import ExpertMatmul, match_expert_matmul
 from ....schedules.rule import Rule, analyse, constant_extent, largest_divisor
 from ....target import Target
@@ -59,9 +59,7 @@ class FloatRuns(Runs):
         self.unrolled = largest_divisor(self.depth, UNROLLED_REDUCTION)
         term: Any = self.product.body.value.b  # type: ignore[attr-defined]  # matched as a product
         term = term.value if isinstance(term, Cast) else term
-        column = self.product.iter_vars[1].var
-        by_column = [any(n is column for n in walk(side)) for side in (term.a, term.b)]
-        self.factors = (term.a, term.b) if by_column[1] else (term.b, term.a)
+        self.factors = (term.a, term.b)
 
     def activation(self, row: PrimExpr, position: PrimExpr) -> PrimExpr:
         r, _, k = (it.var for it in self.product.iter_vars)

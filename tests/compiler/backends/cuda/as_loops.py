@@ -13,6 +13,7 @@ from mlc_compiler.backends.cuda.passes.simt_to_loops import SimtToLoops
 from mlc_compiler.backends.cuda.passes.split_kernels import SplitKernels
 from mlc_compiler.codegen.link import link_shared
 from mlc_compiler.codegen.native import compile_modules
+from mlc_compiler.codegen.statements import ORDERED_SUMS
 from mlc_compiler.ir.expr import Var, const
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.recursion import deep_recursion
@@ -47,11 +48,21 @@ class _ZeroScratch(LeadingAxes):
         return Allocate(plain, seq(zeros, self(node.body)))
 
 
+@dataclass(frozen=True)
+class OrderSums(Pass):
+    """Both orders of threads must give the same bits: sums keep their order."""
+
+    name = "order-sums"
+
+    def run(self, mod: IRModule) -> IRModule:
+        return mod.updated({n: f.with_attr(ORDERED_SUMS, True) for n, f in mod.of_type(PrimFunc).items()})
+
+
 def passes(target: Target, descending: bool) -> list[Pass]:
     """The pipeline of a CUDA target up to the kernels, which become loops; mathematical functions are the CPU's."""
     replaced: dict[type[Pass], list[Pass]] = {
         LiftAllocs: [ZeroScratch(), LiftAllocs()],
-        SplitKernels: [SimtToLoops(descending), SerialLoops(), PlaceBarriers()],
+        SplitKernels: [SimtToLoops(descending), OrderSums(), SerialLoops(), PlaceBarriers()],
         LowerMath: [LowerMath()],
     }
     return [new for step in pipeline(target) for new in replaced.get(type(step), [step])]
