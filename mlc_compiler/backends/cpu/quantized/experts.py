@@ -27,7 +27,7 @@ class QuantizedExperts:
 
 
 def match_quantized_experts(func: PrimFunc, cpu: Cpu, digits: int) -> QuantizedExperts | None:
-    """The parts of such a function; None for any other, and where the CPU has no instruction for the weights."""
+    """The parts of such a function; None for any other, where the CPU has no instruction for the weights, and for one expert."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
     made = [b for b in blocks.in_order if QUANTIZED in b.annotations] if blocks is not None else []
     if blocks is None or len(made) != 1 or len(blocks.reductions) != 1:
@@ -37,9 +37,11 @@ def match_quantized_experts(func: PrimFunc, cpu: Cpu, digits: int) -> QuantizedE
         return None
     if matched.activation.dtype != "float32" or matched.weight.dtype != "float32":
         return None
-    _, columns, length = (constant_extent(size) for size in matched.weight.shape)
+    experts, columns, length = (constant_extent(size) for size in matched.weight.shape)
     operands = _operands(func, made[0])
-    if columns is None or length is None or operands is None:
+    if experts is None or columns is None or length is None or operands is None:
+        return None
+    if experts == 1:  # the layouts of the weights are those of several matrices
         return None
     plan = Plan.of(Weight(columns, length, **made[0].annotations[QUANTIZED]), cpu, digits)
     return None if plan is None else QuantizedExperts(matched, *operands, plan)
