@@ -27,7 +27,7 @@ class QuantizedExperts:
 
 
 def match_quantized_experts(func: PrimFunc, cpu: Cpu, digits: int) -> QuantizedExperts | None:
-    """The parts of such a function; None for any other, where the CPU has no instruction for the weights, and for one expert."""
+    """The parts of such a function; None for any other, for one expert, and for weights without an instruction."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
     made = [b for b in blocks.in_order if QUANTIZED in b.annotations] if blocks is not None else []
     if blocks is None or len(made) != 1 or len(blocks.reductions) != 1:
