@@ -16,6 +16,7 @@ from mlc_compiler.ir.visitor import free_vars
 from mlc_compiler.relax.nodes import Function, TensorStructInfo, Var
 from mlc_errors import UnsupportedError
 from model_zoo.registry import ExportedModel, ParameterInfo
+from quantization.group import pack
 from quantization.schemes import Scheme
 
 Array = np.ndarray[Any, Any]
@@ -64,12 +65,16 @@ class RandomInputs:
         return {p.name: self._input(p) for p in inputs}
 
     def _weight(self, info: ParameterInfo) -> Array:
-        dtype = dt.to_numpy(info.dtype)
+        dtype, scheme = dt.to_numpy(info.dtype), self.scheme
+        if scheme.kind == "group" and info.name.endswith("q_weight"):
+            shape = (prod(info.shape), scheme.codes_per_word)
+            codes = self.rng.integers(0, scheme.max_code, shape, np.uint8, endpoint=True)
+            return pack(codes, scheme).reshape(info.shape)
         if dtype.kind in "iu":
             low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
             return self.rng.integers(low, high, info.shape, dtype=dtype, endpoint=True)
         if info.name.endswith("q_scale"):
-            deviation = 2**self.scheme.bits / 12**0.5 if self.scheme.bits else 1.0  # of the codes
+            deviation = (scheme.max_code + 1) / 12**0.5 if scheme.bits else 1.0  # of the codes
             values = self.rng.uniform(0.5, 1.5, info.shape) / deviation / self._depth(info) ** 0.5
         elif len(info.shape) == 1:
             values = self.rng.normal(size=info.shape) * 0.2 + info.name.endswith("weight")

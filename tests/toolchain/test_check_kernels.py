@@ -23,6 +23,8 @@ from mlc_toolchain.kernel_traffic import decode_traffic
 from mlc_toolchain.random_inputs import RandomInputs
 from mlc_toolchain.small_models import shrink
 from model_zoo import llama
+from model_zoo.registry import export_model
+from quantization.group import decode
 from quantization.schemes import get_scheme
 
 HOPPER = Target("cuda:sm_90a")
@@ -39,6 +41,17 @@ def test_small_models_keep_head_size_groups_and_remainders(preset: str):
     assert small.num_hidden_layers == 2 and small.hidden_size <= 1024
     assert changed["num_hidden_layers"] == (config.num_hidden_layers, 2)
     assert all(getattr(small, name) == after for name, (_, after) in changed.items())
+
+
+@pytest.mark.parametrize("scheme", ["q3f16_1", "q4f16_1", "q8f16_1"])
+def test_random_quantized_weights_have_a_mean_of_zero(scheme: str):
+    inputs = RandomInputs(export_model(llama.TINY, get_scheme(scheme), "float16"), get_scheme(scheme))
+    names = [p.name for p in inputs.exported.params]
+    stored = dict(zip(names, inputs.weights, strict=True))
+    parts = {kind: stored[f"model.layers.0.self_attn.qkv_proj.{kind}"] for kind in ("q_weight", "q_scale")}
+    decoded = decode(parts, get_scheme(scheme), llama.TINY.hidden_size).astype(np.float64)
+    assert abs(decoded.mean()) < 4 * decoded.std() / decoded.size**0.5
+    assert decoded.std() * llama.TINY.hidden_size**0.5 == pytest.approx(1, rel=0.25)
 
 
 @pytest.mark.parametrize(
