@@ -119,6 +119,8 @@ from .rearrange import (
     stack,
     tile,
 )
+from .recurrent import convolution
+from .recurrent.convolution import causal_conv
 from .reduce import (
     argmax,
     argmin,
@@ -159,6 +161,7 @@ __all__ = [
     "bitwise_or",
     "bitwise_xor",
     "broadcast_to",
+    "causal_conv",
     "ceil",
     "clip",
     "concat",
@@ -269,6 +272,7 @@ FAMILIES = (
     sampling,
     experts,
     routing,
+    convolution,
 )
 VIEW_OPERATORS = frozenset({"reshape", "expand_dims", "squeeze"})
 """Operators that only change the shape: the result can share memory with the operand."""

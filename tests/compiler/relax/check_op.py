@@ -48,7 +48,7 @@ def run_op(name, *args, symbolic=(), **attrs):
     """The result of an operator for arrays, lists of arrays, numbers, and shapes as tuples."""
     mod = Legalize().run(graph_of(name, args, attrs, symbolic))
     assert first_difference(parse(script(mod)), mod) is None
-    return run_function(mod, "main", *arrays_in(args))
+    return run_function(mod, "main", *(a.copy() for a in arrays_in(args)))
 
 
 def check_op(name, *args, reference, tolerance=1e-6, symbolic=(), **attrs):

@@ -1,0 +1,105 @@
+"""Causal depthwise convolution over the tokens of each sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....ir.expr import IntImm, PrimExpr
+from ....tir import te
+from ....tir.nodes import BufferStore, Stmt, buffer, seq
+from ...info import show_shape, static_size
+from ..registry import operator
+from .places import Lanes, Places
+
+ACTIVATIONS = ("", "silu")
+
+
+@operator("recurrent.causal_conv", updates=("state",), scalars=("layer",))
+def causal_conv(
+    state: te.Tensor,
+    x: te.Tensor,
+    weight: te.Tensor,
+    slots: te.Tensor,
+    token_seq: te.Tensor,
+    token_pos: te.Tensor,
+    layer: PrimExpr,
+    bias: te.Tensor | None = None,
+    *,
+    first: int = 0,
+    activation: str = "",
+) -> list[te.Tensor]:
+    """``y[t, c] = activation(bias[c] + sum over k of weight[k, c] * x[t - (K - 1) + k, first + c])``, by sequence.
+
+    state: floating [slots, L, K - 1, C], the last K - 1 inputs of each sequence, the oldest first, 0 before its
+    beginning; x: [n, W], of which columns ``first`` to ``first + C`` are taken; weight: [K, C]; bias: [C]. activation:
+    "" or "silu". Returns ``state``, written in place, and y [n, C] in x's type; computed in float32.
+    """
+    conv = Convolution(
+        state, x, weight, Places(state.shape[0], slots, token_seq, token_pos), layer, bias, first, activation
+    )
+    return conv.results(te.each((conv.lanes.tiles,), "causal_conv", conv.tile))
+
+
+@dataclass(eq=False)
+class Convolution:
+    """Builds the statements of ``causal_conv``. width: how many channels are computed together."""
+
+    state: te.Tensor
+    x: te.Tensor
+    weight: te.Tensor
+    places: Places
+    layer: PrimExpr
+    bias: te.Tensor | None
+    first: int
+    activation: str
+    width: int = 1
+
+    def __post_init__(self) -> None:
+        taps, channels = map(static_size, self.weight.shape)
+        columns = static_size(self.x.shape[1])
+        if taps is None or channels is None or taps < 2 or columns is None or columns < self.first + channels:
+            raise ValueError(
+                f"got x {show_shape(self.x.shape)} and weight {show_shape(self.weight.shape)}; expected [n, at least "
+                f"{self.first} + C] and [2 or more, C]"
+            )
+        if [static_size(s) for s in self.state.shape[2:]] != [taps - 1, channels]:
+            raise ValueError(f"got state {show_shape(self.state.shape)}; expected [slots, L, {taps - 1}, {channels}]")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation: got {self.activation!r}; expected '' or 'silu'")
+        self.taps, self.lanes = taps, Lanes(channels, self.width)
+        self.y = buffer("y", (self.x.shape[0], IntImm(channels)), self.x.dtype)
+
+    def results(self, body: Stmt) -> list[te.Tensor]:
+        """The operator's results, from its whole statement."""
+        bias = () if self.bias is None else (self.bias,)
+        inputs = [self.state, self.x, self.weight, *self.places.inputs, *bias]
+        return [te.updated(self.state, inputs, body), *te.extern([self.y], inputs, body)]
+
+    def tile(self, tile: PrimExpr) -> Stmt:
+        """All tokens for one tile of channels."""
+
+        def step(t: PrimExpr, slot: PrimExpr) -> Stmt:
+            result = self.lanes.each(tile, lambda _, c: BufferStore(self.y, self._result(t, slot, c), (t, c)))
+            return seq(result, self.lanes.each(tile, lambda _, c: self._shift(t, slot, c)))
+
+        def skip(t: PrimExpr) -> Stmt:
+            return self.lanes.each(tile, lambda _, c: BufferStore(self.y, te.cast(te.f32(0), self.y.dtype), (t, c)))
+
+        return self.places.each_token(step, skip)
+
+    def _result(self, t: PrimExpr, slot: PrimExpr, c: PrimExpr) -> PrimExpr:
+        total = te.f32(0) if self.bias is None else te.f32(self.bias[c])
+        for k in range(self.taps - 1):
+            total = total + te.f32(self.weight[k, c]) * te.f32(self.state[slot, self.layer, k, c])
+        total = total + te.f32(self.weight[self.taps - 1, c]) * te.f32(self.x[t, c + self.first])
+        result = total * te.sigmoid(total) if self.activation == "silu" else total
+        return te.cast(result, self.y.dtype)
+
+    def _shift(self, t: PrimExpr, slot: PrimExpr, c: PrimExpr) -> Stmt:
+        state, last = self.state, self.taps - 2
+        moved = [
+            BufferStore(state.buffer, state.buffer[slot, self.layer, k + 1, c], (slot, self.layer, IntImm(k), c))
+            for k in range(last)
+        ]
+        newest = te.cast(self.x[t, c + self.first], state.dtype)
+        return seq(*moved, BufferStore(state.buffer, newest, (slot, self.layer, IntImm(last), c)))

@@ -1,0 +1,45 @@
+"""Recurrent operators in numpy and float64, and tokens of several sequences for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+SLOTS = np.array([2, -1, 0], "int32")
+TOKEN_SEQ = np.array([0, 0, 2, 0, 2, 1, 0, 7], "int32")
+TOKEN_POS = np.array([4, 5, 0, 6, 1, 3, -1, 0], "int32")
+"""Tokens of sequences 0 and 2, mixed; one of a sequence without a slot, padding, and one of an unknown sequence."""
+TOKENS = (SLOTS, TOKEN_SEQ, TOKEN_POS)
+
+
+def steps(num_slots: int, slots: np.ndarray, token_seq: np.ndarray, token_pos: np.ndarray) -> Iterator[tuple[int, int]]:
+    """The tokens that change a state, and their slots."""
+    for t, (s, position) in enumerate(zip(token_seq, token_pos, strict=True)):
+        if position >= 0 and 0 <= s < len(slots) and 0 <= slots[s] < num_slots:
+            yield t, int(slots[s])
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+def causal_conv(
+    state: np.ndarray,
+    x: np.ndarray,
+    weight: np.ndarray,
+    slots: np.ndarray,
+    token_seq: np.ndarray,
+    token_pos: np.ndarray,
+    layer: int,
+    bias: np.ndarray,
+    first: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The operator ``recurrent.causal_conv`` with SiLU."""
+    channels = weight.shape[1]
+    state, y = state.copy(), np.zeros((len(x), channels), "float32")
+    for t, slot in steps(len(state), slots, token_seq, token_pos):
+        window = np.concatenate([state[slot, layer], x[t, None, first : first + channels]])
+        y[t] = silu(bias + (window.astype("float64") * weight).sum(0))
+        state[slot, layer] = window[1:]
+    return state, y
