@@ -176,6 +176,26 @@ class Transpose(Expr):
 
 
 @dataclass(frozen=True)
+class Taps(Expr):
+    """[K, C] from the weight of a depthwise convolution, [C, 1, K] or [C, K]; a vector (a bias) stays as it is."""
+
+    parts: tuple[Expr]
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        shape = self.parts[0].shape(shapes)
+        if len(shape) == 3 and shape[1] != 1:
+            raise MLCError(f"cannot take taps of {list(shape)}; expected [channels, 1, taps]")
+        return shape if len(shape) < 2 else (shape[-1], shape[0])
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        value = self.parts[0].evaluate(read)
+        return value if value.ndim < 2 else value.reshape(value.shape[0], value.shape[-1]).T
+
+    def __str__(self) -> str:
+        return f"taps({self.parts[0]})"
+
+
+@dataclass(frozen=True)
 class Slice(Expr):
     """Elements ``start`` to ``stop`` along an axis."""
 

@@ -18,6 +18,7 @@ from model_zoo.weight_expr import (
     Shape,
     Slice,
     Stack,
+    Taps,
     Transpose,
     as_expr,
 )
@@ -118,6 +119,10 @@ class WeightMap:
     def transpose(self, target: str, source: str | Expr | None = None) -> None:
         """Swap the last two axes; a bias is taken as it is."""
         self._add((target,), Transpose((as_expr(source or target),)))
+
+    def taps(self, target: str, source: str | None = None) -> None:
+        """[K, C] from the weight of a depthwise convolution; a bias is taken as it is."""
+        self._add((target,), Taps((as_expr(source or target),)))
 
     def split(self, targets: Sequence[str], source: str | Expr, axis: int = 0) -> None:
         """Cut ``source`` along ``axis`` into the targets, whose shapes give the sizes."""

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..relax.ops import Operator
 from . import spec
-from .tensor import Tensor
+from .tensor import Tensor, apply_tuple
 
 
 @dataclass(frozen=True)
@@ -120,3 +121,15 @@ class RecurrentState:
     slots: Tensor
     token_seq: Tensor
     token_pos: Tensor
+
+    def update(
+        self, name: str, operator: Operator, layer: int, *args: Tensor, more: Sequence[Tensor] = (), **attrs: Any
+    ) -> Tensor:
+        """Apply ``operator(array, *args, slots, token_seq, token_pos, layer, *more)``, as of ``relax.ops.recurrent``.
+
+        It updates the array of this name in place; returns its other result.
+        """
+        places = (self.slots, self.token_seq, self.token_pos)
+        updated = apply_tuple(operator, self.arrays[name], *args, *places, layer, *more, **attrs)
+        self.arrays[name], result = updated
+        return result
