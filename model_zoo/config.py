@@ -7,6 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+from mlc_compiler.nn.states import SequenceArray
 from mlc_errors import MLCError
 from model_zoo.config_check import check_values
 from model_zoo.config_forms import with_rope_keys, without_window
@@ -49,6 +50,18 @@ class AttentionKind:
     name: str = ""
     window: int | None = None
     rope: RopeParameters | None = None
+
+
+@dataclass(frozen=True)
+class RecurrentKind:
+    """The recurrent states of some layers: the arrays of one of them, without an axis of layers."""
+
+    arrays: tuple[SequenceArray, ...]
+    name: str = ""
+
+
+LayerKinds = tuple[AttentionKind | RecurrentKind, ...]
+"""The states of a layer, in the order in which it takes them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +149,11 @@ class DecoderConfig:
     def attention_kinds(self) -> tuple[AttentionKind, ...]:
         """The kind of each layer's attention."""
         return (AttentionKind("", self.sliding_window, self.rope),) * self.num_hidden_layers
+
+    @property
+    def layer_kinds(self) -> tuple[LayerKinds, ...]:
+        """The states of each layer: a cache, unless a model says otherwise."""
+        return tuple((kind,) for kind in self.attention_kinds)
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:

@@ -6,31 +6,44 @@ hidden states [B, S, D]; ``logits``: [B, S, D] -> [B, S, V]. B batch, S sequence
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlc_compiler.nn import Tensor, op, spec
 from mlc_compiler.nn.kv_cache import KVCacheConfig, RopeMode
-from mlc_compiler.nn.states import State, inputs
+from mlc_compiler.nn.states import Recurrent, State, inputs
 from mlc_compiler.tir import te
-from model_zoo.config import AttentionKind, DecoderConfig
+from model_zoo.config import AttentionKind, DecoderConfig, RecurrentKind
 
 
 def states(config: DecoderConfig, kv_dtype: str) -> tuple[State, ...]:
-    """A paged KV cache for the layers of each kind of attention, keys and values stored as ``kv_dtype``."""
-    kinds = config.attention_kinds
-    return tuple(_cache(config, kv_dtype, kind, kinds.count(kind)) for kind in dict.fromkeys(kinds))
+    """A state for the layers of each kind: a paged KV cache, with values of ``kv_dtype``, or a recurrent state."""
+    kinds = [kind for layer in config.layer_kinds for kind in layer]
+    return tuple(_state(config, kv_dtype, kind, kinds.count(kind)) for kind in dict.fromkeys(kinds))
 
 
-def places(config: DecoderConfig) -> tuple[tuple[int, int], ...]:
-    """For each layer, the index of its cache in ``states`` and its own index among the cache's layers."""
-    kinds = config.attention_kinds
-    order = list(dict.fromkeys(kinds))
-    return tuple((order.index(kind), kinds[:i].count(kind)) for i, kind in enumerate(kinds))
+def places(config: DecoderConfig) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """For each layer and each state that it has: its index in ``states``, and the layer's own among those with it."""
+    kinds = [kind for layer in config.layer_kinds for kind in layer]
+    order, counts = list(dict.fromkeys(kinds)), Counter[AttentionKind | RecurrentKind]()
+
+    def place(kind: AttentionKind | RecurrentKind) -> tuple[int, int]:
+        counts[kind] += 1
+        return order.index(kind), counts[kind] - 1
+
+    return tuple(tuple(map(place, layer)) for layer in config.layer_kinds)
 
 
-def _cache(config: DecoderConfig, dtype: str, kind: AttentionKind, layers: int) -> KVCacheConfig:
+def _state(config: DecoderConfig, dtype: str, kind: AttentionKind | RecurrentKind, layers: int) -> State:
+    prefix = f"{kind.name}_" if kind.name else ""
+    if isinstance(kind, AttentionKind):
+        return _cache(config, dtype, kind, layers, prefix)
+    return Recurrent(tuple(replace(a, shape=(layers, *a.shape)) for a in kind.arrays), prefix)
+
+
+def _cache(config: DecoderConfig, dtype: str, kind: AttentionKind, layers: int, prefix: str) -> KVCacheConfig:
     rope = kind.rope
     return KVCacheConfig(
         num_hidden_layers=layers,
@@ -44,7 +57,7 @@ def _cache(config: DecoderConfig, dtype: str, kind: AttentionKind, layers: int) 
         sliding_window=kind.window,
         interleaved=config.interleaved_rotary,
         attention_sink_size=config.attention_sink_size or 0,
-        prefix=f"{kind.name}_" if kind.name else "",
+        prefix=prefix,
     )
 
 

@@ -1,7 +1,7 @@
 """Decoder-only transformers assembled from blocks; the file of a model says which.
 
-A layer takes x [B, S, D], the view of its cache, and its own index among the cache's layers. B batch, S sequence, D
-hidden.
+A layer takes x [B, S, D] and, for each of its states, the view of the state and its own index among the layers that
+share it. B batch, S sequence, D hidden.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from mlc_compiler.nn import Tensor, op
 from mlc_compiler.nn.attention import SelfAttention
 from mlc_compiler.nn.feed_forward import ACTIVATIONS, MLP, Activation, GatedMLP
 from mlc_compiler.nn.kv_cache import PagedKVCache
+from mlc_compiler.nn.states import RecurrentState
 from mlc_errors import UnsupportedError
 from model_zoo.config import DecoderConfig
 from model_zoo.decoder import places
@@ -133,13 +134,13 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
 
-    def forward(self, x: Tensor, caches: Sequence[PagedKVCache]) -> Tensor:
+    def forward(self, x: Tensor, states: Sequence[PagedKVCache | RecurrentState]) -> Tensor:
         if self.embed_positions:
-            x = x + op.reshape(self.embed_positions(caches[0].token_pos).astype(x.dtype), x.shape)
+            x = x + op.reshape(self.embed_positions(states[0].token_pos).astype(x.dtype), x.shape)
         if self.embed_norm:
             x = self.embed_norm(x)
-        for (cache, index), layer in zip(self.places, self.layers, strict=True):
-            x = layer(x, caches[cache], index)
+        for own, layer in zip(self.places, self.layers, strict=True):
+            x = layer(x, *(arg for state, index in own for arg in (states[state], index)))
         return self.norm(x) if self.norm else x
 
 
@@ -182,10 +183,10 @@ class CausalLM(nn.Module):
     def embed(self, input_ids: Tensor) -> Tensor:
         return self.model.embed_tokens(input_ids)
 
-    def forward(self, x_BSD: Tensor, *caches: PagedKVCache) -> Tensor:
+    def forward(self, x_BSD: Tensor, *states: PagedKVCache | RecurrentState) -> Tensor:
         if self.embedding_multiplier != 1:
             x_BSD = x_BSD * self.embedding_multiplier
-        return self.model(x_BSD, caches)
+        return self.model(x_BSD, states)
 
     def logits(self, x_BSD: Tensor) -> Tensor:
         head = self.lm_head or self.model.embed_tokens.lm_head_forward
