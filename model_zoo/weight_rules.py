@@ -11,6 +11,7 @@ from model_zoo.weight_map import WeightMap
 LAYER = "model.layers.{}"
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 GATE_UP = ("mlp.gate_proj", "mlp.up_proj")
+LayerNames = Mapping[str, str | Sequence[str]]
 
 
 def llama_names(c: DecoderConfig, *, gated: bool = True) -> WeightMap:
@@ -26,18 +27,22 @@ def llama_names(c: DecoderConfig, *, gated: bool = True) -> WeightMap:
 
 
 def renamed(
-    c: DecoderConfig, outer: Mapping[str, str], layer: str, inner: Mapping[str, str | Sequence[str]]
+    c: DecoderConfig,
+    outer: Mapping[str, str],
+    layer: str,
+    inner: LayerNames | Sequence[LayerNames],
 ) -> WeightMap:
     """The map of a checkpoint with names of its own.
 
     outer: canonical name -> name in the checkpoint. layer: the checkpoint's pattern of a layer's prefix. inner:
-    likewise for the names in a layer; several names are joined along axis 0.
+    likewise for the names in a layer, or in each layer; several names are joined along axis 0.
     """
-    m = WeightMap()
+    m, layers = WeightMap(), c.num_hidden_layers
     for target, source in outer.items():
         m.rename(target, source)
-    for target, source in zip(m.layers(LAYER, c.num_hidden_layers), m.layers(layer, c.num_hidden_layers), strict=True):
-        for name, theirs in inner.items():
+    inners = [inner] * layers if isinstance(inner, Mapping) else inner
+    for target, source, names in zip(m.layers(LAYER, layers), m.layers(layer, layers), inners, strict=True):
+        for name, theirs in names.items():
             sources = [theirs] if isinstance(theirs, str) else theirs
             m.concat(f"{target}.{name}", [f"{source}.{s}" for s in sources])
     tie(m, c, outer.get("model.embed_tokens", "model.embed_tokens"))

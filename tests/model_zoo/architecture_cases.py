@@ -206,6 +206,20 @@ CASES = [
     Case("glm4", transformers.Glm4Config, {**HEADS, **rope(partial_rotary_factor=0.5)}),
     Case("chatglm", transformers.GlmConfig, {**HEADS, **rope(partial_rotary_factor=0.5)}, to_checkpoint=chatglm),
     Case("ministral3", transformers.Ministral3Config, {**HEADS, "rope_parameters": MINISTRAL}),
+    Case("lfm2", transformers.Lfm2Config, {"layer_types": ["conv", "full_attention"], "block_multiple_of": 4}),
+    Case(
+        "lfm2",
+        transformers.Lfm2Config,
+        {
+            "num_hidden_layers": 3,
+            "full_attn_idxs": [1],
+            "conv_bias": True,
+            "conv_L_cache": 4,
+            "block_auto_adjust_ff_dim": False,
+        },
+        "bias",
+        quantized=True,
+    ),
     Case("seed_oss", transformers.SeedOssConfig, {**HEADS, "attention_out_bias": True, "mlp_bias": True}),
     Case("exaone4", transformers.Exaone4Config, {"sliding_window": 7, "sliding_window_pattern": 2}),
     Case(

@@ -84,10 +84,11 @@ def save(case: Case, model: PreTrainedModel, folder: Path) -> None:
 def with_decoded_weights(model: PreTrainedModel, scheme_name: str) -> PreTrainedModel:
     """The model with every matrix as it is after quantization, which goes along rows, and the rest in 16 bits."""
     scheme = get_scheme(scheme_name)
+    taps = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Conv1d)}
     with torch.no_grad():
         for parameter in dict.fromkeys(model.parameters()):
             half = parameter.half().float()
-            parameter.copy_(half if parameter.ndim < 2 else _decoded(half.numpy(), scheme))
+            parameter.copy_(half if parameter.ndim < 2 or id(parameter) in taps else _decoded(half.numpy(), scheme))
     return model
 
 

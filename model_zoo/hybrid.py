@@ -1,0 +1,69 @@
+"""Configurations of models of which some layers have a recurrent state."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+from mlc_errors import MLCError
+from model_zoo.config import AttentionKind, DecoderConfig, LayerKinds
+from model_zoo.weight_map import WeightMap
+from model_zoo.weight_rules import LAYER
+
+FULL = "full_attention"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HybridConfig(DecoderConfig):
+    """layer_types: for each layer, one of the names in ``kinds_by_type``; ``default_layer_types`` where not given."""
+
+    layer_types: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.layer_types is None:
+            object.__setattr__(self, "layer_types", self.default_layer_types())
+        super().__post_init__()
+        self._check_layer_types()
+
+    @property
+    def kinds_by_type(self) -> Mapping[str, LayerKinds]:
+        """The states of a layer by its type."""
+        raise NotImplementedError
+
+    @property
+    def attention_kind(self) -> AttentionKind:
+        """The cache of a layer that attends to all positions."""
+        return AttentionKind("", None, self.rope)
+
+    @property
+    def layer_kinds(self) -> tuple[LayerKinds, ...]:
+        kinds = self.kinds_by_type
+        return tuple(kinds[name] for name in self.types)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The type of each layer."""
+        return tuple(self.layer_types or ())
+
+    def default_layer_types(self) -> tuple[str, ...]:
+        """Raises MLCError where nothing says which layers are of which type."""
+        raise MLCError("missing key layer_types", where=["config.json"])
+
+    def _check_layer_types(self) -> None:
+        known = self.kinds_by_type
+        unknown = sorted(set(self.types) - set(known))
+        if unknown:
+            raise MLCError(
+                f"layer_types: got {unknown[0][:80]!r}; expected {' or '.join(known)}", where=["config.json"]
+            )
+        if len(self.types) != self.num_hidden_layers:
+            raise MLCError(
+                f"layer_types: got {len(self.types)} entries; expected {self.num_hidden_layers}", where=["config.json"]
+            )
+
+
+def conv_taps(m: WeightMap, c: HybridConfig, types: Container[str], target: str, source: str) -> None:
+    """The convolutions of the layers of some types, named ``target`` in the model and ``source`` in the checkpoint."""
+    for layer, kind in zip(m.layers(LAYER, c.num_hidden_layers), c.types, strict=True):
+        if kind in types:
+            m.taps(f"{layer}.{target}", f"{layer}.{source}")

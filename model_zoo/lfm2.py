@@ -1,0 +1,106 @@
+"""LFM2: gated short convolutions, and in some layers attention with norms of queries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mlc_compiler import nn
+from mlc_compiler.nn.recurrent import CausalConv, GatedConv
+from model_zoo import tiny
+from model_zoo.architecture import Architecture
+from model_zoo.config import LayerKinds, RecurrentKind
+from model_zoo.hybrid import FULL, HybridConfig, conv_taps
+from model_zoo.transformer import CausalLM, PreNormLayer, attention, gated_mlp, rms_norm
+from model_zoo.weight_map import WeightMap
+from model_zoo.weight_rules import LAYER, QKV, LayerNames, renamed
+
+CONV = "conv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lfm2Config(HybridConfig):
+    """conv_L_cache: taps of the convolutions. full_attn_idxs: the layers with attention, where layer_types is missing.
+
+    With ``block_auto_adjust_ff_dim``, the feed-forward part has two thirds of ``intermediate_size`` times
+    ``block_ffn_dim_multiplier``, rounded up to a multiple of ``block_multiple_of``; then both are set to what results.
+    """
+
+    model_type: ClassVar[str] = "lfm2"
+    names: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "intermediate_size": ("block_ff_dim",),
+        "tie_word_embeddings": ("tie_embedding",),
+    }
+    ignored: ClassVar[frozenset[str]] = frozenset(
+        "block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu block_use_xavier_init "
+        "conv_dim conv_dim_out conv_use_xavier_init num_heads theta use_pos_enc".split()
+    )
+    rope_theta: float = 1000000.0
+    norm_eps: float = 1e-5
+    tie_word_embeddings: bool = True
+    conv_bias: bool = False
+    conv_L_cache: int = 3
+    block_auto_adjust_ff_dim: bool = True
+    block_ffn_dim_multiplier: float = 1.0
+    block_multiple_of: int = 256
+    full_attn_idxs: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.block_auto_adjust_ff_dim:
+            size = int(self.block_ffn_dim_multiplier * int(2 * self.intermediate_size / 3))
+            rounded = -(-size // self.block_multiple_of) * self.block_multiple_of
+            object.__setattr__(self, "intermediate_size", rounded)
+            object.__setattr__(self, "block_auto_adjust_ff_dim", False)
+        super().__post_init__()
+
+    def default_layer_types(self) -> tuple[str, ...]:
+        layers = range(self.num_hidden_layers)
+        full = layers if self.full_attn_idxs is None else self.full_attn_idxs
+        return tuple(FULL if i in full else CONV for i in layers)
+
+    @property
+    def kinds_by_type(self) -> Mapping[str, LayerKinds]:
+        conv = CausalConv.array(self.hidden_size, self.conv_L_cache)
+        return {FULL: (self.attention_kind,), CONV: (RecurrentKind((conv,)),)}
+
+
+def mixer(c: Any, kind: str) -> nn.Module:
+    """What mixes the tokens of a layer of this type."""
+    if kind == CONV:
+        return GatedConv(c.hidden_size, c.conv_L_cache, c.conv_bias)
+    norms = {name: nn.RMSNorm(c.head_dim, c.norm_eps) for name in ("q_norm", "k_norm")}
+    return attention(c, **norms)
+
+
+def model(c: Lfm2Config) -> CausalLM:
+    norm = rms_norm(c.norm_eps)
+    layers = [PreNormLayer(c.hidden_size, norm, mixer(c, kind), gated_mlp(c)) for kind in c.types]
+    return CausalLM(c, layers, norm(c.hidden_size))
+
+
+OUTER = {"model.norm": "model.embedding_norm"}
+NORMS = {"input_layernorm": "operator_norm", "post_attention_layernorm": "ffn_norm"}
+MIXERS: Mapping[str, LayerNames] = {
+    CONV: {"self_attn.in_proj": "conv.in_proj", "self_attn.out_proj": "conv.out_proj"},
+    FULL: {
+        "self_attn.qkv_proj": QKV,
+        "self_attn.o_proj": "self_attn.out_proj",
+        "self_attn.q_norm": "self_attn.q_layernorm",
+        "self_attn.k_norm": "self_attn.k_layernorm",
+    },
+}
+MLP: LayerNames = {
+    "mlp.gate_up_proj": ("feed_forward.w1", "feed_forward.w3"),
+    "mlp.down_proj": "feed_forward.w2",
+}
+
+
+def weights(c: Lfm2Config) -> WeightMap:
+    m = renamed(c, OUTER, LAYER, [{**NORMS, **MIXERS[kind], **MLP} for kind in c.types])
+    conv_taps(m, c, {CONV}, "self_attn.conv", "conv.conv")
+    return m
+
+
+TINY = Lfm2Config(**tiny.SIZES, layer_types=(CONV, FULL), block_multiple_of=8)
+ARCHITECTURE = Architecture("lfm2", Lfm2Config, model, weights, tiny=TINY)
