@@ -119,8 +119,11 @@ from .rearrange import (
     stack,
     tile,
 )
-from .recurrent import convolution
+from .recurrent import convolution, delta_rule, rwkv, shift
 from .recurrent.convolution import causal_conv
+from .recurrent.delta_rule import gated_delta_rule
+from .recurrent.rwkv import rwkv7, wkv
+from .recurrent.shift import token_shift
 from .reduce import (
     argmax,
     argmin,
@@ -182,6 +185,7 @@ __all__ = [
     "floor_mod",
     "full",
     "full_like",
+    "gated_delta_rule",
     "gather_elements",
     "gelu",
     "gelu_tanh",
@@ -228,6 +232,7 @@ __all__ = [
     "round",
     "route",
     "rsqrt",
+    "rwkv7",
     "sample_top_p",
     "sigmoid",
     "sign",
@@ -249,11 +254,13 @@ __all__ = [
     "take",
     "tanh",
     "tile",
+    "token_shift",
     "topk",
     "tril",
     "triu",
     "variance",
     "where",
+    "wkv",
     "zeros",
     "zeros_like",
 ]
@@ -273,6 +280,9 @@ FAMILIES = (
     experts,
     routing,
     convolution,
+    delta_rule,
+    rwkv,
+    shift,
 )
 VIEW_OPERATORS = frozenset({"reshape", "expand_dims", "squeeze"})
 """Operators that only change the shape: the result can share memory with the operand."""

@@ -43,3 +43,80 @@ def causal_conv(
         y[t] = silu(bias + (window.astype("float64") * weight).sum(0))
         state[slot, layer] = window[1:]
     return state, y
+
+
+def gated_delta_rule(
+    state: np.ndarray,
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    decay: np.ndarray,
+    beta: np.ndarray,
+    slots: np.ndarray,
+    token_seq: np.ndarray,
+    token_pos: np.ndarray,
+    layer: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The operator ``recurrent.gated_delta_rule``."""
+    state, y, group = state.astype("float64"), np.zeros_like(v), v.shape[1] // k.shape[1]
+    for t, slot in steps(len(state), slots, token_seq, token_pos):
+        for h, s in enumerate(state[slot, layer]):
+            key = k[t, h // group]
+            s *= decay[t, h]
+            s += np.outer(key, beta[t, h] * (v[t, h] - key @ s))
+            y[t, h] = q[t, h // group] @ s
+    return state.astype("float32"), y
+
+
+def rwkv7(
+    state: np.ndarray,
+    r: np.ndarray,
+    decay: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    a: np.ndarray,
+    b: np.ndarray,
+    slots: np.ndarray,
+    token_seq: np.ndarray,
+    token_pos: np.ndarray,
+    layer: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The operator ``recurrent.rwkv7``."""
+    state, y = state.astype("float64"), np.zeros_like(v)
+    for t, slot in steps(len(state), slots, token_seq, token_pos):
+        for h, s in enumerate(state[slot, layer]):
+            s[:] = np.diag(decay[t, h]) @ s + np.outer(b[t, h], a[t, h] @ s) + np.outer(k[t, h], v[t, h])
+            y[t, h] = r[t, h] @ s
+    return state.astype("float32"), y
+
+
+def wkv(
+    state: np.ndarray,
+    r: np.ndarray,
+    decay: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    bonus: np.ndarray,
+    slots: np.ndarray,
+    token_seq: np.ndarray,
+    token_pos: np.ndarray,
+    layer: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The operator ``recurrent.wkv``."""
+    state, y, decay = state.astype("float64"), np.zeros_like(v), np.broadcast_to(decay, r.shape)
+    for t, slot in steps(len(state), slots, token_seq, token_pos):
+        for h, s in enumerate(state[slot, layer]):
+            added = np.outer(k[t, h], v[t, h])
+            y[t, h] = r[t, h] @ (s + np.diag(bonus[h]) @ added)
+            s[:] = np.diag(decay[t, h]) @ s + added
+    return state.astype("float32"), y
+
+
+def token_shift(
+    state: np.ndarray, x: np.ndarray, slots: np.ndarray, token_seq: np.ndarray, token_pos: np.ndarray, layer: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The operator ``recurrent.token_shift``."""
+    state, y = state.copy(), np.zeros_like(x)
+    for t, slot in steps(len(state), slots, token_seq, token_pos):
+        y[t], state[slot, layer] = state[slot, layer], x[t]
+    return state, y

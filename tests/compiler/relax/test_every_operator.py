@@ -116,6 +116,9 @@ BATCH = paged.random_batch(paged.Sizes())
 CODES = paged.random_batch(paged.Sizes(kv_dtype="int8"))
 SCALES = [np.nan_to_num(scales) for scales in CODES.scales.values()]
 ANGLES = [np.cos(normal(N, 4)), np.sin(normal(N, 4))]
+MATRICES, VALUES = normal(4, 2, 4, 6, 10), normal(8, 4, 10)
+KEYS, ROWS = normal(2, 8, 2, 6) / 2, normal(5, 8, 4, 6) / 2
+GATES = normal(2, 8, 4) / 2
 ATTENTION = {"heads": 4, "scale": 0.4, "names": ("cos", "sin"), "window": 4}
 
 
@@ -267,6 +270,20 @@ CASES: dict[str, Case] = {
         (normal(4, 2, 6, 19), normal(8, 22), normal(7, 19), *recurrences.TOKENS, 1, normal(19)),
         lambda *args: recurrences.causal_conv(*args, first=2),
         {"first": 2, "activation": "silu"},
+    ),
+    "recurrent.gated_delta_rule": Case(
+        (MATRICES, *KEYS[:2], VALUES, np.abs(GATES[0]), GATES[1], *recurrences.TOKENS, 1),
+        recurrences.gated_delta_rule,
+        tolerance=2e-5,
+    ),
+    "recurrent.rwkv7": Case(
+        (MATRICES, *ROWS[:3], VALUES, *ROWS[3:], *recurrences.TOKENS, 1), recurrences.rwkv7, tolerance=2e-5
+    ),
+    "recurrent.wkv": Case(
+        (MATRICES, *ROWS[:3], VALUES, ROWS[3][0].copy(), *recurrences.TOKENS, 1), recurrences.wkv, tolerance=2e-5
+    ),
+    "recurrent.token_shift": Case(
+        (normal(4, 2, 45), normal(8, 45), *recurrences.TOKENS, 1), recurrences.token_shift, tolerance=0
     ),
     "nn.softmax_with_temperature": Case((X[0], np.array([0.5, 0, 1, 2, 3], "f4")), warm_softmax),
     "nn.sample_top_p": Case(

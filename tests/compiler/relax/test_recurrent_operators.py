@@ -51,7 +51,30 @@ def conv(taps: int, channels: int) -> Case:
     return Case("recurrent.causal_conv", (taps - 1, channels), (x,), (weight,), reference, (normal(channels),), attrs)
 
 
+def matrices(reference: Any, *inputs: np.ndarray, weights: tuple[np.ndarray, ...] = ()) -> Case:
+    """A recurrence with a state of 3 heads, 7 rows and 37 columns."""
+    return Case(f"recurrent.{reference.__name__}", (3, 7, 37), inputs, weights, reference)
+
+
+def of_heads(*sizes: int) -> np.ndarray:
+    return normal(2 * LENGTH, 3, *sizes) / 2
+
+
 CASES = {"conv of 3": conv(3, 40), "conv of 4": conv(4, 70)}
+CASES |= {
+    "gated delta rule": matrices(
+        recurrences.gated_delta_rule,
+        *(normal(2 * LENGTH, 1, 7) / 2 for _ in "qk"),
+        of_heads(37),
+        abs(of_heads()),
+        of_heads(),
+    ),
+    "rwkv 7": matrices(
+        recurrences.rwkv7, *(of_heads(7) for _ in range(3)), of_heads(37), *(of_heads(7) for _ in range(2))
+    ),
+    "rwkv 6": matrices(recurrences.wkv, *(of_heads(7) for _ in range(3)), of_heads(37), weights=(normal(3, 7),)),
+    "token shift": Case("recurrent.token_shift", (70,), (normal(2 * LENGTH, 70),), (), recurrences.token_shift),
+}
 
 
 def calls() -> Iterator[np.ndarray]:

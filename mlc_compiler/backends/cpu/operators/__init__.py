@@ -8,6 +8,7 @@ from functools import partial
 from ....relax.tensor_call import TensorExpression
 from ....target import Target
 from .attention import paged_attention
+from .matrix_states import matrix_kernels
 from .recurrent import causal_conv
 from .sampling import draw_top_p
 
@@ -19,5 +20,6 @@ def kernels_of(target: Target) -> Mapping[str, TensorExpression]:
     return {
         "recurrent.causal_conv": partial(causal_conv, target=target),
         "nn.paged_attention": partial(paged_attention, target=target),
+        **matrix_kernels(target),
         "nn.sample_top_p": partial(draw_top_p, target=target),
     }
