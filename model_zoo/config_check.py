@@ -51,6 +51,12 @@ def check_values(values: Mapping[str, Any], types: Mapping[str, str]) -> None:
             raise MLCError(f"{name}: got {value}; expected at most {LIMITS[name]}", where=["config.json"])
 
 
+def check_chosen_experts(chosen: int, key: str, count: int) -> None:
+    """Raise MLCError where a token chooses more than the ``count`` experts that the entry ``key`` gives."""
+    if chosen > count:
+        raise MLCError(f"num_experts_per_tok: got {chosen}; expected at most {key}, {count}", where=["config.json"])
+
+
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

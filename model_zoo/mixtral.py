@@ -11,9 +11,9 @@ from typing import ClassVar
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor
 from mlc_compiler.nn.kv_cache import PagedKVCache
-from mlc_errors import MLCError
 from model_zoo import llama
 from model_zoo.architecture import Architecture
+from model_zoo.config_check import check_chosen_experts
 from model_zoo.expert_weights import expert_rules
 from model_zoo.mistral import MistralConfig
 from model_zoo.weight_map import WeightMap
@@ -33,12 +33,7 @@ class MixtralConfig(MistralConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_experts_per_tok > self.num_local_experts:
-            raise MLCError(
-                f"num_experts_per_tok: got {self.num_experts_per_tok}; expected at most num_local_experts, "
-                f"{self.num_local_experts}",
-                where=["config.json"],
-            )
+        check_chosen_experts(self.num_experts_per_tok, "num_local_experts", self.num_local_experts)
 
 
 class MixtralMoE(nn.Module):

@@ -11,9 +11,10 @@ from typing import ClassVar
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor, op
 from mlc_compiler.nn.kv_cache import PagedKVCache
-from mlc_errors import MLCError, UnsupportedError
+from mlc_errors import UnsupportedError
 from model_zoo import llama, qwen2
 from model_zoo.architecture import Architecture
+from model_zoo.config_check import check_chosen_experts
 from model_zoo.sparse_mlp import SparseMLP, sparse_mlp_rules
 from model_zoo.weight_map import WeightMap
 from quantization.rewrite import Exceptions
@@ -49,12 +50,7 @@ class Qwen2MoeConfig(qwen2.Qwen2Config):
             )
         if not self.qkv_bias:
             raise UnsupportedError("qkv_bias: got False; expected True", where=["config.json"])
-        if self.num_experts_per_tok > self.num_experts:
-            raise MLCError(
-                f"num_experts_per_tok: got {self.num_experts_per_tok}; expected at most num_experts, "
-                f"{self.num_experts}",
-                where=["config.json"],
-            )
+        check_chosen_experts(self.num_experts_per_tok, "num_experts", self.num_experts)
 
 
 class Qwen2MoeMLP(SparseMLP):

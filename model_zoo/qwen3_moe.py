@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mlc_compiler import nn
-from mlc_errors import MLCError
 from model_zoo import tiny
 from model_zoo.architecture import Architecture
+from model_zoo.config_check import check_chosen_experts
 from model_zoo.layer_types import FULL, SLIDING
 from model_zoo.qwen3 import Qwen3Config
 from model_zoo.sparse_mlp import SparseMLP, sparse_mlp_rules
@@ -31,12 +31,7 @@ class Qwen3MoeConfig(Qwen3Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_experts_per_tok > self.num_experts:
-            raise MLCError(
-                f"num_experts_per_tok: got {self.num_experts_per_tok}; expected at most num_experts, "
-                f"{self.num_experts}",
-                where=["config.json"],
-            )
+        check_chosen_experts(self.num_experts_per_tok, "num_experts", self.num_experts)
 
     def default_layer_types(self) -> tuple[str, ...]:
         return (SLIDING if self.sliding_window else FULL,) * self.num_hidden_layers

@@ -168,8 +168,14 @@ class Transpose(Expr):
         return shape if len(shape) < 2 else (*shape[:-2], shape[-1], shape[-2])
 
     def evaluate(self, read: Read) -> np.ndarray:
-        value = self.parts[0].evaluate(read)
-        return value if value.ndim < 2 else np.swapaxes(value, -1, -2)
+        return _transposed(self.parts[0].evaluate(read))
+
+    def row_blocks(self, read: Read, read_rows: ReadRows) -> Iterator[np.ndarray]:
+        for block in self.parts[0].row_blocks(read, read_rows):
+            if block.ndim == 2:
+                yield self.evaluate(read)
+                return
+            yield _transposed(block)
 
     def __str__(self) -> str:
         return f"transpose({self.parts[0]})"
@@ -220,26 +226,37 @@ class Slice(Expr):
 
 @dataclass(frozen=True)
 class Permute(Expr):
-    """Axis 0 reshaped to ``view``, transposed by ``order`` and flattened again (rows of attention heads)."""
+    """An axis reshaped to ``view``, transposed by ``order`` and flattened again (rows of attention heads)."""
 
     parts: tuple[Expr]
     view: tuple[int, ...]
     order: tuple[int, ...]
+    axis: int = 0
 
     def shape(self, shapes: Mapping[str, Shape]) -> Shape:
         shape = self.parts[0].shape(shapes)
-        if not shape or int(np.prod(self.view)) != shape[0]:
-            raise MLCError(f"cannot view axis 0 of {list(shape)} as {list(self.view)}")
+        if self.axis >= len(shape) or int(np.prod(self.view)) != shape[self.axis]:
+            raise MLCError(f"cannot view axis {self.axis} of {list(shape)} as {list(self.view)}")
         return shape
 
     def evaluate(self, read: Read) -> np.ndarray:
-        value = self.parts[0].evaluate(read)
-        rest = value.shape[1:]
-        axes = (*self.order, *range(len(self.view), len(self.view) + len(rest)))
-        return value.reshape(*self.view, *rest).transpose(axes).reshape(value.shape)
+        return self._permuted(self.parts[0].evaluate(read))
+
+    def row_blocks(self, read: Read, read_rows: ReadRows) -> Iterator[np.ndarray]:
+        if self.axis == 0:
+            yield self.evaluate(read)
+            return
+        yield from map(self._permuted, self.parts[0].row_blocks(read, read_rows))
+
+    def _permuted(self, value: np.ndarray) -> np.ndarray:
+        before, after = value.shape[: self.axis], value.shape[self.axis + 1 :]
+        moved = range(self.axis, self.axis + len(self.view))
+        order = (*range(self.axis), *(moved[i] for i in self.order), *range(moved.stop, moved.stop + len(after)))
+        return value.reshape(*before, *self.view, *after).transpose(order).reshape(value.shape)
 
     def __str__(self) -> str:
-        return f"permute({self.parts[0]}, {list(self.view)}, {list(self.order)})"
+        along = f", axis={self.axis}" if self.axis else ""
+        return f"permute({self.parts[0]}, {list(self.view)}, {list(self.order)}{along})"
 
 
 @dataclass(frozen=True)
@@ -274,6 +291,10 @@ class UnitRows(Expr):
 
     def __str__(self) -> str:
         return f"unit_rows({self.parts[0]})"
+
+
+def _transposed(value: np.ndarray) -> np.ndarray:
+    return value if value.ndim < 2 else np.swapaxes(value, -1, -2)
 
 
 def _without(shape: Shape, axis: int) -> Shape:

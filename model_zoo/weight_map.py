@@ -129,10 +129,10 @@ class WeightMap:
         self._add(tuple(targets), as_expr(source), axis)
 
     def permute(
-        self, target: str, source: str | Expr | None = None, *, view: Sequence[int], order: Sequence[int]
+        self, target: str, source: str | Expr | None = None, *, view: Sequence[int], order: Sequence[int], axis: int = 0
     ) -> None:
-        """Reorder axis 0: reshape it to ``view``, transpose by ``order``, flatten (weights and biases alike)."""
-        self._add((target,), Permute((as_expr(source or target),), tuple(view), tuple(order)))
+        """Reorder an axis: reshape it to ``view``, transpose by ``order``, flatten (weights and biases alike)."""
+        self._add((target,), Permute((as_expr(source or target),), tuple(view), tuple(order), axis))
 
     def offset(self, target: str, value: float, source: str | Expr | None = None) -> None:
         """Add ``value`` to every element."""

@@ -171,7 +171,7 @@ class PagedAttention:
 
     def start_max(self, head: PrimExpr, is_first: PrimExpr | None = None) -> PrimExpr:
         """Initial maximum of a row; the learned sink counts in the part of its context for which ``is_first`` holds."""
-        return self._start(self.more["sinks"][head] if self.has_sinks else None, NO_MAXIMUM, is_first)
+        return self._start(cast("float32", self.more["sinks"][head]) if self.has_sinks else None, NO_MAXIMUM, is_first)
 
     def start_sum(self, is_first: PrimExpr | None = None) -> PrimExpr:
         """Initial sum of a row; see ``start_max``."""

@@ -14,7 +14,7 @@
 
 from . import op, spec
 from .layers import GELU, Embedding, Experts, GroupNorm, LayerNorm, Linear, ReLU, RMSNorm, SiLU
-from .mixture import Choice, Routing, mixture, swiglu
+from .mixture import Choice, Routing, clamped_swiglu, mixture, swiglu
 from .module import Module, ModuleList
 from .tensor import Parameter, ParameterError, Tensor
 
@@ -35,6 +35,7 @@ __all__ = [
     "Routing",
     "SiLU",
     "Tensor",
+    "clamped_swiglu",
     "mixture",
     "op",
     "spec",

@@ -12,7 +12,7 @@ from . import op
 from .kv_cache import PagedKVCache
 from .layers import Linear
 from .module import Module
-from .tensor import Tensor, apply
+from .tensor import Parameter, Tensor, apply
 
 
 class SelfAttention(Module):
@@ -21,7 +21,8 @@ class SelfAttention(Module):
     Queries, keys and values are one product, in this order. scale: factor of the scores, ``1 / sqrt(head_dim)`` when
     None. soft_cap: unless 0, scores become ``soft_cap * tanh(score / soft_cap)``. clip: the greatest magnitude of
     elements of queries, keys and values. q_norm, k_norm: applied to [T, heads, head_dim] before the rotation. slopes:
-    of each head, by which its scores fall with distance (ALiBi, Press et al. 2022).
+    of each head, by which its scores fall with distance (ALiBi, Press et al. 2022). sinks: each head learns a logit
+    that takes part in the softmax, without a value.
     """
 
     def __init__(
@@ -39,11 +40,13 @@ class SelfAttention(Module):
         soft_cap: float = 0.0,
         clip: float | None = None,
         slopes: Sequence[float] | None = None,
+        sinks: bool = False,
     ):
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
         self.scale, self.soft_cap, self.clip, self.slopes = scale, soft_cap, clip, slopes
         self.qkv_proj = Linear(hidden_size, (heads + 2 * kv_heads) * head_dim, bias=qkv_bias)
         self.q_norm, self.k_norm = q_norm, k_norm
+        self.sinks = Parameter((heads,)) if sinks else None
         self.o_proj = Linear(heads * head_dim, hidden_size, bias=out_bias)
 
     def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
@@ -57,13 +60,13 @@ class SelfAttention(Module):
 
     def attend(self, qkv: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
         """qkv [T, heads + 2 kv_heads, head_dim] -> [T, heads, head_dim]"""
-        if not (self.q_norm or self.k_norm or self.soft_cap or self.slopes):
+        if not (self.q_norm or self.k_norm or self.soft_cap or self.slopes or self.sinks is not None):
             return cache.attention_with_fused_qkv(layer, qkv, self.heads, self.scale)
         q, k, v = op.split(qkv, [self.heads, self.heads + self.kv_heads], axis=1)
         q = self.q_norm(q) if self.q_norm else q
         k = self.k_norm(k) if self.k_norm else k
         slopes = Tensor(constant(np.array(self.slopes, np.float32))) if self.slopes else None
-        return cache.attention(layer, q, k, v, self.scale, soft_cap=self.soft_cap, slopes=slopes)
+        return cache.attention(layer, q, k, v, self.scale, soft_cap=self.soft_cap, sinks=self.sinks, slopes=slopes)
 
 
 def alibi_slopes(heads: int) -> list[float]:

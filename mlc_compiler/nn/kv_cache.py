@@ -190,7 +190,7 @@ class PagedKVCache:
         """Append the keys and values of layer ``layer_id`` and compute causal attention; returns [n, H, E].
 
         q: [n, H, D]; k: [n, G, D]; v: [n, G, E]. sm_scale: factor of the scores, 1/sqrt(D) when None. sliding_window:
-        of this layer, the cache's when None. soft_cap, and sinks and slopes, float32 [H]: see the operator
+        of this layer, the cache's when None. soft_cap, and sinks and slopes, floating [H]: see the operator
         ``nn.paged_attention``.
         """
         self._append(layer_id, k, v, 0, 0)

@@ -55,6 +55,20 @@ def swiglu(x: Tensor) -> Tensor:
     return op.silu(gate) * up
 
 
+def clamped_swiglu(alpha: float, limit: float) -> Callable[[Tensor], Tensor]:
+    """``(up + 1) * gate * sigmoid(alpha * gate)`` of the halves of the last axis, with clamped gate and up.
+
+    gate is at most ``limit``, the magnitude of up likewise (OpenAI 2025, "gpt-oss-120b & gpt-oss-20b model card").
+    """
+
+    def activation(x: Tensor) -> Tensor:
+        gate, up = op.split(x, 2, axis=-1)
+        gate, up = op.minimum(gate, limit), op.clip(up, -limit, limit)
+        return (up + 1.0) * gate * op.sigmoid(gate * alpha)
+
+    return activation
+
+
 def mixture(
     x: Tensor, choice: Choice, up: Experts, down: Experts, activation: Callable[[Tensor], Tensor] = swiglu
 ) -> Tensor:

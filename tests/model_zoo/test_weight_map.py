@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from model_zoo.config import DecoderConfig
-from model_zoo.weight_expr import CheckpointTensor, Concat, UnitRows
+from model_zoo.weight_expr import CheckpointTensor, Concat, Permute, Transpose, UnitRows
 from model_zoo.weight_map import WeightMap, WeightMapError
 from model_zoo.weight_rules import grouped_qkv
 
@@ -72,6 +72,28 @@ def test_permute_reorders_rows_of_weight_and_bias():
     made = produce(m, {"q.weight": (4, 1), "q.bias": (4,)}, {"q.weight": matrix(4, 1), "q.bias": matrix(4)})
     assert made["q.weight"].ravel().tolist() == [0, 2, 1, 3]
     assert made["q.bias"].tolist() == [0, 2, 1, 3]
+
+
+def test_permute_reorders_columns():
+    m = WeightMap()
+    m.permute("up.weight", view=(2, 2), order=(1, 0), axis=1)
+    made = produce(m, {"up.weight": (2, 4)}, {"up.weight": matrix(2, 4)})["up.weight"]
+    assert made.tolist() == [[0, 2, 1, 3], [4, 6, 5, 7]]
+
+
+def test_row_blocks_of_transposed_and_permuted_experts_are_blocks_of_experts():
+    experts = matrix(3, 5, 4)
+    value = Permute((Transpose((CheckpointTensor("up"),)),), (2, 2), (1, 0), 1)
+    blocks = list(value.row_blocks(lambda name: experts, lambda name: iter([experts[:1], experts[1:]])))
+    assert [block.shape for block in blocks] == [(1, 4, 5), (2, 4, 5)]
+    assert np.array_equal(np.concatenate(blocks), np.swapaxes(experts, 1, 2)[:, [0, 2, 1, 3]])
+
+
+def test_row_blocks_of_a_transposed_matrix_are_one():
+    rows = matrix(3, 2)
+    value = Transpose((CheckpointTensor("c"),))
+    blocks = list(value.row_blocks(lambda name: rows, lambda name: iter([rows[:1], rows[1:]])))
+    assert [block.tolist() for block in blocks] == [rows.T.tolist()]
 
 
 def test_offset_is_added_in_float32():

@@ -229,7 +229,7 @@ def paged_attention(
     - ``inv_freq``: float32 [R/2]; queries and stored keys are rotated, by their position times these angles;
       cosines and sines are multiplied by ``rotation_factor``.
     - ``lengths``: int32 [sequences]; all positions below are visible, including those after the token's own.
-    - ``sinks``: float32 [heads]; for each head, a logit that takes part in the softmax, without a value.
+    - ``sinks``: floating [heads]; for each head, a logit that takes part in the softmax, without a value.
     - ``slopes``: float32 [heads]; ``slope * (key position - query position)`` is added to scores (Press et al. 2022).
     - ``k_scales``, ``v_scales``: float16 [L, P, G, S], with int8 pages only: the key in a slot is its codes times
       ``k_scales``, the value its codes times ``v_scales`` (see ``kv_cache.append_quantized``).
