@@ -117,6 +117,11 @@ CASES = [
         "window",
     ),
     Case("qwen3_moe", transformers.Qwen3MoeConfig, {**HEADS, **EXPERTS, "norm_topk_prob": True}),
+    Case(
+        "gpt_oss",
+        transformers.GptOssConfig,
+        {**WINDOWS, "num_local_experts": 6, "num_experts_per_tok": 3, "rope_parameters": YARN, "swiglu_limit": 0.7},
+    ),
     Case("gemma", transformers.GemmaConfig, {**HEADS, "num_key_value_heads": 1}, norms_around_zero=True),
     Case("gemma2", transformers.Gemma2Config, {**WINDOWS, "query_pre_attn_scalar": 9}, norms_around_zero=True),
     Case(
