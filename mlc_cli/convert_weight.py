@@ -31,7 +31,7 @@ from mlc_cli.options import (
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="auto, safetensors, pytorch, awq, gptq, fp8.",
+    help="auto, safetensors, pytorch, awq, gptq, fp8, mxfp4.",
 )
 @click.option("--output-format", default="mlc", show_default=True, metavar="NAME", help="mlc or safetensors.")
 @click.option("--f32-storage", default="raw", show_default=True, metavar="NAME", help="float32 as raw or rounded bf16.")

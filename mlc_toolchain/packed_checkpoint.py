@@ -1,4 +1,4 @@
-"""AWQ, GPTQ and block-scaled fp8 checkpoints under the names of the unquantized model.
+"""AWQ, GPTQ and block-scaled fp8 checkpoints under the names of the unquantized model; for MXFP4 see its own file.
 
 A linear layer ``x`` is stored as ``x.qweight``, ``x.qzeros``, ``x.scales`` (and ``x.g_idx``), or as an fp8 ``x.weight``
 with ``x.weight_scale_inv``. Here it is one tensor ``x.weight`` [out, in], float32 when it is read.
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from mlc_errors import UnsupportedError
+from mlc_toolchain.mxfp4_checkpoint import Mxfp4Checkpoint
 from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, TensorInfo, shown
 from quantization.kept_codes import Levels
 
@@ -293,10 +294,11 @@ class BlockFp8Checkpoint(PackedCheckpoint):
             )
 
 
-METHODS: Mapping[str, Callable[[CheckpointReader, Mapping[str, Any], str], PackedCheckpoint]] = {
+METHODS: Mapping[str, Callable[[CheckpointReader, Mapping[str, Any], str], CheckpointReader]] = {
     "awq": AWQCheckpoint,
     "gptq": GPTQCheckpoint,
     "fp8": BlockFp8Checkpoint,
+    "mxfp4": Mxfp4Checkpoint,
 }
 
 

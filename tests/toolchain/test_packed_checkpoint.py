@@ -225,5 +225,5 @@ def test_the_model_is_configured_and_compiled(settings, tmp_path):
 
 def test_methods_that_are_not_read_are_named_by_every_command(tmp_path):
     packed_llama(tmp_path / "source", {**AWQ, "quant_method": "hqq"}, zero=8)
-    with pytest.raises(MLCError, match="quant_method: got 'hqq'; expected one of awq, gptq, fp8"):
+    with pytest.raises(MLCError, match="quant_method: got 'hqq'; expected one of awq, gptq, fp8, mxfp4"):
         gen_config(GenConfigOptions(str(tmp_path / "source"), "q4f16_1", tmp_path / "out"))
