@@ -45,11 +45,14 @@ class AttentionKind:
     """What distinguishes the attention of some layers; layers of one ``name`` share a cache.
 
     window: the number of positions that a token attends to, None for all. rope: None for a layer without rotation.
+    head_dim, kv_heads: where they differ from the config's ``head_dim`` and ``num_key_value_heads``.
     """
 
     name: str = ""
     window: int | None = None
     rope: RopeParameters | None = None
+    head_dim: int | None = None
+    kv_heads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,16 @@ class DecoderConfig:
     def rotary_dim(self) -> int:
         """Elements of a head that are rotated."""
         return int(self.head_dim * self.partial_rotary_factor)
+
+    @property
+    def embedding_size(self) -> int:
+        """Elements of what the model computes from a token alone, before all layers."""
+        return self.hidden_size
+
+    @property
+    def kv_layers(self) -> int:
+        """How many first layers have keys and values; the others use those of the last one of the same kind."""
+        return self.num_hidden_layers
 
     @property
     def attention_kinds(self) -> tuple[AttentionKind, ...]:

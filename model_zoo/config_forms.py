@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from mlc_errors import MLCError, UnsupportedError
 from model_zoo.config_keys import LAYER_TYPES
+
+
+def text_part(raw: Mapping[str, Any], other_keys: Container[str]) -> Mapping[str, Any]:
+    """The entries of the text model in the config of one that also takes images or sound.
+
+    other_keys: those of the other parts. ``raw`` itself where it has no ``text_config``.
+    """
+    text = raw.get("text_config")
+    if text is None:
+        return raw
+    if not isinstance(text, Mapping):
+        raise MLCError("text_config: expected an object", where=["config.json"])
+    return {**{k: v for k, v in raw.items() if k not in other_keys and k != "text_config"}, **text}
 
 
 def with_rope_keys(raw: Mapping[str, Any], has_local: bool) -> dict[str, Any]:

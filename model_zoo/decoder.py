@@ -1,7 +1,8 @@
 """The states and functions of a decoder: embed, prefill, decode, their batched forms, and sample.
 
-A decoder's module offers ``embed``: int32 [S] -> [S, D]; ``forward``: [B, S, D] and a view of each state -> the last
-hidden states [B, S, D]; ``logits``: [B, S, D] -> [B, S, V]. B batch, S sequence, D hidden, V vocabulary.
+A decoder's module offers ``embed``: int32 [S] -> [S, E]; ``forward``: [B, S, E] and a view of each state -> the last
+hidden states [B, S, D]; ``logits``: [B, S, D] -> [B, S, V]. B batch, S sequence, D hidden, V vocabulary. E is the
+config's ``embedding_size``, D for most models.
 """
 
 from __future__ import annotations
@@ -15,25 +16,36 @@ from mlc_compiler.nn import Tensor, op, spec
 from mlc_compiler.nn.kv_cache import KVCacheConfig, RopeMode
 from mlc_compiler.nn.states import Recurrent, State, inputs
 from mlc_compiler.tir import te
+from mlc_errors import MLCError
 from model_zoo.config import AttentionKind, DecoderConfig, RecurrentKind
 
 
 def states(config: DecoderConfig, kv_dtype: str) -> tuple[State, ...]:
     """A state for the layers of each kind: a paged KV cache, with values of ``kv_dtype``, or a recurrent state."""
-    kinds = [kind for layer in config.layer_kinds for kind in layer]
+    kinds = [kind for layer in config.layer_kinds[: config.kv_layers] for kind in layer]
     return tuple(_state(config, kv_dtype, kind, kinds.count(kind)) for kind in dict.fromkeys(kinds))
 
 
 def places(config: DecoderConfig) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """For each layer and each state that it has: its index in ``states``, and the layer's own among those with it."""
-    kinds = [kind for layer in config.layer_kinds for kind in layer]
-    order, counts = list(dict.fromkeys(kinds)), Counter[AttentionKind | RecurrentKind]()
+    """For each layer and each state that it uses: its index in ``states``, and the layer's own among those with it.
 
-    def place(kind: AttentionKind | RecurrentKind) -> tuple[int, int]:
-        counts[kind] += 1
+    Layers after the first ``kv_layers`` use the keys and values of the last one before that is of their kind. Raises
+    MLCError where there is none.
+    """
+    own = config.layer_kinds[: config.kv_layers]
+    order = list(dict.fromkeys(kind for layer in own for kind in layer))
+    counts = Counter[AttentionKind | RecurrentKind]()
+
+    def place(kind: AttentionKind | RecurrentKind, is_own: bool) -> tuple[int, int]:
+        if kind not in order:
+            raise MLCError(
+                f"layers after the first {len(own)} have no keys and values, and none before is of their kind",
+                where=["config.json"],
+            )
+        counts[kind] += is_own
         return order.index(kind), counts[kind] - 1
 
-    return tuple(tuple(map(place, layer)) for layer in config.layer_kinds)
+    return tuple(tuple(place(kind, i < len(own)) for kind in layer) for i, layer in enumerate(config.layer_kinds))
 
 
 def _state(config: DecoderConfig, dtype: str, kind: AttentionKind | RecurrentKind, layers: int) -> State:
@@ -48,8 +60,8 @@ def _cache(config: DecoderConfig, dtype: str, kind: AttentionKind, layers: int, 
     return KVCacheConfig(
         num_hidden_layers=layers,
         num_attention_heads=config.num_attention_heads,
-        num_key_value_heads=config.num_key_value_heads,
-        head_dim=config.head_dim,
+        num_key_value_heads=kind.kv_heads or config.num_key_value_heads,
+        head_dim=kind.head_dim or config.head_dim,
         dtype=dtype,
         rope_mode=RopeMode.NORMAL if rope else RopeMode.NONE,
         inv_freq=rope.inv_freq if rope else None,
@@ -64,8 +76,8 @@ def _cache(config: DecoderConfig, dtype: str, kind: AttentionKind, layers: int, 
 def entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:
     """The exported functions of a decoder.
 
-    config: has ``hidden_size``, ``vocab_size``, ``prefill_chunk_size`` and ``max_batch_size``. dtype: of embeddings and
-    hidden states; logits are float32.
+    config: has ``embedding_size``, ``vocab_size``, ``prefill_chunk_size`` and ``max_batch_size``. dtype: of embeddings
+    and hidden states; logits are float32.
     """
     return _Decoder(model, config, states, dtype).functions()
 
@@ -130,7 +142,7 @@ class _Decoder:
         self, batch: int | str, length: int | str, more: Mapping[str, spec.Input] | None = None
     ) -> dict[str, spec.Input]:
         tokens = length if batch == 1 else batch
-        embed = spec.Tensor([batch, length, self.config.hidden_size], self.dtype)
+        embed = spec.Tensor([batch, length, self.config.embedding_size], self.dtype)
         return {"input_embed": embed, **(more or {}), "states": inputs(self.states, tokens, single_query=length == 1)}
 
 

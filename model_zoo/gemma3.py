@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from mlc_compiler import nn
-from mlc_errors import MLCError
 from model_zoo import gemma2, tiny
 from model_zoo.architecture import Architecture
+from model_zoo.config_forms import text_part
 from model_zoo.layer_types import LocalRopeConfig
 from model_zoo.transformer import CausalLM
 from model_zoo.weight_map import WeightMap
@@ -59,13 +59,7 @@ class Gemma3Config(Gemma3TextConfig):
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        text = raw.get("text_config")
-        if text is None:
-            return super().from_hf(raw)
-        if not isinstance(text, Mapping):
-            raise MLCError("text_config: expected an object", where=["config.json"])
-        outer = {key: value for key, value in raw.items() if key not in VISION_KEYS and key != "text_config"}
-        return super().from_hf({**outer, **text})
+        return super().from_hf(text_part(raw, VISION_KEYS))
 
 
 def model(c: Gemma3TextConfig) -> CausalLM:

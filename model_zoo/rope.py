@@ -12,7 +12,7 @@ import numpy as np
 from mlc_errors import MLCError, UnsupportedError
 from model_zoo.config_check import is_finite
 
-KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "proportional")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +51,8 @@ def _parameters(
     base = _frequencies(rotary_dim, theta)
     if kind == "linear":
         return RopeParameters(base / np.float32(_number(scaling, "factor")))
+    if kind == "proportional":
+        return RopeParameters(_proportional(base, _number(scaling, "partial_rotary_factor", 1)))
     if kind == "llama3":
         return RopeParameters(_llama3(base, scaling))
     if kind == "yarn":
@@ -80,6 +82,11 @@ def _powers(rotary_dim: int, theta: float) -> np.ndarray:
 def _frequencies(rotary_dim: int, theta: float) -> np.ndarray:
     """``theta ** (-2 i / R)``, float32 [R/2] (Su et al. 2021)."""
     return np.float32(1) / _powers(rotary_dim, theta)
+
+
+def _proportional(base: np.ndarray, part: float) -> np.ndarray:
+    """Gemma 4: the frequencies of the first ``part`` of all pairs; the other pairs are not rotated."""
+    return np.where(np.arange(len(base)) < int(part * len(base)), base, np.float32(0))
 
 
 def _llama3(base: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:

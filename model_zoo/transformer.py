@@ -36,8 +36,9 @@ def attention(c: DecoderConfig, **options: Any) -> SelfAttention:
     return SelfAttention(c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim, **options)
 
 
-def gated_mlp(c: DecoderConfig, activation: str = "silu", bias: bool = False) -> GatedMLP:
-    return GatedMLP(c.hidden_size, c.intermediate_size, activation_of(activation), bias)
+def gated_mlp(c: DecoderConfig, activation: str = "silu", bias: bool = False, *, size: int | None = None) -> GatedMLP:
+    """size: elements between its products, the config's ``intermediate_size`` when None."""
+    return GatedMLP(c.hidden_size, size or c.intermediate_size, activation_of(activation), bias)
 
 
 def plain_mlp(c: DecoderConfig, activation: str, bias: bool = True) -> MLP:
@@ -98,7 +99,10 @@ class SandwichLayer(nn.Module):
 
     def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
         x = x + self.post_attention_layernorm(self.self_attn(self.input_layernorm(x), cache, layer))
-        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
+        return x + self.post_feedforward_layernorm(self.feed_forward(x))
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        return self.mlp(self.pre_feedforward_layernorm(x))
 
 
 class ParallelLayer(nn.Module):

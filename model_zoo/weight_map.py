@@ -96,7 +96,7 @@ class WeightMap:
     rules: list[Rule] = field(default_factory=list)
     unused_patterns: list[str] = field(default_factory=list)
     tied_names: list[tuple[str, str | None]] = field(default_factory=list)
-    prefixes: list[str] = field(default_factory=list)
+    prefixes: list[tuple[str, str]] = field(default_factory=list)
 
     def layers(self, pattern: str, count: int) -> Iterator[str]:
         """The prefixes of ``count`` layers: ``"model.layers.{}"`` gives ``model.layers.0``, ``model.layers.1``, …"""
@@ -148,7 +148,11 @@ class WeightMap:
 
     def optional_prefix(self, prefix: str) -> None:
         """Checkpoints of this model exist with and without ``prefix`` before their names."""
-        self.prefixes.append(prefix)
+        self.other_prefix("", prefix)
+
+    def other_prefix(self, prefix: str, other: str) -> None:
+        """Checkpoints of this model exist whose names begin with ``other`` instead of ``prefix``."""
+        self.prefixes.append((prefix, other))
 
     def resolve(self, parameters: Mapping[str, Shape], sources: Mapping[str, Shape]) -> WeightPlan:
         """Match the model's parameters with the checkpoint's tensors.
@@ -216,8 +220,11 @@ class _Resolver:
 
     def _spellings(self, name: str) -> Iterator[str]:
         yield name
-        for prefix in self.map.prefixes:
-            yield name.removeprefix(prefix) if name.startswith(prefix) else prefix + name
+        for prefix, other in self.map.prefixes:
+            if name.startswith(other):
+                yield prefix + name.removeprefix(other)
+            elif name.startswith(prefix):
+                yield other + name.removeprefix(prefix)
 
     def _copies(self) -> Iterator[tuple[str, str]]:
         for name, to in self.map.tied_names:

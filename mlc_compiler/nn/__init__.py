@@ -14,7 +14,7 @@
 
 from . import op, spec
 from .layers import GELU, Embedding, Experts, GroupNorm, LayerNorm, Linear, ReLU, RMSNorm, SiLU
-from .mixture import Choice, Routing, clamped_swiglu, mixture, swiglu
+from .mixture import Choice, Routing, clamped_swiglu, gated, mixture, swiglu
 from .module import Module, ModuleList
 from .tensor import Parameter, ParameterError, Tensor
 
@@ -36,6 +36,7 @@ __all__ = [
     "SiLU",
     "Tensor",
     "clamped_swiglu",
+    "gated",
     "mixture",
     "op",
     "spec",

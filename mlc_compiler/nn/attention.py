@@ -20,9 +20,10 @@ class SelfAttention(Module):
 
     Queries, keys and values are one product, in this order. scale: factor of the scores, ``1 / sqrt(head_dim)`` when
     None. soft_cap: unless 0, scores become ``soft_cap * tanh(score / soft_cap)``. clip: the greatest magnitude of
-    elements of queries, keys and values. q_norm, k_norm: applied to [T, heads, head_dim] before the rotation. slopes:
-    of each head, by which its scores fall with distance (ALiBi, Press et al. 2022). sinks: each head learns a logit
-    that takes part in the softmax, without a value.
+    elements of queries, keys and values. q_norm, k_norm, v_norm: applied to [T, heads, head_dim] before the rotation.
+    keys_as_values: there is no product for values, which are the keys before their norm and rotation. slopes: of each
+    head, by which its scores fall with distance (ALiBi, Press et al. 2022). sinks: each head learns a logit that takes
+    part in the softmax, without a value.
     """
 
     def __init__(
@@ -36,6 +37,8 @@ class SelfAttention(Module):
         out_bias: bool = False,
         q_norm: Module | None = None,
         k_norm: Module | None = None,
+        v_norm: Module | None = None,
+        keys_as_values: bool = False,
         scale: float | None = None,
         soft_cap: float = 0.0,
         clip: float | None = None,
@@ -44,8 +47,9 @@ class SelfAttention(Module):
     ):
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
         self.scale, self.soft_cap, self.clip, self.slopes = scale, soft_cap, clip, slopes
-        self.qkv_proj = Linear(hidden_size, (heads + 2 * kv_heads) * head_dim, bias=qkv_bias)
-        self.q_norm, self.k_norm = q_norm, k_norm
+        self.rows = heads + (1 if keys_as_values else 2) * kv_heads
+        self.qkv_proj = Linear(hidden_size, self.rows * head_dim, bias=qkv_bias)
+        self.q_norm, self.k_norm, self.v_norm = q_norm, k_norm, v_norm
         self.sinks = Parameter((heads,)) if sinks else None
         self.o_proj = Linear(heads * head_dim, hidden_size, bias=out_bias)
 
@@ -54,19 +58,52 @@ class SelfAttention(Module):
         qkv = self.qkv_proj(x)
         if self.clip is not None:
             qkv = op.clip(qkv, -self.clip, self.clip)
-        qkv = op.reshape(qkv, (batch * length, self.heads + 2 * self.kv_heads, self.head_dim))
+        qkv = op.reshape(qkv, (batch * length, self.rows, self.head_dim))
         out = self.attend(qkv, cache, layer)
         return self.o_proj(op.reshape(out, (batch, length, self.heads * self.head_dim)))
 
     def attend(self, qkv: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
-        """qkv [T, heads + 2 kv_heads, head_dim] -> [T, heads, head_dim]"""
-        if not (self.q_norm or self.k_norm or self.soft_cap or self.slopes or self.sinks is not None):
+        """qkv [T, rows, head_dim], queries, keys and, unless keys are values, values -> [T, heads, head_dim]"""
+        if self._is_plain():
             return cache.attention_with_fused_qkv(layer, qkv, self.heads, self.scale)
-        q, k, v = op.split(qkv, [self.heads, self.heads + self.kv_heads], axis=1)
-        q = self.q_norm(q) if self.q_norm else q
-        k = self.k_norm(k) if self.k_norm else k
+        q, k, *values = op.split(qkv, list(range(self.heads, self.rows, self.kv_heads)), axis=1)
+        v = values[0] if values else k
+        q, k, v = (norm(x) if norm else x for norm, x in ((self.q_norm, q), (self.k_norm, k), (self.v_norm, v)))
         slopes = Tensor(constant(np.array(self.slopes, np.float32))) if self.slopes else None
         return cache.attention(layer, q, k, v, self.scale, soft_cap=self.soft_cap, sinks=self.sinks, slopes=slopes)
+
+    def _is_plain(self) -> bool:
+        """Whether queries, keys and values are used as they are computed, with scores that nothing else changes."""
+        more = (self.q_norm, self.k_norm, self.v_norm, self.soft_cap, self.slopes)
+        return not any(more) and self.sinks is None and self.rows == self.heads + 2 * self.kv_heads
+
+
+class SharedAttention(Module):
+    """Causal attention of x [B, S, D] to keys and values that another layer has appended to a cache.
+
+    scale, q_norm: as of ``SelfAttention``.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        heads: int,
+        head_dim: int,
+        *,
+        bias: bool = False,
+        q_norm: Module | None = None,
+        scale: float | None = None,
+    ):
+        self.heads, self.head_dim, self.scale = heads, head_dim, scale
+        self.q_proj = Linear(hidden_size, heads * head_dim, bias=bias)
+        self.q_norm = q_norm
+        self.o_proj = Linear(heads * head_dim, hidden_size, bias=bias)
+
+    def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
+        batch, length, _ = x.shape
+        q = op.reshape(self.q_proj(x), (batch * length, self.heads, self.head_dim))
+        out = cache.attention_to_stored(layer, self.q_norm(q) if self.q_norm else q, self.scale)
+        return self.o_proj(op.reshape(out, (batch, length, self.heads * self.head_dim)))
 
 
 def alibi_slopes(heads: int) -> list[float]:

@@ -198,6 +198,13 @@ class PagedKVCache:
         more = {name: x for name, x in (("sinks", sinks), ("slopes", slopes)) if x is not None}
         return self._attend(layer_id, q, _heads(q), sm_scale, window, soft_cap, more)
 
+    def attention_to_stored(self, layer_id: int, q: Tensor, sm_scale: float | None = None) -> Tensor:
+        """Compute causal attention to the keys and values that layer ``layer_id`` has appended; [n, H, D] -> [n, H, E].
+
+        sm_scale: factor of the scores, 1/sqrt(D) when None.
+        """
+        return self._attend(layer_id, q, _heads(q), sm_scale)
+
     def latent_attention(self, layer_id: int, q: Tensor, latent: Tensor, sm_scale: float) -> Tensor:
         """Append the latent vector of each token and compute causal latent attention in its absorbed form.
 

@@ -49,10 +49,19 @@ class Routing:
         return Choice(*op.route(flat, correction=correction, **asdict(self)))
 
 
+def gated(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """``activation(gate) * up`` of the halves of the last axis (Shazeer 2020, "GLU Variants Improve Transformer")."""
+
+    def apply(x: Tensor) -> Tensor:
+        gate, up = op.split(x, 2, axis=-1)
+        return activation(gate) * up
+
+    return apply
+
+
 def swiglu(x: Tensor) -> Tensor:
-    """``silu(gate) * up`` of the halves of the last axis (Shazeer 2020, "GLU Variants Improve Transformer")."""
-    gate, up = op.split(x, 2, axis=-1)
-    return op.silu(gate) * up
+    """``silu(gate) * up`` of the halves of the last axis."""
+    return gated(op.silu)(x)
 
 
 def clamped_swiglu(alpha: float, limit: float) -> Callable[[Tensor], Tensor]:

@@ -23,6 +23,18 @@ class UnweightedLayerNorm(Module):
         return op.layer_norm(x, ones, epsilon=self.epsilon)
 
 
+class UnweightedRMSNorm(Module):
+    """``x / sqrt(mean(x^2) + epsilon)`` over the last axis, of ``size`` elements."""
+
+    def __init__(self, size: int, epsilon: float = 1e-5):
+        self.size = size
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        ones = Tensor(constant(np.ones(self.size, np.float32)))
+        return op.rms_norm(x, ones, epsilon=self.epsilon)
+
+
 class HeadLayerNorm(Module):
     """A ``LayerNorm`` without bias for each head: x [T, heads, K], weight [heads, K]."""
 

@@ -15,6 +15,7 @@ from tests.model_zoo.checkpoint_forms import (
     baichuan_alibi,
     chatglm,
     gemma3,
+    gemma4,
     internlm,
     internlm2,
     minicpm,
@@ -73,6 +74,17 @@ class Case:
         return transformers.AutoModelForCausalLM.from_config(config)
 
 
+GEMMA4 = {
+    "head_dim": 12,
+    "global_head_dim": 16,
+    "sliding_window": 7,
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "num_kv_shared_layers": 2,
+    "use_double_wide_mlp": True,
+    "vocab_size_per_layer_input": 261,
+    "hidden_size_per_layer_input": 6,
+}
 BIASES = {"attention_bias": True, "mlp_bias": True}
 HEADS = {"head_dim": 12}
 MULTI_HEAD = {"num_key_value_heads": 6}
@@ -147,6 +159,32 @@ CASES = [
         {**WINDOWS, "layer_types": MIXED, "query_pre_attn_scalar": 9},
         norms_around_zero=True,
         to_checkpoint=gemma3,
+    ),
+    Case("gemma4_text", transformers.Gemma4TextConfig, GEMMA4),
+    Case(
+        "gemma4_text",
+        transformers.Gemma4TextConfig,
+        {
+            **GEMMA4,
+            "hidden_size_per_layer_input": 0,
+            "num_kv_shared_layers": 0,
+            "num_hidden_layers": 2,
+            "layer_types": MIXED,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "final_logit_softcapping": 4.0,
+            "enable_moe_block": True,
+            "num_experts": 6,
+            "top_k_experts": 3,
+            "moe_intermediate_size": 20,
+        },
+        "experts",
+    ),
+    Case(
+        "gemma4",
+        transformers.Gemma4TextConfig,
+        {**GEMMA4, "num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layers": 0},
+        to_checkpoint=gemma4,
     ),
     Case("phi3", transformers.Phi3Config),
     Case(

@@ -169,6 +169,14 @@ def chatglm(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     return made, _renamed(_qkv(tensors, "self_attn.query_key_value"), names)
 
 
+def gemma4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """The whole model: the text part's config and tensors, and towers for images and sound."""
+    outer = {"model_type": "gemma4", "text_config": config, "vision_config": {"hidden_size": 8}, "audio_token_id": 7}
+    others = {f"model.{part}.weight": torch.zeros(8, 3) for part in ("vision_tower.patch", "embed_audio.projection")}
+    text = {n.replace("model.", "model.language_model.", 1): t for n, t in tensors.items() if "lm_head" not in n}
+    return outer, {**text, **others}
+
+
 def gemma3(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     """The whole model: the text part's config and tensors, and a vision tower."""
     outer = {

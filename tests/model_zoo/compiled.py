@@ -25,7 +25,7 @@ CHUNK, BATCH = 9, 3
 
 
 def random_model(case: Case) -> PreTrainedModel:
-    """Random weights: attention spreads over many positions, norms differ from 1 and biases from 0."""
+    """Random weights and stored buffers: attention spreads widely, norms differ from 1 and biases from 0."""
     torch.manual_seed(5)
     model = case.model().eval()
     with torch.no_grad():
@@ -33,6 +33,9 @@ def random_model(case: Case) -> PreTrainedModel:
             is_norm = parameter.ndim == 1 and name.endswith("weight") and not case.norms_around_zero
             spread = 0.2 if parameter.ndim > 1 else 0.3
             parameter.copy_(torch.randn(parameter.shape) * spread + (1.0 if is_norm else 0.0))
+        for name, buffer in model.named_buffers():
+            if name in model.state_dict() and buffer.is_floating_point():
+                buffer.add_(torch.randn(buffer.shape) * 0.3)
         if case.alibi:
             head = model.get_output_embeddings().weight
             head.copy_(torch.nn.functional.normalize(head))
