@@ -71,7 +71,7 @@ class PerLayerCausalLM(CausalLM):
         x_BSD = x_BSD * self.embedding_multiplier
         inputs = self.per_layer(x_BSD, rows)
         x: Any = self.first(x_BSD)
-        for (cache, index), layer, y in zip(self.model.places, self.model.layers, inputs, strict=True):
+        for ((cache, index),), layer, y in zip(self.model.places, self.model.layers, inputs, strict=True):
             x = layer(x, caches[cache], index, y)
         assert self.model.norm
         return self.model.norm(self.last(x))
