@@ -56,12 +56,13 @@ class ConvertOptions:
 
 @dataclass(frozen=True)
 class ModelWeights:
-    """The parameters of a model. quantized: parameter name -> layout of its codes ("NK" or "KN")."""
+    """The parameters of a model. quantized: name -> layout of its codes ("NK" or "KN"); dtypes: of the others."""
 
     model_type: str
     parameters: Mapping[str, Shape]
     weight_map: WeightMap
     quantized: Mapping[str, str]
+    dtypes: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def plan_weights(
     shapes = {name: reader.info(name).shape for name in reader.names()}
     plan = model.weight_map.resolve(model.parameters, shapes)
     narrow = f32_storage == "bf16" and output_format == "mlc"
-    tasks = tuple(parameter_task(p, scheme, model.quantized.get(p.name), narrow) for p in plan.productions)
+    tasks = tuple(parameter_task(p, scheme, model, narrow) for p in plan.productions)
     tensors = [output for task in tasks for output in task.outputs]
     elements = sum(reader.info(name).elements for name in reader.names() if name not in plan.unused)
     if output_format == "safetensors":
@@ -162,14 +163,17 @@ def plan_weights(
     return Conversion(model, scheme, reader, plan, tasks, output)
 
 
-def parameter_task(production: Production, scheme: Scheme, layout: str | None, narrow_f32: bool) -> ParameterTask:
-    """The output tensors of a parameter; layout is None for one that is stored unquantized."""
+def parameter_task(production: Production, scheme: Scheme, model: ModelWeights, narrow_f32: bool) -> ParameterTask:
+    """The output tensors of a parameter."""
+    layout = model.quantized.get(production.name)
 
     def output(name: str, shape: Sequence[int], dtype: str) -> OutputTensor:
         return OutputTensor(name, tuple(shape), dtype, "bfloat16" if narrow_f32 and dtype == "float32" else dtype)
 
     if layout is None:
-        return ParameterTask(production, (output(production.name, production.shape, scheme.model_dtype),), None)
+        return ParameterTask(
+            production, (output(production.name, production.shape, model.dtypes[production.name]),), None
+        )
     stem = production.name.removesuffix(".weight")
     made = codec(scheme).tensors(production.shape, scheme, layout)
     outputs = tuple(output(f"{stem}.{kind}", shape, dtype) for kind, (shape, dtype) in made.items())
@@ -244,7 +248,8 @@ def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -
     model = architecture.model(model_config)
     parameters = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     quantized = quantize_model(model, scheme, architecture.quantization)
-    return ModelWeights(architecture.name, parameters, architecture.weights(model_config), quantized)
+    dtypes = {name: parameter.dtype for name, parameter in model.named_parameters() if name in parameters}
+    return ModelWeights(architecture.name, parameters, architecture.weights(model_config), quantized, dtypes)
 
 
 class _Counter:

@@ -118,7 +118,7 @@ def _weight_bytes(weights: ModelWeights, scheme: Scheme) -> int:
     total = 0
     for name, shape in weights.parameters.items():
         if name not in weights.quantized:
-            total += prod(shape) * plain
+            total += prod(shape) * DTYPES[weights.dtypes[name]].itemsize
             continue
         *rows, inputs = shape
         words, groups = scheme.words(inputs), scheme.groups(inputs)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mlc_errors import MLCError
+from mlc_errors import MLCError, UnsupportedError
 
 SIZE_LIMIT = 1 << 31
 # Bounds of sizes that determine the number of loop iterations or the size of tables.
@@ -55,6 +55,16 @@ def check_chosen_experts(chosen: int, key: str, count: int) -> None:
     """Raise MLCError where a token chooses more than the ``count`` experts that the entry ``key`` gives."""
     if chosen > count:
         raise MLCError(f"num_experts_per_tok: got {chosen}; expected at most {key}, {count}", where=["config.json"])
+
+
+def invalid(name: str, value: object, expected: str) -> MLCError:
+    """The error for a value that makes no sense."""
+    return MLCError(f"{name}: got {_shown(value)}; expected {expected}", where=["config.json"])
+
+
+def unsupported(name: str, value: object, expected: str) -> UnsupportedError:
+    """The error for a value that changes the computation in a way that is not implemented."""
+    return UnsupportedError(f"{name}: got {_shown(value)}; expected {expected}", where=["config.json"])
 
 
 def _shown(value: object) -> str:

@@ -81,7 +81,8 @@ def refuse_unsupported(model_type: str, unread: Mapping[str, Any], neutral_here:
                 f"{key}: got {str(value)[:80]}; {model_type} models are supported with {neutral[key][-1]!r} only",
                 where=["config.json"],
             )
-    strange = sorted(key[:80] for key, value in unread.items() if not _is_harmless(key, value))
+    unknown = {key: value for key, value in unread.items() if key not in neutral}
+    strange = sorted(key[:80] for key, value in unknown.items() if not _is_harmless(key, value))
     if strange:
         raise UnsupportedError(
             f"{', '.join(strange[:12])}: {model_type} models have no such key",
@@ -92,7 +93,7 @@ def refuse_unsupported(model_type: str, unread: Mapping[str, Any], neutral_here:
 
 def _is_harmless(key: str, value: Any) -> bool:
     """Whether a key may be ignored: it is known to be, its name is private, or its value switches nothing on."""
-    return key in NEUTRAL or key in HARMLESS or key.startswith("_") or value in (None, False, "", [], {})
+    return key in HARMLESS or key.startswith("_") or value in (None, False, "", [], {})
 
 
 def check_equal_layers(values: Mapping[str, Any]) -> None:

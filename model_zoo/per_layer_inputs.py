@@ -10,7 +10,6 @@ from typing import Any
 
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor, op
-from mlc_compiler.nn.kv_cache import PagedKVCache
 from model_zoo.transformer import CausalLM, Norm
 from model_zoo.weight_map import WeightMap
 
@@ -66,7 +65,7 @@ class PerLayerCausalLM(CausalLM):
     def embed(self, input_ids: Tensor) -> Tensor:
         return op.concat([super().embed(input_ids), self.per_layer.embed(input_ids)], axis=-1)
 
-    def forward(self, x_BSE: Tensor, *caches: PagedKVCache) -> Tensor:
+    def forward(self, x_BSE: Tensor, *caches: Any) -> Tensor:
         x_BSD, rows = op.split(x_BSE, [self.hidden_size], axis=-1)
         x_BSD = x_BSD * self.embedding_multiplier
         inputs = self.per_layer(x_BSD, rows)

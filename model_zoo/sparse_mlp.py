@@ -10,22 +10,42 @@ from mlc_compiler.nn import Tensor
 from model_zoo.expert_weights import expert_rules
 from model_zoo.weight_map import WeightMap
 
+EXPERT = ("gate_proj", "up_proj", "down_proj")
+
 
 class SparseMLP(nn.Module):
-    """``experts`` SwiGLU networks of ``inner`` elements, of which ``routing`` chooses some for each token."""
+    """``experts`` SwiGLU networks of ``inner`` elements, of which ``routing`` chooses some for each token.
 
-    def __init__(self, hidden_size: int, inner: int, experts: int, routing: nn.Routing):
-        self.routing = routing
+    corrected: a learned correction of the scores, float32 [experts] under any scheme, takes part in the choice and not
+    in the weights. float32_router: logits are computed in float32. shared: a network of all tokens, which is added.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        inner: int,
+        experts: int,
+        routing: nn.Routing,
+        *,
+        corrected: bool = False,
+        float32_router: bool = False,
+        shared: nn.Module | None = None,
+    ):
+        self.routing, self.float32_router = routing, float32_router
         self.gate = nn.Linear(hidden_size, experts, bias=False)
+        self.e_score_correction_bias = nn.Parameter((experts,), keeps_dtype=True) if corrected else None
         self.moe_gate_up_proj = nn.Experts(experts, hidden_size, 2 * inner)
         self.moe_down_proj = nn.Experts(experts, inner, hidden_size)
+        self.shared_experts = shared
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        return nn.mixture(x_BSD, self.routing(self.gate(x_BSD)), self.moe_gate_up_proj, self.moe_down_proj)
+        logits = self.gate(x_BSD.astype("float32") if self.float32_router else x_BSD)
+        choice = self.routing(logits, self.e_score_correction_bias)
+        y_BSD = nn.mixture(x_BSD, choice, self.moe_gate_up_proj, self.moe_down_proj)
+        return y_BSD + self.shared_experts(x_BSD) if self.shared_experts else y_BSD
 
 
 def sparse_mlp_rules(m: WeightMap, mlp: str, experts: int) -> None:
     """The rules of the SparseMLP with the path ``mlp``."""
     up, down = f"{mlp}.moe_gate_up_proj.weight", f"{mlp}.moe_down_proj.weight"
-    names = ("gate_proj", "up_proj", "down_proj")
-    expert_rules(m, up, down, experts, f"{mlp}.experts", f"{mlp}.experts.{{}}", names)
+    expert_rules(m, up, down, experts, f"{mlp}.experts", f"{mlp}.experts.{{}}", EXPERT)

@@ -260,6 +260,27 @@ class Permute(Expr):
 
 
 @dataclass(frozen=True)
+class Unflatten(Expr):
+    """Axis 0 as several axes of the sizes ``view`` (rows of attention heads)."""
+
+    parts: tuple[Expr]
+    view: tuple[int, ...]
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        shape = self.parts[0].shape(shapes)
+        if not shape or int(np.prod(self.view)) != shape[0]:
+            raise MLCError(f"cannot view axis 0 of {list(shape)} as {list(self.view)}")
+        return (*self.view, *shape[1:])
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        value = self.parts[0].evaluate(read)
+        return value.reshape(*self.view, *value.shape[1:])
+
+    def __str__(self) -> str:
+        return f"unflatten({self.parts[0]}, {list(self.view)})"
+
+
+@dataclass(frozen=True)
 class Offset(Expr):
     """A constant added to every element, computed in float32 (norm weights stored as w - 1)."""
 

@@ -125,11 +125,20 @@ class Parameter(Tensor):
     """A weight with a storage dtype. It has a graph value only while a function is traced or built.
 
     shape: integers, and names of symbolic sizes, which are those of the functions that are exported. name: of the graph
-    variable in functions made by a ``BlockBuilder``, of which it has to be a parameter. ``data`` is the array that a
-    compiled module uses for it: numpy or any that supports DLPack, initially None.
+    variable in functions made by a ``BlockBuilder``, of which it has to be a parameter. keeps_dtype: ``to`` leaves the
+    storage dtype as it is. ``data`` is the array that a compiled module uses for it: numpy or any that supports DLPack,
+    initially None.
     """
 
-    def __init__(self, shape: Sequence[int | str], dtype: str = "float32", name: str = "param"):
+    def __init__(
+        self,
+        shape: Sequence[int | str],
+        dtype: str = "float32",
+        name: str = "param",
+        *,
+        keeps_dtype: bool = False,
+    ):
+        self._keeps_dtype = keeps_dtype
         self._shape = Shape(SizeVar(s) if isinstance(s, str) else s for s in shape)
         self._dtype = dtype
         self._expr = None
@@ -158,7 +167,7 @@ class Parameter(Tensor):
 
     def to(self, dtype: str) -> None:
         """Set the storage dtype, except of integers. Raises ParameterError when there is data of another dtype."""
-        if not is_float(self._dtype) or dtype == self._dtype:
+        if not is_float(self._dtype) or dtype == self._dtype or self._keeps_dtype:
             return
         if self._data is not None:
             hint = "choose the type before setting the data"

@@ -112,6 +112,22 @@ MULTIPLIERS = {
 }
 MINISTRAL = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5}
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
+MSCALE = {**YARN, "mscale": 1.0, "mscale_all_dim": 0.7}
+LATENT_LIKE = {
+    **LLAMA_LIKE,
+    "num_key_value_heads": 6,
+    "q_lora_rank": 28,
+    "kv_lora_rank": 20,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 14,
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 20,
+    "n_shared_experts": 2,
+}
+GROUPS = {"n_group": 3, "topk_group": 2, "routed_scaling_factor": 1.5}
+DENSE_FIRST = {"first_k_dense_replace": 1}
 ALPHA = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 1.0, "alpha": 50.0}
 PARTIAL = {"partial_rotary_factor": 0.4}
 
@@ -133,6 +149,22 @@ CASES = [
         "gpt_oss",
         transformers.GptOssConfig,
         {**WINDOWS, "num_local_experts": 6, "num_experts_per_tok": 3, "rope_parameters": YARN, "swiglu_limit": 0.7},
+    ),
+    Case(
+        "deepseek_v2", transformers.DeepseekV2Config, {"q_lora_rank": None, "num_hidden_layers": 1}, sizes=LATENT_LIKE
+    ),
+    Case(
+        "deepseek_v2",
+        transformers.DeepseekV2Config,
+        {"topk_method": "group_limited_greedy", **GROUPS, **DENSE_FIRST, "attention_bias": True},
+        "groups-q-lora",
+        LATENT_LIKE,
+    ),
+    Case(
+        "deepseek_v3",
+        transformers.DeepseekV3Config,
+        {**GROUPS, **DENSE_FIRST, "rope_parameters": MSCALE},
+        sizes=LATENT_LIKE,
     ),
     Case("gemma", transformers.GemmaConfig, {**HEADS, "num_key_value_heads": 1}, norms_around_zero=True),
     Case("gemma2", transformers.Gemma2Config, {**WINDOWS, "query_pre_attn_scalar": 9}, norms_around_zero=True),

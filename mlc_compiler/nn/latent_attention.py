@@ -1,0 +1,102 @@
+"""Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1) over a latent KV cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..relax import ops
+from . import op
+from .kv_cache import PagedKVCache
+from .layers import Experts, Linear, RMSNorm
+from .module import Module
+from .tensor import Tensor, apply
+
+
+@dataclass(frozen=True)
+class LatentSizes:
+    """Numbers of elements. latent: of what is kept of a position for the heads' keys and values. rotated: of the
+    rotated part of a query, and of the rotated key that all heads share. plain: of the rest of a query. value: of a
+    head's value. query: of the vector that queries are made of, None where they are made of x.
+    """
+
+    latent: int
+    rotated: int
+    plain: int
+    value: int
+    query: int | None = None
+
+    @property
+    def head(self) -> int:
+        """Of a query."""
+        return self.plain + self.rotated
+
+
+class LatentAttention(Module):
+    """Causal attention of x [B, S, D], in its absorbed form: a cache keeps, of a position, its latent vector and its
+    rotated key; queries are multiplied by the matrices that make keys of latent vectors, and sums of latent vectors by
+    those that make values. Rotation is the cache's.
+
+    scale: factor of the scores. bias: of the products from x. epsilon: of the norms of latent vectors.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        heads: int,
+        sizes: LatentSizes,
+        *,
+        scale: float,
+        bias: bool = False,
+        epsilon: float = 1e-6,
+    ):
+        self.heads, self.sizes, self.scale = heads, sizes, scale
+        self.from_x = sizes.query or heads * sizes.head
+        self.qkv_a_proj = Linear(hidden_size, self.from_x + sizes.latent + sizes.rotated, bias=bias)
+        self.q_a_layernorm = RMSNorm(sizes.query, epsilon) if sizes.query else None
+        self.q_b_proj = Linear(sizes.query, heads * sizes.head, bias=False) if sizes.query else None
+        self.kv_a_layernorm = RMSNorm(sizes.latent, epsilon)
+        self.k_b_proj = Experts(heads, sizes.plain, sizes.latent)
+        self.v_b_proj = Experts(heads, sizes.latent, sizes.value)
+        self.o_proj = Linear(heads * sizes.value, hidden_size, bias=bias)
+
+    def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
+        batch, length, _ = x.shape
+        made = self.qkv_a_proj(op.reshape(x, (batch * length, x.shape[2])))
+        q, latent, key = op.split(made, [self.from_x, self.from_x + self.sizes.latent], axis=1)
+        kept = op.concat([self.kv_a_layernorm(latent), self._rotated(key, cache)], axis=1)
+        sums = cache.latent_attention(layer, self._query(q, cache), kept, self.scale)
+        values = of_each_head(self.v_b_proj, sums)
+        return self.o_proj(op.reshape(values, (batch, length, self.heads * self.sizes.value)))
+
+    def _query(self, q: Tensor, cache: PagedKVCache) -> Tensor:
+        """[T, heads, latent + rotated]"""
+        if self.q_a_layernorm and self.q_b_proj:
+            q = self.q_b_proj(self.q_a_layernorm(q))
+        heads = op.reshape(q, (q.shape[0], self.heads, self.sizes.head))
+        plain, turned = op.split(self.scaled(heads, cache), [self.sizes.plain], axis=2)
+        return op.concat([of_each_head(self.k_b_proj, plain), _rotate(turned, cache)], axis=2)
+
+    def scaled(self, q: Tensor, cache: PagedKVCache) -> Tensor:
+        """Queries [T, heads, plain + rotated] before their rotation; a subclass may scale them by position."""
+        return q
+
+    def _rotated(self, key: Tensor, cache: PagedKVCache) -> Tensor:
+        tokens, size = key.shape
+        return op.reshape(_rotate(op.reshape(key, (tokens, 1, size)), cache), (tokens, size))
+
+
+def of_each_head(weight: Experts, x: Tensor) -> Tensor:
+    """``x[:, h] @ weight[h].T`` for each head h: x [T, heads, K]; returns [T, heads, N]."""
+    tokens, heads, size = x.shape
+    flat = op.reshape(x, (tokens * heads, size))
+    if tokens == 1:
+        return op.expand_dims(weight(flat, op.arange(heads, dtype="int32")), 0)
+    order = op.permute_dims(op.reshape(op.arange(tokens * heads, dtype="int32"), (tokens, heads)), [1, 0])
+    rows = op.reshape(order, (heads * tokens,))
+    y = weight(flat, apply(ops.floor_mod, rows, heads), rows)
+    return op.permute_dims(op.reshape(y, (heads, tokens, y.shape[1])), [1, 0, 2])
+
+
+def _rotate(x: Tensor, cache: PagedKVCache) -> Tensor:
+    cos, sin = cache.angles()
+    return apply(ops.rotary_embedding, x, cos, sin, interleaved=cache.config.interleaved)

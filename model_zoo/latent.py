@@ -1,0 +1,102 @@
+"""Models with multi-head latent attention: keys, cache, attention, and rules for its weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mlc_compiler.nn.kv_cache import KVCacheConfig, RopeMode
+from mlc_compiler.nn.latent_attention import LatentAttention, LatentSizes
+from mlc_compiler.nn.states import State
+from model_zoo.config import DecoderConfig
+from model_zoo.config_check import invalid, unsupported
+from model_zoo.weight_expr import CheckpointTensor, Slice, Unflatten
+from model_zoo.weight_map import WeightMap
+from model_zoo.weight_rules import LAYER, tie
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentConfig(DecoderConfig):
+    """Elements: kv_lora_rank, q_lora_rank: of the vectors that keys and values, and queries, are made of;
+    qk_nope_head_dim, qk_rope_head_dim: of the part of a query or key without rotation and of the rotated part;
+    v_head_dim: of a value. ``head_dim`` is that of a query.
+    """
+
+    interleaved_rotary: ClassVar[bool] = True
+
+    kv_lora_rank: int
+    q_lora_rank: int | None = None
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    attention_bias: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "head_dim", self.qk_nope_head_dim + self.qk_rope_head_dim)
+        super().__post_init__()
+        if self.num_key_value_heads != self.num_attention_heads:
+            expected = f"num_attention_heads, {self.num_attention_heads}"
+            raise invalid("num_key_value_heads", self.num_key_value_heads, expected)
+        if self.attention_bias and not self.q_lora_rank:
+            raise unsupported("attention_bias", True, "False in a model without q_lora_rank")
+
+    @property
+    def rotary_dim(self) -> int:
+        return self.qk_rope_head_dim
+
+    @property
+    def latent_sizes(self) -> LatentSizes:
+        return LatentSizes(
+            self.kv_lora_rank, self.qk_rope_head_dim, self.qk_nope_head_dim, self.v_head_dim, self.q_lora_rank
+        )
+
+    @property
+    def score_scale(self) -> float:
+        """The factor of scores. YaRN's ``mscale_all_dim`` scales queries and keys (Peng et al. 2023)."""
+        scaling = self.rope_scaling or {}
+        factor, weight = float(scaling.get("factor") or 1), float(scaling.get("mscale_all_dim") or 0)
+        magnitude = 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
+        return magnitude**2 / math.sqrt(self.head_dim)
+
+
+def states(c: LatentConfig, kv_dtype: str) -> tuple[State, ...]:
+    """One cache of latent vectors and rotated keys, stored as ``kv_dtype``."""
+    assert c.rope is not None
+    cache = KVCacheConfig(
+        num_hidden_layers=c.num_hidden_layers,
+        num_attention_heads=c.num_attention_heads,
+        num_key_value_heads=1,
+        head_dim=c.kv_lora_rank + c.qk_rope_head_dim,
+        v_head_dim=c.kv_lora_rank,
+        latent=True,
+        dtype=kv_dtype,
+        rope_mode=RopeMode.NORMAL,
+        inv_freq=c.rope.inv_freq,
+        attention_factor=c.rope.attention_factor,
+        interleaved=c.interleaved_rotary,
+    )
+    return (cache,)
+
+
+def latent_attention(c: LatentConfig) -> LatentAttention:
+    return LatentAttention(
+        c.hidden_size, c.num_attention_heads, c.latent_sizes, scale=c.score_scale, bias=c.attention_bias
+    )
+
+
+def latent_names(c: LatentConfig) -> WeightMap:
+    """The map of a checkpoint with DeepSeek's names, without feed-forward parts."""
+    m, rows = WeightMap(), c.qk_nope_head_dim + c.v_head_dim
+    for layer in m.layers(f"{LAYER}.self_attn", c.num_hidden_layers):
+        q = f"{layer}.{'q_a_proj' if c.q_lora_rank else 'q_proj'}"
+        m.concat(f"{layer}.qkv_a_proj", [q, f"{layer}.kv_a_proj_with_mqa"])
+        of_heads = Unflatten(
+            (CheckpointTensor(f"{layer}.kv_b_proj.weight"),),
+            (c.num_attention_heads, rows),
+        )
+        m.transpose(f"{layer}.k_b_proj.weight", Slice((of_heads,), 1, 0, c.qk_nope_head_dim))
+        m.rename(f"{layer}.v_b_proj.weight", Slice((of_heads,), 1, c.qk_nope_head_dim, rows))
+        m.unused(f"{layer}.rotary_emb.inv_freq")
+    tie(m, c, "model.embed_tokens")
+    return m

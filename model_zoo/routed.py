@@ -1,0 +1,133 @@
+"""Models with DeepSeek's mixtures of experts: keys, feed-forward parts, and rules for their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mlc_compiler import nn
+from mlc_compiler.nn.feed_forward import GatedMLP
+from model_zoo.config import DecoderConfig
+from model_zoo.config_check import invalid
+from model_zoo.sparse_mlp import SparseMLP, sparse_mlp_rules
+from model_zoo.transformer import CausalLM, PreNormLayer, gated_mlp, rms_norm
+from model_zoo.weight_map import WeightMap
+from model_zoo.weight_rules import GATE_UP, LAYER
+from quantization.rewrite import Exceptions
+
+ROUTED_KEYS: Mapping[str, tuple[str, ...]] = {
+    "n_routed_experts": ("num_local_experts", "num_experts"),
+    "n_shared_experts": ("num_shared_experts",),
+    "num_nextn_predict_layers": ("num_mtp_layers",),
+}
+TRAINING = frozenset("aux_loss_alpha ep_size moe_router_load_balancing_type seq_aux".split())
+"""Keys that matter in training only."""
+ROUTERS_KEPT = Exceptions(kept=("*.gate",))
+DENSE, SPARSE = "dense", "sparse"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutedConfig(DecoderConfig):
+    """Of a layer's ``n_routed_experts`` experts, ``num_experts_per_tok`` are chosen; ``n_shared_experts`` more are of
+    all tokens. Each has ``moe_intermediate_size`` elements.
+
+    Layers with experts are every ``moe_layer_freq``-th one from ``first_k_dense_replace`` on, or those that
+    ``mlp_layer_types`` calls sparse; others have ``intermediate_size`` elements. norm_topk_prob,
+    routed_scaling_factor, n_group, topk_group: fields of ``nn.Routing``. num_nextn_predict_layers: layers after the
+    last one which predict further tokens, and are not used.
+
+    Of a subclass: ``score`` and ``group_best`` are fields of ``nn.Routing``, ``corrected`` one of ``SparseMLP``.
+    """
+
+    names: ClassVar[Mapping[str, tuple[str, ...]]] = ROUTED_KEYS
+    ignored: ClassVar[frozenset[str]] = TRAINING
+    score: ClassVar[str] = "softmax"
+    group_best: ClassVar[int] = 1
+    corrected: ClassVar[bool] = False
+
+    moe_intermediate_size: int
+    n_routed_experts: int
+    num_experts_per_tok: int
+    n_shared_experts: int | None = None
+    first_k_dense_replace: int | None = None
+    moe_layer_freq: int = 1
+    mlp_layer_types: Sequence[str] | None = None
+    norm_topk_prob: bool = False
+    routed_scaling_factor: float = 1.0
+    n_group: int | None = None
+    topk_group: int | None = None
+    num_nextn_predict_layers: int | None = None
+    rms_norm_eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        groups, kept = self.n_group or 1, self.topk_group or 1
+        if self.num_experts_per_tok > self.n_routed_experts:
+            expected = f"at most n_routed_experts, {self.n_routed_experts}"
+            raise invalid("num_experts_per_tok", self.num_experts_per_tok, expected)
+        if self.n_routed_experts % groups or kept > groups:
+            expected = f"a divisor of n_routed_experts, {self.n_routed_experts}, and at least topk_group, {kept}"
+            raise invalid("n_group", groups, expected)
+        types = self.mlp_layer_types
+        if types is not None and (len(types) < self.num_hidden_layers or not {DENSE, SPARSE}.issuperset(types)):
+            raise invalid("mlp_layer_types", types, f"{DENSE} or {SPARSE} for each layer")
+
+    def is_sparse(self, layer: int) -> bool:
+        """Whether a layer has experts."""
+        if self.mlp_layer_types is not None:
+            return self.mlp_layer_types[layer] == SPARSE
+        return layer >= (self.first_k_dense_replace or 0) and layer % self.moe_layer_freq == 0
+
+    @property
+    def routing(self) -> nn.Routing:
+        return nn.Routing(
+            self.num_experts_per_tok,
+            self.score,
+            self.norm_topk_prob,
+            self.routed_scaling_factor,
+            groups=self.n_group or 1,
+            kept_groups=self.topk_group or 1,
+            group_best=self.group_best,
+        )
+
+
+def feed_forward(c: RoutedConfig, layer: int) -> nn.Module:
+    """The experts of a layer, or its dense network."""
+    if not c.is_sparse(layer):
+        return gated_mlp(c)
+    shared = GatedMLP(c.hidden_size, c.n_shared_experts * c.moe_intermediate_size) if c.n_shared_experts else None
+    return SparseMLP(
+        c.hidden_size,
+        c.moe_intermediate_size,
+        c.n_routed_experts,
+        c.routing,
+        corrected=c.corrected,
+        float32_router=True,
+        shared=shared,
+    )
+
+
+def routed_model(c: RoutedConfig, attention: Callable[[], nn.Module], **options: Any) -> CausalLM:
+    """A decoder with norms before attention and experts; options as of ``CausalLM``."""
+    norm = rms_norm(c.rms_norm_eps)
+    layers = [PreNormLayer(c.hidden_size, norm, attention(), feed_forward(c, i)) for i in range(c.num_hidden_layers)]
+    return CausalLM(c, layers, norm(c.hidden_size), **options)
+
+
+def routed_rules(m: WeightMap, c: RoutedConfig) -> WeightMap:
+    """Adds the rules of feed-forward parts to those of the rest of a decoder, and returns them."""
+    for i, layer in enumerate(m.layers(LAYER, c.num_hidden_layers)):
+        mlp = f"{layer}.mlp"
+        if not c.is_sparse(i):
+            m.concat(f"{mlp}.gate_up_proj", [f"{layer}.{name}" for name in GATE_UP])
+            continue
+        sparse_mlp_rules(m, mlp, c.n_routed_experts)
+        if c.corrected:
+            m.rename(f"{mlp}.e_score_correction_bias", f"{mlp}.gate.e_score_correction_bias")
+        if c.n_shared_experts:
+            shared = f"{mlp}.shared_experts"
+            m.concat(f"{shared}.gate_up_proj", [f"{shared}.gate_proj", f"{shared}.up_proj"])
+    for i in range(c.num_nextn_predict_layers or 0):
+        m.unused(f"{LAYER.format(c.num_hidden_layers + i)}.*")
+    return m
