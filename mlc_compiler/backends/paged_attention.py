@@ -74,6 +74,8 @@ class PagedAttention:
         given = self.position(token) + 1
         if self.cross:
             given = te.if_then_else(self.limit > 0, self.more["lengths"][self.sequence(token)], const(0, "int32"))
+        if self.cross and self.window:
+            given = minimum(given, maximum(self.position(token) + self.window, const(self.sink_size, "int32")))
         return minimum(maximum(given, const(0, "int32")), cast("int32", self.limit))
 
     def first_seen(self, token: PrimExpr) -> PrimExpr:
@@ -162,8 +164,6 @@ class PagedAttention:
         visible = j < end
         if self.window:
             near = j > position - self.window
-            if self.cross:
-                near = logical_and(near, j < position + self.window)
             if self.sink_size:
                 near = logical_or(near, j < self.sink_size)
             visible = logical_and(visible, near)

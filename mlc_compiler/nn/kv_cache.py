@@ -50,7 +50,8 @@ class KVCacheConfig(State):
     rotated. attention_factor: multiplies cosines and sines. interleaved: pairs are (2 d, 2 d + 1), else (d, d + R/2).
     sliding_window: the number of positions visible to a token, None for all; the first ``attention_sink_size``
     positions stay visible. page_size: positions per page. prefix: prefix of the inputs' names, different for each
-    group of layers. dtype: one of KV_DTYPES, of LATENT_DTYPES when latent; int8 has a float16 scale for each position
+    group of layers. kept: whether the next call reads what this one stores; where it is not, the layers share the
+    memory of one. dtype: one of KV_DTYPES, of LATENT_DTYPES when latent; int8 has a float16 scale for each position
     and key/value head, of keys and of values (``kv_cache.append_quantized``). Raises CacheError for inconsistent sizes
     and for other dtypes.
     """
@@ -70,6 +71,7 @@ class KVCacheConfig(State):
     attention_sink_size: int = 0
     page_size: int = PAGE_SIZES[0]
     prefix: str = ""
+    kept: bool = True
 
     def __post_init__(self) -> None:
         if self.num_attention_heads % self.num_key_value_heads:
@@ -99,8 +101,13 @@ class KVCacheConfig(State):
         """The dtype of the scales of keys and values; None for a dtype that has none."""
         return SCALE_DTYPE if self.dtype == CODE_DTYPE else None
 
+    @property
+    def stored_layers(self) -> int:
+        """The layers that have memory of their own."""
+        return self.num_hidden_layers if self.kept else 1
+
     def fields(self) -> dict[str, spec.Tensor]:
-        pages = (self.num_hidden_layers, f"{self.prefix}num_pages", self.num_key_value_heads)
+        pages = (self.stored_layers, f"{self.prefix}num_pages", self.num_key_value_heads)
         fields = {"k_pages": spec.Tensor((*pages, self.head_dim, self.page_size), self.dtype)}
         if not self.latent:
             fields["v_pages"] = spec.Tensor((*pages, self.page_size, self.value_size), self.dtype)
@@ -113,13 +120,13 @@ class KVCacheConfig(State):
 
     def describe(self) -> dict[str, Any]:
         sizes = {
-            "num_hidden_layers": self.num_hidden_layers,
+            "num_hidden_layers": self.stored_layers,
             "num_key_value_heads": self.num_key_value_heads,
             "head_dim": self.head_dim,
             "v_head_dim": self.value_size,
             "page_size": self.page_size,
             "dtype": self.dtype,
-            "sliding_window_size": self.sliding_window or -1,
+            "sliding_window_size": (self.kept and self.sliding_window) or -1,
             "attention_sink_size": self.attention_sink_size,
         }
         scales = {"scale_dtype": self.scale_dtype} if self.scale_dtype else {}
@@ -129,11 +136,11 @@ class KVCacheConfig(State):
     def bytes_per_token(self) -> int:
         elements = self.head_dim + (0 if self.latent else self.value_size)
         scales = len(SCALES) * dt.nbytes(self.scale_dtype) if self.scale_dtype else 0
-        return self.num_hidden_layers * self.num_key_value_heads * (elements * dt.nbytes(self.dtype) + scales)
+        return self.stored_layers * self.num_key_value_heads * (elements * dt.nbytes(self.dtype) + scales)
 
 
 class PagedKVCache:
-    """The view of a cache in a traced function.
+    """The view of a cache in a traced function. Attention is causal unless the tokens have ``lengths``, see ``Tokens``.
 
     token_seq, token_pos: int32 [n], the row of ``page_table`` that token i belongs to, and its position there.
     """
@@ -156,12 +163,13 @@ class PagedKVCache:
         self.page_table = page_table
         self.token_seq = tokens.token_seq
         self.token_pos = tokens.token_pos
+        self.lengths = tokens.lengths
         self._angles: tuple[Tensor, Tensor] | None = None
 
     def attention_with_fused_qkv(
         self, layer_id: int, qkv: Tensor, num_qo_heads: int, sm_scale: float | None = None
     ) -> Tensor:
-        """Append the keys and values of layer ``layer_id`` and compute causal attention.
+        """Append the keys and values of layer ``layer_id`` and compute attention.
 
         qkv: [n, H + 2 G, D], queries, then keys, then values. sm_scale: factor of the scores, 1/sqrt(D) when None.
         Returns [n, H, D]. Or qkv is [b, s, H + 2 G, D] with b s = n, and the result [b, s, H, D].
@@ -187,7 +195,7 @@ class PagedKVCache:
         sinks: Tensor | None = None,
         slopes: Tensor | None = None,
     ) -> Tensor:
-        """Append the keys and values of layer ``layer_id`` and compute causal attention; returns [n, H, E].
+        """Append the keys and values of layer ``layer_id`` and compute attention; returns [n, H, E].
 
         q: [n, H, D]; k: [n, G, D]; v: [n, G, E]. sm_scale: factor of the scores, 1/sqrt(D) when None. sliding_window:
         of this layer, the cache's when None. soft_cap, and sinks and slopes, floating [H]: see the operator
@@ -210,7 +218,7 @@ class PagedKVCache:
 
         q: [n, H, D], already rotated; latent: [n, D]. Returns [n, H, E] (DeepSeek-V2, section 2.1).
         """
-        self.k_pages = apply(ops.append_latent, self.k_pages, latent, *self._places(), layer_id)
+        self.k_pages = apply(ops.append_latent, self.k_pages, latent, *self._places(), self._stored(layer_id))
         self.v_pages = self.k_pages
         return self._attend(layer_id, q, _heads(q), sm_scale)
 
@@ -225,7 +233,7 @@ class PagedKVCache:
             k,
             v,
             *self._places(),
-            layer,
+            self._stored(layer),
             rotation,
             k_first=k_first,
             v_first=v_first,
@@ -245,14 +253,15 @@ class PagedKVCache:
         more: dict[str, Tensor] | None = None,
     ) -> Tensor:
         c = self.config
-        optional = {**self._rotation(), **(more or {}), **self._scales()}
+        ends = {} if self.lengths is None else {"lengths": self.lengths}
+        optional = {**self._rotation(), **ends, **(more or {}), **self._scales()}
         return apply(
             ops.paged_attention,
             q,
             self.k_pages,
             self.v_pages,
             *self._places(),
-            layer,
+            self._stored(layer),
             tuple(optional.values()),
             heads=heads,
             scale=1 / math.sqrt(c.head_dim) if sm_scale is None else sm_scale,
@@ -265,6 +274,9 @@ class PagedKVCache:
             interleaved=c.interleaved,
             single_query=self.single_query,
         )
+
+    def _stored(self, layer: int) -> int:
+        return layer if self.config.kept else 0
 
     def _scales(self) -> dict[str, Tensor]:
         """The scales of keys and values by name, if the cache has them."""

@@ -20,11 +20,16 @@ from .tensor import Tensor, apply_tuple
 
 @dataclass(frozen=True)
 class Tokens:
-    """Sequences and positions of a call's tokens. single_query: the caller guarantees one token per sequence."""
+    """Sequences and positions of a call's tokens. single_query: the caller guarantees one token per sequence.
+
+    lengths: int32 [sequences], where tokens see all positions of their sequence, including those after their own; None
+    where they see those up to their own.
+    """
 
     token_seq: Tensor
     token_pos: Tensor
     single_query: bool = False
+    lengths: Tensor | None = None
 
 
 class State(ABC):
@@ -50,16 +55,21 @@ class State(ABC):
         """Bytes of state per token of a sequence."""
 
 
-def inputs(states: Sequence[State], num_tokens: int | str, single_query: bool = False) -> spec.Object:
+def inputs(
+    states: Sequence[State], num_tokens: int | str, single_query: bool = False, bidirectional: bool = False
+) -> spec.Object:
     """The states as one input of an exported function of ``num_tokens`` tokens: the argument is a tuple of views.
 
-    single_query: see ``Tokens``.
+    single_query: see ``Tokens``. bidirectional: there is an input ``lengths``, see ``Tokens``.
     """
     fields = {state.prefix + name: tensor for state in states for name, tensor in state.fields().items()}
     fields |= {name: spec.Tensor((num_tokens,), "int32") for name in ("token_seq", "token_pos")}
+    fields |= {"lengths": spec.Tensor(("num_seqs",), "int32")} if bidirectional else {}
 
-    def views(token_seq: Tensor, token_pos: Tensor, **tensors: Tensor) -> tuple[Any, ...]:
-        tokens = Tokens(token_seq, token_pos, single_query)
+    def views(
+        token_seq: Tensor, token_pos: Tensor, lengths: Tensor | None = None, **tensors: Tensor
+    ) -> tuple[Any, ...]:
+        tokens = Tokens(token_seq, token_pos, single_query, lengths)
         return tuple(s.view({n: tensors[s.prefix + n] for n in s.fields()}, tokens) for s in states)
 
     return spec.Object(views, fields, mutable=True)

@@ -199,16 +199,9 @@ class _Decode:
             return const(0, "int32")
         return maximum(self.p.first_seen(token) // self.s.slots, self.sink_strips)
 
-    def stop(self, token: PrimExpr) -> PrimExpr:
-        """End of the positions that a token sees."""
-        p, end = self.p, self.p.end(token)
-        if not (p.window and p.cross):
-            return end
-        return minimum(end, maximum(p.position(token) + p.window, const(p.sink_size, "int32")))
-
     def count(self, token: PrimExpr) -> PrimExpr:
         """The strips that a token sees."""
-        strips = ceildiv(self.stop(token), self.s.slots)
+        strips = ceildiv(self.p.end(token), self.s.slots)
         return minimum(strips, self.sink_strips) + maximum(strips - self.first_strip(token), 0)
 
     def strip(self, i: PrimExpr, first: PrimExpr) -> PrimExpr:

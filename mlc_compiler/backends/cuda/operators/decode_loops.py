@@ -70,7 +70,7 @@ def attend_strips(k, token, tile, start, stop, warp, lane):
     """Attend to the strips from ``start`` to ``stop`` that the token sees, each warp to its share."""
     sequence = k.p.sequence(token)
     position = k.p.position(token)
-    end = k.stop(token)
+    end = k.p.end(token)
     first = k.first_strip(token)
     for i in range(T.ceildiv(stop - start, k.warps)):
         own = start + i * k.warps + warp

@@ -59,7 +59,7 @@ def find_ranges(k, run, lane):
         is_in_run = k.runs[row] == run
         k.found[0] = T.min(k.found[0], T.Select(k.runs[row] > run, k.runs[row], T.int32(k.rows)))
         k.found[1] = T.min(k.found[1], T.Select(is_in_run, k.first_seen(row), T.int32(FARTHEST)))
-        k.found[2] = T.max(k.found[2], T.Select(is_in_run, k.stop(row), T.int32(0)))
+        k.found[2] = T.max(k.found[2], T.Select(is_in_run, k.ends[row], T.int32(0)))
         k.found[3] = T.max(k.found[3], k.first_seen(row))
         k.found[4] = T.min(k.found[4], T.Select(is_in_run, k.sees_to(row), T.int32(0)))
     instruction("redux.min.s32", k.reduced[0], k.found[0])

@@ -89,13 +89,6 @@ class Tiles:
         after = i - self.sink_blocks + self.first_block()
         return (te.select(i < self.sink_blocks, i, after) if self.sink_blocks else after) * self.block
 
-    def stop(self, row: PrimExpr) -> PrimExpr:
-        """End of the positions that a row of the tile sees."""
-        p, end = self.p, self.ends[row]
-        if not (p.window and p.cross):
-            return end
-        return minimum(end, maximum(self.positions[row] + p.window, const(p.sink_size, "int32")))
-
     def first_seen(self, row: PrimExpr) -> PrimExpr:
         """The first position in the window of a row of the tile."""
         return maximum(self.positions[row] - (self.p.window - 1), 0) if self.p.window else const(0, "int32")
