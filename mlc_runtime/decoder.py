@@ -5,41 +5,24 @@ The arrays of a step are allocated and bound to functions once; each token then 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from mlc_errors import MLCError
 from mlc_runtime.arrays import aligned_empty, dtype_of
-from mlc_runtime.library import Library
 from mlc_runtime.memory import Array
+from mlc_runtime.metadata import TensorSpec
 from mlc_runtime.model import Call, CompiledModel
-from mlc_runtime.weights import LoadProgress, TensorCache
+from mlc_runtime.packed import Packed, Prompt, groups
 
-TASK = "chat"
+HIDDEN_STATES = "batch_prefill_to_last_hidden_states"
 ROW = 16  # elements: rows of inputs begin at multiples of a cache line
-Prompt = tuple[int, Sequence[int]]  # a row of the pool, and the token ids that it is extended by
 
 
 class Decoder(CompiledModel):
-    """A compiled model with the task "chat". Raises MLCError when the library's model has another task."""
-
-    def __init__(
-        self,
-        library: Library,
-        weights: TensorCache,
-        num_threads: int | None = None,
-        progress: LoadProgress | None = None,
-    ):
-        task = library.metadata.get("task")
-        if task != TASK:
-            raise MLCError(
-                f"the library's model is for the task {task!r}; expected {TASK!r}", where=[str(library.path)]
-            )
-        super().__init__(library, weights, num_threads, progress)
-        self._embedding = library["embed"].spec.outputs[0]
+    """A compiled model with the functions of a decoder."""
 
     @cached_property
     def batch(self) -> DecodeStep:
@@ -51,7 +34,7 @@ class Decoder(CompiledModel):
 
         The prompts, at most max_batch_size, share calls of prefill_chunk_size tokens.
         """
-        packed = _Packed.of(self, prompts)
+        packed = Packed.of(self, prompts)
         for span in packed.chunks(self.spec.prefill_chunk_size):
             inputs = self._inputs(packed, span)
             if len(prompts) == 1:
@@ -65,44 +48,44 @@ class Decoder(CompiledModel):
     def verify(self, row: int, ids: Sequence[int]) -> np.ndarray:
         """Extend a sequence and return the logits after each of the tokens, float32 [len(ids), V]."""
         logits = aligned_empty((len(ids), self.spec.vocab_size), np.dtype(np.float32))
-        packed = _Packed.of(self, [(row, ids)])
+        packed = Packed.of(self, [(row, ids)])
         for span in packed.chunks(self.spec.prefill_chunk_size):
             self.bind("batch_verify", self._inputs(packed, span), [_batched(logits[span])])()
         return logits
 
+    def hidden_states(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """The last hidden state of every token, float32 [tokens, D] for each text; texts share calls."""
+        if HIDDEN_STATES not in self.library.functions:
+            raise MLCError(
+                f"the library has no function {HIDDEN_STATES}", where=[str(self.library.path)], hint="compile it again"
+            )
+        return [state for group in groups(texts, self.spec) for state in self._hidden_states([texts[i] for i in group])]
+
+    def _hidden_states(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        with self.pool.lent(len(texts)) as rows:
+            packed = Packed.of(self, list(zip(rows, texts, strict=True)))
+            hidden = aligned_empty((len(packed.ids), self.hidden_size), np.dtype(np.float32))
+            for span in packed.chunks(self.spec.prefill_chunk_size):
+                self.bind(HIDDEN_STATES, self._inputs(packed, span), [_batched(hidden[span])])()
+        return np.split(hidden, packed.lasts[:-1] + 1)
+
+    @property
+    def hidden_size(self) -> int:
+        return int(self._embedding.shape[-1])
+
+    @cached_property
+    def _embedding(self) -> TensorSpec:
+        return self.library["embed"].spec.outputs[0]
+
     def embedding_buffer(self, num_tokens: int) -> Array:
         """Uninitialised [num_tokens, hidden size], the result of ``embed``."""
-        return self.memory.empty((num_tokens, int(self._embedding.shape[-1])), dtype_of(self._embedding.dtype))
+        return self.memory.empty((num_tokens, self.hidden_size), dtype_of(self._embedding.dtype))
 
-    def _inputs(self, packed: _Packed, span: slice) -> dict[str, Array]:
+    def _inputs(self, packed: Packed, span: slice) -> dict[str, Array]:
         embedding = self.embedding_buffer(span.stop - span.start)
         self.bind("embed", {"input_ids": packed.ids[span]}, [embedding])()
         places = {"token_seq": packed.token_seq[span], "token_pos": packed.token_pos[span]}
         return {"input_embed": _batched(embedding), **places}
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """Tokens of several sequences, one after the other, int32 [n]; lasts: int32, the index of the last of each."""
-
-    ids: np.ndarray
-    token_seq: np.ndarray
-    token_pos: np.ndarray
-    lasts: np.ndarray
-
-    @staticmethod
-    def of(model: CompiledModel, prompts: Sequence[Prompt]) -> _Packed:
-        """Extend the prompts' sequences in the pool, in order; raises as ``check_ids`` and ``SequencePool.extend``."""
-        rows, ids = [row for row, _ in prompts], [model.check_ids(ids) for _, ids in prompts]
-        counts = [len(piece) for piece in ids]
-        begins = [model.pool.extend(row, count) for row, count in zip(rows, counts, strict=True)]
-        places = [np.arange(begin, begin + n, dtype=np.int32) for begin, n in zip(begins, counts, strict=True)]
-        token_seq = np.repeat(np.array(rows, np.int32), counts)
-        lasts = np.cumsum(counts, dtype=np.int32) - np.int32(1)
-        return _Packed(np.concatenate(ids), token_seq, np.concatenate(places), lasts)
-
-    def chunks(self, size: int) -> Iterator[slice]:
-        return (slice(first, min(first + size, len(self.ids))) for first in range(0, len(self.ids), size))
 
 
 class DecodeStep:

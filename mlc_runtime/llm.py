@@ -1,10 +1,8 @@
-"""The model of a folder: text or token ids in, text, token ids or logits out."""
+"""The model of a folder: text or token ids in, text, token ids, logits, hidden states or vectors out."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -14,27 +12,21 @@ import numpy as np
 from mlc_errors import MLCError, UsageError
 from mlc_runtime.chat_template import render_chat_template, render_conversation
 from mlc_runtime.decoder import Decoder
+from mlc_runtime.embedding import Embedder, TextOptions
+from mlc_runtime.encoder import FUNCTION as ENCODE
+from mlc_runtime.encoder import Encoder
+from mlc_runtime.folder_config import GenerationDefaults, embedding_settings, generation_defaults
 from mlc_runtime.generation import GenerationResult, Sampling, TextStream, generate_batch
 from mlc_runtime.library import Library
 from mlc_runtime.session import Session, SessionCache
 from mlc_runtime.tokenizer import Tokenizer
 from mlc_runtime.weights import LoadProgress, TensorCache
 
-CONFIG_NAME, LIBRARY_NAME, TEMPLATE_NAME = "mlc-chat-config.json", "lib.so", "chat_template.jinja"
+LIBRARY_NAME, TEMPLATE_NAME = "lib.so", "chat_template.jinja"
+CHAT = "chat"
 
 Prompt = str | Sequence[int]
 OnText = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class GenerationDefaults:
-    """The generation settings of mlc-chat-config.json."""
-
-    temperature: float
-    top_p: float
-    eos_ids: frozenset[int]
-    stop: tuple[str, ...]
-    conv_template: dict
 
 
 class LLM:
@@ -66,7 +58,20 @@ class LLM:
                 f"device is {device!r} beside a Library", hint="give the device to Library(path, device=…)"
             )
         self.library = model_lib if isinstance(model_lib, Library) else _open_library(self.folder, model_lib, device)
-        self.model = Decoder(self.library, TensorCache(self.folder), num_threads, progress)
+        kind = Encoder if ENCODE in self.library.functions else Decoder
+        self.compiled = kind(self.library, TensorCache(self.folder), num_threads, progress)
+
+    @property
+    def model(self) -> Decoder:
+        """The model, as one that continues text. Raises MLCError for a model that does not."""
+        task = self.compiled.spec.task
+        if task != CHAT or not isinstance(self.compiled, Decoder):
+            raise MLCError(
+                f"the library's model is for the task {task!r}; expected {CHAT!r}",
+                where=[str(self.library.path)],
+                hint=f"for vectors of texts: python -m mlc_cli embed {self.folder}",
+            )
+        return self.compiled
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -74,7 +79,7 @@ class LLM:
 
     @cached_property
     def defaults(self) -> GenerationDefaults:
-        return _read_defaults(self.folder / CONFIG_NAME)
+        return generation_defaults(self.folder)
 
     @cached_property
     def chat_template(self) -> str | None:
@@ -172,10 +177,39 @@ class LLM:
         finally:
             self.model.pool.remove(row)
 
+    def hidden_states(self, ids: Sequence[int]) -> np.ndarray:
+        """The hidden state of each of `ids` after the last norm, float32 [len(ids), D]."""
+        return self.compiled.hidden_states([ids])[0]
+
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        truncate: bool = False,
+    ) -> np.ndarray:
+        """A vector for each text, float32 [len(texts), E]; for one text that is not in a list, [E].
+
+        prompt: what precedes every text; prompt_name: the model's prompt of that name, by default its default one.
+        pooling: ``mean``, ``cls`` or ``last``; None, as for normalize: as the model's files say. truncate: cut texts
+        that are too long, which are refused otherwise.
+        """
+        chosen = TextOptions(prompt, prompt_name, pooling, normalize, truncate)
+        vectors = self.embedder.embed([texts] if isinstance(texts, str) else texts, chosen)
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """The model, as one that makes vectors of texts."""
+        return Embedder(self.compiled, self.tokenizer, embedding_settings(self.folder))
+
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a text, with the special tokens that the tokenizer adds; ids stay as they are."""
         if not isinstance(prompt, str):
-            return self.model.check_ids(prompt).tolist()
+            return self.compiled.check_ids(prompt).tolist()
         ids = self.tokenizer.encode(prompt)
         bos = self.tokenizer.token_id(self.tokenizer.special_token("bos_token") or "")
         if not ids and bos is None:
@@ -203,7 +237,7 @@ class LLM:
 
     def close(self) -> None:
         """Stop the worker threads; the object cannot be used any more."""
-        self.model.close()
+        self.compiled.close()
 
     def __enter__(self) -> LLM:
         return self
@@ -238,21 +272,3 @@ def _default_template(template: object) -> str | None:
         named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
         return named.get("default")
     return template if isinstance(template, str) else None
-
-
-def _read_defaults(path: Path) -> GenerationDefaults:
-    try:
-        config = json.loads(path.read_bytes())
-        conversation = config.get("conv_template") or {}
-        eos = config.get("eos_token_id", [])
-        return GenerationDefaults(
-            temperature=float(config.get("temperature", 1.0)),
-            top_p=float(config.get("top_p", 1.0)),
-            eos_ids=frozenset([*([eos] if isinstance(eos, int) else eos), *conversation.get("stop_token_ids", [])]),
-            stop=tuple(conversation.get("stop_str", [])),
-            conv_template=conversation,
-        )
-    except OSError as e:
-        raise MLCError(f"cannot read {path}: {e.strerror}", hint="gen_config writes it") from None
-    except (ValueError, TypeError, AttributeError, RecursionError) as e:
-        raise MLCError(f"{CONFIG_NAME} is malformed: {e}", where=[str(path)], hint="run gen_config again") from None

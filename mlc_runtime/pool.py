@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 
 from mlc_errors import ResourceError, UsageError
@@ -142,6 +143,17 @@ class SequencePool:
             state.end(row)
         self.lengths[row] = 0
         self._free.append(row)
+
+    @contextmanager
+    def lent(self, count: int) -> Iterator[list[int]]:
+        """The rows of ``count`` new sequences, which are removed when the block ends."""
+        rows: list[int] = []
+        try:
+            rows += (self.add() for _ in range(count))
+            yield rows
+        finally:
+            for row in rows:
+                self.remove(row)
 
     def retire(self, row: int) -> None:
         """Defer ``remove`` to the next ``add``: for finalizers, which may run in the middle of any other method."""

@@ -58,6 +58,14 @@ class Tokenizer:
         except (UnicodeEncodeError, TypeError):
             raise UsageError("the text is not valid Unicode: it has unpaired surrogates") from None
 
+    def encode_within(self, text: str, max_tokens: int) -> list[int]:
+        """As ``encode``, with the text's last tokens left out so that there are at most ``max_tokens``."""
+        self._tokenizer.enable_truncation(max_tokens)
+        try:
+            return self.encode(text)
+        finally:
+            self._tokenizer.no_truncation()
+
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """Text of token ids; unknown ids are skipped."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)

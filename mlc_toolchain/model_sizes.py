@@ -80,7 +80,7 @@ def _override(
     sizes = dict(own) | given
     notes = []
     context, chunk = sizes.get("context_window_size", -1), sizes.get("prefill_chunk_size", -1)
-    if 0 < context < chunk:
+    if 0 < context < chunk and own["prefill_chunk_size"] <= own["context_window_size"]:
         if overrides.prefill_chunk_size is not None:
             raise _refused("prefill_chunk_size", chunk, f"at most the context window of {context} tokens")
         sizes["prefill_chunk_size"] = context

@@ -1,4 +1,4 @@
-"""The states and functions of a decoder: embed, prefill, decode, their batched forms, and sample.
+"""The states and functions of a decoder: embed, prefill, decode, their batched forms, hidden states, and sample.
 
 A decoder's module offers ``embed``: int32 [S] -> [S, E]; ``forward``: [B, S, E] and a view of each state -> the last
 hidden states [B, S, D]; ``logits``: [B, S, D] -> [B, S, V]. B batch, S sequence, D hidden, V vocabulary. E is the
@@ -109,6 +109,10 @@ class _Decoder:
         hidden = self.model.forward(input_embed, *views)
         return self._logits(op.take(hidden, logit_positions, axis=1))
 
+    def last_hidden_states(self, input_embed: Tensor, views: Sequence[Any]) -> Tensor:
+        """[1, S, D], what the output head would take"""
+        return self.model.forward(input_embed, *views).astype("float32")
+
     def sample(self, logits: Tensor, temperature: Tensor, top_p: Tensor, uniform: Tensor) -> Tensor:
         return op.sample_top_p(op.softmax_with_temperature(logits, temperature), top_p, uniform)
 
@@ -135,6 +139,7 @@ class _Decoder:
             "batch_prefill": function(self.batch_prefill, self._inputs(1, "seq_len", positions)),
             "batch_decode": function(self.batch_decode, self._inputs("batch_size", 1)),
             "batch_verify": function(self.decode, self._inputs(1, "seq_len")),
+            "batch_prefill_to_last_hidden_states": function(self.last_hidden_states, self._inputs(1, "seq_len")),
             "sample": spec.Function(self.sample, drawn, "none", bounds),
         }
 

@@ -12,6 +12,7 @@ from mlc_errors import UnsupportedError
 from model_zoo import (
     arcee,
     baichuan,
+    bert,
     bloom,
     cohere,
     deepseek_v2,
@@ -36,6 +37,7 @@ from model_zoo import (
     ministral3,
     mistral,
     mixtral,
+    modernbert,
     nemotron,
     olmo,
     olmo2,
@@ -115,6 +117,11 @@ ARCHITECTURES: dict[str, Architecture] = {
         bloom.MPT,
         bloom.ARCHITECTURE,
         opt.ARCHITECTURE,
+        bert.ARCHITECTURE,
+        bert.BGE,
+        bert.ROBERTA,
+        bert.XLM_ROBERTA,
+        modernbert.ARCHITECTURE,
     )
 }
 

@@ -1,4 +1,4 @@
-"""Decoder-only transformers assembled from blocks; the file of a model says which.
+"""Transformers, decoders and encoders, assembled from blocks; the file of a model says which.
 
 A layer takes x [B, S, D] and, for each of its states, the view of the state and its own index among the layers that
 share it. B batch, S sequence, D hidden.
@@ -7,6 +7,7 @@ share it. B batch, S sequence, D hidden.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from mlc_compiler import nn
@@ -18,6 +19,7 @@ from mlc_compiler.nn.states import RecurrentState
 from mlc_errors import UnsupportedError
 from model_zoo.config import DecoderConfig
 from model_zoo.decoder import places
+from model_zoo.encoder import EncoderConfig
 
 Norm = Callable[[int], nn.Module]
 """From the number of elements that are normalized."""
@@ -84,6 +86,20 @@ class PostNormLayer(nn.Module):
     def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
         x = x + self.post_attention_layernorm(self.self_attn(x, cache, layer))
         return x + self.post_feedforward_layernorm(self.mlp(x))
+
+
+class NormedSumLayer(nn.Module):
+    """Norms of the sums of x and what attention and feed-forward part add to it (Vaswani et al. 2017)."""
+
+    def __init__(self, size: int, norm: Norm, attention: nn.Module, mlp: nn.Module):
+        self.self_attn = attention
+        self.mlp = mlp
+        self.post_attention_layernorm = norm(size)
+        self.post_feedforward_layernorm = norm(size)
+
+    def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
+        x = self.post_attention_layernorm(x + self.self_attn(x, cache, layer))
+        return self.post_feedforward_layernorm(x + self.mlp(x))
 
 
 class SandwichLayer(nn.Module):
@@ -199,6 +215,44 @@ class CausalLM(nn.Module):
             logits = logits * self.logit_scale
         cap = self.logit_soft_cap
         return op.tanh(logits / cap) * cap if cap else logits
+
+
+class Encoder(nn.Module):
+    """An encoder: ``embed``, ``forward`` and ``project`` are what ``encoder.entry_points`` needs.
+
+    Options as of ``CausalLM``. The rows of ``token_types`` and the dense heads are as the configuration says.
+    """
+
+    def __init__(
+        self,
+        c: EncoderConfig,
+        layers: Sequence[nn.Module],
+        norm: nn.Module | None = None,
+        *,
+        positions: LearnedPositions | None = None,
+        embedding_norm: nn.Module | None = None,
+        embedding_multiplier: float = 1.0,
+    ):
+        self.embedding_multiplier = embedding_multiplier
+        self.model = Transformer(c, layers, norm, positions, embedding_norm)
+        self.token_types = nn.Embedding(c.type_vocab_size, c.hidden_size) if c.type_vocab_size else None
+        sizes = (c.hidden_size, *c.dense_sizes)
+        self.dense = nn.ModuleList([nn.Linear(n, m, c.dense_bias) for n, m in pairwise(sizes)])
+        self.dense_activation = op.tanh if c.dense_activation == "tanh" else None
+
+    def embed(self, input_ids: Tensor, token_types: Tensor | None = None) -> Tensor:
+        x = self.model.embed_tokens(input_ids)
+        return x if token_types is None or self.token_types is None else x + self.token_types(token_types)
+
+    def forward(self, x_1SD: Tensor, *caches: PagedKVCache) -> Tensor:
+        if self.embedding_multiplier != 1:
+            x_1SD = x_1SD * self.embedding_multiplier
+        return self.model(x_1SD, caches)
+
+    def project(self, x_BD: Tensor) -> Tensor:
+        for head in self.dense:
+            x_BD = self.dense_activation(head(x_BD)) if self.dense_activation else head(x_BD)
+        return x_BD
 
 
 def pre_norm_model(

@@ -66,8 +66,8 @@ def test_hidden_states_of_an_encoder(encoder: tuple[Path, Weights]) -> None:
 
 
 def test_an_encoder_does_not_chat(encoder: tuple[Path, Weights]) -> None:
-    with pytest.raises(MLCError, match="the task 'embedding'; expected 'chat'"):
-        LLM(encoder[0])
+    with LLM(encoder[0]) as llm, pytest.raises(MLCError, match="the task 'embedding'; expected 'chat'"):
+        llm.generate([1, 2])
 
 
 def test_logits_of_a_recurrence(recurrence: tuple[LLM, Weights]) -> None:

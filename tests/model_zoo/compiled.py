@@ -59,14 +59,22 @@ def alibi_inputs(heads: int, length: int) -> dict[str, torch.Tensor]:
     return {"attention_mask": mask[None], "position_ids": torch.zeros((1, length), dtype=torch.long)}
 
 
-def build(case: Case, model: PreTrainedModel, folder: Path, scheme: str = "q0f32") -> LLM:
+def build(
+    case: Case,
+    model: PreTrainedModel,
+    folder: Path,
+    scheme: str = "q0f32",
+    *,
+    model_type: str = "auto",
+    chunk: int = CHUNK,
+) -> LLM:
     """The compiled model; every tensor of the checkpoint is used or declared unused, or conversion fails."""
     source, output = folder / "source", folder / scheme
     if not source.exists():
         save(case, model, source)
-    convert_weight(ConvertOptions(str(source), scheme, output))
-    sizes = SizeOverrides(prefill_chunk_size=CHUNK, max_batch_size=BATCH)
-    gen_config(GenConfigOptions(str(source), scheme, output, sizes=sizes))
+    convert_weight(ConvertOptions(str(source), scheme, output, model_type))
+    sizes = SizeOverrides(prefill_chunk_size=chunk, max_batch_size=BATCH)
+    gen_config(GenConfigOptions(str(source), scheme, output, model_type, sizes=sizes))
     compile_model(CompileOptions(output, output / "lib.so", device="cpu"))
     return LLM(output, num_threads=2)
 

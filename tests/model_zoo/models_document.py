@@ -8,6 +8,7 @@ from pathlib import Path
 from mlc_toolchain.gguf_architectures import ARCHITECTURES as GGUF
 from model_zoo import registry
 from model_zoo.architecture import Architecture
+from tests.model_zoo import encoder_cases
 from tests.model_zoo.architecture_cases import CASES
 from tests.model_zoo.test_models import VARIANTS
 
@@ -19,8 +20,8 @@ An architecture is a `model_type` of Hugging Face's config.json. Every variant i
 written by transformers (for an architecture without a class there: an equal model of another class, with names and
 layouts changed). It is converted, configured, compiled for the CPU, and its logits equal those of transformers in
 float32 within 1e-4 of the greatest logit: of all positions, of a prompt in chunks, token by token, and of two
-sequences in one batch (`tests/model_zoo`). Marked with 4 bits are variants that are also compared in q4f16_1, with
-the decoded weights.
+sequences in one batch (`tests/model_zoo`). Of encoders the hidden states are compared, of texts of different lengths in
+one call. Marked with 4 bits are variants that are also compared in q4f16_1, with the decoded weights.
 
 | architecture | file | lines | blocks | variants | GGUF |
 |---|---|---:|---|---|---|
@@ -59,7 +60,11 @@ def _row(a: Architecture) -> tuple[str, ...]:
 
 
 def _variants(name: str) -> str:
-    named = [(c.variant or "plain") + (" (4 bits)" if c.quantized else "") for c in CASES if c.name == name]
+    named = [
+        (c.variant or "plain") + (" (4 bits)" if c.quantized else "")
+        for c in (*CASES, *encoder_cases.CASES)
+        if c.name == name
+    ]
     options = [", ".join(o) or "plain" for kind, o in VARIANTS if kind == name]
     return "; ".join((*options, *named))
 

@@ -15,7 +15,8 @@ from quantization.schemes import get_scheme
 from tests.model_zoo.interpreted import VOCAB, Interpreted, checkpoint, hf_logits, hugging_face, parameters_of
 
 TOLERANCE = 2e-5
-FUNCTIONS = ["embed", "prefill", "decode", "batch_prefill", "batch_decode", "batch_verify", "sample"]
+HIDDEN_STATES = "batch_prefill_to_last_hidden_states"
+FUNCTIONS = ["embed", "prefill", "decode", "batch_prefill", "batch_decode", "batch_verify", HIDDEN_STATES, "sample"]
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 5e5,
@@ -126,6 +127,7 @@ def test_signatures_are_those_of_the_runtime():
         "batch_prefill": ["input_embed", "logit_positions", *cache],
         "batch_decode": ["input_embed", *cache],
         "batch_verify": ["input_embed", *cache],
+        HIDDEN_STATES: ["input_embed", *cache],
         "sample": ["logits", "temperature", "top_p", "uniform"],
     }
     assert {name: [p.name for p in exported.mod[name].params] for name in FUNCTIONS} == expected

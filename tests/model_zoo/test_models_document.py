@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from model_zoo import registry
+from tests.model_zoo import encoder_cases
 from tests.model_zoo.architecture_cases import CASES
 from tests.model_zoo.models_document import document
 from tests.model_zoo.test_models import VARIANTS
@@ -17,4 +18,6 @@ def test_the_page_is_current() -> None:
 
 
 def test_every_architecture_is_compared_with_transformers() -> None:
-    assert set(registry.ARCHITECTURES) == {case.name for case in CASES} | {kind for kind, _ in VARIANTS}
+    assert set(registry.ARCHITECTURES) == {case.name for case in (*CASES, *encoder_cases.CASES)} | {
+        kind for kind, _ in VARIANTS
+    }

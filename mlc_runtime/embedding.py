@@ -1,0 +1,147 @@
+"""Vectors of texts: what precedes a text, and how its hidden states become one (Reimers and Gurevych 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import MLCError, UsageError
+from mlc_runtime.arrays import aligned_copy
+from mlc_runtime.decoder import Decoder
+from mlc_runtime.encoder import Encoder
+from mlc_runtime.packed import groups
+from mlc_runtime.tokenizer import Tokenizer
+
+POOLINGS = ("mean", "cls", "last")
+PROJECT = "project"
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings:
+    """How a model's texts are embedded.
+
+    pooling: the mean of the hidden states, that of the first token, or that of the last; None where nobody has said.
+    normalize: whether vectors are divided by their length. prompts: texts by name that precede a text;
+    default_prompt: the name of the one that does when no other is chosen. max_tokens: of a text, None for the context.
+    """
+
+    pooling: str | None = None
+    normalize: bool = True
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    max_tokens: int | None = None
+
+    @staticmethod
+    def from_metadata(data: Mapping[str, Any]) -> EmbeddingSettings:
+        """From ``embedding_metadata`` of mlc-chat-config.json. Raises MLCError where it is malformed."""
+        settings = EmbeddingSettings(
+            data.get("pooling_strategy"),
+            data.get("normalize", True),
+            data.get("prompts") or {},
+            data.get("default_prompt_name"),
+            data.get("max_seq_length"),
+        )
+        prompts, limit = settings.prompts, settings.max_tokens
+        texts = isinstance(prompts, Mapping) and all(isinstance(text, str) for text in prompts.values())
+        limited = limit is None or (type(limit) is int and limit > 0)
+        if not (texts and limited and isinstance(settings.normalize, bool)):
+            raise MLCError("embedding_metadata is malformed", hint="run gen_config again")
+        return settings
+
+    def chosen(self, pooling: str | None, normalize: bool | None) -> EmbeddingSettings:
+        """The settings with a caller's choices. Raises UsageError for an unknown pooling, and where there is none."""
+        pooling = self.pooling if pooling is None else pooling
+        if pooling is None:
+            raise UsageError(
+                "the model's files do not say how its hidden states become one vector",
+                hint=f"choose a pooling: {', '.join(POOLINGS)}",
+            )
+        if pooling not in POOLINGS:
+            raise UsageError(f"pooling is {pooling!r}; expected one of {', '.join(POOLINGS)}")
+        return replace(self, pooling=pooling, normalize=self.normalize if normalize is None else normalize)
+
+    def prompt(self, text: str | None, name: str | None) -> str:
+        """What precedes a text: ``text``, else the prompt called ``name``, else the default one, else nothing."""
+        if text is not None and name is not None:
+            raise UsageError("a prompt and the name of one exclude each other")
+        if text is not None:
+            return text
+        name = self.default_prompt if name is None else name
+        if name is not None and name not in self.prompts:
+            known = ", ".join(self.prompts) or "none"
+            raise UsageError(f"the model has no prompt {name!r}; its prompts: {known}")
+        return "" if name is None else self.prompts[name]
+
+    def pooled(self, hidden: np.ndarray) -> np.ndarray:
+        """One vector, float32 [D], from the hidden states [tokens, D] of a text."""
+        if self.pooling == "mean":
+            return hidden.mean(axis=0, dtype=np.float64).astype(np.float32)
+        return hidden[0] if self.pooling == "cls" else hidden[-1]
+
+    def scaled(self, vectors: np.ndarray) -> np.ndarray:
+        """Vectors [n, E], divided by their lengths where that is wanted; those of length 0 stay as they are."""
+        if not self.normalize:
+            return vectors
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.where(lengths > 0, lengths, 1)
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """A caller's choices; None takes the model's. prompt: the text itself, prompt_name: the model's of that name.
+
+    truncate: cut texts that are too long, which are refused otherwise.
+    """
+
+    prompt: str | None = None
+    prompt_name: str | None = None
+    pooling: str | None = None
+    normalize: bool | None = None
+    truncate: bool = False
+
+
+class Embedder:
+    """Makes vectors of texts with a compiled model."""
+
+    def __init__(self, model: Encoder | Decoder, tokenizer: Tokenizer, settings: EmbeddingSettings):
+        self.model, self.tokenizer, self.settings = model, tokenizer, settings
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest text that is embedded."""
+        context = self.model.spec.context_window_size
+        return min(context, self.settings.max_tokens or context)
+
+    def embed(self, texts: Sequence[str], options: TextOptions) -> np.ndarray:
+        """A vector for each text, float32 [len(texts), E]. Raises UsageError for a text of no or too many tokens."""
+        settings = self.settings.chosen(options.pooling, options.normalize)
+        before = settings.prompt(options.prompt, options.prompt_name)
+        ids = [self._encode(i, before + text, options.truncate) for i, text in enumerate(texts)]
+        pooled = np.empty((len(ids), self.model.hidden_size), np.float32)
+        for group in groups(ids, self.model.spec):
+            for i, hidden in zip(group, self.model.hidden_states([ids[i] for i in group]), strict=True):
+                pooled[i] = settings.pooled(hidden)
+        return settings.scaled(self._projected(pooled))
+
+    def _encode(self, index: int, text: str, truncate: bool) -> list[int]:
+        limit = self.max_tokens
+        ids = self.tokenizer.encode_within(text, limit) if truncate else self.tokenizer.encode(text)
+        if not ids:
+            raise UsageError(f"text {index} is empty: it has no tokens")
+        if len(ids) > limit:
+            raise UsageError(
+                f"text {index} has {len(ids)} tokens; expected at most {limit}",
+                hint="shorten it, or choose to truncate",
+            )
+        return ids
+
+    def _projected(self, pooled: np.ndarray) -> np.ndarray:
+        """The results of the model's dense heads, where it has some."""
+        if PROJECT not in self.model.library.functions or not len(pooled):
+            return pooled
+        size = self.model.spec.max_batch_size
+        parts = (pooled[first : first + size] for first in range(0, len(pooled), size))
+        return np.concatenate([self.model.call(PROJECT, {"pooled": aligned_copy(part)})[0] for part in parts])

@@ -1,0 +1,54 @@
+"""Tokens of several sequences in one call: how they are laid out, and which texts share one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlc_runtime.model import CompiledModel
+from mlc_runtime.model_spec import ModelSpec
+
+Prompt = tuple[int, Sequence[int]]  # a row of the pool, and the token ids that it is extended by
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Tokens of several sequences, one after the other, int32 [n]; lasts: int32, the index of the last of each."""
+
+    ids: np.ndarray
+    token_seq: np.ndarray
+    token_pos: np.ndarray
+    lasts: np.ndarray
+
+    @staticmethod
+    def of(model: CompiledModel, prompts: Sequence[Prompt]) -> Packed:
+        """Extend the prompts' sequences in the pool, in order; raises as ``check_ids`` and ``SequencePool.extend``."""
+        rows, ids = [row for row, _ in prompts], [model.check_ids(ids) for _, ids in prompts]
+        counts = [len(piece) for piece in ids]
+        begins = [model.pool.extend(row, count) for row, count in zip(rows, counts, strict=True)]
+        places = [np.arange(begin, begin + n, dtype=np.int32) for begin, n in zip(begins, counts, strict=True)]
+        token_seq = np.repeat(np.array(rows, np.int32), counts)
+        lasts = np.cumsum(counts, dtype=np.int32) - np.int32(1)
+        return Packed(np.concatenate(ids), token_seq, np.concatenate(places), lasts)
+
+    def chunks(self, size: int) -> Iterator[slice]:
+        return (slice(first, min(first + size, len(self.ids))) for first in range(0, len(self.ids), size))
+
+
+def groups(texts: Sequence[Sequence[int]], spec: ModelSpec) -> Iterator[list[int]]:
+    """Indices of neighbouring texts that share a call: at most ``max_batch_size``, of ``prefill_chunk_size`` tokens.
+
+    A text with more tokens than that is alone.
+    """
+    group: list[int] = []
+    tokens = 0
+    for i, text in enumerate(texts):
+        if group and (tokens + len(text) > spec.prefill_chunk_size or len(group) == spec.max_batch_size):
+            yield group
+            group, tokens = [], 0
+        group.append(i)
+        tokens += len(text)
+    if group:
+        yield group

@@ -1,0 +1,46 @@
+"""The table of encoders and variants that are compared with transformers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import transformers
+from transformers import PreTrainedModel
+
+from tests.model_zoo.architecture_cases import COMMON, CONTEXT, LLAMA_LIKE, Case
+
+
+@dataclass(frozen=True)
+class EncoderCase(Case):
+    """One variant; what is compared are hidden states. model_type: where config.json does not say it."""
+
+    model_type: str = "auto"
+
+    def model(self) -> PreTrainedModel:
+        config = self.config(**{**COMMON, **self.sizes, **self.options})
+        return transformers.AutoModel.from_config(config)
+
+
+BERT_LIKE = {k: v for k, v in LLAMA_LIKE.items() if k != "num_key_value_heads"}
+ONE_LAYER = {"num_hidden_layers": 1}
+OFFSET = {**BERT_LIKE, "max_position_embeddings": CONTEXT + 2, "pad_token_id": 1, "type_vocab_size": 1}
+CASES = [
+    EncoderCase("bert", transformers.BertConfig, sizes=BERT_LIKE, quantized=True),
+    EncoderCase("bert-bge", transformers.BertConfig, ONE_LAYER, sizes=BERT_LIKE, model_type="bert-bge"),
+    EncoderCase("roberta", transformers.RobertaConfig, sizes=OFFSET),
+    EncoderCase("xlm-roberta", transformers.XLMRobertaConfig, ONE_LAYER, sizes=OFFSET),
+    EncoderCase(
+        "modernbert",
+        transformers.ModernBertConfig,
+        {"num_hidden_layers": 4, "local_attention": 14, "global_attn_every_n_layers": 3},
+        sizes=BERT_LIKE,
+        quantized=True,
+    ),
+    EncoderCase(
+        "modernbert",
+        transformers.ModernBertConfig,
+        {"attention_bias": True, "mlp_bias": True, "norm_bias": True, "local_attention": 6},
+        "bias",
+        sizes=BERT_LIKE,
+    ),
+]
