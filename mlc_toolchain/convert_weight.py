@@ -14,11 +14,13 @@ import numpy as np
 
 from mlc_errors import MLCError, UsageError
 from mlc_files import whole_file
+from mlc_toolchain.dense_heads import HeadsReader
 from mlc_toolchain.lora import LoraCheckpoint
 from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, safetensors_format
 from mlc_toolchain.packed_checkpoint import METHODS, open_packed, quantization_method, unquantized
 from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.readers.base import CheckpointReader, shown
+from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
 from mlc_toolchain.source import ModelSource, open_weights, resolve_source
 from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, WeightStream, relative, usable_cores
 from mlc_toolchain.writer import open_output
@@ -133,12 +135,15 @@ def plan_conversion(options: ConvertOptions) -> Conversion:
     """Plan a conversion from config and headers alone. Raises MLCError for a checkpoint that cannot be converted."""
     scheme = get_scheme(options.quantization)
     source = resolve_source(options.source)
-    config = source.config()
+    modules = sentence_modules(source)
+    config = with_heads(source.config(), modules)
     _check_method(options, config)
     model = describe_model(unquantized(config, options.source), options.model_type, scheme)
     reader = open_packed(_open(source, options), config, options.source)
     if options.lora_adapter:
         reader = LoraCheckpoint(reader, options.lora_adapter)
+    if modules and modules.heads:
+        reader = HeadsReader(reader, modules.heads)
     _check_apart(reader, options.output)
     return plan_weights(model, scheme, reader, options.output_format, options.f32_storage)
 
@@ -318,7 +323,7 @@ def _source_bytes(task: ParameterTask, reader: CheckpointReader) -> int:
 
 def _model_type(config: Mapping[str, Any]) -> str:
     nested = config.get("model_config")
-    found = config.get("model_type") or (nested.get("model_type") if isinstance(nested, dict) else None)
+    found = registry.name_of(config) or (nested.get("model_type") if isinstance(nested, dict) else None)
     if not isinstance(found, str):
         raise MLCError(
             f"config.json has the model_type {shown(found)}; expected a name", hint="say it with --model-type NAME"

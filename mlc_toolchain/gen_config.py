@@ -18,10 +18,13 @@ from mlc_toolchain.memory_estimate import MemoryEstimate, estimate_memory, parse
 from mlc_toolchain.model_sizes import ModelSizes, SizeOverrides, model_sizes
 from mlc_toolchain.packed_checkpoint import unquantized
 from mlc_toolchain.readers.bounded_json import read_json_object
+from mlc_toolchain.sentence_transformers import SentenceModules, sentence_modules, with_heads
 from mlc_toolchain.source import GGUFSource, ModelSource, resolve_source
 from mlc_toolchain.text_files import write_files
 from mlc_toolchain.tokenizer import chat_template as templates
 from mlc_toolchain.tokenizer.files import TokenizerFiles, from_folder, from_gguf_metadata
+from model_zoo import registry
+from model_zoo.architecture import Architecture
 from quantization.schemes import get_scheme
 
 WITHOUT_TOKENIZER = "the model has no tokenizer and no chat template; add the checkpoint's before generating text"
@@ -72,7 +75,8 @@ def gen_config(options: GenConfigOptions) -> GenConfigReport:
     scheme = get_scheme(options.quantization)
     memory = None if options.memory is None else parse_bytes(options.memory)
     source = resolve_source(options.source)
-    config = unquantized(source.config(), str(source.path))
+    modules = sentence_modules(source)
+    config = unquantized(with_heads(source.config(), modules), str(source.path))
     sizes = model_sizes(config, options.model_type, scheme, options.sizes)
     tokenizer = _tokenizer(source)
     vocabulary = sizes.vocab_size if tokenizer is None else tokenizer.active_vocab_size
@@ -85,7 +89,11 @@ def gen_config(options: GenConfigOptions) -> GenConfigReport:
     defaults = generation_defaults(_generation_config(source), config, tokenizer)
     match = _conversation(options, tokenizer, defaults)
     files = _files(options, source, tokenizer)
-    chat_config = _chat_config(sizes, options, tokenizer, vocabulary, defaults, match.conversation, tuple(files))
+    chat_config = replace(
+        _chat_config(sizes, options, tokenizer, vocabulary, defaults, match.conversation, tuple(files)),
+        model_task=registry.get(sizes.model_type).task,
+        embedding_metadata=_embedding_metadata(registry.get(sizes.model_type), modules),
+    )
     write_files(options.output, {**files, FILE_NAME: chat_config.to_json().encode()}, stale=(templates.FILE_NAME,))
     estimate = estimate_memory(sizes, memory)
     notes = (
@@ -172,6 +180,15 @@ def _chat_config(
         bos_token_id=defaults.bos_token_id,
         eos_token_id=defaults.eos_token_id,
     )
+
+
+def _embedding_metadata(architecture: Architecture, modules: SentenceModules | None) -> dict[str, Any] | None:
+    """What the model's files say about vectors of texts, else the architecture; None for a chat model without both."""
+    if architecture.task != "embedding" and modules is None:
+        return None
+    known = {"pooling_strategy": architecture.pooling, "normalize": True} if architecture.pooling else {}
+    kind = "encoder" if architecture.is_encoder else "decoder"
+    return {"model_type": kind, **(modules.metadata() if modules else known)}
 
 
 def _report(

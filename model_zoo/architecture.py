@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from mlc_compiler.nn import Module, spec
 from mlc_compiler.nn.states import State
-from model_zoo import decoder
+from model_zoo import decoder, encoder
 from model_zoo.weight_map import WeightMap
 from quantization.rewrite import Exceptions
 
@@ -41,7 +41,9 @@ class Architecture:
 
     config: class with ``from_hf`` and ``chat_model_config``. model: builds the module from a config. weights: the
     weight map of a config. tiny: a small config of odd sizes, for tests. quantization: layers that schemes treat
-    specially. task: "chat" for a model that continues text, "embedding" for one that returns hidden states.
+    specially. task: "chat" for a model that continues text, "embedding" for one that returns hidden states. pooling:
+    how these become one vector ("mean", "cls", "last") where the checkpoint does not say. describes: whether a
+    config.json is of this model although its ``model_type`` is another's.
 
     states: (config, dtype of keys and values) -> the states, in the order in which functions take them.
     entry_points: (model, config, states, dtype of activations) -> the exported functions by name. Both are those of a
@@ -57,3 +59,31 @@ class Architecture:
     states: Callable[[Any, str], Sequence[State]] = decoder.states
     entry_points: Callable[[Any, Any, Sequence[State], str], Mapping[str, spec.Function]] = decoder.entry_points
     quantization: Exceptions = field(default_factory=Exceptions)
+    pooling: str | None = None
+    describes: Callable[[Mapping[str, Any]], bool] = lambda config: False
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether tokens see all positions of their text, so that a text is computed in one call."""
+        return self.entry_points is encoder.entry_points
+
+
+def encoder_architecture(
+    config: type[Any],
+    model: Callable[[Any], Module],
+    weights: Callable[[Any], WeightMap],
+    tiny: ModelConfig,
+    **more: Any,
+) -> Architecture:
+    """An encoder with the states and functions of ``model_zoo.encoder``."""
+    return Architecture(
+        config.model_type,
+        config,
+        model,
+        weights,
+        tiny,
+        "embedding",
+        encoder.states,
+        encoder.entry_points,
+        **more,
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from model_zoo import encoder, tiny
-from model_zoo.architecture import Architecture
+from model_zoo import tiny
+from model_zoo.architecture import encoder_architecture
 from model_zoo.encoder import LearnedPositionsConfig
 from model_zoo.transformer import Encoder, LearnedPositions, NormedSumLayer, attention, layer_norm, plain_mlp
 from model_zoo.weight_map import WeightMap
@@ -98,11 +98,8 @@ def _norm(m: WeightMap, target: str, source: str) -> None:
     m.either(f"{target}.bias", f"{source}.bias", f"{source}.beta")
 
 
-def _architecture(config: type[BertConfig]) -> Architecture:
-    small = config(**{**tiny.SIZES, "num_key_value_heads": 4})
-    return Architecture(
-        config.model_type, config, model, weights, small, "embedding", encoder.states, encoder.entry_points
-    )
-
-
-ARCHITECTURE, BGE, ROBERTA, XLM_ROBERTA = map(_architecture, (BertConfig, BGEConfig, RobertaConfig, XLMRobertaConfig))
+SIZES = {**tiny.SIZES, "num_key_value_heads": 4}
+ARCHITECTURE = encoder_architecture(BertConfig, model, weights, BertConfig(**SIZES))
+BGE = encoder_architecture(BGEConfig, model, weights, BGEConfig(**SIZES), pooling="cls")
+ROBERTA = encoder_architecture(RobertaConfig, model, weights, RobertaConfig(**SIZES))
+XLM_ROBERTA = encoder_architecture(XLMRobertaConfig, model, weights, XLMRobertaConfig(**SIZES))

@@ -82,6 +82,12 @@ def entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -
     return _Decoder(model, config, states, dtype).functions()
 
 
+def embedding_entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:
+    """Those of ``entry_points`` that hidden states take."""
+    functions = entry_points(model, config, states, dtype)
+    return {name: functions[name] for name in ("embed", "batch_prefill_to_last_hidden_states")}
+
+
 @dataclass(frozen=True)
 class _Decoder:
     model: Any

@@ -41,8 +41,8 @@ class Gemma2Config(LayerTypesConfig):
         return 2
 
 
-def model(c: Any, **norms: Any) -> CausalLM:
-    """Gemma 2 or 3. norms: of queries and keys, by name, as functions without arguments."""
+def layers(c: Any, **norms: Any) -> list[SandwichLayer]:
+    """The layers of Gemma 2 or 3. norms: of queries and keys, by name, as functions without arguments."""
     norm = rms_norm(c.rms_norm_eps)
 
     def layer() -> SandwichLayer:
@@ -56,10 +56,15 @@ def model(c: Any, **norms: Any) -> CausalLM:
         )
         return SandwichLayer(c.hidden_size, norm, attend, gated_mlp(c, c.hidden_activation))
 
+    return [layer() for _ in range(c.num_hidden_layers)]
+
+
+def model(c: Any, **norms: Any) -> CausalLM:
+    """Gemma 2 or 3; norms as of ``layers``."""
     return CausalLM(
         c,
-        [layer() for _ in range(c.num_hidden_layers)],
-        norm(c.hidden_size),
+        layers(c, **norms),
+        rms_norm(c.rms_norm_eps)(c.hidden_size),
         embedding_multiplier=math.sqrt(c.hidden_size),
         logit_soft_cap=c.final_logit_softcapping or 0.0,
     )

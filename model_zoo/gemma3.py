@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -62,11 +62,13 @@ class Gemma3Config(Gemma3TextConfig):
         return super().from_hf(text_part(raw, VISION_KEYS))
 
 
-def model(c: Gemma3TextConfig) -> CausalLM:
-    def norm() -> nn.Module:
-        return nn.RMSNorm(c.head_dim, c.rms_norm_eps)
+def head_norms(c: Gemma3TextConfig) -> dict[str, Callable[[], nn.Module]]:
+    """The norms of queries and keys."""
+    return dict.fromkeys(("q_norm", "k_norm"), lambda: nn.RMSNorm(c.head_dim, c.rms_norm_eps))
 
-    return gemma2.model(c, q_norm=norm, k_norm=norm)
+
+def model(c: Gemma3TextConfig) -> CausalLM:
+    return gemma2.model(c, **head_norms(c))
 
 
 def weights(c: Gemma3TextConfig) -> WeightMap:

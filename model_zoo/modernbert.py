@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor
 from mlc_errors import MLCError
-from model_zoo import encoder, tiny
-from model_zoo.architecture import Architecture
+from model_zoo import tiny
+from model_zoo.architecture import encoder_architecture
 from model_zoo.encoder import EncoderConfig
 from model_zoo.layer_types import FULL, SLIDING, LocalRopeConfig
 from model_zoo.transformer import Encoder, PreNormLayer, attention, gated_mlp, layer_norm
@@ -19,7 +19,7 @@ from model_zoo.weight_rules import renamed
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModernBertConfig(EncoderConfig, LocalRopeConfig):
+class ModernBertConfig(LocalRopeConfig, EncoderConfig):
     """local_attention: positions in a window, half of them on each side. global_attn_every_n_layers: how often a layer
     sees all, the first among them.
     """
@@ -101,6 +101,4 @@ def weights(c: ModernBertConfig) -> WeightMap:
 
 
 TINY = ModernBertConfig(**{**tiny.SIZES, "num_key_value_heads": 4}, local_attention=20)
-ARCHITECTURE = Architecture(
-    "modernbert", ModernBertConfig, model, weights, TINY, "embedding", encoder.states, encoder.entry_points
-)
+ARCHITECTURE = encoder_architecture(ModernBertConfig, model, weights, TINY)

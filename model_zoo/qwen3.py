@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mlc_compiler import nn
-from model_zoo import tiny
+from model_zoo import decoder, tiny
 from model_zoo.architecture import Architecture
 from model_zoo.layer_types import FULL, SLIDING, LayerTypesConfig
 from model_zoo.transformer import CausalLM, attention, gated_mlp, pre_norm_model, rms_norm
+from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import llama_names
 
 
@@ -42,5 +43,38 @@ def model(c: Qwen3Config) -> CausalLM:
     return pre_norm_model(c, rms_norm(c.rms_norm_eps), attend, lambda: gated_mlp(c, c.hidden_act))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Qwen3EmbeddingConfig(Qwen3Config):
+    """Without an output head."""
+
+    model_type: ClassVar[str] = "qwen3-embedding"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "tie_word_embeddings", True)
+
+
+def weights(c: Qwen3Config) -> WeightMap:
+    m = llama_names(c)
+    m.optional_prefix("model.")
+    return m
+
+
+def weights_without_head(c: Qwen3EmbeddingConfig) -> WeightMap:
+    m = weights(c)
+    m.unused("lm_head.*")
+    return m
+
+
 TINY = Qwen3Config(**tiny.SIZES, tie_word_embeddings=True)
-ARCHITECTURE = Architecture("qwen3", Qwen3Config, model, llama_names, tiny=TINY)
+ARCHITECTURE = Architecture("qwen3", Qwen3Config, model, weights, tiny=TINY)
+EMBEDDING = Architecture(
+    "qwen3-embedding",
+    Qwen3EmbeddingConfig,
+    model,
+    weights_without_head,
+    tiny=Qwen3EmbeddingConfig(**tiny.SIZES),
+    task="embedding",
+    entry_points=decoder.embedding_entry_points,
+    pooling="last",
+)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.nn import spec
@@ -17,6 +19,8 @@ from model_zoo import (
     cohere,
     deepseek_v2,
     deepseek_v3,
+    embeddinggemma,
+    eurobert,
     exaone4,
     falcon,
     gemma,
@@ -122,6 +126,9 @@ ARCHITECTURES: dict[str, Architecture] = {
         bert.ROBERTA,
         bert.XLM_ROBERTA,
         modernbert.ARCHITECTURE,
+        eurobert.ARCHITECTURE,
+        embeddinggemma.ARCHITECTURE,
+        qwen3.EMBEDDING,
     )
 }
 
@@ -135,6 +142,12 @@ def get(model_type: str) -> Architecture:
             hint=f"did you mean {near[0]}?" if near else None,
         )
     return ARCHITECTURES[model_type]
+
+
+def name_of(config: Mapping[str, Any]) -> str | None:
+    """The architecture's name for a config.json: its ``model_type``, unless another architecture describes it."""
+    named = next((a.name for a in ARCHITECTURES.values() if a.describes(config)), None)
+    return named or config.get("model_type")
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,37 @@ MAX_INDEX_BYTES = 64 << 20
 
 def parse_json_object(data: bytes, path: Path) -> dict[str, Any]:
     """The JSON object in ``data``, which came from ``path``. Raises CheckpointError."""
+    value = _parsed(data, path)
+    if not isinstance(value, dict):
+        raise CheckpointError(f"got a JSON {type(value).__name__}; expected an object", where=[str(path)])
+    return value
+
+
+def _parsed(data: bytes, path: Path) -> Any:
     try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_without_duplicates)
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_without_duplicates)
     except UnicodeDecodeError as error:
         raise CheckpointError(f"the JSON is not UTF-8 at byte {error.start}", where=[str(path)]) from None
     except RecursionError:
         raise CheckpointError("the JSON is nested too deeply", where=[str(path)]) from None
     except ValueError as error:
         raise CheckpointError(f"not valid JSON: {shown(str(error))}", where=[str(path)]) from None
-    if not isinstance(value, dict):
-        raise CheckpointError(f"got a JSON {type(value).__name__}; expected an object", where=[str(path)])
-    return value
 
 
 def read_json_object(path: Path, limit: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
     """The JSON object in a file of at most ``limit`` bytes. Raises CheckpointError."""
+    return parse_json_object(_content(path, limit), path)
+
+
+def read_json_list(path: Path, limit: int = MAX_CONFIG_BYTES) -> list[Any]:
+    """The JSON list in a file of at most ``limit`` bytes. Raises CheckpointError."""
+    value = _parsed(_content(path, limit), path)
+    if not isinstance(value, list):
+        raise CheckpointError(f"got a JSON {type(value).__name__}; expected a list", where=[str(path)])
+    return value
+
+
+def _content(path: Path, limit: int) -> bytes:
     try:
         with open(path, "rb") as file:
             data = file.read(limit + 1)
@@ -37,7 +53,7 @@ def read_json_object(path: Path, limit: int = MAX_CONFIG_BYTES) -> dict[str, Any
         raise CheckpointError(f"cannot read the file: {error.strerror}", where=[str(path)]) from None
     if len(data) > limit:
         raise CheckpointError(f"the file is larger than {limit >> 20} MiB", where=[str(path)])
-    return parse_json_object(data, path)
+    return data
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

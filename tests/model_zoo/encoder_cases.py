@@ -43,4 +43,19 @@ CASES = [
         "bias",
         sizes=BERT_LIKE,
     ),
+    EncoderCase("eurobert", transformers.EuroBertConfig),
+    EncoderCase(
+        "embeddinggemma",
+        transformers.Gemma3TextConfig,
+        {
+            "head_dim": 12,
+            "num_hidden_layers": 3,
+            "sliding_window": 10,
+            "sliding_window_pattern": 3,
+            "query_pre_attn_scalar": 9,
+            "use_bidirectional_attention": True,
+        },
+        norms_around_zero=True,
+    ),
+    EncoderCase("qwen3-embedding", transformers.Qwen3Config, {"head_dim": 12}, model_type="qwen3-embedding"),
 ]
