@@ -34,6 +34,7 @@ COMMANDS = {
     "compile": Row("mlc_cli.compile:compile_command", "Compile a model to one native library."),
     "generate": Row("mlc_cli.generate:generate", "Continue a prompt with a compiled model."),
     "chat": Row("mlc_cli.chat:chat", "Talk to a compiled model in the terminal."),
+    "embed": Row("mlc_cli.embed:embed", "Turn texts into vectors with a compiled model."),
     "check_kernels": Row("mlc_cli.check_kernels:check_kernels", "Check a model's GPU kernels in a simulator."),
     "ir_opt": Row("mlc_cli.ir_opt:ir_opt", "Run compiler passes over an IR file, print the result."),
 }

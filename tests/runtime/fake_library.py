@@ -23,6 +23,7 @@ from mlc_runtime.library import ForkSafeLock, Library
 
 HIDDEN, LAYERS, HEADS, HEAD_DIM, PAGE = 8, 2, 1, 4, 16
 BIAS = 7
+HIDDEN_STATES = "batch_prefill_to_last_hidden_states"
 EOS, BOS = "<eos>", "<bos>"
 
 
@@ -46,6 +47,7 @@ class FakeLibrary(Library):
             "batch_decode": self._prefill_rows,
             "batch_prefill": self._batch_prefill,
             "batch_verify": self._verify,
+            HIDDEN_STATES: self._hidden_states,
             "sample": sample,
         }
 
@@ -101,6 +103,12 @@ class FakeLibrary(Library):
         self._write(self._attend(embed, k, v, table, seq, pos)[positions], logits)
 
     _verify = _prefill_rows
+
+    def _hidden_states(self, ctx, embed, k, v, table, seq, pos, packed, hidden):
+        """Of each token its id, and the sum of the ids up to it."""
+        assert embed.shape[1] <= self.metadata["prefill_chunk_size"]
+        hidden[...] = 0.0
+        hidden[0, :, 0], hidden[0, :, 1] = embed[0, :, 0], self._attend(embed, k, v, table, seq, pos)
 
 
 def sample(ctx, logits, temperature, top_p, uniform, token):
@@ -202,6 +210,7 @@ def metadata(vocab: int, context: int = 64, chunk: int = 8, batch: int = 4) -> d
                 1, "seq_len", [1, "batch_size", vocab], [tensor("logit_positions", ["batch_size"], "int32")]
             ),
             "batch_verify": model_function(1, "seq_len", [1, "seq_len", vocab]),
+            HIDDEN_STATES: model_function(1, "seq_len", [1, "seq_len", HIDDEN]),
             "sample": {
                 "inputs": [tensor("logits", ["batch_size", vocab]), *rows],
                 "outputs": [tensor("token", ["batch_size"], "int32")],

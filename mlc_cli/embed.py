@@ -1,0 +1,111 @@
+"""`mlc_cli embed`: vectors of texts, as JSON lines or as a numpy file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mlc_cli import console, running
+from mlc_cli.options import FILE, model_folder_argument, model_lib_option
+from mlc_errors import MLCError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ARRAY, LINES = ".npy", ".jsonl"
+
+
+@click.command("embed")
+@model_folder_argument
+@click.option("--text", "texts", multiple=True, metavar="TEXT", help="A text; may be given several times.")
+@click.option("--file", type=FILE, metavar="FILE", help="A file with one text on each line. Default: standard input.")
+@click.option("-o", "--output", type=FILE, metavar="FILE", help="FILE.npy or FILE.jsonl. Default: standard output.")
+@click.option("--prompt", metavar="TEXT", help="Precedes every text.")
+@click.option("--prompt-name", metavar="NAME", help="The model's prompt of this name precedes every text.")
+@click.option("--pooling", metavar="NAME", help="mean, cls or last. Default: as the model's files say.")
+@click.option(
+    "--normalize/--no-normalize", default=None, help="Vectors of length 1. Default: as the model's files say."
+)
+@click.option("--truncate", is_flag=True, help="Cut texts that are too long; they are refused otherwise.")
+@model_lib_option
+@running.threads_option
+@running.device_option
+def embed(
+    model: str,
+    texts: tuple[str, ...],
+    file: Path | None,
+    output: Path | None,
+    prompt: str | None,
+    prompt_name: str | None,
+    pooling: str | None,
+    normalize: bool | None,
+    truncate: bool,
+    model_lib: Path | None,
+    threads: int | None,
+    device: str | None,
+) -> None:
+    """Turn texts into vectors with the compiled model in the folder MODEL, or in HF://owner/name.
+
+    Each line of the output is a JSON object with the text and its embedding. FILE.npy has the vectors alone, float32
+    [texts, elements], in order.
+    """
+    if output is not None and output.suffix not in (ARRAY, LINES):
+        raise UsageError(f"--output: got {output.name!r}; expected the suffix {ARRAY} or {LINES}")
+    given = _texts(texts, file)
+    with running.load(model, model_lib, threads, device) as llm:
+        vectors = llm.embed(
+            given,
+            prompt=prompt,
+            prompt_name=prompt_name,
+            pooling=pooling,
+            normalize=normalize,
+            truncate=truncate,
+        )
+    _write(output, given, vectors)
+    console.note(f"{len(vectors)} texts, {vectors.shape[1]} elements each")
+
+
+def _texts(texts: Sequence[str], file: Path | None) -> list[str]:
+    """The texts of the command line, or the lines of the file or of standard input that are not empty."""
+    if texts and file is not None:
+        raise UsageError("--text and --file exclude each other")
+    found = list(texts) or [line for line in _content(file).splitlines() if line.strip()]
+    if not found:
+        raise UsageError("no text", hint='give --text "…" or --file FILE, or pipe lines to standard input')
+    return found
+
+
+def _content(file: Path | None) -> str:
+    if file is None:
+        return "" if sys.stdin.isatty() else sys.stdin.read()
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise MLCError(f"the file is not UTF-8 at byte {error.start}", where=[str(file)]) from None
+
+
+def _write(output: Path | None, texts: Sequence[str], vectors: np.ndarray) -> None:
+    if output is None:
+        for line in _lines(texts, vectors):
+            click.echo(line)
+        return
+    import numpy as np
+
+    from mlc_files import whole_file
+
+    with whole_file(output) as file:
+        if output.suffix == ARRAY:
+            np.save(file, vectors)
+        else:
+            file.writelines(f"{line}\n".encode() for line in _lines(texts, vectors))
+
+
+def _lines(texts: Sequence[str], vectors: np.ndarray) -> Iterator[str]:
+    """Nine digits tell every float32 from the others."""
+    for text, vector in zip(texts, vectors, strict=True):
+        yield json.dumps({"text": text, "embedding": [float(f"{x:.9g}") for x in vector]}, ensure_ascii=False)
