@@ -18,11 +18,13 @@ def model_metadata(exported: ExportedModel, quantization: str, mod: IRModule) ->
 
     params: in the order of ``packed_params``; ``packed``: the layout of a packed one and the function that packs it.
     states: what the caller allocates, in the order of the functions' inputs; see ``State.describe``. memory_usage:
-    bytes of workspace by function. Sizes that do not apply are -1.
+    bytes of workspace by function. images: what the model takes for an image, see ``ImageInput``, or None. Sizes that
+    do not apply are -1.
     """
     config = exported.config
     packed = mod.attrs.get("packed", {})
     states = [state.describe() for state in exported.states]
+    images = exported.architecture.images(config)
     return {
         "model_type": config.model_type,
         "quantization": quantization,
@@ -37,6 +39,7 @@ def model_metadata(exported: ExportedModel, quantization: str, mod: IRModule) ->
         "pipeline_parallel_stages": 1,
         "kv_state_kind": kv_state_kind(exported.states),
         "states": states,
+        "images": None if images is None else images.describe(),
         "params": [_parameter(p, packed.get(str(i)), mod) for i, p in enumerate(exported.params)],
         "memory_usage": memory_usage(mod),
     }

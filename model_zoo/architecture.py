@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from mlc_compiler.nn import Module, spec
 from mlc_compiler.nn.states import State
 from model_zoo import decoder, encoder
+from model_zoo.vision import ImageInput
 from model_zoo.weight_map import WeightMap
 from quantization.rewrite import Exceptions
 
@@ -45,6 +46,7 @@ class Architecture:
     how these become one vector ("mean", "cls", "last") where the checkpoint does not say. describes: whether a
     config.json is of this model although its ``model_type`` is another's.
 
+    images: config -> what the model takes for an image; None for a model of text.
     states: (config, dtype of keys and values) -> the states, in the order in which functions take them.
     entry_points: (model, config, states, dtype of activations) -> the exported functions by name. Both are those of a
     decoder with one paged KV cache by default.
@@ -58,6 +60,7 @@ class Architecture:
     task: str = "chat"
     states: Callable[[Any, str], Sequence[State]] = decoder.states
     entry_points: Callable[[Any, Any, Sequence[State], str], Mapping[str, spec.Function]] = decoder.entry_points
+    images: Callable[[Any], ImageInput | None] = lambda config: None
     quantization: Exceptions = field(default_factory=Exceptions)
     pooling: str | None = None
     describes: Callable[[Mapping[str, Any]], bool] = lambda config: False

@@ -38,6 +38,7 @@ from model_zoo import (
     internlm2,
     lfm2,
     llama,
+    llava,
     ministral3,
     mistral,
     mixtral,
@@ -68,6 +69,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     for a in (
         llama.ARCHITECTURE,
         mistral.ARCHITECTURE,
+        llava.ARCHITECTURE,
         mixtral.ARCHITECTURE,
         qwen2.ARCHITECTURE,
         qwen2_moe.ARCHITECTURE,

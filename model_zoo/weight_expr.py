@@ -202,6 +202,24 @@ class Taps(Expr):
 
 
 @dataclass(frozen=True)
+class Flatten(Expr):
+    """The axes after the first joined to one; a vector (a bias) stays as it is."""
+
+    parts: tuple[Expr]
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        shape = self.parts[0].shape(shapes)
+        return shape if len(shape) < 2 else (shape[0], int(np.prod(shape[1:])))
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        value = self.parts[0].evaluate(read)
+        return value if value.ndim < 2 else value.reshape(len(value), -1)
+
+    def __str__(self) -> str:
+        return f"flatten({self.parts[0]})"
+
+
+@dataclass(frozen=True)
 class Slice(Expr):
     """Elements ``start`` to ``stop`` along an axis."""
 

@@ -13,6 +13,7 @@ from model_zoo.weight_expr import (
     Concat,
     Either,
     Expr,
+    Flatten,
     Offset,
     Permute,
     Shape,
@@ -138,6 +139,10 @@ class WeightMap:
         """Add ``value`` to every element."""
         self._add((target,), Offset((as_expr(source or target),), value))
 
+    def flatten(self, target: str, source: str | Expr | None = None) -> None:
+        """Join the axes after the first: a convolution of windows that do not overlap, as a product."""
+        self._add((target,), Flatten((as_expr(source or target),)))
+
     def unused(self, pattern: str) -> None:
         """Checkpoint tensors (shell pattern) that the model does not need; they need not exist."""
         self.unused_patterns.append(pattern)
@@ -148,11 +153,21 @@ class WeightMap:
 
     def optional_prefix(self, prefix: str) -> None:
         """Checkpoints of this model exist with and without ``prefix`` before their names."""
-        self.other_prefix("", prefix)
+        self.other_prefix(prefix, "")
 
     def other_prefix(self, prefix: str, other: str) -> None:
-        """Checkpoints of this model exist whose names begin with ``other`` instead of ``prefix``."""
+        """Checkpoints of this model exist in which names that begin with ``prefix`` begin with ``other`` instead."""
         self.prefixes.append((prefix, other))
+
+    def within(self, prefix: str) -> WeightMap:
+        """The map of a model that has this one as a part, with ``prefix`` before all names of both sides."""
+        rules = [
+            Rule(tuple(prefix + target for target in r.targets), r.value.map_names(lambda name: prefix + name), r.axis)
+            for r in self.rules
+        ]
+        tied = [(prefix + name, prefix + to if to else None) for name, to in self.tied_names]
+        prefixes = [(prefix + ours, prefix + other) for ours, other in self.prefixes]
+        return WeightMap(rules, [prefix + pattern for pattern in self.unused_patterns], tied, prefixes)
 
     def resolve(self, parameters: Mapping[str, Shape], sources: Mapping[str, Shape]) -> WeightPlan:
         """Match the model's parameters with the checkpoint's tensors.
@@ -218,13 +233,13 @@ class _Resolver:
                 return spelling
         return name
 
-    def _spellings(self, name: str) -> Iterator[str]:
-        yield name
-        for prefix, other in self.map.prefixes:
-            if name.startswith(other):
-                yield prefix + name.removeprefix(other)
-            elif name.startswith(prefix):
-                yield other + name.removeprefix(prefix)
+    def _spellings(self, name: str) -> list[str]:
+        """The name and the other forms of it that checkpoints of the model have."""
+        found = [name]
+        for ours, other in self.map.prefixes:
+            for old, new in ((ours, other), (other, ours)):
+                found += [new + n.removeprefix(old) for n in found if n.startswith(old)]
+        return list(dict.fromkeys(found))
 
     def _copies(self) -> Iterator[tuple[str, str]]:
         for name, to in self.map.tied_names:

@@ -18,11 +18,17 @@ def relu_squared(x: Tensor) -> Tensor:
     return op.square(op.relu(x))
 
 
+def quick_gelu(x: Tensor) -> Tensor:
+    """``x * sigmoid(1.702 x)`` (Hendrycks and Gimpel 2016)"""
+    return x * op.sigmoid(x * 1.702)
+
+
 _tanh_gelu = partial(op.gelu, approximate="tanh")
 ACTIVATIONS: dict[str, Activation] = {
     "silu": op.silu,
     "swish": op.silu,
     "gelu": op.gelu,
+    "quick_gelu": quick_gelu,
     "gelu_new": _tanh_gelu,
     "gelu_fast": _tanh_gelu,
     "gelu_pytorch_tanh": _tanh_gelu,

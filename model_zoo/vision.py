@@ -1,0 +1,227 @@
+"""Models that take images: a vision transformer and a projector beside a decoder, and what the runtime must know.
+
+The exported function ``image_embed`` makes of the pixels of one image what ``prefill`` takes for its tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Self
+
+from mlc_compiler import nn
+from mlc_compiler.nn import Tensor, spec
+from mlc_compiler.nn.states import State
+from mlc_compiler.nn.vision import ImageEmbedding, PatchEmbedding, VisionLayer, VisionTransformer
+from mlc_errors import MLCError, UnsupportedError
+from model_zoo import decoder
+from model_zoo.config_check import check_values
+from model_zoo.config_keys import refuse_unsupported
+from model_zoo.transformer import activation_of
+from model_zoo.weight_map import WeightMap
+from quantization.rewrite import Exceptions
+
+TOWER, PROJECTOR, LANGUAGE = "vision_tower", "multi_modal_projector", "language_model"
+QUANTIZATION = Exceptions(final_fc=("*lm_head",), kept=(f"{TOWER}.*", f"{PROJECTOR}.*"))
+"""Towers and projectors stay as they are: a small part of the weights, of which quantization costs much accuracy."""
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """What a model takes for an image, as the library's metadata says it.
+
+    channels, height, width: of the pixels of one call of ``image_embed``. tokens: its results, each in the place of one
+    token ``token_id``. placeholder_id: the token that a chat template writes for an image. expansion: what comes in its
+    place, texts and ids of tokens; ``token_id`` in it stands for all tokens of the image.
+    """
+
+    channels: int
+    height: int
+    width: int
+    tokens: int
+    token_id: int
+    placeholder_id: int
+    expansion: tuple[str | int, ...]
+
+    def describe(self) -> dict[str, Any]:
+        """The entry ``images`` of the metadata."""
+        return {**vars(self), "expansion": list(self.expansion)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisionConfig:
+    """Sizes of a vision transformer of square images, CLIP's or SigLIP's. Field names are Hugging Face's keys.
+
+    image_size, patch_size: in pixels.
+    """
+
+    model_type: str
+    hidden_size: int = 768
+    intermediate_size: int = 3072
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    num_channels: int = 3
+    image_size: int = 224
+    patch_size: int = 32
+    hidden_act: str = "quick_gelu"
+    layer_norm_eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.hidden_size % self.num_attention_heads:
+            raise _wrong("hidden_size", self.hidden_size, f"a multiple of the {self.num_attention_heads} heads")
+        if self.patch_size > self.image_size:
+            raise _wrong("patch_size", self.patch_size, f"at most the image's size, {self.image_size}")
+
+    @classmethod
+    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
+        """From the vision_config of config.json. Raises MLCError as ``DecoderConfig.from_hf``."""
+        kind = raw.get("model_type", CLIP)
+        if kind not in DEFAULTS:
+            raise UnsupportedError(
+                f"vision_config: got model_type {str(kind)[:80]!r}; expected {' or '.join(DEFAULTS)}",
+                where=["config.json"],
+            )
+        types = {name: str(f.type) for name, f in cls.__dataclass_fields__.items()}
+        given = {**DEFAULTS[kind], **{key: raw[key] for key in types if raw.get(key) is not None}}
+        refuse_unsupported(kind, {k: v for k, v in raw.items() if k not in {*types, *HARMLESS}}, {})
+        check_values(given, types)
+        if empty := next((name for name, kind in types.items() if kind == "int" and given.get(name) == 0), None):
+            raise _wrong(empty, 0, "a positive integer")
+        return cls(**given)
+
+    @property
+    def side(self) -> int:
+        """Patches in a row of an image, and rows of patches."""
+        return self.image_size // self.patch_size
+
+
+CLIP, SIGLIP = "clip_vision_model", "siglip_vision_model"
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    CLIP: {"model_type": CLIP},
+    SIGLIP: {
+        "model_type": SIGLIP,
+        "patch_size": 16,
+        "hidden_act": "gelu_pytorch_tanh",
+        "layer_norm_eps": 1e-6,
+    },
+}
+HARMLESS = frozenset("projection_dim initializer_factor vocab_size vision_use_head".split())
+"""Keys of parts of these models that are not used here, such as the head for classification."""
+
+
+def _wrong(key: str, value: object, expected: str) -> MLCError:
+    return MLCError(f"vision_config: {key}: got {value!r}; expected {expected}", where=["config.json"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFields:
+    """Fields that the configuration of a decoder has besides when the model takes images; a base before the decoder's.
+
+    vision_config: as config.json has it; None for the decoder alone. image_token_id: stands for a token of an image.
+    """
+
+    vision_config: Mapping[str, Any] | None = None
+    image_token_id: int | None = None
+
+    @classmethod
+    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
+        """From config.json with the decoder's keys in ``text_config``, or from the model_config of a chat config."""
+        text = raw.get("text_config")
+        if text is not None and not isinstance(text, Mapping):
+            raise MLCError("text_config: expected an object", where=["config.json"])
+        outer = {key: value for key, value in raw.items() if key != "text_config"}
+        result: Self = super().from_hf({**outer, **(text or {})})  # type: ignore[misc]
+        return result
+
+    @cached_property
+    def vision(self) -> VisionConfig | None:
+        return None if self.vision_config is None else VisionConfig.from_hf(self.vision_config)
+
+
+class VisionLanguageModel(nn.Module):
+    """A decoder, and for images a tower, pixels [1, C, H, W] -> [1, S, E], and a projector [1, S, E] -> [1, T, D]."""
+
+    def __init__(
+        self, language_model: nn.Module, vision_tower: nn.Module | None, multi_modal_projector: nn.Module | None
+    ):
+        self.language_model = language_model
+        self.vision_tower = vision_tower
+        self.multi_modal_projector = multi_modal_projector
+
+    def image_embed(self, pixels: Tensor) -> Tensor:
+        """The embeddings of the tokens of an image, [T, D]."""
+        assert self.vision_tower is not None and self.multi_modal_projector is not None
+        embeddings = self.multi_modal_projector(self.vision_tower(pixels))
+        return embeddings.reshape(embeddings.shape[1:])
+
+
+def tower(c: VisionConfig, num_layers: int | None = None, post_norm: bool = False) -> VisionTransformer:
+    """The tower of a config; its first ``num_layers`` layers, all by default."""
+
+    def norm() -> nn.Module:
+        return nn.LayerNorm(c.hidden_size, c.layer_norm_eps)
+
+    is_clip = c.model_type == CLIP
+    patch = PatchEmbedding(c.num_channels, c.patch_size, c.hidden_size, bias=not is_clip)
+    activation = activation_of(c.hidden_act)
+    sizes = (c.hidden_size, c.num_attention_heads, c.intermediate_size)
+    return VisionTransformer(
+        ImageEmbedding(patch, c.side**2, c.hidden_size, class_token=is_clip),
+        lambda: VisionLayer(*sizes, activation, c.layer_norm_eps),
+        c.num_hidden_layers if num_layers is None else num_layers,
+        norm() if is_clip else None,
+        norm() if post_norm else None,
+    )
+
+
+def entry_points(
+    model: VisionLanguageModel, config: Any, states: Sequence[State], dtype: str
+) -> Mapping[str, spec.Function]:
+    """The decoder's functions, and ``image_embed``: float32 [1, C, H, W] -> [tokens, D] in ``dtype``."""
+    functions = dict(decoder.entry_points(model.language_model, config, states, dtype))
+    if config.vision is not None:
+        c = config.vision
+        pixels = spec.Tensor([1, c.num_channels, c.image_size, c.image_size], "float32")
+        functions["image_embed"] = spec.Function(partial(_image_embed, model, dtype), {"pixel_values": pixels})
+    return functions
+
+
+def _image_embed(model: VisionLanguageModel, dtype: str, pixel_values: Tensor) -> Tensor:
+    return model.image_embed(pixel_values.astype(dtype)).astype(dtype)
+
+
+def weights(text: WeightMap, c: VisionConfig | None, num_layers: int | None = None) -> WeightMap:
+    """The map of a model whose decoder has the map ``text``; its checkpoints exist with three forms of names.
+
+    num_layers: as for ``tower``.
+    """
+    m = text.within(f"{LANGUAGE}.")
+    if c is None:
+        m.unused(f"{TOWER}.*")
+        m.unused(f"{PROJECTOR}.*")
+    else:
+        _tower_weights(m, c, c.num_hidden_layers if num_layers is None else num_layers)
+    m.other_prefix(f"{TOWER}.", f"{TOWER}.vision_model.")
+    m.other_prefix(f"{LANGUAGE}.model.", f"model.{LANGUAGE}.")
+    m.other_prefix(f"{TOWER}.", f"model.{TOWER}.")
+    m.other_prefix(f"{PROJECTOR}.", f"model.{PROJECTOR}.")
+    m.optional_prefix(f"{LANGUAGE}.")
+    return m
+
+
+def _tower_weights(m: WeightMap, c: VisionConfig, num_layers: int) -> None:
+    embeddings = f"{TOWER}.embeddings"
+    m.flatten(f"{embeddings}.patch_embedding")
+    m.rename(f"{embeddings}.position_embedding", f"{embeddings}.position_embedding.weight")
+    for layer in range(num_layers):
+        ours, theirs = f"{TOWER}.layers.{layer}", f"{TOWER}.encoder.layers.{layer}"
+        m.concat(f"{ours}.self_attn.qkv_proj", [f"{theirs}.self_attn.{x}_proj" for x in "qkv"])
+        m.rename(f"{ours}.mlp.up_proj", f"{theirs}.mlp.fc1")
+        m.rename(f"{ours}.mlp.down_proj", f"{theirs}.mlp.fc2")
+        for name in ("layer_norm1", "layer_norm2", "self_attn.out_proj"):
+            m.rename(f"{ours}.{name}", f"{theirs}.{name}")
+    for layer in range(num_layers, c.num_hidden_layers):
+        m.unused(f"{TOWER}.encoder.layers.{layer}.*")
+    for name in ("head.*", "post_layernorm.*", "embeddings.position_ids"):
+        m.unused(f"{TOWER}.{name}")
