@@ -10,8 +10,9 @@ from functools import cached_property
 
 import numpy as np
 
-from mlc_errors import MLCError
+from mlc_errors import MLCError, UsageError
 from mlc_runtime.arrays import aligned_empty, dtype_of
+from mlc_runtime.image_table import ImageTable
 from mlc_runtime.memory import Array
 from mlc_runtime.metadata import TensorSpec
 from mlc_runtime.model import Call, CompiledModel
@@ -28,6 +29,23 @@ class Decoder(CompiledModel):
     def batch(self) -> DecodeStep:
         """The decode step of batches. Its calls are bound once for each power of two of sequences."""
         return DecodeStep(self, self.spec.max_batch_size)
+
+    @cached_property
+    def images(self) -> ImageTable:
+        """The images of prompts. Raises UsageError for a model that takes none."""
+        if self.spec.images is None:
+            raise UsageError(
+                f"{self.spec.model_type} models take no images", hint="use a model with a vision tower, such as llava"
+            )
+        return ImageTable(self._embed_image, self.spec.images.tokens, 2 * self.spec.context_window_size)
+
+    def check_ids(self, ids: Sequence[int]) -> np.ndarray:
+        """As of ``CompiledModel``; where the model takes images, also the ids of their tokens."""
+        array = np.asarray(ids)
+        if self.spec.images is None or array.dtype.kind != "i" or array.size == 0:
+            return super().check_ids(ids)
+        super().check_ids(np.maximum(array, 0))
+        return array.astype(np.int32)
 
     def prefill(self, prompts: Sequence[Prompt], logits: np.ndarray) -> None:
         """Extend sequences and write the logits of the last token of each to ``logits``, float32 [len(prompts), V].
@@ -69,23 +87,36 @@ class Decoder(CompiledModel):
                 self.bind(HIDDEN_STATES, self._inputs(packed, span), [_batched(hidden[span])])()
         return np.split(hidden, packed.lasts[:-1] + 1)
 
-    @property
-    def hidden_size(self) -> int:
-        return int(self._embedding.shape[-1])
-
     @cached_property
     def _embedding(self) -> TensorSpec:
         return self.library["embed"].spec.outputs[0]
 
+    @property
+    def hidden_size(self) -> int:
+        return int(self.library[HIDDEN_STATES].spec.outputs[0].shape[-1])
+
     def embedding_buffer(self, num_tokens: int) -> Array:
         """Uninitialised [num_tokens, hidden size], the result of ``embed``."""
-        return self.memory.empty((num_tokens, self.hidden_size), dtype_of(self._embedding.dtype))
+        return self.memory.empty((num_tokens, int(self._embedding.shape[-1])), dtype_of(self._embedding.dtype))
 
     def _inputs(self, packed: Packed, span: slice) -> dict[str, Array]:
-        embedding = self.embedding_buffer(span.stop - span.start)
-        self.bind("embed", {"input_ids": packed.ids[span]}, [embedding])()
+        embedding = self._embeddings(packed.ids[span])
         places = {"token_seq": packed.token_seq[span], "token_pos": packed.token_pos[span]}
         return {"input_embed": _batched(embedding), **places}
+
+    def _embeddings(self, ids: np.ndarray) -> Array:
+        """The embeddings of tokens, [n, hidden size]; of images where ids are negative."""
+        is_image = ids < 0
+        if not is_image.any():
+            embedding = self.embedding_buffer(len(ids))
+            self.bind("embed", {"input_ids": ids}, [embedding])()
+            return embedding
+        rows = self.call("embed", {"input_ids": np.maximum(ids, 0)})[0]
+        rows[is_image] = self.images.embeddings(ids[is_image])
+        return rows
+
+    def _embed_image(self, pixels: np.ndarray) -> np.ndarray:
+        return self.call("image_embed", {"pixel_values": pixels})[0]
 
 
 class DecodeStep:

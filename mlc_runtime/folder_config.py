@@ -24,6 +24,7 @@ class GenerationDefaults:
     eos_ids: frozenset[int]
     stop: tuple[str, ...]
     conv_template: dict
+    image_processor: dict | None = None
 
 
 def generation_defaults(folder: Path) -> GenerationDefaults:
@@ -45,6 +46,7 @@ def _defaults(config: dict[str, Any]) -> GenerationDefaults:
         eos_ids=frozenset([*([eos] if isinstance(eos, int) else eos), *conversation.get("stop_token_ids", [])]),
         stop=tuple(conversation.get("stop_str", [])),
         conv_template=conversation,
+        image_processor=config.get("image_processor"),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from mlc_runtime.decoder import Decoder
 from mlc_runtime.embedding import Embedder, TextOptions
 from mlc_runtime.encoder import FUNCTION as ENCODE
 from mlc_runtime.encoder import Encoder
-from mlc_runtime.folder_config import GenerationDefaults, embedding_settings, generation_defaults
+from mlc_runtime.folder_config import CONFIG_NAME, GenerationDefaults, embedding_settings, generation_defaults
 from mlc_runtime.generation import GenerationResult, Sampling, TextStream, generate_batch
+from mlc_runtime.image_processor import ImageProcessor
+from mlc_runtime.image_prompt import ImagePrompts, with_parts, with_placeholders, without_images
 from mlc_runtime.library import Library
 from mlc_runtime.session import Session, SessionCache
 from mlc_runtime.tokenizer import Tokenizer
@@ -88,6 +90,19 @@ class LLM:
         if path.is_file():
             return path.read_text(encoding="utf-8")
         return _default_template(self.tokenizer.config.get("chat_template"))
+
+    @cached_property
+    def image_prompts(self) -> ImagePrompts:
+        """Prompts with images. Raises UsageError for a model that takes none, MLCError for one without settings."""
+        table, settings = self.model.images, self.defaults.image_processor
+        if settings is None:
+            raise MLCError(
+                f"{CONFIG_NAME} has no image_processor, which says how images are resized and normalized",
+                where=[str(self.folder)],
+                hint="run gen_config on a checkpoint with a preprocessor_config.json",
+            )
+        assert self.model.spec.images is not None
+        return ImagePrompts(self.model.spec.images, self.tokenizer, ImageProcessor.of(settings), table)
 
     @property
     def has_chat_template(self) -> bool:
@@ -161,7 +176,10 @@ class LLM:
         stop: str | Sequence[str] = (),
         on_text: OnText | None = None,
     ) -> GenerationResult:
-        """The assistant's answer to `messages`, dicts with "role" and "content", through the model's chat template."""
+        """The assistant's answer to `messages`, dicts with "role" and "content", through the model's chat template.
+
+        content: a text, or a list of parts with texts and images as of ``without_images``.
+        """
         sampling = self.sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, stop=stop)
         return self._run(self.chat_prompt(messages), self.with_chat_stops(sampling), on_text)
 
@@ -206,10 +224,17 @@ class LLM:
         """The model, as one that makes vectors of texts."""
         return Embedder(self.compiled, self.tokenizer, embedding_settings(self.folder))
 
-    def encode(self, prompt: Prompt) -> list[int]:
-        """Token ids of a text, with the special tokens that the tokenizer adds; ids stay as they are."""
+    def encode(self, prompt: Prompt, images: Sequence[Any] = ()) -> list[int]:
+        """Token ids of a text, with the special tokens that the tokenizer adds; ids stay as they are.
+
+        images: in the places of the text's placeholders, before the text where it has none; see ``load_image``.
+        """
         if not isinstance(prompt, str):
             return self.compiled.check_ids(prompt).tolist()
+        if images:
+            placeholder = self.image_prompts.placeholder
+            text = prompt if placeholder in prompt else f"{placeholder}\n" * len(images) + prompt
+            return self.image_prompts.encode(text, images, add_special_tokens=True)
         ids = self.tokenizer.encode(prompt)
         bos = self.tokenizer.token_id(self.tokenizer.special_token("bos_token") or "")
         if not ids and bos is None:
@@ -217,19 +242,26 @@ class LLM:
         return ids if bos is None else ids or [bos]
 
     def chat_prompt(self, messages: Sequence[dict], *, add_generation_prompt: bool = True) -> list[int]:
-        """Token ids of `messages` in the model's chat format."""
+        """Token ids of `messages` in the model's chat format; for messages with images see ``without_images``."""
+        messages, images = without_images(messages)
+        prefix, text = self._chat_text(messages, bool(images), add_generation_prompt)
+        if images:
+            return [*prefix, *self.image_prompts.encode(text, images, add_special_tokens=False)]
+        return [*prefix, *self.tokenizer.encode(text, add_special_tokens=False)]
+
+    def _chat_text(self, messages: Sequence[dict], has_images: bool, add_prompt: bool) -> tuple[list[int], str]:
+        """Ids of the first tokens, and the text after them."""
         if self.chat_template:
+            if self.model.spec.images is not None and "is string" not in self.chat_template:
+                messages = with_parts(messages)
             tokens = {name: self.tokenizer.special_token(name) for name in ("bos_token", "eos_token")}
-            text = render_chat_template(
-                self.chat_template, messages, add_generation_prompt=add_generation_prompt, **tokens
-            )
-            return self.tokenizer.encode(text, add_special_tokens=False)
+            return [], render_chat_template(self.chat_template, messages, add_generation_prompt=add_prompt, **tokens)
         conversation = self.defaults.conv_template
         if not conversation:
             raise MLCError("the model has no chat template", where=[str(self.folder)], hint="use plain generation")
-        text = render_conversation(conversation, messages, add_generation_prompt=add_generation_prompt)
-        prefix = conversation.get("system_prefix_token_ids") or []
-        return [*prefix, *self.tokenizer.encode(text, add_special_tokens=False)]
+        messages = with_placeholders(messages, self.image_prompts.placeholder if has_images else "")
+        text = render_conversation(conversation, messages, add_generation_prompt=add_prompt)
+        return conversation.get("system_prefix_token_ids") or [], text
 
     def with_chat_stops(self, sampling: Sampling) -> Sampling:
         """`sampling` with the stop strings of this model's chat format added."""

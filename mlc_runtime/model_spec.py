@@ -69,10 +69,27 @@ StateSpec = PagedKVSpec | RecurrentSpec
 
 
 @dataclass(frozen=True)
+class ImageSpec:
+    """What the model takes for an image: pixels [1, channels, height, width] become ``tokens`` tokens of a prompt.
+
+    placeholder_id: the token that chat templates write for an image. expansion: texts and ids of tokens in its place;
+    ``token_id`` in it stands for all tokens of the image.
+    """
+
+    channels: int
+    height: int
+    width: int
+    tokens: int
+    token_id: int
+    placeholder_id: int
+    expansion: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
 class ModelSpec:
     """A model. context_window_size, prefill_chunk_size: in tokens; max_batch_size: sequences of one call.
 
-    memory_usage: bytes of workspace by function.
+    memory_usage: bytes of workspace by function. images: None where the model takes none.
     """
 
     model_type: str
@@ -85,6 +102,7 @@ class ModelSpec:
     params: tuple[ParamSpec, ...]
     states: tuple[StateSpec, ...]
     memory_usage: Mapping[str, int]
+    images: ImageSpec | None = None
 
 
 def model_spec(metadata: dict) -> ModelSpec:
@@ -109,6 +127,7 @@ def _model(metadata: dict) -> ModelSpec:
         params=tuple(_param(p) for p in metadata["params"]),
         states=tuple(_state(s) for s in metadata["states"]),
         memory_usage={str(name): int(size) for name, size in metadata["memory_usage"].items()},
+        images=_images(metadata["images"]) if metadata.get("images") else None,
     )
 
 
@@ -148,6 +167,12 @@ _KINDS: Mapping[str, Callable[[dict], StateSpec]] = {
     "latent_kv": _paged,
     "recurrent": _recurrent,
 }
+
+
+def _images(entry: dict) -> ImageSpec:
+    sizes = {name: _positive(entry, name) for name in ("channels", "height", "width", "tokens")}
+    ids = {name: int(entry[name]) for name in ("token_id", "placeholder_id")}
+    return ImageSpec(**sizes, **ids, expansion=tuple(entry["expansion"]))
 
 
 def _shape(shape: Sequence[int]) -> tuple[int, ...]:

@@ -73,6 +73,10 @@ class Tokenizer:
     def token_id(self, token: str) -> int | None:
         return self._tokenizer.token_to_id(token)
 
+    def token(self, token_id: int) -> str | None:
+        """The text of a token as the vocabulary has it."""
+        return self._tokenizer.id_to_token(token_id)
+
     def stream(self) -> StreamDecoder:
         """A decoder to be fed one token at a time."""
         return StreamDecoder(self)

@@ -30,7 +30,8 @@ class TokenizerInfo:
 class ChatConfig:
     """The keys of mlc-chat-config.json, in the order in which the public tool writes them.
 
-    Sizes are in tokens; -1 stands for "not used". model_config holds the architecture's own sizes.
+    Sizes are in tokens; -1 stands for "not used". model_config holds the architecture's own sizes. image_processor, a
+    key of this tool, says how images become pixels; it is left out for models that take none.
     """
 
     model_type: str
@@ -57,12 +58,15 @@ class ChatConfig:
     eos_token_id: int | tuple[int, ...]
     model_task: str = "chat"
     embedding_metadata: Mapping[str, Any] | None = None
+    image_processor: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object, its keys in the public order."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values["tokenizer_info"] = asdict(self.tokenizer_info)
         values["conv_template"] = self.conv_template.to_dict()
+        if self.image_processor is None:
+            del values["image_processor"]
         return json.loads(json.dumps({"version": VERSION, **values}))
 
     def to_json(self) -> str:
@@ -139,7 +143,7 @@ def _at_least(low: int) -> Callable[[object], bool]:
     return lambda value: is_int(value) and low <= value < 2**31
 
 
-_OPTIONAL = ("model_task", "embedding_metadata")
+_OPTIONAL = ("model_task", "embedding_metadata", "image_processor")
 _SIZE = ("a positive integer", _at_least(1))
 _SIZE_OR_UNUSED = ("an integer, -1 when not used", _at_least(-1))
 _NUMBER = ("a number", is_number)
@@ -169,4 +173,5 @@ _SCHEMA: dict[str, tuple[str, Callable[[object], bool]]] = {
     "eos_token_id": ("a token id or a list of them", is_ids),
     "model_task": ("chat or embedding", lambda value: value in ("chat", "embedding")),
     "embedding_metadata": ("an object or null", lambda value: value is None or isinstance(value, dict)),
+    "image_processor": ("an object or null", lambda value: value is None or isinstance(value, dict)),
 }

@@ -14,6 +14,7 @@ from mlc_toolchain.conversation import Conversation, load_template
 from mlc_toolchain.conversation_check import check_conversation
 from mlc_toolchain.conversation_match import Checkpoint, Match, match_conversation
 from mlc_toolchain.generation_defaults import GenerationDefaults, generation_defaults
+from mlc_toolchain.image_settings import image_settings
 from mlc_toolchain.memory_estimate import MemoryEstimate, estimate_memory, parse_bytes
 from mlc_toolchain.model_sizes import ModelSizes, SizeOverrides, model_sizes
 from mlc_toolchain.packed_checkpoint import unquantized
@@ -28,6 +29,7 @@ from model_zoo.architecture import Architecture
 from quantization.schemes import get_scheme
 
 WITHOUT_TOKENIZER = "the model has no tokenizer and no chat template; add the checkpoint's before generating text"
+WITHOUT_IMAGE_SETTINGS = "the checkpoint has no preprocessor_config.json; the model will take text only"
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,12 @@ def gen_config(options: GenConfigOptions) -> GenConfigReport:
     defaults = generation_defaults(_generation_config(source), config, tokenizer)
     match = _conversation(options, tokenizer, defaults)
     files = _files(options, source, tokenizer)
+    images = image_settings(source) if sizes.takes_images else None
     chat_config = replace(
         _chat_config(sizes, options, tokenizer, vocabulary, defaults, match.conversation, tuple(files)),
         model_task=registry.get(sizes.model_type).task,
         embedding_metadata=_embedding_metadata(registry.get(sizes.model_type), modules),
+        image_processor=images,
     )
     write_files(options.output, {**files, FILE_NAME: chat_config.to_json().encode()}, stale=(templates.FILE_NAME,))
     estimate = estimate_memory(sizes, memory)
@@ -102,6 +106,7 @@ def gen_config(options: GenConfigOptions) -> GenConfigReport:
         *defaults.notes,
         *match.notes,
         *estimate.notes,
+        *((WITHOUT_IMAGE_SETTINGS,) if sizes.takes_images and images is None else ()),
     )
     return _report(options, chat_config, estimate, memory, defaults, notes)
 

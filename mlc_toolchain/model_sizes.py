@@ -40,6 +40,7 @@ class ModelSizes:
     weight_bytes: int
     kv_bytes_per_token: int
     notes: tuple[str, ...] = ()
+    takes_images: bool = False
 
     def get(self, key: str, default: int) -> int:
         """A size of model_config, `default` when the architecture has none or leaves it open."""
@@ -68,6 +69,7 @@ def model_sizes(config: Mapping[str, Any], model_type: str, scheme: Scheme, over
         _weight_bytes(weights, scheme),
         sum(state.bytes_per_token for state in states),
         notes,
+        architecture.images(model) is not None,
     )
 
 

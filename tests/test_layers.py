@@ -76,6 +76,7 @@ LATE_ON_PURPOSE = {
     ),  # `Module.jit` imports upwards: models are defined without a compiler
     ("mlc_runtime.ffi", "tvm_ffi"),  # imported with torch hidden
     ("mlc_compiler.backends.cuda.images", "cuda.bindings"),  # optional
+    ("mlc_runtime.images", "PIL"),
     ("mlc_compiler.backends.cuda.machine", "cuda.bindings"),
 }
 

@@ -52,7 +52,8 @@ class Case:
 
     norms_around_zero: norms store ``w - 1``. to_checkpoint: for an architecture of which transformers has no class, the
     config and tensors as its checkpoints have them. quantized: also compared with 4-bit weights. alibi: the expected
-    logits are those of ``config``'s class without rotation, and with ALiBi added to the scores.
+    logits are those of ``config``'s class without rotation, and with ALiBi added to the scores. image_tokens: of an
+    image, where the model takes images; these are compared too.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Case:
     to_checkpoint: ToCheckpoint | None = None
     quantized: bool = False
     alibi: bool = False
+    image_tokens: int = 0
 
     @property
     def id(self) -> str:
@@ -71,6 +73,8 @@ class Case:
 
     def model(self) -> PreTrainedModel:
         config = self.config(**{**COMMON, **self.sizes, **self.options})
+        if self.image_tokens:
+            return transformers.AutoModelForImageTextToText.from_config(config)
         return transformers.AutoModelForCausalLM.from_config(config)
 
 
@@ -130,6 +134,24 @@ GROUPS = {"n_group": 3, "topk_group": 2, "routed_scaling_factor": 1.5}
 DENSE_FIRST = {"first_k_dense_replace": 1}
 ALPHA = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 1.0, "alpha": 50.0}
 PARTIAL = {"partial_rotary_factor": 0.4}
+IMAGE_TOKEN = 250
+TOWER = {
+    "hidden_size": 44,
+    "intermediate_size": 60,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "image_size": 21,
+    "patch_size": 7,
+}
+
+
+def with_tower(text: type[PretrainedConfig], tower: type[PretrainedConfig], **options: Any) -> dict[str, Any]:
+    """The options of a model that takes images: the configurations of its parts. options: of the text part."""
+    return {
+        "text_config": text(**{**COMMON, **LLAMA_LIKE, **options}),
+        "vision_config": tower(**TOWER),
+        "image_token_index": IMAGE_TOKEN,
+    }
 
 
 def rope(**more: Any) -> dict[str, Any]:
@@ -137,6 +159,25 @@ def rope(**more: Any) -> dict[str, Any]:
 
 
 CASES = [
+    Case(
+        "llava",
+        transformers.LlavaConfig,
+        with_tower(transformers.LlamaConfig, transformers.CLIPVisionConfig),
+        sizes={},
+        image_tokens=9,
+    ),
+    Case(
+        "llava",
+        transformers.LlavaConfig,
+        {
+            **with_tower(transformers.MistralConfig, transformers.SiglipVisionConfig, sliding_window=7),
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+        "mistral-siglip",
+        sizes={},
+        image_tokens=9,
+    ),
     Case("qwen3", transformers.Qwen3Config, {**HEADS, "tie_word_embeddings": True}, quantized=True),
     Case(
         "qwen3",

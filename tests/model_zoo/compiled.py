@@ -18,7 +18,7 @@ from mlc_toolchain.gen_config import GenConfigOptions, gen_config
 from mlc_toolchain.model_sizes import SizeOverrides
 from quantization.group import decode, encode
 from quantization.schemes import get_scheme
-from tests.model_zoo.architecture_cases import Case
+from tests.model_zoo.architecture_cases import IMAGE_TOKEN, Case
 from tests.runtime.fake_library import byte_tokenizer
 
 CHUNK, BATCH = 9, 3
@@ -47,6 +47,17 @@ def logits(case: Case, model: PreTrainedModel, ids: list[int]) -> np.ndarray:
     more = alibi_inputs(model.config.num_attention_heads, len(ids)) if case.alibi else {}
     with torch.no_grad():
         return model(torch.tensor([ids]), use_cache=False, **more).logits[0].numpy()
+
+
+def image_logits(case: Case, model: PreTrainedModel, ids: list[int], pixels: np.ndarray) -> np.ndarray:
+    """Of ``ids`` with the first image after 4 tokens and the second one after 6: float32 [tokens, V].
+
+    pixels: float32 [2, C, H, W].
+    """
+    image = [IMAGE_TOKEN] * case.image_tokens
+    tokens = torch.tensor([[*ids[:4], *image, *ids[4:6], *image, *ids[6:]]])
+    with torch.no_grad():
+        return model(tokens, pixel_values=torch.from_numpy(pixels), use_cache=False).logits[0].numpy()
 
 
 def alibi_inputs(heads: int, length: int) -> dict[str, torch.Tensor]:

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from mlc_runtime import LLM
 from tests.model_zoo.architecture_cases import CASES, VOCAB, Case
-from tests.model_zoo.compiled import build, logits, random_model, with_decoded_weights
+from tests.model_zoo.compiled import build, image_logits, logits, random_model, with_decoded_weights
 
 TOLERANCE, QUANTIZED_TOLERANCE = 1e-4, 1.5e-2
 RNG = np.random.default_rng(3)
@@ -33,6 +34,8 @@ def test_logits_equal_those_of_transformers(case: Case, tmp_path: Path) -> None:
         close(llm.logits(A), a, TOLERANCE)
         check_steps(llm, a)
         check_batch(llm, a, b)
+        if case.image_tokens:
+            check_image(llm, case, model)
 
 
 def check_steps(llm: LLM, expected: np.ndarray) -> None:
@@ -58,6 +61,24 @@ def check_batch(llm: LLM, a: np.ndarray, b: np.ndarray) -> None:
             step.input_ids[i] = ids[start + offset]
         step.forward()
         close(step.logits, np.stack([a[PROMPT + offset], b[5 + offset]]), TOLERANCE)
+
+
+def check_image(llm: LLM, case: Case, model: PreTrainedModel) -> None:
+    """Two images in a prompt, in chunks, then token by token; another image has another result."""
+    spec = llm.model.spec.images
+    pixels = np.random.default_rng(4).normal(size=(2, spec.channels, spec.height, spec.width)).astype(np.float32)
+    expected = image_logits(case, model, A, pixels)
+    first, second = (llm.model.images.ids(image[None]) for image in pixels)
+    ids = [*A[:4], *first, *A[4:6], *second, *A[6:]]
+    close(llm.logits(ids), expected, TOLERANCE)
+    session = llm.new_session()
+    begin = len(ids) - 5
+    close(session.prefill(ids[:begin]), expected[begin - 1], TOLERANCE)
+    for position in range(begin, len(ids)):
+        close(session.decode_step(ids[position]), expected[position], TOLERANCE)
+    swapped = [*A[:4], *second, *A[4:6], *first, A[6]]
+    assert session.prefill_to(swapped) == len(swapped) - 4
+    assert np.abs(session.logits - expected[len(swapped) - 1]).max() > 0.01
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.quantized], ids=lambda case: case.id)

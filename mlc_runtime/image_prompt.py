@@ -1,0 +1,111 @@
+"""Prompts with images: messages with parts, the model's placeholders, and the ids of the images' tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import MLCError, UsageError
+from mlc_runtime.image_processor import ImageProcessor
+from mlc_runtime.image_table import ImageTable
+from mlc_runtime.images import load_image
+from mlc_runtime.model_spec import ImageSpec
+from mlc_runtime.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class ImagePrompts:
+    """Makes token ids of texts with images, for one model."""
+
+    spec: ImageSpec
+    tokenizer: Tokenizer
+    processor: ImageProcessor
+    table: ImageTable
+
+    @property
+    def placeholder(self) -> str:
+        """The text that stands for an image in a prompt."""
+        return self._token(self.spec.placeholder_id)
+
+    def encode(self, text: str, images: Sequence[Any], *, add_special_tokens: bool) -> list[int]:
+        """Token ids of a text with a placeholder for each image. Raises UsageError where their numbers differ."""
+        pieces = text.split(self.placeholder)
+        if len(pieces) - 1 != len(images):
+            raise UsageError(
+                f"the prompt has {len(pieces) - 1} placeholders {self.placeholder} for {len(images)} images",
+                hint="write the placeholder once for each image, and not in other texts",
+            )
+        parts = self.spec.expansion
+        expansion = "".join(part if isinstance(part, str) else self._token(part) for part in parts)
+        ids = self.tokenizer.encode(expansion.join(pieces), add_special_tokens=add_special_tokens)
+        if ids.count(self.spec.token_id) != len(images):
+            raise UsageError(f"the prompt has the text {self._token(self.spec.token_id)}, which stands for an image")
+        runs = iter([self.table.ids(self._pixels(image)) for image in images])
+        return [i for token in ids for i in (next(runs) if token == self.spec.token_id else [token])]
+
+    def _pixels(self, source: Any) -> np.ndarray:
+        pixels = self.processor.pixels(load_image(source))
+        expected = (1, self.spec.channels, self.spec.height, self.spec.width)
+        if pixels.shape != expected:
+            raise MLCError(
+                f"the image_processor of mlc-chat-config.json makes pixels {list(pixels.shape)}; the model takes "
+                f"{list(expected)}"
+            )
+        return pixels
+
+    def _token(self, token_id: int) -> str:
+        text = self.tokenizer.token(token_id)
+        if text is None:
+            raise MLCError(f"the tokenizer has no token {token_id}, which stands for an image")
+        return text
+
+
+def without_images(messages: Sequence[dict]) -> tuple[list[dict], list[Any]]:
+    """The messages with parts ``{"type": "image"}`` in the place of images, and the images in their order.
+
+    A part with an image is ``{"type": "image", "image": …}`` or ``{"type": "image_url", "image_url": {"url": …}}``.
+    Raises UsageError for other parts but ``{"type": "text", "text": …}``.
+    """
+    images: list[Any] = []
+
+    def plain(part: Any) -> dict:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind == "text" and isinstance(part.get("text"), str):
+            return {"type": "text", "text": part["text"]}
+        if kind not in ("image", "image_url") or part.get(kind) is None:
+            raise UsageError(f"a part of a message is {str(part)[:80]}; expected a text or an image")
+        image = part[kind]
+        images.append(image.get("url") if isinstance(image, Mapping) else image)
+        return {"type": "image"}
+
+    def converted(message: dict) -> dict:
+        content = message.get("content")
+        return {**message, "content": [plain(p) for p in content]} if isinstance(content, list | tuple) else message
+
+    return [converted(m) for m in messages], images
+
+
+def with_placeholders(messages: Sequence[dict], placeholder: str) -> list[dict]:
+    """The messages with texts in the place of parts: an image is the placeholder and a new line."""
+
+    def text(part: dict) -> str:
+        return placeholder + "\n" if part["type"] == "image" else part["text"]
+
+    def joined(message: dict) -> dict:
+        content = message.get("content")
+        return {**message, "content": "".join(map(text, content))} if isinstance(content, list) else message
+
+    return [joined(m) for m in messages]
+
+
+def with_parts(messages: Sequence[dict]) -> list[dict]:
+    """The messages with parts in the place of texts, for templates that know parts only."""
+
+    def split(message: dict) -> dict:
+        content = message.get("content")
+        return {**message, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else message
+
+    return [split(m) for m in messages]

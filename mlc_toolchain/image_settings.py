@@ -1,0 +1,97 @@
+"""The image settings of mlc-chat-config.json, from a checkpoint's preprocessor_config.json or processor_config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mlc_errors import MLCError, UnsupportedError
+from mlc_runtime.image_processor import RESAMPLING, ImageProcessor
+from mlc_toolchain.readers.bounded_json import read_json_object
+from mlc_toolchain.source import ModelSource
+
+FILE, JOINT_FILE, JOINT_KEY = "preprocessor_config.json", "processor_config.json", "image_processor"
+CLIP = {
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+    "size": {"shortest_edge": 224},
+    "crop_size": {"height": 224, "width": 224},
+    "do_center_crop": True,
+    "resample": RESAMPLING.index("bicubic"),
+}
+HALVES = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 224, "width": 224}}
+BILINEAR = {"resample": RESAMPLING.index("bilinear")}
+PROCESSORS: Mapping[str, Mapping[str, Any]] = {
+    "CLIPImageProcessor": CLIP,
+    "LlavaImageProcessor": CLIP,
+    "SiglipImageProcessor": {**HALVES, "resample": RESAMPLING.index("bicubic")},
+    "Gemma3ImageProcessor": {**HALVES, **BILINEAR},
+}
+"""By image_processor_type, the values of keys that the file leaves out."""
+
+
+def image_settings(source: ModelSource) -> dict[str, Any] | None:
+    """The settings as ``ImageProcessor.of`` takes them; None where the checkpoint has no such file.
+
+    Raises UnsupportedError for another kind of processor and for options that are not implemented.
+    """
+    found = _file(source)
+    if found is None:
+        return None
+    raw, where = found
+    kind = str(raw.get("image_processor_type", "CLIPImageProcessor")).removesuffix("Fast").removesuffix("Pil")
+    if kind not in PROCESSORS:
+        raise UnsupportedError(
+            f"image_processor_type: got {kind[:80]!r}; expected one of {', '.join(PROCESSORS)}", where=[where]
+        )
+    if raw.get("do_pan_and_scan"):
+        raise UnsupportedError("do_pan_and_scan: got true; images are taken as a whole", where=[where])
+    try:
+        settings = _settings({**PROCESSORS[kind], **{k: v for k, v in raw.items() if v is not None}})
+        ImageProcessor.of(settings)
+    except (KeyError, TypeError, ValueError, IndexError) as e:
+        raise MLCError(f"the image settings are malformed: {type(e).__name__}: {e}", where=[where]) from None
+    return settings
+
+
+def _file(source: ModelSource) -> tuple[Mapping[str, Any], str] | None:
+    path = source.file(FILE)
+    if path is not None:
+        return read_json_object(path), str(path)
+    path = source.file(JOINT_FILE)
+    if path is None:
+        return None
+    nested = read_json_object(path).get(JOINT_KEY)
+    return (nested, str(path)) if isinstance(nested, Mapping) else None
+
+
+def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Steps that a ``do_`` key switches off are left out."""
+
+    def step(name: str, value: Callable[[], Any], default: bool = True) -> Any:
+        return value() if values.get(name, default) else None
+
+    mean, std = values["image_mean"], values["image_std"]
+    normalized = values.get("do_normalize", True)
+    return {
+        "pad_to_square": step("do_pad", lambda: [int(255 * m) for m in mean], default=False),
+        "resize": step("do_resize", lambda: _size(values["size"])),
+        "resample": RESAMPLING[int(values["resample"])],
+        "crop": step("do_center_crop", lambda: _height_width(values["crop_size"]), default=False),
+        "scale": float(values.get("rescale_factor", 1 / 255)) if values.get("do_rescale", True) else 1.0,
+        "mean": list(mean) if normalized else [0.0] * 3,
+        "std": list(std) if normalized else [1.0] * 3,
+    }
+
+
+def _size(value: Any) -> int | list[int]:
+    """The length of the shorter edge, or height and width."""
+    if isinstance(value, Mapping) and set(value) == {"shortest_edge"}:
+        return int(value["shortest_edge"])
+    return int(value) if isinstance(value, int) else _height_width(value)
+
+
+def _height_width(value: Any) -> list[int]:
+    if isinstance(value, int):
+        return [value, value]
+    return [int(value["height"]), int(value["width"])]
