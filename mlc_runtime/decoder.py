@@ -5,7 +5,7 @@ The arrays of a step are allocated and bound to functions once; each token then 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -53,23 +53,35 @@ class Decoder(CompiledModel):
         The prompts, at most max_batch_size, share calls of prefill_chunk_size tokens.
         """
         packed = Packed.of(self, prompts)
-        for span in packed.chunks(self.spec.prefill_chunk_size):
-            inputs = self._inputs(packed, span)
-            if len(prompts) == 1:
+        for span in self._spans(packed):
+            inputs, is_image = self._inputs(packed, span), self._is_image(packed, span)
+            if len(prompts) == 1 and not is_image:
                 self.bind("prefill", inputs, [logits.reshape(1, 1, -1)])()
                 continue
             first, stop = np.searchsorted(packed.lasts, [span.start, span.stop])
             ending = slice(first, max(stop, first + 1))  # later chunks of an unfinished prompt overwrite its logits
             inputs["logit_positions"] = np.minimum(packed.lasts[ending], span.stop - 1) - np.int32(span.start)
-            self.bind("batch_prefill", inputs, [_batched(logits[ending])])()
+            self.bind("prefill_image" if is_image else "batch_prefill", inputs, [_batched(logits[ending])])()
 
     def verify(self, row: int, ids: Sequence[int]) -> np.ndarray:
         """Extend a sequence and return the logits after each of the tokens, float32 [len(ids), V]."""
         logits = aligned_empty((len(ids), self.spec.vocab_size), np.dtype(np.float32))
         packed = Packed.of(self, [(row, ids)])
-        for span in packed.chunks(self.spec.prefill_chunk_size):
-            self.bind("batch_verify", self._inputs(packed, span), [_batched(logits[span])])()
+        for span in self._spans(packed):
+            inputs, is_image = self._inputs(packed, span), self._is_image(packed, span)
+            inputs["logit_positions"] = np.arange(span.stop - span.start, dtype=np.int32)
+            self.bind("prefill_image" if is_image else "batch_verify", inputs, [_batched(logits[span])])()
         return logits
+
+    def _spans(self, packed: Packed) -> Iterator[slice]:
+        """The tokens of each call; those of an image that sees itself have one of their own."""
+        size, images = self.spec.prefill_chunk_size, self.spec.images
+        return self.images.spans(packed.ids, size) if images and images.sees_itself else packed.chunks(size)
+
+    def _is_image(self, packed: Packed, span: slice) -> bool:
+        """Whether the tokens of a call are those of an image that sees itself."""
+        images = self.spec.images
+        return images is not None and images.sees_itself and bool(packed.ids[span.start] < 0)
 
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """The last hidden state of every token, float32 [tokens, D] for each text; texts share calls."""
@@ -102,6 +114,9 @@ class Decoder(CompiledModel):
     def _inputs(self, packed: Packed, span: slice) -> dict[str, Array]:
         embedding = self._embeddings(packed.ids[span])
         places = {"token_seq": packed.token_seq[span], "token_pos": packed.token_pos[span]}
+        if self._is_image(packed, span):
+            places["lengths"] = np.zeros(len(self.pool.lengths), np.int32)
+            places["lengths"][packed.token_seq[span][-1]] = packed.token_pos[span][-1] + 1
         return {"input_embed": _batched(embedding), **places}
 
     def _embeddings(self, ids: np.ndarray) -> Array:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -47,6 +48,14 @@ class ImageTable:
             self._images.popitem(last=False)
         first = number * self._tokens
         return [-1 - token for token in range(first, first + self._tokens)]
+
+    def spans(self, ids: np.ndarray, size: int) -> Iterator[slice]:
+        """Slices of the tokens, of at most ``size``, in each of which all are text or all are of one image."""
+        numbers = np.where(ids < 0, (-1 - ids) // self._tokens, -1)
+        follows = (numbers[1:] == numbers[:-1]) & ((ids[1:] >= 0) | (ids[1:] == ids[:-1] - 1))
+        borders = [0, *(np.flatnonzero(~follows) + 1).tolist(), len(ids)]
+        for begin, end in pairwise(borders):
+            yield from (slice(first, min(first + size, end)) for first in range(begin, end, size))
 
     def embeddings(self, ids: np.ndarray) -> np.ndarray:
         """The embeddings of tokens of images, [n, D]. Raises MLCError for an id of no image that is kept."""

@@ -73,7 +73,8 @@ class ImageSpec:
     """What the model takes for an image: pixels [1, channels, height, width] become ``tokens`` tokens of a prompt.
 
     placeholder_id: the token that chat templates write for an image. expansion: texts and ids of tokens in its place;
-    ``token_id`` in it stands for all tokens of the image.
+    ``token_id`` in it stands for all tokens of the image. sees_itself: these see each other, in calls of
+    ``prefill_image``.
     """
 
     channels: int
@@ -83,6 +84,7 @@ class ImageSpec:
     token_id: int
     placeholder_id: int
     expansion: tuple[str | int, ...]
+    sees_itself: bool
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ _KINDS: Mapping[str, Callable[[dict], StateSpec]] = {
 def _images(entry: dict) -> ImageSpec:
     sizes = {name: _positive(entry, name) for name in ("channels", "height", "width", "tokens")}
     ids = {name: int(entry[name]) for name in ("token_id", "placeholder_id")}
-    return ImageSpec(**sizes, **ids, expansion=tuple(entry["expansion"]))
+    return ImageSpec(**sizes, **ids, expansion=tuple(entry["expansion"]), sees_itself=bool(entry["sees_itself"]))
 
 
 def _shape(shape: Sequence[int]) -> tuple[int, ...]:

@@ -1,27 +1,25 @@
-"""Gemma 3, text: Gemma 2 with norms of queries and keys, and a rotation of its own in layers with a window.
+"""Gemma 3: Gemma 2 with norms of queries and keys, and a rotation of its own in layers with a window.
 
-``gemma3`` is the text part of the model that also takes images.
+``gemma3`` also takes images: SigLIP, of which patches are averaged. Tokens of an image see all of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from mlc_compiler import nn
-from model_zoo import gemma2, tiny
+from mlc_compiler.nn import Tensor, op
+from mlc_errors import MLCError
+from model_zoo import gemma2, tiny, vision
 from model_zoo.architecture import Architecture
-from model_zoo.config_forms import text_part
 from model_zoo.layer_types import LocalRopeConfig
 from model_zoo.transformer import CausalLM
+from model_zoo.vision import ImageFields, ImageInput, VisionConfig, VisionLanguageModel
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import llama_names, one_plus
-
-VISION_KEYS = frozenset(
-    "vision_config mm_tokens_per_image boi_token_index eoi_token_index image_token_index boi_token_id eoi_token_id "
-    "image_token_id".split()
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +52,59 @@ class Gemma3TextConfig(LocalRopeConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gemma3Config(Gemma3TextConfig):
-    model_type: ClassVar[str] = "gemma3"
+class Gemma3Config(ImageFields, Gemma3TextConfig):
+    """mm_tokens_per_image: a square number. boi_token_id, eoi_token_id: the tokens before and after an image's."""
 
-    @classmethod
-    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        return super().from_hf(text_part(raw, VISION_KEYS))
+    model_type: ClassVar[str] = "gemma3"
+    names: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        name: (name.replace("_id", "_index"),) for name in ("image_token_id", "boi_token_id", "eoi_token_id")
+    }
+    mm_tokens_per_image: int = 256
+    image_token_id: int = 262144
+    boi_token_id: int = 255999
+    eoi_token_id: int = 256000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.vision is None:
+            return
+        tokens, side, window = self.mm_tokens_per_image, math.isqrt(self.mm_tokens_per_image), self.sliding_window
+        if side**2 != tokens or self.vision.side % side:
+            expected = f"the square of a divisor of {self.vision.side}"
+            raise MLCError(f"mm_tokens_per_image: got {tokens}; expected {expected}", where=["config.json"])
+        room = min(self.prefill_chunk_size, window or tokens)
+        if tokens > room:
+            raise MLCError(
+                f"mm_tokens_per_image: got {tokens}; expected at most {room}, the smaller of prefill_chunk_size and "
+                "sliding_window"
+            )
+
+    @property
+    def images(self) -> ImageInput | None:
+        c, token = self.vision, self.image_token_id
+        if c is None:
+            return None
+        around = ("\n\n", self.boi_token_id, token, self.eoi_token_id, "\n\n")
+        size = (c.num_channels, c.image_size, c.image_size)
+        return ImageInput(*size, self.mm_tokens_per_image, token, self.boi_token_id, around, sees_itself=True)
+
+
+class Projector(nn.Module):
+    """Averages squares of patches and projects them, [1, S, E] -> [1, T, D].
+
+    The decoder multiplies all embeddings by ``sqrt(D)``; those of images are divided by it before.
+    """
+
+    def __init__(self, c: Gemma3Config, tower: VisionConfig):
+        self.rows, self.size, self.divisor = tower.side, math.isqrt(c.mm_tokens_per_image), math.sqrt(c.hidden_size)
+        self.mm_soft_emb_norm = nn.RMSNorm(tower.hidden_size, tower.layer_norm_eps)
+        self.mm_input_projection = nn.Linear(tower.hidden_size, c.hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pool, elements = self.rows // self.size, x.shape[2]
+        windows = op.reshape(x, (1, self.size, pool, self.size, pool, elements))
+        means = op.reshape(op.mean(windows, axis=(2, 4)), (1, self.size**2, elements))
+        return self.mm_input_projection(self.mm_soft_emb_norm(means)) / self.divisor
 
 
 def head_norms(c: Gemma3TextConfig) -> dict[str, Callable[[], nn.Module]]:
@@ -77,14 +122,39 @@ def weights(c: Gemma3TextConfig) -> WeightMap:
     return m
 
 
-def weights_of_text_part(c: Gemma3Config) -> WeightMap:
-    m = weights(c)
-    m.optional_prefix("language_model.")
-    m.unused("vision_tower.*")
-    m.unused("multi_modal_projector.*")
+def model_with_images(c: Gemma3Config) -> VisionLanguageModel:
+    if c.vision is None:
+        return VisionLanguageModel(model(c), None, None)
+    return VisionLanguageModel(model(c), vision.tower(c.vision, post_norm=True), Projector(c, c.vision))
+
+
+def weights_with_images(c: Gemma3Config) -> WeightMap:
+    m = vision.weights(weights(c), c.vision)
+    if c.vision is not None:
+        m.offset(f"{vision.PROJECTOR}.mm_soft_emb_norm.weight", 1.0)
+        projection = f"{vision.PROJECTOR}.mm_input_projection"
+        m.transpose(f"{projection}.weight", f"{projection}_weight")
     return m
 
 
 SIZES = {**tiny.SIZES, "sliding_window": 21, "sliding_window_pattern": 2}
 TEXT = Architecture("gemma3_text", Gemma3TextConfig, model, weights, tiny=Gemma3TextConfig(**SIZES))
-ARCHITECTURE = Architecture("gemma3", Gemma3Config, model, weights_of_text_part, tiny=Gemma3Config(**SIZES))
+TOWER = {
+    "model_type": vision.SIGLIP,
+    "hidden_size": 44,
+    "intermediate_size": 60,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "image_size": 28,
+    "patch_size": 7,
+}
+ARCHITECTURE = Architecture(
+    "gemma3",
+    Gemma3Config,
+    model_with_images,
+    weights_with_images,
+    tiny=Gemma3Config(**SIZES, vision_config=TOWER, mm_tokens_per_image=4, image_token_id=7),
+    entry_points=vision.entry_points,
+    images=lambda c: c.images,
+    quantization=vision.QUANTIZATION,
+)

@@ -6,13 +6,13 @@ The exported function ``image_embed`` makes of the pixels of one image what ``pr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Self
 
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor, spec
-from mlc_compiler.nn.states import State
+from mlc_compiler.nn.states import State, inputs
 from mlc_compiler.nn.vision import ImageEmbedding, PatchEmbedding, VisionLayer, VisionTransformer
 from mlc_errors import MLCError, UnsupportedError
 from model_zoo import decoder
@@ -33,7 +33,8 @@ class ImageInput:
 
     channels, height, width: of the pixels of one call of ``image_embed``. tokens: its results, each in the place of one
     token ``token_id``. placeholder_id: the token that a chat template writes for an image. expansion: what comes in its
-    place, texts and ids of tokens; ``token_id`` in it stands for all tokens of the image.
+    place, texts and ids of tokens; ``token_id`` in it stands for all tokens of the image. sees_itself: tokens of an
+    image see all of it, instead of the tokens before only; they are passed to ``prefill_image``, in one call.
     """
 
     channels: int
@@ -43,6 +44,7 @@ class ImageInput:
     token_id: int
     placeholder_id: int
     expansion: tuple[str | int, ...]
+    sees_itself: bool = False
 
     def describe(self) -> dict[str, Any]:
         """The entry ``images`` of the metadata."""
@@ -178,13 +180,25 @@ def tower(c: VisionConfig, num_layers: int | None = None, post_norm: bool = Fals
 def entry_points(
     model: VisionLanguageModel, config: Any, states: Sequence[State], dtype: str
 ) -> Mapping[str, spec.Function]:
-    """The decoder's functions, and ``image_embed``: float32 [1, C, H, W] -> [tokens, D] in ``dtype``."""
+    """The decoder's functions, and ``image_embed``: float32 [1, C, H, W] -> [tokens, D] in ``dtype``.
+
+    ``prefill_image`` exists where tokens of an image see all of it: as ``batch_prefill``, but they see all positions of
+    their sequence below ``lengths``, int32 [sequences].
+    """
     functions = dict(decoder.entry_points(model.language_model, config, states, dtype))
     if config.vision is not None:
         c = config.vision
         pixels = spec.Tensor([1, c.num_channels, c.image_size, c.image_size], "float32")
         functions["image_embed"] = spec.Function(partial(_image_embed, model, dtype), {"pixel_values": pixels})
+        if config.images.sees_itself:
+            functions["prefill_image"] = _prefill_image(functions["batch_prefill"], config, states)
     return functions
+
+
+def _prefill_image(batch_prefill: spec.Function, config: Any, states: Sequence[State]) -> spec.Function:
+    bounds = dict.fromkeys(("seq_len", "batch_size"), config.images.tokens)
+    seen = {"states": inputs(states, "seq_len", bidirectional=True)}
+    return replace(batch_prefill, inputs={**batch_prefill.inputs, **seen}, upper_bounds=bounds)
 
 
 def _image_embed(model: VisionLanguageModel, dtype: str, pixel_values: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ from tests.model_zoo.checkpoint_forms import (
     baichuan,
     baichuan_alibi,
     chatglm,
-    gemma3,
     gemma4,
     internlm,
     internlm2,
@@ -140,7 +139,7 @@ TOWER = {
     "intermediate_size": 60,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
-    "image_size": 21,
+    "image_size": 28,
     "patch_size": 7,
 }
 
@@ -164,7 +163,7 @@ CASES = [
         transformers.LlavaConfig,
         with_tower(transformers.LlamaConfig, transformers.CLIPVisionConfig),
         sizes={},
-        image_tokens=9,
+        image_tokens=16,
     ),
     Case(
         "llava",
@@ -176,7 +175,7 @@ CASES = [
         },
         "mistral-siglip",
         sizes={},
-        image_tokens=9,
+        image_tokens=16,
     ),
     Case("qwen3", transformers.Qwen3Config, {**HEADS, "tie_word_embeddings": True}, quantized=True),
     Case(
@@ -228,10 +227,18 @@ CASES = [
     ),
     Case(
         "gemma3",
-        transformers.Gemma3TextConfig,
-        {**WINDOWS, "layer_types": MIXED, "query_pre_attn_scalar": 9},
+        transformers.Gemma3Config,
+        {
+            **with_tower(
+                transformers.Gemma3TextConfig,
+                transformers.SiglipVisionConfig,
+                **{**WINDOWS, "layer_types": MIXED, "query_pre_attn_scalar": 9},
+            ),
+            "mm_tokens_per_image": 4,
+        },
+        sizes={},
         norms_around_zero=True,
-        to_checkpoint=gemma3,
+        image_tokens=4,
     ),
     Case("gemma4_text", transformers.Gemma4TextConfig, GEMMA4),
     Case(

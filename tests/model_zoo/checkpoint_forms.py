@@ -175,15 +175,3 @@ def gemma4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     others = {f"model.{part}.weight": torch.zeros(8, 3) for part in ("vision_tower.patch", "embed_audio.projection")}
     text = {n.replace("model.", "model.language_model.", 1): t for n, t in tensors.items() if "lm_head" not in n}
     return outer, {**text, **others}
-
-
-def gemma3(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """The whole model: the text part's config and tensors, and a vision tower."""
-    outer = {
-        "model_type": "gemma3",
-        "text_config": config,
-        "vision_config": {"hidden_size": 8},
-        "mm_tokens_per_image": 4,
-    }
-    vision = {"vision_tower.patch.weight": torch.zeros(8, 3), "multi_modal_projector.weight": torch.zeros(8, 8)}
-    return outer, {**{f"language_model.{name}": t for name, t in tensors.items() if "lm_head" not in name}, **vision}

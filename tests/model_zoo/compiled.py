@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,11 @@ def image_logits(case: Case, model: PreTrainedModel, ids: list[int], pixels: np.
     image = [IMAGE_TOKEN] * case.image_tokens
     tokens = torch.tensor([[*ids[:4], *image, *ids[4:6], *image, *ids[6:]]])
     with torch.no_grad():
-        return model(tokens, pixel_values=torch.from_numpy(pixels), use_cache=False).logits[0].numpy()
+        is_image = (tokens == IMAGE_TOKEN).long()
+        inputs = {"pixel_values": torch.from_numpy(pixels), "token_type_ids": is_image}
+        known = inspect.signature(model.forward).parameters
+        given = {name: value for name, value in inputs.items() if name in known}
+        return model(tokens, **given, use_cache=False).logits[0].numpy()
 
 
 def alibi_inputs(heads: int, length: int) -> dict[str, torch.Tensor]:
