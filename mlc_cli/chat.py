@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mlc_cli import console, running
 from mlc_cli.options import model_folder_argument, model_lib_option
-from mlc_errors import MLCError
+from mlc_errors import MLCError, UsageError
 
 if TYPE_CHECKING:
     from mlc_runtime.generation import GenerationResult
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 HELP = """\
 /help            this text
 /system [TEXT]   set the system message and start over; without TEXT: remove it
+/image FILE      show an image with the next message
 /reset           forget the conversation
 /stats           speed of the last answer, and how full the context is
 /exit            leave; so does Ctrl-D
@@ -70,7 +71,8 @@ class Conversation:
         self.llm = llm
         self.sampling = llm.with_chat_stops(choice.sampling(llm))
         self.last: GenerationResult | None = None
-        self.messages: list[dict[str, str]] = []
+        self.messages: list[dict[str, Any]] = []
+        self.images: list[str] = []
         self.set_system(system)
 
     def run(self) -> None:
@@ -95,6 +97,8 @@ class Conversation:
             case "/system":
                 self.set_system(argument or None)
                 console.note("the system message is set" if argument else "there is no system message")
+            case "/image":
+                self.add_image(argument)
             case "/stats":
                 console.note(self.stats())
             case _:
@@ -103,7 +107,10 @@ class Conversation:
 
     def turn(self, text: str) -> None:
         """Answer a message of the user. When that fails, the message is removed."""
-        self.messages.append({"role": "user", "content": text})
+        from mlc_runtime.image_prompt import user_message
+
+        self.messages.append(user_message(text, self.images))
+        self.images = []
         try:
             answer = self.answer()
         except MLCError as error:
@@ -124,8 +131,24 @@ class Conversation:
             console.note(f"{self.last.note}; /reset starts over")
         return self.last.text
 
+    def add_image(self, path: str) -> None:
+        """Show an image with the next message, if it can be read."""
+        from mlc_runtime.images import load_image
+
+        try:
+            if not path:
+                raise UsageError("/image needs the name of a file")
+            _ = self.llm.model.images  # raises where the model takes none
+            height, width, _ = load_image(path).shape
+        except MLCError as error:
+            console.note(f"error: {error}")
+            return
+        self.images.append(path)
+        console.note(f"an image of {width} x {height} pixels goes with the next message")
+
     def set_system(self, text: str | None) -> None:
-        """Start over with this system message."""
+        """Start over with this system message, without images."""
+        self.images = []
         self.messages = [{"role": "system", "content": text}] if text else []
 
     def stats(self) -> str:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 @click.command("generate")
 @model_folder_argument
 @click.option("-p", "--prompt", metavar="TEXT", help="The text to continue or to answer. Default: standard input.")
+@click.option(
+    "--image", "images", metavar="FILE", multiple=True, help="An image before the prompt; may be given several times."
+)
 @model_lib_option
 @click.option("--max-tokens", type=int, default=512, show_default=True, metavar="N", help="Longest answer.")
 @running.temperature_option
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 def generate(
     model: str,
     prompt: str | None,
+    images: tuple[str, ...],
     model_lib: Path | None,
     max_tokens: int,
     temperature: float | None,
@@ -52,14 +56,16 @@ def generate(
 
     The text goes to standard output as it is generated, speed to standard error.
     """
+    from mlc_runtime.image_prompt import user_message
+
     text = prompt if prompt is not None else _standard_input()
     choice = running.Choice(max_tokens, temperature, top_p, seed, greedy)
     with running.load(model, model_lib, threads, device) as llm:
         sampling = choice.sampling(llm)
         if llm.has_chat_template if as_chat is None else as_chat:
-            ids, sampling = llm.chat_prompt([{"role": "user", "content": text}]), llm.with_chat_stops(sampling)
+            ids, sampling = llm.chat_prompt([user_message(text, images)]), llm.with_chat_stops(sampling)
         else:
-            ids = llm.encode(text)
+            ids = llm.encode(text, images)
         stream = llm.stream(ids, sampling)
         for piece in stream:
             if not as_json:

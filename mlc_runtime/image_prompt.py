@@ -63,6 +63,12 @@ class ImagePrompts:
         return text
 
 
+def user_message(text: str, images: Sequence[Any]) -> dict:
+    """A message of the user with images before a text."""
+    parts = [*({"type": "image", "image": image} for image in images), {"type": "text", "text": text}]
+    return {"role": "user", "content": parts if images else text}
+
+
 def without_images(messages: Sequence[dict]) -> tuple[list[dict], list[Any]]:
     """The messages with parts ``{"type": "image"}`` in the place of images, and the images in their order.
 

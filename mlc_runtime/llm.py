@@ -244,13 +244,14 @@ class LLM:
     def chat_prompt(self, messages: Sequence[dict], *, add_generation_prompt: bool = True) -> list[int]:
         """Token ids of `messages` in the model's chat format; for messages with images see ``without_images``."""
         messages, images = without_images(messages)
-        prefix, text = self._chat_text(messages, bool(images), add_generation_prompt)
-        if images:
-            return [*prefix, *self.image_prompts.encode(text, images, add_special_tokens=False)]
+        prompts = self.image_prompts if images else None
+        prefix, text = self._chat_text(messages, prompts.placeholder if prompts else "", add_generation_prompt)
+        if prompts:
+            return [*prefix, *prompts.encode(text, images, add_special_tokens=False)]
         return [*prefix, *self.tokenizer.encode(text, add_special_tokens=False)]
 
-    def _chat_text(self, messages: Sequence[dict], has_images: bool, add_prompt: bool) -> tuple[list[int], str]:
-        """Ids of the first tokens, and the text after them."""
+    def _chat_text(self, messages: Sequence[dict], placeholder: str, add_prompt: bool) -> tuple[list[int], str]:
+        """Ids of the first tokens, and the text after them. placeholder: of an image."""
         if self.chat_template:
             if self.model.spec.images is not None and "is string" not in self.chat_template:
                 messages = with_parts(messages)
@@ -259,8 +260,9 @@ class LLM:
         conversation = self.defaults.conv_template
         if not conversation:
             raise MLCError("the model has no chat template", where=[str(self.folder)], hint="use plain generation")
-        messages = with_placeholders(messages, self.image_prompts.placeholder if has_images else "")
-        text = render_conversation(conversation, messages, add_generation_prompt=add_prompt)
+        text = render_conversation(
+            conversation, with_placeholders(messages, placeholder), add_generation_prompt=add_prompt
+        )
         return conversation.get("system_prefix_token_ids") or [], text
 
     def with_chat_stops(self, sampling: Sampling) -> Sampling:

@@ -69,7 +69,6 @@ ARCHITECTURES: dict[str, Architecture] = {
     for a in (
         llama.ARCHITECTURE,
         mistral.ARCHITECTURE,
-        llava.ARCHITECTURE,
         mixtral.ARCHITECTURE,
         qwen2.ARCHITECTURE,
         qwen2_moe.ARCHITECTURE,
@@ -86,6 +85,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         gemma3.ARCHITECTURE,
         gemma4.TEXT,
         gemma4.ARCHITECTURE,
+        llava.ARCHITECTURE,
         phi3.ARCHITECTURE,
         smollm3.ARCHITECTURE,
         olmo.ARCHITECTURE,

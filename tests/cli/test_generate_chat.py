@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import signal
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 import mlc_runtime.llm
 from mlc_cli import __main__ as command_line
 from mlc_cli.chat import chat
 from mlc_cli.generate import generate
 from mlc_errors import MLCError
+from tests.runtime.fake_images import FakeImages, with_images, write_image_folder
 from tests.runtime.fake_library import FakeLibrary, greedy, metadata, write_folder
 
 VOCAB = 258
@@ -107,6 +110,41 @@ def test_chat_commands(folder, llm):
     assert result.stdout == f"{with_system}\n{with_system}\n{without}\n"
     assert "context 26 of 256 tokens" in result.stderr
     assert "no command /what" in result.stderr and "/reset           forget" in result.stderr
+
+
+@pytest.fixture
+def image_folder(tmp_path, monkeypatch):
+    """The same for a model that takes images, and the file image.png."""
+
+    def open_fake(folder, model_lib, num_threads, progress, device):
+        return RealLLM(folder, FakeImages(with_images(256)), num_threads, progress=progress)
+
+    monkeypatch.setattr(mlc_runtime.llm, "LLM", open_fake)
+    Image.fromarray(np.full((2, 2, 3), 9, np.uint8)).save(tmp_path / "image.png")
+    return write_image_folder(tmp_path)
+
+
+def test_images_precede_the_prompt(image_folder):
+    picture = image_folder / "image.png"
+    shown = json.loads(run(generate, image_folder, "-p", "x", "--image", picture, "--max-tokens", 1, "--json").stdout)
+    with RealLLM(image_folder, FakeImages(with_images())) as llm:
+        ids = llm.tokenizer.encode("[user]\n<begin>!x")
+    total = [*ids, 9, 9, 9]
+    assert shown["token_ids"] == greedy(total, 1, 260) and shown["prompt_tokens"] == len(total)
+
+
+def test_chat_with_images(image_folder):
+    lines = ["/image", "/image missing.png", f"/image {image_folder / 'image.png'}", "x", "y"]
+    result = conversation(image_folder, *lines)
+    assert "/image needs the name of a file" in result.stderr and "cannot read the image missing.png" in result.stderr
+    assert "an image of 2 x 2 pixels goes with the next message" in result.stderr
+    assert len(result.stdout.splitlines()) == 2
+
+
+def test_a_model_of_text_refuses_images(folder):
+    assert "error: fake models take no images" in conversation(folder, "/image x.png").stderr
+    with pytest.raises(MLCError, match="fake models take no images"):
+        run(generate, folder, "-p", "x", "--image", "x.png")
 
 
 def test_chat_messages_of_several_lines(folder, llm):

@@ -1,0 +1,75 @@
+"""Image settings of checkpoints: what the runtime makes of an image, against transformers' own processors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
+from mlc_errors import MLCError
+from mlc_runtime.image_processor import ImageProcessor
+from mlc_toolchain.image_settings import FILE, JOINT_FILE, image_settings
+from mlc_toolchain.source import FolderSource
+
+SMALL = {"size": {"height": 30, "width": 26}}
+CASES = [
+    (CLIPImageProcessorPil, {"size": {"shortest_edge": 28}, "crop_size": {"height": 28, "width": 24}}),
+    (CLIPImageProcessorPil, {}),
+    (LlavaImageProcessorPil, {"size": {"shortest_edge": 28}, "crop_size": 28, "do_pad": True}),
+    (SiglipImageProcessorPil, {**SMALL, "image_mean": [0.1, 0.2, 0.3]}),
+    (SiglipImageProcessorPil, {**SMALL, "do_normalize": False, "do_rescale": False, "resample": 2}),
+    (Gemma3ImageProcessorPil, SMALL),
+]
+RNG = np.random.default_rng(2)
+IMAGES = [RNG.integers(0, 256, size, np.uint8) for size in ((40, 61, 3), (75, 33, 3), (20, 20, 3))]
+
+
+def written(folder: Path, settings: dict[str, Any], name: str = FILE) -> FolderSource:
+    (folder / name).write_text(json.dumps(settings))
+    return FolderSource(folder)
+
+
+@pytest.mark.parametrize(("kind", "options"), CASES)
+def test_pixels_are_those_of_transformers(kind: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    processor = kind(**options)
+    processor.save_pretrained(tmp_path)
+    settings = image_settings(FolderSource(tmp_path))
+    assert settings is not None
+    ours = ImageProcessor.of(json.loads(json.dumps(settings)))
+    for image in IMAGES:
+        expected = processor(Image.fromarray(image), return_tensors="np")["pixel_values"]
+        np.testing.assert_allclose(ours.pixels(image), expected, rtol=0, atol=1e-6)
+
+
+def test_settings_in_the_file_of_a_joint_processor(tmp_path: Path) -> None:
+    assert image_settings(FolderSource(tmp_path)) is None
+    source = written(
+        tmp_path, {"image_processor": {"image_processor_type": "CLIPImageProcessor", "size": 9}}, JOINT_FILE
+    )
+    assert (image_settings(source) or {})["resize"] == 9
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"image_processor_type": "OtherProcessor"},
+            "image_processor_type: got 'OtherProcessor'; expected one of",
+        ),
+        ({"image_processor_type": "Gemma3ImageProcessorFast", "do_pan_and_scan": True}, "do_pan_and_scan: got true"),
+        ({"size": {"longest_edge": 3}}, "the image settings are malformed: KeyError: 'height'"),
+        ({"resample": 77}, "the image settings are malformed: IndexError"),
+    ],
+)
+def test_settings_that_are_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(MLCError, match=message) as error:
+        image_settings(written(tmp_path, settings))
+    assert str(tmp_path / FILE) in error.value.where[0]
