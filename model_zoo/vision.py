@@ -17,6 +17,7 @@ from mlc_compiler.nn.vision import ImageEmbedding, PatchEmbedding, VisionLayer, 
 from mlc_errors import MLCError, UnsupportedError
 from model_zoo import decoder
 from model_zoo.config_check import check_values
+from model_zoo.config_forms import text_part
 from model_zoo.config_keys import refuse_unsupported
 from model_zoo.transformer import activation_of
 from model_zoo.weight_map import WeightMap
@@ -129,11 +130,7 @@ class ImageFields:
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
         """From config.json with the decoder's keys in ``text_config``, or from the model_config of a chat config."""
-        text = raw.get("text_config")
-        if text is not None and not isinstance(text, Mapping):
-            raise MLCError("text_config: expected an object", where=["config.json"])
-        outer = {key: value for key, value in raw.items() if key != "text_config"}
-        result: Self = super().from_hf({**outer, **(text or {})})  # type: ignore[misc]
+        result: Self = super().from_hf(text_part(raw, ()))  # type: ignore[misc]
         return result
 
     @cached_property

@@ -138,7 +138,11 @@ def test_chat_with_images(image_folder):
     result = conversation(image_folder, *lines)
     assert "/image needs the name of a file" in result.stderr and "cannot read the image missing.png" in result.stderr
     assert "an image of 2 x 2 pixels goes with the next message" in result.stderr
-    assert len(result.stdout.splitlines()) == 2
+    with RealLLM(image_folder, FakeImages(with_images(256))) as llm:
+        first = [*llm.tokenizer.encode("[user]\n<begin>!x"), 9, 9, 9]
+        answer = llm.tokenizer.decode(greedy(first, 6, 260))
+        second = [*llm.tokenizer.encode(f"[user]\n<begin>!x[assistant]{answer}[user]y"), 9, 9, 9]
+        assert result.stdout == f"{answer}\n{llm.tokenizer.decode(greedy(second, 6, 260))}\n"
 
 
 def test_a_model_of_text_refuses_images(folder):
