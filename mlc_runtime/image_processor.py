@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,68 +14,177 @@ from mlc_runtime.images import import_pillow
 
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """Pillow's filters, in the order of its numbers, which preprocessor_config.json has."""
+MAX_EDGE = 4096  # pixels of an image that is shown in tiles
 
 
 @dataclass(frozen=True)
-class ImageProcessor:
-    """Pads, resizes, crops and normalizes images; None leaves a step out. Sizes in pixels.
+class Views:
+    """An image as a model sees it: tiles row by row, then the whole; float32 [1, C, height, width] each."""
+
+    pixels: Sequence[np.ndarray]
+    rows: int = 0
+    columns: int = 0
+
+
+class ImageProcessor(Protocol):
+    def views(self, image: np.ndarray) -> Views:
+        """The views of an image uint8 [H, W, 3]."""
+
+
+def image_processor(settings: Mapping[str, Any]) -> ImageProcessor:
+    """From the entry ``image_processor`` of mlc-chat-config.json. Raises MLCError for a malformed one."""
+    try:
+        kind = settings["kind"]
+        if kind not in _KINDS:
+            raise ValueError(f"kind is {kind!r}; expected one of {', '.join(_KINDS)}")
+        return _KINDS[kind](settings)
+    except (KeyError, TypeError, ValueError) as e:
+        message = f"image_processor is malformed: {type(e).__name__}: {e}"
+        raise MLCError(message, hint="run gen_config again") from None
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Makes pixels of images: an element x becomes ``(x * scale - mean) / std``, mean and std by channel."""
+
+    scale: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @staticmethod
+    def of(settings: Mapping[str, Any]) -> Normalization:
+        mean, std = (tuple(float(v) for v in settings[key]) for key in ("mean", "std"))
+        return Normalization(float(settings["scale"]), mean, std)
+
+    def pixels(self, image: np.ndarray) -> np.ndarray:
+        scaled = (image.astype(np.float64) * self.scale).astype(np.float32)
+        normal = (scaled - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
+        return np.ascontiguousarray(normal.transpose(2, 0, 1)[None])
+
+
+@dataclass(frozen=True)
+class WholeImages:
+    """Pads, resizes and crops images; None leaves a step out. Sizes in pixels.
 
     pad_to_square: the colour with which images are made square. resize: (height, width), or the length of the shorter
-    edge. resample: one of RESAMPLING. crop: (height, width) of the centre. An element x becomes ``(x * scale - mean) /
-    std``, mean and std by channel.
+    edge. resample: one of RESAMPLING. crop: (height, width) of the centre.
     """
 
     pad_to_square: tuple[int, ...] | None
     resize: tuple[int, int] | int | None
     resample: str
     crop: tuple[int, int] | None
-    scale: float
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    normalization: Normalization
 
     @staticmethod
-    def of(settings: Mapping[str, Any]) -> ImageProcessor:
-        """From the entry ``image_processor`` of mlc-chat-config.json. Raises MLCError for a malformed one."""
-        try:
-            return _processor(settings)
-        except (KeyError, TypeError, ValueError) as e:
-            raise MLCError(
-                f"image_processor is malformed: {type(e).__name__}: {e}", hint="run gen_config again"
-            ) from None
+    def of(settings: Mapping[str, Any]) -> WholeImages:
+        resize, crop, pad = (settings[key] for key in ("resize", "crop", "pad_to_square"))
+        return WholeImages(
+            pad_to_square=None if pad is None else tuple(int(v) for v in pad),
+            resize=resize if resize is None or isinstance(resize, int) else _size(resize),
+            resample=_resample(settings),
+            crop=None if crop is None else _size(crop),
+            normalization=Normalization.of(settings),
+        )
 
-    def pixels(self, image: np.ndarray) -> np.ndarray:
-        """An image uint8 [H, W, 3] as float32 [1, 3, height, width]."""
+    def views(self, image: np.ndarray) -> Views:
         if self.pad_to_square is not None:
             image = _square(image, self.pad_to_square)
-        image = _cropped(self._resized(image), self.crop)
-        scaled = (image.astype(np.float64) * self.scale).astype(np.float32)
-        normal = (scaled - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
-        return np.ascontiguousarray(normal.transpose(2, 0, 1)[None])
-
-    def _resized(self, image: np.ndarray) -> np.ndarray:
-        before = image.shape[:2]
-        if self.resize is None:
-            return image
-        height, width = _with_shorter_edge(before, self.resize) if isinstance(self.resize, int) else self.resize
-        if (height, width) == before:
-            return image
-        image_module, _ = import_pillow()
-        return np.asarray(image_module.fromarray(image).resize((width, height), RESAMPLING.index(self.resample)))
+        if self.resize is not None:
+            size = self.resize
+            image = resized(image, _scaled(image, size) if isinstance(size, int) else size, self.resample)
+        return Views([self.normalization.pixels(_cropped(image, self.crop))])
 
 
-def _processor(settings: Mapping[str, Any]) -> ImageProcessor:
-    resize, crop, pad = (settings[key] for key in ("resize", "crop", "pad_to_square"))
-    if settings["resample"] not in RESAMPLING:
-        raise ValueError(f"resample is {settings['resample']!r}; expected one of {', '.join(RESAMPLING)}")
-    return ImageProcessor(
-        pad_to_square=None if pad is None else tuple(int(v) for v in pad),
-        resize=resize if resize is None or isinstance(resize, int) else _size(resize),
-        resample=settings["resample"],
-        crop=None if crop is None else _size(crop),
-        scale=float(settings["scale"]),
-        mean=tuple(float(v) for v in settings["mean"]),
-        std=tuple(float(v) for v in settings["std"]),
-    )
+@dataclass(frozen=True)
+class TiledImages:
+    """Shows large images in tiles, and then as a whole. Sizes in pixels.
+
+    longest_edge: of an image before it is divided. tile: height and width of tiles and of the whole. divided: whether
+    there are tiles at all.
+    """
+
+    longest_edge: int
+    tile: int
+    divided: bool
+    resample: str
+    normalization: Normalization
+
+    @staticmethod
+    def of(settings: Mapping[str, Any]) -> TiledImages:
+        edge, tile = int(settings["longest_edge"]), int(settings["tile"])
+        if min(edge, tile) < 1:
+            raise ValueError(f"longest_edge is {edge}, tile is {tile}; expected positive numbers")
+        return TiledImages(edge, tile, bool(settings["divided"]), _resample(settings), Normalization.of(settings))
+
+    def views(self, image: np.ndarray) -> Views:
+        image = resized(image, self._first_size(image), self.resample)
+        rows = columns = 0
+        if self.divided:
+            image = resized(image, self._whole_tiles(image), self.resample)
+            rows, columns = (edge // self.tile for edge in image.shape[:2])
+        if rows * columns == 1:
+            rows = columns = 0
+        tiles = [self._tile(image, row, column) for row in range(rows) for column in range(columns)]
+        whole = resized(image, (self.tile, self.tile), self.resample)
+        return Views([self.normalization.pixels(view) for view in (*tiles, whole)], rows, columns)
+
+    def _first_size(self, image: np.ndarray) -> tuple[int, int]:
+        """The longer edge as set; the other one, in proportion, even."""
+        height, width = image.shape[:2]
+        aspect, edge = width / height, self.longest_edge
+        if width >= height:
+            height, width = _even(int(edge / aspect)), edge
+        else:
+            height, width = edge, _even(int(edge * aspect))
+        if max(height, width) > MAX_EDGE:
+            aspect = width / height
+            wide = width >= height
+            height, width = (int(MAX_EDGE / aspect), MAX_EDGE) if wide else (MAX_EDGE, int(MAX_EDGE * aspect))
+        return max(height, 1), max(width, 1)
+
+    def _whole_tiles(self, image: np.ndarray) -> tuple[int, int]:
+        """Height and width as multiples of a tile's: the longer edge rounded up, then the other, in proportion."""
+        height, width = image.shape[:2]
+        aspect = width / height
+        if width >= height:
+            width = self._rounded(width)
+            return self._rounded(int(width / aspect)), width
+        height = self._rounded(height)
+        return height, self._rounded(int(height * aspect))
+
+    def _rounded(self, edge: int) -> int:
+        return math.ceil(edge / self.tile) * self.tile
+
+    def _tile(self, image: np.ndarray, row: int, column: int) -> np.ndarray:
+        top, left = row * self.tile, column * self.tile
+        return image[top : top + self.tile, left : left + self.tile]
+
+
+def resized(image: np.ndarray, size: tuple[int, int], resample: str) -> np.ndarray:
+    """The image with another (height, width), by one of RESAMPLING."""
+    if image.shape[:2] == size:
+        return image
+    image_module, _ = import_pillow()
+    return np.asarray(image_module.fromarray(image).resize(size[::-1], RESAMPLING.index(resample)))
+
+
+def _even(edge: int) -> int:
+    return max(edge + edge % 2, 1)
+
+
+def _scaled(image: np.ndarray, length: int) -> tuple[int, int]:
+    """Height and width in the same proportion, the shorter one being ``length``."""
+    short = min(image.shape[:2])
+    height, width = (length if edge == short else int(length * edge / short) for edge in image.shape[:2])
+    return height, width
+
+
+def _resample(settings: Mapping[str, Any]) -> str:
+    name = settings["resample"]
+    if name not in RESAMPLING:
+        raise ValueError(f"resample is {name!r}; expected one of {', '.join(RESAMPLING)}")
+    return str(name)
 
 
 def _size(value: Any) -> tuple[int, int]:
@@ -109,3 +219,6 @@ def _cropped(image: np.ndarray, crop: tuple[int, int] | None) -> np.ndarray:
         raise MLCError(f"cannot crop {rows} x {columns} pixels of an image that is resized to {height} x {width}")
     top, left = (height - rows) // 2, (width - columns) // 2
     return image[top : top + rows, left : left + columns]
+
+
+_KINDS: Mapping[str, Callable[[Mapping[str, Any]], ImageProcessor]] = {"whole": WholeImages.of, "tiles": TiledImages.of}

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from mlc_errors import MLCError, UsageError
-from mlc_runtime.image_processor import ImageProcessor
+from mlc_runtime.image_processor import ImageProcessor, Views
 from mlc_runtime.image_table import ImageTable
 from mlc_runtime.images import load_image
 from mlc_runtime.model_spec import ImageSpec
@@ -38,23 +36,37 @@ class ImagePrompts:
                 f"the prompt has {len(pieces) - 1} placeholders {self.placeholder} for {len(images)} images",
                 hint="write the placeholder once for each image, and not in other texts",
             )
-        parts = self.spec.expansion
-        expansion = "".join(part if isinstance(part, str) else self._token(part) for part in parts)
-        ids = self.tokenizer.encode(expansion.join(pieces), add_special_tokens=add_special_tokens)
-        if ids.count(self.spec.token_id) != len(images):
+        views = [self._views(image) for image in images]
+        text = pieces[0] + "".join(self._expansion(v) + piece for v, piece in zip(views, pieces[1:], strict=True))
+        ids = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        pixels = [p for v in views for p in v.pixels]
+        if ids.count(self.spec.token_id) != len(pixels):
             raise UsageError(f"the prompt has the text {self._token(self.spec.token_id)}, which stands for an image")
-        runs = iter([self.table.ids(self._pixels(image)) for image in images])
+        runs = iter([self.table.ids(p) for p in pixels])
         return [i for token in ids for i in (next(runs) if token == self.spec.token_id else [token])]
 
-    def _pixels(self, source: Any) -> np.ndarray:
-        pixels = self.processor.pixels(load_image(source))
+    def _views(self, source: Any) -> Views:
+        views = self.processor.views(load_image(source))
         expected = (1, self.spec.channels, self.spec.height, self.spec.width)
-        if pixels.shape != expected:
+        wrong = next((p.shape for p in views.pixels if p.shape != expected), None)
+        if wrong is not None:
             raise MLCError(
-                f"the image_processor of mlc-chat-config.json makes pixels {list(pixels.shape)}; the model takes "
+                f"the image_processor of mlc-chat-config.json makes pixels {list(wrong)}; the model takes "
                 f"{list(expected)}"
             )
-        return pixels
+        return views
+
+    def _expansion(self, views: Views) -> str:
+        """The text in the place of an image's placeholder: its tiles by row, then the whole."""
+        whole, tile = (self._text(parts) for parts in (self.spec.expansion, self.spec.tile))
+        if not views.rows:
+            return whole
+        columns = range(1, views.columns + 1)
+        rows = ["".join(tile.format(row=row + 1, column=c) for c in columns) for row in range(views.rows)]
+        return "".join(f"{row}\n" for row in rows) + "\n" + whole
+
+    def _text(self, parts: Sequence[str | int]) -> str:
+        return "".join(part if isinstance(part, str) else self._token(part) for part in parts)
 
     def _token(self, token_id: int) -> str:
         text = self.tokenizer.token(token_id)

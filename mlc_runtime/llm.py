@@ -17,7 +17,7 @@ from mlc_runtime.encoder import FUNCTION as ENCODE
 from mlc_runtime.encoder import Encoder
 from mlc_runtime.folder_config import CONFIG_NAME, GenerationDefaults, embedding_settings, generation_defaults
 from mlc_runtime.generation import GenerationResult, Sampling, TextStream, generate_batch
-from mlc_runtime.image_processor import ImageProcessor
+from mlc_runtime.image_processor import image_processor
 from mlc_runtime.image_prompt import ImagePrompts, with_parts, with_placeholders, without_images
 from mlc_runtime.library import Library
 from mlc_runtime.session import Session, SessionCache
@@ -102,7 +102,7 @@ class LLM:
                 hint="run gen_config on a checkpoint with a preprocessor_config.json",
             )
         assert self.model.spec.images is not None
-        return ImagePrompts(self.model.spec.images, self.tokenizer, ImageProcessor.of(settings), table)
+        return ImagePrompts(self.model.spec.images, self.tokenizer, image_processor(settings), table)
 
     @property
     def has_chat_template(self) -> bool:

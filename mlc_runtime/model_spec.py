@@ -74,7 +74,7 @@ class ImageSpec:
 
     placeholder_id: the token that chat templates write for an image. expansion: texts and ids of tokens in its place;
     ``token_id`` in it stands for all tokens of the image. sees_itself: these see each other, in calls of
-    ``prefill_image``.
+    ``prefill_image``. tile: the same for a tile of an image, with its ``{row}`` and ``{column}``; () for none.
     """
 
     channels: int
@@ -85,6 +85,7 @@ class ImageSpec:
     placeholder_id: int
     expansion: tuple[str | int, ...]
     sees_itself: bool
+    tile: tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -172,9 +173,18 @@ _KINDS: Mapping[str, Callable[[dict], StateSpec]] = {
 
 
 def _images(entry: dict) -> ImageSpec:
-    sizes = {name: _positive(entry, name) for name in ("channels", "height", "width", "tokens")}
-    ids = {name: int(entry[name]) for name in ("token_id", "placeholder_id")}
-    return ImageSpec(**sizes, **ids, expansion=tuple(entry["expansion"]), sees_itself=bool(entry["sees_itself"]))
+    channels, height, width, tokens = (_positive(entry, name) for name in ("channels", "height", "width", "tokens"))
+    return ImageSpec(
+        channels,
+        height,
+        width,
+        tokens,
+        token_id=int(entry["token_id"]),
+        placeholder_id=int(entry["placeholder_id"]),
+        expansion=tuple(entry["expansion"]),
+        sees_itself=bool(entry["sees_itself"]),
+        tile=tuple(entry["tile"]),
+    )
 
 
 def _shape(shape: Sequence[int]) -> tuple[int, ...]:

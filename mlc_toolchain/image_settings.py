@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mlc_errors import MLCError, UnsupportedError
-from mlc_runtime.image_processor import RESAMPLING, ImageProcessor
+from mlc_runtime.image_processor import RESAMPLING, image_processor
 from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.source import ModelSource
 
@@ -20,18 +20,27 @@ CLIP = {
     "resample": RESAMPLING.index("bicubic"),
 }
 HALVES = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 224, "width": 224}}
-BILINEAR = {"resample": RESAMPLING.index("bilinear")}
+TILED = ("Idefics3ImageProcessor", "SmolVLMImageProcessor")
 PROCESSORS: Mapping[str, Mapping[str, Any]] = {
     "CLIPImageProcessor": CLIP,
     "LlavaImageProcessor": CLIP,
     "SiglipImageProcessor": {**HALVES, "resample": RESAMPLING.index("bicubic")},
-    "Gemma3ImageProcessor": {**HALVES, **BILINEAR},
+    "Gemma3ImageProcessor": {**HALVES, "resample": RESAMPLING.index("bilinear")},
+    **{
+        name: {
+            **HALVES,
+            "size": {"longest_edge": 4 * 364},
+            "max_image_size": {"longest_edge": 364},
+            "resample": RESAMPLING.index("lanczos"),
+        }
+        for name in TILED
+    },
 }
 """By image_processor_type, the values of keys that the file leaves out."""
 
 
 def image_settings(source: ModelSource) -> dict[str, Any] | None:
-    """The settings as ``ImageProcessor.of`` takes them; None where the checkpoint has no such file.
+    """The settings as ``image_processor`` takes them; None where the checkpoint has no such file.
 
     Raises UnsupportedError for another kind of processor and for options that are not implemented.
     """
@@ -47,8 +56,9 @@ def image_settings(source: ModelSource) -> dict[str, Any] | None:
     if raw.get("do_pan_and_scan"):
         raise UnsupportedError("do_pan_and_scan: got true; images are taken as a whole", where=[where])
     try:
-        settings = _settings({**PROCESSORS[kind], **{k: v for k, v in raw.items() if v is not None}})
-        ImageProcessor.of(settings)
+        values = {**PROCESSORS[kind], **{k: v for k, v in raw.items() if v is not None}}
+        settings = {**(_tiles if kind in TILED else _whole)(values), **_common(values)}
+        image_processor(settings)
     except (KeyError, TypeError, ValueError, IndexError) as e:
         raise MLCError(f"the image settings are malformed: {type(e).__name__}: {e}", where=[where]) from None
     return settings
@@ -65,22 +75,38 @@ def _file(source: ModelSource) -> tuple[Mapping[str, Any], str] | None:
     return (nested, str(path)) if isinstance(nested, Mapping) else None
 
 
-def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
+def _whole(values: Mapping[str, Any]) -> dict[str, Any]:
     """Steps that a ``do_`` key switches off are left out."""
 
     def step(name: str, value: Callable[[], Any], default: bool = True) -> Any:
         return value() if values.get(name, default) else None
 
-    mean, std = values["image_mean"], values["image_std"]
+    return {
+        "kind": "whole",
+        "pad_to_square": step("do_pad", lambda: [int(255 * m) for m in values["image_mean"]], default=False),
+        "resize": step("do_resize", lambda: _size(values["size"])),
+        "crop": step("do_center_crop", lambda: _height_width(values["crop_size"]), default=False),
+    }
+
+
+def _tiles(values: Mapping[str, Any]) -> dict[str, Any]:
+    if not values.get("do_resize", True):
+        raise ValueError("do_resize is false; expected true")
+    return {
+        "kind": "tiles",
+        "longest_edge": int(values["size"]["longest_edge"]),
+        "tile": int(values["max_image_size"]["longest_edge"]),
+        "divided": bool(values.get("do_image_splitting", True)),
+    }
+
+
+def _common(values: Mapping[str, Any]) -> dict[str, Any]:
     normalized = values.get("do_normalize", True)
     return {
-        "pad_to_square": step("do_pad", lambda: [int(255 * m) for m in mean], default=False),
-        "resize": step("do_resize", lambda: _size(values["size"])),
         "resample": RESAMPLING[int(values["resample"])],
-        "crop": step("do_center_crop", lambda: _height_width(values["crop_size"]), default=False),
         "scale": float(values.get("rescale_factor", 1 / 255)) if values.get("do_rescale", True) else 1.0,
-        "mean": list(mean) if normalized else [0.0] * 3,
-        "std": list(std) if normalized else [1.0] * 3,
+        "mean": list(values["image_mean"]) if normalized else [0.0] * 3,
+        "std": list(values["image_std"]) if normalized else [1.0] * 3,
     }
 
 

@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Self
 
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor
-from mlc_errors import MLCError, UnsupportedError
+from mlc_errors import UnsupportedError
 from model_zoo import tiny, vision
 from model_zoo.architecture import Architecture
 from model_zoo.llama import LlamaForCausalLM
 from model_zoo.mistral import MistralConfig
 from model_zoo.transformer import activation_of
-from model_zoo.vision import CLIP, ImageFields, ImageInput, VisionConfig, VisionLanguageModel
+from model_zoo.vision import CLIP, ImageFields, ImageInput, VisionLanguageModel
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import llama_names
 
@@ -71,12 +71,6 @@ class LlavaConfig(ImageFields, MistralConfig):
                 where=["config.json"],
             )
         return super().from_hf({**raw, "text_config": {**TEXT_DEFAULTS[kind], **text}})
-
-    @property
-    def tower(self) -> VisionConfig:
-        if self.vision is None:
-            raise MLCError("missing key vision_config", where=["config.json"])
-        return self.vision
 
     @property
     def tower_layers(self) -> int:

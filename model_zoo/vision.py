@@ -35,7 +35,9 @@ class ImageInput:
     channels, height, width: of the pixels of one call of ``image_embed``. tokens: its results, each in the place of one
     token ``token_id``. placeholder_id: the token that a chat template writes for an image. expansion: what comes in its
     place, texts and ids of tokens; ``token_id`` in it stands for all tokens of the image. sees_itself: tokens of an
-    image see all of it, instead of the tokens before only; they are passed to ``prefill_image``, in one call.
+    image see all of it, instead of the tokens before only; they are passed to ``prefill_image``, in one call. tile: for
+    images that are also shown in tiles, what comes in the place of one, with its ``{row}`` and ``{column}`` from 1 on.
+    Tiles come before the whole image; each row ends with a new line, and all of them with another.
     """
 
     channels: int
@@ -46,10 +48,11 @@ class ImageInput:
     placeholder_id: int
     expansion: tuple[str | int, ...]
     sees_itself: bool = False
+    tile: tuple[str | int, ...] = ()
 
     def describe(self) -> dict[str, Any]:
         """The entry ``images`` of the metadata."""
-        return {**vars(self), "expansion": list(self.expansion)}
+        return {**vars(self), "expansion": list(self.expansion), "tile": list(self.tile)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +111,20 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "hidden_act": "gelu_pytorch_tanh",
         "layer_norm_eps": 1e-6,
     },
+    **{
+        name: {
+            "model_type": name,
+            "hidden_size": 1152,
+            "num_attention_heads": 16,
+            "hidden_act": "gelu_pytorch_tanh",
+            "layer_norm_eps": 1e-6,
+        }
+        for name in ("idefics3_vision", "smolvlm_vision", "idefics3")
+    },
 }
-HARMLESS = frozenset("projection_dim initializer_factor vocab_size vision_use_head".split())
+HARMLESS = frozenset(
+    "projection_dim initializer_factor vocab_size vision_use_head max_image_size size tie_word_embeddings".split()
+)
 """Keys of parts of these models that are not used here, such as the head for classification."""
 
 
@@ -132,6 +147,13 @@ class ImageFields:
         """From config.json with the decoder's keys in ``text_config``, or from the model_config of a chat config."""
         result: Self = super().from_hf(text_part(raw, ()))  # type: ignore[misc]
         return result
+
+    @property
+    def tower(self) -> VisionConfig:
+        """The tower's sizes. Raises MLCError where there are none."""
+        if self.vision is None:
+            raise MLCError("missing key vision_config", where=["config.json"])
+        return self.vision
 
     @cached_property
     def vision(self) -> VisionConfig | None:

@@ -144,12 +144,14 @@ TOWER = {
 }
 
 
-def with_tower(text: type[PretrainedConfig], tower: type[PretrainedConfig], **options: Any) -> dict[str, Any]:
+def with_tower(
+    text: type[PretrainedConfig], tower: type[PretrainedConfig], token: str = "image_token_index", **options: Any
+) -> dict[str, Any]:
     """The options of a model that takes images: the configurations of its parts. options: of the text part."""
     return {
         "text_config": text(**{**COMMON, **LLAMA_LIKE, **options}),
         "vision_config": tower(**TOWER),
-        "image_token_index": IMAGE_TOKEN,
+        token: IMAGE_TOKEN,
     }
 
 
@@ -265,6 +267,20 @@ CASES = [
         transformers.Gemma4TextConfig,
         {**GEMMA4, "num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layers": 0},
         to_checkpoint=gemma4,
+    ),
+    *(
+        Case(
+            name,
+            config,
+            with_tower(transformers.LlamaConfig, tower, "image_token_id", tie_word_embeddings=tied)
+            | {"tie_word_embeddings": tied},
+            sizes={},
+            image_tokens=4,
+        )
+        for name, config, tower, tied in (
+            ("idefics3", transformers.Idefics3Config, transformers.Idefics3VisionConfig, False),
+            ("smolvlm", transformers.SmolVLMConfig, transformers.SmolVLMVisionConfig, True),
+        )
     ),
     Case("phi3", transformers.Phi3Config),
     Case(

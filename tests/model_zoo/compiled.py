@@ -59,7 +59,8 @@ def image_logits(case: Case, model: PreTrainedModel, ids: list[int], pixels: np.
     tokens = torch.tensor([[*ids[:4], *image, *ids[4:6], *image, *ids[6:]]])
     with torch.no_grad():
         is_image = (tokens == IMAGE_TOKEN).long()
-        inputs = {"pixel_values": torch.from_numpy(pixels), "token_type_ids": is_image}
+        batch = pixels[None] if case.name in ("idefics3", "smolvlm") else pixels  # these have an axis of prompts
+        inputs = {"pixel_values": torch.from_numpy(batch), "token_type_ids": is_image}
         known = inspect.signature(model.forward).parameters
         given = {name: value for name, value in inputs.items() if name in known}
         return model(tokens, **given, use_cache=False).logits[0].numpy()

@@ -11,6 +11,7 @@ from tests.runtime.fake_library import HEAD_DIM, HIDDEN, FakeLibrary, byte_token
 
 VOCAB, TOKENS, IMAGE_TOKEN, PLACEHOLDER = 260, 3, 259, 258
 SETTINGS = {
+    "kind": "whole",
     "pad_to_square": None,
     "resize": None,
     "resample": "bicubic",
@@ -39,7 +40,13 @@ def with_images(context: int = 64) -> dict[str, Any]:
     data["functions"]["image_embed"] = {"inputs": [pixels, packed], "outputs": [embeddings]}
     sizes = {"channels": 3, "height": 2, "width": 2, "tokens": TOKENS}
     expansion = ["\n", PLACEHOLDER, IMAGE_TOKEN, "!"]
-    ids = {"token_id": IMAGE_TOKEN, "placeholder_id": PLACEHOLDER, "expansion": expansion, "sees_itself": False}
+    ids = {
+        "token_id": IMAGE_TOKEN,
+        "placeholder_id": PLACEHOLDER,
+        "expansion": expansion,
+        "sees_itself": False,
+        "tile": [],
+    }
     return {**data, "images": {**sizes, **ids}}
 
 

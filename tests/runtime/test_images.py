@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from mlc_errors import MLCError, UsageError
-from mlc_runtime.image_processor import ImageProcessor
+from mlc_runtime.image_processor import image_processor
 from mlc_runtime.image_table import ImageTable
 from mlc_runtime.images import load_image
 from mlc_runtime.llm import LLM
@@ -109,6 +109,19 @@ def test_placeholders_and_images_must_fit(llm: LLM) -> None:
         llm.encode("<begin>", [PIXELS[:1]])
 
 
+def test_tiles_precede_the_whole_image(tmp_path: Path) -> None:
+    write_image_folder(tmp_path)
+    settings = {**SETTINGS, "kind": "tiles", "longest_edge": 4, "tile": 2, "divided": True}
+    config = json.loads((tmp_path / "mlc-chat-config.json").read_text())
+    (tmp_path / "mlc-chat-config.json").write_text(json.dumps({**config, "image_processor": settings}))
+    data = with_images()
+    data["images"]["tile"] = ["({row}.{column})", data["images"]["token_id"]]
+    llm = LLM(tmp_path, FakeImages(data))
+    ids = llm.encode("<begin>", [np.arange(24, dtype=np.uint8).reshape(2, 4, 3)])
+    assert [i for i in ids if i < 0] == list(range(-1, -10, -1))
+    assert llm.tokenizer.decode([i for i in ids if i >= 0]) == "(1.1)(1.2)\n\n\n!"
+
+
 def test_a_conversation_template_has_placeholders(llm: LLM) -> None:
     (llm.folder / "chat_template.jinja").unlink()
     conversation = {"roles": {"user": "U", "assistant": "A"}, "seps": ["\n"]}
@@ -154,7 +167,9 @@ def test_the_table_drops_what_was_not_used_for_longest() -> None:
 
 
 def test_settings_that_are_malformed() -> None:
-    with pytest.raises(MLCError, match="image_processor is malformed: KeyError: 'resize'"):
-        ImageProcessor.of({})
+    with pytest.raises(MLCError, match="image_processor is malformed: KeyError: 'kind'"):
+        image_processor({})
+    with pytest.raises(MLCError, match="kind is 'parts'; expected one of whole, tiles"):
+        image_processor({"kind": "parts"})
     with pytest.raises(MLCError, match="cannot crop 3 x 3 pixels of an image that is resized to 2 x 2"):
-        ImageProcessor.of({**SETTINGS, "crop": [3, 3]}).pixels(PIXELS)
+        image_processor({**SETTINGS, "crop": [3, 3]}).views(PIXELS)

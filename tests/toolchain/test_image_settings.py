@@ -11,11 +11,13 @@ import pytest
 from PIL import Image
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 from mlc_errors import MLCError
-from mlc_runtime.image_processor import ImageProcessor
+from mlc_runtime.image_processor import image_processor
 from mlc_toolchain.image_settings import FILE, JOINT_FILE, image_settings
 from mlc_toolchain.source import FolderSource
 
@@ -27,6 +29,12 @@ CASES = [
     (SiglipImageProcessorPil, {**SMALL, "image_mean": [0.1, 0.2, 0.3]}),
     (SiglipImageProcessorPil, {**SMALL, "do_normalize": False, "do_rescale": False, "resample": 2}),
     (Gemma3ImageProcessorPil, SMALL),
+    (Idefics3ImageProcessorPil, {"size": {"longest_edge": 50}, "max_image_size": {"longest_edge": 20}}),
+    (Idefics3ImageProcessorPil, {"size": {"longest_edge": 50}, "max_image_size": {"longest_edge": 64}}),
+    (
+        SmolVLMImageProcessorPil,
+        {"size": {"longest_edge": 50}, "max_image_size": {"longest_edge": 20}, "do_image_splitting": False},
+    ),
 ]
 RNG = np.random.default_rng(2)
 IMAGES = [RNG.integers(0, 256, size, np.uint8) for size in ((40, 61, 3), (75, 33, 3), (20, 20, 3))]
@@ -43,10 +51,12 @@ def test_pixels_are_those_of_transformers(kind: Any, options: dict[str, Any], tm
     processor.save_pretrained(tmp_path)
     settings = image_settings(FolderSource(tmp_path))
     assert settings is not None
-    ours = ImageProcessor.of(json.loads(json.dumps(settings)))
+    ours = image_processor(json.loads(json.dumps(settings)))
     for image in IMAGES:
         expected = processor(Image.fromarray(image), return_tensors="np")["pixel_values"]
-        np.testing.assert_allclose(ours.pixels(image), expected, rtol=0, atol=1e-6)
+        views = ours.views(image)
+        np.testing.assert_allclose(np.concatenate(views.pixels), expected.reshape(-1, *expected.shape[-3:]), atol=1e-6)
+        assert len(views.pixels) == views.rows * views.columns + 1
 
 
 def test_settings_in_the_file_of_a_joint_processor(tmp_path: Path) -> None:
@@ -66,6 +76,10 @@ def test_settings_in_the_file_of_a_joint_processor(tmp_path: Path) -> None:
         ),
         ({"image_processor_type": "Gemma3ImageProcessorFast", "do_pan_and_scan": True}, "do_pan_and_scan: got true"),
         ({"size": {"longest_edge": 3}}, "the image settings are malformed: KeyError: 'height'"),
+        (
+            {"image_processor_type": "SmolVLMImageProcessor", "do_resize": False},
+            "the image settings are malformed: ValueError: do_resize is false",
+        ),
         ({"resample": 77}, "the image settings are malformed: IndexError"),
     ],
 )
