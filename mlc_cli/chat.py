@@ -14,7 +14,7 @@ from mlc_cli.options import model_folder_argument, model_lib_option
 from mlc_errors import MLCError, UsageError
 
 if TYPE_CHECKING:
-    from mlc_runtime.generation import GenerationResult
+    from mlc_runtime.generation import GenerationResult, Sampling
     from mlc_runtime.llm import LLM
 
 HELP = """\
@@ -34,10 +34,7 @@ BLOCK = '"""'
 @model_lib_option
 @click.option("--system", metavar="TEXT", help="System message of the conversation.")
 @click.option("--max-tokens", type=int, metavar="N", help="Longest answer. Default: until the context is full.")
-@running.temperature_option
-@running.top_p_option
-@running.seed_option
-@running.greedy_option
+@running.sampling_options
 @running.threads_option
 @running.device_option
 def chat(
@@ -45,10 +42,7 @@ def chat(
     model_lib: Path | None,
     system: str | None,
     max_tokens: int | None,
-    temperature: float | None,
-    top_p: float | None,
-    seed: int | None,
-    greedy: bool,
+    choice: running.Choice,
     threads: int | None,
     device: str | None,
 ) -> None:
@@ -56,20 +50,19 @@ def chat(
 
     The conversation stays in the model's cache: a turn computes only what is new. /help lists the commands.
     """
-    choice = running.Choice(max_tokens, temperature, top_p, seed, greedy)
     with running.load(model, model_lib, threads, device) as llm:
         if not llm.has_chat_template:
             raise MLCError("the model has no chat template", where=[model], hint="use generate --raw")
         _enable_line_editing()
-        Conversation(llm, choice, system).run()
+        Conversation(llm, choice.sampling(llm, max_tokens), system).run()
 
 
 class Conversation:
     """The messages so far and the loop of reading and answering."""
 
-    def __init__(self, llm: LLM, choice: running.Choice, system: str | None):
+    def __init__(self, llm: LLM, sampling: Sampling, system: str | None):
         self.llm = llm
-        self.sampling = llm.with_chat_stops(choice.sampling(llm))
+        self.sampling = llm.with_chat_stops(sampling)
         self.last: GenerationResult | None = None
         self.messages: list[dict[str, Any]] = []
         self.images: list[str] = []

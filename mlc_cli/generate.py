@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 )
 @model_lib_option
 @click.option("--max-tokens", type=int, default=512, show_default=True, metavar="N", help="Longest answer.")
-@running.temperature_option
-@running.top_p_option
-@running.seed_option
-@running.greedy_option
+@running.sampling_options
 @click.option(
     "--chat/--raw",
     "as_chat",
@@ -43,10 +40,7 @@ def generate(
     images: tuple[str, ...],
     model_lib: Path | None,
     max_tokens: int,
-    temperature: float | None,
-    top_p: float | None,
-    seed: int | None,
-    greedy: bool,
+    choice: running.Choice,
     as_chat: bool | None,
     threads: int | None,
     device: str | None,
@@ -59,9 +53,8 @@ def generate(
     from mlc_runtime.image_prompt import user_message
 
     text = prompt if prompt is not None else _standard_input()
-    choice = running.Choice(max_tokens, temperature, top_p, seed, greedy)
     with running.load(model, model_lib, threads, device) as llm:
-        sampling = choice.sampling(llm)
+        sampling = choice.sampling(llm, max_tokens)
         if llm.has_chat_template if as_chat is None else as_chat:
             ids, sampling = llm.chat_prompt([user_message(text, images)]), llm.with_chat_stops(sampling)
         else:

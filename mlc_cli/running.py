@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
 
 SECONDS_BEFORE_PROGRESS = 1.0
 
-temperature_option = click.option(
-    "--temperature", type=float, metavar="T", help="0: the most likely token. Default: the model's own."
-)
-top_p_option = click.option("--top-p", type=float, metavar="P", help="Keep the most likely tokens with sum P.")
-seed_option = click.option("--seed", type=int, metavar="S", help="The same seed gives the same answer.")
-greedy_option = click.option("--greedy", is_flag=True, help="Always take the most likely token.")
 threads_option = click.option("--threads", type=int, metavar="N", help="Worker threads. Default: physical cores.")
 device_option = click.option(
     "--device",
@@ -38,21 +33,58 @@ device_option = click.option(
 class Choice:
     """Sampling options of the command line; None takes the model's default."""
 
-    max_tokens: int | None
     temperature: float | None
     top_p: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    repetition_penalty: float | None
     seed: int | None
     greedy: bool
 
-    def sampling(self, llm: LLM) -> Sampling:
+    def sampling(self, llm: LLM, max_tokens: int | None) -> Sampling:
         if self.greedy and self.temperature:
             raise UsageError(f"--greedy and --temperature {self.temperature} exclude each other")
         return llm.sampling(
-            max_tokens=self.max_tokens,
+            max_tokens=max_tokens,
             temperature=0.0 if self.greedy else self.temperature,
             top_p=self.top_p,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
             seed=self.seed,
         )
+
+
+_SAMPLING_OPTIONS = (
+    click.option("--temperature", type=float, metavar="T", help="0: the most likely token. Default: the model's own."),
+    click.option("--top-p", type=float, metavar="P", help="Keep the most likely tokens with sum P."),
+    click.option(
+        "--presence-penalty", type=float, metavar="X", help="Taken off the logits of tokens that the answer has."
+    ),
+    click.option(
+        "--frequency-penalty", type=float, metavar="X", help="The same, for each time that the answer has a token."
+    ),
+    click.option(
+        "--repetition-penalty",
+        type=float,
+        metavar="X",
+        help="Positive logits of tokens in prompt and answer are divided by X, others multiplied.",
+    ),
+    click.option("--seed", type=int, metavar="S", help="The same seed gives the same answer."),
+    click.option("--greedy", is_flag=True, help="Always take the most likely token."),
+)
+
+
+def sampling_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorator: adds the options of sampling, which the command gets as one argument ``choice``."""
+
+    @wraps(command)
+    def with_choice(**given: Any) -> None:
+        command(choice=Choice(**{f.name: given.pop(f.name) for f in fields(Choice)}), **given)
+
+    for option in reversed(_SAMPLING_OPTIONS):
+        with_choice = option(with_choice)
+    return with_choice
 
 
 def load(model: str, model_lib: Path | None, threads: int | None, device: str | None) -> LLM:

@@ -17,6 +17,7 @@ from mlc_runtime.memory import Array
 from mlc_runtime.metadata import TensorSpec
 from mlc_runtime.model import Call, CompiledModel
 from mlc_runtime.packed import Packed, Prompt, groups
+from mlc_runtime.penalties import PenaltyStep, TextTokens
 
 HIDDEN_STATES = "batch_prefill_to_last_hidden_states"
 ROW = 16  # elements: rows of inputs begin at multiples of a cache line
@@ -140,15 +141,16 @@ class DecodeStep:
     ``assign`` selects the sequences; then, per token: set ``input_ids`` and ``token_pos``, ``forward()``, set
     ``uniform``, ``sample()``, read ``token``. Sequence i has element i of each array; elements after the last one
     belong to no sequence. logits: float32 [sequences, V], after the last call; input_ids, token_pos, token: int32
-    [capacity]; temperature, top_p, uniform: float32 [capacity].
+    [capacity]; temperature, top_p, uniform, presence, frequency, repetition: float32 [capacity].
     """
 
     def __init__(self, model: Decoder, capacity: int):
         self._model, self.capacity, self._memory = model, capacity, model.memory
-        self._inputs = self._memory.mirrored((6, -(-capacity // ROW) * ROW), np.dtype(np.int32))
+        self._inputs = self._memory.mirrored((9, -(-capacity // ROW) * ROW), np.dtype(np.int32))
         self.input_ids, self.token_pos, self._token_seq = self._inputs[:3, :capacity]
         self._settings = self._inputs[3:].view(np.float32)
-        self.temperature, self.top_p, self.uniform = self._settings[:, :capacity]
+        self.temperature, self.top_p, self.uniform = self._settings[:3, :capacity]
+        self.presence, self.frequency, self.repetition = self._settings[3:, :capacity]
         self.token = self._memory.mirrored((capacity,), np.dtype(np.int32))
         self._logits = self._memory.mirrored((capacity, model.spec.vocab_size), np.dtype(np.float32))
         self._embeddings = model.embedding_buffer(capacity)
@@ -161,13 +163,19 @@ class DecodeStep:
         self._memory.fetch(logits)
         return logits
 
+    @cached_property
+    def _penalties(self) -> PenaltyStep:
+        settings = {"presence": self.presence, "frequency": self.frequency, "repetition": self.repetition}
+        return PenaltyStep(self._model, self._logits, settings)
+
     def assign(self, rows: Sequence[int]) -> None:
-        """Select rows of the pool and reset to greedy sampling (``temperature`` 0, ``top_p`` 1)."""
+        """Select rows of the pool and reset to greedy sampling (``temperature`` 0, ``top_p`` 1, no penalties)."""
         self._count = len(rows)
         size = min(1 << (len(rows) - 1).bit_length(), self.capacity)
         self._token_seq[: len(rows)] = rows
         self.token_pos[:] = -1
         self.temperature[:], self.top_p[:] = 0.0, 1.0
+        self.presence[:], self.frequency[:], self.repetition[:] = 0.0, 0.0, 1.0
         if size not in self._bound:
             self._bound[size] = self._bind(size)
         self._embed, self._decode, self._sample = self._bound[size]
@@ -182,6 +190,12 @@ class DecodeStep:
         self._memory.send(self._inputs)
         self._embed()
         self._decode()
+
+    def penalize(self, texts: Sequence[TextTokens]) -> None:
+        """Change ``logits`` by ``presence``, ``frequency`` and ``repetition``; texts: one for each sequence."""
+        _ = self._context.handle
+        self._memory.send(self._settings)
+        self._penalties.apply(texts)
 
     def sample(self) -> None:
         """Choose ``token`` from ``logits``; temperature 0 takes the most likely one."""

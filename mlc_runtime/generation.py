@@ -10,6 +10,7 @@ import numpy as np
 
 from mlc_errors import UsageError
 from mlc_runtime.decoder import Decoder, DecodeStep
+from mlc_runtime.penalties import NO_PENALTIES, Penalties, TextTokens
 from mlc_runtime.session import Session, SessionCache
 from mlc_runtime.tokenizer import StopMatcher, Tokenizer
 
@@ -22,7 +23,8 @@ class Sampling:
 
     temperature 0 takes the most likely token; top_p in (0, 1] keeps the most likely tokens up to that cumulative
     probability. max_tokens None: until the context is full. seed None: a new one each time.
-    eos_ids and stop: tokens and texts that end the answer and are not part of it.
+    eos_ids and stop: tokens and texts that end the answer and are not part of it. penalties: of tokens that the text
+    has already.
     """
 
     max_tokens: int | None = None
@@ -31,6 +33,7 @@ class Sampling:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     eos_ids: frozenset[int] = frozenset()
+    penalties: Penalties = NO_PENALTIES
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < 1:
@@ -74,8 +77,9 @@ class GenerationResult:
 class Answer:
     """The state of one answer during generation: token ids, decoded text, stop conditions."""
 
-    def __init__(self, tokenizer: Tokenizer, sampling: Sampling, index: int = 0):
+    def __init__(self, tokenizer: Tokenizer, sampling: Sampling, prompt: Sequence[int], index: int = 0):
         self.sampling = sampling
+        self.tokens = TextTokens(prompt if sampling.penalties else ())
         self.token_ids: list[int] = []
         self.pieces: list[str] = []
         self.finish_reason: str | None = None
@@ -93,6 +97,7 @@ class Answer:
         if token in self.sampling.eos_ids:
             return self._finish("stop")
         self.token_ids.append(token)
+        self.tokens.add(token)
         piece, stopped = self._stops.add(self._decoder.add(token))
         if stopped:
             self.finish_reason = "stop"
@@ -125,7 +130,7 @@ class TextStream:
     def __init__(self, sessions: SessionCache, tokenizer: Tokenizer, ids: Sequence[int], sampling: Sampling):
         self._sessions = sessions
         self._prompt = ids
-        self._answer = Answer(tokenizer, sampling)
+        self._answer = Answer(tokenizer, sampling, ids)
         self._prefill = self._decode = (0, 0.0)  # tokens, seconds
 
     @property
@@ -142,7 +147,7 @@ class TextStream:
         begin = time.perf_counter()
         computed = session.prefill_to(self._prompt)
         set_sampling(session.step, 0, answer.sampling)
-        token = session.sample(answer.uniform())
+        token = _draw(session, answer)
         self._prefill = computed, time.perf_counter() - begin
         yield from filter(None, [answer.accept(token)])
         while answer.finish_reason is None:
@@ -151,7 +156,7 @@ class TextStream:
             else:
                 begin = time.perf_counter()
                 session.append(token)
-                token = session.sample(answer.uniform())
+                token = _draw(session, answer)
                 self._decode = self._decode[0] + 1, self._decode[1] + time.perf_counter() - begin
                 piece = answer.accept(token)
             if piece:
@@ -182,7 +187,7 @@ class _Batch:
         first_index: int,
     ):
         self.model, self.prompts, self.sampling = model, prompts, sampling
-        self.answers = [Answer(tokenizer, sampling, first_index + i) for i in range(len(prompts))]
+        self.answers = [Answer(tokenizer, sampling, p, first_index + i) for i, p in enumerate(prompts)]
         self.rows: list[int] = []
 
     def run(self) -> list[GenerationResult]:
@@ -230,6 +235,8 @@ class _Batch:
     def _sample(self, step: DecodeStep, active: Sequence[int]) -> None:
         for element, i in enumerate(active):
             step.uniform[element] = self.answers[i].uniform()
+        if self.sampling.penalties:
+            step.penalize([self.answers[i].tokens for i in active])
         step.sample()
         for element, i in enumerate(active):
             self.answers[i].accept(int(step.token[element]))
@@ -243,7 +250,18 @@ class _Batch:
 
 
 def set_sampling(step: DecodeStep, element: int, sampling: Sampling) -> None:
+    """Write the settings of a sequence."""
+    penalties = sampling.penalties
     step.temperature[element], step.top_p[element] = sampling.temperature, sampling.top_p
+    step.presence[element], step.frequency[element] = penalties.presence, penalties.frequency
+    step.repetition[element] = penalties.repetition
+
+
+def _draw(session: Session, answer: Answer) -> int:
+    """The next token of an answer."""
+    if answer.sampling.penalties:
+        session.step.penalize([answer.tokens])
+    return session.sample(answer.uniform())
 
 
 def _result(

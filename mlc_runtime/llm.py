@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +21,7 @@ from mlc_runtime.generation import GenerationResult, Sampling, TextStream, gener
 from mlc_runtime.image_processor import image_processor
 from mlc_runtime.image_prompt import ImagePrompts, with_parts, with_placeholders, without_images
 from mlc_runtime.library import Library
+from mlc_runtime.penalties import Penalties
 from mlc_runtime.session import Session, SessionCache
 from mlc_runtime.tokenizer import Tokenizer
 from mlc_runtime.weights import LoadProgress, TensorCache
@@ -129,17 +131,26 @@ class LLM:
         max_tokens: int | None = None,
         temperature: float | None = None,
         top_p: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        repetition_penalty: float | None = None,
         seed: int | None = None,
         stop: str | Sequence[str] = (),
     ) -> Sampling:
         """Sampling settings; None takes the model's default."""
+        defaults = self.defaults
         return Sampling(
             max_tokens=max_tokens,
-            temperature=self.defaults.temperature if temperature is None else temperature,
-            top_p=self.defaults.top_p if top_p is None else top_p,
+            temperature=defaults.temperature if temperature is None else temperature,
+            top_p=defaults.top_p if top_p is None else top_p,
+            penalties=Penalties(
+                defaults.penalties.presence if presence_penalty is None else presence_penalty,
+                defaults.penalties.frequency if frequency_penalty is None else frequency_penalty,
+                defaults.penalties.repetition if repetition_penalty is None else repetition_penalty,
+            ),
             seed=seed,
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
-            eos_ids=self.defaults.eos_ids,
+            eos_ids=defaults.eos_ids,
         )
 
     def generate(
@@ -149,6 +160,9 @@ class LLM:
         max_tokens: int | None = None,
         temperature: float | None = None,
         top_p: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        repetition_penalty: float | None = None,
         seed: int | None = None,
         stop: str | Sequence[str] = (),
         on_text: OnText | None = None,
@@ -157,7 +171,16 @@ class LLM:
 
         on_text: called with each piece of text as soon as it is final (one prompt only). None: the model's default.
         """
-        sampling = self.sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, stop=stop)
+        sampling = self.sampling(
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            stop=stop,
+        )
         if not _is_batch(prompt):
             return self._run(self.encode(cast(Prompt, prompt)), sampling, on_text)
         if on_text is not None:
@@ -172,6 +195,9 @@ class LLM:
         max_tokens: int | None = None,
         temperature: float | None = None,
         top_p: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        repetition_penalty: float | None = None,
         seed: int | None = None,
         stop: str | Sequence[str] = (),
         on_text: OnText | None = None,
@@ -180,7 +206,16 @@ class LLM:
 
         content: a text, or a list of parts with texts and images as of ``without_images``.
         """
-        sampling = self.sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, stop=stop)
+        sampling = self.sampling(
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            stop=stop,
+        )
         return self._run(self.chat_prompt(messages), self.with_chat_stops(sampling), on_text)
 
     def stream(self, ids: Sequence[int], sampling: Sampling) -> TextStream:
@@ -267,7 +302,7 @@ class LLM:
 
     def with_chat_stops(self, sampling: Sampling) -> Sampling:
         """`sampling` with the stop strings of this model's chat format added."""
-        return Sampling(**{**vars(sampling), "stop": (*sampling.stop, *self.defaults.stop)})
+        return replace(sampling, stop=(*sampling.stop, *self.defaults.stop))
 
     def close(self) -> None:
         """Stop the worker threads; the object cannot be used any more."""

@@ -1,4 +1,4 @@
-"""The states and functions of a decoder: embed, prefill, decode, their batched forms, hidden states, and sample.
+"""The states and functions of a decoder: embed, prefill, decode, their batched forms, hidden states, sampling.
 
 A decoder's module offers ``embed``: int32 [S] -> [S, E]; ``forward``: [B, S, E] and a view of each state -> the last
 hidden states [B, S, D]; ``logits``: [B, S, D] -> [B, S, V]. B batch, S sequence, D hidden, V vocabulary. E is the
@@ -137,6 +137,10 @@ class _Decoder:
 
         row = spec.Tensor(["batch_size"], "float32")
         logits = spec.Tensor(["batch_size", self.config.vocab_size], "float32")
+        written = spec.Object(lambda logits: logits, {"logits": logits}, mutable=True)
+        tokens = spec.Tensor(["batch_size", "num_tokens"], "int32")
+        penalized: dict[str, spec.Input] = {"logits": written, "token_ids": tokens, "counts": tokens}
+        penalized |= dict.fromkeys(("presence", "frequency", "repetition"), row)
         drawn = {"logits": logits, "temperature": row, "top_p": row, "uniform": row}
         return {
             "embed": spec.Function(self.embed, ids, "packed", embed_bounds),
@@ -146,6 +150,7 @@ class _Decoder:
             "batch_decode": function(self.batch_decode, self._inputs("batch_size", 1)),
             "batch_verify": function(self.decode, self._inputs(1, "seq_len")),
             "batch_prefill_to_last_hidden_states": function(self.last_hidden_states, self._inputs(1, "seq_len")),
+            "penalize": spec.Function(op.penalize, penalized, "none", bounds),
             "sample": spec.Function(self.sample, drawn, "none", bounds),
         }
 

@@ -79,6 +79,22 @@ def test_seed_and_temperature_reach_the_sampler(folder):
 
 
 @pytest.mark.parametrize(
+    ("options", "zeros"),
+    [
+        ([], 8),
+        (["--frequency-penalty", 2], 6),
+        (["--presence-penalty", 1], 8),
+        (["--repetition-penalty", 100], 8),
+        (["--presence-penalty", 1, "--repetition-penalty", 100], 1),
+    ],
+)
+def test_penalties_reach_the_sampler(folder, options, zeros):
+    """The sum of the ids and 7 is the size of the vocabulary: token 0 follows, with the logit 10, others have 0."""
+    result = run(generate, folder, "-p", "yyl!", "--raw", "--json", "--greedy", "--max-tokens", 8, *options)
+    assert [i == 0 for i in json.loads(result.stdout)["token_ids"]] == [True] * zeros + [False] * (8 - zeros)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--greedy", "--temperature", "1"], "--greedy and --temperature 1.0 exclude each other"),

@@ -16,7 +16,8 @@ from tests.model_zoo.interpreted import VOCAB, Interpreted, checkpoint, hf_logit
 
 TOLERANCE = 2e-5
 HIDDEN_STATES = "batch_prefill_to_last_hidden_states"
-FUNCTIONS = ["embed", "prefill", "decode", "batch_prefill", "batch_decode", "batch_verify", HIDDEN_STATES, "sample"]
+DECODER = ("embed", "prefill", "decode", "batch_prefill", "batch_decode", "batch_verify")
+FUNCTIONS = [*DECODER, HIDDEN_STATES, "penalize", "sample"]
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 5e5,
@@ -128,6 +129,7 @@ def test_signatures_are_those_of_the_runtime():
         "batch_decode": ["input_embed", *cache],
         "batch_verify": ["input_embed", *cache],
         HIDDEN_STATES: ["input_embed", *cache],
+        "penalize": ["logits", "token_ids", "counts", "presence", "frequency", "repetition"],
         "sample": ["logits", "temperature", "top_p", "uniform"],
     }
     assert {name: [p.name for p in exported.mod[name].params] for name in FUNCTIONS} == expected

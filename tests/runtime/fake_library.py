@@ -48,6 +48,7 @@ class FakeLibrary(Library):
             "batch_prefill": self._batch_prefill,
             "batch_verify": self._verify,
             HIDDEN_STATES: self._hidden_states,
+            "penalize": penalize,
             "sample": sample,
         }
 
@@ -111,6 +112,13 @@ class FakeLibrary(Library):
         hidden[0, :, 0], hidden[0, :, 1] = embed[0, :, 0], self._attend(embed, k, v, table, seq, pos)
 
 
+def penalize(ctx, logits, token_ids, counts, presence, frequency, repetition):
+    for row, (ids, times) in enumerate(zip(token_ids, counts, strict=True)):
+        found = logits[row, ids[ids >= 0]]
+        taken = np.where(times > 0, presence[row] + times * frequency[row], 0)[ids >= 0]
+        logits[row, ids[ids >= 0]] = np.where(found > 0, found / repetition[row], found * repetition[row]) - taken
+
+
 def sample(ctx, logits, temperature, top_p, uniform, token):
     """Inverse transform sampling from the most likely tokens with cumulative probability top_p."""
     for row in range(len(token)):
@@ -160,6 +168,9 @@ def metadata(vocab: int, context: int = 64, chunk: int = 8, batch: int = 4) -> d
         return {"inputs": inputs, "outputs": [tensor("logits", logits)], "workspace_bytes": 0}
 
     rows = [tensor(name, ["batch_size"]) for name in ("temperature", "top_p", "uniform")]
+    tokens = [tensor(name, ["batch_size", "num_tokens"], "int32") for name in ("token_ids", "counts")]
+    factors = [tensor(name, ["batch_size"]) for name in ("presence", "frequency", "repetition")]
+    penalized = [tensor("logits", ["batch_size", vocab]) | {"written": True}, *tokens, *factors]
     return {
         "format": "mlc-lib-3",
         "model_type": "fake",
@@ -211,6 +222,7 @@ def metadata(vocab: int, context: int = 64, chunk: int = 8, batch: int = 4) -> d
             ),
             "batch_verify": model_function(1, "seq_len", [1, "seq_len", vocab]),
             HIDDEN_STATES: model_function(1, "seq_len", [1, "seq_len", HIDDEN]),
+            "penalize": {"inputs": penalized, "outputs": []},
             "sample": {
                 "inputs": [tensor("logits", ["batch_size", vocab]), *rows],
                 "outputs": [tensor("token", ["batch_size"], "int32")],

@@ -101,6 +101,56 @@ def test_three_calls_per_token(llm):
     assert llm.library.calls == ["embed", "decode", "sample"]
 
 
+def test_a_penalty_is_a_fourth_call(llm):
+    stream = iter(llm.stream([1, 2], llm.sampling(max_tokens=5, presence_penalty=0.5)))
+    next(stream)
+    llm.library.calls.clear()
+    next(stream)
+    assert llm.library.calls == ["embed", "decode", "penalize", "sample"]
+
+
+def penalized(prompt: list[int], count: int, presence: float, frequency: float, repetition: float) -> list[int]:
+    """Greedy tokens of the fake model, whose next token has the logit 10 and all others 0, by the formulas."""
+    answer: list[int] = []
+    for _ in range(count):
+        logits = np.zeros(VOCAB)
+        logits[next_token([*prompt, *answer], VOCAB)] = 10
+        for token in {*prompt, *answer}:
+            n = answer.count(token)
+            logits[token] = logits[token] / repetition - (presence + n * frequency if n else 0)
+        answer.append(int(logits.argmax()))
+    return answer
+
+
+PENALTIES = {"presence": (2.0, 0.0, 1.0), "frequency": (0.0, 1.5, 1.0), "repetition": (1.0, 1.0, 50.0)}
+
+
+@pytest.mark.parametrize("settings", PENALTIES.values(), ids=PENALTIES)
+def test_penalties(tmp_path, settings):
+    names = ("presence_penalty", "frequency_penalty", "repetition_penalty")
+    folder = write_folder(tmp_path, eos_token_id=[], **dict(zip(names, settings, strict=True)))
+    llm = LLM(folder, FakeLibrary(metadata(VOCAB, context=600)), num_threads=2)
+    prompts = [[251], [3, 5, 5, 243], list(range(VOCAB)) + [0] * 60]  # the first stays at 251 + 7 = 0 modulo 258
+    expected = [penalized(p, 20, *settings) for p in prompts]
+    assert [list(llm.generate(p, max_tokens=20).token_ids) for p in prompts] == expected
+    assert [list(r.token_ids) for r in llm.generate(prompts, max_tokens=20)] == expected
+    plain = llm.generate(prompts[0], max_tokens=20, presence_penalty=0, frequency_penalty=0, repetition_penalty=1)
+    assert list(plain.token_ids) == greedy(prompts[0], 20, VOCAB)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("presence_penalty", 100), ("frequency_penalty", -2.1), ("repetition_penalty", 0), ("repetition_penalty", "x")],
+)
+def test_a_wrong_penalty_is_named(tmp_path, name, value):
+    llm = LLM(write_folder(tmp_path, **{name: value}), FakeLibrary(metadata(VOCAB)))
+    with pytest.raises(MLCError, match=rf"mlc-chat-config.json.*{name} is '?{value}'?; expected"):
+        llm.generate([1, 2], max_tokens=2)
+    if not isinstance(value, str):
+        with pytest.raises(UsageError, match=f"^{name} is {value}"):
+            LLM(write_folder(tmp_path), FakeLibrary(metadata(VOCAB))).generate([1, 2], **{name: value})
+
+
 def test_batch_gives_the_answers_of_single_prompts(llm):
     prompts = [[3], LONG, [5, 6, 7], LONG[:17], [9, 9], [250]]  # six prompts, batches of at most 4
     results = llm.generate(prompts, max_tokens=12)
@@ -248,7 +298,7 @@ def test_missing_parts_are_named(tmp_path):
         LLM(tmp_path)
     llm = LLM(tmp_path, FakeLibrary(metadata(VOCAB)))
     (tmp_path / "mlc-chat-config.json").write_text('{"temperature": null}')
-    with pytest.raises(MLCError, match="malformed"):
+    with pytest.raises(MLCError, match="temperature is None; expected a number"):
         llm.generate("x")
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(MLCError, match=r"tokenizer.json is missing"):

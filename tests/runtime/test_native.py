@@ -181,6 +181,19 @@ def test_greedy_tokens_are_the_most_likely_ones(llm):
     assert logits[len(IDS) - 1 : -1].argmax(-1).tolist() == list(answer)
 
 
+def test_penalized_tokens_are_the_most_likely_ones_after_the_penalties(llm):
+    settings = {"presence_penalty": 1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.2}
+    answer = list(llm.generate(IDS, max_tokens=20, temperature=0, **settings).token_ids)
+    logits = llm.logits([*IDS, *answer])[len(IDS) - 1 : -1]
+    for step, row in enumerate(logits):
+        for token in {*IDS, *answer[:step]}:
+            count = answer[:step].count(token)
+            row[token] = row[token] / 1.2 if row[token] > 0 else row[token] * 1.2
+            row[token] -= 1.5 + 0.5 * count if count else 0
+    assert logits.argmax(-1).tolist() == answer
+    assert answer != list(llm.generate(IDS, max_tokens=20, temperature=0).token_ids)
+
+
 def test_sampled_tokens_lie_in_the_nucleus(llm):
     logits = np.repeat(llm.logits(IDS)[-1:], 4, axis=0)
     temperature, top_p = np.array([0, 0.7, 1, 2], np.float32), np.array([1, 0.5, 0.9, 0.3], np.float32)
@@ -241,3 +254,14 @@ def test_tokens_are_in_the_vocabulary_whatever_is_drawn_from(llm, value):
         assert ((token >= 0) & (token < VOCAB)).all()
     (token,) = llm.model.call("sample", {"logits": logits + value, **settings})
     assert ((token >= 0) & (token < VOCAB)).all()
+
+
+def test_penalties_of_ids_out_of_range_change_nothing(llm):
+    settings = dict.fromkeys(("presence", "frequency", "repetition"), np.full(2, 1.5, np.float32))
+    ids = np.resize(WILD, (2, 8))
+    logits = llm.logits(IDS)[:2].copy()
+    before = logits.copy()
+    llm.library["penalize"](logits, ids, np.ones_like(ids), *settings.values())
+    changed = [i for i in WILD if 0 <= i < VOCAB]
+    np.testing.assert_array_equal(np.delete(logits, changed, 1), np.delete(before, changed, 1))
+    assert (logits[:, changed] < before[:, changed]).all()

@@ -26,7 +26,7 @@ def test_metadata_of_a_model_with_a_window(tmp_path: Path):
     overrides = "sliding_window_size=20;attention_sink_size=4;max_batch_size=3"
     report = compile_model(CompileOptions(tmp_path, tmp_path / "lib.so", "cpu", overrides=overrides))
     metadata = read_metadata(tmp_path / "lib.so")
-    functions = ["embed", "prefill", "decode", "batch_prefill", "batch_decode", "batch_verify", "sample"]
+    functions = ["embed", "prefill", "decode", "batch_prefill", "batch_decode", "batch_verify", "penalize", "sample"]
     assert report.functions == functions and set(metadata["functions"]) > set(functions)
     assert {key: metadata[key] for key in metadata if key not in DESCRIBED_ELSEWHERE} == {
         "format": "mlc-lib-3",

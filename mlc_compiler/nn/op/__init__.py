@@ -80,7 +80,7 @@ from .reductions import (
     topk,
     variance,
 )
-from .sampling import sample_top_p, softmax_with_temperature
+from .sampling import penalize, sample_top_p, softmax_with_temperature
 from .shapes import (
     arange,
     broadcast_to,
@@ -165,6 +165,7 @@ __all__ = [
     "not_equal",
     "ones",
     "pad",
+    "penalize",
     "permute",
     "permute_dims",
     "power",

@@ -1,9 +1,19 @@
-"""Operations that sample tokens from logits."""
+"""Operations that change logits by penalties and sample tokens from them."""
 
 from __future__ import annotations
 
 from ...relax import ops
 from ..tensor import Tensor, apply
+
+
+def penalize(
+    logits: Tensor, token_ids: Tensor, counts: Tensor, presence: Tensor, frequency: Tensor, repetition: Tensor
+) -> Tensor:
+    """Penalties of tokens of the text so far: logits float32 [n, V], written in place and returned.
+
+    token_ids, counts: int32 [n, m]; others float32 [n]; see ``relax.ops.sampling``.
+    """
+    return apply(ops.penalize, logits, token_ids, counts, presence, frequency, repetition)
 
 
 def softmax_with_temperature(logits: Tensor, temperature: Tensor) -> Tensor:

@@ -139,7 +139,7 @@ from .reduce import (
 )
 from .registry import Operator, OperatorError
 from .routing import route
-from .sampling import sample_top_p, softmax_with_temperature
+from .sampling import penalize, sample_top_p, softmax_with_temperature
 from .search import (
     argsort,
     sort,
@@ -219,6 +219,7 @@ __all__ = [
     "ones_like",
     "pad",
     "paged_attention",
+    "penalize",
     "permute_dims",
     "power",
     "prod",

@@ -1,4 +1,4 @@
-"""Operators that sample tokens from logits."""
+"""Operators that change logits by penalties and sample tokens from them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,38 @@ from .registry import operator
 
 HALVINGS = 24
 """Bisection steps for the threshold of ``sample_top_p``: as many as a float32 has mantissa bits."""
+
+
+@operator("nn.penalize", updates=("logits",))
+def penalize(
+    logits: te.Tensor,
+    token_ids: te.Tensor,
+    counts: te.Tensor,
+    presence: te.Tensor,
+    frequency: te.Tensor,
+    repetition: te.Tensor,
+) -> te.Tensor:
+    """Change the logits of tokens that a text has already; returns ``logits``, written in place.
+
+    logits: float32 [n, V]; token_ids: int32 [n, m], distinct in each row, those outside of the vocabulary are ignored;
+    counts: int32 [n, m], how often the token is in the answer, 0 for tokens of the prompt only; others float32 [n].
+    A logit is divided by ``repetition`` where it is positive, else multiplied by it (Keskar et al. 2019, as
+    transformers applies it); where the count is not 0, ``presence + count * frequency`` is subtracted from the result
+    (OpenAI's formula).
+    """
+    vocabulary = logits.shape[1]
+    store_to = logits.buffer
+
+    def change(i: Var, j: Var) -> tir.Stmt:
+        token, count = te.cast(token_ids[i, j], INDEX_DTYPE), te.f32(counts[i, j])
+        logit = logits[i, token]
+        repeated = te.select(logit > 0.0, logit / repetition[i], logit * repetition[i])
+        penalty = te.select(counts[i, j] > 0, presence[i] + count * frequency[i], 0.0)
+        exists = logical_and(token >= 0, token < vocabulary)
+        return IfThenElse(exists, BufferStore(store_to, repeated - penalty, (i, token)))
+
+    inputs = [logits, token_ids, counts, presence, frequency, repetition]
+    return te.updated(logits, inputs, te.each(token_ids.shape, "penalize", change))
 
 
 @operator("nn.softmax_with_temperature")

@@ -41,7 +41,9 @@ def graph_of(name, args, attrs=None, symbolic=()):
 
 
 def arrays_in(args):
-    return [a for arg in args for a in (arg if isinstance(arg, list) else [arg]) if isinstance(a, np.ndarray)]
+    """Copies of the arrays among arguments: operators may write in place."""
+    given = [a for arg in args for a in (arg if isinstance(arg, list) else [arg])]
+    return [a.copy() for a in given if isinstance(a, np.ndarray)]
 
 
 def run_op(name, *args, symbolic=(), **attrs):

@@ -142,6 +142,18 @@ def drawn(probs: np.ndarray, top_p: np.ndarray, uniform: np.ndarray) -> np.ndarr
     return np.array(tokens, "int32")
 
 
+def penalized(logits: np.ndarray, ids: np.ndarray, counts: np.ndarray, *settings: np.ndarray) -> np.ndarray:
+    """Penalties by the formulas, token by token."""
+    result = logits.copy()
+    for row, (presence, frequency, repetition) in zip(range(len(logits)), zip(*settings, strict=True), strict=True):
+        for token, count in zip(ids[row], counts[row], strict=True):
+            if 0 <= token < logits.shape[1]:
+                x = result[row, token]
+                x = x / repetition if x > 0 else x * repetition
+                result[row, token] = x - (presence + count * frequency if count else 0)
+    return result
+
+
 def both(reference: Callable[..., np.ndarray], x: np.ndarray = X, y: np.ndarray = Y) -> Case:
     return Case((x, y), reference)
 
@@ -284,6 +296,17 @@ CASES: dict[str, Case] = {
     ),
     "recurrent.token_shift": Case(
         (normal(4, 2, 45), normal(8, 45), *recurrences.TOKENS, 1), recurrences.token_shift, tolerance=0
+    ),
+    "nn.penalize": Case(
+        (
+            X[0],
+            np.array([[3, 0, -1], [1, 4, 2], [7, 0, 5], [-1, -1, -1], [4, 3, -(2**31)]], "i4"),
+            np.array([[0, 2, 1], [1, 3, 0], [1, 0, 1], [1, 1, 1], [5, 0, 9]], "i4"),
+            np.array([0.5, -1, 2, 1, 0], "f4"),
+            np.array([0.25, 0.75, -2, 1, 0], "f4"),
+            np.array([1.3, 0.7, 1, 2, 1.1], "f4"),
+        ),
+        penalized,
     ),
     "nn.softmax_with_temperature": Case((X[0], np.array([0.5, 0, 1, 2, 3], "f4")), warm_softmax),
     "nn.sample_top_p": Case(
