@@ -164,10 +164,12 @@ class SmallModel:
         arguments = self.inputs.arguments(self.exported.mod[name], tokens)
         expected = whole.run(name, {n: a.copy() for n, a in arguments.items()})
         func = self.mod[name]
-        result = np.zeros(expected.shape, dt.to_numpy(func.params[-1].struct_info.dtype))
         checker.entry, before = name if tokens == FEW_TOKENS else f"{name}({tokens})", checker.total
-        given = [arguments.get(p.name, weights) for p in func.params[:-1]]
-        run_function(self.mod, name, *given, result, kernels=checker.run)
+        first = len(func.params) - func.attrs["num_outputs"]
+        given = [arguments.get(p.name, weights) for p in func.params[:first]]
+        results = [np.zeros(expected.shape, dt.to_numpy(p.struct_info.dtype)) for p in func.params[first:]]
+        run_function(self.mod, name, *given, *results, kernels=checker.run)
+        result = results[0] if results else given[func.attrs["result"]["input"]]
         error = relative_error(result, expected)
         tolerance = MODEL_TOLERANCE + STEP_OF_CACHE.get(self.exported_kv_dtype, 0.0)
         problem = f"the result differs by {error:.2g} of the largest element" if error > tolerance else ""

@@ -30,8 +30,10 @@ SIZES = {
     "max_pages": PAGES_OF_SEQUENCE,
     "num_pages": SEQUENCES * PAGES_OF_SEQUENCE + 1,
     "num_slots": SEQUENCES + 1,
+    "num_tokens": FEW_TOKENS,
 }
 """Values of the symbolic sizes; a prefix of a state comes before."""
+SETTINGS = ("temperature", "top_p", "uniform", "presence", "frequency", "repetition")
 
 
 @dataclass
@@ -118,7 +120,9 @@ class RandomInputs:
             "token_pos": lambda shape: _positions(shape[0]),
             "_scales": lambda shape: rng.uniform(0.01, 0.02, shape),
             "logit_positions": lambda shape: rng.integers(0, self.sizes[TOKENS], shape),
-            **{n: lambda shape: rng.uniform(0.1, 0.9, shape) for n in ("temperature", "top_p", "uniform")},
+            "token_ids": lambda shape: rng.permuted(np.tile(np.arange(vocab), (shape[0], 1)), axis=1)[:, : shape[1]],
+            "counts": lambda shape: rng.integers(0, 3, shape),
+            **{name: lambda shape: rng.uniform(0.1, 0.9, shape) for name in SETTINGS},
         }
 
     def _code_makers(self) -> Mapping[str, Callable[[tuple[int, ...]], Array]]:
