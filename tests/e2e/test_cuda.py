@@ -98,12 +98,13 @@ def test_logits_of_every_position(pair: Pair) -> None:
 
 @float32
 def test_tokens_are_those_of_the_cpu(pair: Pair) -> None:
-    """Greedy and sampled, one prompt and a batch of different lengths, one of them longer than a call takes."""
+    """Greedy, sampled and with penalties, one prompt and a batch of different lengths, one of them longer than a call takes."""
 
     def tokens(llm: LLM) -> list[tuple[int, ...]]:
         prompts, drawn = [IDS[:26], OTHER[:3]], {"temperature": 0.8, "top_p": 0.9, "seed": 5}
         likely = llm.generate(prompts, max_tokens=2, temperature=0)
-        results = [*likely, *llm.generate([OTHER[:2], IDS[:4]], max_tokens=2, **drawn)]
+        penalties = {"presence_penalty": 1.5, "repetition_penalty": 1.3}
+        results = [*likely, *llm.generate([OTHER[:2], IDS[:4]], max_tokens=2, **drawn, **penalties)]
         return [r.token_ids for r in (*results, llm.generate(OTHER[:5], max_tokens=2, **drawn))]
 
     assert tokens(pair.gpu) == tokens(pair.cpu)
