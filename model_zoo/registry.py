@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from mlc_compiler.ir.module import IRModule
@@ -141,10 +140,8 @@ ARCHITECTURES: dict[str, Architecture] = {
 def get(model_type: str) -> Architecture:
     """The architecture of a ``model_type``. Raises UnsupportedError with the names that exist."""
     if model_type not in ARCHITECTURES:
-        near = get_close_matches(model_type, ARCHITECTURES, n=1)
         raise UnsupportedError(
-            f"model_type: got {model_type!r}; expected one of {', '.join(ARCHITECTURES)}",
-            hint=f"did you mean {near[0]}?" if near else None,
+            f"model_type: got {model_type!r}, which is not supported; expected one of {', '.join(ARCHITECTURES)}"
         )
     return ARCHITECTURES[model_type]
 

@@ -201,7 +201,8 @@ class _Resolver:
         return WeightPlan(tuple(self._in_checkpoint_order(productions)), unused, copies)
 
     def _productions(self) -> list[Production]:
-        """Every parameter once: from its rule, or from the tensor of its own name."""
+        """Every parameter once: from its rule, or from the tensor of its own name. Those with rules come first, as
+        the public tool writes parameters that share a tensor."""
         made: dict[str, Production] = {}
         for rule in self._suffixed_rules():
             for production in rule.productions(self.parameters):
@@ -209,7 +210,8 @@ class _Resolver:
                     self.problems.append(f"parameter {production.name} is produced by two rules")
                 made[production.name] = production
         identity = {name: Production(name, shape, CheckpointTensor(name)) for name, shape in self.parameters.items()}
-        return list((identity | made).values())
+        ruled = {name: made[name] for name in self.parameters if name in made}
+        return list((ruled | {n: p for n, p in identity.items() if n not in made} | made).values())
 
     def _suffixed_rules(self) -> Iterator[Rule]:
         for rule in self.map.rules:

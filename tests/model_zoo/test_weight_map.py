@@ -145,6 +145,14 @@ def test_order_follows_the_first_source_in_the_checkpoint():
     assert [p.name for p in plan.productions] == ["qk.weight", "o.weight", "norm.weight"]
 
 
+def test_a_ruled_parameter_comes_before_the_one_of_the_tensors_own_name():
+    """The order of the public tool for the tied head of GPT-2."""
+    m = WeightMap()
+    m.rename("lm_head", "wte")
+    plan = m.resolve({"wte.weight": (4, 2), "lm_head.weight": (4, 2)}, {"wte.weight": (4, 2)})
+    assert [p.name for p in plan.productions] == ["lm_head.weight", "wte.weight"]
+
+
 def test_missing_and_left_over_names_are_listed_with_near_matches():
     m = WeightMap()
     m.concat("layer.qkv", [f"layer.{p}_proj" for p in "qkv"])

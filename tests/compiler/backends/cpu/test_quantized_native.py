@@ -8,6 +8,7 @@ import pytest
 from mlc_compiler import build
 from mlc_compiler.backends.cpu.instructions import DOT_PRODUCTS
 from mlc_compiler.backends.cpu.machine import Cpu
+from mlc_compiler.backends.cpu.quantized.products import MIN_MAGNITUDE
 from mlc_compiler.ir.expr import Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.target import Target
@@ -54,3 +55,22 @@ def test_machine_code(codes: Codes, activation_bits: int, to: Target) -> None:
         fixed = in_fixed_point(x, codes.group, activation_bits)
         expected = fixed @ codes.weights(words, scales, k).T + bias + residual
         np.testing.assert_allclose(out, expected, rtol=0, atol=3e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("to", TARGETS.values(), ids=TARGETS)
+def test_small_activations(to: Target) -> None:
+    """A step is relative to the largest activation of a group; only below MIN_MAGNITUDE are activations zero."""
+    codes = Codes()
+    func = quantized(Var("n"), 64, codes.group, codes.bits, codes.group, codes.layout, bias_and_residual, codes.values)
+    x, words, scales, bias, residual, _ = random_arguments(func, {"n": 4})
+    bias[...] = residual[...] = 0
+    largest = np.float32([[1e-2], [1e-3], [1.01 * MIN_MAGNITUDE], [0.99 * MIN_MAGNITUDE]])
+    x = x / np.abs(x).max(1, keepdims=True) * largest
+    func = scheduled(rewritten(func, to, 16), to)
+    layouts, out = func.attrs["layouts"], np.empty((4, 64), np.float32)
+    build(IRModule({"f": func}), to)["f"](
+        x, layouts["1"].pack(words, 1), layouts["2"].pack(scales, np.nan), bias, residual, out
+    )
+    expected = x.astype(np.float64) @ codes.weights(words, scales, codes.group).T
+    np.testing.assert_allclose(out[:3] / largest[:3], expected[:3] / largest[:3], rtol=0, atol=1e-2)
+    assert np.abs(expected[3]).max() > 0 and not out[3].any()
