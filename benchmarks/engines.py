@@ -44,7 +44,7 @@ class CompiledEngine:
         self._session = self._llm.new_session()
         spec, arrays = self._llm.model.spec, self._llm.model.params.arrays
         self.name = f"mlc {self._llm.library.metadata['quantization']}"
-        tied = self._llm.library.metadata["model_config"].get("tie_word_embeddings", False)
+        tied = self._llm.library.metadata["chat_config"]["model_config"].get("tie_word_embeddings", False)
         read = [a for p, a in zip(spec.params, arrays) if tied or not p.name.startswith(INPUT_EMBEDDINGS)]
         self.weight_bytes = sum(a.nbytes for a in read)
 

@@ -124,7 +124,7 @@ class Answer:
 class TextStream:
     """The text of an answer while it is generated: iterate, then read ``result``. Leaving early cancels the answer.
 
-    Several streams may be iterated in turns.
+    Several streams may be iterated in turns, and by several threads.
     """
 
     def __init__(self, sessions: SessionCache, tokenizer: Tokenizer, ids: Sequence[int], sampling: Sampling):
@@ -173,7 +173,8 @@ def generate_batch(
     size = model.spec.max_batch_size
     results: list[GenerationResult] = []
     for first in range(0, len(prompts), size):
-        results += _Batch(model, tokenizer, prompts[first : first + size], sampling, first).run()
+        with model.lock.held():
+            results += _Batch(model, tokenizer, prompts[first : first + size], sampling, first).run()
     return results
 
 
@@ -260,7 +261,7 @@ def set_sampling(step: DecodeStep, element: int, sampling: Sampling) -> None:
 def _draw(session: Session, answer: Answer) -> int:
     """The next token of an answer."""
     if answer.sampling.penalties:
-        session.step.penalize([answer.tokens])
+        session.penalize(answer.tokens)
     return session.sample(answer.uniform())
 
 

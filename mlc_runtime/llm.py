@@ -23,6 +23,7 @@ from mlc_runtime.image_prompt import ImagePrompts, with_parts, with_placeholders
 from mlc_runtime.library import Library
 from mlc_runtime.penalties import Penalties
 from mlc_runtime.session import Session, SessionCache
+from mlc_runtime.stamp import check_stamp
 from mlc_runtime.tokenizer import Tokenizer
 from mlc_runtime.weights import LoadProgress, TensorCache
 
@@ -42,7 +43,7 @@ class LLM:
     compiled; ``cuda:1`` is the second GPU. Raises MLCError when a part is missing, the parts are of different models
     or there is no such device.
 
-    One call at a time; the streams of several answers may be iterated in turns.
+    Threads may share it: their tokens are computed in turns, as are those of streams that are iterated in turns.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class LLM:
                 f"device is {device!r} beside a Library", hint="give the device to Library(path, device=…)"
             )
         self.library = model_lib if isinstance(model_lib, Library) else _open_library(self.folder, model_lib, device)
+        check_stamp(self.library.metadata, self.folder / CONFIG_NAME)
         kind = Encoder if ENCODE in self.library.functions else Decoder
         self.compiled = kind(self.library, TensorCache(self.folder), num_threads, progress)
+        self._sessions = SessionCache(self.compiled) if isinstance(self.compiled, Decoder) else None
 
     @property
     def model(self) -> Decoder:
@@ -76,6 +79,11 @@ class LLM:
                 hint=f"for vectors of texts: python -m mlc_cli embed {self.folder}",
             )
         return self.compiled
+
+    @property
+    def sessions(self) -> SessionCache:
+        """The sessions of ``generate``, ``chat`` and ``stream``; raises as ``model``."""
+        return self._sessions or SessionCache(self.model)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -110,11 +118,6 @@ class LLM:
     def has_chat_template(self) -> bool:
         """Whether the model is made for conversations: it has a Jinja template, or one with roles in its config."""
         return bool(self.chat_template) or any(self.defaults.conv_template.get("roles", {}).values())
-
-    @cached_property
-    def sessions(self) -> SessionCache:
-        """The sessions of ``generate``, ``chat`` and ``stream``."""
-        return SessionCache(self.model)
 
     @property
     def session(self) -> Session:
@@ -224,11 +227,12 @@ class LLM:
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """The logits after each of `ids`, float32 [len(ids), vocab_size]."""
-        row = self.model.pool.add()
-        try:
-            return self.model.verify(row, ids)
-        finally:
-            self.model.pool.remove(row)
+        with self.model.lock.held():
+            row = self.model.pool.add()
+            try:
+                return self.model.verify(row, ids)
+            finally:
+                self.model.pool.remove(row)
 
     def hidden_states(self, ids: Sequence[int]) -> np.ndarray:
         """The hidden state of each of `ids` after the last norm, float32 [len(ids), D]."""

@@ -10,7 +10,7 @@ import numpy as np
 from mlc_errors import MLCError, UsageError
 from mlc_runtime.arguments import Sizes, allocate, check_arguments
 from mlc_runtime.arrays import to_tensor, tvm_ffi
-from mlc_runtime.library import Context, Library
+from mlc_runtime.library import Context, ForkSafeLock, Library
 from mlc_runtime.memory import Array
 from mlc_runtime.model_spec import model_spec
 from mlc_runtime.pool import SequencePool
@@ -23,7 +23,7 @@ Inputs = Mapping[str, Array | tvm_ffi.Tensor]
 class CompiledModel:
     """The library's functions bound to the weights of a folder.
 
-    Raises MLCError when the weights do not fit the library. One call at a time.
+    Raises MLCError when the weights do not fit the library. One call at a time: ``lock`` is for callers with threads.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class CompiledModel:
         progress: LoadProgress | None = None,
     ):
         self.library = library
+        self.lock = ForkSafeLock()
         self.spec = model_spec(library.metadata)
         self.context = Context(library, num_threads)
         self.memory = self.context.memory
@@ -75,7 +76,8 @@ class CompiledModel:
         return array.astype(np.int32)
 
     def close(self) -> None:
-        self.context.close()
+        with self.lock.held():
+            self.context.close()
 
     def _arguments(self, name: str, inputs: Inputs) -> tuple[list[object], Sizes]:
         spec = self.library[name].spec

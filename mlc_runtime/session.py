@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
 from mlc_errors import UsageError
 from mlc_runtime.decoder import Decoder, DecodeStep
+from mlc_runtime.penalties import TextTokens
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _in_turn(method: Callable[Concatenate[Session, P], R]) -> Callable[Concatenate[Session, P], R]:
+    """A method that waits until no other thread uses the model."""
+
+    @wraps(method)
+    def waiting(self: Session, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.model.lock.held():
+            return method(self, *args, **kwargs)
+
+    return waiting
 
 
 class Session:
     """A sequence that is extended by prompts and by single tokens, cut back, and forked.
 
     ``token_ids`` are its tokens. ``logits``, float32 [V], are those after the last computed token; the array is
-    overwritten by the next call. The sequence is removed from the pool with the object, or by ``close``.
+    overwritten by the next call. The sequence is removed from the pool with the object, or by ``close``. Sessions of
+    one model may be used by several threads, each session by one.
     """
 
     def __init__(self, model: Decoder, row: int, token_ids: Sequence[int]):
@@ -30,9 +48,11 @@ class Session:
     @staticmethod
     def empty(model: Decoder, max_tokens: int | None = None) -> Session:
         """A new sequence that may grow to ``max_tokens``, at most and by default the context window."""
-        return Session(model, model.pool.add(max_tokens), [])
+        with model.lock.held():
+            return Session(model, model.pool.add(max_tokens), [])
 
     @property
+    @_in_turn
     def logits(self) -> np.ndarray:
         return self.step.logits[0]
 
@@ -45,6 +65,7 @@ class Session:
         self.extend(ids)
         return self.logits
 
+    @_in_turn
     def extend(self, ids: Sequence[int]) -> None:
         """Append a prompt of any length and compute ``logits``. Raises ResourceError when the context is full."""
         begin = len(self.token_ids)
@@ -60,6 +81,7 @@ class Session:
         self.append(token)
         return self.logits
 
+    @_in_turn
     def append(self, token: int) -> None:
         """Append one token and compute ``logits``. Raises ResourceError when the context is full."""
         if not 0 <= token < self.model.spec.vocab_size:
@@ -70,6 +92,12 @@ class Session:
         step.forward()
         self.token_ids.append(token)
 
+    @_in_turn
+    def penalize(self, tokens: TextTokens) -> None:
+        """Change ``logits`` by the penalties of ``step`` for a text's tokens."""
+        self.step.penalize([tokens])
+
+    @_in_turn
     def sample(self, uniform: float = 0.0) -> int:
         """A token drawn from ``logits`` with ``step.temperature`` and ``step.top_p``; uniform in [0, 1)."""
         step = self.step
@@ -77,6 +105,7 @@ class Session:
         step.sample()
         return int(step.token[0])
 
+    @_in_turn
     def prefill_to(self, ids: Sequence[int]) -> int:
         """Replace the content by ``ids``, reusing a common prefix. Returns the number of tokens computed.
 
@@ -98,6 +127,7 @@ class Session:
         common = _common_prefix(self.token_ids, ids[:-1])
         return common if self.pool.can_truncate(self.row, common) else 0
 
+    @_in_turn
     def truncate(self, length: int) -> None:
         """Remove the tokens from position ``length`` on. ``logits`` stay those of the last computed token.
 
@@ -109,10 +139,12 @@ class Session:
     def reset(self) -> None:
         self.truncate(0)
 
+    @_in_turn
     def fork(self, length: int | None = None) -> Session:
         """A new session with the first ``length`` tokens, by default all. Raises as ``truncate`` does."""
         return Session(self.model, self.pool.fork(self.row, length, self.max_tokens), self.token_ids[:length])
 
+    @_in_turn
     def close(self) -> None:
         """Free the sequence's memory at once; the object cannot be used any more."""
         if self._finalizer.detach():
@@ -137,15 +169,17 @@ class SessionCache:
     @contextmanager
     def lease(self, ids: Sequence[int]) -> Iterator[Session]:
         """A session for the prompt ``ids``: the idle one, or a fork of a busy one that shares a longer prefix."""
-        session = self._choose(ids)
-        self._busy.append(session)
+        with self._model.lock.held():
+            session = self._choose(ids)
+            self._busy.append(session)
         try:
             yield session
         finally:
-            self._busy.remove(session)
-            if self._idle is not None:
-                self._idle.close()
-            self._idle = session
+            with self._model.lock.held():
+                self._busy.remove(session)
+                if self._idle is not None:
+                    self._idle.close()
+                self._idle = session
 
     def _choose(self, ids: Sequence[int]) -> Session:
         common = self._idle.reusable(ids) if self._idle is not None else 0

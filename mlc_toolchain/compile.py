@@ -16,6 +16,7 @@ from mlc_compiler.optimization import DEFAULT_LEVEL, Optimization
 from mlc_compiler.target import Target
 from mlc_errors import UnsupportedError, UsageError
 from mlc_runtime.metadata import read_metadata
+from mlc_runtime.stamp import KEYS, STAMP
 from mlc_toolchain.chat_config import ChatConfig, read_chat_config
 from mlc_toolchain.device import find_target
 from mlc_toolchain.library_metadata import model_metadata, params_bytes
@@ -104,7 +105,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         quantization = options.quantization or config.quantization
         return {
             **model_metadata(exported, quantization, mod),
-            "model_config": dict(config.model_config),
+            STAMP: {key: config.to_dict()[key] for key in KEYS},
             "opt": optimization.text,
         }
 

@@ -98,7 +98,7 @@ def test_logits_of_every_position(pair: Pair) -> None:
 
 @float32
 def test_tokens_are_those_of_the_cpu(pair: Pair) -> None:
-    """Greedy, sampled and with penalties, one prompt and a batch of different lengths, one of them longer than a call takes."""
+    """Greedy, sampled and with penalties; one prompt and a batch, of which one is longer than a call takes."""
 
     def tokens(llm: LLM) -> list[tuple[int, ...]]:
         prompts, drawn = [IDS[:26], OTHER[:3]], {"temperature": 0.8, "top_p": 0.9, "seed": 5}

@@ -12,7 +12,9 @@ import pytest
 
 from mlc_cli.__main__ import main
 from mlc_errors import MLCError, ResourceError, UsageError
-from mlc_runtime import LLM
+from mlc_runtime import LLM, Library
+from mlc_runtime.decoder import Decoder
+from mlc_runtime.weights import TensorCache
 from tests.e2e import oracle
 from tests.e2e.building import SharedFolders, run_command
 from tests.e2e.checkpoints import VOCAB, random_model
@@ -48,8 +50,11 @@ def small(shared: SharedFolders, tiny_folder: Callable[[str, str], Path]) -> Pat
     ],
 )
 def test_a_library_of_another_model(folder: Path, tiny_folder, name: str, scheme: str, problem: str):
+    library = tiny_folder(name, scheme) / "lib.so"
+    with pytest.raises(MLCError, match=r"^mlc-chat-config.json has .*; the library was compiled for "):
+        LLM(folder, library)
     with pytest.raises(MLCError, match=rf"parameters of the library do not fit the weights\n  in   {problem}"):
-        LLM(folder, tiny_folder(name, scheme) / "lib.so")
+        Decoder(Library(library), TensorCache(folder))
 
 
 def spoil(path: Path, change: str) -> None:

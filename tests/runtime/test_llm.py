@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -321,3 +323,19 @@ def test_close_ends_the_context(llm):
     for call in (session.sample, lambda: session.decode_step(1), lambda: llm.generate("x")):
         with pytest.raises(MLCError, match="is closed"):
             call()
+
+
+def test_threads_share_a_model(llm):
+    """Streams, batches, sessions and logits of four threads have the answers of one."""
+    prompts = [[3, i, 5] for i in range(4)]
+    expected = [greedy(p, 12, VOCAB) for p in prompts]
+
+    def work(i: int) -> bool:
+        session = llm.new_session()
+        results = [llm.generate(prompts[i], max_tokens=12), *llm.generate([prompts[i]] * 3, max_tokens=12)]
+        tokens = [session.prefill(prompts[i]).argmax(), *(session.decode_step(t).argmax() for t in expected[i][:3])]
+        tokens.append(llm.logits([*prompts[i], *expected[i][:4]])[-1].argmax())
+        return tokens == expected[i][:5] and all(list(r.token_ids) == expected[i] for r in results)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, list(range(4)) * 5))

@@ -100,7 +100,7 @@ def test_caches_that_a_model_cannot_have(
 
 
 DESCRIBED_ELSEWHERE = {
-    *("params", "functions", "memory_usage", "model_config"),
+    *("params", "functions", "memory_usage", "chat_config"),
     *("target", "compiler_version", "llvm_version", "opt"),
 }
 
