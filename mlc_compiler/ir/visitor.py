@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from operator import attrgetter, is_
 from typing import Any
 
 from .expr import BinaryOp, Cast, PrimExpr, Var, binary, cast
 
-_LEAVES = frozenset({str, int, float, bool, type(None)})
 _field_names: dict[type, tuple[str, ...]] = {}
 
 
@@ -20,38 +19,56 @@ def field_names(cls: type) -> tuple[str, ...]:
     return _field_names[cls]
 
 
-_inner_names: dict[type, tuple[str, ...]] = {}
+Values = tuple[Any, ...]
 
 
-def _inner_fields(cls: type) -> tuple[str, ...]:
+def _getter(names: list[str]) -> Callable[[Any], Values]:
+    """A function that gives the attributes with these names as a tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return (lambda node: (getattr(node, names[0]),)) if names else (lambda _: ())
+
+
+_inner_names: dict[type, list[str]] = {}
+
+
+def _inner_fields(cls: type) -> list[str]:
     """Names of the fields that can hold nodes: all but strings and numbers."""
     if cls not in _inner_names:
-        _inner_names[cls] = tuple(f.name for f in fields(cls) if f.type not in ("str", "int", "float", "bool"))
+        _inner_names[cls] = [f.name for f in fields(cls) if f.type not in ("str", "int", "float", "bool")]
     return _inner_names[cls]
 
 
-_kinds: dict[type, str] = {}
+_traversals: dict[type, tuple[str, Callable[[Any], Values]]] = {}
 
 
-def _kind(cls: type) -> str:
-    """How values of a class are traversed: as "leaf", "sequence", "mapping", "node" (with fields) or "other"."""
-    if cls not in _kinds:
-        groups = {"leaf": (str, int, float, type(None)), "sequence": (tuple, list), "mapping": (Mapping,)}
-        other = "node" if is_dataclass(cls) else "other"
-        _kinds[cls] = next((name for name, group in groups.items() if issubclass(cls, group)), other)
-    return _kinds[cls]
+def _traversal(cls: type) -> tuple[str, Callable[[Any], Values]]:
+    """How values of a class are traversed: as "leaf", "sequence", "mapping", "node" (with fields) or "other".
+
+    With a function that gives the values inside one that can hold nodes.
+    """
+    if cls not in _traversals:
+        found: tuple[str, Callable[[Any], Values]] = ("other", lambda _: ())
+        if issubclass(cls, str | int | float | type(None)):
+            found = "leaf", lambda _: ()
+        elif issubclass(cls, tuple | list):
+            found = "sequence", tuple
+        elif issubclass(cls, Mapping):
+            found = "mapping", lambda mapping: tuple(mapping.values())
+        elif is_dataclass(cls):
+            found = "node", _getter(_inner_fields(cls))
+        _traversals[cls] = found
+    return _traversals[cls]
 
 
 def children(node: Any) -> Iterator[Any]:
     """The values directly inside a node, in field order; strings and numbers included."""
-    kind = _kind(type(node))
-    if kind == "sequence":
-        yield from node
-    elif kind == "mapping":
-        yield from node.values()
-    elif kind == "node":
+    kind, inner = _traversal(type(node))
+    if kind == "node":
         for name in field_names(type(node)):
             yield getattr(node, name)
+    else:
+        yield from inner(node)
 
 
 def walk(node: Any) -> Iterator[Any]:
@@ -60,16 +77,12 @@ def walk(node: Any) -> Iterator[Any]:
     while stack:
         item = stack.pop()
         cls = type(item)
-        kind = _kinds.get(cls) or _kind(cls)
-        if kind == "node":
+        kind, inner = _traversals.get(cls) or _traversal(cls)
+        if kind == "leaf":
+            continue
+        if kind == "node" or kind == "other":
             yield item
-            stack += [getattr(item, name) for name in reversed(_inner_fields(cls))]
-        elif kind == "sequence":
-            stack += reversed(item)
-        elif kind == "mapping":
-            stack += reversed(item.values())
-        elif kind == "other":
-            yield item
+        stack += inner(item)[::-1]
 
 
 def depth(node: Any) -> int:
@@ -77,8 +90,7 @@ def depth(node: Any) -> int:
     deepest, level = 0, _outermost_nodes([node])
     while level:
         deepest += 1
-        inside = [getattr(item, name) for item in level for name in _inner_fields(type(item))]
-        level = _outermost_nodes(inside)
+        level = _outermost_nodes([value for item in level for value in _traversal(type(item))[1](item)])
     return deepest
 
 
@@ -87,13 +99,11 @@ def _outermost_nodes(values: list[Any]) -> list[Any]:
     found, stack = {}, values
     while stack:
         item = stack.pop()
-        kind = _kind(type(item))
+        kind, inner = _traversal(type(item))
         if kind == "node":
             found[id(item)] = item
-        elif kind == "sequence":
-            stack += item
-        elif kind == "mapping":
-            stack += item.values()
+        else:
+            stack += inner(item)
     return list(found.values())
 
 
@@ -105,45 +115,39 @@ class Rewriter:
 
     def __call__(self, node: Any) -> Any:
         cls = type(node)
-        if cls in _LEAVES:
-            return node
-        method = _rewrite_method(type(self), cls)
-        return self.rewrite_children(node) if method is None else method(self, node)
+        return (_methods.get((type(self), cls)) or _method(type(self), cls))(self, node)
 
     def rewrite_children(self, node: Any) -> Any:
-        kind = _kind(type(node))
-        if kind == "node":
-            return self._fields(node)
-        if kind == "sequence":
-            items = [self(item) for item in node]
-            return node if all(map(operator.is_, items, node)) else type(node)(items)
-        if kind == "mapping":
-            mapped = {k: self(v) for k, v in node.items()}
-            return node if all(mapped[k] is v for k, v in node.items()) else mapped
-        return node
-
-    def _fields(self, node: Any) -> Any:
-        cls, changed = type(node), {}
-        for name in _inner_fields(cls):
-            old = getattr(node, name)
-            new = self(old)
-            if new is not old:
-                changed[name] = new
-        if not changed:
+        kind, inner = _traversal(type(node))
+        old = inner(node)
+        new = tuple([self(value) for value in old])
+        if all(map(is_, new, old)):
             return node
-        return cls(*[changed[n] if n in changed else getattr(node, n) for n in field_names(cls)])
+        if kind == "node":
+            return _rebuilt(node, dict(zip(_inner_fields(type(node)), new, strict=True)))
+        return dict(zip(node, new, strict=True)) if kind == "mapping" else type(node)(new)
 
 
-_rewrite_methods: dict[tuple[type, type], Callable[[Any, Any], Any] | None] = {}
+def _rebuilt(node: Any, changed: Mapping[str, Any]) -> Any:
+    cls = type(node)
+    return cls(*[changed[name] if name in changed else getattr(node, name) for name in field_names(cls)])
 
 
-def _rewrite_method(rewriter: type, cls: type) -> Callable[[Any, Any], Any] | None:
-    """The method ``rewrite_NodeName`` of a rewriter class for nodes of class ``cls``; None when it has none."""
-    if (rewriter, cls) not in _rewrite_methods:
-        name = f"rewrite_{cls.__name__}"
-        known = getattr(rewriter, name, None) if _kind(cls) in ("node", "other") else None
-        _rewrite_methods[rewriter, cls] = known
-    return _rewrite_methods[rewriter, cls]
+Method = Callable[[Any, Any], Any]
+_methods: dict[tuple[type, type], Method] = {}
+
+
+def _method(rewriter: type, cls: type) -> Method:
+    """The method of a rewriter class for values of class ``cls``: ``rewrite_NodeName``, or that for any node."""
+    kind, _ = _traversal(cls)
+    own: Method | None = getattr(rewriter, f"rewrite_{cls.__name__}", None) if kind in ("node", "other") else None
+    generic: Method = _unchanged if kind == "leaf" else Rewriter.rewrite_children
+    _methods[rewriter, cls] = found = own or generic
+    return found
+
+
+def _unchanged(_: Any, node: Any) -> Any:
+    return node
 
 
 class Substitute(Rewriter):
