@@ -30,15 +30,18 @@ class NormalForm(Ranges):
         """True if a condition always holds, False if it never does, None when neither can be proved."""
 
     def linear(self, expr: PrimExpr) -> Linear:
+        if self._nonempty is not None:
+            return self._linear(expr)
         with self._query(expr):
             return self._linear(expr)
 
     def _linear(self, expr: PrimExpr) -> Linear:
         if isinstance(expr, IntImm | Var):
             return of_atom(expr)
-        if id(expr) not in self._forms:
-            self._forms[id(expr)] = expr, self._form_of(expr)
-        return self._forms[id(expr)][1]
+        found = self.known.forms.get(id(expr))
+        if found is None:
+            found = self.known.forms[id(expr)] = expr, self._form_of(expr)
+        return found[1]
 
     def _form_of(self, expr: PrimExpr) -> Linear:
         found: Linear | None = None

@@ -27,11 +27,15 @@ class Prover(NormalForm):
     """Proves comparisons of integer expressions. Incomplete: a condition that is not proved may still hold."""
 
     def nonnegative(self, form: Linear) -> bool:
-        return self._prove_form(form, _Search())
+        with self._query(*(atom for atom, _ in form.terms.values())):
+            identity = form.identity()
+            if identity not in self.known.proofs:
+                self.known.proofs[identity] = form, self._prove_form(form, _Search())
+            return self.known.proofs[identity][1]
 
     def _prove_form(self, form: Linear, search: _Search) -> bool:
         form = form.reduced()
-        low, high = self.bounds(form)
+        low, high = self._bounds(form)
         if low is not None and low >= 0:
             return True
         if high is not None and high < 0:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from . import dtype as dt
 from . import intervals as iv
@@ -14,12 +15,28 @@ from .linear import Key, Linear, factors
 from .visitor import walk
 
 
+@dataclass
+class Facts:
+    """What was found about expressions while certain loops are assumed not to be empty.
+
+    lower_bounds: of sizes, by ``id``. forms: linear forms of expressions, by ``id``. intervals: bounds of atoms.
+    proofs: whether forms are nonnegative. Each entry holds its subject, which thus stays alive: keys are made of ids.
+    """
+
+    lower_bounds: Mapping[int, int]
+    forms: dict[int, tuple[PrimExpr, Linear]] = field(default_factory=dict)
+    intervals: dict[Key, tuple[PrimExpr, Interval]] = field(default_factory=dict)
+    proofs: dict[Key, tuple[Linear, bool]] = field(default_factory=dict)
+
+
 class Ranges(ABC):
     """Ranges of variables: ``bind`` declares ``0 <= var < extent``, ``let`` declares ``var == value``.
 
     Any other variable is a size: at least ``least``. An expression that uses a bound variable is evaluated inside
     its loop, where the extent is at least 1. Index arithmetic, on variables and numbers, is assumed not to overflow;
     arithmetic on data may wrap around, and is simplified only where its bounds exclude that.
+
+    What is found is kept, by the loops that are assumed not to be empty, until another range is declared.
     """
 
     def __init__(self, ranges: Mapping[Var, ExprLike] | None = None, least: int = 0):
@@ -28,10 +45,9 @@ class Ranges(ABC):
         self.ranks: dict[int, int] = {}
         self.keep: list[Var] = []
         self.least = least
-        self._query_exprs: tuple[PrimExpr, ...] | None = None
-        self._lower_bounds: dict[int, int] | None = None
-        self._forms: dict[int, tuple[PrimExpr, Linear]] = {}
-        self._intervals: dict[Key, Interval] = {}
+        self._symbolic: set[int] = set()
+        self._facts: dict[frozenset[int], Facts] = {}
+        self._nonempty: frozenset[int] | None = None
         for var, extent in (ranges or {}).items():
             self.bind(var, extent)
 
@@ -39,6 +55,8 @@ class Ranges(ABC):
         """Declare ``0 <= var < extent``."""
         if self.extents.get(id(var)) is not extent:
             self.extents[id(var)] = as_expr(extent)
+            if not isinstance(self.extents[id(var)], IntImm):
+                self._symbolic.add(id(var))
             self._remember(var)
 
     def let(self, var: Var, value: PrimExpr) -> None:
@@ -53,7 +71,7 @@ class Ranges(ABC):
         """Keep the variable alive, as it is looked up by ``id``, and its rank: inner loops have larger ranks."""
         self.keep.append(var)
         self.ranks[id(var)] = len(self.keep)
-        self._clear_caches()
+        self._facts.clear()
 
     @abstractmethod
     def linear(self, expr: PrimExpr) -> Linear:
@@ -63,24 +81,31 @@ class Ranges(ABC):
     def nonnegative(self, form: Linear) -> bool:
         """Whether ``form >= 0`` can be proved."""
 
-    def _clear_caches(self) -> None:
-        self._forms.clear()
-        self._intervals.clear()
-        self._lower_bounds = None
-
     @contextmanager
     def _query(self, *exprs: PrimExpr) -> Iterator[None]:
         """A query about expressions: inside, the loops of their variables are assumed not to be empty."""
-        if self._query_exprs is not None:
+        if self._nonempty is not None:
             yield
             return
-        self._clear_caches()
-        self._query_exprs = exprs
+        self._nonempty = self._loops_of(exprs)
         try:
             yield
         finally:
-            self._query_exprs = None
-            self._clear_caches()
+            self._nonempty = None
+
+    def _loops_of(self, exprs: Iterable[PrimExpr]) -> frozenset[int]:
+        """The variables (by ``id``) in expressions whose loops have a symbolic extent."""
+        if not self._symbolic:
+            return frozenset()
+        return frozenset(id(n) for n in walk(tuple(exprs)) if isinstance(n, Var) and id(n) in self._symbolic)
+
+    @property
+    def known(self) -> Facts:
+        """What was found under the assumptions of the current query; outside of one nothing is assumed."""
+        nonempty = self._nonempty or frozenset()
+        if nonempty not in self._facts:
+            self._facts[nonempty] = Facts(self._size_bounds(nonempty))
+        return self._facts[nonempty]
 
     # -- index arithmetic ---------------------------------------------------------------------------------------
 
@@ -114,11 +139,16 @@ class Ranges(ABC):
 
     def bounds(self, form: Linear) -> Interval:
         """Constant bounds of a linear form, both inclusive; None for an unknown bound."""
+        with self._query(*(atom for atom, _ in form.terms.values())):
+            return self._bounds(form)
+
+    def _bounds(self, form: Linear) -> Interval:
+        intervals = self.known.intervals
         result: Interval = (form.const, form.const)
         for k, (atom, coefficient) in form.terms.items():
-            if k not in self._intervals:
-                self._intervals[k] = self._atom_bounds(atom)
-            result = iv.add(result, iv.scale(self._intervals[k], coefficient))
+            if k not in intervals:
+                intervals[k] = atom, self._atom_bounds(atom)
+            result = iv.add(result, iv.scale(intervals[k][1], coefficient))
         return result
 
     def bounds_of(self, expr: PrimExpr) -> Interval:
@@ -147,7 +177,7 @@ class Ranges(ABC):
             return 0, None if high is None else high - 1
         if var.dtype != "int64":
             return UNKNOWN if dt.is_signed(var.dtype) else (0, None)
-        return max(self.least, self._size_bounds().get(id(var), self.least)), None
+        return max(self.least, self.known.lower_bounds.get(id(var), self.least)), None
 
     def _cast_bounds(self, atom: Cast) -> Interval:
         whole = iv.of_dtype(atom.dtype)
@@ -180,43 +210,39 @@ class Ranges(ABC):
 
     # -- lower bounds of sizes ----------------------------------------------------------------------------------
 
-    def _size_bounds(self) -> dict[int, int]:
-        """Lower bounds of sizes, by ``id``, that hold because the loops of the current query are not empty."""
-        if self._lower_bounds is None:
-            self._lower_bounds = {}
-            for expr in self._query_exprs or ():
-                for var in walk(expr):
-                    if isinstance(var, Var) and id(var) in self.extents:
-                        self._add_lower_bound(self.extents[id(var)], 1)
-        return self._lower_bounds
+    def _size_bounds(self, nonempty: Iterable[int]) -> dict[int, int]:
+        """Lower bounds of sizes, by ``id``, that hold because loops (by their variables) are not empty."""
+        bounds: dict[int, int] = {}
+        for loop in nonempty:
+            self._add_lower_bound(bounds, self.extents[loop], 1)
+        return bounds
 
-    def _add_lower_bound(self, expr: PrimExpr, low: int) -> None:
+    def _add_lower_bound(self, bounds: dict[int, int], expr: PrimExpr, low: int) -> None:
         """Add the lower bounds of variables that ``expr >= low`` implies."""
-        assert self._lower_bounds is not None
         if isinstance(expr, Var):
             if id(expr) in self.extents:
-                self._add_lower_bound(self.extents[id(expr)], low + 1)
-            self._lower_bounds[id(expr)] = max(low, self._lower_bounds.get(id(expr), self.least))
+                self._add_lower_bound(bounds, self.extents[id(expr)], low + 1)
+            bounds[id(expr)] = max(low, bounds.get(id(expr), self.least))
         elif isinstance(expr, BinaryOp) and expr.op == "min":
-            self._add_lower_bound(expr.a, low)
-            self._add_lower_bound(expr.b, low)
+            self._add_lower_bound(bounds, expr.a, low)
+            self._add_lower_bound(bounds, expr.b, low)
         elif isinstance(expr, BinaryOp) and isinstance(expr.b, IntImm):
-            self._add_bound_of_operand(expr.op, expr.a, expr.b.value, low)
+            self._add_bound_of_operand(bounds, expr.op, expr.a, expr.b.value, low)
         elif isinstance(expr, BinaryOp) and expr.op == "*" and low >= 1:
             if all(self._is_size(f) for f in factors(expr)):
                 for factor in factors(expr):
-                    self._add_lower_bound(factor, 1)
+                    self._add_lower_bound(bounds, factor, 1)
 
-    def _add_bound_of_operand(self, op: str, a: PrimExpr, c: int, low: int) -> None:
+    def _add_bound_of_operand(self, bounds: dict[int, int], op: str, a: PrimExpr, c: int, low: int) -> None:
         """Add the lower bound of ``a`` that ``a op c >= low`` implies."""
         if op == "+":
-            self._add_lower_bound(a, low - c)
+            self._add_lower_bound(bounds, a, low - c)
         elif op == "-":
-            self._add_lower_bound(a, low + c)
+            self._add_lower_bound(bounds, a, low + c)
         elif op == "*" and c > 0:
-            self._add_lower_bound(a, -(-low // c))
+            self._add_lower_bound(bounds, a, -(-low // c))
         elif op == "//" and c > 0:
-            self._add_lower_bound(a, low * c)
+            self._add_lower_bound(bounds, a, low * c)
 
     def _is_size(self, expr: PrimExpr) -> bool:
         """Whether an expression is built from sizes and constants that are not negative."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ...ir.expr import BinaryOp, Call, IntImm, PrimExpr, Select, Var, const, maximum, minimum
@@ -20,6 +21,12 @@ Extents = Mapping[Var, PrimExpr]
 def mentions(node: object, ids: set[int] | frozenset[int]) -> bool:
     """Whether one of the variables (by identity) occurs in ``node``."""
     return any(isinstance(n, Var) and id(n) in ids for n in walk(node))
+
+
+@lru_cache(maxsize=256)
+def second(var: Var) -> Var:
+    """The variable that stands for ``var`` in the second of two assignments; the same one where it is asked again."""
+    return Var(var.name, var.dtype)
 
 
 def is_one(expr: PrimExpr) -> bool:
@@ -303,12 +310,10 @@ class _Solver:
         if equation.a is equation.b or (equation.low is None and equation.high is None):
             return False
         renamed: dict[Var, PrimExpr] = {}
-        for identity in self.open:
-            var = self.varying[identity]
-            copy = Var(var.name, var.dtype)
-            renamed[var] = copy
-            if identity in self.analyzer.extents:
-                self.analyzer.bind(copy, self.analyzer.extents[identity])
+        for var in (self.varying[identity] for identity in self.open):
+            renamed[var] = second(var)
+            if id(var) in self.analyzer.extents:
+                self.analyzer.bind(second(var), self.analyzer.extents[id(var)])
         difference = self.analyzer.linear(equation.a).add(self.analyzer.linear(substitute(equation.b, renamed)), -1)
         above = equation.high is not None and self._nonnegative(difference.add(Linear(-equation.high - 1)))
         negated = Linear().add(difference, -1)
