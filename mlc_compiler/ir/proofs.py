@@ -27,11 +27,16 @@ class Prover(NormalForm):
     """Proves comparisons of integer expressions. Incomplete: a condition that is not proved may still hold."""
 
     def nonnegative(self, form: Linear) -> bool:
+        if self._nonempty is not None:
+            return self._nonnegative(form)
         with self._query(*(atom for atom, _ in form.terms.values())):
-            identity = form.identity()
-            if identity not in self.known.proofs:
-                self.known.proofs[identity] = form, self._prove_form(form, _Search())
-            return self.known.proofs[identity][1]
+            return self._nonnegative(form)
+
+    def _nonnegative(self, form: Linear) -> bool:
+        identity = form.identity()
+        if identity not in self.known.proofs:
+            self.known.proofs[identity] = form, self._prove_form(form, _Search())
+        return self.known.proofs[identity][1]
 
     def _prove_form(self, form: Linear, search: _Search) -> bool:
         form = form.reduced()

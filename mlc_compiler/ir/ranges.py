@@ -139,6 +139,8 @@ class Ranges(ABC):
 
     def bounds(self, form: Linear) -> Interval:
         """Constant bounds of a linear form, both inclusive; None for an unknown bound."""
+        if self._nonempty is not None:
+            return self._bounds(form)
         with self._query(*(atom for atom, _ in form.terms.values())):
             return self._bounds(form)
 

@@ -15,6 +15,7 @@ from mlc_errors import MLCError
 from ..ir import dtype as dt
 from ..ir.expr import IntImm, PrimExpr, product
 from ..ir.expr import Var as SizeVar
+from ..ir.linear import Key, key
 from ..ir.module import GlobalVar, IRModule
 from ..ir.simplify import Analyzer
 from ..ir.visitor import substitute
@@ -75,6 +76,18 @@ Located: TypeAlias = "Storage | Expr | list[Located]"
 """The location of a value: a storage, a list for the fields of a tuple, or an expression (a number, a shape)."""
 
 
+SizeCheck: TypeAlias = tuple[str, PrimExpr, PrimExpr]
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """What a call takes besides its tensors: scratch memory, integers (scalars, then sizes), and checks of sizes."""
+
+    scratch: Sequence[TensorStructInfo]
+    integers: Sequence[PrimExpr]
+    checks: Sequence[SizeCheck]
+
+
 @dataclass
 class _Planner:
     """The plan of one graph function: ``where``: the location of each variable; ``steps``: the calls in order."""
@@ -85,7 +98,8 @@ class _Planner:
     where: dict[int, Located] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     written: set[int] = field(default_factory=set)
-    checks: list[tuple[str, PrimExpr, PrimExpr]] = field(default_factory=list)
+    checks: list[SizeCheck] = field(default_factory=list)
+    needs: dict[Key, _Needs] = field(default_factory=dict)
     zeroed_bytes: int = 0
     analyzer: Analyzer = field(default_factory=Analyzer)
 
@@ -175,9 +189,10 @@ class _Planner:
         results = [inputs[i] if i >= 0 else self._fresh(info) for i, info in zip(indices, infos, strict=True)]
         fresh = [r for r, i in zip(results, indices, strict=True) if i < 0]
         self._write(call.args[0].name, [inputs[i] for i in indices if i >= 0])
-        scratch = self._scratch(call, func, [*inputs, *fresh])
-        buffers = [*inputs, *fresh, *scratch]
-        self._step(call.args[0], [*buffers, *self._integers(call, func, buffers)])
+        needs = self._needs(call, func, [*inputs, *fresh])
+        self.checks += needs.checks
+        scratch = self._scratch(func, needs.scratch)
+        self._step(call.args[0], [*inputs, *fresh, *scratch, *needs.integers])
         return list(results) if isinstance(call.out_info, TupleStructInfo) else results[0]
 
     def _write(self, callee: str, inplace: Sequence[Storage]) -> None:
@@ -230,13 +245,10 @@ class _Planner:
         self.storages.append(storage)
         return storage
 
-    def _scratch(self, call: Call, func: PrimFunc, args: Sequence[Storage]) -> list[Storage]:
-        """Storage for the scratch parameters of a tensor function, in the caller's sizes."""
-        sizes = match_sizes(func.buffers, [a.info.shape or () for a in args]) | _scalars(call, func)
+    def _scratch(self, func: PrimFunc, infos: Sequence[TensorStructInfo]) -> list[Storage]:
+        """Storage for the scratch parameters of a tensor function."""
         result, zeroed = [], 0
-        for buffer in func.buffers[len(args) :]:
-            shape = tuple(Analyzer().simplify(substitute(s, sizes)) for s in buffer.shape)
-            info = TensorStructInfo(shape, buffer.dtype)
+        for buffer, info in zip(func.buffers[len(func.buffers) - len(infos) :], infos, strict=True):
             if buffer.scope == ZEROED:
                 result.append(Storage("zeroed", info, offset=zeroed))
                 zeroed += self._constant_bytes(buffer)
@@ -253,27 +265,52 @@ class _Planner:
             raise PlanError(f"{self.name}: zeroed scratch buffer {buffer.name!r} has a symbolic size", hint=hint)
         return -(-count.value * dt.nbytes(buffer.dtype) // ALIGNMENT) * ALIGNMENT
 
-    def _integers(self, call: Call, func: PrimFunc, buffers: Sequence[Storage]) -> list[PrimExpr]:
-        """Values for the scalar parameters and the symbolic sizes of a tensor function."""
-        scalars = _scalars(call, func)
-        given = list(scalars.values())
-        sizes = match_sizes(func.buffers, [b.info.shape or () for b in buffers]) | scalars
+    # -- what calls need besides their tensors ------------------------------------------------------------------
+
+    def _needs(self, call: Call, func: PrimFunc, args: Sequence[Storage]) -> _Needs:
+        """What a call of ``func`` with ``args`` needs; calls with equal sizes, as of equal layers, need the same."""
+        callee, scalars = call.args[0].name, _scalars(call, func)
+        shapes = tuple(a.info.shape or () for a in args)
+        identity = (callee, key(shapes), key(tuple(scalars.values())))
+        if identity not in self.needs:
+            self.needs[identity] = self._derived(callee, func, shapes, scalars)
+        return self.needs[identity]
+
+    def _derived(
+        self,
+        callee: str,
+        func: PrimFunc,
+        shapes: Sequence[tuple[PrimExpr, ...]],
+        scalars: dict[SizeVar, PrimExpr],
+    ) -> _Needs:
+        own = match_sizes(func.buffers, shapes) | scalars
+        scratch = [
+            TensorStructInfo(tuple(self.analyzer.simplify(substitute(s, own)) for s in buffer.shape), buffer.dtype)
+            for buffer in func.buffers[len(shapes) :]
+        ]
+        shapes = [*shapes, *(info.shape or () for info in scratch)]
+        sizes = match_sizes(func.buffers, shapes) | scalars
         for var in size_parameters(func):
             if var not in sizes:
-                raise PlanError(f"{self.name}: no argument of {call.args[0].name!r} tells its size {var.name!r}")
-            given.append(sizes[var])
-        self._check_sizes(call.args[0].name, func, buffers, sizes)
-        return given
+                raise PlanError(f"{self.name}: no argument of {callee!r} tells its size {var.name!r}")
+        integers = [*scalars.values(), *(sizes[var] for var in size_parameters(func))]
+        return _Needs(scratch, integers, self._size_checks(callee, func, shapes, sizes))
 
-    def _check_sizes(
-        self, callee: str, func: PrimFunc, buffers: Sequence[Storage], sizes: Mapping[SizeVar, PrimExpr]
-    ) -> None:
-        """Add run-time checks for sizes that a callee assumes to be equal and that cannot be proved to be."""
-        for buffer, storage in zip(func.buffers, buffers, strict=True):
-            for axis, (formal, actual) in enumerate(zip(buffer.shape, storage.info.shape or (), strict=True)):
+    def _size_checks(
+        self,
+        callee: str,
+        func: PrimFunc,
+        shapes: Sequence[tuple[PrimExpr, ...]],
+        sizes: Mapping[SizeVar, PrimExpr],
+    ) -> list[SizeCheck]:
+        """Run-time checks for sizes that a callee assumes to be equal and that cannot be proved to be."""
+        checks: list[SizeCheck] = []
+        for buffer, shape in zip(func.buffers, shapes, strict=True):
+            for axis, (formal, actual) in enumerate(zip(buffer.shape, shape, strict=True)):
                 expected = substitute(formal, sizes)
                 if expected is not actual and not self.analyzer.prove_equal(expected, actual):
-                    self.checks.append((f"{buffer.name} of {callee} on axis {axis}", actual, expected))
+                    checks.append((f"{buffer.name} of {callee} on axis {axis}", actual, expected))
+        return checks
 
     # -- the plan -----------------------------------------------------------------------------------------------
 

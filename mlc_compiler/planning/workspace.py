@@ -38,9 +38,13 @@ class Storage:
 def lay_out(storages: Iterable[Storage], bounds: Mapping[str, int]) -> int | PrimExpr:
     """Set offset and size of every storage in the workspace; returns the size of the workspace in bytes."""
     inside = [s for s in storages if s.kind == "workspace"]
+    sizes: dict[object, int | PrimExpr] = {}
     for storage in inside:
-        size = simplify(_nbytes(storage.info, bounds))
-        storage.nbytes = size.value if isinstance(size, IntImm) else size
+        identity = key(storage.info.shape), storage.info.dtype
+        if identity not in sizes:
+            size = simplify(_nbytes(storage.info, bounds))
+            sizes[identity] = size.value if isinstance(size, IntImm) else size
+        storage.nbytes = sizes[identity]
     total = _first_fit([(s, s.nbytes) for s in inside if isinstance(s.nbytes, int)])
     return _append_blocks([s for s in inside if not isinstance(s.nbytes, int)], total)
 
