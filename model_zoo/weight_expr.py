@@ -316,6 +316,22 @@ class Offset(Expr):
 
 
 @dataclass(frozen=True)
+class NegativeExp(Expr):
+    """``-exp(x)`` of every element, computed in float32 (Mamba stores the logarithms of rates of decay)."""
+
+    parts: tuple[Expr]
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        return self.parts[0].shape(shapes)
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        return -np.exp(self.parts[0].evaluate(read).astype(np.float32))
+
+    def __str__(self) -> str:
+        return f"negative_exp({self.parts[0]})"
+
+
+@dataclass(frozen=True)
 class UnitRows(Expr):
     """Every row divided by its Euclidean length, computed in float32."""
 

@@ -14,6 +14,7 @@ from model_zoo.weight_expr import (
     Either,
     Expr,
     Flatten,
+    NegativeExp,
     Offset,
     Permute,
     Shape,
@@ -142,6 +143,10 @@ class WeightMap:
     def flatten(self, target: str, source: str | Expr | None = None) -> None:
         """Join the axes after the first: a convolution of windows that do not overlap, as a product."""
         self._add((target,), Flatten((as_expr(source or target),)))
+
+    def negative_exp(self, target: str, source: str) -> None:
+        """``-exp`` of every element."""
+        self._add((target,), NegativeExp((as_expr(source),)))
 
     def unused(self, pattern: str) -> None:
         """Checkpoint tensors (shell pattern) that the model does not need; they need not exist."""

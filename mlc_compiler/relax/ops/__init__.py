@@ -119,11 +119,12 @@ from .rearrange import (
     stack,
     tile,
 )
-from .recurrent import convolution, delta_rule, rwkv, shift
+from .recurrent import convolution, delta_rule, rwkv, shift, state_space
 from .recurrent.convolution import causal_conv
 from .recurrent.delta_rule import gated_delta_rule
 from .recurrent.rwkv import rwkv7, wkv
 from .recurrent.shift import token_shift
+from .recurrent.state_space import selective_scan, ssd
 from .reduce import (
     argmax,
     argmin,
@@ -235,6 +236,7 @@ __all__ = [
     "rsqrt",
     "rwkv7",
     "sample_top_p",
+    "selective_scan",
     "sigmoid",
     "sign",
     "silu",
@@ -247,6 +249,7 @@ __all__ = [
     "sqrt",
     "square",
     "squeeze",
+    "ssd",
     "stack",
     "std",
     "strided_slice",
@@ -284,6 +287,7 @@ FAMILIES = (
     delta_rule,
     rwkv,
     shift,
+    state_space,
 )
 VIEW_OPERATORS = frozenset({"reshape", "expand_dims", "squeeze"})
 """Operators that only change the shape: the result can share memory with the operand."""

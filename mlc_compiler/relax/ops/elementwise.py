@@ -129,13 +129,13 @@ def softplus(x: te.Tensor, *, beta: float = 1.0, threshold: float = 20.0) -> te.
 
     def element(value: PrimExpr) -> PrimExpr:
         scaled = wide(value) * beta
-        positive = ir.maximum(scaled, ir.const(0, scaled.dtype)) + _log1p(te.exp(-ir.maximum(scaled, -scaled)))
+        positive = ir.maximum(scaled, ir.const(0, scaled.dtype)) + log1p(te.exp(-ir.maximum(scaled, -scaled)))
         return te.cast(te.select(scaled > threshold, wide(value), positive / beta), value.dtype)
 
     return te.elementwise("softplus", element, x)
 
 
-def _log1p(x: PrimExpr) -> PrimExpr:
+def log1p(x: PrimExpr) -> PrimExpr:
     """``log(1 + x)`` for x in [0, 1], accurate for small x (Goldberg 1991, theorem 4)."""
     rounded = x + 1.0
     return te.select(ir.binary("==", rounded, ir.const(1.0, x.dtype)), x, te.log(rounded) * (x / (rounded - 1.0)))

@@ -120,3 +120,56 @@ def token_shift(
     for t, slot in steps(len(state), slots, token_seq, token_pos):
         y[t], state[slot, layer] = state[slot, layer], x[t]
     return state, y
+
+
+def ssd(
+    state: np.ndarray,
+    xbc: np.ndarray,
+    dt: np.ndarray,
+    dt_bias: np.ndarray,
+    a: np.ndarray,
+    d: np.ndarray,
+    slots: np.ndarray,
+    token_seq: np.ndarray,
+    token_pos: np.ndarray,
+    layer: int,
+    *,
+    groups: int,
+    dt_first: int,
+    dt_limits: tuple[float, float],
+) -> tuple[np.ndarray, np.ndarray]:
+    """The operator ``recurrent.ssd``."""
+    heads, rows, size = state.shape[2:]
+    state, y = state.copy(), np.zeros((len(xbc), heads, size), "float32")
+    time_steps = np.log1p(np.exp(dt[:, dt_first : dt_first + heads].astype("float64") + dt_bias)).clip(*dt_limits)
+    for t, slot in steps(len(state), slots, token_seq, token_pos):
+        x, b, c = np.split(xbc[t].astype("float64"), [heads * size, heads * size + groups * rows])
+        x = x.reshape(heads, size)
+        b, c = (np.repeat(v.reshape(groups, rows), heads // groups, 0) for v in (b, c))
+        decay = np.exp(a * time_steps[t])[:, None, None]
+        new = decay * state[slot, layer] + (time_steps[t][:, None] * b)[:, :, None] * x[:, None]
+        state[slot, layer] = new
+        y[t] = np.einsum("hn,hnp->hp", c, new) + d[:, None] * x
+    return state, y
+
+
+def selective_scan(
+    state: np.ndarray,
+    x: np.ndarray,
+    dt: np.ndarray,
+    b: np.ndarray,
+    c: np.ndarray,
+    a: np.ndarray,
+    d: np.ndarray,
+    slots: np.ndarray,
+    token_seq: np.ndarray,
+    token_pos: np.ndarray,
+    layer: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The operator ``recurrent.selective_scan``."""
+    state, y = state.copy(), np.zeros_like(x)
+    for t, slot in steps(len(state), slots, token_seq, token_pos):
+        new = np.exp(a.astype("float64") * dt[t]) * state[slot, layer, 0] + dt[t] * b[t][:, None] * x[t]
+        state[slot, layer, 0] = new
+        y[t] = c[t] @ new + d * x[t]
+    return state, y

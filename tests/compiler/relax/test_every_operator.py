@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,7 @@ ANGLES = [np.cos(normal(N, 4)), np.sin(normal(N, 4))]
 MATRICES, VALUES = normal(4, 2, 4, 6, 10), normal(8, 4, 10)
 KEYS, ROWS = normal(2, 8, 2, 6) / 2, normal(5, 8, 4, 6) / 2
 GATES = normal(2, 8, 4) / 2
+SSD = {"groups": 2, "dt_first": 2, "dt_limits": (0.2, 1.5)}
 ATTENTION = {"heads": 4, "scale": 0.4, "names": ("cos", "sin"), "window": 4}
 
 
@@ -307,6 +309,35 @@ CASES: dict[str, Case] = {
             np.array([1.3, 0.7, 1, 2, 1.1], "f4"),
         ),
         penalized,
+    ),
+    "recurrent.ssd": Case(
+        (
+            normal(4, 2, 4, 6, 19),
+            normal(8, 100),
+            normal(8, 7),
+            normal(4),
+            -np.abs(normal(4)),
+            normal(4),
+            *recurrences.TOKENS,
+            1,
+        ),
+        partial(recurrences.ssd, **SSD),
+        SSD,
+        tolerance=4e-6,
+    ),
+    "recurrent.selective_scan": Case(
+        (
+            normal(4, 2, 1, 6, 19),
+            normal(8, 1, 19),
+            np.abs(normal(8, 1, 19)),
+            *normal(2, 8, 6),
+            -np.abs(normal(6, 19)),
+            normal(19),
+            *recurrences.TOKENS,
+            1,
+        ),
+        recurrences.selective_scan,
+        tolerance=4e-6,
     ),
     "nn.softmax_with_temperature": Case((X[0], np.array([0.5, 0, 1, 2, 3], "f4")), warm_softmax),
     "nn.sample_top_p": Case(

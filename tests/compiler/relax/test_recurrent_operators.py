@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,20 @@ CASES |= {
         recurrences.rwkv7, *(of_heads(7) for _ in range(3)), of_heads(37), *(of_heads(7) for _ in range(2))
     ),
     "rwkv 6": matrices(recurrences.wkv, *(of_heads(7) for _ in range(3)), of_heads(37), weights=(normal(3, 7),)),
+    "ssd": Case(
+        "recurrent.ssd",
+        (3, 7, 37),
+        (normal(2 * LENGTH, 3 * 37 + 2 * 7), normal(2 * LENGTH, 3)),
+        (normal(3), -abs(normal(3)), normal(3)),
+        partial(recurrences.ssd, groups=1, dt_first=0, dt_limits=(0.0, np.inf)),
+    ),
+    "selective scan": Case(
+        "recurrent.selective_scan",
+        (1, 7, 70),
+        (normal(2 * LENGTH, 1, 70), abs(normal(2 * LENGTH, 1, 70)), *normal(2, 2 * LENGTH, 7)),
+        (-abs(normal(7, 70)), normal(70)),
+        recurrences.selective_scan,
+    ),
     "token shift": Case("recurrent.token_shift", (70,), (normal(2 * LENGTH, 70),), (), recurrences.token_shift),
 }
 

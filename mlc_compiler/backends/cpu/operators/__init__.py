@@ -8,8 +8,7 @@ from functools import partial
 from ....relax.tensor_call import TensorExpression
 from ....target import Target
 from .attention import paged_attention
-from .matrix_states import matrix_kernels
-from .recurrent import causal_conv
+from .recurrent import recurrent_kernels
 from .sampling import draw_top_p
 
 __all__ = ["kernels_of"]
@@ -18,8 +17,7 @@ __all__ = ["kernels_of"]
 def kernels_of(target: Target) -> Mapping[str, TensorExpression]:
     """Operator name -> tensor expression of its kernel, which has the operator's signature."""
     return {
-        "recurrent.causal_conv": partial(causal_conv, target=target),
         "nn.paged_attention": partial(paged_attention, target=target),
-        **matrix_kernels(target),
+        **recurrent_kernels(target),
         "nn.sample_top_p": partial(draw_top_p, target=target),
     }

@@ -1,34 +1,42 @@
-"""Recurrences on a CPU: tiles of channels over the worker team, SIMD within a tile, the tokens in order."""
+"""Recurrences on a CPU whose columns or channels are independent: tiles over the worker team, SIMD within a tile."""
 
 from __future__ import annotations
 
-from ....ir.expr import IntImm, PrimExpr, Var
+from collections.abc import Callable
+from typing import Any
+
 from ....relax.ops.recurrent.convolution import Convolution
-from ....relax.ops.recurrent.places import Places
+from ....relax.ops.recurrent.delta_rule import GatedDeltaRule
+from ....relax.ops.recurrent.matrix_state import MatrixRecurrence
+from ....relax.ops.recurrent.rwkv import Rwkv7, Wkv
+from ....relax.ops.recurrent.shift import TokenShift
+from ....relax.ops.recurrent.state_space import SelectiveScan, Ssd
+from ....relax.tensor_call import TensorExpression
 from ....target import Target
 from ....tir import te
-from ....tir.nodes import PARALLEL, For
 from ..machine import Cpu
 
-CONV_VECTORS = 2  # SIMD registers of channels that are computed together
+Recurrence = Callable[..., MatrixRecurrence | TokenShift | Convolution]
+VECTORS = 4  # of sums in a tile: independent chains of additions
 
 
-def causal_conv(
-    state: te.Tensor,
-    x: te.Tensor,
-    weight: te.Tensor,
-    slots: te.Tensor,
-    token_seq: te.Tensor,
-    token_pos: te.Tensor,
-    layer: PrimExpr,
-    bias: te.Tensor | None = None,
-    *,
-    target: Target,
-    first: int = 0,
-    activation: str = "",
-) -> list[te.Tensor]:
-    """Kernel of the operator ``recurrent.causal_conv``."""
-    places, width = Places(state.shape[0], slots, token_seq, token_pos), CONV_VECTORS * Cpu.of(target).lanes(32)
-    conv = Convolution(state, x, weight, places, layer, bias, first, activation, width)
-    tile = Var("tile")
-    return conv.results(For(tile, IntImm(conv.lanes.tiles), conv.tile(tile), PARALLEL))
+def recurrent_kernels(target: Target) -> dict[str, TensorExpression]:
+    """Operator name -> kernel, see ``kernels_of``."""
+    lanes = Cpu.of(target).lanes(32)
+    recurrences: dict[str, Recurrence] = {
+        "recurrent.causal_conv": Convolution,
+        "recurrent.gated_delta_rule": GatedDeltaRule,
+        "recurrent.rwkv7": Rwkv7,
+        "recurrent.selective_scan": SelectiveScan,
+        "recurrent.ssd": Ssd,
+        "recurrent.wkv": Wkv,
+        "recurrent.token_shift": TokenShift,
+    }
+    return {name: _parallel(recurrence, VECTORS * lanes) for name, recurrence in recurrences.items()}
+
+
+def _parallel(recurrence: Recurrence, width: int) -> TensorExpression:
+    def kernel(*operands: te.Tensor, **attrs: Any) -> list[te.Tensor]:
+        return recurrence(*operands, **attrs, width=width).parallel_results()
+
+    return kernel

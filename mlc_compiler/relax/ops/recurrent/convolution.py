@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....ir.expr import IntImm, PrimExpr
+from ....ir.expr import IntImm, PrimExpr, Var
 from ....tir import te
-from ....tir.nodes import BufferStore, Stmt, buffer, seq
+from ....tir.nodes import PARALLEL, BufferStore, For, Stmt, buffer, seq
 from ...info import show_shape, static_size
 from ..registry import operator
 from .places import Lanes, Places
@@ -34,10 +34,7 @@ def causal_conv(
     beginning; x: [n, W], of which columns ``first`` to ``first + C`` are taken; weight: [K, C]; bias: [C]. activation:
     "" or "silu". Returns ``state``, written in place, and y [n, C] in x's type; computed in float32.
     """
-    conv = Convolution(
-        state, x, weight, Places(state.shape[0], slots, token_seq, token_pos), layer, bias, first, activation
-    )
-    return conv.results(te.each((conv.lanes.tiles,), "causal_conv", conv.tile))
+    return Convolution(state, x, weight, slots, token_seq, token_pos, layer, bias, first, activation).results()
 
 
 @dataclass(eq=False)
@@ -47,11 +44,13 @@ class Convolution:
     state: te.Tensor
     x: te.Tensor
     weight: te.Tensor
-    places: Places
+    slots: te.Tensor
+    token_seq: te.Tensor
+    token_pos: te.Tensor
     layer: PrimExpr
-    bias: te.Tensor | None
-    first: int
-    activation: str
+    bias: te.Tensor | None = None
+    first: int = 0
+    activation: str = ""
     width: int = 1
 
     def __post_init__(self) -> None:
@@ -66,16 +65,24 @@ class Convolution:
             raise ValueError(f"got state {show_shape(self.state.shape)}; expected [slots, L, {taps - 1}, {channels}]")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation: got {self.activation!r}; expected '' or 'silu'")
+        self.places = Places(self.state.shape[0], self.slots, self.token_seq, self.token_pos)
         self.taps, self.lanes = taps, Lanes(channels, self.width)
         self.y = buffer("y", (self.x.shape[0], IntImm(channels)), self.x.dtype)
 
-    def results(self, body: Stmt) -> list[te.Tensor]:
-        """The operator's results, from its whole statement."""
-        bias = () if self.bias is None else (self.bias,)
-        inputs = [self.state, self.x, self.weight, *self.places.inputs, *bias]
+    def results(self) -> list[te.Tensor]:
+        """The operator's results."""
+        return self._of(te.each((self.lanes.tiles,), "causal_conv", self._tile))
+
+    def parallel_results(self) -> list[te.Tensor]:
+        """The results, by one parallel loop over the tiles of channels."""
+        tile = Var("tile")
+        return self._of(For(tile, IntImm(self.lanes.tiles), self._tile(tile), PARALLEL))
+
+    def _of(self, body: Stmt) -> list[te.Tensor]:
+        inputs = [operand for operand in vars(self).values() if isinstance(operand, te.Tensor)]
         return [te.updated(self.state, inputs, body), *te.extern([self.y], inputs, body)]
 
-    def tile(self, tile: PrimExpr) -> Stmt:
+    def _tile(self, tile: PrimExpr) -> Stmt:
         """All tokens for one tile of channels."""
 
         def step(t: PrimExpr, slot: PrimExpr) -> Stmt:

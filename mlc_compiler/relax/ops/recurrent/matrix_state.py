@@ -51,9 +51,8 @@ class MatrixRecurrence(ABC):
             got = f"{self.state.dtype}{show_shape(self.state.shape)}"
             raise ValueError(f"state: got {got}; expected float32 [slots, L, H, K, V] of known H, K and V")
         self.heads, self.rows, self.lanes = heads, rows, Lanes(columns, self.width)
-        self.require((heads, columns), v=self.v)
         self.places = Places(self.state.shape[0], self.slots, self.token_seq, self.token_pos)
-        self.y = buffer("y", self.v.shape, self.v.dtype)
+        self.y = self.result()
         self.memory, self.total = (buffer(name, (self.width,), scope="local") for name in ("memory", "total"))
         self.scratch = [self.memory, self.total] if self.recalls else [self.total]
 
@@ -62,6 +61,15 @@ class MatrixRecurrence(ABC):
         for name, tensor in tensors.items():
             if tuple(map(static_size, tensor.shape[max(tensor.ndim - len(sizes), 0) :])) != sizes:
                 raise ValueError(f"{name}: got {show_shape(tensor.shape)}; expected {show_shape(sizes)} as last axes")
+
+    def result(self) -> Buffer:
+        """The buffer y."""
+        self.require((self.heads, self.lanes.size), v=self.v)
+        return buffer("y", self.v.shape, self.v.dtype)
+
+    def initial(self, at: Element) -> PrimExpr:
+        """What the terms of a column's result are added to; of ``at.i``, nothing may depend."""
+        return te.f32(0)
 
     def recalled(self, at: Element, old: PrimExpr) -> PrimExpr:
         """The term of an element in its column's memory."""
@@ -111,7 +119,7 @@ class MatrixRecurrence(ABC):
 
         return seq(
             *([self._recall(t, h, tile, slot)] if self.recalls else []),
-            self._zero(total, tile),
+            self.lanes.each(tile, lambda lane, c: BufferStore(total, self.initial(Element(t, h, i, c)), (lane,))),
             For(i, IntImm(self.rows), self.lanes.each(tile, update)),
             self.lanes.each(tile, lambda lane, c: self._store(t, h, c, total[lane])),
         )
