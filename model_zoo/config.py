@@ -1,4 +1,4 @@
-"""The base class of decoder models' configurations, read from Hugging Face's config.json."""
+"""The base classes of models' configurations, read from Hugging Face's config.json."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ MAX_PREFILL_CHUNK = 2048
 MAX_BATCH = 128
 SIZE_LIMIT = 1 << 31
 PARALLEL = {"tensor_parallel_shards": 1, "pipeline_parallel_stages": 1, "disaggregation": False}
+COMMON_CHAT_KEYS = (
+    "vocab_size",
+    "tie_word_embeddings",
+    "context_window_size",
+    "prefill_chunk_size",
+    "max_batch_size",
+    "tensor_parallel_shards",
+)
 CHAT_KEYS = (
     "hidden_size",
     "intermediate_size",
@@ -25,12 +33,7 @@ CHAT_KEYS = (
     "num_hidden_layers",
     "num_key_value_heads",
     "head_dim",
-    "vocab_size",
-    "tie_word_embeddings",
-    "context_window_size",
-    "prefill_chunk_size",
-    "max_batch_size",
-    "tensor_parallel_shards",
+    *COMMON_CHAT_KEYS,
 )
 COMMON_KEYS = {"position_embedding_base": "rope_theta", "sliding_window_size": "sliding_window"}
 COMMON_NAMES = {
@@ -68,51 +71,34 @@ LayerKinds = tuple[AttentionKind | RecurrentKind, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderConfig:
-    """Sizes of a decoder-only model. Field names are Hugging Face's keys.
+class BaseConfig:
+    """Sizes of a model that continues a sequence of tokens. Field names are Hugging Face's keys.
 
     context_window_size: maximum length of a sequence. prefill_chunk_size, max_batch_size: maximum numbers of tokens and
     of sequences of one call.
 
     Of a subclass: ``names`` lists other keys for a field, the first found wins; ``ignored`` are keys of its
     checkpoints without a meaning; ``chat_keys`` are the keys of mlc-chat-config.json's model_config, in its order;
-    ``neutral`` has the values that differ from ``NEUTRAL``. ``sliding_window``, the number of positions that a token
-    attends to, and ``attention_sink_size``, the number of first positions besides, are fields of models that have them;
-    so is ``partial_rotary_factor``, the part of a head that is rotated. ``interleaved_rotary``: pairs are
-    (2 d, 2 d + 1) instead of (d, d + R/2).
+    ``neutral`` has the values that differ from ``NEUTRAL``.
     """
 
     model_type: ClassVar[str] = ""
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    chat_keys: ClassVar[tuple[str, ...]] = CHAT_KEYS
+    chat_keys: ClassVar[tuple[str, ...]] = ("hidden_size", "num_hidden_layers", *COMMON_CHAT_KEYS)
     ignored: ClassVar[frozenset[str]] = frozenset()
-    interleaved_rotary: ClassVar[bool] = False
-    partial_rotary_factor: ClassVar[float] = 1.0
-    sliding_window: ClassVar[int | None] = None
-    attention_sink_size: ClassVar[int | None] = None
 
     vocab_size: int
     hidden_size: int
-    intermediate_size: int
     num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int = 0
-    head_dim: int = 0
     tie_word_embeddings: bool = False
-    rope_theta: float = 10000.0
-    rope_scaling: Mapping[str, Any] | None = None
     context_window_size: int = 2048
     prefill_chunk_size: int = 0
     max_batch_size: int = MAX_BATCH
 
     def __post_init__(self) -> None:
-        heads = self.num_attention_heads
-        self._fill("num_key_value_heads", heads)
-        self._fill("head_dim", self.hidden_size // heads if heads else 0)
         self._fill("prefill_chunk_size", min(self.context_window_size, MAX_PREFILL_CHUNK))
         self._check_sizes()
-        _ = self.rope
 
     def _fill(self, name: str, value: Any) -> None:
         if not getattr(self, name):
@@ -123,30 +109,6 @@ class DecoderConfig:
             value = getattr(self, f.name)
             if f.type == "int" and not (isinstance(value, int) and 0 < value < SIZE_LIMIT):
                 raise MLCError(f"{f.name}: got {value!r}; expected a positive integer", where=["config.json"])
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise MLCError(
-                f"num_key_value_heads: got {self.num_key_value_heads}; expected a divisor of num_attention_heads, "
-                f"{self.num_attention_heads}",
-                where=["config.json"],
-            )
-
-    def check_positions(self, count: int) -> None:
-        """Raise MLCError where the context is longer than ``count``, the number of learned positions."""
-        if self.context_window_size > count:
-            raise MLCError(
-                f"context_window_size: got {self.context_window_size}; expected at most the {count} learned positions",
-                where=["config.json"],
-            )
-
-    @cached_property
-    def rope(self) -> RopeParameters | None:
-        """Parameters of the rotary embedding; None for a model without one."""
-        return RopeParameters.from_hf(self.rotary_dim, self.rope_theta, self.rope_scaling, self.context_window_size)
-
-    @property
-    def rotary_dim(self) -> int:
-        """Elements of a head that are rotated."""
-        return int(self.head_dim * self.partial_rotary_factor)
 
     @property
     def embedding_size(self) -> int:
@@ -155,18 +117,13 @@ class DecoderConfig:
 
     @property
     def kv_layers(self) -> int:
-        """How many first layers have keys and values; the others use those of the last one of the same kind."""
+        """How many first layers have states of their own; the others use those of the last one of the same kind."""
         return self.num_hidden_layers
 
     @property
-    def attention_kinds(self) -> tuple[AttentionKind, ...]:
-        """The kind of each layer's attention."""
-        return (AttentionKind("", self.sliding_window, self.rope),) * self.num_hidden_layers
-
-    @property
     def layer_kinds(self) -> tuple[LayerKinds, ...]:
-        """The states of each layer: a cache, unless a model says otherwise."""
-        return tuple((kind,) for kind in self.attention_kinds)
+        """The states of each layer."""
+        raise NotImplementedError
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
@@ -197,8 +154,7 @@ class DecoderConfig:
         Keys beyond the public ones appear only where they differ from the default.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        window = self.sliding_window or -1
-        public = {**values, **PARALLEL, "position_embedding_base": self.rope_theta, "sliding_window_size": window}
+        public = {**values, **PARALLEL, **self._public()}
         public |= {key: values[name] for name, keys in self.names.items() for key in keys}
         result = {key: public[key] for key in self.chat_keys}
         covered = {COMMON_KEYS.get(key, key) for key in self.chat_keys}
@@ -206,25 +162,99 @@ class DecoderConfig:
         changed = {f.name for f in fields(self) if values[f.name] != f.default}
         return result | {f.name: values[f.name] for f in fields(self) if f.name in changed - covered}
 
+    def _public(self) -> dict[str, Any]:
+        """Values of public keys that are not the names of fields."""
+        return {}
 
-def keys_of(cls: type[DecoderConfig], name: str) -> tuple[str, ...]:
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig(BaseConfig):
+    """Sizes of a decoder with attention.
+
+    Fields of models that have them: ``sliding_window``, the number of positions that a token attends to,
+    ``attention_sink_size``, the number of first positions besides, and ``partial_rotary_factor``, the part of a head
+    that is rotated. ``interleaved_rotary``: pairs are (2 d, 2 d + 1) instead of (d, d + R/2).
+    """
+
+    chat_keys: ClassVar[tuple[str, ...]] = CHAT_KEYS
+    interleaved_rotary: ClassVar[bool] = False
+    partial_rotary_factor: ClassVar[float] = 1.0
+    sliding_window: ClassVar[int | None] = None
+    attention_sink_size: ClassVar[int | None] = None
+
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int = 0
+    head_dim: int = 0
+    rope_theta: float = 10000.0
+    rope_scaling: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        heads = self.num_attention_heads
+        self._fill("num_key_value_heads", heads)
+        self._fill("head_dim", self.hidden_size // heads if heads else 0)
+        super().__post_init__()
+        _ = self.rope
+
+    def _check_sizes(self) -> None:
+        super()._check_sizes()
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise MLCError(
+                f"num_key_value_heads: got {self.num_key_value_heads}; expected a divisor of num_attention_heads, "
+                f"{self.num_attention_heads}",
+                where=["config.json"],
+            )
+
+    def check_positions(self, count: int) -> None:
+        """Raise MLCError where the context is longer than ``count``, the number of learned positions."""
+        if self.context_window_size > count:
+            raise MLCError(
+                f"context_window_size: got {self.context_window_size}; expected at most the {count} learned positions",
+                where=["config.json"],
+            )
+
+    @cached_property
+    def rope(self) -> RopeParameters | None:
+        """Parameters of the rotary embedding; None for a model without one."""
+        return RopeParameters.from_hf(self.rotary_dim, self.rope_theta, self.rope_scaling, self.context_window_size)
+
+    @property
+    def rotary_dim(self) -> int:
+        """Elements of a head that are rotated."""
+        return int(self.head_dim * self.partial_rotary_factor)
+
+    @property
+    def attention_kinds(self) -> tuple[AttentionKind, ...]:
+        """The kind of each layer's attention."""
+        return (AttentionKind("", self.sliding_window, self.rope),) * self.num_hidden_layers
+
+    @property
+    def layer_kinds(self) -> tuple[LayerKinds, ...]:
+        """The states of each layer: a cache, unless a model says otherwise."""
+        return tuple((kind,) for kind in self.attention_kinds)
+
+    def _public(self) -> dict[str, Any]:
+        return {"position_embedding_base": self.rope_theta, "sliding_window_size": self.sliding_window or -1}
+
+
+def keys_of(cls: type[BaseConfig], name: str) -> tuple[str, ...]:
     """The keys of config.json for a field, the first found wins."""
     return (name, *cls.names.get(name, ()), *COMMON_NAMES.get(name, ()))
 
 
-def _is_null(cls: type[DecoderConfig], values: Mapping[str, Any], f: Any) -> bool:
+def _is_null(cls: type[BaseConfig], values: Mapping[str, Any], f: Any) -> bool:
     """Whether the file says null for a field that may be None."""
     return str(f.type).endswith("| None") and any(key in values for key in keys_of(cls, f.name))
 
 
-def _find(cls: type[DecoderConfig], values: Mapping[str, Any], name: str) -> Any:
+def _find(cls: type[BaseConfig], values: Mapping[str, Any], name: str) -> Any:
     for key in keys_of(cls, name):
         if values.get(key) is not None:
             return values[key]
     return None
 
 
-def _unread(cls: type[DecoderConfig], values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def _unread(cls: type[BaseConfig], values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """The entries that no field is read from."""
     read = {key for name in known for key in keys_of(cls, name)} | cls.ignored
     return {key: value for key, value in values.items() if key not in read}

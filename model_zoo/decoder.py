@@ -17,16 +17,16 @@ from mlc_compiler.nn.kv_cache import KVCacheConfig, RopeMode
 from mlc_compiler.nn.states import Recurrent, State, inputs
 from mlc_compiler.tir import te
 from mlc_errors import MLCError
-from model_zoo.config import AttentionKind, DecoderConfig, RecurrentKind
+from model_zoo.config import AttentionKind, BaseConfig, DecoderConfig, RecurrentKind
 
 
-def states(config: DecoderConfig, kv_dtype: str) -> tuple[State, ...]:
+def states(config: BaseConfig, kv_dtype: str) -> tuple[State, ...]:
     """A state for the layers of each kind: a paged KV cache, with values of ``kv_dtype``, or a recurrent state."""
     kinds = [kind for layer in config.layer_kinds[: config.kv_layers] for kind in layer]
     return tuple(_state(config, kv_dtype, kind, kinds.count(kind)) for kind in dict.fromkeys(kinds))
 
 
-def places(config: DecoderConfig) -> tuple[tuple[tuple[int, int], ...], ...]:
+def places(config: BaseConfig) -> tuple[tuple[tuple[int, int], ...], ...]:
     """For each layer and each state that it uses: its index in ``states``, and the layer's own among those with it.
 
     Layers after the first ``kv_layers`` use the keys and values of the last one before that is of their kind. Raises
@@ -48,9 +48,10 @@ def places(config: DecoderConfig) -> tuple[tuple[tuple[int, int], ...], ...]:
     return tuple(tuple(place(kind, i < len(own)) for kind in layer) for i, layer in enumerate(config.layer_kinds))
 
 
-def _state(config: DecoderConfig, dtype: str, kind: AttentionKind | RecurrentKind, layers: int) -> State:
+def _state(config: BaseConfig, dtype: str, kind: AttentionKind | RecurrentKind, layers: int) -> State:
     prefix = f"{kind.name}_" if kind.name else ""
     if isinstance(kind, AttentionKind):
+        assert isinstance(config, DecoderConfig)
         return _cache(config, dtype, kind, layers, prefix)
     return Recurrent(tuple(replace(a, shape=(layers, *a.shape)) for a in kind.arrays), prefix)
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlc_errors import MLCError
-from model_zoo.config import AttentionKind, DecoderConfig, LayerKinds
+from model_zoo.config import BaseConfig, LayerKinds
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import LAYER
 
@@ -14,14 +14,14 @@ FULL = "full_attention"
 
 
 @dataclass(frozen=True, kw_only=True)
-class HybridConfig(DecoderConfig):
+class HybridConfig(BaseConfig):
     """layer_types: for each layer, one of the names in ``kinds_by_type``; ``default_layer_types`` where not given."""
 
     layer_types: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.layer_types is None:
-            object.__setattr__(self, "layer_types", self.default_layer_types())
+        types = self.default_layer_types() if self.layer_types is None else self.layer_types
+        object.__setattr__(self, "layer_types", tuple(types))
         super().__post_init__()
         self._check_layer_types()
 
@@ -29,11 +29,6 @@ class HybridConfig(DecoderConfig):
     def kinds_by_type(self) -> Mapping[str, LayerKinds]:
         """The states of a layer by its type."""
         raise NotImplementedError
-
-    @property
-    def attention_kind(self) -> AttentionKind:
-        """The cache of a layer that attends to all positions."""
-        return AttentionKind("", None, self.rope)
 
     @property
     def layer_kinds(self) -> tuple[LayerKinds, ...]:

@@ -10,7 +10,7 @@ from mlc_compiler import nn
 from mlc_compiler.nn.recurrent import CausalConv, GatedConv
 from model_zoo import tiny
 from model_zoo.architecture import Architecture
-from model_zoo.config import LayerKinds, RecurrentKind
+from model_zoo.config import AttentionKind, DecoderConfig, LayerKinds, RecurrentKind
 from model_zoo.hybrid import FULL, HybridConfig, conv_taps
 from model_zoo.transformer import CausalLM, PreNormLayer, attention, gated_mlp, rms_norm
 from model_zoo.weight_map import WeightMap
@@ -20,7 +20,7 @@ CONV = "conv"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lfm2Config(HybridConfig):
+class Lfm2Config(HybridConfig, DecoderConfig):
     """conv_L_cache: taps of the convolutions. full_attn_idxs: the layers with attention, where layer_types is missing.
 
     With ``block_auto_adjust_ff_dim``, the feed-forward part has two thirds of ``intermediate_size`` times
@@ -62,7 +62,7 @@ class Lfm2Config(HybridConfig):
     @property
     def kinds_by_type(self) -> Mapping[str, LayerKinds]:
         conv = CausalConv.array(self.hidden_size, self.conv_L_cache)
-        return {FULL: (self.attention_kind,), CONV: (RecurrentKind((conv,)),)}
+        return {FULL: (AttentionKind(rope=self.rope),), CONV: (RecurrentKind((conv,)),)}
 
 
 def mixer(c: Any, kind: str) -> nn.Module:

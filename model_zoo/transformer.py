@@ -17,7 +17,7 @@ from mlc_compiler.nn.feed_forward import ACTIVATIONS, MLP, Activation, GatedMLP
 from mlc_compiler.nn.kv_cache import PagedKVCache
 from mlc_compiler.nn.states import RecurrentState
 from mlc_errors import UnsupportedError
-from model_zoo.config import DecoderConfig
+from model_zoo.config import BaseConfig, DecoderConfig
 from model_zoo.decoder import places
 from model_zoo.encoder import EncoderConfig
 
@@ -141,7 +141,7 @@ class Transformer(nn.Module):
 
     def __init__(
         self,
-        c: DecoderConfig,
+        c: BaseConfig,
         layers: Sequence[nn.Module],
         norm: nn.Module | None,
         positions: LearnedPositions | None,
@@ -184,7 +184,7 @@ class CausalLM(nn.Module):
 
     def __init__(
         self,
-        c: DecoderConfig,
+        c: BaseConfig,
         layers: Sequence[nn.Module],
         norm: nn.Module | None,
         *,

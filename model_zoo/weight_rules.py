@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from model_zoo.config import DecoderConfig
+from model_zoo.config import BaseConfig, DecoderConfig
 from model_zoo.weight_expr import CheckpointTensor, Concat, Expr, Slice
 from model_zoo.weight_map import WeightMap
 
@@ -27,7 +27,7 @@ def llama_names(c: DecoderConfig, *, gated: bool = True) -> WeightMap:
 
 
 def renamed(
-    c: DecoderConfig,
+    c: BaseConfig,
     outer: Mapping[str, str],
     layer: str,
     inner: LayerNames | Sequence[LayerNames],
@@ -49,13 +49,13 @@ def renamed(
     return m
 
 
-def tie(m: WeightMap, c: DecoderConfig, embedding: str) -> None:
+def tie(m: WeightMap, c: BaseConfig, embedding: str) -> None:
     """Accept a stored head that repeats the embedding, where the config ties them."""
     if c.tie_word_embeddings:
         m.tied("lm_head.weight", to=f"{embedding}.weight")
 
 
-def one_plus(m: WeightMap, c: DecoderConfig, names: Sequence[str]) -> None:
+def one_plus(m: WeightMap, c: BaseConfig, names: Sequence[str]) -> None:
     """Norms of a layer, and the last one, whose weights are stored as ``w - 1``."""
     for layer in m.layers(LAYER, c.num_hidden_layers):
         for name in names:
