@@ -53,3 +53,20 @@ class WideRMSNorm(RMSNorm):
         tokens, heads, size = x.shape
         assert isinstance(heads, int) and isinstance(size, int)
         return op.reshape(super().forward(op.reshape(x, (tokens, heads * size))), x.shape)
+
+
+class GroupedRMSNorm(Module):
+    """An ``RMSNorm`` over each of ``groups`` equal parts of the last axis: x [T, W], weight [W]."""
+
+    def __init__(self, size: int, groups: int, epsilon: float = 1e-5, dtype: str = "float32"):
+        self.groups, self.epsilon = groups, epsilon
+        self.weight = Parameter((size,), dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens, size = x.shape
+        assert isinstance(size, int)
+        if self.groups == 1:
+            return op.rms_norm(x, self.weight, epsilon=self.epsilon)
+        parts = op.reshape(x, (tokens, self.groups, size // self.groups))
+        ones = Tensor(constant(np.ones(size // self.groups, np.float32)))
+        return op.reshape(op.rms_norm(parts, ones, epsilon=self.epsilon), x.shape) * self.weight.astype(x.dtype)

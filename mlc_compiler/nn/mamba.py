@@ -1,0 +1,96 @@
+"""Mamba and Mamba-2: state-space models whose parameters depend on the token.
+
+B batch, S sequence, D hidden, T tokens of the call, H heads of P channels each, N elements of the state of a channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..relax import ops
+from . import op
+from .layers import Linear
+from .module import Module
+from .recurrent import CausalConv, flat
+from .states import RecurrentState, SequenceArray
+from .tensor import Parameter, Tensor
+
+SSM = "ssm"
+"""The name of the array of the scans."""
+
+
+@dataclass(frozen=True)
+class Mamba2Sizes:
+    """groups: how many B and C a token has, each for neighbouring heads. taps: of the convolution."""
+
+    hidden_size: int
+    heads: int
+    head_dim: int
+    state_size: int
+    groups: int
+    taps: int
+
+    @property
+    def inner(self) -> int:
+        """Channels of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def convolved(self) -> int:
+        """Channels of x, B and C together."""
+        return self.inner + 2 * self.groups * self.state_size
+
+    @property
+    def arrays(self) -> tuple[SequenceArray, ...]:
+        """The state of one layer."""
+        scan = SequenceArray(SSM, (self.heads, self.state_size, self.head_dim))
+        return CausalConv.array(self.convolved, self.taps), scan
+
+
+class Mamba2(Module):
+    """A layer of Mamba-2 (Dao and Gu 2024, "Transformers are SSMs", figure 6): x [B, S, D] -> [B, S, D].
+
+    ``in_proj`` gives a gate, x, B, C and dt, in this order; x, B and C pass through a short convolution with SiLU. The
+    scan is that of the operator ``recurrent.ssd``. Its result is multiplied by SiLU of the gate and normalized, in
+    this order or, with ``norm_first``, the other. dt_limits: least and greatest step, () for none.
+    """
+
+    def __init__(
+        self,
+        sizes: Mamba2Sizes,
+        norm: Module | None,
+        *,
+        bias: bool = False,
+        out_bias: bool = False,
+        conv_bias: bool = True,
+        norm_first: bool = False,
+        dt_limits: Sequence[float] = (),
+    ):
+        self.sizes, self.norm_first, self.dt_limits = sizes, norm_first, tuple(dt_limits)
+        self.in_proj = Linear(sizes.hidden_size, sizes.inner + sizes.convolved + sizes.heads, bias=bias)
+        self.conv1d = CausalConv(sizes.convolved, sizes.taps, conv_bias, "silu")
+        self.dt_bias, self.A, self.D = (Parameter((sizes.heads,)) for _ in range(3))
+        self.norm = norm
+        self.out_proj = Linear(sizes.inner, sizes.hidden_size, bias=out_bias)
+
+    def forward(self, x: Tensor, state: RecurrentState, layer: int) -> Tensor:
+        sizes, projected = self.sizes, flat(self.in_proj(x))
+        xbc = self.conv1d(projected, state, layer, sizes.inner)
+        y = state.update(
+            SSM,
+            ops.ssd,
+            layer,
+            *(xbc, projected, self.dt_bias, self.A, self.D),
+            groups=sizes.groups,
+            dt_first=sizes.inner + sizes.convolved,
+            dt_limits=self.dt_limits,
+        )
+        gate, _ = op.split(projected, [sizes.inner], axis=1)
+        y = self._gated(op.reshape(y, (y.shape[0], sizes.inner)), op.silu(gate))
+        return self.out_proj(op.reshape(y, (*x.shape[:-1], sizes.inner)))
+
+    def _gated(self, y: Tensor, gate: Tensor) -> Tensor:
+        if self.norm is None:
+            return y * gate
+        return self.norm(y) * gate if self.norm_first else self.norm(y * gate)
