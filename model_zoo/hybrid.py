@@ -11,6 +11,8 @@ from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import LAYER
 
 FULL = "full_attention"
+OLD_TYPES = {"attention": FULL, "mamba": "linear_attention"}
+"""Names of types that older files have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +23,7 @@ class HybridConfig(BaseConfig):
 
     def __post_init__(self) -> None:
         types = self.default_layer_types() if self.layer_types is None else self.layer_types
-        object.__setattr__(self, "layer_types", tuple(types))
+        object.__setattr__(self, "layer_types", tuple(OLD_TYPES.get(name, name) for name in types))
         super().__post_init__()
         self._check_layer_types()
 

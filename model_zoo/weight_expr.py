@@ -316,6 +316,24 @@ class Offset(Expr):
 
 
 @dataclass(frozen=True)
+class Scaled(Expr):
+    """Every element multiplied by a constant, computed in float32 (multipliers of a layer's inputs and results)."""
+
+    parts: tuple[Expr]
+    factor: float
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        return self.parts[0].shape(shapes)
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        value = self.parts[0].evaluate(read)
+        return value if self.factor == 1 else value.astype(np.float32) * np.float32(self.factor)
+
+    def __str__(self) -> str:
+        return f"scaled({self.parts[0]}, {self.factor:g})"
+
+
+@dataclass(frozen=True)
 class NegativeExp(Expr):
     """``-exp(x)`` of every element, computed in float32 (Mamba stores the logarithms of rates of decay)."""
 

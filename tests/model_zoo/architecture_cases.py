@@ -132,6 +132,18 @@ LATENT_LIKE = {
 GROUPS = {"n_group": 3, "topk_group": 2, "routed_scaling_factor": 1.5}
 DENSE_FIRST = {"first_k_dense_replace": 1}
 ALPHA = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 1.0, "alpha": 50.0}
+MAMBA2 = {"mamba_n_heads": 6, "mamba_d_state": 10, "mamba_chunk_size": 8}
+MUP = {
+    "embedding_multiplier": 1.5,
+    "lm_head_multiplier": 0.5,
+    "key_multiplier": 0.7,
+    "attention_in_multiplier": 1.2,
+    "attention_out_multiplier": 0.8,
+    "ssm_in_multiplier": 1.3,
+    "ssm_out_multiplier": 0.6,
+    "ssm_multipliers": [0.9, 0.8, 0.7, 1.1, 1.2],
+    "mlp_multipliers": [1.4, 0.6],
+}
 PARTIAL = {"partial_rotary_factor": 0.4}
 IMAGE_TOKEN = 250
 TOWER = {
@@ -398,6 +410,13 @@ CASES = [
         },
         "alibi",
         FALCON_LIKE,
+    ),
+    Case("falcon_h1", transformers.FalconH1Config, {**MAMBA2, **MUP, "mamba_d_ssm": 42}),
+    Case(
+        "falcon_h1",
+        transformers.FalconH1Config,
+        {**MAMBA2, "mamba_d_ssm": 48, "mamba_n_groups": 2, "mamba_rms_norm": True, "time_step_limit": (0.5, 1.5)},
+        "norm",
     ),
     Case("mpt", transformers.MptConfig, {"attn_config": {"clip_qkv": 0.7}}, sizes=MPT_LIKE),
     Case("bloom", transformers.BloomConfig, sizes=BLOOM_LIKE),
