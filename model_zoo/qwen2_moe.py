@@ -5,17 +5,17 @@ B batch, S sequence, D hidden.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from mlc_compiler import nn
-from mlc_compiler.nn import Tensor, op
+from mlc_compiler.nn import Tensor
 from mlc_compiler.nn.kv_cache import PagedKVCache
 from mlc_errors import UnsupportedError
 from model_zoo import llama, qwen2
 from model_zoo.architecture import Architecture
 from model_zoo.config_check import check_chosen_experts
-from model_zoo.sparse_mlp import SparseMLP, sparse_mlp_rules
+from model_zoo.sparse_mlp import SharedSparseMLP, shared_sparse_mlp_rules
 from model_zoo.weight_map import WeightMap
 from quantization.rewrite import Exceptions
 
@@ -53,21 +53,16 @@ class Qwen2MoeConfig(qwen2.Qwen2Config):
         check_chosen_experts(self.num_experts_per_tok, "num_experts", self.num_experts)
 
 
-class Qwen2MoeMLP(SparseMLP):
-    def __init__(self, c: Qwen2MoeConfig):
-        routing = nn.Routing(c.num_experts_per_tok, renormalize=c.norm_topk_prob)
-        super().__init__(c.hidden_size, c.moe_intermediate_size, c.num_experts, routing)
-        self.shared_expert = llama.LlamaMLP(replace(c, intermediate_size=c.shared_expert_intermediate_size))
-        self.shared_expert_gate = nn.Linear(c.hidden_size, 1, bias=False)
-
-    def forward(self, x_BSD: Tensor) -> Tensor:
-        return super().forward(x_BSD) + op.sigmoid(self.shared_expert_gate(x_BSD)) * self.shared_expert(x_BSD)
+def mixture(c: Qwen2MoeConfig) -> SharedSparseMLP:
+    routing = nn.Routing(c.num_experts_per_tok, renormalize=c.norm_topk_prob)
+    sizes = (c.hidden_size, c.moe_intermediate_size, c.num_experts)
+    return SharedSparseMLP(*sizes, routing, c.shared_expert_intermediate_size)
 
 
 class Qwen2MoeLayer(nn.Module):
     def __init__(self, c: Qwen2MoeConfig):
         self.self_attn = qwen2.Qwen2Attention(c)
-        self.mlp = Qwen2MoeMLP(c)
+        self.mlp = mixture(c)
         self.input_layernorm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
 
@@ -88,10 +83,7 @@ def weights(c: Qwen2MoeConfig) -> WeightMap:
     m = WeightMap()
     for layer in m.layers("model.layers.{}", c.num_hidden_layers):
         m.concat(f"{layer}.self_attn.c_attn", [f"{layer}.self_attn.{p}_proj" for p in "qkv"], axis=0)
-        mlp = f"{layer}.mlp"
-        shared = [f"{mlp}.shared_expert.{p}_proj" for p in ("gate", "up")]
-        m.concat(f"{mlp}.shared_expert.gate_up_proj", shared, axis=0)
-        sparse_mlp_rules(m, mlp, c.num_experts)
+        shared_sparse_mlp_rules(m, f"{layer}.mlp", c.num_experts)
         m.unused(f"{layer}.self_attn.rotary_emb.inv_freq")
     if c.tie_word_embeddings:
         m.tied("lm_head.weight", to="model.embed_tokens.weight")

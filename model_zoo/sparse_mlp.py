@@ -6,7 +6,8 @@ B batch, S sequence, D hidden.
 from __future__ import annotations
 
 from mlc_compiler import nn
-from mlc_compiler.nn import Tensor
+from mlc_compiler.nn import Tensor, op
+from mlc_compiler.nn.feed_forward import GatedMLP
 from model_zoo.expert_weights import expert_rules
 from model_zoo.weight_map import WeightMap
 
@@ -45,7 +46,26 @@ class SparseMLP(nn.Module):
         return y_BSD + self.shared_experts(x_BSD) if self.shared_experts else y_BSD
 
 
+class SharedSparseMLP(SparseMLP):
+    """A SparseMLP and an expert of ``shared`` elements for all tokens, whose result has a gate of its own."""
+
+    def __init__(self, hidden_size: int, inner: int, experts: int, routing: nn.Routing, shared: int):
+        super().__init__(hidden_size, inner, experts, routing)
+        self.shared_expert = GatedMLP(hidden_size, shared)
+        self.shared_expert_gate = nn.Linear(hidden_size, 1, bias=False)
+
+    def forward(self, x_BSD: Tensor) -> Tensor:
+        return super().forward(x_BSD) + op.sigmoid(self.shared_expert_gate(x_BSD)) * self.shared_expert(x_BSD)
+
+
 def sparse_mlp_rules(m: WeightMap, mlp: str, experts: int) -> None:
     """The rules of the SparseMLP with the path ``mlp``."""
     up, down = f"{mlp}.moe_gate_up_proj.weight", f"{mlp}.moe_down_proj.weight"
     expert_rules(m, up, down, experts, f"{mlp}.experts", f"{mlp}.experts.{{}}", EXPERT)
+
+
+def shared_sparse_mlp_rules(m: WeightMap, mlp: str, experts: int) -> None:
+    """The rules of the SharedSparseMLP with the path ``mlp``."""
+    sparse_mlp_rules(m, mlp, experts)
+    shared = f"{mlp}.shared_expert"
+    m.concat(f"{shared}.gate_up_proj", [f"{shared}.gate_proj", f"{shared}.up_proj"])

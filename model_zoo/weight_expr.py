@@ -299,6 +299,29 @@ class Unflatten(Expr):
 
 
 @dataclass(frozen=True)
+class Ranges(Expr):
+    """All of axis 0 in another order: ``ranges`` (start, stop), one after the other."""
+
+    parts: tuple[Expr]
+    ranges: tuple[tuple[int, int], ...]
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        shape = self.parts[0].shape(shapes)
+        if not shape or sum(stop - start for start, stop in self.ranges) != shape[0]:
+            raise MLCError(
+                f"cannot divide axis 0 of {list(shape)} into {len(self.ranges)} ranges of the config's sizes"
+            )
+        return shape
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        value = self.parts[0].evaluate(read)
+        return np.concatenate([value[start:stop] for start, stop in self.ranges])
+
+    def __str__(self) -> str:
+        return f"ranges({self.parts[0]}, {len(self.ranges)})"
+
+
+@dataclass(frozen=True)
 class Offset(Expr):
     """A constant added to every element, computed in float32 (norm weights stored as w - 1)."""
 

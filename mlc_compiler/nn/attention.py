@@ -23,7 +23,8 @@ class SelfAttention(Module):
     elements of queries, keys and values. q_norm, k_norm, v_norm: applied to [T, heads, head_dim] before the rotation.
     keys_as_values: there is no product for values, which are the keys before their norm and rotation. slopes: of each
     head, by which its scores fall with distance (ALiBi, Press et al. 2022). sinks: each head learns a logit that takes
-    part in the softmax, without a value.
+    part in the softmax, without a value. output_gate: the result of the heads is multiplied, element by element, by
+    ``sigmoid(gate_proj(x))``.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class SelfAttention(Module):
         clip: float | None = None,
         slopes: Sequence[float] | None = None,
         sinks: bool = False,
+        output_gate: bool = False,
     ):
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
         self.scale, self.soft_cap, self.clip, self.slopes = scale, soft_cap, clip, slopes
@@ -51,6 +53,7 @@ class SelfAttention(Module):
         self.qkv_proj = Linear(hidden_size, self.rows * head_dim, bias=qkv_bias)
         self.q_norm, self.k_norm, self.v_norm = q_norm, k_norm, v_norm
         self.sinks = Parameter((heads,)) if sinks else None
+        self.gate_proj = Linear(hidden_size, heads * head_dim, bias=qkv_bias) if output_gate else None
         self.o_proj = Linear(heads * head_dim, hidden_size, bias=out_bias)
 
     def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
@@ -60,7 +63,8 @@ class SelfAttention(Module):
             qkv = op.clip(qkv, -self.clip, self.clip)
         qkv = op.reshape(qkv, (batch * length, self.rows, self.head_dim))
         out = self.attend(qkv, cache, layer)
-        return self.o_proj(op.reshape(out, (batch, length, self.heads * self.head_dim)))
+        out = op.reshape(out, (batch, length, self.heads * self.head_dim))
+        return self.o_proj(out * op.sigmoid(self.gate_proj(x)) if self.gate_proj else out)
 
     def attend(self, qkv: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
         """qkv [T, rows, head_dim], queries, keys and, unless keys are values, values -> [T, heads, head_dim]"""

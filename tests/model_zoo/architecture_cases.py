@@ -22,6 +22,7 @@ from tests.model_zoo.checkpoint_forms import (
     orion,
     phi_msft,
     qwen,
+    qwen3_5,
 )
 
 VOCAB, CONTEXT = 261, 64
@@ -145,6 +146,15 @@ MUP = {
     "mlp_multipliers": [1.4, 0.6],
 }
 PARTIAL = {"partial_rotary_factor": 0.4}
+DELTA_NET = {
+    **HEADS,
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 10,
+    "linear_value_head_dim": 14,
+}
+SHARED_EXPERT = {**EXPERTS, "shared_expert_intermediate_size": 28}
 IMAGE_TOKEN = 250
 TOWER = {
     "hidden_size": 44,
@@ -220,6 +230,21 @@ CASES = [
         {**GROUPS, **DENSE_FIRST, "rope_parameters": MSCALE},
         sizes=LATENT_LIKE,
     ),
+    Case("qwen3_next", transformers.Qwen3NextConfig, {**DELTA_NET, **SHARED_EXPERT}, norms_around_zero=True),
+    Case(
+        "qwen3_5_text",
+        transformers.Qwen3_5TextConfig,
+        {**DELTA_NET, "tie_word_embeddings": True},
+        norms_around_zero=True,
+    ),
+    Case(
+        "qwen3_5",
+        transformers.Qwen3_5TextConfig,
+        {**DELTA_NET, "layer_types": None, "num_hidden_layers": 4},
+        norms_around_zero=True,
+        to_checkpoint=qwen3_5,
+    ),
+    Case("qwen3_5_moe_text", transformers.Qwen3_5MoeTextConfig, {**DELTA_NET, **SHARED_EXPERT}, norms_around_zero=True),
     Case("gemma", transformers.GemmaConfig, {**HEADS, "num_key_value_heads": 1}, norms_around_zero=True),
     Case("gemma2", transformers.Gemma2Config, {**WINDOWS, "query_pre_attn_scalar": 9}, norms_around_zero=True),
     Case(

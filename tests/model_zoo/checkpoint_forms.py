@@ -175,3 +175,15 @@ def gemma4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     others = {f"model.{part}.weight": torch.zeros(8, 3) for part in ("vision_tower.patch", "embed_audio.projection")}
     text = {n.replace("model.", "model.language_model.", 1): t for n, t in tensors.items() if "lm_head" not in n}
     return outer, {**text, **others}
+
+
+def qwen3_5(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """The whole model: the text part's config and tensors, a vision tower, and a layer that predicts further tokens."""
+    outer = {"text_config": config, "vision_config": {"hidden_size": 8}, "image_token_id": 3}
+    made = _config(config, "qwen3_5", **outer)
+    renamed = _renamed(tensors, {"model.": "model.language_model."})
+    return made, {
+        **renamed,
+        "model.visual.patch_embed.proj.weight": torch.zeros(8, 3),
+        "mtp.fc.weight": torch.zeros(8, 8),
+    }

@@ -1,0 +1,185 @@
+"""Qwen3-Next: gated delta nets, every fourth layer gated attention instead, and experts of which one is for all tokens.
+
+Norms are stored as ``w - 1``, but for those of the delta nets. Layers that predict further tokens (MTP) are not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mlc_compiler import nn
+from mlc_compiler.nn.delta_net import DeltaNetSizes, GatedDeltaNet
+from model_zoo import tiny
+from model_zoo.architecture import Architecture
+from model_zoo.config import AttentionKind, DecoderConfig, LayerKinds, RecurrentKind
+from model_zoo.config_check import check_chosen_experts, invalid
+from model_zoo.hybrid import FULL, HybridConfig
+from model_zoo.sparse_mlp import SharedSparseMLP, shared_sparse_mlp_rules
+from model_zoo.transformer import CausalLM, PreNormLayer, attention, gated_mlp, rms_norm
+from model_zoo.weight_expr import CheckpointTensor, Permute, Ranges, Slice
+from model_zoo.weight_map import WeightMap
+from model_zoo.weight_rules import LAYER, tie
+from quantization.rewrite import Exceptions
+
+LINEAR = "linear_attention"
+EXCEPTIONS = Exceptions(kept=("*gate", "*.in_proj_ba"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaNetConfig(HybridConfig, DecoderConfig):
+    """layer_types: LINEAR or FULL for each layer; by default every ``full_attention_interval``-th is FULL.
+
+    linear_*: sizes of delta nets. num_experts: 0 for a dense feed-forward part.
+    """
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"attn_output_gate": (True,)}
+    ignored: ClassVar[frozenset[str]] = frozenset(
+        "mamba_ssm_dtype mtp_num_hidden_layers mtp_use_dedicated_embeddings".split()
+    )
+
+    intermediate_size: int = 5120
+    head_dim: int = 256
+    rms_norm_eps: float = 1e-6
+    hidden_act: str = "silu"
+    attention_bias: bool = False
+    partial_rotary_factor: float = 0.25  # type: ignore[misc]  # a class constant of DecoderConfig
+    full_attention_interval: int = 4
+    linear_num_key_heads: int = 16
+    linear_num_value_heads: int = 32
+    linear_key_head_dim: int = 128
+    linear_value_head_dim: int = 128
+    linear_conv_kernel_dim: int = 4
+    num_experts: int | None = None
+    num_experts_per_tok: int = 10
+    moe_intermediate_size: int = 512
+    shared_expert_intermediate_size: int = 512
+    norm_topk_prob: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_experts:
+            check_chosen_experts(self.num_experts_per_tok, "num_experts", self.num_experts)
+        heads = self.linear_num_value_heads
+        if heads % self.linear_num_key_heads:
+            raise invalid(
+                "linear_num_key_heads", self.linear_num_key_heads, f"a divisor of linear_num_value_heads, {heads}"
+            )
+
+    def default_layer_types(self) -> tuple[str, ...]:
+        period = self.full_attention_interval
+        return tuple(LINEAR if (i + 1) % period else FULL for i in range(self.num_hidden_layers))
+
+    @property
+    def delta_net(self) -> DeltaNetSizes:
+        heads = (self.linear_num_key_heads, self.linear_num_value_heads)
+        return DeltaNetSizes(*heads, self.linear_key_head_dim, self.linear_value_head_dim, self.linear_conv_kernel_dim)
+
+    @property
+    def kinds_by_type(self) -> Mapping[str, LayerKinds]:
+        return {FULL: (AttentionKind(rope=self.rope),), LINEAR: (RecurrentKind(self.delta_net.arrays),)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen3NextConfig(DeltaNetConfig):
+    model_type: ClassVar[str] = "qwen3_next"
+    num_experts: int | None = 512
+
+
+def model(c: DeltaNetConfig) -> CausalLM:
+    norm = rms_norm(c.rms_norm_eps)
+    layers = [PreNormLayer(c.hidden_size, norm, _mixer(c, kind), _mlp(c)) for kind in c.types]
+    return CausalLM(c, layers, norm(c.hidden_size))
+
+
+def _mixer(c: DeltaNetConfig, kind: str) -> nn.Module:
+    if kind == LINEAR:
+        return GatedDeltaNet(c.hidden_size, c.delta_net, c.rms_norm_eps)
+    norms = {name: nn.RMSNorm(c.head_dim, c.rms_norm_eps) for name in ("q_norm", "k_norm")}
+    return attention(c, qkv_bias=c.attention_bias, out_bias=c.attention_bias, output_gate=True, **norms)
+
+
+def _mlp(c: DeltaNetConfig) -> nn.Module:
+    if not c.num_experts:
+        return gated_mlp(c, c.hidden_act)
+    routing = nn.Routing(c.num_experts_per_tok, renormalize=c.norm_topk_prob)
+    return SharedSparseMLP(
+        c.hidden_size, c.moe_intermediate_size, c.num_experts, routing, c.shared_expert_intermediate_size
+    )
+
+
+def weights(c: DeltaNetConfig) -> WeightMap:
+    m = common_weights(c)
+    for ours, theirs in delta_nets(c):
+        sizes = c.delta_net
+        m.rename(f"{ours}.in_proj", Ranges((CheckpointTensor(f"{theirs}.in_proj_qkvz"),), _by_kind(sizes)))
+        view = (sizes.key_heads, 2, sizes.heads // sizes.key_heads)
+        m.permute(f"{ours}.in_proj_ba", f"{theirs}.in_proj_ba", view=view, order=(1, 0, 2))
+    return m
+
+
+def _by_kind(sizes: DeltaNetSizes) -> tuple[tuple[int, int], ...]:
+    """Queries, keys, values and gates, from rows that have those of one head of keys next to each other."""
+    value = sizes.values // sizes.key_heads
+    ends = [sizes.key_size, 2 * sizes.key_size, 2 * sizes.key_size + value, 2 * sizes.key_size + 2 * value]
+    starts = range(0, sizes.key_heads * ends[-1], ends[-1])
+    return tuple((s + begin, s + end) for begin, end in zip([0, *ends], ends, strict=False) for s in starts)
+
+
+def delta_nets(c: DeltaNetConfig) -> list[tuple[str, str]]:
+    """The paths of delta nets, of the model and of its checkpoints."""
+    layers = [LAYER.format(i) for i, kind in enumerate(c.types) if kind == LINEAR]
+    return [(f"{layer}.self_attn", f"{layer}.linear_attn") for layer in layers]
+
+
+def common_weights(c: DeltaNetConfig) -> WeightMap:
+    """All rules but those of the first products of delta nets."""
+    m = WeightMap()
+    recurrent = delta_nets(c)
+    for ours, theirs in recurrent:
+        m.taps(f"{ours}.conv1d", f"{theirs}.conv1d")
+        for name in ("A_log", "dt_bias", "norm", "out_proj"):
+            m.rename(f"{ours}.{name}", f"{theirs}.{name}")
+    for layer in m.layers(LAYER, c.num_hidden_layers):
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            m.offset(f"{layer}.{norm}.weight", 1.0)
+        if f"{layer}.self_attn" not in dict(recurrent):
+            _attention_rules(m, c, f"{layer}.self_attn")
+        if c.num_experts:
+            shared_sparse_mlp_rules(m, f"{layer}.mlp", c.num_experts)
+        else:
+            m.concat(f"{layer}.mlp.gate_up_proj", [f"{layer}.mlp.gate_proj", f"{layer}.mlp.up_proj"])
+    m.offset("model.norm.weight", 1.0)
+    m.unused("mtp.*")
+    tie(m, c, "model.embed_tokens")
+    return m
+
+
+def _attention_rules(m: WeightMap, c: DeltaNetConfig, path: str) -> None:
+    """``q_proj`` has, for each head, the rows of queries and then those of the gate."""
+    rows = c.num_attention_heads * c.head_dim
+    by_kind = Permute((CheckpointTensor(f"{path}.q_proj"),), (c.num_attention_heads, 2, c.head_dim), (1, 0, 2))
+    queries, gates = Slice((by_kind,), 0, 0, rows), Slice((by_kind,), 0, rows, 2 * rows)
+    m.concat(f"{path}.qkv_proj", [queries, f"{path}.k_proj", f"{path}.v_proj"])
+    m.rename(f"{path}.gate_proj", gates)
+    for norm in ("q_norm", "k_norm"):
+        m.offset(f"{path}.{norm}.weight", 1.0)
+
+
+SIZES: dict[str, Any] = {
+    **tiny.SIZES,
+    "layer_types": (LINEAR, FULL),
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 12,
+    "linear_value_head_dim": 20,
+}
+EXPERTS: dict[str, Any] = {
+    "num_experts": 7,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 36,
+    "shared_expert_intermediate_size": 72,
+}
+TINY = Qwen3NextConfig(**SIZES, **EXPERTS)
+ARCHITECTURE = Architecture("qwen3_next", Qwen3NextConfig, model, weights, tiny=TINY, quantization=EXCEPTIONS)
