@@ -125,3 +125,10 @@ def rotated(x: Tensor, token_pos: Tensor, inv_freq: np.ndarray) -> Tensor:
     frequencies = Tensor(constant(np.asarray(inv_freq, np.float32)[None, :]))
     angles = op.reshape(token_pos.astype("float32"), (token_pos.shape[0], 1)) * frequencies
     return apply(ops.rotary_embedding, x, op.cos(angles), op.sin(angles))
+
+
+def grown(q: Tensor, token_pos: Tensor, beta: float, length: float) -> Tensor:
+    """q [T, heads, K] times ``1 + beta * log(1 + floor(position / length))``, as in Llama 4."""
+    steps = op.floor(token_pos.astype("float32") / length)
+    growth = op.log(steps + 1.0) * beta + 1.0
+    return q * op.reshape(growth, (q.shape[0], 1, 1)).astype(q.dtype)

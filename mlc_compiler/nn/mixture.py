@@ -42,6 +42,7 @@ class Routing:
     groups: int = 1
     kept_groups: int = 1
     group_best: int = 1
+    margin: float = 0.0
 
     def __call__(self, logits: Tensor, correction: Tensor | None = None) -> Choice:
         """logits: [..., E], flattened to T tokens. correction: [E], added to scores for the choice, not to weights."""

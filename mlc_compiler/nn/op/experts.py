@@ -25,9 +25,9 @@ def route(
     groups: int = 1,
     kept_groups: int = 1,
     group_best: int = 1,
+    margin: float = 0.0,
 ) -> tuple[Tensor, ...]:
     """The weights, float32 [T, k], and the experts, int32 [T, k], of each token; see ``relax.ops.routing``."""
-    attrs = {"k": k, "score": score, "renormalize": renormalize, "scale": scale}
-    return apply_tuple(
-        ops.route, logits, correction, **attrs, groups=groups, kept_groups=kept_groups, group_best=group_best
-    )
+    weights = {"renormalize": renormalize, "scale": scale, "margin": margin}
+    limits = {"groups": groups, "kept_groups": kept_groups, "group_best": group_best}
+    return apply_tuple(ops.route, logits, correction, k=k, score=score, **weights, **limits)

@@ -15,6 +15,7 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3TopkR
 from transformers.models.ernie4_5_moe.modeling_ernie4_5_moe import Ernie4_5_MoeTopKRouter
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssTopKRouter
 from transformers.models.mixtral.modeling_mixtral import MixtralTopKRouter
+from transformers.models.phimoe.modeling_phimoe import PhimoeTopKRouter
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeTopKRouter
 
 from mlc_compiler import nn
@@ -36,6 +37,10 @@ ROUTERS = {
     "qwen3_moe": (Qwen3MoeTopKRouter(config(norm_topk_prob=False)), nn.Routing(3)),
     "gpt_oss": (GptOssTopKRouter(config()), nn.Routing(3, renormalize=True)),
     "ernie4_5_moe": (Ernie4_5_MoeTopKRouter(config(moe_norm_min=1e-12)), nn.Routing(3, renormalize=True)),
+    "phimoe": (
+        PhimoeTopKRouter(config(num_experts_per_tok=2, router_jitter_noise=0.2, input_jitter_noise=0.0)).eval(),
+        nn.Routing(2, "sparsemixer", margin=0.4),
+    ),
     "deepseek_v2": (
         DeepseekV2TopkRouter(config(topk_method="group_limited_greedy", **GROUPS)),
         nn.Routing(3, scale=2.5, groups=4, kept_groups=2),
@@ -88,7 +93,8 @@ def test_routing_is_that_of_transformers(name: str) -> None:
 @pytest.mark.parametrize(
     ("routing", "message"),
     [
-        (nn.Routing(2, "relu"), "score: got 'relu'; expected softmax or sigmoid"),
+        (nn.Routing(2, "relu"), "score: got 'relu'; expected one of softmax, sigmoid, sparsemixer"),
+        (nn.Routing(2, "sparsemixer", renormalize=True), "expected no correction, renormalization or groups"),
         (nn.Routing(2, groups=3, kept_groups=4), "got groups 3, kept_groups 4, group_best 1; expected groups"),
         (nn.Routing(2, groups=4, kept_groups=2), "expected groups that divide 6 experts"),
         (nn.Routing(7), "expected 1 <= k <= E"),
