@@ -9,22 +9,28 @@ from typing import Any, ClassVar
 from model_zoo import latent
 from model_zoo.architecture import Architecture
 from model_zoo.deepseek_v2 import SIZES, DeepseekConfig, model, weights
-from model_zoo.routed import ROUTERS_KEPT
+from model_zoo.routed import ROUTERS_KEPT, RoutedConfig
+
+ROUTER: Mapping[str, tuple[Any, ...]] = {"scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepseekV3Config(DeepseekConfig):
-    model_type: ClassVar[str] = "deepseek_v3"
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "scoring_func": ("sigmoid",),
-        "topk_method": ("noaux_tc",),
-        "rope_interleave": (None, True),
-    }
+class SigmoidConfig(RoutedConfig):
+    """Routers of DeepSeek-V3 (DeepSeek-AI 2024, "DeepSeek-V3", section 2.1.2)."""
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = ROUTER
     score: ClassVar[str] = "sigmoid"
     group_best: ClassVar[int] = 2
     corrected: ClassVar[bool] = True
 
     norm_topk_prob: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepseekV3Config(SigmoidConfig, DeepseekConfig):
+    model_type: ClassVar[str] = "deepseek_v3"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {**ROUTER, "rope_interleave": (None, True)}
+
     routed_scaling_factor: float = 2.5
 
 

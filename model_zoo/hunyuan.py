@@ -61,10 +61,15 @@ def model(c: HunYuanConfig) -> CausalLM:
 
 def weights(c: HunYuanConfig) -> WeightMap:
     m = llama_names(c)
+    norm_rules(m, c)
+    return m
+
+
+def norm_rules(m: WeightMap, c: HunYuanConfig) -> None:
+    """The rules of the norms of queries and keys."""
     for layer in m.layers(f"{LAYER}.self_attn", c.num_hidden_layers):
         m.rename(f"{layer}.query_norm", f"{layer}.query_layernorm")
         m.rename(f"{layer}.key_norm", f"{layer}.key_layernorm")
-    return m
 
 
 TINY = HunYuanConfig(**tiny.SIZES, rope_scaling={"type": "dynamic", "alpha": 1000.0, "factor": 1.0})

@@ -11,7 +11,7 @@ from mlc_compiler.nn.latent_attention import LatentAttention, LatentSizes
 from mlc_compiler.nn.states import State
 from model_zoo.config import DecoderConfig
 from model_zoo.config_check import invalid, unsupported
-from model_zoo.weight_expr import CheckpointTensor, Slice, Unflatten
+from model_zoo.weight_expr import CheckpointTensor, Reshape, Slice
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import LAYER, tie
 
@@ -91,10 +91,8 @@ def latent_names(c: LatentConfig) -> WeightMap:
     for layer in m.layers(f"{LAYER}.self_attn", c.num_hidden_layers):
         q = f"{layer}.{'q_a_proj' if c.q_lora_rank else 'q_proj'}"
         m.concat(f"{layer}.qkv_a_proj", [q, f"{layer}.kv_a_proj_with_mqa"])
-        of_heads = Unflatten(
-            (CheckpointTensor(f"{layer}.kv_b_proj.weight"),),
-            (c.num_attention_heads, rows),
-        )
+        shape = (c.num_attention_heads, rows, c.kv_lora_rank)
+        of_heads = Reshape((CheckpointTensor(f"{layer}.kv_b_proj.weight"),), shape)
         m.transpose(f"{layer}.k_b_proj.weight", Slice((of_heads,), 1, 0, c.qk_nope_head_dim))
         m.rename(f"{layer}.v_b_proj.weight", Slice((of_heads,), 1, c.qk_nope_head_dim, rows))
         m.unused(f"{layer}.rotary_emb.inv_freq")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from mlc_compiler.nn import Tensor, op
-from mlc_compiler.nn.attention import SelfAttention
+from mlc_compiler.nn.attention import SelfAttention, grown
 from mlc_compiler.nn.kv_cache import PagedKVCache
 from model_zoo import tiny
 from model_zoo.architecture import Architecture
@@ -25,31 +25,28 @@ class Ministral3Config(DecoderConfig):
     hidden_act: str = "silu"
     sliding_window: int | None = None  # type: ignore[misc]  # a field here, a class constant of the base
 
-    @property
-    def growth(self) -> tuple[float, float]:
-        """Queries at position p are multiplied by ``1 + beta * log(1 + floor(p / length))``: beta and length."""
-        scaling = self.rope_scaling or {}
-        length = scaling.get("original_max_position_embeddings") or self.context_window_size
-        return float(scaling.get("llama_4_scaling_beta") or 0.0), float(length)
+
+def growth(c: DecoderConfig) -> tuple[float, float]:
+    """beta and length of ``nn.attention.grown``; beta is 0 where queries do not grow."""
+    scaling = c.rope_scaling or {}
+    length = scaling.get("original_max_position_embeddings") or c.context_window_size
+    return float(scaling.get("llama_4_scaling_beta") or 0.0), float(length)
 
 
 class Ministral3Attention(SelfAttention):
-    """beta, length: see ``Ministral3Config.growth``."""
+    """beta, length: see ``growth``."""
 
     def __init__(self, *sizes: int, beta: float, length: float):
         super().__init__(*sizes)
         self.beta, self.length = beta, length
 
     def attend(self, qkv: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
-        steps = op.floor(cache.token_pos.astype("float32") / self.length)
-        growth = op.log(steps + 1.0) * self.beta + 1.0
         q, k, v = op.split(qkv, [self.heads, self.heads + self.kv_heads], axis=1)
-        grown = q * op.reshape(growth, (q.shape[0], 1, 1)).astype(q.dtype)
-        return cache.attention(layer, grown, k, v, self.scale)
+        return cache.attention(layer, grown(q, cache.token_pos, self.beta, self.length), k, v, self.scale)
 
 
 def model(c: Ministral3Config) -> CausalLM:
-    beta, length = c.growth
+    beta, length = growth(c)
     attend: Any = partial(attention, c)
     if beta:
         sizes = (c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim)

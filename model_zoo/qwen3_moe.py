@@ -13,7 +13,7 @@ from model_zoo.config_check import check_chosen_experts
 from model_zoo.layer_types import FULL, SLIDING
 from model_zoo.qwen3 import Qwen3Config
 from model_zoo.sparse_mlp import SparseMLP, sparse_mlp_rules
-from model_zoo.transformer import CausalLM, attention, pre_norm_model, rms_norm
+from model_zoo.transformer import CausalLM, activation_of, attention, pre_norm_model, rms_norm
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import LAYER, llama_names
 from quantization.rewrite import Exceptions
@@ -49,7 +49,9 @@ def model(c: Qwen3MoeConfig) -> CausalLM:
 
     def mlp() -> nn.Module:
         routing = nn.Routing(c.num_experts_per_tok, renormalize=c.norm_topk_prob)
-        return SparseMLP(c.hidden_size, c.moe_intermediate_size, c.num_experts, routing)
+        return SparseMLP(
+            c.hidden_size, c.moe_intermediate_size, c.num_experts, routing, activation=activation_of(c.hidden_act)
+        )
 
     return pre_norm_model(c, rms_norm(c.rms_norm_eps), attend, mlp)
 

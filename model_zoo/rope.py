@@ -137,5 +137,6 @@ def _longrope(rotary_dim: int, theta: float, scaling: Mapping[str, Any], max_pos
         raise MLCError(f"rope_scaling.{name}: expected a list of {rotary_dim // 2} numbers", where=["config.json"])
     stretch = _number(scaling, "factor", max_positions / original)
     factor = 1.0 if stretch <= 1 else math.sqrt(1 + math.log(stretch) / math.log(original))
+    factor = _number(scaling, name.replace("factor", "mscale"), factor)  # Phi-3.5-MoE says it
     frequencies = np.float32(1) / (np.array(factors, np.float32) * _powers(rotary_dim, theta))
     return RopeParameters(frequencies, _number(scaling, "attention_factor", factor))

@@ -11,7 +11,8 @@ from mlc_compiler.nn.feed_forward import GatedMLP
 from model_zoo.config import DecoderConfig
 from model_zoo.config_check import invalid
 from model_zoo.sparse_mlp import SparseMLP, sparse_mlp_rules
-from model_zoo.transformer import CausalLM, PreNormLayer, gated_mlp, rms_norm
+from model_zoo.transformer import CausalLM, Norm, PreNormLayer, activation_of, gated_mlp, rms_norm
+from model_zoo.weight_expr import CheckpointTensor, Reshape
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import GATE_UP, LAYER
 from quantization.rewrite import Exceptions
@@ -25,6 +26,7 @@ TRAINING = frozenset("aux_loss_alpha ep_size moe_router_load_balancing_type seq_
 """Keys that matter in training only."""
 ROUTERS_KEPT = Exceptions(kept=("*.gate",))
 DENSE, SPARSE = "dense", "sparse"
+CORRECTION = "e_score_correction_bias"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,8 @@ class RoutedConfig(DecoderConfig):
     routed_scaling_factor, n_group, topk_group: fields of ``nn.Routing``. num_nextn_predict_layers: layers after the
     last one which predict further tokens, and are not used.
 
-    Of a subclass: ``score`` and ``group_best`` are fields of ``nn.Routing``, ``corrected`` one of ``SparseMLP``.
+    Of a subclass: ``score`` and ``group_best`` are fields of ``nn.Routing``, ``corrected`` one of ``SparseMLP``;
+    ``mlp_bias`` is that of dense networks and shared experts.
     """
 
     names: ClassVar[Mapping[str, tuple[str, ...]]] = ROUTED_KEYS
@@ -59,6 +62,7 @@ class RoutedConfig(DecoderConfig):
     topk_group: int | None = None
     num_nextn_predict_layers: int | None = None
     rms_norm_eps: float = 1e-6
+    hidden_act: str = "silu"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,6 +76,10 @@ class RoutedConfig(DecoderConfig):
         types = self.mlp_layer_types
         if types is not None and (len(types) < self.num_hidden_layers or not {DENSE, SPARSE}.issuperset(types)):
             raise invalid("mlp_layer_types", types, f"{DENSE} or {SPARSE} for each layer")
+
+    @property
+    def mlp_bias(self) -> bool:
+        return False
 
     def is_sparse(self, layer: int) -> bool:
         """Whether a layer has experts."""
@@ -95,8 +103,8 @@ class RoutedConfig(DecoderConfig):
 def feed_forward(c: RoutedConfig, layer: int) -> nn.Module:
     """The experts of a layer, or its dense network."""
     if not c.is_sparse(layer):
-        return gated_mlp(c)
-    shared = GatedMLP(c.hidden_size, c.n_shared_experts * c.moe_intermediate_size) if c.n_shared_experts else None
+        return gated_mlp(c, c.hidden_act, c.mlp_bias)
+    activation, width = activation_of(c.hidden_act), (c.n_shared_experts or 0) * c.moe_intermediate_size
     return SparseMLP(
         c.hidden_size,
         c.moe_intermediate_size,
@@ -104,15 +112,29 @@ def feed_forward(c: RoutedConfig, layer: int) -> nn.Module:
         c.routing,
         corrected=c.corrected,
         float32_router=True,
-        shared=shared,
+        shared=GatedMLP(c.hidden_size, width, activation, c.mlp_bias) if width else None,
+        activation=activation,
     )
 
 
-def routed_model(c: RoutedConfig, attention: Callable[[], nn.Module], **options: Any) -> CausalLM:
-    """A decoder with norms before attention and experts; options as of ``CausalLM``."""
-    norm = rms_norm(c.rms_norm_eps)
-    layers = [PreNormLayer(c.hidden_size, norm, attention(), feed_forward(c, i)) for i in range(c.num_hidden_layers)]
-    return CausalLM(c, layers, norm(c.hidden_size), **options)
+def routed_model(
+    c: RoutedConfig,
+    attention: Callable[[], nn.Module],
+    norm: Norm | None = None,
+    *,
+    multiplier: float = 1.0,
+    **options: Any,
+) -> CausalLM:
+    """A decoder with norms before attention and experts, RMS norms by default.
+
+    multiplier: of ``PreNormLayer``; options as of ``CausalLM``.
+    """
+    norm = norm or rms_norm(c.rms_norm_eps)
+
+    def layer(index: int) -> nn.Module:
+        return PreNormLayer(c.hidden_size, norm, attention(), feed_forward(c, index), multiplier)
+
+    return CausalLM(c, [layer(i) for i in range(c.num_hidden_layers)], norm(c.hidden_size), **options)
 
 
 def routed_rules(m: WeightMap, c: RoutedConfig) -> WeightMap:
@@ -124,10 +146,16 @@ def routed_rules(m: WeightMap, c: RoutedConfig) -> WeightMap:
             continue
         sparse_mlp_rules(m, mlp, c.n_routed_experts)
         if c.corrected:
-            m.rename(f"{mlp}.e_score_correction_bias", f"{mlp}.gate.e_score_correction_bias")
+            correction_rule(m, mlp, c.n_routed_experts)
         if c.n_shared_experts:
             shared = f"{mlp}.shared_experts"
             m.concat(f"{shared}.gate_up_proj", [f"{shared}.gate_proj", f"{shared}.up_proj"])
     for i in range(c.num_nextn_predict_layers or 0):
         m.unused(f"{LAYER.format(c.num_hidden_layers + i)}.*")
     return m
+
+
+def correction_rule(m: WeightMap, mlp: str, experts: int) -> None:
+    """The rule of the scores' correction of a feed-forward part: of its router, its own, or ERNIE's [1, experts]."""
+    of_ernie = Reshape((CheckpointTensor(f"{mlp}.moe_statics.{CORRECTION}"),), (experts,))
+    m.either(f"{mlp}.{CORRECTION}", f"{mlp}.gate.{CORRECTION}", f"{mlp}.{CORRECTION}", of_ernie)

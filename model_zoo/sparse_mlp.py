@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor, op
-from mlc_compiler.nn.feed_forward import GatedMLP
+from mlc_compiler.nn.feed_forward import Activation, GatedMLP
 from model_zoo.expert_weights import expert_rules
 from model_zoo.weight_map import WeightMap
 
-EXPERT = ("gate_proj", "up_proj", "down_proj")
+QWEN, MIXTRAL = ("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2")
 
 
 class SparseMLP(nn.Module):
-    """``experts`` SwiGLU networks of ``inner`` elements, of which ``routing`` chooses some for each token.
+    """``experts`` gated networks of ``inner`` elements, of which ``routing`` chooses some for each token.
 
     corrected: a learned correction of the scores, float32 [experts] under any scheme, takes part in the choice and not
     in the weights. float32_router: logits are computed in float32. shared: a network of all tokens, which is added.
@@ -31,8 +31,9 @@ class SparseMLP(nn.Module):
         corrected: bool = False,
         float32_router: bool = False,
         shared: nn.Module | None = None,
+        activation: Activation = op.silu,
     ):
-        self.routing, self.float32_router = routing, float32_router
+        self.routing, self.float32_router, self.activation = routing, float32_router, nn.gated(activation)
         self.gate = nn.Linear(hidden_size, experts, bias=False)
         self.e_score_correction_bias = nn.Parameter((experts,), keeps_dtype=True) if corrected else None
         self.moe_gate_up_proj = nn.Experts(experts, hidden_size, 2 * inner)
@@ -42,7 +43,7 @@ class SparseMLP(nn.Module):
     def forward(self, x_BSD: Tensor) -> Tensor:
         logits = self.gate(x_BSD.astype("float32") if self.float32_router else x_BSD)
         choice = self.routing(logits, self.e_score_correction_bias)
-        y_BSD = nn.mixture(x_BSD, choice, self.moe_gate_up_proj, self.moe_down_proj)
+        y_BSD = nn.mixture(x_BSD, choice, self.moe_gate_up_proj, self.moe_down_proj, self.activation)
         return y_BSD + self.shared_experts(x_BSD) if self.shared_experts else y_BSD
 
 
@@ -61,7 +62,7 @@ class SharedSparseMLP(SparseMLP):
 def sparse_mlp_rules(m: WeightMap, mlp: str, experts: int) -> None:
     """The rules of the SparseMLP with the path ``mlp``."""
     up, down = f"{mlp}.moe_gate_up_proj.weight", f"{mlp}.moe_down_proj.weight"
-    expert_rules(m, up, down, experts, f"{mlp}.experts", f"{mlp}.experts.{{}}", EXPERT)
+    expert_rules(m, up, down, experts, f"{mlp}.experts", f"{mlp}.experts.{{}}", QWEN)
 
 
 def shared_sparse_mlp_rules(m: WeightMap, mlp: str, experts: int) -> None:
@@ -69,3 +70,11 @@ def shared_sparse_mlp_rules(m: WeightMap, mlp: str, experts: int) -> None:
     sparse_mlp_rules(m, mlp, experts)
     shared = f"{mlp}.shared_expert"
     m.concat(f"{shared}.gate_up_proj", [f"{shared}.gate_proj", f"{shared}.up_proj"])
+
+
+def block_sparse_rules(m: WeightMap, layer: str, experts: int, *, gate: str = "gate") -> None:
+    """The rules of the SparseMLP of a layer in a checkpoint with Mixtral's names; gate: of the router, without them."""
+    old, new = f"{layer}.block_sparse_moe", f"{layer}.mlp"
+    m.either(f"{new}.gate.weight", f"{old}.gate.weight", f"{new}.{gate}.weight")
+    up, down = f"{new}.moe_gate_up_proj.weight", f"{new}.moe_down_proj.weight"
+    expert_rules(m, up, down, experts, f"{new}.experts", f"{old}.experts.{{}}", MIXTRAL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -278,24 +279,23 @@ class Permute(Expr):
 
 
 @dataclass(frozen=True)
-class Unflatten(Expr):
-    """Axis 0 as several axes of the sizes ``view`` (rows of attention heads)."""
+class Reshape(Expr):
+    """The same elements with another shape."""
 
     parts: tuple[Expr]
-    view: tuple[int, ...]
+    new_shape: Shape
 
     def shape(self, shapes: Mapping[str, Shape]) -> Shape:
         shape = self.parts[0].shape(shapes)
-        if not shape or int(np.prod(self.view)) != shape[0]:
-            raise MLCError(f"cannot view axis 0 of {list(shape)} as {list(self.view)}")
-        return (*self.view, *shape[1:])
+        if prod(shape) != prod(self.new_shape):
+            raise MLCError(f"cannot view {list(shape)} as {list(self.new_shape)}")
+        return self.new_shape
 
     def evaluate(self, read: Read) -> np.ndarray:
-        value = self.parts[0].evaluate(read)
-        return value.reshape(*self.view, *value.shape[1:])
+        return self.parts[0].evaluate(read).reshape(self.new_shape)
 
     def __str__(self) -> str:
-        return f"unflatten({self.parts[0]}, {list(self.view)})"
+        return f"reshape({self.parts[0]}, {list(self.new_shape)})"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.model_zoo.checkpoint_forms import (
     baichuan,
     baichuan_alibi,
     chatglm,
+    deepseek,
     gemma4,
     internlm,
     internlm2,
@@ -23,8 +25,10 @@ from tests.model_zoo.checkpoint_forms import (
     phi_msft,
     qwen,
     qwen3_5,
+    without_shared_gate,
 )
 
+UNKNOWN_TO_AUTO = {transformers.Mistral4Config: transformers.Mistral4ForCausalLM}
 VOCAB, CONTEXT = 261, 64
 COMMON = {"vocab_size": VOCAB, "attn_implementation": "eager", "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 LLAMA_LIKE = {
@@ -51,9 +55,9 @@ class Case:
     """One variant. config, options: transformers' class that computes the expected logits, and its arguments.
 
     norms_around_zero: norms store ``w - 1``. to_checkpoint: for an architecture of which transformers has no class, the
-    config and tensors as its checkpoints have them. quantized: also compared with 4-bit weights. alibi: the expected
-    logits are those of ``config``'s class without rotation, and with ALiBi added to the scores. image_tokens: of an
-    image, where the model takes images; these are compared too.
+    config and tensors as its checkpoints have them. quantized: also compared with 4-bit weights. adapt: changes the
+    model of that class in place. alibi: the expected logits are those of ``config``'s class without rotation, and with
+    ALiBi added to the scores. image_tokens: of an image, where the model takes images; these are compared too.
     """
 
     name: str
@@ -64,6 +68,7 @@ class Case:
     norms_around_zero: bool = False
     to_checkpoint: ToCheckpoint | None = None
     quantized: bool = False
+    adapt: Callable[[PreTrainedModel], None] | None = None
     alibi: bool = False
     image_tokens: int = 0
 
@@ -72,10 +77,13 @@ class Case:
         return f"{self.name}-{self.variant}" if self.variant else self.name
 
     def model(self) -> PreTrainedModel:
-        config = self.config(**{**COMMON, **self.sizes, **self.options})
+        config = self.config(**deepcopy({**COMMON, **self.sizes, **self.options}))  # some configs write into theirs
         if self.image_tokens:
             return transformers.AutoModelForImageTextToText.from_config(config)
-        return transformers.AutoModelForCausalLM.from_config(config)
+        model = UNKNOWN_TO_AUTO.get(self.config, transformers.AutoModelForCausalLM.from_config)(config)
+        if self.adapt:
+            self.adapt(model)
+        return model
 
 
 GEMMA4 = {
@@ -116,6 +124,21 @@ MULTIPLIERS = {
 }
 MINISTRAL = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5}
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
+LONGROPE_OF_8 = {
+    **LONGROPE,
+    "short_factor": [1.0] * 4,
+    "long_factor": [1.5, 4.0, 9.0, 11.0],
+    "partial_rotary_factor": 1.0,
+    "original_max_position_embeddings": 12,
+}
+# transformers takes the short factors for all texts, unlike the published code
+PHIMOE_ROPE = {
+    **LONGROPE_OF_8,
+    "short_mscale": 1.1,
+    "long_mscale": 1.3,
+    "short_factor": [1.5, 4.0, 9.0, 11.0, 2.0],
+    "long_factor": [1.5, 4.0, 9.0, 11.0, 2.0],
+}
 MSCALE = {**YARN, "mscale": 1.0, "mscale_all_dim": 0.7}
 LATENT_LIKE = {
     **LLAMA_LIKE,
@@ -130,6 +153,15 @@ LATENT_LIKE = {
     "moe_intermediate_size": 20,
     "n_shared_experts": 2,
 }
+LATENT_DENSE = {k: v for k, v in LATENT_LIKE.items() if "expert" not in k and k != "moe_intermediate_size"}
+ROUTED = {
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 20,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+}
+MIXTRAL_LIKE = {"num_local_experts": 6, "num_experts_per_tok": 2}
 GROUPS = {"n_group": 3, "topk_group": 2, "routed_scaling_factor": 1.5}
 DENSE_FIRST = {"first_k_dense_replace": 1}
 ALPHA = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 1.0, "alpha": 50.0}
@@ -215,6 +247,13 @@ CASES = [
         {**WINDOWS, "num_local_experts": 6, "num_experts_per_tok": 3, "rope_parameters": YARN, "swiglu_limit": 0.7},
     ),
     Case(
+        "deepseek",
+        transformers.Qwen2MoeConfig,
+        {**EXPERTS, "qkv_bias": False, "mlp_only_layers": [0], "shared_expert_intermediate_size": 40},
+        adapt=without_shared_gate,
+        to_checkpoint=deepseek,
+    ),
+    Case(
         "deepseek_v2", transformers.DeepseekV2Config, {"q_lora_rank": None, "num_hidden_layers": 1}, sizes=LATENT_LIKE
     ),
     Case(
@@ -245,6 +284,46 @@ CASES = [
         to_checkpoint=qwen3_5,
     ),
     Case("qwen3_5_moe_text", transformers.Qwen3_5MoeTextConfig, {**DELTA_NET, **SHARED_EXPERT}, norms_around_zero=True),
+    Case("glm4_moe_lite", transformers.Glm4MoeLiteConfig, sizes=LATENT_LIKE),
+    Case(
+        "mistral4",
+        transformers.Mistral4Config,
+        {**GROUPS, "num_hidden_layers": 1, "rope_parameters": MINISTRAL},
+        sizes=LATENT_LIKE,
+    ),
+    Case("minicpm3", transformers.MiniCPM3Config, {"rope_parameters": LONGROPE_OF_8}, sizes=LATENT_DENSE),
+    Case("glm4_moe", transformers.Glm4MoeConfig, {**HEADS, **ROUTED, "use_qk_norm": True, "attention_bias": True}),
+    Case("solar_open", transformers.SolarOpenConfig, {**HEADS, **ROUTED, "first_k_dense_replace": 0}),
+    Case("dots1", transformers.Dots1Config, {**ROUTED, "sliding_window": 7, "max_window_layers": 1}),
+    Case(
+        "exaone_moe",
+        transformers.ExaoneMoeConfig,
+        {**EXPERTS, **GROUPS, "sliding_window": 7, "sliding_window_pattern": 2},
+    ),
+    Case("olmoe", transformers.OlmoeConfig, {"num_experts": 6, "num_experts_per_tok": 3}),
+    Case("minimax_m2", transformers.MiniMaxM2Config, {**HEADS, **MIXTRAL_LIKE, **rope(partial_rotary_factor=0.5)}),
+    Case(
+        "phimoe",
+        transformers.PhimoeConfig,
+        {
+            **MIXTRAL_LIKE,
+            "attention_bias": True,
+            "lm_head_bias": True,
+            "router_jitter_noise": 0.2,
+            "rope_parameters": PHIMOE_ROPE,
+        },
+    ),
+    Case("granitemoe", transformers.GraniteMoeConfig, {**MULTIPLIERS, **MIXTRAL_LIKE, "attention_bias": True}),
+    Case(
+        "ernie4_5_moe",
+        transformers.Ernie4_5_MoeConfig,
+        {"moe_num_experts": 6, "moe_k": 3, "moe_intermediate_size": 20, "use_bias": True, "tie_word_embeddings": False},
+    ),
+    Case(
+        "hunyuan_v1_moe",
+        transformers.HunYuanMoEV1Config,
+        {**HEADS, "num_experts": 6, "moe_topk": 3, "rope_parameters": ALPHA},
+    ),
     Case("gemma", transformers.GemmaConfig, {**HEADS, "num_key_value_heads": 1}, norms_around_zero=True),
     Case("gemma2", transformers.Gemma2Config, {**WINDOWS, "query_pre_attn_scalar": 9}, norms_around_zero=True),
     Case(

@@ -187,3 +187,26 @@ def qwen3_5(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
         "model.visual.patch_embed.proj.weight": torch.zeros(8, 3),
         "mtp.fc.weight": torch.zeros(8, 8),
     }
+
+
+def without_shared_gate(model: torch.nn.Module) -> None:
+    """Make a Qwen2-MoE model add the experts that all tokens share as they are."""
+    for layer in model.get_submodule("model.layers").children():
+        if hasattr(layer.mlp, "shared_expert_gate"):
+            layer.mlp.shared_expert_gate = Open()
+
+
+class Open(torch.nn.Module):
+    """A gate whose sigmoid is 1."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.full((*x.shape[:-1], 1), 40.0)
+
+
+def deepseek(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    keys = (*SIZES, "num_key_value_heads", "rms_norm_eps", "moe_intermediate_size", "num_experts_per_tok")
+    experts = {"n_routed_experts": 6, "n_shared_experts": 2, "first_k_dense_replace": 1, "moe_layer_freq": 1}
+    more = {"norm_topk_prob": False, "scoring_func": "softmax", "aux_loss_alpha": 0.001, "seq_aux": True}
+    return _config(config, "deepseek", *keys, **experts, **more), _renamed(
+        tensors, {"shared_expert.": "shared_experts."}
+    )

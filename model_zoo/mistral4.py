@@ -1,0 +1,57 @@
+"""Mistral 4: DeepSeek-V3 with softmax routers, and queries that are scaled up with their position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mlc_compiler.nn import Tensor
+from mlc_compiler.nn.attention import grown
+from mlc_compiler.nn.kv_cache import PagedKVCache
+from mlc_compiler.nn.latent_attention import LatentAttention
+from model_zoo import latent
+from model_zoo.architecture import Architecture
+from model_zoo.config_check import unsupported
+from model_zoo.deepseek_v2 import SIZES, DeepseekConfig, weights
+from model_zoo.ministral3 import SCALING, growth
+from model_zoo.routed import ROUTERS_KEPT, routed_model
+from model_zoo.transformer import CausalLM
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistral4Config(DeepseekConfig):
+    model_type: ClassVar[str] = "mistral4"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"rope_interleave": (None, True)}
+    group_best: ClassVar[int] = 2
+
+    norm_topk_prob: bool = True
+    partial_rotary_factor: float = 0.0  # type: ignore[misc]  # a field here, a class constant of the base
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        factor = self.partial_rotary_factor
+        if factor and int(self.head_dim * factor) != self.qk_rope_head_dim:
+            raise unsupported("partial_rotary_factor", factor, f"{self.qk_rope_head_dim / self.head_dim:g}")
+
+
+class Mistral4Attention(LatentAttention):
+    """Latent attention with queries that grow; see ``nn.attention.grown``."""
+
+    def __init__(self, c: Mistral4Config):
+        sizes = (c.hidden_size, c.num_attention_heads, c.latent_sizes)
+        super().__init__(*sizes, scale=c.score_scale, bias=c.attention_bias)
+        self.beta, self.length = growth(c)
+
+    def scaled(self, q: Tensor, cache: PagedKVCache) -> Tensor:
+        return grown(q, cache.token_pos, self.beta, self.length) if self.beta else q
+
+
+def model(c: Mistral4Config) -> CausalLM:
+    return routed_model(c, lambda: Mistral4Attention(c))
+
+
+TINY = Mistral4Config(**SIZES, q_lora_rank=44, rope_scaling=SCALING)
+ARCHITECTURE = Architecture(
+    "mistral4", Mistral4Config, model, weights, tiny=TINY, states=latent.states, quantization=ROUTERS_KEPT
+)
