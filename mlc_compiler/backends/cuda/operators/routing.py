@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ....ir.expr import PrimExpr, Var, cast, const, minimum
 from ....relax.info import static_size
-from ....relax.ops.routing import TINIEST
+from ....relax.ops.routing import SPARSEMIXER, TINIEST
 from ....relax.tensor_call import NoKernel
 from ....script import expand
 from ....target import Target
@@ -32,10 +32,11 @@ def route(
     groups: int,
     kept_groups: int,
     group_best: int,
+    margin: float,
 ) -> list[te.Tensor]:
-    """Kernel of the operator ``nn.route``. Raises NoKernel for groups, and for many experts or choices."""
+    """Kernel of the operator ``nn.route``. Raises NoKernel for SparseMixer, groups, and many experts or choices."""
     experts = static_size(logits.shape[1])
-    if experts is None or experts > MAX_SCORES * WARP or k > WARP or kept_groups < groups:
+    if experts is None or experts > MAX_SCORES * WARP or k > WARP or kept_groups < groups or score == SPARSEMIXER:
         raise NoKernel
     inputs = [logits, *([] if correction is None else [correction])]
     own = None if correction is None else correction.buffer
