@@ -47,7 +47,8 @@ COMMON_NAMES = {
 class AttentionKind:
     """What distinguishes the attention of some layers; layers of one ``name`` share a cache.
 
-    window: the number of positions that a token attends to, None for all. rope: None for a layer without rotation.
+    window: the number of positions that a token attends to, None for all. chunked: they are those of its chunk, of
+    so many positions, instead of the last ones. rope: None for a layer without rotation.
     head_dim, kv_heads: where they differ from the config's ``head_dim`` and ``num_key_value_heads``.
     """
 
@@ -56,6 +57,7 @@ class AttentionKind:
     rope: RopeParameters | None = None
     head_dim: int | None = None
     kv_heads: int | None = None
+    chunked: bool = False
 
 
 @dataclass(frozen=True)

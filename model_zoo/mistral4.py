@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mlc_compiler.nn import Tensor
-from mlc_compiler.nn.attention import grown
 from mlc_compiler.nn.kv_cache import PagedKVCache
 from mlc_compiler.nn.latent_attention import LatentAttention
 from model_zoo import latent
@@ -36,15 +35,15 @@ class Mistral4Config(DeepseekConfig):
 
 
 class Mistral4Attention(LatentAttention):
-    """Latent attention with queries that grow; see ``nn.attention.grown``."""
+    """Latent attention with queries that grow; see ``nn.attention.Growth``."""
 
     def __init__(self, c: Mistral4Config):
         sizes = (c.hidden_size, c.num_attention_heads, c.latent_sizes)
         super().__init__(*sizes, scale=c.score_scale, bias=c.attention_bias)
-        self.beta, self.length = growth(c)
+        self.growth = growth(c)
 
     def scaled(self, q: Tensor, cache: PagedKVCache) -> Tensor:
-        return grown(q, cache.token_pos, self.beta, self.length) if self.beta else q
+        return self.growth.applied(q, cache.token_pos) if self.growth else q
 
 
 def model(c: Mistral4Config) -> CausalLM:

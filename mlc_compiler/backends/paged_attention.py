@@ -44,6 +44,7 @@ class PagedAttention:
     def __post_init__(self) -> None:
         a = self.attrs
         self.heads, self.first, self.scale, self.window = a["heads"], a["first"], a["scale"], a["window"]
+        self.chunked = a["chunked"]
         self.sink_size, self.soft_cap, self.factor = a["sink_size"], a["soft_cap"], a["rotation_factor"]
         self.single_query, self.interleaved, self.latent = a["single_query"], a["interleaved"], bool(a["value_size"])
         self.rotated, self.inline, self.cross = "cos" in self.more, "inv_freq" in self.more, "lengths" in self.more
@@ -80,7 +81,12 @@ class PagedAttention:
 
     def first_seen(self, token: PrimExpr) -> PrimExpr:
         """The first position in a token's window."""
-        return maximum(self.position(token) - (self.window - 1), const(0, "int32"))
+        return self.window_start(self.position(token))
+
+    def window_start(self, position: PrimExpr) -> PrimExpr:
+        """The first position in the window of a token at ``position``."""
+        before = position % self.window if self.chunked else const(self.window - 1, "int32")
+        return maximum(position - before, const(0, "int32"))
 
     def page_of(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
         """The page of a position (int64), int64; that of the last one for positions beyond it."""
@@ -163,7 +169,7 @@ class PagedAttention:
             score = score + self.more["slopes"][head] * cast("float32", j - position)
         visible = j < end
         if self.window:
-            near = j > position - self.window
+            near = j >= self.window_start(position) if self.chunked else j > position - self.window
             if self.sink_size:
                 near = logical_or(near, j < self.sink_size)
             visible = logical_and(visible, near)

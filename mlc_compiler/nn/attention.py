@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +16,24 @@ from .module import Module
 from .tensor import Parameter, Tensor, apply
 
 
+@dataclass(frozen=True)
+class Growth:
+    """Queries at position p are multiplied by ``1 + beta * log(1 + floor((p + offset) / length))``."""
+
+    beta: float
+    length: float
+    offset: float = 0.0
+
+    def __call__(self, token_pos: Tensor) -> Tensor:
+        """float32 [T] of int32 [T]"""
+        steps = op.floor((token_pos.astype("float32") + self.offset) / self.length)
+        return op.log(steps + 1.0) * self.beta + 1.0
+
+    def applied(self, q: Tensor, token_pos: Tensor) -> Tensor:
+        """Queries [T, heads, K] of tokens at ``token_pos``, int32 [T], multiplied."""
+        return q * op.reshape(self(token_pos), (q.shape[0], 1, 1)).astype(q.dtype)
+
+
 class SelfAttention(Module):
     """Causal attention of x [B, S, D] over the positions of a cache; rotation and window are the cache's.
 
@@ -24,7 +43,7 @@ class SelfAttention(Module):
     keys_as_values: there is no product for values, which are the keys before their norm and rotation. slopes: of each
     head, by which its scores fall with distance (ALiBi, Press et al. 2022). sinks: each head learns a logit that takes
     part in the softmax, without a value. output_gate: the result of the heads is multiplied, element by element, by
-    ``sigmoid(gate_proj(x))``.
+    ``sigmoid(gate_proj(x))``. growth: of queries, by position.
     """
 
     def __init__(
@@ -46,9 +65,11 @@ class SelfAttention(Module):
         slopes: Sequence[float] | None = None,
         sinks: bool = False,
         output_gate: bool = False,
+        growth: Growth | None = None,
     ):
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
         self.scale, self.soft_cap, self.clip, self.slopes = scale, soft_cap, clip, slopes
+        self.growth = growth
         self.rows = heads + (1 if keys_as_values else 2) * kv_heads
         self.qkv_proj = Linear(hidden_size, self.rows * head_dim, bias=qkv_bias)
         self.q_norm, self.k_norm, self.v_norm = q_norm, k_norm, v_norm
@@ -73,12 +94,14 @@ class SelfAttention(Module):
         q, k, *values = op.split(qkv, list(range(self.heads, self.rows, self.kv_heads)), axis=1)
         v = values[0] if values else k
         q, k, v = (norm(x) if norm else x for norm, x in ((self.q_norm, q), (self.k_norm, k), (self.v_norm, v)))
+        if self.growth:
+            q = self.growth.applied(q, cache.token_pos)
         slopes = Tensor(constant(np.array(self.slopes, np.float32))) if self.slopes else None
         return cache.attention(layer, q, k, v, self.scale, soft_cap=self.soft_cap, sinks=self.sinks, slopes=slopes)
 
     def _is_plain(self) -> bool:
         """Whether queries, keys and values are used as they are computed, with scores that nothing else changes."""
-        more = (self.q_norm, self.k_norm, self.v_norm, self.soft_cap, self.slopes)
+        more = (self.q_norm, self.k_norm, self.v_norm, self.soft_cap, self.slopes, self.growth)
         return not any(more) and self.sinks is None and self.rows == self.heads + 2 * self.kv_heads
 
 
@@ -125,10 +148,3 @@ def rotated(x: Tensor, token_pos: Tensor, inv_freq: np.ndarray) -> Tensor:
     frequencies = Tensor(constant(np.asarray(inv_freq, np.float32)[None, :]))
     angles = op.reshape(token_pos.astype("float32"), (token_pos.shape[0], 1)) * frequencies
     return apply(ops.rotary_embedding, x, op.cos(angles), op.sin(angles))
-
-
-def grown(q: Tensor, token_pos: Tensor, beta: float, length: float) -> Tensor:
-    """q [T, heads, K] times ``1 + beta * log(1 + floor(position / length))``, as in Llama 4."""
-    steps = op.floor(token_pos.astype("float32") / length)
-    growth = op.log(steps + 1.0) * beta + 1.0
-    return q * op.reshape(growth, (q.shape[0], 1, 1)).astype(q.dtype)

@@ -49,9 +49,10 @@ class KVCacheConfig(State):
     inv_freq: float32 [R/2], the rotation angle of each pair per position, in radians; R <= head_dim elements are
     rotated. attention_factor: multiplies cosines and sines. interleaved: pairs are (2 d, 2 d + 1), else (d, d + R/2).
     sliding_window: the number of positions visible to a token, None for all; the first ``attention_sink_size``
-    positions stay visible. page_size: positions per page. prefix: prefix of the inputs' names, different for each
-    group of layers. kept: whether the next call reads what this one stores; where it is not, the layers share the
-    memory of one. dtype: one of KV_DTYPES, of LATENT_DTYPES when latent; int8 has a float16 scale for each position
+    positions stay visible. chunked: visible are instead the positions of the token's chunk, of ``sliding_window`` ones.
+    page_size: positions per page. prefix: prefix of the inputs' names, different for each group of layers. kept:
+    whether the next call reads what this one stores; where it is not, the layers share the memory of one. dtype: one
+    of KV_DTYPES, of LATENT_DTYPES when latent; int8 has a float16 scale for each position
     and key/value head, of keys and of values (``kv_cache.append_quantized``). Raises CacheError for inconsistent sizes
     and for other dtypes.
     """
@@ -65,6 +66,7 @@ class KVCacheConfig(State):
     inv_freq: np.ndarray | None = None
     attention_factor: float = 1.0
     sliding_window: int | None = None
+    chunked: bool = False
     v_head_dim: int | None = None
     latent: bool = False
     interleaved: bool = False
@@ -268,6 +270,7 @@ class PagedKVCache:
             names=tuple(optional),
             value_size=c.value_size if c.latent else 0,
             window=(c.sliding_window if window is None else window) or 0,
+            chunked=c.chunked,
             sink_size=c.attention_sink_size,
             soft_cap=soft_cap,
             rotation_factor=c.attention_factor,

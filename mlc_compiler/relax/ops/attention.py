@@ -208,6 +208,7 @@ def paged_attention(
     first: int = 0,
     value_size: int = 0,
     window: int = 0,
+    chunked: bool = False,
     sink_size: int = 0,
     soft_cap: float = 0.0,
     rotation_factor: float = 1.0,
@@ -218,7 +219,8 @@ def paged_attention(
 
     q: [n, all heads, D], of which ``heads`` from ``first`` on are used. ``heads / G`` query heads share a key/value
     head. Visible are the positions of the token's sequence up to its own; with a window, the last ``window`` of these
-    and the first ``sink_size``. soft_cap: unless 0, scores become ``soft_cap * tanh(score / soft_cap)``. value_size:
+    and the first ``sink_size``; where ``chunked``, instead those of the token's chunk, of ``window`` positions each.
+    soft_cap: unless 0, scores become ``soft_cap * tanh(score / soft_cap)``. value_size:
     unless 0, the value is the first ``value_size`` elements of the key (latent attention, absorbed form), and
     ``v_pages`` is ``k_pages``. single_query: a hint that no two tokens are of one sequence; it does not change the
     result. Sums are float32.
@@ -235,6 +237,8 @@ def paged_attention(
       ``k_scales``, the value its codes times ``v_scales`` (see ``kv_cache.append_quantized``).
     """
     _check_names(names, k_pages.dtype)
+    if chunked and (not window or "lengths" in names):
+        raise ValueError("chunked: expected a window, and no lengths")
     size = IntImm(value_size) if value_size else v_pages.shape[4]
     out = tir.buffer("attention", (q.shape[0], IntImm(heads), size), q.dtype)
     more = dict(zip(names, optional, strict=True))
@@ -253,6 +257,7 @@ def paged_attention(
         group=_group(heads, k_pages),
         latent=bool(value_size),
         window=window,
+        chunked=chunked,
         sink_size=sink_size,
         soft_cap=soft_cap,
         rotation_factor=rotation_factor,
@@ -281,6 +286,7 @@ class _Row:
     group: int
     latent: bool
     window: int
+    chunked: bool
     sink_size: int
     soft_cap: float
     rotation_factor: float
@@ -386,7 +392,7 @@ class _Row:
         """Whether key position ``key`` is in the window; None when there is no window."""
         if not self.window:
             return None
-        near = key > position - self.window
+        near = key >= position - position % self.window if self.chunked else key > position - self.window
         near = logical_and(near, key < position + self.window) if "lengths" in self.more else near
         return logical_or(near, key < self.sink_size) if self.sink_size else near
 

@@ -162,6 +162,7 @@ def attention(
     first: int = 0,
     value_size: int = 0,
     window: int = 0,
+    chunked: bool = False,
     sink_size: int = 0,
     soft_cap: float = 0.0,
     rotation_factor: float = 1.0,
@@ -185,7 +186,7 @@ def attention(
         end = int(more["lengths"][sequence]) if "lengths" in more else position + 1
         j = np.arange(max(min(end, limit), 0))
         if window:
-            near = j > position - window
+            near = j // window == position // window if chunked else j > position - window
             if "lengths" in more:
                 near &= j < position + window
             j = j[near | (j < sink_size)]

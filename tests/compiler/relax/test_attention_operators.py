@@ -52,6 +52,7 @@ OPTIONS: dict[str, tuple[Sizes, dict[str, Any], dict[str, Any]]] = {
     "inline rotation": (BASE, {"inv_freq": INV_FREQ}, {"rotation_factor": 1.25}),
     "window": (BASE, {}, {"window": 2}),
     "window with first positions": (BASE, {}, {"window": 2, "sink_size": 1}),
+    "chunks": (BASE, {}, {"window": 3, "chunked": True}),
     "soft cap": (BASE, {}, {"soft_cap": 0.7}),
     "sinks": (BASE, {"sinks": np.array([0.5, -2.0, 4.0, 0.0], "f4")}, {}),
     "slopes": (BASE, {"slopes": np.array([0.5, 0.25, 0.125, 0.0625], "f4")}, {}),

@@ -91,7 +91,7 @@ class Tiles:
 
     def first_seen(self, row: PrimExpr) -> PrimExpr:
         """The first position in the window of a row of the tile."""
-        return maximum(self.positions[row] - (self.p.window - 1), 0) if self.p.window else const(0, "int32")
+        return self.p.window_start(self.positions[row]) if self.p.window else const(0, "int32")
 
     def sees_to(self, row: PrimExpr) -> PrimExpr:
         """The end of the keys in the window of a row of the tile."""

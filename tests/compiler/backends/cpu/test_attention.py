@@ -66,6 +66,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "inline, interleaved": ({}, INV_FREQ, {"interleaved": True}),
     "window": ({}, {}, {"window": 33}),
     "window with first positions": ({}, {}, {"window": 33, "sink_size": 3}),
+    "chunks": ({}, {}, {"window": 33, "chunked": True}),
     "soft cap": ({}, {}, {"soft_cap": 0.7}),
     "sinks": ({}, {"sinks": RNG.normal(0, 2, 6).astype("f4")}, {}),
     "slopes": ({}, {"slopes": (0.5 ** np.arange(6)).astype("f4")}, {}),

@@ -55,11 +55,13 @@ OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {**INV_FREQ, **SINKS, **SLOPES},
         {"window": 30, "sink_size": 5, "soft_cap": 1.5, "interleaved": True, "rotation_factor": 1.25},
     ),
+    "chunks": ({}, {}, {"window": 21, "chunked": True}),
     "latent": ({"heads": 5, "kv_heads": 1, "key": 40}, {}, {"value_size": 24}),
     "odd sizes": ({"heads": 5, "kv_heads": 1, "key": 20, "value": 12, "page": 4}, {}, {}),
 }
 ON_TENSOR_CORES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "rotated, window, sinks": (HALF, {**angles(45, 8), **SINKS}, {"window": 21, "sink_size": 3}),
+    "chunks": (HALF, angles(45, 8), {"window": 21, "chunked": True}),
     "soft cap, slopes, other sizes": (
         {**HALF, "key": 80, "value": 48, "page": 8},
         {**angles(45, 40), **SLOPES},
