@@ -19,7 +19,7 @@ from model_zoo.gemma4_config import Gemma4Config, Gemma4TextConfig
 from model_zoo.per_layer_inputs import PerLayerCausalLM, PerLayerGate, per_layer_rules
 from model_zoo.transformer import CausalLM, SandwichLayer, activation_of, gated_mlp, rms_norm
 from model_zoo.weight_map import WeightMap
-from model_zoo.weight_rules import LAYER, tie
+from model_zoo.weight_rules import LAYER, beside_towers, shared_attention_rules, tie
 from quantization.rewrite import Exceptions
 
 
@@ -122,21 +122,14 @@ def weights(c: Gemma4TextConfig) -> WeightMap:
     layers = list(m.layers(LAYER, c.num_hidden_layers))
     for i, layer in enumerate(layers):
         m.concat(f"{layer}.mlp.gate_up_proj", [f"{layer}.mlp.{part}_proj" for part in ("gate", "up")])
-        _attention_rules(m, c, i, f"{layer}.self_attn")
+        stored = "qk" if has_keys_as_values(c, i) else "qkv"
+        shared_attention_rules(m, f"{layer}.self_attn", stored if i < c.kv_layers else "")
         if c.enable_moe_block:
             _expert_rules(m, layer)
     if c.hidden_size_per_layer_input:
         per_layer_rules(m, layers)
     tie(m, c, "model.embed_tokens")
     return m
-
-
-def _attention_rules(m: WeightMap, c: Gemma4TextConfig, layer: int, attn: str) -> None:
-    if layer < c.kv_layers:
-        m.concat(f"{attn}.qkv_proj", [f"{attn}.{p}_proj" for p in ("qk" if has_keys_as_values(c, layer) else "qkv")])
-        return
-    for name in ("k_proj", "v_proj", "k_norm", "v_norm"):  # some checkpoints have them all the same
-        m.unused(f"{attn}.{name}.*")
 
 
 def _expert_rules(m: WeightMap, layer: str) -> None:
@@ -151,9 +144,7 @@ def _expert_rules(m: WeightMap, layer: str) -> None:
 
 def weights_of_text_part(c: Gemma4Config) -> WeightMap:
     m = weights(c)
-    m.other_prefix("model.", "model.language_model.")
-    for part in ("vision_tower", "audio_tower", "embed_vision", "embed_audio"):
-        m.unused(f"model.{part}.*")
+    beside_towers(m)
     return m
 
 

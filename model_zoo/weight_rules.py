@@ -26,6 +26,18 @@ def llama_names(c: DecoderConfig, *, gated: bool = True) -> WeightMap:
     return m
 
 
+def shared_attention_rules(m: WeightMap, attention: str, stored: str) -> None:
+    """The joined product of ``stored``, of which each letter is one of q, k and v; none in a layer without keys.
+
+    Some checkpoints have tensors of keys and values in layers that do not use them.
+    """
+    if stored:
+        m.concat(f"{attention}.qkv_proj", [f"{attention}.{letter}_proj" for letter in stored])
+        return
+    for name in ("k_proj", "v_proj", "k_norm", "v_norm"):
+        m.unused(f"{attention}.{name}.*")
+
+
 def renamed(
     c: BaseConfig,
     outer: Mapping[str, str],
@@ -53,6 +65,13 @@ def tie(m: WeightMap, c: BaseConfig, embedding: str) -> None:
     """Accept a stored head that repeats the embedding, where the config ties them."""
     if c.tie_word_embeddings:
         m.tied("lm_head.weight", to=f"{embedding}.weight")
+
+
+def beside_towers(m: WeightMap) -> None:
+    """Names in the checkpoint of a model that also takes images or sound, of which the text part is used."""
+    m.other_prefix("model.", "model.language_model.")
+    for part in ("vision_tower", "audio_tower", "embed_vision", "embed_audio"):
+        m.unused(f"model.{part}.*")
 
 
 def one_plus(m: WeightMap, c: BaseConfig, names: Sequence[str]) -> None:

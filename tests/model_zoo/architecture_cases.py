@@ -16,9 +16,10 @@ from tests.model_zoo.checkpoint_forms import (
     baichuan_alibi,
     chatglm,
     deepseek,
-    gemma4,
+    gemma3n_or_4,
     internlm,
     internlm2,
+    llama4,
     minicpm,
     minicpm_multipliers,
     orion,
@@ -97,8 +98,30 @@ GEMMA4 = {
     "vocab_size_per_layer_input": 261,
     "hidden_size_per_layer_input": 6,
 }
-BIASES = {"attention_bias": True, "mlp_bias": True}
 HEADS = {"head_dim": 12}
+GEMMA3N = {
+    "head_dim": 12,
+    "sliding_window": 7,
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "num_kv_shared_layers": 2,
+    "vocab_size_per_layer_input": 250,
+    "hidden_size_per_layer_input": 6,
+    "laurel_rank": 8,
+    "altup_num_inputs": 3,
+}
+LLAMA4 = {
+    **HEADS,
+    "intermediate_size": 20,
+    "intermediate_size_mlp": 52,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 1,
+    "no_rope_layer_interval": 2,
+    "attention_chunk_size": 7,
+    "floor_scale": 4,
+    "attn_scale": 0.5,
+}
+BIASES = {"attention_bias": True, "mlp_bias": True}
 MULTI_HEAD = {"num_key_value_heads": 6}
 WINDOWS = {**HEADS, "sliding_window": 7}
 MIXED = ["sliding_attention", "full_attention"]
@@ -324,6 +347,13 @@ CASES = [
         transformers.HunYuanMoEV1Config,
         {**HEADS, "num_experts": 6, "moe_topk": 3, "rope_parameters": ALPHA},
     ),
+    Case("llama4_text", transformers.Llama4TextConfig, {**LLAMA4, "interleave_moe_layer_step": 2}),
+    Case(
+        "llama4",
+        transformers.Llama4TextConfig,
+        {**LLAMA4, "num_experts_per_tok": 2, "no_rope_layers": [1, 0], "use_qk_norm": False},
+        to_checkpoint=llama4,
+    ),
     Case("gemma", transformers.GemmaConfig, {**HEADS, "num_key_value_heads": 1}, norms_around_zero=True),
     Case("gemma2", transformers.Gemma2Config, {**WINDOWS, "query_pre_attn_scalar": 9}, norms_around_zero=True),
     Case(
@@ -358,6 +388,15 @@ CASES = [
         norms_around_zero=True,
         image_tokens=4,
     ),
+    Case(
+        "gemma3n_text", transformers.Gemma3nTextConfig, {**GEMMA3N, "activation_sparsity_pattern": [0.9, 0.0, 0.0, 0.0]}
+    ),
+    Case(
+        "gemma3n",
+        transformers.Gemma3nTextConfig,
+        {**GEMMA3N, "num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layers": 0, "altup_active_idx": 1},
+        to_checkpoint=gemma3n_or_4,
+    ),
     Case("gemma4_text", transformers.Gemma4TextConfig, GEMMA4),
     Case(
         "gemma4_text",
@@ -382,7 +421,7 @@ CASES = [
         "gemma4",
         transformers.Gemma4TextConfig,
         {**GEMMA4, "num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layers": 0},
-        to_checkpoint=gemma4,
+        to_checkpoint=gemma3n_or_4,
     ),
     *(
         Case(

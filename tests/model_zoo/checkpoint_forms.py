@@ -169,9 +169,10 @@ def chatglm(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     return made, _renamed(_qkv(tensors, "self_attn.query_key_value"), names)
 
 
-def gemma4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+def gemma3n_or_4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     """The whole model: the text part's config and tensors, and towers for images and sound."""
-    outer = {"model_type": "gemma4", "text_config": config, "vision_config": {"hidden_size": 8}, "audio_token_id": 7}
+    kind = config["model_type"].removesuffix("_text")
+    outer = {"model_type": kind, "text_config": config, "vision_config": {"hidden_size": 8}, "audio_token_id": 7}
     others = {f"model.{part}.weight": torch.zeros(8, 3) for part in ("vision_tower.patch", "embed_audio.projection")}
     text = {n.replace("model.", "model.language_model.", 1): t for n, t in tensors.items() if "lm_head" not in n}
     return outer, {**text, **others}
@@ -210,3 +211,10 @@ def deepseek(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     return _config(config, "deepseek", *keys, **experts, **more), _renamed(
         tensors, {"shared_expert.": "shared_experts."}
     )
+
+
+def llama4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """The whole model: the text part's config and tensors, and a vision tower."""
+    outer = {"model_type": "llama4", "text_config": config, "vision_config": {"hidden_size": 8}, "boi_token_index": 7}
+    vision = {"vision_model.patch.weight": torch.zeros(8, 3), "multi_modal_projector.weight": torch.zeros(8, 8)}
+    return outer, {**{f"language_model.{name}": t for name, t in tensors.items()}, **vision}
