@@ -137,25 +137,36 @@ def routed_model(
     return CausalLM(c, [layer(i) for i in range(c.num_hidden_layers)], norm(c.hidden_size), **options)
 
 
-def routed_rules(m: WeightMap, c: RoutedConfig) -> WeightMap:
-    """Adds the rules of feed-forward parts to those of the rest of a decoder, and returns them."""
+def routed_rules(
+    m: WeightMap,
+    c: RoutedConfig,
+    *,
+    router: str = "gate",
+    correction: str = CORRECTION,
+    shared: str = "shared_experts",
+) -> WeightMap:
+    """Adds the rules of feed-forward parts to those of the rest of a decoder, and returns them.
+
+    router, correction, shared: the checkpoint's names in a feed-forward part.
+    """
     for i, layer in enumerate(m.layers(LAYER, c.num_hidden_layers)):
         mlp = f"{layer}.mlp"
         if not c.is_sparse(i):
             m.concat(f"{mlp}.gate_up_proj", [f"{layer}.{name}" for name in GATE_UP])
             continue
         sparse_mlp_rules(m, mlp, c.n_routed_experts)
+        m.rename(f"{mlp}.gate", f"{mlp}.{router}")
         if c.corrected:
-            correction_rule(m, mlp, c.n_routed_experts)
+            correction_rule(m, mlp, c.n_routed_experts, correction)
         if c.n_shared_experts:
-            shared = f"{mlp}.shared_experts"
-            m.concat(f"{shared}.gate_up_proj", [f"{shared}.gate_proj", f"{shared}.up_proj"])
+            m.concat(f"{mlp}.shared_experts.gate_up_proj", [f"{mlp}.{shared}.{part}_proj" for part in ("gate", "up")])
+            m.rename(f"{mlp}.shared_experts.down_proj", f"{mlp}.{shared}.down_proj")
     for i in range(c.num_nextn_predict_layers or 0):
         m.unused(f"{LAYER.format(c.num_hidden_layers + i)}.*")
     return m
 
 
-def correction_rule(m: WeightMap, mlp: str, experts: int) -> None:
+def correction_rule(m: WeightMap, mlp: str, experts: int, name: str = CORRECTION) -> None:
     """The rule of the scores' correction of a feed-forward part: of its router, its own, or ERNIE's [1, experts]."""
     of_ernie = Reshape((CheckpointTensor(f"{mlp}.moe_statics.{CORRECTION}"),), (experts,))
-    m.either(f"{mlp}.{CORRECTION}", f"{mlp}.gate.{CORRECTION}", f"{mlp}.{CORRECTION}", of_ernie)
+    m.either(f"{mlp}.{CORRECTION}", f"{mlp}.gate.{CORRECTION}", f"{mlp}.{name}", of_ernie)

@@ -398,6 +398,7 @@ CASES = [
         to_checkpoint=gemma3n_or_4,
     ),
     Case("gemma4_text", transformers.Gemma4TextConfig, GEMMA4),
+    Case("vaultgemma", transformers.VaultGemmaConfig, {**WINDOWS, "query_pre_attn_scalar": 9}, norms_around_zero=True),
     Case(
         "gemma4_text",
         transformers.Gemma4TextConfig,
@@ -482,12 +483,18 @@ CASES = [
         {"qk_layernorm": True, "use_parallel_residual": True, **rope(**PARTIAL)},
         "parallel-qk-norm",
     ),
+    Case("helium", transformers.HeliumConfig, {"head_dim": 10, "attention_bias": True}),
+    Case("internlm3", transformers.InternLM3Config, {**HEADS, "attention_bias": True, "mlp_bias": True}),
+    Case("iquestcoder", transformers.IQuestCoderConfig, HEADS),
+    Case("cwm", transformers.CwmConfig, {**WINDOWS, "layer_types": MIXED, "rope_parameters": LLAMA3}),
     Case("internlm2", transformers.LlamaConfig, {}, to_checkpoint=internlm2),
     Case("internlm", transformers.LlamaConfig, {"attention_bias": True, **MULTI_HEAD}, to_checkpoint=internlm),
     Case("baichuan", transformers.LlamaConfig, MULTI_HEAD, to_checkpoint=baichuan),
     Case("baichuan", transformers.LlamaConfig, MULTI_HEAD, "alibi", to_checkpoint=baichuan_alibi, alibi=True),
     Case("orion", transformers.StableLmConfig, rope(partial_rotary_factor=1.0), to_checkpoint=orion),
     Case("qwen", transformers.Qwen2Config, MULTI_HEAD, to_checkpoint=qwen),
+    Case("jais2", transformers.Jais2Config, HEADS),
+    Case("nanochat", transformers.NanoChatConfig),
     Case("nemotron", transformers.NemotronConfig, rope(**PARTIAL), norms_around_zero=True),
     Case("granite", transformers.GraniteConfig, {**BIASES, **MULTIPLIERS}),
     Case("minicpm", transformers.GraniteConfig, minicpm_multipliers(), to_checkpoint=minicpm),
@@ -519,9 +526,15 @@ CASES = [
     Case(
         "exaone4", transformers.Exaone4Config, {"sliding_window": None, "layer_types": ["full_attention"] * 2}, "full"
     ),
+    Case("hy_v3", transformers.HYV3Config, {**HEADS, **EXPERTS}),
     Case("hunyuan_v1_dense", transformers.HunYuanDenseV1Config, {**HEADS, "rope_parameters": ALPHA}),
     Case("ernie4_5", transformers.Ernie4_5Config, {**HEADS, "use_bias": True}),
     Case("arcee", transformers.ArceeConfig, {**HEADS, "rope_parameters": YARN}),
+    Case(
+        "afmoe",
+        transformers.AfmoeConfig,
+        {**WINDOWS, **EXPERTS, "layer_types": MIXED, "num_dense_layers": 1, "route_scale": 1.5, "mup_enabled": True},
+    ),
     Case("apertus", transformers.ApertusConfig, {"rope_parameters": LLAMA3}),
     Case("falcon", transformers.FalconConfig, {"multi_query": True}, sizes=FALCON_LIKE),
     Case(
