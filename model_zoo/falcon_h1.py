@@ -108,9 +108,9 @@ def weights(c: FalconH1Config) -> WeightMap:
         mlp = f"{layer}.feed_forward"
         m.concat(f"{layer}.mlp.gate_up_proj.weight", [_scaled(f"{mlp}.gate_proj", gate), f"{mlp}.up_proj.weight"])
         m.rename(f"{layer}.mlp.down_proj.weight", _scaled(f"{mlp}.down_proj", down))
-        mamba2_rules(m, f"{layer}.mamba", f"{layer}.mamba")
         m.rename(f"{layer}.mamba.in_proj.weight", Concat(tuple(_parts(c, f"{layer}.mamba.in_proj"))))
         m.rename(f"{layer}.mamba.out_proj.weight", _scaled(f"{layer}.mamba.out_proj", c.ssm_out_multiplier))
+    mamba2_rules(m, c, "mamba", "mamba", {BOTH})
     tie(m, c, "model.embed_tokens")
     return m
 

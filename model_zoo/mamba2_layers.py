@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ from mlc_compiler.nn.mamba import Mamba2, Mamba2Sizes
 from mlc_compiler.nn.norms import GroupedRMSNorm
 from mlc_errors import MLCError
 from model_zoo.config import RecurrentKind
-from model_zoo.hybrid import HybridConfig
+from model_zoo.hybrid import HybridConfig, conv_taps
 from model_zoo.weight_map import WeightMap
+from model_zoo.weight_rules import LAYER, LayerNames
 
 MAMBA = "linear_attention"
 
@@ -83,11 +84,15 @@ def _limits(given: Sequence[Any] | None) -> tuple[float, float] | None:
     return lower, min(upper, 1e30)
 
 
-def mamba2_rules(m: WeightMap, target: str, source: str, *, norm: bool = True, projections: bool = True) -> None:
-    """A ``Mamba2`` named ``target`` from the tensors of ``source``, perhaps without its norm or its products."""
-    m.taps(f"{target}.conv1d", f"{source}.conv1d")
-    m.negative_exp(f"{target}.A", f"{source}.A_log")
-    names = ["dt_bias", "D", *(["norm.weight"] if norm else []), *(["in_proj", "out_proj"] if projections else [])]
-    if target != source:
-        for name in names:
-            m.rename(f"{target}.{name}", f"{source}.{name}")
+MAMBA_NAMES: LayerNames = {
+    f"self_attn.{name}": f"mamba.{name}" for name in ("in_proj", "out_proj", "norm", "dt_bias", "D")
+}
+"""Names of a ``Mamba2`` in the place of attention, but for its convolution and its rates of decay."""
+
+
+def mamba2_rules(m: WeightMap, c: HybridConfig, target: str, source: str, types: Container[str] = (MAMBA,)) -> None:
+    """The convolutions and rates of decay of the layers of some types, see ``conv_taps``."""
+    conv_taps(m, c, types, f"{target}.conv1d", f"{source}.conv1d")
+    for layer, kind in zip(m.layers(LAYER, c.num_hidden_layers), c.types, strict=True):
+        if kind in types:
+            m.negative_exp(f"{layer}.{target}.A", f"{layer}.{source}.A_log")

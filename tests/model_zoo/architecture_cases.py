@@ -189,6 +189,7 @@ GROUPS = {"n_group": 3, "topk_group": 2, "routed_scaling_factor": 1.5}
 DENSE_FIRST = {"first_k_dense_replace": 1}
 ALPHA = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 1.0, "alpha": 50.0}
 MAMBA2 = {"mamba_n_heads": 6, "mamba_d_state": 10, "mamba_chunk_size": 8}
+HYBRID = ["linear_attention", "full_attention"]
 MUP = {
     "embedding_multiplier": 1.5,
     "lm_head_multiplier": 0.5,
@@ -497,6 +498,20 @@ CASES = [
     Case("nanochat", transformers.NanoChatConfig),
     Case("nemotron", transformers.NemotronConfig, rope(**PARTIAL), norms_around_zero=True),
     Case("granite", transformers.GraniteConfig, {**BIASES, **MULTIPLIERS}),
+    Case(
+        "granitemoehybrid",
+        transformers.GraniteMoeHybridConfig,
+        {**MAMBA2, **MULTIPLIERS, "mamba_n_groups": 2, "layer_types": HYBRID, "shared_intermediate_size": 44}
+        | {"num_local_experts": 5, "num_experts_per_tok": 2},
+    ),
+    Case(
+        "granitemoehybrid",
+        transformers.GraniteMoeHybridConfig,
+        {**MAMBA2, "layer_types": HYBRID, "shared_intermediate_size": 44, "num_local_experts": 0}
+        | {"position_embedding_type": "rope", "mamba_proj_bias": True},
+        "dense-rope",
+        quantized=True,
+    ),
     Case("minicpm", transformers.GraniteConfig, minicpm_multipliers(), to_checkpoint=minicpm),
     Case("cohere", transformers.CohereConfig, {"logit_scale": 0.5, "use_qk_norm": True}, quantized=True),
     Case("cohere", transformers.CohereConfig, {"logit_scale": 0.5, "attention_bias": True}, "bias"),
