@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlc_errors import MLCError
@@ -59,8 +59,17 @@ class HybridConfig(BaseConfig):
             )
 
 
-def conv_taps(m: WeightMap, c: HybridConfig, types: Container[str], target: str, source: str) -> None:
-    """The convolutions of the layers of some types, named ``target`` in the model and ``source`` in the checkpoint."""
-    for layer, kind in zip(m.layers(LAYER, c.num_hidden_layers), c.types, strict=True):
+def layers_of(m: WeightMap, c: HybridConfig, types: Container[str], pattern: str) -> Iterator[tuple[str, str]]:
+    """The prefixes of the layers of some types: the model's, and the checkpoint's by its pattern."""
+    count = c.num_hidden_layers
+    for layer, theirs, kind in zip(m.layers(LAYER, count), m.layers(pattern, count), c.types, strict=True):
         if kind in types:
-            m.taps(f"{layer}.{target}", f"{layer}.{source}")
+            yield layer, theirs
+
+
+def conv_taps(
+    m: WeightMap, c: HybridConfig, types: Container[str], target: str, source: str, pattern: str = LAYER
+) -> None:
+    """The convolutions of the layers of some types, named ``target`` in the model and ``source`` in the checkpoint."""
+    for layer, theirs in layers_of(m, c, types, pattern):
+        m.taps(f"{layer}.{target}", f"{theirs}.{source}")

@@ -12,7 +12,7 @@ from mlc_compiler.nn.mamba import Mamba2, Mamba2Sizes
 from mlc_compiler.nn.norms import GroupedRMSNorm
 from mlc_errors import MLCError
 from model_zoo.config import RecurrentKind
-from model_zoo.hybrid import HybridConfig, conv_taps
+from model_zoo.hybrid import HybridConfig, conv_taps, layers_of
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import LAYER, LayerNames
 
@@ -90,9 +90,15 @@ MAMBA_NAMES: LayerNames = {
 """Names of a ``Mamba2`` in the place of attention, but for its convolution and its rates of decay."""
 
 
-def mamba2_rules(m: WeightMap, c: HybridConfig, target: str, source: str, types: Container[str] = (MAMBA,)) -> None:
+def mamba2_rules(
+    m: WeightMap,
+    c: HybridConfig,
+    target: str,
+    source: str,
+    types: Container[str] = (MAMBA,),
+    pattern: str = LAYER,
+) -> None:
     """The convolutions and rates of decay of the layers of some types, see ``conv_taps``."""
-    conv_taps(m, c, types, f"{target}.conv1d", f"{source}.conv1d")
-    for layer, kind in zip(m.layers(LAYER, c.num_hidden_layers), c.types, strict=True):
-        if kind in types:
-            m.negative_exp(f"{layer}.{target}.A", f"{layer}.{source}.A_log")
+    conv_taps(m, c, types, f"{target}.conv1d", f"{source}.conv1d", pattern)
+    for layer, theirs in layers_of(m, c, types, pattern):
+        m.negative_exp(f"{layer}.{target}.A", f"{theirs}.{source}.A_log")

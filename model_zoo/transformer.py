@@ -136,6 +136,17 @@ class ParallelLayer(nn.Module):
         return x + self.self_attn(normed, cache, layer) + self.mlp(second)
 
 
+class MixerLayer(nn.Module):
+    """One part, recurrent, attention or feed-forward, with a norm before it."""
+
+    def __init__(self, norm: nn.Module, mixer: nn.Module):
+        self.norm = norm
+        self.mixer = mixer
+
+    def forward(self, x: Tensor, *states: Any) -> Tensor:
+        return x + self.mixer(self.norm(x), *states)
+
+
 class Transformer(nn.Module):
     """Embedding, layers, last norm. positions: learned ones, added to x before the layers; see ``CausalLM``."""
 

@@ -190,6 +190,7 @@ DENSE_FIRST = {"first_k_dense_replace": 1}
 ALPHA = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 1.0, "alpha": 50.0}
 MAMBA2 = {"mamba_n_heads": 6, "mamba_d_state": 10, "mamba_chunk_size": 8}
 HYBRID = ["linear_attention", "full_attention"]
+NEMOTRON_H = {"mamba_num_heads": 4, "mamba_head_dim": 10, "ssm_state_size": 10, "n_groups": 2, "chunk_size": 8}
 MUP = {
     "embedding_multiplier": 1.5,
     "lm_head_multiplier": 0.5,
@@ -497,6 +498,20 @@ CASES = [
     Case("jais2", transformers.Jais2Config, HEADS),
     Case("nanochat", transformers.NanoChatConfig),
     Case("nemotron", transformers.NemotronConfig, rope(**PARTIAL), norms_around_zero=True),
+    Case(
+        "nemotron_h",
+        transformers.NemotronHConfig,
+        {**HEADS, **NEMOTRON_H, "hybrid_override_pattern": "M-*", "time_step_min": 0.6, "mlp_bias": True},
+        quantized=True,
+    ),
+    Case(
+        "nemotron_h",
+        transformers.NemotronHConfig,
+        {**HEADS, **NEMOTRON_H, "hybrid_override_pattern": "ME*E", "moe_latent_size": 28, "use_bias": True}
+        | {"n_group": 3, "topk_group": 2, "routed_scaling_factor": 1.5, "n_routed_experts": 6}
+        | {"moe_intermediate_size": 20, "moe_shared_expert_intermediate_size": 24},
+        "latent-experts",
+    ),
     Case("granite", transformers.GraniteConfig, {**BIASES, **MULTIPLIERS}),
     Case(
         "granitemoehybrid",
