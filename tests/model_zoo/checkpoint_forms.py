@@ -218,3 +218,11 @@ def llama4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     outer = {"model_type": "llama4", "text_config": config, "vision_config": {"hidden_size": 8}, "boi_token_index": 7}
     vision = {"vision_model.patch.weight": torch.zeros(8, 3), "multi_modal_projector.weight": torch.zeros(8, 8)}
     return outer, {**{f"language_model.{name}": t for name, t in tensors.items()}, **vision}
+
+
+def nomic_bert(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """The published keys; the published names are those that transformers writes, here they are its own."""
+    sizes = {"n_embd": 60, "n_layer": 1, "n_head": 6, "n_inner": 52, "n_positions": 64, "type_vocab_size": 2}
+    more = {"rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "activation_function": "swiglu", "prenorm": False}
+    made = _config(config, "nomic_bert", **sizes, **more, layer_norm_epsilon=1e-12, parallel_block_tied_norm=False)
+    return made, tensors

@@ -8,6 +8,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from tests.model_zoo.architecture_cases import COMMON, CONTEXT, LLAMA_LIKE, Case
+from tests.model_zoo.checkpoint_forms import nomic_bert
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ CASES = [
         {"attention_bias": True, "mlp_bias": True, "norm_bias": True, "local_attention": 6},
         "bias",
         sizes=BERT_LIKE,
+    ),
+    EncoderCase("nomic_bert", transformers.NomicBertConfig, sizes=BERT_LIKE),
+    EncoderCase(
+        "nomic_bert", transformers.NomicBertConfig, ONE_LAYER, "published", BERT_LIKE, to_checkpoint=nomic_bert
     ),
     EncoderCase("eurobert", transformers.EuroBertConfig),
     EncoderCase(
