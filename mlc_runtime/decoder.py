@@ -86,10 +86,6 @@ class Decoder(CompiledModel):
 
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """The last hidden state of every token, float32 [tokens, D] for each text; texts share calls."""
-        if HIDDEN_STATES not in self.library.functions:
-            raise MLCError(
-                f"the library has no function {HIDDEN_STATES}", where=[str(self.library.path)], hint="compile it again"
-            )
         return [state for group in groups(texts, self.spec) for state in self._hidden_states([texts[i] for i in group])]
 
     def _hidden_states(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
@@ -100,13 +96,18 @@ class Decoder(CompiledModel):
                 self.bind(HIDDEN_STATES, self._inputs(packed, span), [_batched(hidden[span])])()
         return np.split(hidden, packed.lasts[:-1] + 1)
 
+    @property
+    def hidden_size(self) -> int:
+        """The elements of a hidden state. Raises MLCError for a library without their function."""
+        if HIDDEN_STATES not in self.library.functions:
+            raise MLCError(
+                f"the library has no function {HIDDEN_STATES}", where=[str(self.library.path)], hint="compile it again"
+            )
+        return int(self.library[HIDDEN_STATES].spec.outputs[0].shape[-1])
+
     @cached_property
     def _embedding(self) -> TensorSpec:
         return self.library["embed"].spec.outputs[0]
-
-    @property
-    def hidden_size(self) -> int:
-        return int(self.library[HIDDEN_STATES].spec.outputs[0].shape[-1])
 
     def embedding_buffer(self, num_tokens: int) -> Array:
         """Uninitialised [num_tokens, hidden size], the result of ``embed``."""

@@ -102,7 +102,7 @@ def find_model(model: str | Path, quantization: str | None) -> tuple[ModelConfig
         chat = read_chat_config(config_path(model))
         return model_config(chat, {}), get_scheme(quantization or chat.quantization)
     config = resolve_source(str(model)).config()
-    architecture = registry.get(str(config.get("model_type")))
+    architecture = registry.get(str(registry.name_of(config)))
     return architecture.config.from_hf(config), get_scheme(quantization or DEFAULT_QUANTIZATION)
 
 

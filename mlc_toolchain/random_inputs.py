@@ -116,6 +116,8 @@ class RandomInputs:
             "input_ids": lambda shape: rng.integers(0, vocab, shape),
             "page_table": lambda shape: rng.permutation(self.sizes["num_pages"])[: prod(shape)].reshape(shape),
             "slots": lambda shape: rng.permutation(self.sizes["num_slots"])[: prod(shape)].reshape(shape),
+            "token_types": lambda shape: rng.integers(0, getattr(self.exported.config, "type_vocab_size", 1), shape),
+            "lengths": lambda shape: _lengths(self.sizes[TOKENS])[: shape[0]],
             "token_seq": lambda shape: _sequences(shape[0]),
             "token_pos": lambda shape: _positions(shape[0]),
             "_scales": lambda shape: rng.uniform(0.01, 0.02, shape),
@@ -147,3 +149,10 @@ def _positions(tokens: int) -> Array:
     sequence = _sequences(tokens)
     first = np.searchsorted(sequence, sequence)
     return np.arange(tokens) - first + LONGEST_START - 7 * sequence
+
+
+def _lengths(tokens: int) -> Array:
+    """The end of each sequence: the position after that of its last token, if it has any."""
+    ends = np.zeros(SEQUENCES, np.int64)
+    np.maximum.at(ends, _sequences(tokens), _positions(tokens) + 1)
+    return ends

@@ -8,6 +8,7 @@ from typing import Any
 from mlc_compiler.backends.cuda.matmul.tiles import LARGE
 from mlc_compiler.target import Target
 from model_zoo.architecture import ModelConfig
+from model_zoo.encoder import EncoderConfig
 
 LAYERS, KV_HEADS, PREFILL_CHUNK, BATCH = 2, 2, 512, 8
 ALIGNMENT = 128  # sizes keep their remainder: tiles, vectors and quantization groups end where they do in the model
@@ -43,7 +44,9 @@ def _sizes(config: Any) -> dict[str, int]:
     kv_heads = min(config.num_key_value_heads, KV_HEADS)
     heads = kv_heads * (config.num_attention_heads // config.num_key_value_heads)
     is_square = config.hidden_size == config.num_attention_heads * config.head_dim
+    context = {"context_window_size": min(config.context_window_size, PREFILL_CHUNK)}
     return {
+        **(context if isinstance(config, EncoderConfig) else {}),  # which computes a text in one call
         "num_hidden_layers": min(config.num_hidden_layers, LAYERS),
         "num_key_value_heads": kv_heads,
         "num_attention_heads": heads,
