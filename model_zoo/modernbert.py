@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mlc_compiler import nn
-from mlc_compiler.nn import Tensor
 from mlc_errors import MLCError
 from model_zoo import tiny
 from model_zoo.architecture import encoder_architecture
 from model_zoo.encoder import EncoderConfig
 from model_zoo.layer_types import FULL, SLIDING, LocalRopeConfig
-from model_zoo.transformer import Encoder, PreNormLayer, attention, gated_mlp, layer_norm
+from model_zoo.transformer import Encoder, PreNormLayer, Unchanged, attention, gated_mlp, layer_norm
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import renamed
 
@@ -56,13 +54,6 @@ class ModernBertConfig(LocalRopeConfig, EncoderConfig):
 
     def default_layer_types(self) -> tuple[str, ...]:
         return tuple(SLIDING if i % self.global_attn_every_n_layers else FULL for i in range(self.num_hidden_layers))
-
-
-class Unchanged(nn.Module):
-    """The norm before the first layer, to which the embeddings come normalized."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x
 
 
 def model(c: ModernBertConfig) -> Encoder:

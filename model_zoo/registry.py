@@ -22,6 +22,7 @@ from model_zoo import (
     deepseek_v2,
     deepseek_v3,
     dots1,
+    eagle,
     embeddinggemma,
     ernie4_5_moe,
     eurobert,
@@ -55,6 +56,7 @@ from model_zoo import (
     llama,
     llama4,
     llava,
+    medusa,
     minicpm3,
     minimax_m2,
     ministral3,
@@ -196,6 +198,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         eurobert.ARCHITECTURE,
         embeddinggemma.ARCHITECTURE,
         qwen3.EMBEDDING,
+        eagle.ARCHITECTURE,
+        medusa.ARCHITECTURE,
     )
 }
 

@@ -74,6 +74,13 @@ class PreNormLayer(nn.Module):
         return x if self.multiplier == 1 else x * self.multiplier
 
 
+class Unchanged(nn.Module):
+    """In the place of a first layer's norm, to which x comes normalized."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
 class PostNormLayer(nn.Module):
     """Norms of what attention and feed-forward part add to x."""
 

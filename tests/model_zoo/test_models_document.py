@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from model_zoo import registry
-from tests.model_zoo import encoder_cases
+from tests.model_zoo import encoder_cases, test_draft_heads
 from tests.model_zoo.architecture_cases import CASES
 from tests.model_zoo.models_document import document
 from tests.model_zoo.test_models import VARIANTS
@@ -18,6 +18,5 @@ def test_the_page_is_current() -> None:
 
 
 def test_every_architecture_is_compared_with_transformers() -> None:
-    assert set(registry.ARCHITECTURES) == {case.name for case in (*CASES, *encoder_cases.CASES)} | {
-        kind for kind, _ in VARIANTS
-    }
+    cases = {case.name for case in (*CASES, *encoder_cases.CASES)}
+    assert set(registry.ARCHITECTURES) == cases | {kind for kind, _ in VARIANTS} | set(test_draft_heads.NAMES)

@@ -1,0 +1,92 @@
+"""EAGLE: a draft head, layers of Llama over a token's embedding and the hidden state before it (Li et al. 2024).
+
+The first layer has no norm before attention. Logits are those of the output head of the model that it drafts for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mlc_compiler import nn
+from mlc_compiler.nn import Tensor, op, spec
+from mlc_compiler.nn.kv_cache import PagedKVCache
+from mlc_compiler.nn.states import State, inputs
+from model_zoo import tiny
+from model_zoo.architecture import Architecture
+from model_zoo.llama import LlamaConfig
+from model_zoo.transformer import PreNormLayer, Transformer, Unchanged, attention, gated_mlp, rms_norm
+from model_zoo.weight_map import WeightMap
+from model_zoo.weight_rules import llama_names
+
+
+@dataclass(frozen=True, kw_only=True)
+class EagleConfig(LlamaConfig):
+    """bias: of the product that joins embedding and hidden state."""
+
+    model_type: ClassVar[str] = "eagle"
+    bias: bool = True
+
+
+class Eagle(nn.Module):
+    def __init__(self, c: EagleConfig):
+        norm = rms_norm(c.rms_norm_eps)
+
+        def layer() -> PreNormLayer:
+            attend = attention(c, qkv_bias=c.attention_bias, out_bias=c.attention_bias)
+            return PreNormLayer(c.hidden_size, norm, attend, gated_mlp(c, bias=c.mlp_bias))
+
+        layers = [layer() for _ in range(c.num_hidden_layers)]
+        layers[0].input_layernorm = Unchanged()
+        self.model = Transformer(c, layers, None, None, None)
+        self.fc = nn.Linear(2 * c.hidden_size, c.hidden_size, bias=c.bias)
+
+    def embed(self, input_ids: Tensor) -> Tensor:
+        return self.model.embed_tokens(input_ids)
+
+    def fuse(self, input_embed: Tensor, hidden_states: Tensor) -> Tensor:
+        """[S, D] each -> [S, D]"""
+        return self.fc(op.concat([input_embed, hidden_states], dim=-1))
+
+    def forward(self, x_BSD: Tensor, *caches: PagedKVCache) -> Tensor:
+        return self.model(x_BSD, caches)
+
+
+def entry_points(model: Eagle, c: EagleConfig, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:
+    """embed, fuse_embed_hidden_states, and the hidden states of prompts [1, S, D] and of steps [B, 1, D]."""
+
+    def embed(input_ids: Tensor) -> Tensor:
+        return model.embed(input_ids).astype(dtype)
+
+    def prefill(hidden_states: Tensor, views: Sequence[Any]) -> Tensor:
+        return model.forward(hidden_states, *views)
+
+    def decode(hidden_states: Tensor, views: Sequence[Any]) -> Tensor:
+        batch, one, size = hidden_states.shape
+        return model.forward(hidden_states.reshape(one, batch, size), *views).reshape(batch, one, size)
+
+    def hidden(*shape: str | int) -> spec.Tensor:
+        return spec.Tensor([*shape, c.hidden_size], dtype)
+
+    bounds = {"seq_len": c.prefill_chunk_size, "batch_size": c.max_batch_size}
+    of_prompts: dict[str, spec.Input] = {"hidden_states": hidden(1, "seq_len"), "views": inputs(states, "seq_len")}
+    views = inputs(states, "batch_size", single_query=True)
+    of_steps: dict[str, spec.Input] = {"hidden_states": hidden("batch_size", 1), "views": views}
+    joined = {"input_embed": hidden("seq_len"), "hidden_states": hidden("seq_len")}
+    return {
+        "embed": spec.Function(embed, {"input_ids": spec.Tensor(["seq_len"], "int32")}, "packed", bounds),
+        "fuse_embed_hidden_states": spec.Function(model.fuse, joined, "packed", bounds),
+        "batch_prefill_to_last_hidden_states": spec.Function(prefill, of_prompts, "packed", bounds),
+        "batch_decode_to_last_hidden_states": spec.Function(decode, of_steps, "packed", bounds),
+    }
+
+
+def weights(c: EagleConfig) -> WeightMap:
+    m = llama_names(c)
+    m.optional_prefix("model.")
+    return m
+
+
+TINY = EagleConfig(**tiny.SIZES)
+ARCHITECTURE = Architecture("eagle", EagleConfig, Eagle, weights, tiny=TINY, entry_points=entry_points)
