@@ -21,8 +21,8 @@ written by transformers (for an architecture without a class there: an equal mod
 layouts changed). It is converted, configured, compiled for the CPU, and its logits equal those of transformers in
 float32 within 1e-4 of the greatest logit: of all positions, of a prompt in chunks, token by token, and of two
 sequences in one batch (`tests/model_zoo`). Of encoders the hidden states are compared, of texts of different lengths in
-one call, of draft heads the results of all functions. Marked with 4 bits are variants that are also compared in q4f16_1,
-with the decoded weights.
+one call, of draft heads the results of all functions. Marked with 4 bits are variants that are also compared in
+q4f16_1, with the decoded weights.
 
 | architecture | file | lines | blocks | variants | GGUF |
 |---|---|---:|---|---|---|
