@@ -87,7 +87,7 @@ def sentence_modules(source: ModelSource) -> SentenceModules | None:
         pooling=_pooling(source, modules[1][1]),
         normalize="Normalize" in kinds,
         heads=tuple(_head(source, folder) for kind, folder in modules if kind == "Dense"),
-        prompts={name: text for name, text in (prompts.get("prompts") or {}).items() if text},
+        prompts=_prompts(prompts.get("prompts") or {}),
         default_prompt_name=prompts.get("default_prompt_name"),
         max_seq_length=_max_length(source, modules[0][1]),
     )
@@ -143,8 +143,17 @@ def _head(source: ModelSource, folder: str) -> DenseHead:
     return DenseHead(given, made, bool(config.get("bias", True)), ACTIVATIONS[activation], file)
 
 
+def _prompts(prompts: object) -> dict[str, str]:
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise CheckpointError(f"{PROMPTS}: prompts is {shown(prompts)}; expected texts by name")
+    return prompts
+
+
 def _max_length(source: ModelSource, folder: str) -> int | None:
-    length = _optional(source, f"{folder}/{TEXTS}" if folder else TEXTS).get("max_seq_length")
+    config = _optional(source, f"{folder}/{TEXTS}" if folder else TEXTS)
+    if config.get("do_lower_case"):
+        raise UnsupportedError(f"{TEXTS}: do_lower_case is true, which is not supported")
+    length = config.get("max_seq_length")
     if length is not None and (type(length) is not int or length < 1):
         raise MLCError(f"{TEXTS}: max_seq_length is {shown(length)}; expected a positive integer")
     return length

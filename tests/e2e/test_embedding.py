@@ -22,6 +22,7 @@ from tests.toolchain.sentence_files import write_modules
 TEXTS = ["one", "a text that is longer", "x", "and four of them in two calls, or three"]
 RNG = np.random.default_rng(8)
 HEADS = [RNG.normal(0, 0.3, shape).astype(np.float32) for shape in ((36, 60), (20, 36))]
+PROMPTS = {"query": "ask: ", "document": ""}
 GEMMA = next(case for case in CASES if case.name == "embeddinggemma")
 
 
@@ -31,7 +32,7 @@ def embedder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PreTrained
     source, folder = (tmp_path_factory.mktemp(name) for name in ("source", "compiled"))
     model = random_model(GEMMA)
     save(GEMMA, model, source)
-    prompts = {"prompts": {"query": "ask: ", "document": ""}, "default_prompt_name": None}
+    prompts = {"prompts": PROMPTS, "default_prompt_name": None}
     write_modules(source, "mean_tokens", [{"linear.weight": head} for head in HEADS], prompts=prompts)
     run_command("convert_weight", source, "--quantization", "q0f32", "-o", folder)
     run_command("gen_config", source, "--quantization", "q0f32", "--max-batch-size", BATCH, "-o", folder)
@@ -54,7 +55,7 @@ def test_pooling_dense_heads_and_prompts(embedder: tuple[Path, PreTrainedModel])
     config = json.loads((folder / "mlc-chat-config.json").read_text())
     assert (config["model_task"], config["embedding_metadata"]) == (
         "embedding",
-        {"model_type": "encoder", "pooling_strategy": "mean", "normalize": True, "prompts": {"query": "ask: "}},
+        {"model_type": "encoder", "pooling_strategy": "mean", "normalize": True, "prompts": PROMPTS},
     )
     with LLM(folder, num_threads=2) as llm:
         np.testing.assert_allclose(llm.embed(TEXTS), expected(model, TEXTS), atol=1e-5)

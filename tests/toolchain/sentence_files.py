@@ -23,6 +23,7 @@ def write_modules(
     activation: str = "torch.nn.modules.linear.Identity",
     prompts: Mapping[str, Any] | None = None,
     max_seq_length: int | None = None,
+    do_lower_case: bool = False,
     **more: Any,
 ) -> None:
     """heads: ``linear.weight`` and perhaps ``linear.bias`` of each dense module; more: keys of the pooling's config."""
@@ -39,7 +40,7 @@ def write_modules(
     if prompts is not None:
         _write(folder / "config_sentence_transformers.json", prompts)
     if max_seq_length is not None:
-        _write(folder / "sentence_bert_config.json", {"max_seq_length": max_seq_length, "do_lower_case": False})
+        _write(folder / "sentence_bert_config.json", {"max_seq_length": max_seq_length, "do_lower_case": do_lower_case})
 
 
 def _write(path: Path, value: Any) -> None:

@@ -24,7 +24,7 @@ def test_modules_of_a_checkpoint(tmp_path: Path) -> None:
     assert modules.metadata() == {
         "pooling_strategy": "last",
         "normalize": True,
-        "prompts": {"query": "Q: "},
+        "prompts": {"query": "Q: ", "document": ""},
         "max_seq_length": 512,
     }
     assert with_heads({"model_type": "bert"}, modules) == {
@@ -59,6 +59,8 @@ def test_modules_without_normalization(tmp_path: Path) -> None:
         ),
         ({"kinds": ["Transformer", "Pooling", "Dense"]}, "names a module without 2_Dense/config.json"),
         ({"heads": HEADS, "activation": "torch.nn.modules.activation.GELU"}, "activation_function: got GELU; expected"),
+        ({"prompts": {"prompts": {"query": 3}}}, "prompts is {'query': 3}; expected texts by name"),
+        ({"max_seq_length": 9, "do_lower_case": True}, "do_lower_case is true, which is not supported"),
         ({"max_seq_length": 0}, "max_seq_length is 0; expected a positive integer"),
     ],
 )
