@@ -42,7 +42,10 @@ own have a cache of their own.
 | OPT 350M | norms after the parts of a layer, and embeddings of another width |
 | MPT with learned positions or norms of queries and keys | transformers does not compute them |
 | windows in Qwen2 | published configurations switch them off |
-| image inputs of Gemma 3 and Ministral 3 | no vision tower; of Gemma 3's checkpoint the text part is converted |
+| image inputs of Ministral 3 | no vision tower |
+| pan and scan of Gemma 3 | images are taken as a whole, as by default |
+| LLaVA with other texts than Llama and Mistral, or several layers of the tower | LLaVA 1.5 and its like only |
+| images at http:// | nothing is downloaded; files, data URLs and bytes are read |
 """
 
 
