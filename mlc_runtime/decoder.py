@@ -5,7 +5,8 @@ The arrays of a step are allocated and bound to functions once; each token then 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -38,7 +39,7 @@ class Decoder(CompiledModel):
             raise UsageError(
                 f"{self.spec.model_type} models take no images", hint="use a model with a vision tower, such as llava"
             )
-        return ImageTable(self._embed_image, self.spec.images.tokens, 2 * self.spec.context_window_size)
+        return ImageTable(self._embed_image, 2 * self.spec.context_window_size)
 
     def check_ids(self, ids: Sequence[int]) -> np.ndarray:
         """As of ``CompiledModel``; where the model takes images, also the ids of their tokens."""
@@ -53,7 +54,7 @@ class Decoder(CompiledModel):
 
         The prompts, at most max_batch_size, share calls of prefill_chunk_size tokens.
         """
-        packed = Packed.of(self, prompts)
+        packed = self._packed(prompts)
         for span in self._spans(packed):
             inputs, is_image = self._inputs(packed, span), self._is_image(packed, span)
             if len(prompts) == 1 and not is_image:
@@ -67,12 +68,31 @@ class Decoder(CompiledModel):
     def verify(self, row: int, ids: Sequence[int]) -> np.ndarray:
         """Extend a sequence and return the logits after each of the tokens, float32 [len(ids), V]."""
         logits = aligned_empty((len(ids), self.spec.vocab_size), np.dtype(np.float32))
-        packed = Packed.of(self, [(row, ids)])
+        packed = self._packed([(row, ids)])
         for span in self._spans(packed):
             inputs, is_image = self._inputs(packed, span), self._is_image(packed, span)
             inputs["logit_positions"] = np.arange(span.stop - span.start, dtype=np.int32)
             self.bind("prefill_image" if is_image else "batch_verify", inputs, [_batched(logits[span])])()
         return logits
+
+    @cached_property
+    def rotary_axes(self) -> int:
+        """Axes of positions for the rotation that functions take; 0 where they take none."""
+        inputs = self.library["decode"].spec.inputs if "decode" in self.library.functions else ()
+        return next((int(t.shape[0]) for t in inputs if isinstance(t, TensorSpec) and t.name == "rotary_pos"), 0)
+
+    def _packed(self, prompts: Sequence[Prompt]) -> Packed:
+        packed = Packed.of(self, prompts)
+        if not self.rotary_axes:
+            return packed
+        parts = [
+            self.pool.rotary.extend(int(seq[0]), int(pos[0]), ids, self._cell)
+            for seq, pos, ids in ((packed.token_seq[s], packed.token_pos[s], packed.ids[s]) for s in packed.sequences())
+        ]
+        return replace(packed, rotary_pos=np.concatenate(parts, axis=1))
+
+    def _cell(self, token: int) -> tuple[int, int, int]:
+        return self.images.cell(token)
 
     def _spans(self, packed: Packed) -> Iterator[slice]:
         """The tokens of each call; those of an image that sees itself have one of their own."""
@@ -90,7 +110,7 @@ class Decoder(CompiledModel):
 
     def _hidden_states(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
         with self.pool.lent(len(texts)) as rows:
-            packed = Packed.of(self, list(zip(rows, texts, strict=True)))
+            packed = self._packed(list(zip(rows, texts, strict=True)))
             hidden = aligned_empty((len(packed.ids), self.hidden_size), np.dtype(np.float32))
             for span in packed.chunks(self.spec.prefill_chunk_size):
                 self.bind(HIDDEN_STATES, self._inputs(packed, span), [_batched(hidden[span])])()
@@ -116,6 +136,8 @@ class Decoder(CompiledModel):
     def _inputs(self, packed: Packed, span: slice) -> dict[str, Array]:
         embedding = self._embeddings(packed.ids[span])
         places = {"token_seq": packed.token_seq[span], "token_pos": packed.token_pos[span]}
+        if packed.rotary_pos is not None:
+            places["rotary_pos"] = np.ascontiguousarray(packed.rotary_pos[:, span])
         if self._is_image(packed, span):
             places["lengths"] = np.zeros(len(self.pool.lengths), np.int32)
             places["lengths"][packed.token_seq[span][-1]] = packed.token_pos[span][-1] + 1
@@ -132,8 +154,8 @@ class Decoder(CompiledModel):
         rows[is_image] = self.images.embeddings(ids[is_image])
         return rows
 
-    def _embed_image(self, pixels: np.ndarray) -> np.ndarray:
-        return self.call("image_embed", {"pixel_values": pixels})[0]
+    def _embed_image(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        return self.call("image_embed", inputs)[0]
 
 
 class DecodeStep:
@@ -157,6 +179,7 @@ class DecodeStep:
         self._embeddings = model.embedding_buffer(capacity)
         self._context = model.context
         self._bound: dict[int, tuple[Call, Call, Call]] = {}
+        self._rotary: dict[int, np.ndarray] = {}
 
     @property
     def logits(self) -> np.ndarray:
@@ -171,8 +194,8 @@ class DecodeStep:
 
     def assign(self, rows: Sequence[int]) -> None:
         """Select rows of the pool and reset to greedy sampling (``temperature`` 0, ``top_p`` 1, no penalties)."""
-        self._count = len(rows)
-        size = min(1 << (len(rows) - 1).bit_length(), self.capacity)
+        self._count, self._rows = len(rows), list(rows)
+        self._size = size = min(1 << (len(rows) - 1).bit_length(), self.capacity)
         self._token_seq[: len(rows)] = rows
         self.token_pos[:] = -1
         self.temperature[:], self.top_p[:] = 0.0, 1.0
@@ -189,8 +212,16 @@ class DecodeStep:
         """Append ``input_ids`` at ``token_pos``, which the pool has reserved, and compute ``logits``."""
         _ = self._context.handle  # raises when the model is closed; the calls hold the raw handle
         self._memory.send(self._inputs)
+        if self._model.rotary_axes:
+            self._send_rotary()
         self._embed()
         self._decode()
+
+    def _send_rotary(self) -> None:
+        positions, shift = self._rotary[self._size], self._model.pool.rotary.shift
+        for i, row in enumerate(self._rows):
+            positions[:, i] = self.token_pos[i] + shift(row, int(self.token_pos[i]))
+        self._memory.send(positions)
 
     def penalize(self, texts: Sequence[TextTokens]) -> None:
         """Change ``logits`` by ``presence``, ``frequency`` and ``repetition``; texts: one for each sequence."""
@@ -210,6 +241,9 @@ class DecodeStep:
         model, logits = self._model, self._logits[:size]
         places = {"token_seq": self._token_seq[:size], "token_pos": self.token_pos[:size]}
         embeddings = self._embeddings[:size]
+        if model.rotary_axes:
+            self._rotary[size] = self._memory.mirrored((model.rotary_axes, size), np.dtype(np.int32))
+            places["rotary_pos"] = self._rotary[size]
         inputs = {"input_embed": _unit_axis(embeddings), **places}
         settings = {"temperature": self.temperature[:size], "top_p": self.top_p[:size], "uniform": self.uniform[:size]}
         return (

@@ -9,19 +9,33 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mlc_errors import MLCError
+from mlc_errors import MLCError, UsageError
 from mlc_runtime.images import import_pillow
 
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """Pillow's filters, in the order of its numbers, which preprocessor_config.json has."""
+MAX_ASPECT = 200
 MAX_EDGE = 4096  # pixels of an image that is shown in tiles
 
 
 @dataclass(frozen=True)
-class Views:
-    """An image as a model sees it: tiles row by row, then the whole; float32 [1, C, height, width] each."""
+class View:
+    """The inputs of one call of ``image_embed``. grid: rows and columns of tokens, where the image decides on them."""
 
-    pixels: Sequence[np.ndarray]
+    inputs: Mapping[str, np.ndarray]
+    grid: tuple[int, int] | None = None
+
+    @staticmethod
+    def of_pixels(pixels: np.ndarray) -> View:
+        """pixels: float32 [1, C, height, width]"""
+        return View({"pixel_values": pixels})
+
+
+@dataclass(frozen=True)
+class Views:
+    """An image as a model sees it: tiles row by row, then the whole."""
+
+    views: Sequence[View]
     rows: int = 0
     columns: int = 0
 
@@ -31,13 +45,16 @@ class ImageProcessor(Protocol):
         """The views of an image uint8 [H, W, 3]."""
 
 
-def image_processor(settings: Mapping[str, Any]) -> ImageProcessor:
-    """From the entry ``image_processor`` of mlc-chat-config.json. Raises MLCError for a malformed one."""
+def image_processor(settings: Mapping[str, Any], max_tokens: int) -> ImageProcessor:
+    """From the entry ``image_processor`` of mlc-chat-config.json. Raises MLCError for a malformed one.
+
+    max_tokens: of an image. Where its size decides on their number, larger images are made smaller.
+    """
     try:
         kind = settings["kind"]
         if kind not in _KINDS:
             raise ValueError(f"kind is {kind!r}; expected one of {', '.join(_KINDS)}")
-        return _KINDS[kind](settings)
+        return _KINDS[kind](settings, max_tokens)
     except (KeyError, TypeError, ValueError) as e:
         message = f"image_processor is malformed: {type(e).__name__}: {e}"
         raise MLCError(message, hint="run gen_config again") from None
@@ -77,7 +94,7 @@ class WholeImages:
     normalization: Normalization
 
     @staticmethod
-    def of(settings: Mapping[str, Any]) -> WholeImages:
+    def of(settings: Mapping[str, Any], max_tokens: int) -> WholeImages:
         resize, crop, pad = (settings[key] for key in ("resize", "crop", "pad_to_square"))
         return WholeImages(
             pad_to_square=None if pad is None else tuple(int(v) for v in pad),
@@ -93,7 +110,7 @@ class WholeImages:
         if self.resize is not None:
             size = self.resize
             image = resized(image, _scaled(image, size) if isinstance(size, int) else size, self.resample)
-        return Views([self.normalization.pixels(_cropped(image, self.crop))])
+        return Views([View.of_pixels(self.normalization.pixels(_cropped(image, self.crop)))])
 
 
 @dataclass(frozen=True)
@@ -111,7 +128,7 @@ class TiledImages:
     normalization: Normalization
 
     @staticmethod
-    def of(settings: Mapping[str, Any]) -> TiledImages:
+    def of(settings: Mapping[str, Any], max_tokens: int) -> TiledImages:
         edge, tile = int(settings["longest_edge"]), int(settings["tile"])
         if min(edge, tile) < 1:
             raise ValueError(f"longest_edge is {edge}, tile is {tile}; expected positive numbers")
@@ -127,7 +144,7 @@ class TiledImages:
             rows = columns = 0
         tiles = [self._tile(image, row, column) for row in range(rows) for column in range(columns)]
         whole = resized(image, (self.tile, self.tile), self.resample)
-        return Views([self.normalization.pixels(view) for view in (*tiles, whole)], rows, columns)
+        return Views([View.of_pixels(self.normalization.pixels(v)) for v in (*tiles, whole)], rows, columns)
 
     def _first_size(self, image: np.ndarray) -> tuple[int, int]:
         """The longer edge as set; the other one, in proportion, even."""
@@ -159,6 +176,66 @@ class TiledImages:
     def _tile(self, image: np.ndarray, row: int, column: int) -> np.ndarray:
         top, left = row * self.tile, column * self.tile
         return image[top : top + self.tile, left : left + self.tile]
+
+
+@dataclass(frozen=True)
+class PatchedImages:
+    """Divides images of any size into patches (Qwen2-VL, section 2.1). Sizes in pixels.
+
+    patch: height and width. merge: squares of this many patches each way are one token. frames: how often the image is
+    repeated in a patch. min_pixels, max_pixels: of a resized image.
+    """
+
+    patch: int
+    merge: int
+    frames: int
+    min_pixels: int
+    max_pixels: int
+    resample: str
+    normalization: Normalization
+
+    @staticmethod
+    def of(settings: Mapping[str, Any], max_tokens: int) -> PatchedImages:
+        patch, merge, frames = (int(settings[key]) for key in ("patch", "merge", "frames"))
+        if min(patch, merge, frames) < 1:
+            raise ValueError(f"patch, merge, frames are {patch}, {merge}, {frames}; expected positive numbers")
+        most = min(int(settings["max_pixels"]), max_tokens * (patch * merge) ** 2)
+        least = min(int(settings["min_pixels"]), most)
+        return PatchedImages(patch, merge, frames, least, most, _resample(settings), Normalization.of(settings))
+
+    def views(self, image: np.ndarray) -> Views:
+        p, m = self.patch, self.merge
+        pixels = self.normalization.pixels(resized(image, self._size(image), self.resample))[0]
+        channels, height, width = pixels.shape
+        rows, columns = height // (p * m), width // (p * m)
+        squares = pixels.reshape(channels, rows, m, p, columns, m, p).transpose(1, 4, 2, 5, 0, 3, 6)
+        repeated = np.repeat(squares.reshape(rows * columns, m * m, channels, 1, p * p), self.frames, axis=3)
+        patches = np.ascontiguousarray(repeated.reshape(rows * columns, m * m, -1))
+        return Views(
+            [View({"pixel_values": patches, "patch_pos": _patch_positions(rows, columns, m)}, (rows, columns))]
+        )
+
+    def _size(self, image: np.ndarray) -> tuple[int, int]:
+        """Height and width as multiples of a token's, in about the same proportion, of an allowed number of pixels."""
+        (height, width), unit = image.shape[:2], self.patch * self.merge
+        if max(height, width) > MAX_ASPECT * min(height, width):
+            raise UsageError(
+                f"an image is {width} x {height} pixels; expected at most {MAX_ASPECT} times as long as wide"
+            )
+        rows, columns = round(height / unit), round(width / unit)
+        if rows * columns * unit**2 > self.max_pixels:
+            factor = math.sqrt(height * width / self.max_pixels)
+            rows, columns = (max(1, math.floor(edge / factor / unit)) for edge in (height, width))
+        elif rows * columns * unit**2 < self.min_pixels:
+            factor = math.sqrt(self.min_pixels / (height * width))
+            rows, columns = (math.ceil(edge * factor / unit) for edge in (height, width))
+        return rows * unit, columns * unit
+
+
+def _patch_positions(rows: int, columns: int, merge: int) -> np.ndarray:
+    """The row and column of each patch of each token, int32 [rows * columns, merge * merge, 2]."""
+    grid = np.indices((rows * merge, columns * merge), np.int32).reshape(2, rows, merge, columns, merge)
+    return np.ascontiguousarray(grid.transpose(1, 3, 2, 4, 0).reshape(rows * columns, merge * merge, 2))
 
 
 def resized(image: np.ndarray, size: tuple[int, int], resample: str) -> np.ndarray:
@@ -221,4 +298,8 @@ def _cropped(image: np.ndarray, crop: tuple[int, int] | None) -> np.ndarray:
     return image[top : top + rows, left : left + columns]
 
 
-_KINDS: Mapping[str, Callable[[Mapping[str, Any]], ImageProcessor]] = {"whole": WholeImages.of, "tiles": TiledImages.of}
+_KINDS: Mapping[str, Callable[[Mapping[str, Any], int], ImageProcessor]] = {
+    "whole": WholeImages.of,
+    "tiles": TiledImages.of,
+    "patches": PatchedImages.of,
+}

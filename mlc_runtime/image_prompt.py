@@ -39,21 +39,21 @@ class ImagePrompts:
         views = [self._views(image) for image in images]
         text = pieces[0] + "".join(self._expansion(v) + piece for v, piece in zip(views, pieces[1:], strict=True))
         ids = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        pixels = [p for v in views for p in v.pixels]
-        if ids.count(self.spec.token_id) != len(pixels):
+        parts = [part for v in views for part in v.views]
+        if ids.count(self.spec.token_id) != len(parts):
             raise UsageError(f"the prompt has the text {self._token(self.spec.token_id)}, which stands for an image")
-        runs = iter([self.table.ids(p) for p in pixels])
+        runs = iter([self.table.ids(part.inputs, part.grid or (1, self.spec.tokens)) for part in parts])
         return [i for token in ids for i in (next(runs) if token == self.spec.token_id else [token])]
 
     def _views(self, source: Any) -> Views:
         views = self.processor.views(load_image(source))
-        expected = (1, self.spec.channels, self.spec.height, self.spec.width)
-        wrong = next((p.shape for p in views.pixels if p.shape != expected), None)
-        if wrong is not None:
-            raise MLCError(
-                f"the image_processor of mlc-chat-config.json makes pixels {list(wrong)}; the model takes "
-                f"{list(expected)}"
-            )
+        expected = self.spec.shape
+        for shape in (view.inputs["pixel_values"].shape for view in views.views):
+            if shape[1:] != expected[1:]:
+                raise MLCError(
+                    f"the image_processor of mlc-chat-config.json makes pixels {list(shape)}; the model takes "
+                    f"{list(expected)}"
+                )
         return views
 
     def _expansion(self, views: Views) -> str:

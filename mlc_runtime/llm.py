@@ -111,8 +111,9 @@ class LLM:
                 where=[str(self.folder)],
                 hint="run gen_config on a checkpoint with a preprocessor_config.json",
             )
-        assert self.model.spec.images is not None
-        return ImagePrompts(self.model.spec.images, self.tokenizer, image_processor(settings), table)
+        spec = self.model.spec.images
+        assert spec is not None
+        return ImagePrompts(spec, self.tokenizer, image_processor(settings, spec.tokens), table)
 
     @property
     def has_chat_template(self) -> bool:

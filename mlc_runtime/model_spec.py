@@ -70,16 +70,15 @@ StateSpec = PagedKVSpec | RecurrentSpec
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """What the model takes for an image: pixels [1, channels, height, width] become ``tokens`` tokens of a prompt.
+    """What the model takes for an image: pixels become ``tokens`` tokens of a prompt, or at most that many.
 
+    shape: of the pixels, [1, C, H, W], or [-1, patches of a token, elements of a patch] for images of any size.
     placeholder_id: the token that chat templates write for an image. expansion: texts and ids of tokens in its place;
     ``token_id`` in it stands for all tokens of the image. sees_itself: these see each other, in calls of
     ``prefill_image``. tile: the same for a tile of an image, with its ``{row}`` and ``{column}``; () for none.
     """
 
-    channels: int
-    height: int
-    width: int
+    shape: tuple[int, ...]
     tokens: int
     token_id: int
     placeholder_id: int
@@ -173,12 +172,9 @@ _KINDS: Mapping[str, Callable[[dict], StateSpec]] = {
 
 
 def _images(entry: dict) -> ImageSpec:
-    channels, height, width, tokens = (_positive(entry, name) for name in ("channels", "height", "width", "tokens"))
     return ImageSpec(
-        channels,
-        height,
-        width,
-        tokens,
+        _shape(entry["shape"]),
+        _positive(entry, "tokens"),
         token_id=int(entry["token_id"]),
         placeholder_id=int(entry["placeholder_id"]),
         expansion=tuple(entry["expansion"]),

@@ -15,12 +15,16 @@ Prompt = tuple[int, Sequence[int]]  # a row of the pool, and the token ids that 
 
 @dataclass(frozen=True)
 class Packed:
-    """Tokens of several sequences, one after the other, int32 [n]; lasts: int32, the index of the last of each."""
+    """Tokens of several sequences, one after the other, int32 [n]; lasts: int32, the index of the last of each.
+
+    rotary_pos: int32 [axes, n], of models that have such positions.
+    """
 
     ids: np.ndarray
     token_seq: np.ndarray
     token_pos: np.ndarray
     lasts: np.ndarray
+    rotary_pos: np.ndarray | None = None
 
     @staticmethod
     def of(model: CompiledModel, prompts: Sequence[Prompt]) -> Packed:
@@ -32,6 +36,11 @@ class Packed:
         token_seq = np.repeat(np.array(rows, np.int32), counts)
         lasts = np.cumsum(counts, dtype=np.int32) - np.int32(1)
         return Packed(np.concatenate(ids), token_seq, np.concatenate(places), lasts)
+
+    def sequences(self) -> Iterator[slice]:
+        """The tokens of each sequence."""
+        begins = [0, *(self.lasts[:-1] + 1).tolist()]
+        return (slice(begin, int(last) + 1) for begin, last in zip(begins, self.lasts, strict=True))
 
     def chunks(self, size: int) -> Iterator[slice]:
         return (slice(first, min(first + size, len(self.ids))) for first in range(0, len(self.ids), size))

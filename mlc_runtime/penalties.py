@@ -43,10 +43,11 @@ NO_PENALTIES = Penalties()
 
 
 class TextTokens:
-    """The distinct tokens of a text, int32 [m], and how often each is in the answer, int32 [m]."""
+    """The distinct tokens of a text, int32 [m], and how often each is in the answer, int32 [m]; none of images."""
 
     def __init__(self, prompt: Iterable[int]):
-        self._places = {token: place for place, token in enumerate(dict.fromkeys(prompt))}
+        distinct = dict.fromkeys(token for token in prompt if token >= 0)
+        self._places = {token: place for place, token in enumerate(distinct)}
         self._ids = array("i", self._places)
         self._counts = array("i", [0] * len(self._places))
 

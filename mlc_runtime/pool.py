@@ -12,6 +12,7 @@ from mlc_runtime.arrays import dtype_of
 from mlc_runtime.memory import HOST, Array, HostMemory
 from mlc_runtime.model_spec import ModelSpec, PagedKVSpec, RecurrentSpec, StateSpec
 from mlc_runtime.pages import PagedState
+from mlc_runtime.rotary_positions import RotaryPositions
 from mlc_runtime.slots import RecurrentState
 
 MAX_SEQUENCES = 1024
@@ -23,7 +24,8 @@ class SequencePool:
 
     ``inputs``: the states' arrays by the names of the compiled functions' inputs; their addresses never change.
     rollback: tokens by which a sequence can always be truncated, although pages before a sliding window are freed.
-    ``lengths``: the tokens of each row. num_tokens: the tokens of all sequences together that the pages hold.
+    ``lengths``: the tokens of each row. ``rotary``: their positions, where these differ from their places.
+    num_tokens: the tokens of all sequences together that the pages hold.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class SequencePool:
         self._limits = [0] * rows
         self._free = list(range(rows - 1, -1, -1))
         self._retired: deque[int] = deque()
+        self.rotary = RotaryPositions(rows)
 
     @staticmethod
     def of(spec: ModelSpec, memory: HostMemory = HOST) -> SequencePool:
@@ -134,6 +137,7 @@ class SequencePool:
         for state in self._states:
             if length:
                 state.fork(row, length, copy)
+        self.rotary.fork(row, length, copy)
         self.lengths[copy] = length
         return copy
 

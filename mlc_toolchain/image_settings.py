@@ -35,6 +35,7 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         }
         for name in TILED
     },
+    "Qwen2VLImageProcessor": {**CLIP, "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}},
 }
 """By image_processor_type, the values of keys that the file leaves out."""
 
@@ -57,8 +58,8 @@ def image_settings(source: ModelSource) -> dict[str, Any] | None:
         raise UnsupportedError("do_pan_and_scan: got true; images are taken as a whole", where=[where])
     try:
         values = {**PROCESSORS[kind], **{k: v for k, v in raw.items() if v is not None}}
-        settings = {**(_tiles if kind in TILED else _whole)(values), **_common(values)}
-        image_processor(settings)
+        settings = {**_STEPS.get(kind, _whole)(values), **_common(values)}
+        image_processor(settings, max_tokens=1)
     except (KeyError, TypeError, ValueError, IndexError) as e:
         raise MLCError(f"the image settings are malformed: {type(e).__name__}: {e}", where=[where]) from None
     return settings
@@ -100,6 +101,20 @@ def _tiles(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _patches(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``size`` has numbers of pixels here."""
+    if not values.get("do_resize", True):
+        raise ValueError("do_resize is false; expected true")
+    return {
+        "kind": "patches",
+        "patch": int(values.get("patch_size", 14)),
+        "merge": int(values.get("merge_size", 2)),
+        "frames": int(values.get("temporal_patch_size", 2)),
+        "min_pixels": int(values.get("min_pixels") or values["size"]["shortest_edge"]),
+        "max_pixels": int(values.get("max_pixels") or values["size"]["longest_edge"]),
+    }
+
+
 def _common(values: Mapping[str, Any]) -> dict[str, Any]:
     normalized = values.get("do_normalize", True)
     return {
@@ -121,3 +136,9 @@ def _height_width(value: Any) -> list[int]:
     if isinstance(value, int):
         return [value, value]
     return [int(value["height"]), int(value["width"])]
+
+
+_STEPS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    **dict.fromkeys(TILED, _tiles),
+    "Qwen2VLImageProcessor": _patches,
+}

@@ -72,6 +72,7 @@ def _cache(config: DecoderConfig, dtype: str, kind: AttentionKind, layers: int, 
         interleaved=config.interleaved_rotary,
         attention_sink_size=config.attention_sink_size or 0,
         prefix=prefix,
+        rotary_axes=config.rotary_axes if rope else (),
     )
 
 

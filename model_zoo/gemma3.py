@@ -85,8 +85,7 @@ class Gemma3Config(ImageFields, Gemma3TextConfig):
         if c is None:
             return None
         around = ("\n\n", self.boi_token_id, token, self.eoi_token_id, "\n\n")
-        size = (c.num_channels, c.image_size, c.image_size)
-        return ImageInput(*size, self.mm_tokens_per_image, token, self.boi_token_id, around, sees_itself=True)
+        return ImageInput(c.shape, self.mm_tokens_per_image, token, self.boi_token_id, around, sees_itself=True)
 
 
 class Projector(nn.Module):

@@ -43,8 +43,7 @@ class Idefics3Config(ImageFields, LlamaConfig):
     def images(self) -> ImageInput:
         c, token = self.tower, self.image_token_id
         tokens = (c.side // self.scale_factor) ** 2
-        size = (c.num_channels, c.image_size, c.image_size)
-        return ImageInput(*size, tokens, token, token, (AROUND, WHOLE, token, AROUND), tile=(AROUND, TILE, token))
+        return ImageInput(c.shape, tokens, token, token, (AROUND, WHOLE, token, AROUND), tile=(AROUND, TILE, token))
 
 
 class SmolVLMConfig(Idefics3Config):

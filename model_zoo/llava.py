@@ -87,7 +87,7 @@ class LlavaConfig(ImageFields, MistralConfig):
     def images(self) -> ImageInput:
         c, token = self.tower, self.image_token_id
         tokens = c.side**2 + (c.model_type == CLIP) - self.drops_first
-        return ImageInput(c.num_channels, c.image_size, c.image_size, tokens, token, token, (token,))
+        return ImageInput(c.shape, tokens, token, token, (token,))
 
 
 class Projector(nn.Module):

@@ -5,9 +5,9 @@ The exported function ``image_embed`` makes of the pixels of one image what ``pr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Self
 
 from mlc_compiler import nn
@@ -32,17 +32,17 @@ QUANTIZATION = Exceptions(final_fc=("*lm_head",), kept=(f"{TOWER}.*", f"{PROJECT
 class ImageInput:
     """What a model takes for an image, as the library's metadata says it.
 
-    channels, height, width: of the pixels of one call of ``image_embed``. tokens: its results, each in the place of one
-    token ``token_id``. placeholder_id: the token that a chat template writes for an image. expansion: what comes in its
-    place, texts and ids of tokens; ``token_id`` in it stands for all tokens of the image. sees_itself: tokens of an
-    image see all of it, instead of the tokens before only; they are passed to ``prefill_image``, in one call. tile: for
-    images that are also shown in tiles, what comes in the place of one, with its ``{row}`` and ``{column}`` from 1 on.
-    Tiles come before the whole image; each row ends with a new line, and all of them with another.
+    shape: of the pixels of one call of ``image_embed``, [1, C, H, W], or [-1, patches of a token, elements of a patch]
+    for images of any size; the latter come with the rows and columns of the patches. tokens: the call's results, or the
+    greatest number of them, each in the place of one token ``token_id``. placeholder_id: the token that a chat template
+    writes for an image. expansion: what comes in its place, texts and ids of tokens; ``token_id`` in it stands for all
+    tokens of the image. sees_itself: tokens of an image see all of it, instead of the tokens before only; they are
+    passed to ``prefill_image``, in one call. tile: for images that are also shown in tiles, what comes in the place of
+    one, with its ``{row}`` and ``{column}`` from 1 on. Tiles come before the whole image; each row ends with a new
+    line, and all of them with another.
     """
 
-    channels: int
-    height: int
-    width: int
+    shape: tuple[int, ...]
     tokens: int
     token_id: int
     placeholder_id: int
@@ -52,7 +52,16 @@ class ImageInput:
 
     def describe(self) -> dict[str, Any]:
         """The entry ``images`` of the metadata."""
-        return {**vars(self), "expansion": list(self.expansion), "tile": list(self.tile)}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in vars(self).items()}
+
+    @property
+    def inputs(self) -> dict[str, spec.Input]:
+        """The inputs of ``image_embed``."""
+        if self.shape[0] > 0:
+            return {"pixel_values": spec.Tensor(self.shape, "float32")}
+        patches, elements = self.shape[1:]
+        positions = spec.Tensor(["num_tokens", patches, 2], "int32")
+        return {"pixel_values": spec.Tensor(["num_tokens", patches, elements], "float32"), "patch_pos": positions}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,18 +97,28 @@ class VisionConfig:
                 f"vision_config: got model_type {str(kind)[:80]!r}; expected {' or '.join(DEFAULTS)}",
                 where=["config.json"],
             )
-        types = {name: str(f.type) for name, f in cls.__dataclass_fields__.items()}
-        given = {**DEFAULTS[kind], **{key: raw[key] for key in types if raw.get(key) is not None}}
-        refuse_unsupported(kind, {k: v for k, v in raw.items() if k not in {*types, *HARMLESS}}, {})
-        check_values(given, types)
-        if empty := next((name for name, kind in types.items() if kind == "int" and given.get(name) == 0), None):
-            raise _wrong(empty, 0, "a positive integer")
-        return cls(**given)
+        return cls(**vision_values(cls, kind, {**DEFAULTS[kind], **raw}, HARMLESS))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of an image's pixels."""
+        return 1, self.num_channels, self.image_size, self.image_size
 
     @property
     def side(self) -> int:
         """Patches in a row of an image, and rows of patches."""
         return self.image_size // self.patch_size
+
+
+def vision_values(cls: type, kind: str, raw: Mapping[str, Any], ignored: Collection[str]) -> dict[str, Any]:
+    """The values of a configuration's fields in a vision_config, checked; other keys must be among ``ignored``."""
+    types = {f.name: str(f.type) for f in fields(cls)}
+    given = {key: raw[key] for key in types if raw.get(key) is not None}
+    refuse_unsupported(kind, {k: v for k, v in raw.items() if k not in types and k not in ignored}, {})
+    check_values(given, types)
+    if empty := next((name for name, kind in types.items() if kind == "int" and given.get(name) == 0), None):
+        raise _wrong(empty, 0, "a positive integer")
+    return given
 
 
 CLIP, SIGLIP = "clip_vision_model", "siglip_vision_model"
@@ -161,7 +180,10 @@ class ImageFields:
 
 
 class VisionLanguageModel(nn.Module):
-    """A decoder, and for images a tower, pixels [1, C, H, W] -> [1, S, E], and a projector [1, S, E] -> [1, T, D]."""
+    """A decoder, and for images a tower, pixels -> [1, S, E], and a projector [1, S, E] -> [1, T, D].
+
+    A tower for images of any size takes pixels and positions, see ``PatchTransformer``.
+    """
 
     def __init__(
         self, language_model: nn.Module, vision_tower: nn.Module | None, multi_modal_projector: nn.Module | None
@@ -170,10 +192,10 @@ class VisionLanguageModel(nn.Module):
         self.vision_tower = vision_tower
         self.multi_modal_projector = multi_modal_projector
 
-    def image_embed(self, pixels: Tensor) -> Tensor:
+    def image_embed(self, *inputs: Tensor) -> Tensor:
         """The embeddings of the tokens of an image, [T, D]."""
         assert self.vision_tower is not None and self.multi_modal_projector is not None
-        embeddings = self.multi_modal_projector(self.vision_tower(pixels))
+        embeddings = self.multi_modal_projector(self.vision_tower(*inputs))
         return embeddings.reshape(embeddings.shape[1:])
 
 
@@ -199,17 +221,21 @@ def tower(c: VisionConfig, num_layers: int | None = None, post_norm: bool = Fals
 def entry_points(
     model: VisionLanguageModel, config: Any, states: Sequence[State], dtype: str
 ) -> Mapping[str, spec.Function]:
-    """The decoder's functions, and ``image_embed``: float32 [1, C, H, W] -> [tokens, D] in ``dtype``.
+    """The decoder's functions, and ``image_embed``: the inputs of ``ImageInput`` -> [tokens, D] in ``dtype``.
 
     ``prefill_image`` exists where tokens of an image see all of it: as ``batch_prefill``, but they see all positions of
     their sequence below ``lengths``, int32 [sequences].
     """
+
+    def image_embed(pixel_values: Tensor, *patch_pos: Tensor) -> Tensor:
+        return model.image_embed(pixel_values.astype(dtype), *patch_pos).astype(dtype)
+
     functions = dict(decoder.entry_points(model.language_model, config, states, dtype))
-    if config.vision is not None:
-        c = config.vision
-        pixels = spec.Tensor([1, c.num_channels, c.image_size, c.image_size], "float32")
-        functions["image_embed"] = spec.Function(partial(_image_embed, model, dtype), {"pixel_values": pixels})
-        if config.images.sees_itself:
+    images = config.images
+    if images is not None:
+        bounds = {} if images.shape[0] > 0 else {"num_tokens": images.tokens}
+        functions["image_embed"] = spec.Function(image_embed, images.inputs, "packed", bounds)
+        if images.sees_itself:
             functions["prefill_image"] = _prefill_image(functions["batch_prefill"], config, states)
     return functions
 
@@ -218,10 +244,6 @@ def _prefill_image(batch_prefill: spec.Function, config: Any, states: Sequence[S
     bounds = dict.fromkeys(("seq_len", "batch_size"), config.images.tokens)
     seen = {"states": inputs(states, "seq_len", bidirectional=True)}
     return replace(batch_prefill, inputs={**batch_prefill.inputs, **seen}, upper_bounds=bounds)
-
-
-def _image_embed(model: VisionLanguageModel, dtype: str, pixel_values: Tensor) -> Tensor:
-    return model.image_embed(pixel_values.astype(dtype)).astype(dtype)
 
 
 def weights(text: WeightMap, c: VisionConfig | None, num_layers: int | None = None) -> WeightMap:

@@ -50,9 +50,10 @@ class KVCacheConfig(State):
     rotated. attention_factor: multiplies cosines and sines. interleaved: pairs are (2 d, 2 d + 1), else (d, d + R/2).
     sliding_window: the number of positions visible to a token, None for all; the first ``attention_sink_size``
     positions stay visible. chunked: visible are instead the positions of the token's chunk, of ``sliding_window`` ones.
-    page_size: positions per page. prefix: prefix of the inputs' names, different for each group of layers. kept:
-    whether the next call reads what this one stores; where it is not, the layers share the memory of one. dtype: one
-    of KV_DTYPES, of LATENT_DTYPES when latent; int8 has a float16 scale for each position
+    page_size: positions per page. prefix: prefix of the inputs' names, different for each group of layers.
+    rotary_axes: for each pair, the axis of ``rotary_pos`` whose positions rotate it (Qwen2-VL, section 2.1); () where
+    ``token_pos`` does. kept: whether the next call reads what this one stores; where it is not, the layers share the
+    memory of one. dtype: one of KV_DTYPES, of LATENT_DTYPES when latent; int8 has a float16 scale for each position
     and key/value head, of keys and of values (``kv_cache.append_quantized``). Raises CacheError for inconsistent sizes
     and for other dtypes.
     """
@@ -74,6 +75,7 @@ class KVCacheConfig(State):
     page_size: int = PAGE_SIZES[0]
     prefix: str = ""
     kept: bool = True
+    rotary_axes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_attention_heads % self.num_key_value_heads:
@@ -102,6 +104,10 @@ class KVCacheConfig(State):
     def scale_dtype(self) -> str | None:
         """The dtype of the scales of keys and values; None for a dtype that has none."""
         return SCALE_DTYPE if self.dtype == CODE_DTYPE else None
+
+    @property
+    def position_axes(self) -> int:
+        return max(self.rotary_axes, default=-1) + 1
 
     @property
     def stored_layers(self) -> int:
@@ -166,6 +172,7 @@ class PagedKVCache:
         self.token_seq = tokens.token_seq
         self.token_pos = tokens.token_pos
         self.lengths = tokens.lengths
+        self.rotary_pos = tokens.rotary_pos
         self._angles: tuple[Tensor, Tensor] | None = None
 
     def attention_with_fused_qkv(
@@ -302,8 +309,16 @@ class PagedKVCache:
         """Cosines and sines of the tokens' rotation angles, float32 [n, R/2], computed once for all layers."""
         if self._angles is None:
             table = _rope_table(self.config.attention_factor)
-            self._angles = op.tensor_expr_op(table, "rope", [self.token_pos, self._inv_freq()])
+            self._angles = op.tensor_expr_op(table, "rope", [self._positions(), self._inv_freq()])
         return self._angles
+
+    def _positions(self) -> Tensor:
+        """The position of each token, int32 [n], or of each of its pairs, int32 [n, R/2]."""
+        axes = self.config.rotary_axes
+        if not axes:
+            return self.token_pos
+        assert self.rotary_pos is not None
+        return op.permute_dims(op.take(self.rotary_pos, Tensor(constant(np.array(axes, np.int32))), axis=0), (1, 0))
 
     def _inv_freq(self) -> Tensor:
         return Tensor(constant(np.asarray(self.config.inv_freq, dtype=np.float32)))
@@ -317,11 +332,11 @@ def _heads(q: Tensor) -> int:
 
 
 def _rope_table(factor: float) -> Callable[[te.Tensor, te.Tensor], tuple[te.Tensor, te.Tensor]]:
-    def rope(token_pos: te.Tensor, inv_freq: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
-        shape = (token_pos.shape[0], inv_freq.shape[0])
+    def rope(positions: te.Tensor, inv_freq: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+        shape = (positions.shape[0], inv_freq.shape[0])
 
         def angle(i: PrimExpr, j: PrimExpr) -> PrimExpr:
-            return te.f32(token_pos[i]) * inv_freq[j]
+            return te.f32(positions[i] if positions.ndim == 1 else positions[i, j]) * inv_freq[j]
 
         cos = te.compute(shape, lambda i, j: te.cos(angle(i, j)) * te.f32(factor), name="cos")
         sin = te.compute(shape, lambda i, j: te.sin(angle(i, j)) * te.f32(factor), name="sin")

@@ -23,19 +23,26 @@ class Tokens:
     """Sequences and positions of a call's tokens. single_query: the caller guarantees one token per sequence.
 
     lengths: int32 [sequences], where tokens see all positions of their sequence, including those after their own; None
-    where they see those up to their own.
+    where they see those up to their own. rotary_pos: int32 [axes, n], positions for the rotation of states that have
+    several axes of them.
     """
 
     token_seq: Tensor
     token_pos: Tensor
     single_query: bool = False
     lengths: Tensor | None = None
+    rotary_pos: Tensor | None = None
 
 
 class State(ABC):
     """One state of a model; its inputs are named ``prefix + name``. States of one kind have different prefixes."""
 
     prefix: str
+
+    @property
+    def position_axes(self) -> int:
+        """How many axes of positions the rotation has; 0 where it takes those of ``token_pos``."""
+        return 0
 
     @abstractmethod
     def fields(self) -> dict[str, spec.Tensor]:
@@ -60,16 +67,23 @@ def inputs(
 ) -> spec.Object:
     """The states as one input of an exported function of ``num_tokens`` tokens: the argument is a tuple of views.
 
-    single_query: see ``Tokens``. bidirectional: there is an input ``lengths``, see ``Tokens``.
+    single_query: see ``Tokens``. bidirectional: there is an input ``lengths``, see ``Tokens``. ``rotary_pos`` is an
+    input where a state has ``position_axes``.
     """
     fields = {state.prefix + name: tensor for state in states for name, tensor in state.fields().items()}
     fields |= {name: spec.Tensor((num_tokens,), "int32") for name in ("token_seq", "token_pos")}
     fields |= {"lengths": spec.Tensor(("num_seqs",), "int32")} if bidirectional else {}
+    if axes := max((state.position_axes for state in states), default=0):
+        fields["rotary_pos"] = spec.Tensor((axes, num_tokens), "int32")
 
     def views(
-        token_seq: Tensor, token_pos: Tensor, lengths: Tensor | None = None, **tensors: Tensor
+        token_seq: Tensor,
+        token_pos: Tensor,
+        lengths: Tensor | None = None,
+        rotary_pos: Tensor | None = None,
+        **tensors: Tensor,
     ) -> tuple[Any, ...]:
-        tokens = Tokens(token_seq, token_pos, single_query, lengths)
+        tokens = Tokens(token_seq, token_pos, single_query, lengths, rotary_pos)
         return tuple(s.view({n: tensors[s.prefix + n] for n in s.fields()}, tokens) for s in states)
 
     return spec.Object(views, fields, mutable=True)

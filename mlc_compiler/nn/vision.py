@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
+from ..relax import ops
+from ..relax.nodes import constant
 from . import op
 from .feed_forward import MLP, Activation
 from .layers import LayerNorm, Linear
 from .module import Module, ModuleList
-from .tensor import Parameter, Tensor
+from .tensor import Parameter, Tensor, apply
 
 
 class PatchEmbedding(Linear):
@@ -53,17 +57,23 @@ class ImageEmbedding(Module):
 
 
 class FullAttention(Module):
-    """Attention of x [N, S, D] among all tokens of an image, in both directions."""
+    """Attention of x [N, S, D] among all tokens of an image, in both directions.
+
+    rotation: cosines and sines, float32 [N S, R/2], by which queries and keys are rotated.
+    """
 
     def __init__(self, hidden_size: int, heads: int, bias: bool = True):
         self.heads, self.head_dim = heads, hidden_size // heads
         self.qkv_proj = Linear(hidden_size, 3 * hidden_size, bias)
         self.out_proj = Linear(hidden_size, hidden_size, bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor] | None = None) -> Tensor:
         count, length, size = x.shape
-        qkv = op.reshape(self.qkv_proj(x), (count, length, 3 * self.heads, self.head_dim))
-        q, k, v = op.split(qkv, 3, axis=2)
+        qkv = op.reshape(self.qkv_proj(x), (count * length, 3 * self.heads, self.head_dim))
+        q, k, v = op.split(qkv, 3, axis=1)
+        if rotation:
+            q, k = (apply(ops.rotary_embedding, part, *rotation) for part in (q, k))
+        q, k, v = (op.reshape(part, (count, length, self.heads, self.head_dim)) for part in (q, k, v))
         out = op.scaled_dot_product_attention(q, k, v)
         return self.out_proj(op.reshape(out, (count, length, size)))
 
@@ -77,8 +87,8 @@ class VisionLayer(Module):
         self.layer_norm2 = LayerNorm(hidden_size, epsilon)
         self.mlp = MLP(hidden_size, intermediate_size, activation, bias=True)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.self_attn(self.layer_norm1(x))
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        x = x + self.self_attn(self.layer_norm1(x), rotation)
         return x + self.mlp(self.layer_norm2(x))
 
 
@@ -104,3 +114,30 @@ class VisionTransformer(Module):
         for layer in self.layers:
             x = layer(x)
         return self.post_layernorm(x) if self.post_layernorm else x
+
+
+class PatchTransformer(Module):
+    """Patches of an image of any size, with rotary positions (Qwen2-VL, section 2.1).
+
+    pixels: [T, M, K], the M patches of each of T tokens. positions: int32 [T, M, 2], their rows and columns.
+    Returns [1, T, M, D]. inv_freq: float32 [R/4], of rows for the first half of the pairs and of columns for the rest.
+    """
+
+    def __init__(self, patch: Linear, layer: Callable[[], Module], num_layers: int, inv_freq: np.ndarray):
+        self.patch_embed = patch
+        self.layers = ModuleList([layer() for _ in range(num_layers)])
+        self.inv_freq = inv_freq
+
+    def forward(self, pixels: Tensor, positions: Tensor) -> Tensor:
+        tokens, patches, size = pixels.shape
+        x = self.patch_embed(op.reshape(pixels, (1, tokens * patches, size)))
+        rotation = self._rotation(op.reshape(positions, (tokens * patches, 2)))
+        for layer in self.layers:
+            x = layer(x, rotation)
+        return op.reshape(x, (1, tokens, patches, x.shape[2]))
+
+    def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        frequencies = Tensor(constant(np.asarray(self.inv_freq, np.float32)[None, :]))
+        rows, columns = op.split(positions.astype("float32"), 2, axis=1)
+        angles = op.concat([rows * frequencies, columns * frequencies], dim=1)
+        return op.cos(angles), op.sin(angles)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +58,8 @@ class Case:
     norms_around_zero: norms store ``w - 1``. to_checkpoint: for an architecture of which transformers has no class, the
     config and tensors as its checkpoints have them. quantized: also compared with 4-bit weights. adapt: changes the
     model of that class in place. alibi: the expected logits are those of ``config``'s class without rotation, and with
-    ALiBi added to the scores. image_tokens: of an image, where the model takes images; these are compared too.
+    ALiBi added to the scores. image_tokens: of an image, where the model takes images; these are compared too. grids:
+    rows and columns of the tokens of two images, where the model takes images of any size.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Case:
     adapt: Callable[[PreTrainedModel], None] | None = None
     alibi: bool = False
     image_tokens: int = 0
+    grids: Sequence[tuple[int, int]] = ()
 
     @property
     def id(self) -> str:
@@ -79,7 +81,7 @@ class Case:
 
     def model(self) -> PreTrainedModel:
         config = self.config(**deepcopy({**COMMON, **self.sizes, **self.options}))  # some configs write into theirs
-        if self.image_tokens:
+        if self.image_tokens or self.grids:
             return transformers.AutoModelForImageTextToText.from_config(config)
         model = UNKNOWN_TO_AUTO.get(self.config, transformers.AutoModelForCausalLM.from_config)(config)
         if self.adapt:
@@ -439,6 +441,31 @@ CASES = [
             ("idefics3", transformers.Idefics3Config, transformers.Idefics3VisionConfig, False),
             ("smolvlm", transformers.SmolVLMConfig, transformers.SmolVLMVisionConfig, True),
         )
+    ),
+    Case(
+        "qwen2_vl",
+        transformers.Qwen2VLConfig,
+        {
+            "text_config": {
+                **COMMON,
+                **LLAMA_LIKE,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 2, 2]},
+            },
+            "vision_config": {
+                "depth": 2,
+                "embed_dim": 48,
+                "hidden_size": 60,
+                "num_heads": 4,
+                "mlp_ratio": 2,
+                "patch_size": 7,
+            },
+            "image_token_id": IMAGE_TOKEN,
+            "vision_start_token_id": 251,
+            "vision_end_token_id": 252,
+            "video_token_id": 253,
+        },
+        sizes={},
+        grids=[(2, 3), (3, 1)],
     ),
     Case("phi3", transformers.Phi3Config),
     Case(

@@ -50,18 +50,27 @@ def logits(case: Case, model: PreTrainedModel, ids: list[int]) -> np.ndarray:
         return model(torch.tensor([ids]), use_cache=False, **more).logits[0].numpy()
 
 
-def image_logits(case: Case, model: PreTrainedModel, ids: list[int], pixels: np.ndarray) -> np.ndarray:
+def image_logits(case: Case, model: PreTrainedModel, ids: list[int], pixels: list[np.ndarray]) -> np.ndarray:
     """Of ``ids`` with the first image after 4 tokens and the second one after 6: float32 [tokens, V].
 
-    pixels: float32 [2, C, H, W].
+    pixels: float32 [1, C, H, W], or patches [T, 4, K] of images with ``case.grids``.
     """
-    image = [IMAGE_TOKEN] * case.image_tokens
-    tokens = torch.tensor([[*ids[:4], *image, *ids[4:6], *image, *ids[6:]]])
+    grids = case.grids or [(1, case.image_tokens)] * 2
+    first, second = ([IMAGE_TOKEN] * rows * columns for rows, columns in grids)
+    tokens = torch.tensor([[*ids[:4], *first, *ids[4:6], *second, *ids[6:]]])
+    joined = torch.from_numpy(np.concatenate(pixels))
+    is_image = (tokens == IMAGE_TOKEN).int()
+    if case.grids:
+        inputs: dict[str, torch.Tensor] = {
+            "pixel_values": joined.flatten(0, 1),
+            "image_grid_thw": torch.tensor([[1, 2 * rows, 2 * columns] for rows, columns in grids]),
+            "mm_token_type_ids": is_image,
+        }
+    else:
+        with_prompts = case.name in ("idefics3", "smolvlm")  # these have an axis of prompts
+        inputs = {"pixel_values": joined[None] if with_prompts else joined, "token_type_ids": is_image}
+    known = inspect.signature(model.forward).parameters
     with torch.no_grad():
-        is_image = (tokens == IMAGE_TOKEN).long()
-        batch = pixels[None] if case.name in ("idefics3", "smolvlm") else pixels  # these have an axis of prompts
-        inputs = {"pixel_values": torch.from_numpy(batch), "token_type_ids": is_image}
-        known = inspect.signature(model.forward).parameters
         given = {name: value for name, value in inputs.items() if name in known}
         return model(tokens, **given, use_cache=False).logits[0].numpy()
 

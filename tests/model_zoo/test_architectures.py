@@ -34,7 +34,7 @@ def test_logits_equal_those_of_transformers(case: Case, tmp_path: Path) -> None:
         close(llm.logits(A), a, TOLERANCE)
         check_steps(llm, a)
         check_batch(llm, a, b)
-        if case.image_tokens:
+        if case.image_tokens or case.grids:
             check_image(llm, case, model)
 
 
@@ -65,10 +65,11 @@ def check_batch(llm: LLM, a: np.ndarray, b: np.ndarray) -> None:
 
 def check_image(llm: LLM, case: Case, model: PreTrainedModel) -> None:
     """Two images in a prompt, in chunks, then token by token; another image has another result."""
-    spec = llm.model.spec.images
-    pixels = np.random.default_rng(4).normal(size=(2, spec.channels, spec.height, spec.width)).astype(np.float32)
-    expected = image_logits(case, model, A, pixels)
-    first, second = (llm.model.images.ids(image[None]) for image in pixels)
+    spec, rng = llm.model.spec.images, np.random.default_rng(4)
+    grids = case.grids or [(1, case.image_tokens)] * 2
+    inputs = [image_inputs(rng, spec.shape, grid) for grid in grids]
+    expected = image_logits(case, model, A, [i["pixel_values"] for i in inputs])
+    first, second = (llm.model.images.ids(i, grid) for i, grid in zip(inputs, grids, strict=True))
     ids = [*A[:4], *first, *A[4:6], *second, *A[6:]]
     close(llm.logits(ids), expected, TOLERANCE)
     session = llm.new_session()
@@ -79,6 +80,16 @@ def check_image(llm: LLM, case: Case, model: PreTrainedModel) -> None:
     swapped = [*A[:4], *second, *A[4:6], *first, A[6]]
     assert session.prefill_to(swapped) == len(swapped) - 4
     assert np.abs(session.logits - expected[len(swapped) - 1]).max() > 0.01
+
+
+def image_inputs(rng: np.random.Generator, shape: tuple[int, ...], grid: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Random inputs of ``image_embed``; for images of any size, 2 x 2 patches for each token and their positions."""
+    if shape[0] == 1:
+        return {"pixel_values": rng.normal(size=shape).astype(np.float32)}
+    rows, columns = grid
+    places = [[(2 * r + i, 2 * c + j) for i in (0, 1) for j in (0, 1)] for r in range(rows) for c in range(columns)]
+    pixels = rng.normal(size=(rows * columns, *shape[1:])).astype(np.float32)
+    return {"pixel_values": pixels, "patch_pos": np.array(places, np.int32)}
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.quantized], ids=lambda case: case.id)

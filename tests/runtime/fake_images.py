@@ -38,7 +38,7 @@ def with_images(context: int = 64) -> dict[str, Any]:
     packed = data["functions"]["embed"]["inputs"][-1]
     embeddings = {"name": "embeddings", "shape": [TOKENS, HIDDEN], "dtype": "float32"}
     data["functions"]["image_embed"] = {"inputs": [pixels, packed], "outputs": [embeddings]}
-    sizes = {"channels": 3, "height": 2, "width": 2, "tokens": TOKENS}
+    sizes = {"shape": [1, 3, 2, 2], "tokens": TOKENS}
     expansion = ["\n", PLACEHOLDER, IMAGE_TOKEN, "!"]
     ids = {
         "token_id": IMAGE_TOKEN,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from mlc_runtime.image_processor import image_processor
 from mlc_runtime.image_table import ImageTable
 from mlc_runtime.images import load_image
 from mlc_runtime.llm import LLM
+from mlc_runtime.rotary_positions import RotaryPositions
 from tests.runtime.fake_images import SETTINGS, TOKENS, VOCAB, FakeImages, with_images, write_image_folder
 from tests.runtime.fake_library import FakeLibrary, metadata, next_token, write_folder
 
@@ -149,27 +151,50 @@ def test_a_folder_without_image_settings(tmp_path: Path) -> None:
 def test_the_table_drops_what_was_not_used_for_longest() -> None:
     made: list[float] = []
 
-    def embed(pixels: np.ndarray) -> np.ndarray:
-        made.append(float(pixels[0]))
-        return np.repeat(pixels[:, None], TOKENS, 0)
+    def embed(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        made.append(float(inputs["x"][0]))
+        return np.repeat(inputs["x"][:, None], TOKENS, 0)
 
-    table = ImageTable(embed, TOKENS, capacity=2 * TOKENS)
-    first, second = (table.ids(np.array([value])) for value in (1.0, 2.0))
-    assert table.ids(np.array([1.0])) == first
-    third = table.ids(np.array([3.0]))
+    table = ImageTable(embed, capacity=2 * TOKENS)
+
+    def ids(value: float) -> list[int]:
+        return table.ids({"x": np.array([value])}, (1, TOKENS))
+
+    first, second = ids(1.0), ids(2.0)
+    assert ids(1.0) == first
+    third = ids(3.0)
     assert table.embeddings(np.array([*third[1:], *first])).ravel().tolist() == [3, 3, 1, 1, 1]
     assert made == [3.0, 1.0]
     with pytest.raises(MLCError, match="has an image that is not kept any more"):
         table.embeddings(np.array(second))
-    ids = np.array([5, 6, 7, *third, *third, *first[2:], 9])
-    spans = [(s.start, s.stop) for s in table.spans(ids, 2)]
+    tokens = np.array([5, 6, 7, *third, *third, *first[2:], 9])
+    spans = [(s.start, s.stop) for s in table.spans(tokens, 2)]
     assert spans == [(0, 2), (2, 3), (3, 5), (5, 6), (6, 8), (8, 9), (9, 10), (10, 11)]
+    assert table.cell(third[2]) == (2, 1, TOKENS)
+
+
+def test_rotary_positions() -> None:
+    rotary = RotaryPositions(rows=2)
+
+    def cell(token: int) -> tuple[int, int, int]:
+        return -1 - token, 2, 3
+
+    ids = np.array([5, 5, -1, -2, -3, -4, -5, -6, 5, 5])
+    expected = np.array(
+        [[0, 1, 2, 2, 2, 2, 2, 2, 5, 6], [0, 1, 2, 2, 2, 3, 3, 3, 5, 6], [0, 1, 2, 3, 4, 2, 3, 4, 5, 6]]
+    )
+    np.testing.assert_array_equal(rotary.extend(0, 0, ids, cell), expected)
+    assert [rotary.shift(0, place) for place in (0, 7, 8, 20)] == [0, 0, -3, -3]
+    rotary.fork(0, 8, 1)
+    rotary.fork(0, 7, 0)
+    assert (rotary.shift(0, 9), rotary.shift(1, 9)) == (0, -3)
+    np.testing.assert_array_equal(rotary.extend(0, 7, ids[7:], cell), expected[:, 7:])
 
 
 def test_settings_that_are_malformed() -> None:
     with pytest.raises(MLCError, match="image_processor is malformed: KeyError: 'kind'"):
-        image_processor({})
-    with pytest.raises(MLCError, match="kind is 'parts'; expected one of whole, tiles"):
-        image_processor({"kind": "parts"})
+        image_processor({}, 1)
+    with pytest.raises(MLCError, match="kind is 'parts'; expected one of whole, tiles, patches"):
+        image_processor({"kind": "parts"}, 1)
     with pytest.raises(MLCError, match="cannot crop 3 x 3 pixels of an image that is resized to 2 x 2"):
-        image_processor({**SETTINGS, "crop": [3, 3]}).views(PIXELS)
+        image_processor({**SETTINGS, "crop": [3, 3]}, 1).views(PIXELS)

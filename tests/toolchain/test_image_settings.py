@@ -13,6 +13,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
@@ -51,12 +52,25 @@ def test_pixels_are_those_of_transformers(kind: Any, options: dict[str, Any], tm
     processor.save_pretrained(tmp_path)
     settings = image_settings(FolderSource(tmp_path))
     assert settings is not None
-    ours = image_processor(json.loads(json.dumps(settings)))
+    ours = image_processor(json.loads(json.dumps(settings)), max_tokens=1000)
     for image in IMAGES:
         expected = processor(Image.fromarray(image), return_tensors="np")["pixel_values"]
         views = ours.views(image)
-        np.testing.assert_allclose(np.concatenate(views.pixels), expected.reshape(-1, *expected.shape[-3:]), atol=1e-6)
-        assert len(views.pixels) == views.rows * views.columns + 1
+        pixels = np.concatenate([view.inputs["pixel_values"] for view in views.views])
+        np.testing.assert_allclose(pixels.ravel(), expected.ravel(), atol=1e-6)
+        assert len(views.views) == views.rows * views.columns + 1
+
+
+@pytest.mark.parametrize("pixels", [{}, {"size": {"shortest_edge": 900, "longest_edge": 1900}, "patch_size": 7}])
+def test_patches_are_those_of_transformers(pixels: dict[str, Any], tmp_path: Path) -> None:
+    processor = Qwen2VLImageProcessorPil(**pixels)
+    processor.save_pretrained(tmp_path)
+    ours = image_processor(image_settings(FolderSource(tmp_path)) or {}, max_tokens=1000)
+    for image in IMAGES:
+        expected = processor(Image.fromarray(image), return_tensors="np")
+        (view,) = ours.views(image).views
+        np.testing.assert_allclose(view.inputs["pixel_values"].ravel(), expected["pixel_values"].ravel(), atol=1e-6)
+        assert [2 * size for size in view.grid or ()] == expected["image_grid_thw"][0, 1:].tolist()
 
 
 def test_settings_in_the_file_of_a_joint_processor(tmp_path: Path) -> None:

@@ -1,0 +1,163 @@
+"""Qwen2-VL: Qwen2 with positions in time, height and width, and a vision transformer for images of any size.
+
+Wang et al. 2024, "Qwen2-VL".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from mlc_compiler import nn
+from mlc_compiler.nn import Tensor, op
+from mlc_compiler.nn.vision import PatchTransformer, VisionLayer
+from mlc_errors import MLCError
+from model_zoo import qwen2, tiny, vision
+from model_zoo.architecture import Architecture
+from model_zoo.config_forms import text_part
+from model_zoo.transformer import activation_of
+from model_zoo.vision import PROJECTOR, TOWER, ImageFields, ImageInput, VisionLanguageModel, vision_values
+from model_zoo.weight_map import WeightMap
+
+MAX_IMAGE_TOKENS = 1024
+"""Of an image: attention in the tower takes memory with the square of its patches."""
+EPSILON = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class TowerConfig:
+    """hidden_size: of the decoder. spatial_merge_size: squares of this many patches each way become one token."""
+
+    depth: int = 32
+    embed_dim: int = 1280
+    hidden_size: int = 3584
+    hidden_act: str = "quick_gelu"
+    mlp_ratio: int = 4
+    num_heads: int = 16
+    in_channels: int = 3
+    patch_size: int = 14
+    spatial_merge_size: int = 2
+    temporal_patch_size: int = 2
+
+    @classmethod
+    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
+        return cls(**vision_values(cls, "qwen2_vl", raw, ("in_chans", "spatial_patch_size", "rope_parameters")))
+
+    @property
+    def patch_elements(self) -> int:
+        """Elements of a patch; an image is repeated to ``temporal_patch_size`` frames."""
+        return self.in_channels * self.temporal_patch_size * self.patch_size**2
+
+    @property
+    def inv_freq(self) -> np.ndarray:
+        half = self.embed_dim // self.num_heads // 2
+        return 1.0 / 10000.0 ** (np.arange(0, half, 2, dtype=np.float32) / half)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen2VLConfig(ImageFields, qwen2.Qwen2Config):
+    """mrope_section: how many pairs are rotated by positions in time, in height and in width."""
+
+    model_type: ClassVar[str] = "qwen2_vl"
+    ignored: ClassVar[frozenset[str]] = frozenset(
+        {"vision_start_token_id", "vision_end_token_id", "vision_token_id", "video_token_id"}
+    )
+    rope_theta: float = 1e6
+    image_token_id: int = 151655
+    mrope_section: Sequence[int] = (16, 24, 24)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.mrope_section) != 3 or 2 * sum(self.mrope_section) != self.head_dim:
+            expected = f"three numbers with the sum {self.head_dim // 2}"
+            raise MLCError(f"mrope_section: got {list(self.mrope_section)}; expected {expected}", where=["config.json"])
+        object.__setattr__(self, "mrope_section", tuple(self.mrope_section))
+        if self.tower.hidden_size != self.hidden_size:
+            raise MLCError(
+                f"vision_config: hidden_size: got {self.tower.hidden_size}; expected {self.hidden_size}",
+                where=["config.json"],
+            )
+
+    @classmethod
+    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
+        """As of ``DecoderConfig``; ``mrope_section`` is among the parameters of the rotation."""
+        values = dict(text_part(raw, ()))
+        for key in ("rope_parameters", "rope_scaling"):
+            given = values.get(key)
+            if isinstance(given, Mapping) and "mrope_section" in given:
+                values["mrope_section"] = given["mrope_section"]
+                kept = {k: v for k, v in given.items() if k != "mrope_section" and v != "mrope"}
+                values[key] = kept or None
+        return super().from_hf(values)
+
+    @property
+    def rotary_axes(self) -> tuple[int, ...]:  # type: ignore[override]  # a constant of the base
+        return tuple(axis for axis, count in enumerate(self.mrope_section) for _ in range(count))
+
+    @cached_property
+    def tower(self) -> TowerConfig:  # type: ignore[override]  # sizes of its own kind
+        return TowerConfig.from_hf(self.vision_config or {})
+
+    @property
+    def images(self) -> ImageInput:
+        c, token = self.tower, self.image_token_id
+        shape = (-1, c.spatial_merge_size**2, c.patch_elements)
+        return ImageInput(shape, MAX_IMAGE_TOKENS, token, token, (token,))
+
+
+class Merger(nn.Module):
+    """Joins the patches of each token and projects them, [1, T, M, E] -> [1, T, D]."""
+
+    def __init__(self, c: TowerConfig):
+        joined = c.embed_dim * c.spatial_merge_size**2
+        self.ln_q = nn.LayerNorm(c.embed_dim, EPSILON)
+        self.linear_1 = nn.Linear(joined, joined)
+        self.linear_2 = nn.Linear(joined, c.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        joined = op.reshape(self.ln_q(x), (1, x.shape[1], self.linear_1.in_features))
+        return self.linear_2(op.gelu(self.linear_1(joined)))
+
+
+def tower(c: TowerConfig) -> PatchTransformer:
+    activation = activation_of(c.hidden_act)
+    patch = nn.Linear(c.patch_elements, c.embed_dim, bias=False)
+    sizes = (c.embed_dim, c.num_heads, c.embed_dim * c.mlp_ratio)
+    return PatchTransformer(patch, lambda: VisionLayer(*sizes, activation, EPSILON), c.depth, c.inv_freq)
+
+
+def model(c: Qwen2VLConfig) -> VisionLanguageModel:
+    return VisionLanguageModel(qwen2.Qwen2ForCausalLM(c), tower(c.tower), Merger(c.tower))
+
+
+def weights(c: Qwen2VLConfig) -> WeightMap:
+    m = vision.weights(qwen2.weights(c), None)
+    m.other_prefix("visual.", "model.visual.")
+    m.flatten(f"{TOWER}.patch_embed", "visual.patch_embed.proj")
+    for layer in range(c.tower.depth):
+        ours, theirs = f"{TOWER}.layers.{layer}", f"visual.blocks.{layer}"
+        names = {"self_attn.qkv_proj": "attn.qkv", "self_attn.out_proj": "attn.proj"}
+        names |= {"layer_norm1": "norm1", "layer_norm2": "norm2", "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2"}
+        for name, source in names.items():
+            m.rename(f"{ours}.{name}", f"{theirs}.{source}")
+    for name, source in {"ln_q": "ln_q", "linear_1": "mlp.0", "linear_2": "mlp.2"}.items():
+        m.rename(f"{PROJECTOR}.{name}", f"visual.merger.{source}")
+    return m
+
+
+SMALL = {"depth": 2, "embed_dim": 48, "hidden_size": 100, "num_heads": 4, "mlp_ratio": 2, "patch_size": 7}
+TINY = Qwen2VLConfig(**tiny.SIZES, vision_config=SMALL, image_token_id=7, mrope_section=(3, 4, 3))
+ARCHITECTURE = Architecture(
+    "qwen2_vl",
+    Qwen2VLConfig,
+    model,
+    weights,
+    tiny=TINY,
+    entry_points=vision.entry_points,
+    images=lambda c: c.images,
+    quantization=vision.QUANTIZATION,
+)
