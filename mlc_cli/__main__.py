@@ -32,6 +32,7 @@ COMMANDS = {
     "convert_weight": Row("mlc_cli.convert_weight:convert_weight", "Quantize a checkpoint's weights."),
     "gen_config": Row("mlc_cli.gen_config:gen_config", "Write mlc-chat-config.json and the tokenizer files."),
     "compile": Row("mlc_cli.compile:compile_command", "Compile a model to one native library."),
+    "model_metadata": Row("mlc_cli.model_metadata:model_metadata", "Describe the model in a compiled library."),
     "generate": Row("mlc_cli.generate:generate", "Continue a prompt with a compiled model."),
     "chat": Row("mlc_cli.chat:chat", "Talk to a compiled model in the terminal."),
     "embed": Row("mlc_cli.embed:embed", "Turn texts into vectors with a compiled model."),

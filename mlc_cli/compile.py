@@ -15,6 +15,7 @@ from mlc_cli.options import (
     kv_cache_dtype_option,
     model_type_option,
     output_file_option,
+    verbose_option,
 )
 from mlc_errors import UsageError
 
@@ -50,6 +51,7 @@ COLLECT_AFTER = 100_000
     help="Begin the library's symbols with NAME, in a .o, .a or .tar; so that several can be linked into one program.",
 )
 @output_file_option
+@verbose_option
 @json_option
 def compile_command(
     model: str,

@@ -39,10 +39,14 @@ def show(report: Any, as_json: bool = False) -> None:
     if as_json:
         write_json(report)
     else:
-        names = [field.name for field in dataclasses.fields(report)]
-        rows = [(name.replace("_", " "), _format(name, getattr(report, name))) for name in names]
-        width = max(len(name) for name, _ in rows)
-        click.echo("\n".join(f"{name:<{width}}  {value}" for name, value in rows if value))
+        show_fields({field.name: getattr(report, field.name) for field in dataclasses.fields(report)})
+
+
+def show_fields(values: Mapping[str, Any]) -> None:
+    """Print values as aligned `name  value` lines."""
+    rows = [(name.replace("_", " "), _format(name, value)) for name, value in values.items()]
+    width = max(len(name) for name, _ in rows)
+    click.echo("\n".join(f"{name:<{width}}  {value}" for name, value in rows if value))
 
 
 def write_json(value: Any) -> None:
@@ -68,6 +72,17 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 def note(text: str) -> None:
     """A remark beside the result: goes to stderr, so that piped output stays clean."""
     click.echo(text, err=True)
+
+
+def show_decisions() -> None:
+    """Print what the toolchain logs about its decisions to stderr, one line each."""
+    import logging
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("mlc_toolchain")
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
 
 
 def format_bytes(count: float) -> str:

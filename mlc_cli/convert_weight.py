@@ -15,6 +15,7 @@ from mlc_cli.options import (
     output_folder_option,
     quantization_option,
     source_argument,
+    verbose_option,
 )
 
 
@@ -22,7 +23,9 @@ from mlc_cli.options import (
 @source_argument
 @quantization_option
 @model_type_option
-@click.option("--device", default="auto", show_default=True, metavar="NAME", help="Accepted; conversion uses the CPU.")
+@click.option(
+    "--device", default="auto", show_default=True, metavar="NAME", help="auto or cpu: weights are quantized there."
+)
 @click.option(
     "--source", "weights", default="auto", show_default=True, metavar="DIR", help="Weights, when not beside the config."
 )
@@ -40,6 +43,7 @@ from mlc_cli.options import (
 @click.option("--dry-run", is_flag=True, help="Report what would be written, from the headers alone.")
 @click.option("--show-mapping", is_flag=True, help="Print which tensors make which parameter, and stop.")
 @output_folder_option
+@verbose_option
 @json_option
 def convert_weight(
     source: str,
@@ -66,6 +70,7 @@ def convert_weight(
 
     options = toolchain.ConvertOptions(
         source=source,
+        device=device,
         quantization=quantization,
         output=output,
         model_type=model_type,

@@ -14,7 +14,9 @@ from mlc_cli.options import (
     output_folder_option,
     quantization_option,
     source_argument,
+    verbose_option,
 )
+from mlc_errors import UnsupportedError
 
 _SIZES = {
     "context_window_size": "Longest sequence, in tokens.",
@@ -24,6 +26,10 @@ _SIZES = {
     "tensor_parallel_shards": "Devices that share every layer.",
     "pipeline_parallel_stages": "Devices that share the layers among them.",
 }
+
+
+def _refuse_disaggregation() -> None:
+    raise UnsupportedError("--disaggregation: prefill and decode share their devices", hint="leave it out")
 
 
 def _size_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -48,11 +54,20 @@ def _size_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--max-batch-size", type=int, default=128, show_default=True, metavar="N", help="Sequences decoded together."
 )
+@click.option(
+    "--disaggregation",
+    type=bool,
+    metavar="BOOL",
+    expose_value=False,
+    callback=lambda _context, _option, given: _refuse_disaggregation() if given else None,
+    help="Only false: prefill and decode share their devices.",
+)
 @click.option("--memory", metavar="SIZE", help="Report the largest batch that fits this memory, such as 8GiB.")
 @click.option(
     "--skip-template-check", is_flag=True, help="Record a named template although the tokenizer lacks its tokens."
 )
 @output_folder_option
+@verbose_option
 @json_option
 def gen_config(
     source: str,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from mlc_cli import console
+
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -55,3 +57,12 @@ output_folder_option = click.option(
 output_file_option = click.option("-o", "--output", required=True, type=FILE, metavar="FILE", help="File to write.")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+
+verbose_option = click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda _context, _option, given: console.show_decisions() if given else None,
+    help="Say what was found and decided, on standard error.",
+)

@@ -14,6 +14,8 @@ from mlc_toolchain.readers.bounded_json import read_json_object
 
 FILE_NAME = "mlc-chat-config.json"
 VERSION = "0.1.0"
+FOR_OTHER_ENGINES = ("version", "tokenizer_info", "pad_token_id", "bos_token_id", "embedding_metadata")
+"""Keys that are written for engines that read this format; this runtime takes what they say from the tokenizer."""
 POSTPROC_METHODS = ("byte_level", "byte_fallback")
 
 
@@ -81,6 +83,11 @@ def read_chat_config(path: Path) -> ChatConfig:
     if not path.is_file():
         raise MLCError(f"{path} does not exist", hint="gen_config writes it")
     return parse_chat_config(read_json_object(path), where=str(path))
+
+
+def unknown_keys(path: Path) -> list[str]:
+    """The keys of a mlc-chat-config.json that nothing reads, as those of other versions of the public tool."""
+    return [key for key in read_json_object(path) if key != "version" and key not in _SCHEMA]
 
 
 def parse_chat_config(data: Mapping[str, Any], *, where: str) -> ChatConfig:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -17,7 +19,7 @@ from mlc_compiler.target import Target
 from mlc_errors import UnsupportedError, UsageError
 from mlc_runtime.metadata import read_metadata
 from mlc_runtime.stamp import KEYS, STAMP
-from mlc_toolchain.chat_config import ChatConfig, read_chat_config
+from mlc_toolchain.chat_config import ChatConfig, read_chat_config, unknown_keys
 from mlc_toolchain.device import find_target
 from mlc_toolchain.library_metadata import model_metadata, params_bytes
 from mlc_toolchain.model_folder import config_path
@@ -35,8 +37,10 @@ OVERRIDES = (
     "tensor_parallel_shards",
     "pipeline_parallel_stages",
 )
+NO = ("false", "no", "0")
 WINDOW_FIELDS = {"sliding_window_size": "sliding_window", "attention_sink_size": "attention_sink_size"}
 AUTO = "auto"
+LOG = logging.getLogger(__name__)
 EMIT_KINDS = {"llvm": ".ll", "asm": ".s", "ptx": ""}
 """Kinds of text, with the suffix of their file; PTX has the architecture's name in it."""
 
@@ -70,7 +74,8 @@ class CompileOptions:
 class CompileReport:
     """What was compiled. Sizes in bytes; the workspace is the largest of any function.
 
-    images: of a GPU's library, the architectures of its PTX and machine code. note: on the target.
+    images: of a GPU's library, the architectures of its PTX and machine code. note: on the target, and on keys of the
+    configuration that are not used.
     """
 
     output: Path
@@ -89,8 +94,12 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     """Compile the model that a chat configuration describes. Raises MLCError for what cannot be compiled."""
     _check(options)
     optimization = Optimization.parse(options.opt)
-    config = read_chat_config(config_path(options.model))
+    path = config_path(options.model)
+    LOG.info("found the model configuration %s", path)
+    config = read_chat_config(path)
     machine, note = find_target(options.device, options.host)
+    LOG.info("generating code for %s: %s", options.device, json.dumps(machine.export()))
+    LOG.info("optimization: %s", optimization.text)
     if "ptx" in options.emit and machine.kind != "cuda":
         raise UsageError(f"--emit ptx: the target {machine} has no PTX", hint="use --device cuda or cuda:sm_90a")
     if optimization.activation_bits == 8 and machine.kind != "cpu":
@@ -104,7 +113,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     def metadata(mod: IRModule) -> Mapping[str, Any]:
         quantization = options.quantization or config.quantization
         return {
-            **model_metadata(exported, quantization, mod),
+            **model_metadata(exported, quantization, mod, config.active_vocab_size),
             STAMP: {key: config.to_dict()[key] for key in KEYS},
             "opt": optimization.text,
         }
@@ -134,7 +143,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         sum(state.bytes_per_token for state in exported.states),
         {k: v for k, v in machine.export().items() if k in ("kind", "arch", "mtriple", "mcpu", "vector-width")},
         read_metadata(options.output).get("images", {}) if options.output.suffix == SHARED else {},
-        note,
+        "; ".join(filter(None, (note, *(f"{key} of {path.name} is not used" for key in unknown_keys(path))))),
     )
 
 
@@ -161,6 +170,9 @@ def parse_overrides(text: str) -> dict[str, int]:
     result = {}
     for item in filter(None, (part.strip() for part in text.split(";"))):
         key, _, value = item.partition("=")
+        if key == "disaggregation":
+            _refuse_disaggregation(value)
+            continue
         if key not in OVERRIDES:
             raise UsageError(f"--overrides: unknown key {key!r}; expected one of {', '.join(OVERRIDES)}")
         try:
@@ -168,6 +180,14 @@ def parse_overrides(text: str) -> dict[str, int]:
         except ValueError:
             raise UsageError(f"--overrides: {key} is {value!r}; expected an integer") from None
     return result
+
+
+def _refuse_disaggregation(value: str) -> None:
+    """Raise for any value but one of ``NO``."""
+    if value.lower() not in NO:
+        raise UnsupportedError(
+            f"--overrides: disaggregation={value} is not supported; prefill and decode share devices"
+        )
 
 
 def _export(
@@ -205,6 +225,8 @@ def model_config(config: ChatConfig, overrides: Mapping[str, int], model_type: s
     """
     name = config.model_type if model_type == "auto" else model_type
     architecture = get(name)
+    if config.model_task == "embedding" and architecture.task == "chat":
+        raise UnsupportedError(f"model_task: got 'embedding'; {name} models are compiled for 'chat' only")
     sizes = {
         "context_window_size": config.context_window_size,
         "sliding_window_size": config.sliding_window_size,
@@ -216,8 +238,15 @@ def model_config(config: ChatConfig, overrides: Mapping[str, int], model_type: s
         if overrides.get(key, 0) > 0 and name_in_config not in known:
             raise UsageError(f"--overrides: {name} models have no {key}")
     values = {**config.model_config, **{k: v for k, v in sizes.items() if v > 0}, **overrides}
-    for key in ("tensor_parallel_shards", "pipeline_parallel_stages"):
-        if int(values.get(key, 1)) != 1:
-            raise UnsupportedError(f"{key}: got {values[key]}; only 1 is supported")
+    devices = {
+        "tensor_parallel_shards": config.tensor_parallel_shards,
+        "pipeline_parallel_stages": config.pipeline_parallel_stages,
+    }
+    for key, top in devices.items():
+        count = overrides.get(key, max(top, int(values.get(key, 1))))
+        if count != 1:
+            raise UnsupportedError(f"{key}: got {count}; only 1 is supported")
     result: ModelConfig = architecture.config.from_hf(values)
+    if result.vocab_size != config.vocab_size:
+        raise UsageError(f"vocab_size: got {config.vocab_size}; model_config has {result.vocab_size}")
     return result

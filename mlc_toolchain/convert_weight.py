@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mlc_errors import MLCError, UsageError
+from mlc_errors import MLCError, UnsupportedError, UsageError
 from mlc_files import whole_file
 from mlc_toolchain.dense_heads import HeadsReader
 from mlc_toolchain.lora import LoraCheckpoint
@@ -33,6 +34,9 @@ from quantization.schemes import Scheme, get_scheme
 JOB_VERSION = 1
 OUTPUT_FORMATS = ("mlc", "safetensors")
 F32_STORAGES = ("raw", "bf16")
+DEVICES = ("auto", "cpu")
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class ConvertOptions:
 
     f32_storage: "raw" stores float32 tensors exactly; "bf16" as the public MLC tools do, rounded to bfloat16.
     report: a file for the report with the quantization error of every parameter, which costs a second pass.
-    lora_adapter: folder of a PEFT adapter that is merged into the weights.
+    lora_adapter: folder of a PEFT adapter that is merged into the weights. device: "cpu" or "auto", which is the same.
     """
 
     source: str
@@ -54,6 +58,7 @@ class ConvertOptions:
     f32_storage: str = "raw"
     report: Path | None = None
     lora_adapter: Path | None = None
+    device: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -134,9 +139,12 @@ def convert_weight(options: ConvertOptions, progress: Progress = silent) -> Conv
 def plan_conversion(options: ConvertOptions) -> Conversion:
     """Plan a conversion from config and headers alone. Raises MLCError for a checkpoint that cannot be converted."""
     scheme = get_scheme(options.quantization)
+    _check_device(options.device)
     source = resolve_source(options.source)
     modules = sentence_modules(source)
     config = with_heads(source.config(), modules)
+    LOG.info("found the model configuration of %s in %s", config.get("model_type"), source.path)
+    LOG.info("quantizing to %s on the CPU", scheme.name)
     _check_method(options, config)
     model = describe_model(unquantized(config, options.source), options.model_type, scheme)
     reader = open_packed(_open(source, options), config, options.source)
@@ -146,6 +154,14 @@ def plan_conversion(options: ConvertOptions) -> Conversion:
         reader = HeadsReader(reader, modules.heads)
     _check_apart(reader, options.output)
     return plan_weights(model, scheme, reader, options.output_format, options.f32_storage)
+
+
+def _check_device(device: str) -> None:
+    if device not in DEVICES:
+        raise UnsupportedError(
+            f"--device: got {device!r}; expected {' or '.join(DEVICES)}",
+            hint="weights are quantized on the CPU, for every device that the model is compiled for",
+        )
 
 
 def plan_weights(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,9 @@ from quantization.schemes import get_scheme
 
 WITHOUT_TOKENIZER = "the model has no tokenizer and no chat template; add the checkpoint's before generating text"
 WITHOUT_IMAGE_SETTINGS = "the checkpoint has no preprocessor_config.json; the model will take text only"
+
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,10 @@ def gen_config(options: GenConfigOptions) -> GenConfigReport:
     source = resolve_source(options.source)
     modules = sentence_modules(source)
     config = unquantized(with_heads(source.config(), modules), str(source.path))
+    LOG.info("found the model configuration of %s in %s", config.get("model_type"), source.path)
     sizes = model_sizes(config, options.model_type, scheme, options.sizes)
     tokenizer = _tokenizer(source)
+    LOG.info("tokenizer files: %s", ", ".join(tokenizer.files) if tokenizer else "none")
     vocabulary = sizes.vocab_size if tokenizer is None else tokenizer.active_vocab_size
     if vocabulary > sizes.vocab_size:
         raise MLCError(
@@ -90,6 +96,7 @@ def gen_config(options: GenConfigOptions) -> GenConfigReport:
         )
     defaults = generation_defaults(_generation_config(source), config, tokenizer)
     match = _conversation(options, tokenizer, defaults)
+    LOG.info("conversation template: %s", match.conversation.name or "derived from the checkpoint's")
     files = _files(options, source, tokenizer)
     images = image_settings(source) if sizes.takes_images else None
     chat_config = replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,12 @@ _SAMPLING: dict[str, tuple[float, str, Callable[[float], bool]]] = {
     "repetition_penalty": (1.0, "a number above 0", lambda v: v > 0),
     "top_p": (1.0, "a number above 0, up to 1", lambda v: 0 < v <= 1),
 }
+LOG = logging.getLogger(__name__)
+WITHOUT_EFFECT = (
+    *("top_k", "min_p", "typical_p", "num_beams", "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens"),
+    *("begin_suppress_tokens", "max_new_tokens", "min_new_tokens", "stop_strings"),
+)
+"""Keys of generation_config.json that change what transformers generates, and have no place in mlc-chat-config.json."""
 _IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
@@ -55,11 +62,18 @@ def generation_defaults(
         pad_token_id=[*ids["pad_token_id"], *_token_id(tokenizer, "pad_token"), _IDS["pad_token_id"]][0],
         bos_token_id=[*ids["bos_token_id"], *_token_id(tokenizer, "bos_token"), _IDS["bos_token_id"]][0],
         eos_token_ids=tuple(all_eos or [_IDS["eos_token_id"]]),
-        notes=tuple(
-            f"{name} {i} is left out: the tokenizer has the ids 0 to {count - 1}"
-            for name, given in found.items()
-            for i in given
-            if i not in ids[name]
+        notes=(
+            *(
+                f"{name} {i} is left out: the tokenizer has the ids 0 to {count - 1}"
+                for name, given in found.items()
+                for i in given
+                if i not in ids[name]
+            ),
+            *(
+                f"{name} {str(generation_config[name])[:40]} of generation_config.json is not used"
+                for name in WITHOUT_EFFECT
+                if generation_config.get(name) is not None
+            ),
         ),
     )
 
@@ -72,7 +86,9 @@ def _sampling(name: str, files: Mapping[str, Mapping[str, Any]]) -> float:
             continue
         if not is_number(value) or not valid(value):
             raise MLCError(f"{name} is {str(value)[:80]}; expected {allowed}", where=[file])
+        LOG.info("[%s] %s is %s", file, name, value)
         return float(value)
+    LOG.info("%s is in no file; it is %s", name, default)
     return default
 
 
@@ -86,6 +102,7 @@ def _ids(name: str, files: Mapping[str, Mapping[str, Any]]) -> Sequence[int]:
         if wrong:
             raise MLCError(f"{name} is {str(value)[:80]}; expected a token id or a list of them", where=[file])
         if ids:
+            LOG.info("[%s] %s is %s", file, name, value)
             return ids
     return []
 

@@ -13,8 +13,11 @@ from mlc_compiler.relax.nodes import Function
 from model_zoo.registry import ExportedModel, ParameterInfo
 
 
-def model_metadata(exported: ExportedModel, quantization: str, mod: IRModule) -> dict[str, Any]:
-    """The model's part of the metadata. mod: the lowered module.
+def model_metadata(
+    exported: ExportedModel, quantization: str, mod: IRModule, active_vocab_size: int | None = None
+) -> dict[str, Any]:
+    """The model's part of the metadata. mod: the lowered module. active_vocab_size: how many ids the tokenizer
+    has; None stands for the model's.
 
     params: in the order of ``packed_params``; ``packed``: the layout of a packed one and the function that packs it.
     states: what the caller allocates, in the order of the functions' inputs; see ``State.describe``. memory_usage:
@@ -30,6 +33,7 @@ def model_metadata(exported: ExportedModel, quantization: str, mod: IRModule) ->
         "quantization": quantization,
         "task": exported.architecture.task,
         "vocab_size": config.vocab_size,
+        "active_vocab_size": config.vocab_size if active_vocab_size is None else active_vocab_size,
         "context_window_size": config.context_window_size,
         "sliding_window_size": _of_all(states, "sliding_window_size"),
         "attention_sink_size": _of_all(states, "attention_sink_size"),
@@ -37,9 +41,11 @@ def model_metadata(exported: ExportedModel, quantization: str, mod: IRModule) ->
         "max_batch_size": config.max_batch_size,
         "tensor_parallel_shards": 1,
         "pipeline_parallel_stages": 1,
+        "disaggregation": False,
         "kv_state_kind": kv_state_kind(exported.states),
         "states": states,
         "images": None if images is None else images.describe(),
+        "kv_bytes_per_token": sum(state.bytes_per_token for state in exported.states),
         "params": [_parameter(p, packed.get(str(i)), mod) for i, p in enumerate(exported.params)],
         "memory_usage": memory_usage(mod),
     }

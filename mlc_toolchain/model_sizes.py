@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import prod
@@ -12,6 +13,8 @@ from mlc_toolchain.convert_weight import ModelWeights, describe_model
 from mlc_toolchain.readers.base import DTYPES
 from model_zoo import registry
 from quantization.schemes import Scheme
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,9 @@ def _override(
     for key, value in given.items():
         _check_override(model_type, own, key, value)
     sizes = dict(own) | given
+    for key, value in given.items():
+        if value != own[key]:
+            LOG.info("%s is %s instead of %s", key, value, own[key])
     notes = []
     context, chunk = sizes.get("context_window_size", -1), sizes.get("prefill_chunk_size", -1)
     if 0 < context < chunk and own["prefill_chunk_size"] <= own["context_window_size"]:

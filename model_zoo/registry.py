@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from mlc_compiler.ir.module import IRModule
@@ -207,10 +208,12 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def get(model_type: str) -> Architecture:
-    """The architecture of a ``model_type``. Raises UnsupportedError with the names that exist."""
+    """The architecture of a ``model_type``. Raises UnsupportedError with the names that exist, similar ones first."""
     if model_type not in ARCHITECTURES:
+        similar = get_close_matches(model_type, ARCHITECTURES, n=5)
+        names = [*similar, *sorted(ARCHITECTURES.keys() - similar)]
         raise UnsupportedError(
-            f"model_type: got {model_type!r}, which is not supported; expected one of {', '.join(ARCHITECTURES)}"
+            f"model_type: got {model_type!r}, which is not supported; expected one of {', '.join(names)}"
         )
     return ARCHITECTURES[model_type]
 

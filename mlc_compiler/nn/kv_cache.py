@@ -129,6 +129,7 @@ class KVCacheConfig(State):
     def describe(self) -> dict[str, Any]:
         sizes = {
             "num_hidden_layers": self.stored_layers,
+            "num_attention_heads": self.num_attention_heads,
             "num_key_value_heads": self.num_key_value_heads,
             "head_dim": self.head_dim,
             "v_head_dim": self.value_size,

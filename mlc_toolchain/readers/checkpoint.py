@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path, PureWindowsPath
 
@@ -19,6 +20,7 @@ FORMATS: dict[str, tuple[str, str, Callable[[Path], CheckpointReader]]] = {
     "pytorch": ("pytorch_model.bin.index.json", "pytorch_model.bin", TorchReader),
 }
 MAX_FILE_NAME = 255
+LOG = logging.getLogger(__name__)
 FORMAT_ALIASES = {"huggingface-safetensor": "safetensors", "huggingface-torch": "pytorch"}
 
 
@@ -65,12 +67,16 @@ def checked_formats(source_format: str) -> list[str]:
 
 def open_checkpoint(folder: Path, source_format: str = "auto") -> CheckpointReader:
     """Open the weights in ``folder``. Raises CheckpointError when there are none or a file is missing or damaged."""
-    looked_for = []
+    looked_for: list[str] = []
+    present = [f for f in FORMATS if any((folder / name).is_file() for name in FORMATS[f][:2])]
+    LOG.info("found the weight formats %s in %s; looking for %s", " and ".join(present), folder, source_format)
     for wanted in checked_formats(source_format):
         index, single, open_file = FORMATS[wanted]
         if (folder / index).is_file():
+            LOG.info("using the weights of %s", folder / index)
             return ShardedReader(folder / index, open_file)
         if (folder / single).is_file():
+            LOG.info("using the weights in %s", folder / single)
             return open_file(folder / single)
         looked_for += [index, single]
     raise CheckpointError(f"no weights in the folder: looked for {', '.join(looked_for)}", where=[str(folder)])

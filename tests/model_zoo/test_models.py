@@ -155,6 +155,7 @@ def test_parameters_of_a_quantized_export():
         "kind": "paged_kv",
         "prefix": "",
         "num_hidden_layers": 2,
+        "num_attention_heads": 5,
         "num_key_value_heads": 1,
         "head_dim": 20,
         "v_head_dim": 20,

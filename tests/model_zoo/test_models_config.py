@@ -213,13 +213,15 @@ def test_missing_and_impossible_sizes():
         LlamaConfig.from_hf({**LLAMA, "num_key_value_heads": 3})
 
 
-@pytest.mark.parametrize("name", ["lama", "qwen9", "mixtral_next"])
-def test_unknown_architecture(name):
-    """No other model is suggested: a near name is another architecture."""
-    expected = f"got '{name}', which is not supported; expected one of llama, mistral, mixtral, qwen2, qwen2_moe, gpt2"
-    with pytest.raises(UnsupportedError, match=expected) as error:
+@pytest.mark.parametrize(
+    ("name", "first"), [("lama", "llama"), ("qwen9", "qwen"), ("mixtral_next", "mixtral"), ("whisper", "afmoe")]
+)
+def test_unknown_architecture(name: str, first: str):
+    """No other model is suggested, as a near name is another architecture; similar names are the first of the list."""
+    with pytest.raises(UnsupportedError, match=f"got '{name}', which is not supported; expected one of {first}") as e:
         registry.get(name)
-    assert error.value.hint is None
+    assert e.value.hint is None
+    assert set(e.value.message.split("one of ")[1].split(", ")) == registry.ARCHITECTURES.keys()
 
 
 def test_gpt2_takes_the_activation_that_it_has():

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from mlc_cli.__main__ import main
 from mlc_errors import UsageError
 from mlc_runtime.metadata import read_metadata
 from mlc_toolchain import compile
-from mlc_toolchain.compile import CompileOptions, compile_model
+from mlc_toolchain.compile import CompileOptions, CompileReport, compile_model
+from mlc_toolchain.model_metadata import SAME
 from model_zoo import registry
 from model_zoo.architecture import Architecture
 from tests.e2e import toy_caches
@@ -18,7 +20,7 @@ from tests.e2e.toy_models import ENCODER
 from tests.runtime.test_native import LLAMA, write_config
 
 
-def test_metadata_of_a_model_with_a_window(tmp_path: Path):
+def test_metadata_of_a_model_with_a_window(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     write_config(tmp_path)
     config = json.loads((tmp_path / "mlc-chat-config.json").read_text())
     config |= {"model_type": "mistral", "model_config": {**LLAMA, "tie_word_embeddings": False}}
@@ -34,6 +36,7 @@ def test_metadata_of_a_model_with_a_window(tmp_path: Path):
         "quantization": "q0f32",
         "task": "chat",
         "vocab_size": 258,
+        "active_vocab_size": 258,
         "context_window_size": 64,
         "sliding_window_size": 20,
         "attention_sink_size": 4,
@@ -41,12 +44,15 @@ def test_metadata_of_a_model_with_a_window(tmp_path: Path):
         "max_batch_size": 3,
         "tensor_parallel_shards": 1,
         "pipeline_parallel_stages": 1,
+        "disaggregation": False,
         "kv_state_kind": "kv_cache",
+        "kv_bytes_per_token": 640,
         "states": [
             {
                 "kind": "paged_kv",
                 "prefix": "",
                 "num_hidden_layers": 2,
+                "num_attention_heads": 4,
                 "num_key_value_heads": 2,
                 "head_dim": 20,
                 "v_head_dim": 20,
@@ -62,6 +68,38 @@ def test_metadata_of_a_model_with_a_window(tmp_path: Path):
     assert report.workspace_bytes == max(workspace.values()) > workspace["decode"] > 0
     assert report.kv_bytes_per_token == 2 * 2 * (20 + 20) * 4
     assert report.params_bytes > metadata["vocab_size"] * LLAMA["hidden_size"] * 4 * 2
+    described_as_the_public_tool_does(tmp_path / "lib.so", metadata, report, capsys)
+
+
+def described_as_the_public_tool_does(
+    library: Path, metadata: dict, report: CompileReport, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["model_metadata", str(library), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert {key: shown[key] for key in shown if key not in ("params", "kv_cache", "model_task")} == {
+        key: metadata[key] for key in (*SAME, "memory_usage")
+    }
+    assert shown["model_task"] == "chat"
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 20}
+    assert shown["kv_cache"] == {"num_hidden_layers": 2, **heads}
+    assert shown["params"][0] == {
+        "name": "model.embed_tokens.weight",
+        "shape": [258, 40],
+        "dtype": "float32",
+        "preprocs": [],
+        "pipeline_stages": [0],
+    }
+    assert main(["model_metadata", str(library), "--memory-only", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "params_bytes": report.params_bytes,
+        "workspace_bytes": report.workspace_bytes,
+        "kv_bytes_per_token": 640,
+        "kv_full_context_bytes": 640 * 64,
+    }
+    assert main(["model_metadata", str(library)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "sliding window size       20" in lines
+    assert ["model.embed_tokens.weight", "float32", "[258,", "40]"] in [line.split() for line in lines]
 
 
 def test_cache_dtypes_that_do_not_exist(tmp_path: Path):

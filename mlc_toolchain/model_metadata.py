@@ -1,0 +1,87 @@
+"""The description of the model in a library, by the names of the public tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from mlc_errors import MLCError
+from mlc_runtime.arrays import dtype_of
+from mlc_runtime.metadata import parsed, read_metadata
+
+SAME = (
+    *("model_type", "quantization", "context_window_size", "sliding_window_size", "attention_sink_size"),
+    *("prefill_chunk_size", "tensor_parallel_shards", "pipeline_parallel_stages", "disaggregation", "kv_state_kind"),
+    *("max_batch_size", "active_vocab_size"),
+)
+"""Keys that a library has under the same name."""
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """Bytes: of all weights, of the largest workspace of any function, of keys and values of a token and a context."""
+
+    params_bytes: int
+    workspace_bytes: int
+    kv_bytes_per_token: int
+    kv_full_context_bytes: int
+
+
+def describe_library(path: Path) -> dict[str, Any]:
+    """The model in a library: sizes, task, states, parameters in their order, workspace in bytes by function.
+
+    Raises MLCError for a file that is no library of a model. The library is not run.
+    """
+    metadata = _metadata(path)
+    return parsed(lambda: _described(metadata))
+
+
+def memory_of_library(path: Path) -> MemoryReport:
+    """The memory that the model in a library takes. Raises as ``describe_library``."""
+    metadata = _metadata(path)
+    return parsed(lambda: _memory(metadata))
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise MLCError(f"{path} does not exist", hint="compile writes libraries")
+    metadata = read_metadata(path)
+    if "params" not in metadata:
+        raise MLCError("the library holds no model: its metadata has no params", where=[str(path)])
+    return metadata
+
+
+def _described(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **{key: metadata[key] for key in SAME},
+        "model_task": metadata["task"],
+        "params": [_parameter(p) for p in metadata["params"]],
+        "kv_cache": _kv_cache(metadata["states"]),
+        "memory_usage": metadata["memory_usage"],
+    }
+
+
+def _parameter(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter on one device: nothing is done to it before it is used, and it belongs to the only stage."""
+    return {**{k: entry[k] for k in ("name", "shape", "dtype")}, "preprocs": [], "pipeline_stages": [0]}
+
+
+def _kv_cache(states: list[Mapping[str, Any]]) -> dict[str, int] | None:
+    """Sizes of the cache of keys and values; layers of all its groups together. None where there is none."""
+    caches = [s for s in states if s["kind"] != "recurrent"]
+    if not caches:
+        return None
+    heads = {key: caches[0][key] for key in ("num_attention_heads", "num_key_value_heads", "head_dim")}
+    return {"num_hidden_layers": sum(s["num_hidden_layers"] for s in caches), **heads}
+
+
+def _memory(metadata: Mapping[str, Any]) -> MemoryReport:
+    return MemoryReport(
+        sum(prod(p["shape"]) * dtype_of(p["dtype"]).itemsize for p in metadata["params"]),
+        max(metadata["memory_usage"].values(), default=0),
+        metadata["kv_bytes_per_token"],
+        metadata["kv_bytes_per_token"] * max(metadata["context_window_size"], 0),
+    )
