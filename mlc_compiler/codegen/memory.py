@@ -41,8 +41,7 @@ class MemoryEmitter(Emitter):
                 del others[k]
             elif any(n is self.lanes.var or id(n) in self.vector_vars for n in walk(atom)):
                 return None
-        form.terms = others
-        return self.analyzer.build(form, "int64"), step
+        return self.analyzer.build(Linear(form.const, others), "int64"), step
 
     # -- loads --------------------------------------------------------------------------------------------------
 

@@ -45,11 +45,13 @@ def max_float(dtype: str) -> float:
     return float(ml_dtypes.finfo(dtype).max) if dtype == "float8_e4m3fn" else math.inf
 
 
+@cache
 def is_int(dtype: str) -> bool:
     """Signed or unsigned integer; ``bool`` is not an integer."""
     return dtype.startswith(("int", "uint"))
 
 
+@cache
 def is_signed(dtype: str) -> bool:
     return dtype.startswith("int")
 

@@ -5,11 +5,11 @@ An atom is a variable, a nonlinear expression, or a product of these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from math import gcd
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from . import dtype as dt
 from .expr import BinaryOp, FloatImm, IntImm, PrimExpr, Var
@@ -31,23 +31,25 @@ def key(node: Any) -> Key:
     return (type(node).__name__, *(key(getattr(node, name)) for name in field_names(type(node))))
 
 
-@dataclass
-class Linear:
-    """``const + sum(coefficient * atom)``; coefficients are never zero."""
+Terms = Mapping[Key, tuple[PrimExpr, int]]
+
+
+class Linear(NamedTuple):
+    """``const + sum(coefficient * atom)``; coefficients are never zero. Forms are shared and never change."""
 
     const: int = 0
-    terms: dict[Key, tuple[PrimExpr, int]] = field(default_factory=dict)
+    terms: Terms = MappingProxyType({})
 
     def add(self, other: Linear, scale: int = 1) -> Linear:
         """``self + scale * other``"""
-        result = Linear(self.const + scale * other.const, dict(self.terms))
+        terms = dict(self.terms)
         for k, (atom, coefficient) in other.terms.items():
-            combined = result.terms[k][1] + scale * coefficient if k in result.terms else scale * coefficient
+            combined = terms[k][1] + scale * coefficient if k in terms else scale * coefficient
             if combined:
-                result.terms[k] = (atom, combined)
+                terms[k] = (atom, combined)
             else:
-                result.terms.pop(k, None)
-        return result
+                terms.pop(k, None)
+        return Linear(self.const + scale * other.const, terms)
 
     def without(self, k: Key) -> Linear:
         return Linear(self.const, {other: v for other, v in self.terms.items() if other != k})

@@ -11,7 +11,7 @@ from math import gcd
 
 from . import dtype as dt
 from .expr import BinaryOp, Cast, IntImm, PrimExpr, Select, Var, binary, const, is_const
-from .linear import Key, Linear, factors, of_atom, product, remove_factors, wrapped
+from .linear import Linear, Terms, factors, of_atom, product, remove_factors, wrapped
 from .ranges import Ranges
 
 LARGEST_PRODUCT = 32
@@ -30,7 +30,7 @@ class NormalForm(Ranges):
         """True if a condition always holds, False if it never does, None when neither can be proved."""
 
     def linear(self, expr: PrimExpr) -> Linear:
-        if self._nonempty is not None:
+        if self._is_open():
             return self._linear(expr)
         with self._query(expr):
             return self._linear(expr)
@@ -132,16 +132,12 @@ class NormalForm(Ranges):
 
     def _quotient(self, numerator: Linear, divisor: int, dtype: str) -> Linear:
         """``numerator // divisor`` for a positive divisor."""
-        whole, rest = Linear(numerator.const // divisor), Linear(numerator.const % divisor)
-        for k, (atom, coefficient) in numerator.terms.items():
-            if coefficient % divisor == 0:
-                whole.terms[k] = (atom, coefficient // divisor)
-            else:
-                rest.terms[k] = (atom, coefficient)
+        multiples = {k: (a, c // divisor) for k, (a, c) in numerator.terms.items() if c % divisor == 0}
+        others = {k: term for k, term in numerator.terms.items() if term[1] % divisor}
+        whole, rest = Linear(numerator.const // divisor, multiples), Linear(numerator.const % divisor, others)
         low, high = self.bounds(rest)
         if low is not None and high is not None and low // divisor == high // divisor:
-            whole.const += low // divisor
-            return whole
+            return Linear(whole.const + low // divisor, multiples)
         if self._within(rest, Linear(divisor)):
             return whole
         coarse = self._without_small_terms(rest, divisor)
@@ -217,7 +213,7 @@ class NormalForm(Ranges):
 
     def build(self, form: Linear, dtype: str) -> PrimExpr:
         """The expression of a linear form, terms in order of first occurrence, ``%`` restored."""
-        terms, constant = dict(form.terms), form.const
+        terms, constant = form.terms, form.const
         mods: list[tuple[PrimExpr, int]] = []
         for k, (atom, coefficient) in form.terms.items():
             folded = self._fold_mod(terms, constant, atom, coefficient) if k in terms else None
@@ -240,8 +236,8 @@ class NormalForm(Ranges):
         return result
 
     def _fold_mod(
-        self, terms: dict[Key, tuple[PrimExpr, int]], constant: int, atom: PrimExpr, coefficient: int
-    ) -> tuple[dict[Key, tuple[PrimExpr, int]], int, PrimExpr, int] | None:
+        self, terms: Terms, constant: int, atom: PrimExpr, coefficient: int
+    ) -> tuple[Terms, int, PrimExpr, int] | None:
         """``scale * (x - c * (x // c))`` among the terms becomes ``scale * (x % c)``."""
         if not (isinstance(atom, BinaryOp) and atom.op == "//" and _is_positive(atom.b)):
             return None

@@ -27,7 +27,7 @@ class Prover(NormalForm):
     """Proves comparisons of integer expressions. Incomplete: a condition that is not proved may still hold."""
 
     def nonnegative(self, form: Linear) -> bool:
-        if self._nonempty is not None:
+        if self._is_open():
             return self._nonnegative(form)
         with self._query(*(atom for atom, _ in form.terms.values())):
             return self._nonnegative(form)
@@ -62,7 +62,11 @@ class Prover(NormalForm):
         atom = term[1][0]
         if isinstance(atom, Var):
             return -self.ranks.get(id(atom), 0)
-        return -max((self.ranks.get(id(n), 0) for n in walk(atom) if isinstance(n, Var)), default=0)
+        found = self.known.ranks.get(id(atom))
+        if found is None:
+            rank = max((self.ranks.get(id(n), 0) for n in walk(atom) if isinstance(n, Var)), default=0)
+            found = self.known.ranks[id(atom)] = atom, rank
+        return -found[1]
 
     def _relaxed(self, others: Linear, atom: PrimExpr, coefficient: int) -> Iterator[list[Linear]]:
         """Sufficient conditions for ``others + coefficient * atom >= 0``: lists of forms that must all be >= 0."""

@@ -20,13 +20,15 @@ class Facts:
     """What was found about expressions while certain loops are assumed not to be empty.
 
     lower_bounds: of sizes, by ``id``. forms: linear forms of expressions, by ``id``. intervals: bounds of atoms.
-    proofs: whether forms are nonnegative. Each entry holds its subject, which thus stays alive: keys are made of ids.
+    proofs: whether forms are nonnegative. ranks: of the innermost loops in atoms, by ``id``. Each entry holds its
+    subject, which thus stays alive: keys are made of ids.
     """
 
     lower_bounds: Mapping[int, int]
     forms: dict[int, tuple[PrimExpr, Linear]] = field(default_factory=dict)
     intervals: dict[Key, tuple[PrimExpr, Interval]] = field(default_factory=dict)
     proofs: dict[Key, tuple[Linear, bool]] = field(default_factory=dict)
+    ranks: dict[int, tuple[PrimExpr, int]] = field(default_factory=dict)
 
 
 class Ranges(ABC):
@@ -48,6 +50,7 @@ class Ranges(ABC):
         self._symbolic: set[int] = set()
         self._facts: dict[frozenset[int], Facts] = {}
         self._nonempty: frozenset[int] | None = None
+        self.known = self._known()
         for var, extent in (ranges or {}).items():
             self.bind(var, extent)
 
@@ -72,6 +75,7 @@ class Ranges(ABC):
         self.keep.append(var)
         self.ranks[id(var)] = len(self.keep)
         self._facts.clear()
+        self.known = self._known()
 
     @abstractmethod
     def linear(self, expr: PrimExpr) -> Linear:
@@ -84,23 +88,26 @@ class Ranges(ABC):
     @contextmanager
     def _query(self, *exprs: PrimExpr) -> Iterator[None]:
         """A query about expressions: inside, the loops of their variables are assumed not to be empty."""
-        if self._nonempty is not None:
+        if self._is_open():
             yield
             return
         self._nonempty = self._loops_of(exprs)
+        self.known = self._known()
         try:
             yield
         finally:
             self._nonempty = None
+            self.known = self._known()
+
+    def _is_open(self) -> bool:
+        """Whether a query is under way, or none is needed because all loops have constant extents."""
+        return self._nonempty is not None or not self._symbolic
 
     def _loops_of(self, exprs: Iterable[PrimExpr]) -> frozenset[int]:
         """The variables (by ``id``) in expressions whose loops have a symbolic extent."""
-        if not self._symbolic:
-            return frozenset()
         return frozenset(id(n) for n in walk(tuple(exprs)) if isinstance(n, Var) and id(n) in self._symbolic)
 
-    @property
-    def known(self) -> Facts:
+    def _known(self) -> Facts:
         """What was found under the assumptions of the current query; outside of one nothing is assumed."""
         nonempty = self._nonempty or frozenset()
         if nonempty not in self._facts:
@@ -139,7 +146,7 @@ class Ranges(ABC):
 
     def bounds(self, form: Linear) -> Interval:
         """Constant bounds of a linear form, both inclusive; None for an unknown bound."""
-        if self._nonempty is not None:
+        if self._is_open():
             return self._bounds(form)
         with self._query(*(atom for atom, _ in form.terms.values())):
             return self._bounds(form)
