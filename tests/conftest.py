@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from importlib import metadata
 from pathlib import Path
 
@@ -14,6 +15,13 @@ hypothesis.settings.load_profile("fixed")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files with the current output")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported by now, torch and transformers among it, out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 50)  # the trees of the compiler have no cycles
 
 
 @pytest.fixture(scope="session")
