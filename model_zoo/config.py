@@ -175,7 +175,8 @@ class DecoderConfig(BaseConfig):
 
     Fields of models that have them: ``sliding_window``, the number of positions that a token attends to,
     ``attention_sink_size``, the number of first positions besides, and ``partial_rotary_factor``, the part of a head
-    that is rotated. ``interleaved_rotary``: pairs are (2 d, 2 d + 1) instead of (d, d + R/2). ``rotary_axes``: see ``KVCacheConfig``.
+    that is rotated. ``interleaved_rotary``: pairs are (2 d, 2 d + 1) instead of (d, d + R/2). ``rotary_axes``: see
+    ``KVCacheConfig``.
     """
 
     chat_keys: ClassVar[tuple[str, ...]] = CHAT_KEYS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor, op
@@ -200,6 +200,8 @@ class CausalLM(nn.Module):
     ``cap * tanh(logits / cap)``. embedding_norm: of the embeddings. head_bias: of the output head.
     """
 
+    decoder: ClassVar[type[Transformer]] = Transformer
+
     def __init__(
         self,
         c: BaseConfig,
@@ -215,7 +217,7 @@ class CausalLM(nn.Module):
     ):
         self.embedding_multiplier = embedding_multiplier
         self.logit_scale, self.logit_soft_cap = logit_scale, logit_soft_cap
-        self.model = Transformer(c, layers, norm, positions, embedding_norm)
+        self.model = self.decoder(c, layers, norm, positions, embedding_norm)
         self.lm_head = None if c.tie_word_embeddings else nn.Linear(c.hidden_size, c.vocab_size, bias=head_bias)
 
     def embed(self, input_ids: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from tests.model_zoo.checkpoint_forms import (
     qwen3_5,
     without_shared_gate,
 )
+from tests.model_zoo.rwkv_reference import Rwkv5Config, Rwkv6Config, Rwkv7Config
 
 UNKNOWN_TO_AUTO = {transformers.Mistral4Config: transformers.Mistral4ForCausalLM}
 VOCAB, CONTEXT = 261, 64
@@ -214,6 +215,26 @@ DELTA_NET = {
     "linear_value_head_dim": 14,
 }
 SHARED_EXPERT = {**EXPERTS, "shared_expert_intermediate_size": 28}
+RWKV_LIKE = {
+    "hidden_size": 60,
+    "num_hidden_layers": 2,
+    "intermediate_size": 52,
+    "head_size": 12,
+    "context_length": CONTEXT,
+    "rescale_every": 6,
+}
+RWKV7_LIKE = {
+    "hidden_size": 60,
+    "num_hidden_layers": 3,
+    "intermediate_size": 52,
+    "head_dim": 12,
+    "norm_eps": 1e-5,
+    "decay_low_rank_dim": 7,
+    "gate_low_rank_dim": 9,
+    "a_low_rank_dim": 6,
+    "v_low_rank_dim": 5,
+    "max_position_embeddings": CONTEXT,
+}
 IMAGE_TOKEN = 250
 TOWER = {
     "hidden_size": 44,
@@ -358,6 +379,9 @@ CASES = [
         {**LLAMA4, "num_experts_per_tok": 2, "no_rope_layers": [1, 0], "use_qk_norm": False},
         to_checkpoint=llama4,
     ),
+    Case("rwkv5", Rwkv5Config, {"model_version": "5_2"}, sizes=RWKV_LIKE),
+    Case("rwkv6", Rwkv6Config, {"time_mix_extra_dim": 7, "time_decay_extra_dim": 9}, sizes=RWKV_LIKE),
+    Case("rwkv7", Rwkv7Config, sizes=RWKV7_LIKE),
     Case("gemma", transformers.GemmaConfig, {**HEADS, "num_key_value_heads": 1}, norms_around_zero=True),
     Case("gemma2", transformers.Gemma2Config, {**WINDOWS, "query_pre_attn_scalar": 9}, norms_around_zero=True),
     Case(
