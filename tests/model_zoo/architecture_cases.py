@@ -316,6 +316,7 @@ CASES = [
         transformers.DeepseekV3Config,
         {**GROUPS, **DENSE_FIRST, "rope_parameters": MSCALE},
         sizes=LATENT_LIKE,
+        quantized=True,
     ),
     Case("qwen3_next", transformers.Qwen3NextConfig, {**DELTA_NET, **SHARED_EXPERT}, norms_around_zero=True),
     Case(

@@ -119,16 +119,28 @@ def save(case: Case, model: PreTrainedModel, folder: Path) -> None:
 
 
 def with_decoded_weights(model: PreTrainedModel, scheme_name: str) -> PreTrainedModel:
-    """The model with every matrix as it is after quantization, which goes along rows, and the rest in 16 bits."""
+    """The model with every matrix as it is after quantization, which goes along rows, and the rest in 16 bits.
+
+    Routers are not quantized. Of latent attention, the matrices that make keys are stored transposed.
+    """
     scheme = get_scheme(scheme_name)
     taps = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Conv1d)}
     with torch.no_grad():
-        for parameter in dict.fromkeys(model.parameters()):
+        for name, parameter in model.named_parameters():
             half = parameter.half().float()
-            parameter.copy_(half if parameter.ndim < 2 or id(parameter) in taps else _decoded(half.numpy(), scheme))
+            if parameter.ndim < 2 or id(parameter) in taps or name.endswith("mlp.gate.weight"):
+                parameter.copy_(half)
+            elif "kv_b_proj" in name:
+                keys, values = half.unflatten(0, (model.config.num_attention_heads, -1)).split(
+                    [model.config.qk_nope_head_dim, model.config.v_head_dim], dim=1
+                )
+                decoded = (_decoded(keys.mT.contiguous().numpy(), scheme).mT, _decoded(values.numpy(), scheme))
+                parameter.copy_(torch.cat(decoded, dim=1).flatten(0, 1))
+            else:
+                parameter.copy_(_decoded(half.numpy(), scheme))
     return model
 
 
 def _decoded(matrix: np.ndarray, scheme: Any) -> torch.Tensor:
     stored = encode(matrix.astype(np.float16), scheme)
-    return torch.from_numpy(decode(stored, scheme, matrix.shape[1]).astype(np.float32))
+    return torch.from_numpy(decode(stored, scheme, matrix.shape[-1]).astype(np.float32))
