@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from mlc_errors import UnsupportedError
-from mlc_toolchain.gguf_architectures import ARCHITECTURES, GGUFArchitecture
+from mlc_toolchain.gguf_architectures import ARCHITECTURES
+from mlc_toolchain.gguf_base import GGUFArchitecture
 from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, TensorInfo, shown
 from mlc_toolchain.readers.gguf import GGUFReader
 from mlc_toolchain.rope_factors import ROPE_FACTORS, llama3_scaling
@@ -57,6 +58,8 @@ class GGUFCheckpoint(CheckpointReader):
         stem = self._stem(name)
         if stem in self._architecture.heads:
             return self._rotate_half_order(value, self._heads(stem))
+        if stem in self._architecture.grouped:
+            return self._by_group(value)
         if stem in self._architecture.one_plus and name.endswith(".weight"):
             return value - 1
         return value.T if stem in self._architecture.transposed else value
@@ -64,7 +67,7 @@ class GGUFCheckpoint(CheckpointReader):
     def read_rows(self, name: str) -> Iterator[np.ndarray]:
         stem = self._stem(name)
         arch = self._architecture
-        if stem in arch.heads or stem in arch.transposed or stem in arch.one_plus:
+        if any(stem in stems for stems in (arch.heads, arch.grouped, arch.transposed, arch.one_plus)):
             yield self.read(name)
         else:
             yield from self._reader.read_rows(self._names[name])
@@ -72,9 +75,11 @@ class GGUFCheckpoint(CheckpointReader):
     def group_levels(self, name: str) -> Levels | None:
         stem = self._stem(name)
         found = None if stem in self._architecture.transposed else self._reader.group_levels(self._names[name])
-        if found is None or stem not in self._architecture.heads:
+        if found is None or stem not in (*self._architecture.heads, *self._architecture.grouped):
             return found
-        rows = self._rotate_half_order(np.arange(len(found.levels)), self._heads(stem))
+        order = np.arange(len(found.levels))
+        is_grouped = stem in self._architecture.grouped
+        rows = self._by_group(order) if is_grouped else self._rotate_half_order(order, self._heads(stem))
         return Levels(found.levels[rows], found.scales[rows], found.group)
 
     def file_of(self, name: str) -> Path:
@@ -109,7 +114,10 @@ class GGUFCheckpoint(CheckpointReader):
         return self._names[name].split(".")[-2]
 
     def _heads(self, stem: str) -> int:
-        key = self._architecture.heads[stem]
+        return self._count(self._architecture.heads[stem])
+
+    def _count(self, key: str) -> int:
+        """A number of heads: of keys and values, that of queries where the metadata lacks it."""
         heads = self._number(key if self._key(key) in self.metadata else "attention.head_count")
         if type(heads) is not int:
             raise CheckpointError(f"{self._key(key)} is {heads}; expected an integer", where=[str(self._reader.path)])
@@ -123,12 +131,24 @@ class GGUFCheckpoint(CheckpointReader):
             )
         return rows.reshape(heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
+    def _by_group(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of queries, keys and values from one after the other to groups: queries of a key, the key, the value."""
+        heads, groups = self._count("attention.head_count"), self._count("attention.head_count_kv")
+        if heads % groups or rows.shape[0] % (heads + 2 * groups):
+            raise CheckpointError(
+                f"{rows.shape[0]} rows do not divide into {heads} queries and {groups} keys and values",
+                where=[str(self._reader.path)],
+            )
+        size = rows.shape[0] // (heads + 2 * groups)
+        parts = np.split(rows, [heads * size, (heads + groups) * size])
+        return np.concatenate([p.reshape(groups, -1, *rows.shape[1:]) for p in parts], axis=1).reshape(rows.shape)
+
     def _key(self, key: str) -> str:
         return f"{self.metadata['general.architecture']}.{key}"
 
     def _number(self, key: str) -> int | float:
         value = self.metadata.get(self._key(key))
-        if type(value) is int and 0 < value < 2**31:
+        if type(value) is bool or (type(value) is int and 0 < value < 2**31):
             return value
         if type(value) is float and value > 0:
             return float(str(np.float32(value)))  # the shortest decimal, as written in a config.json
@@ -142,10 +162,8 @@ class GGUFCheckpoint(CheckpointReader):
         return self._reader.info(self._architecture.embedding).shape[0]
 
     def _biases(self) -> dict[str, bool]:
-        if self._architecture.model_type != "llama":
-            return {}
         names = set(self._names.values())
-        return {"attention_bias": "blk.0.attn_q.bias" in names, "mlp_bias": "blk.0.ffn_up.bias" in names}
+        return {key: f"blk.0.{stem}.bias" in names for key, stem in self._architecture.biases.items()}
 
     def _rope_scaling(self, config: Mapping[str, Any]) -> dict[str, Any]:
         kind = self.metadata.get(self._key("rope.scaling.type"), "none")

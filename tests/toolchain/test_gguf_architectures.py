@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,22 @@ from mlc_errors import UnsupportedError
 from mlc_toolchain.gguf_architectures import ARCHITECTURES
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from model_zoo import registry
-from tests.model_zoo.architecture_cases import CASES, Case
+from tests.model_zoo.architecture_cases import CASES
 
 KEYS = {
-    "hidden_size": "embedding_length",
-    "intermediate_size": "feed_forward_length",
-    "num_hidden_layers": "block_count",
-    "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv",
-    "max_position_embeddings": "context_length",
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model"), "embedding_length"),
+    **dict.fromkeys(("intermediate_size", "n_inner", "ffn_hidden_size"), "feed_forward_length"),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers"), "block_count"),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads"), "attention.head_count"),
+    **dict.fromkeys(("num_key_value_heads", "num_kv_heads"), "attention.head_count_kv"),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "max_seq_len"), "context_length"),
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
-    "norm_epsilon": "attention.layer_norm_epsilon",
-    "norm_eps": "attention.layer_norm_epsilon",
+    **dict.fromkeys(
+        ("norm_epsilon", "norm_eps", "layer_norm_eps", "layer_norm_epsilon"), "attention.layer_norm_epsilon"
+    ),
+    "clip_qkv": "attention.clamp_kqv",
+    "logit_scale": "logit_scale",
+    "use_parallel_residual": "use_parallel_residual",
     "sliding_window": "attention.sliding_window",
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
@@ -42,13 +46,18 @@ KEYS = {
 class Form:
     """How llama.cpp's converter writes one architecture. case: of the table of architectures. options: for its config.
 
-    permuted: rows of queries and keys pair neighbouring elements. shifted: norms are stored as ``w + 1``.
+    permuted: rows of queries and keys pair neighbouring elements. shifted: norms are stored as ``w + 1``. split: rows
+    of joined queries, keys and values come one after the other instead of by group. metadata: beyond ``KEYS``. head:
+    the output head's name in checkpoints.
     """
 
     case: str
     options: Mapping[str, Any] = field(default_factory=dict)
     permuted: bool = False
     shifted: bool = False
+    split: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    head: str = "lm_head"
 
 
 FORMS = {
@@ -67,20 +76,39 @@ FORMS = {
     "seed_oss": Form("seed_oss", {"attention_out_bias": False, "mlp_bias": False}),
     "starcoder2": Form("starcoder2"),
     "nemotron": Form("nemotron", shifted=True),
+    "gptneox": Form("gpt_neox", split=True, head="embed_out"),
+    "bloom": Form("bloom", split=True, metadata={"context_length": 2048, "feed_forward_length": 240}),
+    "falcon": Form("falcon", split=True, metadata={"attention.head_count_kv": 1, "feed_forward_length": 240}),
+    "mpt": Form("mpt", metadata={"feed_forward_length": 240, "attention.clamp_kqv": 0.7}),
+    "starcoder": Form("gpt_bigcode", metadata={"attention.head_count_kv": 1}),
+    "phi2": Form("phi"),
+    "stablelm": Form("stablelm"),
+    "orion": Form("orion", metadata={"attention.layer_norm_epsilon": 1e-5}),
+    "command-r": Form("cohere", {"use_qk_norm": False}),
+    "cohere2": Form("cohere2", {"layer_types": ["sliding_attention"] * 2}),
+    "exaone4": Form("exaone4", {"sliding_window_pattern": 4}),
+    "hunyuan-dense": Form("hunyuan_v1_dense", {"rope_parameters": None}),
+    "ernie4_5": Form("ernie4_5", {"use_bias": False}),
+    "glm4": Form("glm4"),
+    "olmo": Form("olmo", permuted=True),
+    "arcee": Form("arcee", {"rope_parameters": None}, permuted=True),
+    "minicpm": Form("granite", {"attention_bias": False, "mlp_bias": False}, permuted=True),
 }
+LLAMAS = {"llama", "gpt2", "qwen2", "internlm2", "baichuan"}  # the last two have Llama's names and order
 
 
 def test_every_architecture_is_tested() -> None:
-    assert set(ARCHITECTURES) == set(FORMS) | {"llama", "gpt2", "qwen2", "internlm2"}  # two of Llama's names and order
+    assert set(ARCHITECTURES) == set(FORMS) | LLAMAS
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_config_and_tensors_come_back(name: str, tmp_path: Path) -> None:
     form = FORMS[name]
     case = next(c for c in CASES if c.name == form.case)
-    model = Case(case.name, case.config, {**case.options, **form.options}).model()
-    tensors = {n: t.numpy() for n, t in model.state_dict().items()}
-    raw = model.config.to_dict()
+    model = replace(case, options={**case.options, **form.options}).model()
+    raw, state = model.config.to_dict(), model.state_dict()
+    raw, state = case.to_checkpoint(raw, state) if case.to_checkpoint else (raw, state)
+    tensors = {n.replace("lm_head", form.head): t.numpy() for n, t in state.items()}
     if raw["tie_word_embeddings"]:
         tensors.pop("lm_head.weight")
     checkpoint = GGUFCheckpoint(write(tmp_path / "a.gguf", name, form, raw, tensors))
@@ -104,16 +132,20 @@ def test_a_window_makes_olmo2_another_model(tmp_path: Path) -> None:
 def write(path: Path, name: str, form: Form, config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Path:
     """The file under the names of the gguf package, with metadata, order of rows and norms as its form says."""
     arch = next(a for a, text in gguf.MODEL_ARCH_NAMES.items() if text == name)
-    names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
+    values = {**metadata(config), **form.metadata}
+    names = gguf.get_tensor_name_map(arch, values["block_count"])
     writer = gguf.GGUFWriter(path, name)
-    for key, value in metadata(config).items():
-        (writer.add_uint32 if type(value) is int else writer.add_float32)(f"{name}.{key}", value)
-    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    add = {int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}
+    for key, value in values.items():
+        add[type(value)](f"{name}.{key}", value)
+    heads = {"q_proj": values["attention.head_count"], "k_proj": values.get("attention.head_count_kv")}
     for hf_name, tensor in tensors.items():
         part = hf_name.split(".")[-2]
         stored = permuted(tensor, heads[part]) if form.permuted and part in heads else tensor
+        stored = separated(stored, values) if form.split and part == "query_key_value" else stored
         stored = stored + 1 if form.shifted and hf_name.endswith("norm.weight") else stored
-        writer.add_tensor(names.get_name(hf_name, (".weight", ".bias")), np.ascontiguousarray(stored))
+        gguf_name = next(filter(None, (names.get_name(n, (".weight", ".bias")) for n in (hf_name, short(hf_name)))))
+        writer.add_tensor(gguf_name, np.ascontiguousarray(stored))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -121,12 +153,17 @@ def write(path: Path, name: str, form: Form, config: Mapping[str, Any], tensors:
     return path
 
 
+def short(hf_name: str) -> str:
+    return hf_name.removeprefix("transformer.")
+
+
 def metadata(config: Mapping[str, Any]) -> dict[str, Any]:
-    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    rope = config["rope_parameters"]
+    known = {key: config[name] for name, key in KEYS.items() if config.get(name) is not None}
+    head_dim = config.get("head_dim") or known["embedding_length"] // known["attention.head_count"]
+    rope = config.get("rope_parameters") or {"rope_theta": 1e4}
     rope = rope.get("full_attention") or rope
     return {
-        **{key: config[name] for name, key in KEYS.items() if config.get(name) is not None},
+        **known,
         "attention.key_length": head_dim,
         "rope.freq_base": float(rope["rope_theta"]),
         "rope.dimension_count": int(head_dim * rope.get("partial_rotary_factor", 1.0)),
@@ -136,6 +173,15 @@ def metadata(config: Mapping[str, Any]) -> dict[str, Any]:
 def permuted(rows: np.ndarray, heads: int) -> np.ndarray:
     """From first halves and second halves of each head to neighbouring pairs."""
     return rows.reshape(heads, 2, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def separated(rows: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
+    """From groups of queries, a key and a value to all queries, all keys and all values."""
+    heads = values["attention.head_count"]
+    groups = values.get("attention.head_count_kv", heads)
+    grouped = rows.reshape(groups, heads // groups + 2, -1, *rows.shape[1:])
+    parts = (grouped[:, : heads // groups], grouped[:, -2:-1], grouped[:, -1:])
+    return np.concatenate([part.reshape(-1, *rows.shape[1:]) for part in parts])
 
 
 torch.manual_seed(0)

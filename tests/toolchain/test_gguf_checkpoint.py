@@ -152,7 +152,7 @@ def test_a_gpt2_has_its_matrices_transposed_back(tmp_path):
 def test_what_a_gguf_may_not_be(tmp_path):
     tensors = llama_tensors()
     cases = {
-        "architecture 'falcon'; expected one of llama, gpt2": ("falcon", LLAMA, tensors),
+        "architecture 'gptj'; expected one of llama, gpt2": ("gptj", LLAMA, tensors),
         "mixture of experts": ("llama", LLAMA | {"expert_count": 8}, tensors),
         "'blk.0.attn_sinks.weight' has no place": ("llama", LLAMA, tensors | {"blk.0.attn_sinks.weight": drawn(4)}),
     }

@@ -1,0 +1,102 @@
+"""How llama.cpp's converter renames, reorders and shifts tensors: the description, and that of Llama."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class GGUFArchitecture:
+    """How llama.cpp's converter renamed a model.
+
+    config: Hugging Face key -> metadata key under the architecture's prefix. optional: likewise, the first key
+    present. fixed: config values that the architecture implies. layer: the Hugging Face layer prefix. names: tensor
+    name without layer prefix -> Hugging Face name. heads: tensors whose rows were reordered per attention head, with
+    the metadata key of the number of heads. grouped: joined queries, keys and values whose rows were ordered by group.
+    transposed: stored [out, in] where the checkpoint has [in, out]. one_plus: norms stored as ``w + 1`` where
+    the checkpoint has w. biases: config key -> tensor whose bias says whether it holds. finish: entries that follow
+    from the rest of the config.
+    """
+
+    model_type: str
+    config: Mapping[str, str]
+    optional: Mapping[str, tuple[str, ...]]
+    fixed: Mapping[str, Any]
+    layer: str
+    names: Mapping[str, str]
+    embedding: str
+    head: str
+    heads: Mapping[str, str]
+    grouped: frozenset[str] = frozenset()
+    transposed: frozenset[str] = frozenset()
+    one_plus: frozenset[str] = frozenset()
+    biases: Mapping[str, str] = field(default_factory=dict)
+    finish: Callable[[dict[str, Any]], dict[str, Any]] = lambda config: {}
+
+
+LLAMA = GGUFArchitecture(
+    model_type="llama",
+    config={
+        "hidden_size": "embedding_length",
+        "intermediate_size": "feed_forward_length",
+        "num_hidden_layers": "block_count",
+        "num_attention_heads": "attention.head_count",
+        "max_position_embeddings": "context_length",
+        "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    },
+    optional={
+        "num_key_value_heads": ("attention.head_count_kv",),
+        "rope_theta": ("rope.freq_base",),
+        "head_dim": ("attention.key_length", "rope.dimension_count"),
+    },
+    fixed={"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rope_theta": 10000.0},
+    layer="model.layers",
+    names={
+        "token_embd": "model.embed_tokens",
+        "output_norm": "model.norm",
+        "output": "lm_head",
+        "attn_norm": "input_layernorm",
+        "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj",
+        "attn_output": "self_attn.o_proj",
+        "ffn_norm": "post_attention_layernorm",
+        "ffn_gate": "mlp.gate_proj",
+        "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj",
+    },
+    embedding="token_embd.weight",
+    head="output.weight",
+    heads={"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"},
+    biases={"attention_bias": "attn_q", "mlp_bias": "ffn_up"},
+)
+LAYER_NORM_CONFIG = {k: v for k, v in LLAMA.config.items() if k != "rms_norm_eps"}
+LAYER_NORM_EPSILON = "attention.layer_norm_epsilon"
+ROTARY = {"rotary_dim": ("rope.dimension_count",)}
+WINDOW = {"sliding_window": ("attention.sliding_window",)}
+QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+POST_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+SCALES = {
+    "embedding_multiplier": ("embedding_scale",),
+    "attention_multiplier": ("attention.scale",),
+    "residual_multiplier": ("residual_scale",),
+    "logits_scaling": ("logit_scale",),
+}
+
+
+def like_llama(model_type: str, class_name: str, **changes: Any) -> GGUFArchitecture:
+    """Llama's names in the order of the checkpoint's rows, with other fixed values; ``changes`` replace fields."""
+    fixed = {"architectures": [class_name], **changes.pop("fixed", {})}
+    optional = {**LLAMA.optional, "head_dim": ("attention.key_length",), **changes.pop("optional", {})}
+    names = {**LLAMA.names, **changes.pop("names", {})}
+    base: dict[str, Any] = {"heads": {}, "biases": {}, **changes}
+    return replace(LLAMA, model_type=model_type, fixed=fixed, optional=optional, names=names, **base)
+
+
+def rotary_part(config: dict[str, Any]) -> dict[str, Any]:
+    """``rope.dimension_count`` counts rotated elements; Hugging Face's key is their part of a head."""
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    rotated = config.pop("rotary_dim", head_dim)
+    return {"partial_rotary_factor": rotated / head_dim}
