@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mlc_compiler import nn
 from mlc_compiler.nn.recurrent import CausalConv, GatedConv
@@ -65,7 +65,7 @@ class Lfm2Config(HybridConfig, DecoderConfig):
         return {FULL: (AttentionKind(rope=self.rope),), CONV: (RecurrentKind((conv,)),)}
 
 
-def mixer(c: Any, kind: str) -> nn.Module:
+def mixer(c: Lfm2Config, kind: str) -> nn.Module:
     """What mixes the tokens of a layer of this type."""
     if kind == CONV:
         return GatedConv(c.hidden_size, c.conv_L_cache, c.conv_bias)
@@ -96,10 +96,16 @@ MLP: LayerNames = {
 }
 
 
-def weights(c: Lfm2Config) -> WeightMap:
-    m = renamed(c, OUTER, LAYER, [{**NORMS, **MIXERS[kind], **MLP} for kind in c.types])
+def lfm2_rules(c: Lfm2Config, dense: Sequence[bool]) -> WeightMap:
+    """The map of a checkpoint, but for the feed-forward parts of layers that are not dense."""
+    parts = [{**MIXERS[kind], **(MLP if is_dense else {})} for kind, is_dense in zip(c.types, dense, strict=True)]
+    m = renamed(c, OUTER, LAYER, [{**NORMS, **part} for part in parts])
     conv_taps(m, c, {CONV}, "self_attn.conv", "conv.conv")
     return m
+
+
+def weights(c: Lfm2Config) -> WeightMap:
+    return lfm2_rules(c, [True] * c.num_hidden_layers)
 
 
 TINY = Lfm2Config(**tiny.SIZES, layer_types=(CONV, FULL), block_multiple_of=8)

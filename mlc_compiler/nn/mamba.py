@@ -94,3 +94,60 @@ class Mamba2(Module):
         if self.norm is None:
             return y * gate
         return self.norm(y) * gate if self.norm_first else self.norm(y * gate)
+
+
+@dataclass(frozen=True)
+class MambaSizes:
+    """channels: C of the scan. rank: elements from which the steps are computed. taps: of the convolution."""
+
+    hidden_size: int
+    channels: int
+    state_size: int
+    rank: int
+    taps: int
+
+    @property
+    def arrays(self) -> tuple[SequenceArray, ...]:
+        """The state of one layer."""
+        scan = SequenceArray(SSM, (1, self.state_size, self.channels))
+        return CausalConv.array(self.channels, self.taps), scan
+
+
+class Mamba(Module):
+    """A layer of Mamba (Gu and Dao 2023, figure 3): x [B, S, D] -> [B, S, D].
+
+    ``in_proj`` gives x and a gate, in this order; x passes through a short convolution with SiLU. dt, B and C are
+    ``x_proj`` of it, perhaps each with a norm. The scan is that of the operator ``recurrent.selective_scan``.
+    """
+
+    def __init__(
+        self,
+        sizes: MambaSizes,
+        *,
+        bias: bool = False,
+        conv_bias: bool = True,
+        dt_norm: Module | None = None,
+        b_norm: Module | None = None,
+        c_norm: Module | None = None,
+    ):
+        self.sizes = sizes
+        self.in_proj = Linear(sizes.hidden_size, 2 * sizes.channels, bias=bias)
+        self.conv1d = CausalConv(sizes.channels, sizes.taps, conv_bias, "silu")
+        self.x_proj = Linear(sizes.channels, sizes.rank + 2 * sizes.state_size, bias=False)
+        self.dt_proj = Linear(sizes.rank, sizes.channels)
+        self.A, self.D = Parameter((sizes.state_size, sizes.channels)), Parameter((sizes.channels,))
+        self.dt_layernorm, self.b_layernorm, self.c_layernorm = dt_norm, b_norm, c_norm
+        self.out_proj = Linear(sizes.channels, sizes.hidden_size, bias=bias)
+
+    def forward(self, x: Tensor, state: RecurrentState, layer: int) -> Tensor:
+        sizes, projected = self.sizes, flat(self.in_proj(x))
+        u = self.conv1d(projected, state, layer)
+        parts = op.split(self.x_proj(u), [sizes.rank, sizes.rank + sizes.state_size], axis=1)
+        norms = (self.dt_layernorm, self.b_layernorm, self.c_layernorm)
+        dt, b, c = (norm(part) if norm else part for norm, part in zip(norms, parts, strict=True))
+        step = op.softplus(self.dt_proj(dt).astype("float32"))
+        shape = (u.shape[0], 1, sizes.channels)
+        operands = (op.reshape(u, shape), op.reshape(step, shape), b, c, self.A, self.D)
+        y = op.reshape(state.update(SSM, ops.selective_scan, layer, *operands), u.shape)
+        gate = op.split(projected, 2, axis=1)[1]
+        return self.out_proj(op.reshape(y * op.silu(gate), (*x.shape[:-1], sizes.channels)))

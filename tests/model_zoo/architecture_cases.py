@@ -193,6 +193,7 @@ DENSE_FIRST = {"first_k_dense_replace": 1}
 ALPHA = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 1.0, "alpha": 50.0}
 MAMBA2 = {"mamba_n_heads": 6, "mamba_d_state": 10, "mamba_chunk_size": 8}
 HYBRID = ["linear_attention", "full_attention"]
+MAMBA = {"hidden_size": 60, "num_hidden_layers": 2, "state_size": 10}
 NEMOTRON_H = {"mamba_num_heads": 4, "mamba_head_dim": 10, "ssm_state_size": 10, "n_groups": 2, "chunk_size": 8}
 MUP = {
     "embedding_multiplier": 1.5,
@@ -602,6 +603,19 @@ CASES = [
         },
         "bias",
         quantized=True,
+    ),
+    Case(
+        "lfm2_moe",
+        transformers.Lfm2MoeConfig,
+        {**EXPERTS, "num_dense_layers": 1, "layer_types": ["full_attention", "conv"], "routed_scaling_factor": 1.5},
+    ),
+    Case("mamba", transformers.MambaConfig, {"use_bias": True, "time_step_rank": 7}, sizes=MAMBA, quantized=True),
+    Case("falcon_mamba", transformers.FalconMambaConfig, {"conv_kernel": 3}, sizes=MAMBA),
+    Case(
+        "mamba2",
+        transformers.Mamba2Config,
+        {"num_heads": 6, "head_dim": 20, "n_groups": 2, "use_bias": True},
+        sizes=MAMBA,
     ),
     Case("seed_oss", transformers.SeedOssConfig, {**HEADS, "attention_out_bias": True, "mlp_bias": True}),
     Case("exaone4", transformers.Exaone4Config, {"sliding_window": 7, "sliding_window_pattern": 2}),

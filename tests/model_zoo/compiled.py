@@ -124,11 +124,12 @@ def with_decoded_weights(model: PreTrainedModel, scheme_name: str) -> PreTrained
     Routers are not quantized. Of latent attention, the matrices that make keys are stored transposed.
     """
     scheme = get_scheme(scheme_name)
-    taps = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Conv1d)}
+    kept = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Conv1d)}
+    kept |= {id(parameter) for name, parameter in model.named_parameters() if name.endswith("A_log")}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             half = parameter.half().float()
-            if parameter.ndim < 2 or id(parameter) in taps or name.endswith("mlp.gate.weight"):
+            if parameter.ndim < 2 or id(parameter) in kept or name.endswith("mlp.gate.weight"):
                 parameter.copy_(half)
             elif "kv_b_proj" in name:
                 keys, values = half.unflatten(0, (model.config.num_attention_heads, -1)).split(
