@@ -90,11 +90,15 @@ def _proportional(base: np.ndarray, part: float) -> np.ndarray:
 
 
 def _llama3(base: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:
-    """Llama 3.1: low frequencies are divided by ``factor``, high ones kept, those between interpolated."""
+    """Llama 3.1: low frequencies are divided by ``factor``, high ones kept, those between interpolated.
+
+    Llama 4 Scout has one bound for both.
+    """
     factor, context = _number(scaling, "factor"), _number(scaling, "original_max_position_embeddings")
     low, high = _number(scaling, "low_freq_factor"), _number(scaling, "high_freq_factor")
     wavelength = np.float32(2 * math.pi) / base
-    smooth = np.clip((np.float32(context) / wavelength - np.float32(low)) / np.float32(high - low), 0, 1)
+    turns = np.float32(context) / wavelength - np.float32(low)
+    smooth = np.clip(turns / np.float32(high - low), 0, 1) if high != low else (turns >= 0).astype(np.float32)
     return (np.float32(1) - smooth) * base / np.float32(factor) + smooth * base
 
 

@@ -78,6 +78,17 @@ def test_chat_model_config_keeps_fields_without_a_public_key():
     assert (again.attention_bias, again.rope_scaling) == (True, SCALINGS[0])
 
 
+def test_llama3_scaling_with_one_bound_is_a_step():
+    """Llama 4 Scout: wavelengths beyond the original context are divided, the others kept."""
+    bounds = {"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0}
+    config = {**LLAMA, "rope_theta": 1e4}
+    plain = LlamaConfig.from_hf(config).rope.inv_freq
+    scaled = LlamaConfig.from_hf({**config, "rope_scaling": {**bounds, "original_max_position_embeddings": 64}}).rope
+    is_long = 2 * np.pi / plain > 64
+    assert 0 < is_long.sum() < len(plain)
+    np.testing.assert_allclose(scaled.inv_freq, np.where(is_long, plain / 16, plain), rtol=1e-6)
+
+
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_both_spellings_of_rotary_scaling(scaling):
     old = LlamaConfig.from_hf({**LLAMA, "rope_theta": 5e4, "rope_scaling": scaling})
