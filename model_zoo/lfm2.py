@@ -23,8 +23,9 @@ CONV = "conv"
 class Lfm2Config(HybridConfig, DecoderConfig):
     """conv_L_cache: taps of the convolutions. full_attn_idxs: the layers with attention, where layer_types is missing.
 
-    With ``block_auto_adjust_ff_dim``, the feed-forward part has two thirds of ``intermediate_size`` times
-    ``block_ffn_dim_multiplier``, rounded up to a multiple of ``block_multiple_of``; then both are set to what results.
+    block_ff_dim goes before ``intermediate_size``. With ``block_auto_adjust_ff_dim``, the feed-forward part has two
+    thirds of it times ``block_ffn_dim_multiplier``, rounded up to a multiple of ``block_multiple_of``; then
+    ``intermediate_size`` is set to what results, and the others to nothing.
     """
 
     model_type: ClassVar[str] = "lfm2"
@@ -41,17 +42,19 @@ class Lfm2Config(HybridConfig, DecoderConfig):
     tie_word_embeddings: bool = True
     conv_bias: bool = False
     conv_L_cache: int = 3
+    block_ff_dim: int | None = None
     block_auto_adjust_ff_dim: bool = True
     block_ffn_dim_multiplier: float = 1.0
     block_multiple_of: int = 256
     full_attn_idxs: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
+        size = self.block_ff_dim or self.intermediate_size
         if self.block_auto_adjust_ff_dim:
-            size = int(self.block_ffn_dim_multiplier * int(2 * self.intermediate_size / 3))
-            rounded = -(-size // self.block_multiple_of) * self.block_multiple_of
-            object.__setattr__(self, "intermediate_size", rounded)
-            object.__setattr__(self, "block_auto_adjust_ff_dim", False)
+            adjusted = int(self.block_ffn_dim_multiplier * int(2 * size / 3))
+            size = -(-adjusted // self.block_multiple_of) * self.block_multiple_of
+        for name, value in (("intermediate_size", size), ("block_ff_dim", None), ("block_auto_adjust_ff_dim", False)):
+            object.__setattr__(self, name, value)
         super().__post_init__()
 
     def default_layer_types(self) -> tuple[str, ...]:

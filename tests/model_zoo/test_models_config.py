@@ -6,7 +6,7 @@ import transformers
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from mlc_errors import MLCError, UnsupportedError
-from model_zoo import registry
+from model_zoo import decoder, granite_hybrid, lfm2, nemotron_h, registry
 from model_zoo.gpt2 import GPT2Config
 from model_zoo.llama import LlamaConfig
 from model_zoo.mistral import MistralConfig
@@ -262,3 +262,38 @@ def test_mixtures_of_experts_that_make_no_sense(model_type, changes, message):
     experts = {"num_experts" if model_type == "qwen2_moe" else "num_local_experts": 8}
     with pytest.raises(MLCError, match=message):
         registry.get(model_type).config.from_hf({**sizes, **experts, **changes})
+
+
+HYBRID = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+def test_lfm2_adjusts_the_first_of_two_sizes():
+    config = lfm2.Lfm2Config.from_hf({**HYBRID, "block_ff_dim": 6656, "full_attn_idxs": [1]})
+    assert (config.intermediate_size, config.layer_types) == (4608, ("conv", "full_attention", "conv"))
+
+
+def test_a_pattern_of_letters_gives_the_types_of_layers():
+    raw = {**HYBRID, "hybrid_override_pattern": "M*E", "mamba_num_heads": 4, "mamba_head_dim": 6, "n_groups": 2}
+    config = nemotron_h.NemotronHConfig.from_hf(raw)
+    assert config.types == ("linear_attention", "full_attention", "moe")
+    assert [len(kinds) for kinds in config.layer_kinds] == [1, 1, 0]
+    assert decoder.places(config) == (((0, 0),), ((1, 0),), ())
+    with pytest.raises(MLCError, match="hybrid_override_pattern: got 'M\\*X'; expected letters among M \\* - E"):
+        nemotron_h.NemotronHConfig.from_hf({**raw, "hybrid_override_pattern": "M*X"})
+    with pytest.raises(MLCError, match="layer_types: got 2 entries; expected 3"):
+        nemotron_h.NemotronHConfig.from_hf({**raw, "layers_block_type": ["mamba", "mlp"]})
+
+
+def test_mamba_2_names_what_does_not_divide_and_takes_steps_without_limits():
+    raw = {**HYBRID, "layer_types": ["mamba"] * 3, "mamba_n_heads": 4, "mamba_d_state": 6}
+    config = granite_hybrid.GraniteHybridConfig.from_hf({**raw, "time_step_limit": [0.0, {"__float__": "Infinity"}]})
+    assert (config.mamba_sizes.head_dim, config.time_step_limit) == (4, None)
+    assert granite_hybrid.GraniteHybridConfig.from_hf({**raw, "time_step_limit": [0.1, 2]}).time_step_limit == (0.1, 2)
+    for change, message in (
+        ({"mamba_d_head": 7}, "mamba_d_head: got '7' for 4 heads; expected that heads have 16 channels together"),
+        ({"mamba_n_groups": 3}, "mamba_n_groups: got 3; expected a divisor of 4 heads"),
+        ({"time_step_limit": ["fast"]}, "time_step_limit: got .* expected two numbers"),
+        ({"layer_types": ["rwkv"] * 3}, "layer_types: got 'rwkv'; expected full_attention or linear_attention"),
+    ):
+        with pytest.raises(MLCError, match=message):
+            granite_hybrid.GraniteHybridConfig.from_hf({**raw, **change})
