@@ -13,7 +13,9 @@ _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes. kv_full_context_bytes: of one sequence. largest_batch: sequences of full context beside the weights."""
+    """Bytes. kv_full_context_bytes: of one sequence, with its states. largest_batch: sequences of full context
+    beside the weights.
+    """
 
     weight_bytes: int
     kv_bytes_per_token: int
@@ -24,14 +26,15 @@ class MemoryEstimate:
 
 def estimate_memory(sizes: ModelSizes, memory: int | None = None) -> MemoryEstimate:
     """Estimate; largest_batch only when `memory` (bytes) is given, at most the model's max_batch_size."""
-    full = sizes.kv_bytes_per_token * sizes.kv_tokens
+    full = sizes.kv_bytes_per_token * sizes.kv_tokens + sizes.state_bytes
     estimate = MemoryEstimate(sizes.weight_bytes, sizes.kv_bytes_per_token, full)
     if memory is None or not full:
         return estimate
     free = memory - sizes.weight_bytes
     if free >= full:
         return replace(estimate, largest_batch=min(free // full, sizes.get("max_batch_size", 1)))
-    tokens = max(free, 0) // sizes.kv_bytes_per_token
+    per_token = sizes.kv_bytes_per_token
+    tokens = max(free - sizes.state_bytes, 0) // per_token if per_token else 0
     way_out = f"--context-window-size {tokens} would fit" if tokens else "the weights alone take more"
     return replace(estimate, largest_batch=0, notes=(f"not one sequence of full context fits; {way_out}",))
 

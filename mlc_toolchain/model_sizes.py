@@ -34,7 +34,7 @@ class SizeOverrides:
 class ModelSizes:
     """model_config: the architecture's part of mlc-chat-config.json, its keys in the public order. notes: for the user.
 
-    kv_tokens: how many tokens of one sequence the KV cache keeps.
+    kv_tokens: how many tokens of one sequence the KV cache keeps. state_bytes: of one sequence, however long it is.
     """
 
     model_type: str
@@ -44,6 +44,7 @@ class ModelSizes:
     kv_bytes_per_token: int
     notes: tuple[str, ...] = ()
     takes_images: bool = False
+    state_bytes: int = 0
 
     def get(self, key: str, default: int) -> int:
         """A size of model_config, `default` when the architecture has none or leaves it open."""
@@ -73,6 +74,7 @@ def model_sizes(config: Mapping[str, Any], model_type: str, scheme: Scheme, over
         sum(state.bytes_per_token for state in states),
         notes,
         architecture.images(model) is not None,
+        sum(state.bytes_per_sequence for state in states),
     )
 
 

@@ -40,7 +40,7 @@ class HybridConfig(BaseConfig):
     @property
     def types(self) -> tuple[str, ...]:
         """The type of each layer."""
-        return tuple(self.layer_types or ())
+        return tuple(self.layer_types or ())[: self.num_hidden_layers]
 
     def default_layer_types(self) -> tuple[str, ...]:
         """Raises MLCError where nothing says which layers are of which type."""
@@ -53,7 +53,7 @@ class HybridConfig(BaseConfig):
             raise MLCError(
                 f"layer_types: got {unknown[0][:80]!r}; expected {' or '.join(known)}", where=["config.json"]
             )
-        if len(self.types) != self.num_hidden_layers:
+        if len(self.types) < self.num_hidden_layers:
             raise MLCError(
                 f"layer_types: got {len(self.types)} entries; expected {self.num_hidden_layers}", where=["config.json"]
             )

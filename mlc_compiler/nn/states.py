@@ -11,8 +11,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
+from ..ir import dtype as dt
 from ..relax.ops import Operator
 from . import spec
 from .tensor import Tensor, apply_tuple
@@ -60,6 +62,11 @@ class State(ABC):
     @abstractmethod
     def bytes_per_token(self) -> int:
         """Bytes of state per token of a sequence."""
+
+    @property
+    def bytes_per_sequence(self) -> int:
+        """Bytes of state of a sequence, however long it is."""
+        return 0
 
 
 def inputs(
@@ -132,6 +139,10 @@ class Recurrent(State):
     @property
     def bytes_per_token(self) -> int:
         return 0
+
+    @property
+    def bytes_per_sequence(self) -> int:
+        return sum(prod(a.shape) * dt.nbytes(a.dtype) for a in self.arrays)
 
 
 @dataclass

@@ -326,6 +326,14 @@ def test_presets(tmp_path):
     assert report.largest_batch == 19
 
 
+def test_recurrent_states_count_for_each_sequence(tmp_path):
+    report = run("granite-4.0-h-tiny", tmp_path / "a", memory="12GiB", sizes=SizeOverrides(context_window_size=4096))
+    keys_and_values, states = 4 * 2 * 4 * 128 * 2 * 4096, 36 * 4 * (3 * (3072 + 256) + 3072 * 128)
+    assert report.kv_full_context_bytes == keys_and_values + states
+    assert report.largest_batch == (12 * 2**30 - report.weight_bytes) // (keys_and_values + states)
+    assert run("mamba-130m", tmp_path / "b", memory="9MB").notes[-1].endswith("the weights alone take more")
+
+
 def test_a_memory_that_is_too_small_reports_what_would_fit(tmp_path):
     report = run("llama-3.1-8b-instruct", tmp_path, memory="16GiB")
     tokens = (16 * 2**30 - report.weight_bytes) // report.kv_bytes_per_token
