@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..relax import ops
+from ..tir import te
 from . import op
 from .kv_cache import PagedKVCache
 from .layers import Experts, Linear, RMSNorm
@@ -65,7 +67,7 @@ class LatentAttention(Module):
         q, latent, key = op.split(made, [self.from_x, self.from_x + self.sizes.latent], axis=1)
         kept = op.concat([self.kv_a_layernorm(latent), self._rotated(key, cache)], axis=1)
         sums = cache.latent_attention(layer, self._query(q, cache), kept, self.scale)
-        values = of_each_head(self.v_b_proj, sums)
+        values = of_each_head(self.v_b_proj, sums, cache)
         return self.o_proj(op.reshape(values, (batch, length, self.heads * self.sizes.value)))
 
     def _query(self, q: Tensor, cache: PagedKVCache) -> Tensor:
@@ -74,7 +76,7 @@ class LatentAttention(Module):
             q = self.q_b_proj(self.q_a_layernorm(q))
         heads = op.reshape(q, (q.shape[0], self.heads, self.sizes.head))
         plain, turned = op.split(self.scaled(heads, cache), [self.sizes.plain], axis=2)
-        return op.concat([of_each_head(self.k_b_proj, plain), _rotate(turned, cache)], axis=2)
+        return op.concat([of_each_head(self.k_b_proj, plain, cache), _rotate(turned, cache)], axis=2)
 
     def scaled(self, q: Tensor, cache: PagedKVCache) -> Tensor:
         """Queries [T, heads, plain + rotated] before their rotation; a subclass may scale them by position."""
@@ -85,16 +87,27 @@ class LatentAttention(Module):
         return op.reshape(_rotate(op.reshape(key, (tokens, 1, size)), cache), (tokens, size))
 
 
-def of_each_head(weight: Experts, x: Tensor) -> Tensor:
+def of_each_head(weight: Experts, x: Tensor, cache: PagedKVCache) -> Tensor:
     """``x[:, h] @ weight[h].T`` for each head h: x [T, heads, K]; returns [T, heads, N]."""
     tokens, heads, size = x.shape
-    flat = op.reshape(x, (tokens * heads, size))
+    head, row = op.tensor_expr_op(_rows_of_heads(heads), "rows_of_heads", [cache.token_pos])
+    y = weight(op.reshape(x, (tokens * heads, size)), head, row)
     if tokens == 1:
-        return op.expand_dims(weight(flat, op.arange(heads, dtype="int32")), 0)
-    order = op.permute_dims(op.reshape(op.arange(tokens * heads, dtype="int32"), (tokens, heads)), [1, 0])
-    rows = op.reshape(order, (heads * tokens,))
-    y = weight(flat, apply(ops.floor_mod, rows, heads), rows)
+        return op.reshape(y, (1, heads, y.shape[1]))
     return op.permute_dims(op.reshape(y, (heads, tokens, y.shape[1])), [1, 0, 2])
+
+
+def _rows_of_heads(heads: int) -> Callable[[te.Tensor], tuple[te.Tensor, te.Tensor]]:
+    """The rows of [tokens, heads], ordered by head: the head of each, and its place; int32 [heads * tokens]."""
+
+    def rows_of_heads(token_pos: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+        tokens = token_pos.shape[0]
+        shape = (tokens * heads,)
+        head = te.compute(shape, lambda r: te.cast(r // tokens, "int32"), name="head")
+        row = te.compute(shape, lambda r: te.cast(r % tokens * heads + r // tokens, "int32"), name="row")
+        return head, row
+
+    return rows_of_heads
 
 
 def _rotate(x: Tensor, cache: PagedKVCache) -> Tensor:

@@ -22,7 +22,7 @@ from mlc_toolchain.kernel_resources import KernelResources, occupancy
 from mlc_toolchain.kernel_traffic import decode_traffic
 from mlc_toolchain.random_inputs import RandomInputs
 from mlc_toolchain.small_models import shrink
-from model_zoo import llama
+from model_zoo import llama, qwen3_moe
 from model_zoo.registry import export_model
 from quantization.group import decode
 from quantization.schemes import get_scheme
@@ -137,3 +137,15 @@ def test_traffic_of_decode_kernels(model: str, instructions: int):
     assert all(1 <= t.fetched_per_weight_byte <= 1.03 for t in traffic)
     assert all(0.6 < t.prefetched_per_weight_byte < 1.03 for t in traffic)  # half of the second-level cache at most
     assert all(t.conflicts == 0 and t.instructions <= instructions and t.simulated <= 4 for t in traffic)
+
+
+def test_a_token_reads_the_experts_that_are_chosen_for_it_alone():
+    sizes = {"hidden_size": 256, "moe_intermediate_size": 128, "num_experts": 16, "num_experts_per_tok": 2}
+    traffic = decode_traffic(replace(qwen3_moe.TINY, **sizes), get_scheme("q4f16_1"), HOPPER)
+    assert [t.fetched_per_weight_byte for t in traffic if "expert_linear" in t.kernel] == [2 / 16, 2 / 16]
+
+
+def test_latent_attention_reads_the_matrices_of_all_heads_once():
+    config, scheme = find_model("deepseek-v2-lite-chat", "q4f16_1")
+    traffic = decode_traffic(config, scheme, HOPPER)
+    assert [t.fetched_per_weight_byte for t in traffic if "expert_linear" in t.kernel] == [1, 1]
