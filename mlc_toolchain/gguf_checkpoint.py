@@ -12,6 +12,7 @@ import numpy as np
 from mlc_errors import UnsupportedError
 from mlc_toolchain.gguf_architectures import ARCHITECTURES
 from mlc_toolchain.gguf_base import GGUFArchitecture
+from mlc_toolchain.gguf_experts import MIXTURES
 from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, TensorInfo, shown
 from mlc_toolchain.readers.gguf import GGUFReader
 from mlc_toolchain.rope_factors import ROPE_FACTORS, llama3_scaling
@@ -93,12 +94,11 @@ class GGUFCheckpoint(CheckpointReader):
 
     def _find_architecture(self) -> GGUFArchitecture:
         name = self.metadata.get("general.architecture")
-        found = ARCHITECTURES.get(name) if isinstance(name, str) else None
+        has_experts = isinstance(name, str) and self.metadata.get(f"{name}.expert_count", 0)
+        known, what = (MIXTURES, " with experts") if has_experts else (ARCHITECTURES, "")
+        found = known.get(name) if isinstance(name, str) else None
         if found is None:
-            expected = ", ".join(ARCHITECTURES)
-            raise self._unsupported(f"GGUF architecture {shown(name)}; expected one of {expected}")
-        if self.metadata.get(f"{name}.expert_count", 0):
-            raise self._unsupported("a mixture of experts in GGUF form is not supported")
+            raise self._unsupported(f"GGUF architecture {shown(name)}{what}; expected one of {', '.join(known)}")
         return found
 
     def _hf_name(self, name: str) -> str:

@@ -11,13 +11,15 @@ def expert_rules(
 ) -> None:
     """The parameters ``up``, with the rows of gates before those of inputs, and ``down`` of ``count`` experts.
 
-    stacked: the path of ``gate_up_proj`` and ``down_proj``, as transformers 5 has them. separate: the path of expert
-    ``{}``, with ``names`` of its gate, its input and its output.
+    stacked: the path of ``gate_up_proj`` and ``down_proj``, as transformers 5 has them, or of ``gate_proj``,
+    ``up_proj`` and ``down_proj``, of GGUF files. separate: the path of expert ``{}``, with ``names`` of its gate, its
+    input and its output.
     """
 
     def of_all(name: str) -> list[CheckpointTensor]:
         return [CheckpointTensor(f"{separate.format(expert)}.{name}.weight") for expert in range(count)]
 
     gate, inner, outer = map(of_all, names)
-    m.either(up, Stack(tuple(map(Concat, zip(gate, inner, strict=True)))), f"{stacked}.gate_up_proj")
-    m.either(down, Stack(tuple(outer)), f"{stacked}.down_proj")
+    joined = Concat(tuple(CheckpointTensor(f"{stacked}.{name}_proj.weight") for name in ("gate", "up")), axis=1)
+    m.either(up, Stack(tuple(map(Concat, zip(gate, inner, strict=True)))), f"{stacked}.gate_up_proj", joined)
+    m.either(down, Stack(tuple(outer)), f"{stacked}.down_proj", f"{stacked}.down_proj.weight")

@@ -83,7 +83,7 @@ def weights(c: Qwen2MoeConfig) -> WeightMap:
     m = WeightMap()
     for layer in m.layers("model.layers.{}", c.num_hidden_layers):
         m.concat(f"{layer}.self_attn.c_attn", [f"{layer}.self_attn.{p}_proj" for p in "qkv"], axis=0)
-        shared_sparse_mlp_rules(m, f"{layer}.mlp", c.num_experts)
+        shared_sparse_mlp_rules(m, f"{layer}.mlp", c.num_experts, c.hidden_size)
         m.unused(f"{layer}.self_attn.rotary_emb.inv_freq")
     if c.tie_word_embeddings:
         m.tied("lm_head.weight", to="model.embed_tokens.weight")

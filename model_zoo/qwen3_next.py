@@ -147,7 +147,7 @@ def common_weights(c: DeltaNetConfig) -> WeightMap:
         if f"{layer}.self_attn" not in dict(recurrent):
             _attention_rules(m, c, f"{layer}.self_attn")
         if c.num_experts:
-            shared_sparse_mlp_rules(m, f"{layer}.mlp", c.num_experts)
+            shared_sparse_mlp_rules(m, f"{layer}.mlp", c.num_experts, c.hidden_size)
         else:
             m.concat(f"{layer}.mlp.gate_up_proj", [f"{layer}.mlp.gate_proj", f"{layer}.mlp.up_proj"])
     m.offset("model.norm.weight", 1.0)

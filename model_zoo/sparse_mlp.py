@@ -9,6 +9,7 @@ from mlc_compiler import nn
 from mlc_compiler.nn import Tensor, op
 from mlc_compiler.nn.feed_forward import Activation, GatedMLP
 from model_zoo.expert_weights import expert_rules
+from model_zoo.weight_expr import CheckpointTensor, Reshape
 from model_zoo.weight_map import WeightMap
 
 QWEN, MIXTRAL = ("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2")
@@ -65,11 +66,13 @@ def sparse_mlp_rules(m: WeightMap, mlp: str, experts: int) -> None:
     expert_rules(m, up, down, experts, f"{mlp}.experts", f"{mlp}.experts.{{}}", QWEN)
 
 
-def shared_sparse_mlp_rules(m: WeightMap, mlp: str, experts: int) -> None:
+def shared_sparse_mlp_rules(m: WeightMap, mlp: str, experts: int, hidden_size: int) -> None:
     """The rules of the SharedSparseMLP with the path ``mlp``."""
     sparse_mlp_rules(m, mlp, experts)
     shared = f"{mlp}.shared_expert"
     m.concat(f"{shared}.gate_up_proj", [f"{shared}.gate_proj", f"{shared}.up_proj"])
+    gate = f"{mlp}.shared_expert_gate.weight"
+    m.rename(gate, Reshape((CheckpointTensor(gate),), (1, hidden_size)))  # GGUF files have a vector
 
 
 def block_sparse_rules(m: WeightMap, layer: str, experts: int, *, gate: str = "gate") -> None:

@@ -6,6 +6,7 @@ import inspect
 from pathlib import Path
 
 from mlc_toolchain.gguf_architectures import ARCHITECTURES as GGUF
+from mlc_toolchain.gguf_experts import MIXTURES
 from model_zoo import registry
 from model_zoo.architecture import Architecture
 from tests.model_zoo import encoder_cases
@@ -59,7 +60,7 @@ def _row(a: Architecture) -> tuple[str, ...]:
     path = Path(inspect.getfile(a.config))
     blocks = (inspect.getmodule(a.config).__doc__ or "").split("\n\n")[0]
     lines = len(path.read_text().splitlines())
-    gguf = "yes" if any(g.model_type == a.name for g in GGUF.values()) else ""
+    gguf = "yes" if any(g.model_type == a.name for g in (*GGUF.values(), *MIXTURES.values())) else ""
     return f"`{a.name}`", path.name, str(lines), " ".join(blocks.split()).rstrip("."), _variants(a.name), gguf
 
 

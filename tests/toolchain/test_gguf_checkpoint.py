@@ -153,7 +153,7 @@ def test_what_a_gguf_may_not_be(tmp_path):
     tensors = llama_tensors()
     cases = {
         "architecture 'gptj'; expected one of llama, gpt2": ("gptj", LLAMA, tensors),
-        "mixture of experts": ("llama", LLAMA | {"expert_count": 8}, tensors),
+        "'gpt2' with experts; expected one of llama, qwen2moe": ("gpt2", GPT2 | {"expert_count": 8}, tensors),
         "'blk.0.attn_sinks.weight' has no place": ("llama", LLAMA, tensors | {"blk.0.attn_sinks.weight": drawn(4)}),
     }
     for message, arguments in cases.items():

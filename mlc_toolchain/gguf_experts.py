@@ -1,0 +1,39 @@
+"""GGUF architectures with experts: of a layer, one tensor of all gates, one of all inputs and one of all outputs."""
+
+from __future__ import annotations
+
+from mlc_toolchain.gguf_base import LLAMA, QK_NORMS, like_llama
+
+COUNTS = {"num_experts": "expert_count", "num_experts_per_tok": "expert_used_count"}
+SIZED = {**LLAMA.config, **COUNTS, "moe_intermediate_size": "expert_feed_forward_length"}
+EXPERTS = {
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
+}
+SHARED = {
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
+MIXTRAL = like_llama(
+    "mixtral",
+    "MixtralForCausalLM",
+    config={**LLAMA.config, "num_local_experts": "expert_count", "num_experts_per_tok": "expert_used_count"},
+    names=EXPERTS,
+    heads=LLAMA.heads,
+)
+QWEN2_MOE = like_llama(
+    "qwen2_moe",
+    "Qwen2MoeForCausalLM",
+    config={**SIZED, "shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
+    names={**EXPERTS, **SHARED},
+)
+QWEN3_MOE = like_llama(
+    "qwen3_moe", "Qwen3MoeForCausalLM", config=SIZED, names={**EXPERTS, **QK_NORMS}, fixed={"norm_topk_prob": True}
+)
+OLMOE = like_llama("olmoe", "OlmoeForCausalLM", config={**LLAMA.config, **COUNTS}, names={**EXPERTS, **QK_NORMS})
+MIXTURES = {"llama": MIXTRAL, "qwen2moe": QWEN2_MOE, "qwen3moe": QWEN3_MOE, "olmoe": OLMOE}
+"""By ``general.architecture``, of files with experts."""
