@@ -15,9 +15,9 @@ class GGUFArchitecture:
     present. fixed: config values that the architecture implies. layer: the Hugging Face layer prefix. names: tensor
     name without layer prefix -> Hugging Face name. heads: tensors whose rows were reordered per attention head, with
     the metadata key of the number of heads. grouped: joined queries, keys and values whose rows were ordered by group.
-    transposed: stored [out, in] where the checkpoint has [in, out]. one_plus: norms stored as ``w + 1`` where
-    the checkpoint has w. biases: config key -> tensor whose bias says whether it holds. finish: entries that follow
-    from the rest of the config.
+    transposed: stored [out, in] where the checkpoint has [in, out]. one_plus: norms stored as ``w + 1`` where the
+    checkpoint has w. yarn: entries of a rotary scaling of this type beside those of the metadata. biases: config key ->
+    tensor whose bias says whether it holds. finish: entries that follow from the rest of the config.
     """
 
     model_type: str
@@ -32,6 +32,7 @@ class GGUFArchitecture:
     grouped: frozenset[str] = frozenset()
     transposed: frozenset[str] = frozenset()
     one_plus: frozenset[str] = frozenset()
+    yarn: Mapping[str, Any] = field(default_factory=dict)
     biases: Mapping[str, str] = field(default_factory=dict)
     finish: Callable[[dict[str, Any]], dict[str, Any]] = lambda config: {}
 

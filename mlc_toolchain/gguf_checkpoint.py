@@ -21,6 +21,13 @@ from quantization.kept_codes import Levels
 BLOCK_NAME = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 GLOBAL_NAME = re.compile(r"(\w+)\.(weight|bias)")
 
+YARN_KEYS = {
+    "factor": "factor",
+    "original_context_length": "original_max_position_embeddings",
+    "yarn_beta_fast": "beta_fast",
+    "yarn_beta_slow": "beta_slow",
+}
+
 
 class GGUFCheckpoint(CheckpointReader):
     """The tensors of a GGUF file under Hugging Face names, with llama.cpp's reordering undone."""
@@ -174,7 +181,16 @@ class GGUFCheckpoint(CheckpointReader):
             return {}
         if kind == "linear":
             return {"rope_scaling": {"rope_type": "linear", "factor": float(self._number("rope.scaling.factor"))}}
+        if kind == "yarn":
+            return {"rope_scaling": {**self._architecture.yarn, **self._yarn()}}
         raise self._unsupported(f"rope scaling of type {shown(kind)} in GGUF form is not supported")
+
+    def _yarn(self) -> dict[str, Any]:
+        prefix = self._key("rope.scaling.")
+        given = {key.removeprefix(prefix) for key in self.metadata if key.startswith(prefix)} - {"type", "finetuned"}
+        if given - set(YARN_KEYS):
+            raise self._unsupported(f"{prefix}{sorted(given - set(YARN_KEYS))[0]} is not supported")
+        return {"rope_type": "yarn", **{YARN_KEYS[key]: self._number(f"rope.scaling.{key}") for key in sorted(given)}}
 
     def _token_ids(self) -> dict[str, int]:
         ids = {name: self.metadata.get(f"tokenizer.ggml.{name}") for name in ("bos_token_id", "eos_token_id")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlc_toolchain.gguf_base import LLAMA, QK_NORMS, like_llama
+from mlc_toolchain.gguf_base import LLAMA, QK_NORMS, WINDOW, like_llama
 
 COUNTS = {"num_experts": "expert_count", "num_experts_per_tok": "expert_used_count"}
 SIZED = {**LLAMA.config, **COUNTS, "moe_intermediate_size": "expert_feed_forward_length"}
@@ -35,5 +35,18 @@ QWEN3_MOE = like_llama(
     "qwen3_moe", "Qwen3MoeForCausalLM", config=SIZED, names={**EXPERTS, **QK_NORMS}, fixed={"norm_topk_prob": True}
 )
 OLMOE = like_llama("olmoe", "OlmoeForCausalLM", config={**LLAMA.config, **COUNTS}, names={**EXPERTS, **QK_NORMS})
-MIXTURES = {"llama": MIXTRAL, "qwen2moe": QWEN2_MOE, "qwen3moe": QWEN3_MOE, "olmoe": OLMOE}
+GPT_OSS = like_llama(
+    "gpt_oss",
+    "GptOssForCausalLM",
+    config={**LLAMA.config, **COUNTS, "intermediate_size": "expert_feed_forward_length"},
+    names={
+        **EXPERTS,
+        "ffn_gate_inp": "mlp.router",
+        "attn_sinks": "self_attn.sinks",
+        "post_attention_norm": "post_attention_layernorm",
+    },
+    optional=WINDOW,
+    yarn={"truncate": False},
+)
+MIXTURES = {"llama": MIXTRAL, "qwen2moe": QWEN2_MOE, "qwen3moe": QWEN3_MOE, "olmoe": OLMOE, "gpt-oss": GPT_OSS}
 """By ``general.architecture``, of files with experts."""

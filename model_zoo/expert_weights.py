@@ -5,21 +5,27 @@ from __future__ import annotations
 from model_zoo.weight_expr import CheckpointTensor, Concat, Stack
 from model_zoo.weight_map import WeightMap
 
+EXPERT_TENSORS = ("gate_proj", "up_proj", "down_proj")
+"""Names of tensors [E, out, in] of all experts of a layer."""
+
 
 def expert_rules(
     m: WeightMap, up: str, down: str, count: int, stacked: str, separate: str, names: tuple[str, str, str]
 ) -> None:
     """The parameters ``up``, with the rows of gates before those of inputs, and ``down`` of ``count`` experts.
 
-    stacked: the path of ``gate_up_proj`` and ``down_proj``, as transformers 5 has them, or of ``gate_proj``,
-    ``up_proj`` and ``down_proj``, of GGUF files. separate: the path of expert ``{}``, with ``names`` of its gate, its
-    input and its output.
+    stacked: the path of ``gate_up_proj`` and ``down_proj``, as transformers 5 has them, or of ``EXPERT_TENSORS``.
+    separate: the path of expert ``{}``, with ``names`` of its gate, its input and its output.
     """
 
     def of_all(name: str) -> list[CheckpointTensor]:
         return [CheckpointTensor(f"{separate.format(expert)}.{name}.weight") for expert in range(count)]
 
     gate, inner, outer = map(of_all, names)
-    joined = Concat(tuple(CheckpointTensor(f"{stacked}.{name}_proj.weight") for name in ("gate", "up")), axis=1)
-    m.either(up, Stack(tuple(map(Concat, zip(gate, inner, strict=True)))), f"{stacked}.gate_up_proj", joined)
-    m.either(down, Stack(tuple(outer)), f"{stacked}.down_proj", f"{stacked}.down_proj.weight")
+    m.either(up, Stack(tuple(map(Concat, zip(gate, inner, strict=True)))), f"{stacked}.gate_up_proj", joined(stacked))
+    m.either(down, Stack(tuple(outer)), f"{stacked}.down_proj", f"{stacked}.{EXPERT_TENSORS[2]}.weight")
+
+
+def joined(stacked: str, kind: str = "weight") -> Concat:
+    """Gates and inputs of all experts, of which a GGUF file has a tensor each; kind: "weight" or "bias"."""
+    return Concat(tuple(CheckpointTensor(f"{stacked}.{name}.{kind}") for name in EXPERT_TENSORS[:2]), axis=1)

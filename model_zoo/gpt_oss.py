@@ -11,9 +11,10 @@ from mlc_compiler.nn import Tensor
 from model_zoo import tiny
 from model_zoo.architecture import Architecture
 from model_zoo.config_check import check_chosen_experts
+from model_zoo.expert_weights import joined
 from model_zoo.layer_types import LayerTypesConfig
 from model_zoo.transformer import CausalLM, attention, pre_norm_model, rms_norm
-from model_zoo.weight_expr import CheckpointTensor, Transpose
+from model_zoo.weight_expr import CheckpointTensor, Permute, Transpose
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import LAYER, llama_names
 from quantization.rewrite import Exceptions
@@ -33,7 +34,10 @@ class GptOssConfig(LayerTypesConfig):
     """swiglu_alpha, swiglu_limit: see ``nn.clamped_swiglu``."""
 
     model_type: ClassVar[str] = "gpt_oss"
-    names: ClassVar[Mapping[str, tuple[str, ...]]] = {"num_experts_per_tok": ("experts_per_token",)}
+    names: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "num_experts_per_tok": ("experts_per_token",),
+        "num_local_experts": ("num_experts",),
+    }
     ignored: ClassVar[frozenset[str]] = frozenset({"initial_context_length"})
 
     head_dim: int = 64
@@ -78,16 +82,22 @@ def model(c: GptOssConfig) -> CausalLM:
 
 
 def weights(c: GptOssConfig) -> WeightMap:
-    """Matrices of experts are stored [E, in, out], with the columns of gates and inputs in turn."""
+    """Matrices of experts are stored [E, in, out], with the columns of gates and inputs in turn; in GGUF as they are
+    used.
+    """
     m = llama_names(c, gated=False)
     in_turn: dict[str, Any] = {"view": (c.intermediate_size, 2), "order": (1, 0), "axis": 1}
     for layer in m.layers(LAYER, c.num_hidden_layers):
         up, down = f"{layer}.mlp.moe_gate_up_proj", f"{layer}.mlp.moe_down_proj"
         stored = f"{layer}.mlp.experts"
-        m.permute(f"{up}.weight", Transpose((CheckpointTensor(f"{stored}.gate_up_proj"),)), **in_turn)
-        m.permute(f"{up}.bias", f"{stored}.gate_up_proj_bias", **in_turn)
-        m.transpose(f"{down}.weight", f"{stored}.down_proj")
-        m.rename(f"{down}.bias", f"{stored}.down_proj_bias")
+        weight = Transpose((CheckpointTensor(f"{stored}.gate_up_proj"),))
+        bias = CheckpointTensor(f"{stored}.gate_up_proj_bias")
+        m.either(f"{up}.weight", Permute((weight,), **in_turn), joined(stored))
+        m.either(f"{up}.bias", Permute((bias,), **in_turn), joined(stored, "bias"))
+        outer = Transpose((CheckpointTensor(f"{stored}.down_proj"),))
+        m.either(f"{down}.weight", outer, f"{stored}.down_proj.weight")
+        m.either(f"{down}.bias", f"{stored}.down_proj_bias", f"{stored}.down_proj.bias")
+        m.either(f"{layer}.self_attn.sinks", f"{layer}.self_attn.sinks", f"{layer}.self_attn.sinks.weight")
     return m
 
 

@@ -125,11 +125,15 @@ class Concat(Expr):
         return np.concatenate([part.evaluate(read) for part in self.parts], axis=self.axis)
 
     def row_blocks(self, read: Read, read_rows: ReadRows) -> Iterator[np.ndarray]:
-        if self.axis:
-            yield self.evaluate(read)
+        if self.axis == 0:
+            for part in self.parts:
+                yield from part.row_blocks(read, read_rows)
             return
-        for part in self.parts:
-            yield from part.row_blocks(read, read_rows)
+        for blocks in zip(*(part.row_blocks(read, read_rows) for part in self.parts)):
+            if len({len(block) for block in blocks}) > 1:  # rows of different formats come in different numbers
+                yield self.evaluate(read)
+                return
+            yield np.concatenate(blocks, axis=self.axis)
 
     def __str__(self) -> str:
         return f"concat({', '.join(map(str, self.parts))}, axis={self.axis})"

@@ -11,12 +11,13 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from mlc_errors import UnsupportedError
 from mlc_toolchain.gguf_architectures import ARCHITECTURES
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from model_zoo import registry
-from tests.model_zoo.architecture_cases import CASES
+from tests.model_zoo.architecture_cases import CASES, Case
 
 KEYS = {
     **dict.fromkeys(("hidden_size", "n_embd", "d_model"), "embedding_length"),
@@ -29,6 +30,10 @@ KEYS = {
     **dict.fromkeys(
         ("norm_epsilon", "norm_eps", "layer_norm_eps", "layer_norm_epsilon"), "attention.layer_norm_epsilon"
     ),
+    **dict.fromkeys(("num_experts", "num_local_experts"), "expert_count"),
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
+    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
     "clip_qkv": "attention.clamp_kqv",
     "logit_scale": "logit_scale",
     "use_parallel_residual": "use_parallel_residual",
@@ -48,7 +53,7 @@ class Form:
 
     permuted: rows of queries and keys pair neighbouring elements. shifted: norms are stored as ``w + 1``. split: rows
     of joined queries, keys and values come one after the other instead of by group. metadata: beyond ``KEYS``. head:
-    the output head's name in checkpoints.
+    the output head's name in checkpoints. experts: gates, inputs and outputs of a layer's experts are a tensor each.
     """
 
     case: str
@@ -58,8 +63,17 @@ class Form:
     split: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
     head: str = "lm_head"
+    experts: bool = False
 
 
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "truncate": False,
+}
+YARN_KEYS = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 16}
 FORMS = {
     "qwen3": Form("qwen3"),
     "gemma": Form("gemma", shifted=True),
@@ -92,25 +106,31 @@ FORMS = {
     "glm4": Form("glm4"),
     "olmo": Form("olmo", permuted=True),
     "arcee": Form("arcee", {"rope_parameters": None}, permuted=True),
+    "gpt-oss": Form(
+        "gpt_oss",
+        {"rope_parameters": YARN, "swiglu_limit": 7.0},
+        experts=True,
+        metadata={**YARN_KEYS, "expert_feed_forward_length": 52},
+    ),
     "minicpm": Form("granite", {"attention_bias": False, "mlp_bias": False}, permuted=True),
 }
 LLAMAS = {"llama", "gpt2", "qwen2", "internlm2", "baichuan"}  # the last two have Llama's names and order
 
 
 def test_every_architecture_is_tested() -> None:
-    assert set(ARCHITECTURES) == set(FORMS) | LLAMAS
+    assert set(ARCHITECTURES) == {name for name, form in FORMS.items() if not form.experts} | LLAMAS
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_config_and_tensors_come_back(name: str, tmp_path: Path) -> None:
     form = FORMS[name]
-    case = next(c for c in CASES if c.name == form.case)
-    model = replace(case, options={**case.options, **form.options}).model()
+    case, model = model_of(form)
     raw, state = model.config.to_dict(), model.state_dict()
     raw, state = case.to_checkpoint(raw, state) if case.to_checkpoint else (raw, state)
     tensors = {n.replace("lm_head", form.head): t.numpy() for n, t in state.items()}
     if raw["tie_word_embeddings"]:
         tensors.pop("lm_head.weight")
+    tensors = of_experts(tensors) if form.experts else tensors
     checkpoint = GGUFCheckpoint(write(tmp_path / "a.gguf", name, form, raw, tensors))
     config = registry.get(checkpoint.config()["model_type"]).config
     assert config.from_hf(checkpoint.config()) == config.from_hf(raw)
@@ -119,6 +139,51 @@ def test_config_and_tensors_come_back(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(checkpoint.read(tensor), tensors[tensor], rtol=0, atol=1e-6, err_msg=tensor)
         rows = np.concatenate(list(checkpoint.read_rows(tensor)))
         assert np.array_equal(rows, checkpoint.read(tensor)), tensor
+
+
+@pytest.mark.parametrize("name", [name for name, form in FORMS.items() if form.experts])
+def test_experts_become_the_same_parameters(name: str, tmp_path: Path) -> None:
+    form = FORMS[name]
+    _, model = model_of(form)
+    raw, stored = model.config.to_dict(), {n: t.numpy() for n, t in model.state_dict().items()}
+    checkpoint = GGUFCheckpoint(write(tmp_path / "a.gguf", name, form, raw, of_experts(stored)))
+    architecture = registry.get(form.case)
+    config = architecture.config.from_hf(raw)
+    parameters = {n: p.shape for n, p in architecture.model(config).named_parameters()}
+    weights = architecture.weights(config)
+    expected = weights.resolve(parameters, {n: t.shape for n, t in stored.items()})
+    values = {p.name: p.value.evaluate(stored.__getitem__) for p in expected.productions}
+    plan = weights.resolve(parameters, {n: checkpoint.info(n).shape for n in checkpoint.names()})
+    for production in plan.productions:
+        blocks = production.value.row_blocks(checkpoint.read, checkpoint.read_rows)
+        np.testing.assert_allclose(np.concatenate(list(blocks)), values.pop(production.name), atol=1e-6)
+    assert not values
+
+
+def model_of(form: Form) -> tuple[Case, PreTrainedModel]:
+    case = next(c for c in CASES if c.name == form.case)
+    return case, replace(case, options={**case.options, **form.options}).model()
+
+
+def of_experts(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Gates, inputs and outputs of experts as tensors [E, out, in] with biases [E, out], and sinks as a weight."""
+    made = {}
+    for name, tensor in tensors.items():
+        path, _, kind = name.rpartition("experts.")
+        if not path:
+            made[f"{name}.weight" if name.endswith("sinks") else name] = tensor
+            continue
+        in_turn = any(n.endswith("_bias") for n in tensors)
+        rows = np.swapaxes(tensor, 1, 2) if in_turn and tensor.ndim == 3 else tensor
+        stem, suffix = kind.removesuffix("_bias"), "bias" if kind.endswith("_bias") else "weight"
+        if stem == "down_proj":
+            made[f"{path}experts.down_proj.{suffix}"] = rows
+            continue
+        half = rows.shape[1] // 2
+        pair = (rows[:, ::2], rows[:, 1::2]) if in_turn else (rows[:, :half], rows[:, half:])
+        for part, value in zip(("gate_proj", "up_proj"), pair, strict=True):
+            made[f"{path}experts.{part}.{suffix}"] = value
+    return made
 
 
 def test_a_window_makes_olmo2_another_model(tmp_path: Path) -> None:
@@ -135,7 +200,7 @@ def write(path: Path, name: str, form: Form, config: Mapping[str, Any], tensors:
     values = {**metadata(config), **form.metadata}
     names = gguf.get_tensor_name_map(arch, values["block_count"])
     writer = gguf.GGUFWriter(path, name)
-    add = {int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}
+    add = {int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool, str: writer.add_string}
     for key, value in values.items():
         add[type(value)](f"{name}.{key}", value)
     heads = {"q_proj": values["attention.head_count"], "k_proj": values.get("attention.head_count_kv")}

@@ -132,9 +132,15 @@ def test_other_rotary_scalings(tmp_path):
     odd = tensors | {"rope_freqs.weight": np.full(8, 3, np.float32)}
     with pytest.raises(UnsupportedError, match="does not belong to a known rotary scaling"):
         GGUFCheckpoint(written(tmp_path / "b.gguf", "llama", LLAMA, odd)).config()
-    yarn = LLAMA | {"rope.scaling.type": "yarn"}
-    with pytest.raises(UnsupportedError, match="'yarn'"):
-        GGUFCheckpoint(written(tmp_path / "c.gguf", "llama", yarn, tensors)).config()
+    yarn = LLAMA | {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.yarn_beta_fast": 16.0}
+    config = GGUFCheckpoint(written(tmp_path / "c.gguf", "llama", yarn, tensors)).config()
+    assert config["rope_scaling"] == {"rope_type": "yarn", "factor": 4.0, "beta_fast": 16.0}
+    with pytest.raises(UnsupportedError, match=r"llama\.rope\.scaling\.attn_factor is not supported"):
+        factor = yarn | {"rope.scaling.attn_factor": 2.0}
+        GGUFCheckpoint(written(tmp_path / "d.gguf", "llama", factor, tensors)).config()
+    with pytest.raises(UnsupportedError, match="'longrope'"):
+        longrope = LLAMA | {"rope.scaling.type": "longrope"}
+        GGUFCheckpoint(written(tmp_path / "e.gguf", "llama", longrope, tensors)).config()
 
 
 def test_a_gpt2_has_its_matrices_transposed_back(tmp_path):

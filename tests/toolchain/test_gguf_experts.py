@@ -15,7 +15,7 @@ from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.gguf_experts import MIXTURES
 from quantization.schemes import get_scheme
 from tests.model_zoo.architecture_cases import LLAMA_LIKE, Case
-from tests.toolchain.test_gguf_architectures import permuted
+from tests.toolchain.test_gguf_architectures import FORMS, permuted
 
 SCHEME = get_scheme("q0f32")
 SIZES: dict[str, Any] = {**LLAMA_LIKE, "num_hidden_layers": 1, "num_experts_per_tok": 2}
@@ -81,7 +81,11 @@ def stacks_apart(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return made
 
 
-@pytest.mark.parametrize("name", MIXTURES)
+def test_every_architecture_is_tested() -> None:
+    assert set(MIXTURES) == set(CONFIGS) | {name for name, form in FORMS.items() if form.experts}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
 def test_parameters_are_those_of_the_checkpoint(name: str, tmp_path: Path) -> None:
     case = Case(MIXTURES[name].model_type, CONFIGS[name], OPTIONS[name], sizes=SIZES)
     model = case.model()
