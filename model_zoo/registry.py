@@ -186,6 +186,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         glm.GLM4,
         glm.CHATGLM,
         ministral3.ARCHITECTURE,
+        ministral3.MISTRAL3,
         lfm2.ARCHITECTURE,
         hy_v3.ARCHITECTURE,
         lfm2_moe.ARCHITECTURE,

@@ -22,6 +22,7 @@ from tests.model_zoo.checkpoint_forms import (
     llama4,
     minicpm,
     minicpm_multipliers,
+    mistral3,
     orion,
     phi_msft,
     qwen,
@@ -590,6 +591,7 @@ CASES = [
     Case("glm4", transformers.Glm4Config, {**HEADS, **rope(partial_rotary_factor=0.5)}),
     Case("chatglm", transformers.GlmConfig, {**HEADS, **rope(partial_rotary_factor=0.5)}, to_checkpoint=chatglm),
     Case("ministral3", transformers.Ministral3Config, {**HEADS, "rope_parameters": MINISTRAL}),
+    Case("mistral3", transformers.MistralConfig, {**HEADS, "sliding_window": None}, to_checkpoint=mistral3),
     Case("lfm2", transformers.Lfm2Config, {"layer_types": ["conv", "full_attention"], "block_multiple_of": 4}),
     Case(
         "lfm2",

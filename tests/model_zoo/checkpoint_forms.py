@@ -213,6 +213,13 @@ def deepseek(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     )
 
 
+def mistral3(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """The whole model: the text part's config and tensors, and a vision tower."""
+    vision = {"vision_tower.patch.weight": torch.zeros(8, 3), "multi_modal_projector.weight": torch.zeros(8, 8)}
+    outer = {"model_type": "mistral3", "text_config": config, "vision_config": {"hidden_size": 8}}
+    return outer, {**{f"language_model.{name}": t for name, t in tensors.items()}, **vision}
+
+
 def llama4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     """The whole model: the text part's config and tensors, and a vision tower."""
     outer = {"model_type": "llama4", "text_config": config, "vision_config": {"hidden_size": 8}, "boi_token_index": 7}
