@@ -16,9 +16,14 @@ from model_zoo.weight_rules import llama_names
 
 @dataclass(frozen=True, kw_only=True)
 class GraniteConfig(DecoderConfig):
-    """Multipliers of embeddings, of scores, and of what a layer adds; logits are divided by ``logits_scaling``."""
+    """Multipliers of embeddings, of scores, and of what a layer adds; logits are divided by ``logits_scaling``.
+
+    Of a subclass: ``sinks``: see ``SelfAttention``.
+    """
 
     model_type: ClassVar[str] = "granite"
+    sinks: ClassVar[bool] = False
+
     rms_norm_eps: float = 1e-6
     hidden_act: str = "silu"
     attention_bias: bool = False
@@ -34,6 +39,7 @@ class MiniCPMConfig(DecoderConfig):
     """scale_emb, scale_depth, dim_model_base: the same multipliers, relative to a small model's sizes (muP)."""
 
     model_type: ClassVar[str] = "minicpm"
+    sinks: ClassVar[bool] = False
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {"embedding_multiplier": ("scale_emb",)}
     ignored: ClassVar[frozenset[str]] = frozenset({"rope_factor", "mup_denominator"})
     rms_norm_eps: float = 1e-6
@@ -64,10 +70,11 @@ class MiniCPMConfig(DecoderConfig):
 
 def model(c: Any) -> CausalLM:
     """From a GraniteConfig or a MiniCPMConfig."""
+    biases = {"qkv_bias": c.attention_bias, "out_bias": c.attention_bias}
     return pre_norm_model(
         c,
         rms_norm(c.rms_norm_eps),
-        lambda: attention(c, qkv_bias=c.attention_bias, out_bias=c.attention_bias, scale=c.attention_multiplier),
+        lambda: attention(c, **biases, scale=c.attention_multiplier, sinks=c.sinks),
         lambda: gated_mlp(c, c.hidden_act, c.mlp_bias),
         multiplier=c.residual_multiplier,
         embedding_multiplier=c.embedding_multiplier,
