@@ -14,6 +14,7 @@ import numpy as np
 
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor, op
+from mlc_compiler.nn.feed_forward import MLP
 from mlc_compiler.nn.vision import PatchTransformer, VisionLayer
 from mlc_errors import MLCError
 from model_zoo import qwen2, tiny, vision
@@ -48,13 +49,22 @@ class TowerConfig:
         return cls(**vision_values(cls, "qwen2_vl", raw, ("in_chans", "spatial_patch_size", "rope_parameters")))
 
     @property
+    def output_size(self) -> int:
+        return self.hidden_size
+
+    @property
+    def width(self) -> int:
+        """Elements of a patch's vector."""
+        return self.embed_dim
+
+    @property
     def patch_elements(self) -> int:
         """Elements of a patch; an image is repeated to ``temporal_patch_size`` frames."""
         return self.in_channels * self.temporal_patch_size * self.patch_size**2
 
     @property
     def inv_freq(self) -> np.ndarray:
-        half = self.embed_dim // self.num_heads // 2
+        half = self.width // self.num_heads // 2
         return 1.0 / 10000.0 ** (np.arange(0, half, 2, dtype=np.float32) / half)
 
 
@@ -63,6 +73,7 @@ class Qwen2VLConfig(ImageFields, qwen2.Qwen2Config):
     """mrope_section: how many pairs are rotated by positions in time, in height and in width."""
 
     model_type: ClassVar[str] = "qwen2_vl"
+    tower_config: ClassVar[type[Any]] = TowerConfig
     ignored: ClassVar[frozenset[str]] = frozenset(
         {"vision_start_token_id", "vision_end_token_id", "vision_token_id", "video_token_id"}
     )
@@ -76,9 +87,10 @@ class Qwen2VLConfig(ImageFields, qwen2.Qwen2Config):
             expected = f"three numbers with the sum {self.head_dim // 2}"
             raise MLCError(f"mrope_section: got {list(self.mrope_section)}; expected {expected}", where=["config.json"])
         object.__setattr__(self, "mrope_section", tuple(self.mrope_section))
-        if self.tower.hidden_size != self.hidden_size:
+        if self.tower.output_size != self.hidden_size:
             raise MLCError(
-                f"vision_config: hidden_size: got {self.tower.hidden_size}; expected {self.hidden_size}",
+                f"vision_config: the tower's results have {self.tower.output_size} elements; expected hidden_size, "
+                f"{self.hidden_size}",
                 where=["config.json"],
             )
 
@@ -99,8 +111,8 @@ class Qwen2VLConfig(ImageFields, qwen2.Qwen2Config):
         return tuple(axis for axis, count in enumerate(self.mrope_section) for _ in range(count))
 
     @cached_property
-    def tower(self) -> TowerConfig:  # type: ignore[override]  # sizes of its own kind
-        return TowerConfig.from_hf(self.vision_config or {})
+    def tower(self) -> Any:
+        return self.tower_config.from_hf(self.vision_config or {})
 
     @property
     def images(self) -> ImageInput:
@@ -112,11 +124,11 @@ class Qwen2VLConfig(ImageFields, qwen2.Qwen2Config):
 class Merger(nn.Module):
     """Joins the patches of each token and projects them, [1, T, M, E] -> [1, T, D]."""
 
-    def __init__(self, c: TowerConfig):
-        joined = c.embed_dim * c.spatial_merge_size**2
-        self.ln_q = nn.LayerNorm(c.embed_dim, EPSILON)
+    def __init__(self, c: Any, norm: nn.Module):
+        joined = c.width * c.spatial_merge_size**2
+        self.ln_q = norm
         self.linear_1 = nn.Linear(joined, joined)
-        self.linear_2 = nn.Linear(joined, c.hidden_size)
+        self.linear_2 = nn.Linear(joined, c.output_size)
 
     def forward(self, x: Tensor) -> Tensor:
         joined = op.reshape(self.ln_q(x), (1, x.shape[1], self.linear_1.in_features))
@@ -124,26 +136,35 @@ class Merger(nn.Module):
 
 
 def tower(c: TowerConfig) -> PatchTransformer:
-    activation = activation_of(c.hidden_act)
-    patch = nn.Linear(c.patch_elements, c.embed_dim, bias=False)
-    sizes = (c.embed_dim, c.num_heads, c.embed_dim * c.mlp_ratio)
-    return PatchTransformer(patch, lambda: VisionLayer(*sizes, activation, EPSILON), c.depth, c.inv_freq)
+    def layer() -> VisionLayer:
+        mlp = MLP(c.width, c.width * c.mlp_ratio, activation_of(c.hidden_act), bias=True)
+        return VisionLayer(c.width, c.num_heads, mlp, lambda: nn.LayerNorm(c.width, EPSILON))
+
+    patch = nn.Linear(c.patch_elements, c.width, bias=False)
+    return PatchTransformer(patch, [layer() for _ in range(c.depth)], c.inv_freq)
 
 
 def model(c: Qwen2VLConfig) -> VisionLanguageModel:
-    return VisionLanguageModel(qwen2.Qwen2ForCausalLM(c), tower(c.tower), Merger(c.tower))
+    merger = Merger(c.tower, nn.LayerNorm(c.tower.width, EPSILON))
+    return VisionLanguageModel(qwen2.Qwen2ForCausalLM(c), tower(c.tower), merger)
 
 
-def weights(c: Qwen2VLConfig) -> WeightMap:
+MLP_NAMES: Mapping[str, Sequence[str]] = {"up_proj": ["fc1"], "down_proj": ["fc2"]}
+
+
+def weights(c: Qwen2VLConfig, mlp: Mapping[str, Sequence[str]] = MLP_NAMES) -> WeightMap:
+    """mlp: the checkpoint's names of a feed-forward part's products; several are joined."""
     m = vision.weights(qwen2.weights(c), None)
     m.other_prefix("visual.", "model.visual.")
     m.flatten(f"{TOWER}.patch_embed", "visual.patch_embed.proj")
+    names = {"self_attn.qkv_proj": "attn.qkv", "self_attn.out_proj": "attn.proj"}
+    names |= {"layer_norm1": "norm1", "layer_norm2": "norm2"}
     for layer in range(c.tower.depth):
         ours, theirs = f"{TOWER}.layers.{layer}", f"visual.blocks.{layer}"
-        names = {"self_attn.qkv_proj": "attn.qkv", "self_attn.out_proj": "attn.proj"}
-        names |= {"layer_norm1": "norm1", "layer_norm2": "norm2", "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2"}
         for name, source in names.items():
             m.rename(f"{ours}.{name}", f"{theirs}.{source}")
+        for name, sources in mlp.items():
+            m.concat(f"{ours}.mlp.{name}", [f"{theirs}.mlp.{source}" for source in sources])
     for name, source in {"ln_q": "ln_q", "linear_1": "mlp.0", "linear_2": "mlp.2"}.items():
         m.rename(f"{PROJECTOR}.{name}", f"visual.merger.{source}")
     return m

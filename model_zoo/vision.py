@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor, spec
+from mlc_compiler.nn.feed_forward import MLP
 from mlc_compiler.nn.states import State, inputs
 from mlc_compiler.nn.vision import ImageEmbedding, PatchEmbedding, VisionLayer, VisionTransformer
 from mlc_errors import MLCError, UnsupportedError
@@ -207,11 +208,14 @@ def tower(c: VisionConfig, num_layers: int | None = None, post_norm: bool = Fals
 
     is_clip = c.model_type == CLIP
     patch = PatchEmbedding(c.num_channels, c.patch_size, c.hidden_size, bias=not is_clip)
-    activation = activation_of(c.hidden_act)
-    sizes = (c.hidden_size, c.num_attention_heads, c.intermediate_size)
+
+    def layer() -> VisionLayer:
+        mlp = MLP(c.hidden_size, c.intermediate_size, activation_of(c.hidden_act), bias=True)
+        return VisionLayer(c.hidden_size, c.num_attention_heads, mlp, norm)
+
     return VisionTransformer(
         ImageEmbedding(patch, c.side**2, c.hidden_size, class_token=is_clip),
-        lambda: VisionLayer(*sizes, activation, c.layer_norm_eps),
+        layer,
         c.num_hidden_layers if num_layers is None else num_layers,
         norm() if is_clip else None,
         norm() if post_norm else None,

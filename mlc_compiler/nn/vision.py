@@ -5,17 +5,18 @@ N images, C channels, S patches of an image and perhaps a class token, D element
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
 from ..relax import ops
 from ..relax.nodes import constant
 from . import op
-from .feed_forward import MLP, Activation
-from .layers import LayerNorm, Linear
+from .layers import Linear
 from .module import Module, ModuleList
 from .tensor import Parameter, Tensor, apply
+
+HIDDEN = -1e4  # added to scores: finite in float16, and its exponential is 0
 
 
 class PatchEmbedding(Linear):
@@ -59,7 +60,8 @@ class ImageEmbedding(Module):
 class FullAttention(Module):
     """Attention of x [N, S, D] among all tokens of an image, in both directions.
 
-    rotation: cosines and sines, float32 [N S, R/2], by which queries and keys are rotated.
+    rotation: cosines and sines, float32 [N S, R/2], by which queries and keys are rotated. mask: [1, 1, S, S], which
+    is added to scores.
     """
 
     def __init__(self, hidden_size: int, heads: int, bias: bool = True):
@@ -67,28 +69,28 @@ class FullAttention(Module):
         self.qkv_proj = Linear(hidden_size, 3 * hidden_size, bias)
         self.out_proj = Linear(hidden_size, hidden_size, bias)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor] | None = None, mask: Tensor | None = None) -> Tensor:
         count, length, size = x.shape
         qkv = op.reshape(self.qkv_proj(x), (count * length, 3 * self.heads, self.head_dim))
         q, k, v = op.split(qkv, 3, axis=1)
         if rotation:
             q, k = (apply(ops.rotary_embedding, part, *rotation) for part in (q, k))
         q, k, v = (op.reshape(part, (count, length, self.heads, self.head_dim)) for part in (q, k, v))
-        out = op.scaled_dot_product_attention(q, k, v)
+        out = op.scaled_dot_product_attention(q, k, v, mask)
         return self.out_proj(op.reshape(out, (count, length, size)))
 
 
 class VisionLayer(Module):
-    """Layer norms before attention and feed-forward part."""
+    """Norms before attention and feed-forward part. norm: makes one; rotation, mask: see ``FullAttention``."""
 
-    def __init__(self, hidden_size: int, heads: int, intermediate_size: int, activation: Activation, epsilon: float):
-        self.layer_norm1 = LayerNorm(hidden_size, epsilon)
+    def __init__(self, hidden_size: int, heads: int, mlp: Module, norm: Callable[[], Module]):
+        self.layer_norm1 = norm()
         self.self_attn = FullAttention(hidden_size, heads)
-        self.layer_norm2 = LayerNorm(hidden_size, epsilon)
-        self.mlp = MLP(hidden_size, intermediate_size, activation, bias=True)
+        self.layer_norm2 = norm()
+        self.mlp = mlp
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        x = x + self.self_attn(self.layer_norm1(x), rotation)
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor] | None = None, mask: Tensor | None = None) -> Tensor:
+        x = x + self.self_attn(self.layer_norm1(x), rotation, mask)
         return x + self.mlp(self.layer_norm2(x))
 
 
@@ -121,19 +123,28 @@ class PatchTransformer(Module):
 
     pixels: [T, M, K], the M patches of each of T tokens. positions: int32 [T, M, 2], their rows and columns.
     Returns [1, T, M, D]. inv_freq: float32 [R/4], of rows for the first half of the pairs and of columns for the rest.
+    window: unless 0, patches see those of the same square of this many rows and columns, but in ``full_layers``.
     """
 
-    def __init__(self, patch: Linear, layer: Callable[[], Module], num_layers: int, inv_freq: np.ndarray):
+    def __init__(
+        self,
+        patch: Linear,
+        layers: Sequence[Module],
+        inv_freq: np.ndarray,
+        window: int = 0,
+        full_layers: Collection[int] = (),
+    ):
         self.patch_embed = patch
-        self.layers = ModuleList([layer() for _ in range(num_layers)])
-        self.inv_freq = inv_freq
+        self.layers = ModuleList(layers)
+        self.inv_freq, self.window, self.full_layers = inv_freq, window, frozenset(full_layers)
 
     def forward(self, pixels: Tensor, positions: Tensor) -> Tensor:
         tokens, patches, size = pixels.shape
         x = self.patch_embed(op.reshape(pixels, (1, tokens * patches, size)))
-        rotation = self._rotation(op.reshape(positions, (tokens * patches, 2)))
-        for layer in self.layers:
-            x = layer(x, rotation)
+        places = op.reshape(positions, (tokens * patches, 2))
+        rotation, mask = self._rotation(places), self._mask(places, x.dtype) if self.window else None
+        for i, layer in enumerate(self.layers):
+            x = layer(x, rotation, None if i in self.full_layers else mask)
         return op.reshape(x, (1, tokens, patches, x.shape[2]))
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,3 +152,14 @@ class PatchTransformer(Module):
         rows, columns = op.split(positions.astype("float32"), 2, axis=1)
         angles = op.concat([rows * frequencies, columns * frequencies], dim=1)
         return op.cos(angles), op.sin(angles)
+
+    def _mask(self, positions: Tensor, dtype: str) -> Tensor:
+        """[1, 1, S, S], 0 where two patches are in the same window."""
+        length = positions.shape[0]
+        rows, columns = op.split(op.floor(positions.astype("float32") / float(self.window)), 2, axis=1)
+
+        def differ(x: Tensor) -> Tensor:
+            return op.not_equal(op.reshape(x, (1, 1, length, 1)), op.reshape(x, (1, 1, 1, length)))
+
+        hidden = op.logical_or(differ(rows), differ(columns))
+        return hidden.astype(dtype) * HIDDEN

@@ -259,6 +259,20 @@ def with_tower(
     }
 
 
+IMAGES_OF_ANY_SIZE: Mapping[str, Any] = {"sizes": {}, "grids": [(2, 3), (3, 1)]}
+
+
+def qwen_vl(**tower: Any) -> dict[str, Any]:
+    """The options of a model with positions in time, height and width."""
+    rotation = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 2, 2]}
+    names = ("image_token_id", "vision_start_token_id", "vision_end_token_id", "video_token_id")
+    return {
+        "text_config": {**COMMON, **LLAMA_LIKE, "rope_parameters": rotation},
+        "vision_config": {"depth": 2, "num_heads": 4, "patch_size": 7, **tower},
+        **{name: IMAGE_TOKEN + i for i, name in enumerate(names)},
+    }
+
+
 def rope(**more: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, **more}}
 
@@ -470,29 +484,13 @@ CASES = [
         )
     ),
     Case(
-        "qwen2_vl",
-        transformers.Qwen2VLConfig,
-        {
-            "text_config": {
-                **COMMON,
-                **LLAMA_LIKE,
-                "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 2, 2]},
-            },
-            "vision_config": {
-                "depth": 2,
-                "embed_dim": 48,
-                "hidden_size": 60,
-                "num_heads": 4,
-                "mlp_ratio": 2,
-                "patch_size": 7,
-            },
-            "image_token_id": IMAGE_TOKEN,
-            "vision_start_token_id": 251,
-            "vision_end_token_id": 252,
-            "video_token_id": 253,
-        },
-        sizes={},
-        grids=[(2, 3), (3, 1)],
+        "qwen2_vl", transformers.Qwen2VLConfig, qwen_vl(embed_dim=48, hidden_size=60, mlp_ratio=2), **IMAGES_OF_ANY_SIZE
+    ),
+    Case(
+        "qwen2_5_vl",
+        transformers.Qwen2_5_VLConfig,
+        qwen_vl(hidden_size=48, intermediate_size=60, out_hidden_size=60, window_size=28, fullatt_block_indexes=[1]),
+        **IMAGES_OF_ANY_SIZE,
     ),
     Case("phi3", transformers.Phi3Config),
     Case(
