@@ -175,13 +175,11 @@ class DecoderConfig(BaseConfig):
 
     Fields of models that have them: ``sliding_window``, the number of positions that a token attends to,
     ``attention_sink_size``, the number of first positions besides, and ``partial_rotary_factor``, the part of a head
-    that is rotated. ``interleaved_rotary``: pairs are (2 d, 2 d + 1) instead of (d, d + R/2). ``rotary_axes``: see
-    ``KVCacheConfig``.
+    that is rotated. ``interleaved_rotary``: pairs are (2 d, 2 d + 1) instead of (d, d + R/2).
     """
 
     chat_keys: ClassVar[tuple[str, ...]] = CHAT_KEYS
     interleaved_rotary: ClassVar[bool] = False
-    rotary_axes: ClassVar[tuple[int, ...]] = ()
     partial_rotary_factor: ClassVar[float] = 1.0
     sliding_window: ClassVar[int | None] = None
     attention_sink_size: ClassVar[int | None] = None
@@ -216,6 +214,11 @@ class DecoderConfig(BaseConfig):
                 f"context_window_size: got {self.context_window_size}; expected at most the {count} learned positions",
                 where=["config.json"],
             )
+
+    @property
+    def rotary_axes(self) -> tuple[int, ...]:
+        """For each pair, the axis of the positions that rotate it; () where positions have one axis."""
+        return ()
 
     @cached_property
     def rope(self) -> RopeParameters | None:

@@ -27,6 +27,7 @@ from model_zoo.weight_map import WeightMap
 MAX_IMAGE_TOKENS = 1024
 """Of an image: attention in the tower takes memory with the square of its patches."""
 EPSILON = 1e-6
+ROTATION_KEYS = ("mrope_section", "mrope_interleaved")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,28 +70,29 @@ class TowerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen2VLConfig(ImageFields, qwen2.Qwen2Config):
-    """mrope_section: how many pairs are rotated by positions in time, in height and in width."""
+class QwenVLFields(ImageFields):
+    """Fields that a decoder has besides; a base before the decoder's, as ``ImageFields`` is.
 
-    model_type: ClassVar[str] = "qwen2_vl"
+    mrope_section: how many pairs are rotated by positions in time, in height and in width.
+    """
+
     tower_config: ClassVar[type[Any]] = TowerConfig
     ignored: ClassVar[frozenset[str]] = frozenset(
         {"vision_start_token_id", "vision_end_token_id", "vision_token_id", "video_token_id"}
     )
-    rope_theta: float = 1e6
     image_token_id: int = 151655
     mrope_section: Sequence[int] = (16, 24, 24)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.mrope_section) != 3 or 2 * sum(self.mrope_section) != self.head_dim:
-            expected = f"three numbers with the sum {self.head_dim // 2}"
+    def check_parts(self, hidden_size: int, head_dim: int) -> None:
+        """Raise MLCError where tower and rotation do not fit the decoder."""
+        if len(self.mrope_section) != 3 or 2 * sum(self.mrope_section) != head_dim:
+            expected = f"three numbers with the sum {head_dim // 2}"
             raise MLCError(f"mrope_section: got {list(self.mrope_section)}; expected {expected}", where=["config.json"])
         object.__setattr__(self, "mrope_section", tuple(self.mrope_section))
-        if self.tower.output_size != self.hidden_size:
+        if self.tower.output_size != hidden_size:
             raise MLCError(
                 f"vision_config: the tower's results have {self.tower.output_size} elements; expected hidden_size, "
-                f"{self.hidden_size}",
+                f"{hidden_size}",
                 where=["config.json"],
             )
 
@@ -102,12 +104,12 @@ class Qwen2VLConfig(ImageFields, qwen2.Qwen2Config):
             given = values.get(key)
             if isinstance(given, Mapping) and "mrope_section" in given:
                 values["mrope_section"] = given["mrope_section"]
-                kept = {k: v for k, v in given.items() if k != "mrope_section" and v != "mrope"}
+                kept = {k: v for k, v in given.items() if k not in ROTATION_KEYS and v != "mrope"}
                 values[key] = kept or None
         return super().from_hf(values)
 
     @property
-    def rotary_axes(self) -> tuple[int, ...]:  # type: ignore[override]  # a constant of the base
+    def rotary_axes(self) -> tuple[int, ...]:
         return tuple(axis for axis, count in enumerate(self.mrope_section) for _ in range(count))
 
     @cached_property
@@ -119,6 +121,16 @@ class Qwen2VLConfig(ImageFields, qwen2.Qwen2Config):
         c, token = self.tower, self.image_token_id
         shape = (-1, c.spatial_merge_size**2, c.patch_elements)
         return ImageInput(shape, MAX_IMAGE_TOKENS, token, token, (token,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen2VLConfig(QwenVLFields, qwen2.Qwen2Config):
+    model_type: ClassVar[str] = "qwen2_vl"
+    rope_theta: float = 1e6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_parts(self.hidden_size, self.head_dim)
 
 
 class Merger(nn.Module):
@@ -155,19 +167,23 @@ MLP_NAMES: Mapping[str, Sequence[str]] = {"up_proj": ["fc1"], "down_proj": ["fc2
 def weights(c: Qwen2VLConfig, mlp: Mapping[str, Sequence[str]] = MLP_NAMES) -> WeightMap:
     """mlp: the checkpoint's names of a feed-forward part's products; several are joined."""
     m = vision.weights(qwen2.weights(c), None)
+    tower_weights(m, c.tower.depth, mlp)
+    for name, source in {"ln_q": "ln_q", "linear_1": "mlp.0", "linear_2": "mlp.2"}.items():
+        m.rename(f"{PROJECTOR}.{name}", f"visual.merger.{source}")
+    return m
+
+
+def tower_weights(m: WeightMap, depth: int, mlp: Mapping[str, Sequence[str]]) -> None:
     m.other_prefix("visual.", "model.visual.")
     m.flatten(f"{TOWER}.patch_embed", "visual.patch_embed.proj")
     names = {"self_attn.qkv_proj": "attn.qkv", "self_attn.out_proj": "attn.proj"}
     names |= {"layer_norm1": "norm1", "layer_norm2": "norm2"}
-    for layer in range(c.tower.depth):
+    for layer in range(depth):
         ours, theirs = f"{TOWER}.layers.{layer}", f"visual.blocks.{layer}"
         for name, source in names.items():
             m.rename(f"{ours}.{name}", f"{theirs}.{source}")
         for name, sources in mlp.items():
             m.concat(f"{ours}.mlp.{name}", [f"{theirs}.mlp.{source}" for source in sources])
-    for name, source in {"ln_q": "ln_q", "linear_1": "mlp.0", "linear_2": "mlp.2"}.items():
-        m.rename(f"{PROJECTOR}.{name}", f"visual.merger.{source}")
-    return m
 
 
 SMALL = {"depth": 2, "embed_dim": 48, "hidden_size": 100, "num_heads": 4, "mlp_ratio": 2, "patch_size": 7}

@@ -30,7 +30,7 @@ class Qwen3Config(LayerTypesConfig):
         return tuple(FULL if i < first else SLIDING for i in range(self.num_hidden_layers))
 
 
-def model(c: Qwen3Config) -> CausalLM:
+def model(c: Qwen3Config, kind: type[CausalLM] = CausalLM) -> CausalLM:
     def attend() -> nn.Module:
         return attention(
             c,
@@ -40,7 +40,7 @@ def model(c: Qwen3Config) -> CausalLM:
             k_norm=nn.RMSNorm(c.head_dim, c.rms_norm_eps),
         )
 
-    return pre_norm_model(c, rms_norm(c.rms_norm_eps), attend, lambda: gated_mlp(c, c.hidden_act))
+    return pre_norm_model(c, rms_norm(c.rms_norm_eps), attend, lambda: gated_mlp(c, c.hidden_act), kind=kind)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -173,12 +173,17 @@ class Transformer(nn.Module):
         self.norm = norm
 
     def forward(self, x: Tensor, states: Sequence[PagedKVCache | RecurrentState]) -> Tensor:
+        return self.with_added(x, states, ())
+
+    def with_added(self, x: Tensor, states: Sequence[PagedKVCache | RecurrentState], added: Sequence[Tensor]) -> Tensor:
+        """As ``forward``; added: to the results of the first layers."""
         if self.embed_positions:
             x = x + op.reshape(self.embed_positions(states[0].token_pos).astype(x.dtype), x.shape)
         if self.embed_norm:
             x = self.embed_norm(x)
-        for own, layer in zip(self.places, self.layers, strict=True):
+        for i, (own, layer) in enumerate(zip(self.places, self.layers, strict=True)):
             x = layer(x, *(arg for state, index in own for arg in (states[state], index)))
+            x = x + added[i] if i < len(added) else x
         return self.norm(x) if self.norm else x
 
 
@@ -282,10 +287,11 @@ def pre_norm_model(
     mlp: Callable[[], nn.Module],
     *,
     multiplier: float = 1.0,
+    kind: type[CausalLM] = CausalLM,
     **options: Any,
 ) -> CausalLM:
-    """A decoder whose layers are equal and have norms before their parts; options as of ``CausalLM``."""
+    """A decoder, a ``kind``, whose layers are equal and have norms before their parts; options as of ``CausalLM``."""
     layers = [
         PreNormLayer(c.hidden_size, norm, attention(), mlp(), multiplier=multiplier) for _ in range(c.num_hidden_layers)
     ]
-    return CausalLM(c, layers, norm(c.hidden_size), **options)
+    return kind(c, layers, norm(c.hidden_size), **options)

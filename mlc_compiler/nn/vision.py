@@ -12,7 +12,7 @@ import numpy as np
 from ..relax import ops
 from ..relax.nodes import constant
 from . import op
-from .layers import Linear
+from .layers import Embedding, Linear
 from .module import Module, ModuleList
 from .tensor import Parameter, Tensor, apply
 
@@ -139,13 +139,23 @@ class PatchTransformer(Module):
         self.inv_freq, self.window, self.full_layers = inv_freq, window, frozenset(full_layers)
 
     def forward(self, pixels: Tensor, positions: Tensor) -> Tensor:
+        return self.results(pixels, positions, ())[-1]
+
+    def results(self, pixels: Tensor, positions: Tensor, tapped: Collection[int]) -> list[Tensor]:
+        """The results [1, T, M, D] of some layers, and of all."""
         tokens, patches, size = pixels.shape
-        x = self.patch_embed(op.reshape(pixels, (1, tokens * patches, size)))
         places = op.reshape(positions, (tokens * patches, 2))
+        x = self.embed(op.reshape(pixels, (1, tokens * patches, size)), places)
         rotation, mask = self._rotation(places), self._mask(places, x.dtype) if self.window else None
+        results = []
         for i, layer in enumerate(self.layers):
             x = layer(x, rotation, None if i in self.full_layers else mask)
-        return op.reshape(x, (1, tokens, patches, x.shape[2]))
+            results += [x] if i in tapped else []
+        return [op.reshape(result, (1, tokens, patches, x.shape[2])) for result in (*results, x)]
+
+    def embed(self, pixels: Tensor, places: Tensor) -> Tensor:
+        """The first layer's input, [1, S, K] -> [1, S, D]. places: [S, 2]"""
+        return self.patch_embed(pixels)
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         frequencies = Tensor(constant(np.asarray(self.inv_freq, np.float32)[None, :]))
@@ -163,3 +173,55 @@ class PatchTransformer(Module):
 
         hidden = op.logical_or(differ(rows), differ(columns))
         return hidden.astype(dtype) * HIDDEN
+
+
+class DeepPatchTransformer(PatchTransformer):
+    """With learned positions, of which the patch embedding has a square grid, and the results of some layers too.
+
+    The list of results of ``tapped`` layers and of all, [1, T, M, D] each (DeepStack, Meng et al. 2024).
+    """
+
+    def __init__(
+        self, patch: Linear, layers: Sequence[Module], inv_freq: np.ndarray, pos_embed: Module, tapped: Collection[int]
+    ):
+        super().__init__(patch, layers, inv_freq)
+        self.pos_embed = pos_embed
+        self.tapped = frozenset(tapped)
+
+    def forward(self, pixels: Tensor, positions: Tensor) -> list[Tensor]:  # type: ignore[override]
+        return self.results(pixels, positions, self.tapped)
+
+    def embed(self, pixels: Tensor, places: Tensor) -> Tensor:
+        x = self.patch_embed(pixels)
+        return x + self.pos_embed(places).astype(x.dtype)
+
+
+class GridPositions(Embedding):
+    """Learned vectors of a square grid, resampled to the grid of an image; weight [side * side, D].
+
+    Bilinear, with the corners of both grids on each other. The image has at least two rows and columns.
+    """
+
+    def __init__(self, side: int, hidden_size: int):
+        super().__init__(side * side, hidden_size)
+        self.side = side
+
+    def forward(self, places: Tensor) -> Tensor:
+        """places: integers [S, 2] of rows and columns, all of an image. Returns float32 [S, D]."""
+        points = places.astype("float32")
+        points = points * float(self.side - 1) / op.max(points, axis=0, keepdims=True)
+        low = op.floor(points)
+        high, part = op.minimum(low + 1.0, float(self.side - 1)), points - low
+        total = None
+        for rows, row_share in self._corners(low, high, part, 0):
+            for columns, column_share in self._corners(low, high, part, 1):
+                index = op.reshape(rows * float(self.side) + columns, (places.shape[0],)).astype("int32")
+                vectors = super().forward(index).astype("float32") * (row_share * column_share)
+                total = vectors if total is None else total + vectors
+        assert total is not None
+        return total
+
+    def _corners(self, low: Tensor, high: Tensor, part: Tensor, axis: int) -> list[tuple[Tensor, Tensor]]:
+        """The lower and the upper coordinate along an axis, with their shares, [S, 1]."""
+        below, above, share = (op.split(x, 2, axis=1)[axis] for x in (low, high, part))
+        return [(below, 1.0 - share), (above, share)]

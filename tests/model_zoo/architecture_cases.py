@@ -262,12 +262,12 @@ def with_tower(
 IMAGES_OF_ANY_SIZE: Mapping[str, Any] = {"sizes": {}, "grids": [(2, 3), (3, 1)]}
 
 
-def qwen_vl(**tower: Any) -> dict[str, Any]:
-    """The options of a model with positions in time, height and width."""
-    rotation = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 2, 2]}
+def qwen_vl(text: Mapping[str, Any] | None = None, **tower: Any) -> dict[str, Any]:
+    """The options of a model with positions in time, height and width. text: of the text part, with ``head_dim`` 12."""
+    rotation = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 2, 2] if text else [1, 2, 2]}
     names = ("image_token_id", "vision_start_token_id", "vision_end_token_id", "video_token_id")
     return {
-        "text_config": {**COMMON, **LLAMA_LIKE, "rope_parameters": rotation},
+        "text_config": {**COMMON, **LLAMA_LIKE, **(text or {}), "rope_parameters": rotation},
         "vision_config": {"depth": 2, "num_heads": 4, "patch_size": 7, **tower},
         **{name: IMAGE_TOKEN + i for i, name in enumerate(names)},
     }
@@ -490,6 +490,20 @@ CASES = [
         "qwen2_5_vl",
         transformers.Qwen2_5_VLConfig,
         qwen_vl(hidden_size=48, intermediate_size=60, out_hidden_size=60, window_size=28, fullatt_block_indexes=[1]),
+        **IMAGES_OF_ANY_SIZE,
+    ),
+    Case(
+        "qwen3_vl",
+        transformers.Qwen3VLConfig,
+        qwen_vl(
+            depth=3,
+            hidden_size=48,
+            intermediate_size=60,
+            out_hidden_size=60,
+            num_position_embeddings=25,
+            deepstack_visual_indexes=[0, 1],
+            text=HEADS,
+        ),
         **IMAGES_OF_ANY_SIZE,
     ),
     Case("phi3", transformers.Phi3Config),
