@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from mlc_errors import InternalError, UnsupportedError
 
 from .backends import emit_llvm, host_target
 from .codegen.link import find_linker
+from .codegen.linked import linked_objects
 from .codegen.native import compile_modules
 from .codegen.outputs import ASSEMBLY, LLVM_IR, check_output, write_output
 from .ir.module import IRModule
@@ -68,6 +69,7 @@ def build_library(
     find_linker(host.arch)  # fail early
     progress("passes")
     lowered = _lowered(mod, target, optimization, times=times, dump=dump, check=check)
+    linked = linked_objects(lowered, target, host)
     progress("code generation")
     device_texts: dict[str, str] = {}
     modules = emit_llvm(lowered, target, metadata(lowered), device_texts)
@@ -76,7 +78,7 @@ def build_library(
         times, "codegen", lambda: compile_modules(modules, host, assembly=assembly, llvm_ir=llvm_ir, prefix=prefix)
     )
     progress("linking")
-    _timed(times, "link", lambda: write_output(native, output, host))
+    _timed(times, "link", lambda: write_output(replace(native, objects=(*native.objects, *linked)), output, host))
     texts = {k: t for k, t in (("asm", native.assembly), ("llvm", native.llvm_ir)) if t is not None and k in emit}
     texts |= device_texts if "ptx" in emit else {}
     return Built(output, lowered, len(lowered.of_type(PrimFunc)), times.seconds, texts)

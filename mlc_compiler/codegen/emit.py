@@ -19,6 +19,7 @@ from ..target import Target
 from .host.contexts import HostRuntime
 from .host.ffi import FfiEntries
 from .host.frames import Slot, frame_of, tensor_infos
+from .linked import linked_functions
 from .values import I8
 
 METADATA_SYMBOL = "__mlc_metadata"
@@ -27,6 +28,7 @@ FORMAT = "mlc-lib-3"
 
 def emit_host(mod: IRModule, runtime: HostRuntime, target: Target, metadata: Mapping[str, Any]) -> str:
     """The host's LLVM module as text: the graph functions of a planned module, their entries and the metadata."""
+    runtime.packed.linked = frozenset(linked_functions(mod))
     entries = FfiEntries(runtime)
     for name, func in exported(mod).items():
         entries.emit_entry(name, func, runtime.emit_job(name, func))

@@ -9,7 +9,22 @@ from mlc_errors import UnsupportedError
 
 from .. import nn
 from ..ir.module import IRModule
-from ..nn import GELU, Embedding, GroupNorm, LayerNorm, Linear, ModuleList, Parameter, ReLU, SiLU, Tensor, op
+from ..nn import (
+    GELU,
+    Embedding,
+    ExternModule,
+    GroupNorm,
+    LayerNorm,
+    Linear,
+    ModuleList,
+    ObjectModule,
+    Parameter,
+    ReLU,
+    SiLU,
+    SourceModule,
+    Tensor,
+    op,
+)
 from ..nn.tensor import emit
 from ..relax.builder import BlockBuilder
 from . import nn_spec as spec
@@ -51,13 +66,6 @@ class RMSNorm(nn.RMSNorm):
         return normalized if self.bias is None else normalized + self.bias.astype(x.dtype)
 
 
-class ExternModule:
-    """An object file that is linked to the library: not supported. Raises UnsupportedError."""
-
-    def __init__(self, *_: object, **__: object):
-        raise UnsupportedError("ExternModule: objects cannot be linked", hint="register_func(name, function)")
-
-
 def Placeholder(shape: Sequence[Any], dtype: str = "float32", name: str = "input") -> Tensor:
     """An input of the function that is being built."""
     return Tensor.placeholder(shape, dtype, name)
@@ -77,6 +85,7 @@ __all__ = [
     "Linear",
     "Module",
     "ModuleList",
+    "ObjectModule",
     "PagedKVCache",
     "Parameter",
     "Placeholder",
@@ -84,6 +93,7 @@ __all__ = [
     "ReLU",
     "RopeMode",
     "SiLU",
+    "SourceModule",
     "TIRPagedKVCache",
     "Tensor",
     "emit",

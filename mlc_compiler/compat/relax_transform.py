@@ -9,6 +9,7 @@ from mlc_errors import UnsupportedError
 
 from ..api import bind_params
 from ..backends import Lowering, backend_of
+from ..nn.extern import ExternModule
 from ..optimization import Optimization
 from ..passes.absorb_transposes import AbsorbTransposes
 from ..passes.annotate_patterns import AnnotatePatterns
@@ -74,9 +75,10 @@ def DeadCodeElimination() -> ModulePass:
 
 
 def AttachExternModules(ext_mods: Sequence[Any]) -> ModulePass:
-    """Objects that are linked to the library: none are supported. Raises UnsupportedError for any."""
-    if ext_mods:
-        raise UnsupportedError("AttachExternModules: got modules; none can be linked", hint="register_func(name, …)")
+    """C functions are linked where the module calls them; others than ``nn.ExternModule`` raise UnsupportedError."""
+    other = [m for m in ext_mods or () if not isinstance(m, ExternModule)]
+    if other:
+        raise UnsupportedError(f"AttachExternModules: got {type(other[0]).__name__}; expected nn.ExternModule")
     return done_by_build("AttachExternModules", "link")
 
 

@@ -13,6 +13,7 @@
 """
 
 from . import op, spec
+from .extern import ExternModule, ObjectModule, SourceModule
 from .layers import GELU, Embedding, Experts, GroupNorm, LayerNorm, Linear, ReLU, RMSNorm, SiLU
 from .mixture import Choice, Routing, clamped_swiglu, gated, mixture, swiglu
 from .module import Module, ModuleList
@@ -23,17 +24,20 @@ __all__ = [
     "Choice",
     "Embedding",
     "Experts",
+    "ExternModule",
     "GroupNorm",
     "LayerNorm",
     "Linear",
     "Module",
     "ModuleList",
+    "ObjectModule",
     "Parameter",
     "ParameterError",
     "RMSNorm",
     "ReLU",
     "Routing",
     "SiLU",
+    "SourceModule",
     "Tensor",
     "clamped_swiglu",
     "gated",

@@ -277,6 +277,16 @@ class BlockBuilder:
         self._by_hint[name_hint].append(name)
         return GlobalVar(name)
 
+    def link(self, symbol: str, definition: str) -> None:
+        """Record where a C function is defined that ``call_dps_packed`` calls; see ``codegen/linked.py``.
+
+        Raises BuilderError for a second definition of the symbol.
+        """
+        linked = dict(self._mod.attrs.get("linked", {}))
+        if linked.setdefault(symbol, definition) != definition:
+            raise BuilderError(f"the function {symbol!r} is defined twice")
+        self._mod = self._mod.with_attr("linked", linked)
+
     def get(self) -> IRModule:
         """The module as built so far."""
         return self._mod

@@ -1,4 +1,5 @@
-"""Calls from a graph function to functions that are registered by name in the process (``TVMFFIFunctionGetGlobal``).
+"""Calls from a graph function to C functions that are linked in, or else to functions that are registered by name in
+the process (``TVMFFIFunctionGetGlobal``).
 
 Thread 0 makes the call while the others wait. Tensors are passed as objects that borrow the caller's memory during
 the call. Errors of the function propagate to the caller of the library's entry, which runs on the same thread.
@@ -14,6 +15,7 @@ from llvmlite import ir as ll
 
 from ...relax.nodes import TensorStructInfo
 from .. import values as v
+from ..arithmetic import CodegenError
 from ..expressions import ExprEmitter
 from ..loops import while_loop
 from ..values import I8, I32, I64, PTR, VOID, i32, i64, is_null
@@ -50,11 +52,15 @@ class TensorArgument:
 
 
 class PackedCalls:
-    """Emits calls of ``mlc_call_packed``, which is defined in the module at its first use."""
+    """Emits calls of ``mlc_call_packed``, which is defined in the module at its first use.
+
+    linked: the names of C functions that are linked in.
+    """
 
     def __init__(self, module: ll.Module, errors: ErrorReporter):
         self.module = module
         self.errors = errors
+        self.linked: frozenset[str] = frozenset()
 
     @cached_property
     def call(self) -> ll.Function:
@@ -75,10 +81,12 @@ class PackedCalls:
         args: Sequence[TensorArgument | ll.Value],
         device: tuple[ll.Value, ll.Value] = (i32(CPU_DEVICE), i32(0)),
     ) -> ll.Value:
-        """Emit the call of the function registered as ``name``; returns its status, an i32 that is 0 on success.
+        """Emit the call of the function ``name``; returns its status, an i32 that is 0 on success.
 
         args: tensors, numbers, and the addresses of C strings. device: DLPack's type and index of the tensors' device.
         """
+        if name in self.linked:
+            return self._call_linked(b, name, [self._c_argument(b, exprs, arg, device) for arg in args])
         with b.goto_entry_block():
             array = v.stack_slot(b, ll.ArrayType(I64, 2 * max(len(args), 1)), "args", align=16)
         for i, arg in enumerate(args):
@@ -93,6 +101,34 @@ class PackedCalls:
                 self._store_any(b, slot, TYPE_FLOAT, arg if arg.type == v.F64 else b.fpext(arg, v.F64))
         size = i64(len(name.encode()))
         return b.call(self.call, [self.errors.text(name), size, array, i32(len(args))])
+
+    def _call_linked(self, b: ll.IRBuilder, name: str, args: list[ll.Value]) -> ll.Value:
+        """Call a C function, which returns 0; any other number is an error."""
+        types = [a.type for a in args]
+        called = external(self.module, name, I32, types)
+        if list(called.function_type.args) != types:
+            raise CodegenError(f"the linked function {name!r} is called with arguments of different kinds")
+        status = b.call(called, args)
+        return b.call(self._check_linked, [status, self.errors.text(name)])
+
+    @cached_property
+    def _check_linked(self) -> ll.Function:
+        """``i32 check(i32 status, ptr name)``: 0, or -1 with an error raised."""
+        fn, b = function(self.module, "mlc_check_linked", I32, [I32, PTR])
+        with b.if_then(b.icmp_signed("!=", fn.args[0], i32(0)), likely=False):
+            self.errors.fail(b, "RuntimeError", "the linked function %s returned %d", fn.args[1], fn.args[0])
+        b.ret(i32(0))
+        return fn
+
+    def _c_argument(
+        self, b: ll.IRBuilder, exprs: ExprEmitter, arg: TensorArgument | ll.Value, device: tuple[ll.Value, ll.Value]
+    ) -> ll.Value:
+        """A tensor as the address of its DLTensor, integers and floats as int64_t and double."""
+        if isinstance(arg, TensorArgument):
+            return self._dltensor(b, exprs, arg, device)
+        if isinstance(arg.type, ll.IntType) and arg.type != I64:
+            return b.sext(arg, I64)
+        return b.fpext(arg, v.F64) if isinstance(arg.type, ll.HalfType | ll.FloatType) else arg
 
     def _store_any(self, b: ll.IRBuilder, slot: ll.Value, kind: int, value: ll.Value) -> None:
         b.store(i64(kind), slot)
