@@ -129,7 +129,7 @@ def _model(metadata: dict) -> ModelSpec:
         params=tuple(_param(p) for p in metadata["params"]),
         states=tuple(_state(s) for s in metadata["states"]),
         memory_usage={str(name): int(size) for name, size in metadata["memory_usage"].items()},
-        images=_images(metadata["images"]) if metadata.get("images") else None,
+        images=_images(metadata["image_input"]) if metadata.get("image_input") else None,
     )
 
 

@@ -14,7 +14,7 @@ from mlc_toolchain.readers.bounded_json import read_json_object
 
 FILE_NAME = "mlc-chat-config.json"
 VERSION = "0.1.0"
-FOR_OTHER_ENGINES = ("version", "tokenizer_info", "pad_token_id", "bos_token_id", "embedding_metadata")
+FOR_OTHER_ENGINES = ("version", "tokenizer_info", "pad_token_id", "bos_token_id")
 """Keys that are written for engines that read this format; this runtime takes what they say from the tokenizer."""
 POSTPROC_METHODS = ("byte_level", "byte_fallback")
 

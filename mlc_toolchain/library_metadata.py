@@ -44,7 +44,7 @@ def model_metadata(
         "disaggregation": False,
         "kv_state_kind": kv_state_kind(exported.states),
         "states": states,
-        "images": None if images is None else images.describe(),
+        "image_input": None if images is None else images.describe(),
         "kv_bytes_per_token": sum(state.bytes_per_token for state in exported.states),
         "params": [_parameter(p, packed.get(str(i)), mod) for i, p in enumerate(exported.params)],
         "memory_usage": memory_usage(mod),

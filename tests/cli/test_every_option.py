@@ -18,7 +18,7 @@ import pytest
 from mlc_cli.__main__ import COMMANDS, cli
 from mlc_cli.running import Choice
 from mlc_errors import MLCError, UsageError
-from mlc_runtime import LLM, defaults
+from mlc_runtime import LLM, folder_config
 from mlc_runtime.generation import Sampling
 from mlc_toolchain import check_kernels, compile, convert_weight, gen_config
 from mlc_toolchain.chat_config import FOR_OTHER_ENGINES, ChatConfig, read_chat_config
@@ -165,8 +165,11 @@ class Recorded(dict):
 def keys_of_generation(folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     seen: set[str] = set()
     with monkeypatch.context() as patch:
-        patch.setattr(defaults.json, "loads", lambda text: Recorded(json.JSONDecoder().decode(text.decode()), seen))
-        defaults.read_defaults(folder)
+        patch.setattr(
+            folder_config.json, "loads", lambda text: Recorded(json.JSONDecoder().decode(text.decode()), seen)
+        )
+        folder_config.generation_defaults(folder)
+        folder_config.embedding_settings(folder)
     return seen
 
 

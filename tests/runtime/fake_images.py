@@ -47,7 +47,7 @@ def with_images(context: int = 64) -> dict[str, Any]:
         "sees_itself": False,
         "tile": [],
     }
-    return {**data, "images": {**sizes, **ids}}
+    return {**data, "image_input": {**sizes, **ids}}
 
 
 def write_image_folder(folder: Path) -> Path:
