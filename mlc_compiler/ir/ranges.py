@@ -63,7 +63,9 @@ class Ranges(ABC):
             self._remember(var)
 
     def let(self, var: Var, value: PrimExpr) -> None:
-        """Declare ``var == value``."""
+        """Declare ``var == value``; nothing is known about floats."""
+        if dt.is_float(value.dtype):
+            return
         interval = UNKNOWN
         if dt.is_int(value.dtype):
             interval = iv.intersection(self.bounds(self.linear(value)), iv.of_dtype(value.dtype))

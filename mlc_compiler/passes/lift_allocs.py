@@ -35,7 +35,8 @@ class LiftAllocs(Pass):
 
 def lift_allocs(func: PrimFunc) -> PrimFunc:
     """One function; see :class:`LiftAllocs`."""
-    lift = _Lift(sizes={id(v) for v in scalar_parameters(func)})
+    kinds = {n.kind for n in walk(func.body) if isinstance(n, For)}
+    lift = _Lift(sizes={id(v) for v in scalar_parameters(func)}, kinds=kinds)
     body = lift(func.body)
     if not lift.lifted:
         return func
@@ -46,9 +47,13 @@ def lift_allocs(func: PrimFunc) -> PrimFunc:
 
 @dataclass
 class _Lift(LeadingAxes):
-    """Removes allocations; ``sizes``: identities of the variables that a parameter's shape may use."""
+    """Removes allocations; ``sizes``: identities of the variables that a parameter's shape may use.
+
+    kinds: of the function's loops.
+    """
 
     sizes: set[int] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
     lifted: list[Buffer] = field(default_factory=list)
     around: tuple[For, ...] = ()  # the outermost enclosing parallel loop, or all enclosing loops over GPU threads
 
@@ -79,8 +84,8 @@ class _Lift(LeadingAxes):
             return True
         if node.buffer.scope == "local" and any(loop.kind == THREAD for loop in self.around):
             return False
-        kinds = {n.kind for n in walk(node.body) if isinstance(n, For)}
-        return THREAD in kinds or (PARALLEL in kinds and not self.around)
+        wanted = self.kinds & ({THREAD} if self.around else {THREAD, PARALLEL})
+        return bool(wanted) and any(isinstance(n, For) and n.kind in wanted for n in walk(node.body))
 
 
 def _is_large(buffer: Buffer) -> bool:

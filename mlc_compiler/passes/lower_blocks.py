@@ -34,7 +34,7 @@ from ..tir.regions import accesses
 from ..tir.schedule.caching import STORAGE_ALIGN
 from ..tir.schedule.reduction import decompose_reduction
 from ..tir.schedule.tree import ScheduleError, loops_above, paths
-from ..tir.scratch import Alignment, place_scratch
+from ..tir.scratch import Alignment, Touched, place_scratch
 from ..tir.threads import merge_nested_threads
 from .base import Pass
 
@@ -62,8 +62,9 @@ def lower_blocks(func: PrimFunc, guarded: frozenset[int] = frozenset()) -> PrimF
     """
     lowering = _Lower(guarded)
     body = tighten_loops(lowering(_initialise_first(func).body))
+    touched = Touched()
     for buffer in reversed(lowering.allocs):
-        body = place_scratch(body, buffer, lowering.alignments.get(id(buffer), ()))
+        body = place_scratch(body, buffer, lowering.alignments.get(id(buffer), ()), touched)
     whole = {id(n.buffer) for n in walk(body) if isinstance(n, Allocate)}
     if whole & lowering.unguarded:
         return lower_blocks(func, guarded | (whole & lowering.unguarded))

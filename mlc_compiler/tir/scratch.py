@@ -10,7 +10,7 @@ from mlc_errors import MLCError
 
 from ..ir.expr import IntImm, PrimExpr, Var, const, is_const
 from ..ir.simplify import Analyzer
-from ..ir.visitor import Rewriter, walk
+from ..ir.visitor import Rewriter, children, walk
 from .liveness import live_box, written_before_read
 from .nodes import (
     PARALLEL,
@@ -30,19 +30,39 @@ from .nodes import (
 )
 from .schedule.access import accesses_in
 from .schedule.dependence import is_self_contained
-from .schedule.tree import replace_in
+from .schedule.tree import replace_in, sub_statements
 from .threads import SHARING_AXES, is_bound
 
 Alignment = tuple[int, int, int]
 """Axis, factor, offset: the axis' stride modulo the factor is the offset; see ``Schedule.storage_align``."""
 
 
-def place_scratch(body: Stmt, buffer: Buffer, alignments: Iterable[Alignment] = ()) -> Stmt:
+class Touched:
+    """The buffers that statements access; found once for a statement, which many placements ask for."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[Stmt, frozenset[int]]] = {}
+
+    def touches(self, stmt: Stmt, buffer: Buffer) -> bool:
+        """Whether a lowered statement loads or stores elements of a buffer."""
+        return id(buffer) in self._buffers(stmt)
+
+    def _buffers(self, stmt: Stmt) -> frozenset[int]:
+        if id(stmt) not in self._found:
+            nested = sub_statements(stmt)
+            parts = () if isinstance(stmt, SeqStmt) else (c for c in children(stmt) if not isinstance(c, Stmt))
+            own = {id(n.buffer) for n in walk(tuple(parts)) if isinstance(n, BufferLoad)}
+            own |= {id(stmt.buffer)} if isinstance(stmt, BufferStore) else set()
+            self._found[id(stmt)] = stmt, frozenset(own).union(*map(self._buffers, nested))
+        return self._found[id(stmt)][1]
+
+
+def place_scratch(body: Stmt, buffer: Buffer, alignments: Iterable[Alignment], touched: Touched) -> Stmt:
     """Allocate a buffer around the smallest statement with all its accesses, in the size that is live there.
 
     alignments: of the buffer's strides, for which axes become longer.
     """
-    return _Placement(buffer, tuple(alignments)).place(body) if _touches(body, buffer) else body
+    return _Placement(buffer, tuple(alignments), touched).place(body) if touched.touches(body, buffer) else body
 
 
 @dataclass
@@ -51,6 +71,7 @@ class _Placement:
 
     buffer: Buffer
     alignments: tuple[Alignment, ...]
+    touched: Touched
     loops: dict[Var, PrimExpr] = field(default_factory=dict)
     threads: set[int] = field(default_factory=set)
 
@@ -63,10 +84,10 @@ class _Placement:
             self.loops[body.var] = body.extent
             return replace(body, body=self.place(body.body))
         if isinstance(body, SeqStmt):
-            inside = [s for s in body.stmts if _touches(s, buffer)]
+            inside = [s for s in body.stmts if self.touched.touches(s, buffer)]
             if len(inside) == 1:
                 return SeqStmt(tuple(self.place(s) if s is inside[0] else s for s in body.stmts))
-        if isinstance(body, IfThenElse) and body.else_case is None and not _touches(body.condition, buffer):
+        if isinstance(body, IfThenElse) and body.else_case is None and not _reads(body.condition, buffer):
             return replace(body, then_case=self.place(body.then_case))
         if isinstance(body, Allocate):
             return replace(body, body=self.place(body.body))
@@ -83,7 +104,7 @@ class _Placement:
         """The smallest statement with all accesses that writes what it reads, below a loop over threads."""
         path = (*path, stmt)
         if isinstance(stmt, SeqStmt):
-            touching = [s for s in stmt.stmts if _touches(s, self.buffer)]
+            touching = [s for s in stmt.stmts if self.touched.touches(s, self.buffer)]
             return self._part_with_all(touching[0], path) if len(touching) == 1 else stmt
         if isinstance(stmt, Allocate):
             return self._part_with_all(stmt.body, path)
@@ -95,7 +116,7 @@ class _Placement:
 
     def _is_whole(self, loop: For, path: tuple[Stmt, ...]) -> bool:
         """Whether each iteration of a loop reads only what it has written."""
-        if loop.kind not in (SERIAL, UNROLLED) or _touches(loop.extent, self.buffer):
+        if loop.kind not in (SERIAL, UNROLLED) or _reads(loop.extent, self.buffer):
             return False
         return is_self_contained([a for a in accesses_in(loop.body) if a.buffer is self.buffer], path)
 
@@ -132,13 +153,13 @@ def _is_private(loop: For, buffer: Buffer) -> bool:
 
     SIMD lanes share one buffer, with an element for each lane.
     """
-    if loop.kind == VECTORIZED or _touches(loop.extent, buffer):
+    if loop.kind == VECTORIZED or _reads(loop.extent, buffer):
         return False
     return loop.kind in (PARALLEL, THREAD) or written_before_read(loop.body, buffer)
 
 
-def _touches(node: object, buffer: Buffer) -> bool:
-    return any(isinstance(n, BufferLoad | BufferStore) and n.buffer is buffer for n in walk(node))
+def _reads(expr: PrimExpr, buffer: Buffer) -> bool:
+    return any(isinstance(n, BufferLoad) and n.buffer is buffer for n in walk(expr))
 
 
 class _Shift(Rewriter):
