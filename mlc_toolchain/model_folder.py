@@ -7,8 +7,7 @@ from pathlib import Path
 from mlc_errors import MLCError, UsageError
 from mlc_runtime.weight_index import TENSOR_CACHES, is_plain_name, read_shards
 from mlc_toolchain.chat_config import FILE_NAME, read_chat_config
-from mlc_toolchain.hub import HubSource
-from mlc_toolchain.source import HUB_PREFIX
+from mlc_toolchain.source import HUB_PREFIX, hub_source
 from mlc_toolchain.tokenizer.chat_template import FILE_NAME as TEMPLATE
 
 
@@ -18,7 +17,7 @@ def config_path(model: str | Path) -> Path:
     Raises UsageError where there is none.
     """
     if _is_on_hub(model):
-        return HubSource.parse(str(model), FILE_NAME).path / FILE_NAME
+        return hub_source(str(model), FILE_NAME).path / FILE_NAME
     path = Path(model)
     path = path / FILE_NAME if path.is_dir() else path
     if not path.is_file():
@@ -30,7 +29,7 @@ def model_folder(model: str | Path) -> Path:
     """The folder that ``model`` names; of ``HF://owner/name[@revision]``, with its weights and tokenizer fetched."""
     if not _is_on_hub(model):
         return Path(model)
-    source = HubSource.parse(str(model), FILE_NAME)
+    source = hub_source(str(model), FILE_NAME)
     if not any(source.file(name) for name in TENSOR_CACHES):
         raise MLCError(
             "the repository has no weights of this format", where=[str(model)], hint="convert its checkpoint"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlc_errors import UsageError
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
@@ -14,6 +14,9 @@ from mlc_toolchain.readers.base import CheckpointReader
 from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.readers.checkpoint import open_checkpoint
 from mlc_toolchain.source_base import CONFIG, ModelSource
+
+if TYPE_CHECKING:
+    from mlc_toolchain.hub import HubSource
 
 HUB_PREFIX = "HF://"
 PRESETS = Path(__file__).resolve().parent.parent / "configs" / "models"
@@ -82,12 +85,17 @@ class GGUFSource(ModelSource):
         return self.checkpoint
 
 
+def hub_source(text: str, main: str = CONFIG) -> HubSource:
+    """The repository that ``HF://owner/name[@revision]`` names; ``main``: see ``HubSource``."""
+    from mlc_toolchain.hub import HubSource  # huggingface_hub takes 0.1 s to import
+
+    return HubSource.parse(text, main)
+
+
 def resolve_source(text: str) -> ModelSource:
     """Find what ``text`` names. Raises UsageError when it names nothing that can be converted."""
     if text.startswith(HUB_PREFIX):
-        from mlc_toolchain.hub import HubSource  # huggingface_hub takes 0.2 s to import
-
-        return HubSource.parse(text)
+        return hub_source(text)
     path = Path(text).expanduser()
     if path.is_file():
         return _file_source(path)
