@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,39 @@ from .recursion import deep_recursion
 from .visitor import field_names
 
 
-def _defined(node: Any) -> list[Any]:
-    """The variables and buffers that ``node`` binds."""
-    found: list[Any] = []
-    for name in getattr(type(node), "defines", ()):
-        value = getattr(node, name)
-        found += value if isinstance(value, tuple) else [value]
-    return found
+@dataclass(frozen=True)
+class _Traits:
+    """What the class variables of a node class say; ``fields``: the names of the fields that are compared."""
+
+    fields: tuple[str, ...]
+    defines: tuple[str, ...]
+    by_identity: bool
+    is_closed: bool
+
+    @staticmethod
+    def of(cls: type) -> _Traits:
+        by_identity = issubclass(cls, Var) or getattr(cls, "binds_by_identity", False)
+        ignored = (*getattr(cls, "not_compared", ()), *(("name",) if by_identity else ()))
+        compared = tuple(name for name in field_names(cls) if name not in ignored)
+        return _Traits(compared, getattr(cls, "defines", ()), by_identity, getattr(cls, "is_closed", False))
+
+    def defined(self, node: Any) -> list[Any]:
+        """The variables and buffers that ``node`` binds."""
+        found: list[Any] = []
+        for name in self.defines:
+            value = getattr(node, name)
+            found += value if isinstance(value, tuple) else [value]
+        return found
+
+
+_traits: dict[type, _Traits | None] = {}
+
+
+def _traits_of(cls: type) -> _Traits | None:
+    """The traits of a node class; None for other classes."""
+    if cls not in _traits:
+        _traits[cls] = _Traits.of(cls) if is_dataclass(cls) else None
+    return _traits[cls]
 
 
 class _Matcher:
@@ -50,6 +76,9 @@ class _Matcher:
     def equal(self, a: Any, b: Any, path: str) -> bool:
         if type(a) is not type(b):
             return self.fail(path, f"{type(a).__name__} is not {type(b).__name__}")
+        traits = _traits_of(type(a))
+        if traits is not None:
+            return self._nodes(a, b, path, traits)
         if isinstance(a, np.ndarray):
             same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
             return same or self.fail(path, "constants differ")
@@ -57,10 +86,8 @@ class _Matcher:
             return self._sequences(a, b, path)
         if isinstance(a, Mapping):
             return self._mappings(a, b, path)
-        if not is_dataclass(a):
-            same = repr(a) == repr(b) if isinstance(a, float) else bool(a == b)
-            return same or self.fail(path, f"{a!r} is not {b!r}")
-        return self._nodes(a, b, path)
+        same = repr(a) == repr(b) if isinstance(a, float) else bool(a == b)
+        return same or self.fail(path, f"{a!r} is not {b!r}")
 
     def _sequences(self, a: Any, b: Any, path: str) -> bool:
         if len(a) != len(b):
@@ -72,29 +99,23 @@ class _Matcher:
             return self.fail(path, f"keys {sorted(map(str, a))} are not {sorted(map(str, b))}")
         return all(self.equal(a[k], b[k], f"{path}.{k}") for k in a)
 
-    def _nodes(self, a: Any, b: Any, path: str) -> bool:
+    def _nodes(self, a: Any, b: Any, path: str, traits: _Traits) -> bool:
         if isinstance(a, FloatImm):
             same = a.dtype == b.dtype and repr(a.value) == repr(b.value)  # -0.0 differs from 0.0, NaN equals NaN
             return same or self.fail(path, f"{a} is not {b}")
-        by_identity = getattr(type(a), "binds_by_identity", False) or isinstance(a, Var)
-        if by_identity:
+        if traits.by_identity:
             paired = self.pair(a, b)
             if paired is not None:
                 return paired or self.fail(path, f"{a.name} is not {b.name}")
-        for x, y in zip(_defined(a), _defined(b)):
+        for x, y in zip(traits.defined(a), traits.defined(b)):
             self.left.pop(id(x), None)
             self.right.pop(id(y), None)
         outer = self.left, self.right
-        if getattr(type(a), "is_closed", False):
+        if traits.is_closed:
             self.left, self.right = {}, {}
-        same = self._fields(a, b, path, by_identity)
+        same = all(self.equal(getattr(a, n), getattr(b, n), f"{path}.{n}" if path else n) for n in traits.fields)
         self.left, self.right = outer
         return same
-
-    def _fields(self, a: Any, b: Any, path: str, by_identity: bool) -> bool:
-        skip = {"name"} if by_identity else set()
-        names = [n for n in field_names(type(a)) if n not in skip and n not in getattr(type(a), "not_compared", ())]
-        return all(self.equal(getattr(a, n), getattr(b, n), f"{path}.{n}" if path else n) for n in names)
 
 
 @deep_recursion
@@ -123,7 +144,10 @@ class _Key:
         self.tokens: list[Any] = []
 
     def add(self, node: Any) -> None:
-        if isinstance(node, str | type(None)):
+        traits = _traits_of(type(node))
+        if traits is not None:
+            self._node(node, traits)
+        elif isinstance(node, str | type(None)):
             self.tokens.append(node)
         elif isinstance(node, bool | int | float):
             self.tokens += [type(node), repr(node)]
@@ -136,7 +160,7 @@ class _Key:
         elif isinstance(node, np.ndarray):
             self.tokens += ("array", str(node.dtype), node.shape, hashlib.sha256(node.tobytes()).digest())
         else:
-            self._node(node)
+            self.tokens.append(node)
 
     def _mapping(self, node: Mapping[Any, Any]) -> None:
         self.tokens += (dict, len(node))
@@ -144,34 +168,30 @@ class _Key:
             self.tokens.append(name)
             self.add(node[name])
 
-    def _node(self, node: Any) -> None:
-        cls = type(node)
-        if not is_dataclass(cls):
-            self.tokens.append(node)
+    def _node(self, node: Any, traits: _Traits) -> None:
+        self.tokens.append(type(node))
+        if traits.by_identity and self._is_known(node):
             return
-        self.tokens.append(cls)
-        skip: tuple[str, ...] = getattr(cls, "not_compared", ())
-        if isinstance(node, Var) or getattr(cls, "binds_by_identity", False):
-            if self.by_identity:
-                self.tokens.append(id(node))
-                return
-            known = id(node) in self.numbers
-            if not known:
-                self.count += 1
-                self.numbers[id(node)] = self.count
-            self.tokens.append(self.numbers[id(node)])
-            if known:
-                return
-            skip = (*skip, "name")
-        for var in _defined(node):
+        for var in traits.defined(node):
             self.numbers.pop(id(var), None)
         outer = self.numbers
-        if getattr(cls, "is_closed", False):
+        if traits.is_closed:
             self.numbers = {}
-        for name in field_names(cls):
-            if name not in skip:
-                self.add(getattr(node, name))
+        for name in traits.fields:
+            self.add(getattr(node, name))
         self.numbers = outer
+
+    def _is_known(self, node: Any) -> bool:
+        """Add the token of a variable or buffer; returns whether it says all."""
+        if self.by_identity:
+            self.tokens.append(id(node))
+            return True
+        known = id(node) in self.numbers
+        if not known:
+            self.count += 1
+            self.numbers[id(node)] = self.count
+        self.tokens.append(self.numbers[id(node)])
+        return known
 
 
 def structural_key(node: Any, by_identity: bool = False) -> Hashable:
