@@ -120,6 +120,8 @@ class RandomInputs:
             "lengths": lambda shape: _lengths(self.sizes[TOKENS])[: shape[0]],
             "token_seq": lambda shape: _sequences(shape[0]),
             "token_pos": lambda shape: _positions(shape[0]),
+            "rotary_pos": lambda shape: rng.integers(0, LONGEST_START, shape),
+            "patch_pos": lambda shape: rng.integers(0, LONGEST_START, shape),
             "_scales": lambda shape: rng.uniform(0.01, 0.02, shape),
             "logit_positions": lambda shape: rng.integers(0, self.sizes[TOKENS], shape),
             "token_ids": lambda shape: rng.permuted(np.tile(np.arange(vocab), (shape[0], 1)), axis=1)[:, : shape[1]],

@@ -88,7 +88,7 @@ SMALL = {
     "num_heads": 4,
     "patch_size": 7,
     "window_size": 28,
-    "fullatt_block_indexes": (1,),
+    "fullatt_block_indexes": [1],
 }
 TINY = Qwen25VLConfig(**tiny.SIZES, vision_config=SMALL, image_token_id=7, mrope_section=(3, 4, 3))
 ARCHITECTURE = Architecture(

@@ -158,7 +158,7 @@ SMALL = {
     "num_heads": 4,
     "patch_size": 7,
     "num_position_embeddings": 25,
-    "deepstack_visual_indexes": (0, 1),
+    "deepstack_visual_indexes": [0, 1],
 }
 TINY = Qwen3VLConfig(**tiny.SIZES, vision_config=SMALL, image_token_id=7, mrope_section=(4, 3, 3))
 ARCHITECTURE = Architecture(
