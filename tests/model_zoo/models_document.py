@@ -46,7 +46,8 @@ own have a cache of their own.
 | image inputs of Ministral 3 | no vision tower |
 | pan and scan of Gemma 3 | images are taken as a whole, as by default |
 | LLaVA with other texts than Llama and Mistral, or several layers of the tower | LLaVA 1.5 and its like only |
-| images of more than 1024 tokens, and videos, in Qwen-VL | larger images are made smaller: a tower's scores grow with the square; videos are refused |
+| images of more than 1024 tokens in Qwen-VL | they are made smaller: scores take memory with the square |
+| videos | refused |
 | images at http:// | nothing is downloaded; files, data URLs and bytes are read |
 """
 

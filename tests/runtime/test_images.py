@@ -117,7 +117,7 @@ def test_tiles_precede_the_whole_image(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "mlc-chat-config.json").read_text())
     (tmp_path / "mlc-chat-config.json").write_text(json.dumps({**config, "image_processor": settings}))
     data = with_images()
-    data["image_input"]["tile"] = ["({row}.{column})", data["images"]["token_id"]]
+    data["image_input"]["tile"] = ["({row}.{column})", data["image_input"]["token_id"]]
     llm = LLM(tmp_path, FakeImages(data))
     ids = llm.encode("<begin>", [np.arange(24, dtype=np.uint8).reshape(2, 4, 3)])
     assert [i for i in ids if i < 0] == list(range(-1, -10, -1))

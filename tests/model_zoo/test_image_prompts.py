@@ -1,0 +1,40 @@
+"""From an image and a text to logits, with the files of a checkpoint, against transformers' processor and model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from tests.model_zoo.architecture_cases import CASES
+from tests.model_zoo.compiled import build, random_model, save
+from tests.runtime.fake_library import byte_tokenizer
+
+IMAGE = np.random.default_rng(8).integers(0, 256, (33, 61, 3), np.uint8)
+
+
+def test_an_image_in_a_prompt(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens(["<image>"])
+    token = tokenizer.token_to_id("<image>")
+    case = next(c for c in CASES if c.name == "qwen2_5_vl")
+    case = replace(case, options={**case.options, "image_token_id": token})
+    model, source = random_model(case), tmp_path / "source"
+    save(case, model, source)
+    tokenizer.save(str(source / "tokenizer.json"))
+    processor = Qwen2VLImageProcessorPil(patch_size=7, size={"shortest_edge": 400, "longest_edge": 1300})
+    processor.save_pretrained(source)
+    inputs = processor(Image.fromarray(IMAGE), return_tensors="pt")
+    count = int(inputs["image_grid_thw"].prod()) // 4
+    before, after = tokenizer.encode("Here: ").ids, tokenizer.encode(" what?").ids
+    tokens = torch.tensor([[*before, *[token] * count, *after]])
+    with torch.no_grad():
+        expected = model(tokens, **inputs, mm_token_type_ids=(tokens == token).int(), use_cache=False).logits[0].numpy()
+    with build(case, model, tmp_path) as llm:
+        ids = llm.encode("Here: <image> what?", [IMAGE])
+        assert [i for i in ids if i < 0] == [-1 - i for i in range(count)]
+        np.testing.assert_allclose(llm.logits(ids), expected, rtol=0, atol=1e-4 * np.abs(expected).max())
