@@ -8,7 +8,9 @@ from typing import Any
 from mlc_compiler.backends.cuda.matmul.tiles import LARGE
 from mlc_compiler.target import Target
 from model_zoo.architecture import ModelConfig
+from model_zoo.config import DecoderConfig
 from model_zoo.encoder import EncoderConfig
+from model_zoo.mamba2_layers import Mamba2Config
 
 LAYERS, KV_HEADS, PREFILL_CHUNK, BATCH = 2, 2, 512, 8
 ALIGNMENT = 128  # sizes keep their remainder: tiles, vectors and quantization groups end where they do in the model
@@ -35,27 +37,44 @@ def shrink_gpu(target: Target, config: ModelConfig) -> Target:
 
 
 def _widest(config: Any) -> int:
-    """The columns of the widest product of a layer."""
+    """The columns of the widest product of a layer; of one without attention, those of a gate and what it is for."""
+    if not isinstance(config, DecoderConfig):
+        return 4 * config.hidden_size
     heads = config.num_attention_heads + 2 * config.num_key_value_heads
     return max(heads * config.head_dim, 2 * config.intermediate_size)
 
 
 def _sizes(config: Any) -> dict[str, int]:
+    sizes = {
+        "num_hidden_layers": min(config.num_hidden_layers, LAYERS),
+        "hidden_size": _small(config.hidden_size),
+        "vocab_size": _small(config.vocab_size),
+        "prefill_chunk_size": min(config.prefill_chunk_size, PREFILL_CHUNK),
+        "max_batch_size": min(config.max_batch_size, BATCH),
+        **(_attention_sizes(config) if isinstance(config, DecoderConfig) else {}),
+    }
+    return sizes | _mamba_heads(config, sizes["hidden_size"])
+
+
+def _attention_sizes(config: Any) -> dict[str, int]:
     kv_heads = min(config.num_key_value_heads, KV_HEADS)
     heads = kv_heads * (config.num_attention_heads // config.num_key_value_heads)
     is_square = config.hidden_size == config.num_attention_heads * config.head_dim
     context = {"context_window_size": min(config.context_window_size, PREFILL_CHUNK)}
     return {
         **(context if isinstance(config, EncoderConfig) else {}),  # which computes a text in one call
-        "num_hidden_layers": min(config.num_hidden_layers, LAYERS),
         "num_key_value_heads": kv_heads,
         "num_attention_heads": heads,
         "hidden_size": heads * config.head_dim if is_square else _small(config.hidden_size),
         "intermediate_size": _small(config.intermediate_size),
-        "vocab_size": _small(config.vocab_size),
-        "prefill_chunk_size": min(config.prefill_chunk_size, PREFILL_CHUNK),
-        "max_batch_size": min(config.max_batch_size, BATCH),
     }
+
+
+def _mamba_heads(config: Any, hidden_size: int) -> dict[str, int]:
+    """Heads of Mamba-2, where their channels together are a multiple of the hidden size."""
+    if not isinstance(config, Mamba2Config) or config.mamba_channels != config.mamba_expand * config.hidden_size:
+        return {}
+    return {"mamba_n_heads": config.mamba_n_heads * hidden_size // config.hidden_size}
 
 
 def _small(size: int) -> int:

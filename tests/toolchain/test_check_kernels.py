@@ -43,6 +43,14 @@ def test_small_models_keep_head_size_groups_and_remainders(preset: str):
     assert all(getattr(small, name) == after for name, (_, after) in changed.items())
 
 
+@pytest.mark.parametrize(("preset", "heads"), [("granite-4.0-h-tiny", 24), ("mamba2-130m", 8)])
+def test_small_models_keep_the_channels_of_a_mamba_head(preset: str, heads: int):
+    config, _ = find_model(preset, None)
+    small, _ = shrink(config)
+    assert small.mamba_sizes.head_dim == config.mamba_sizes.head_dim == 64
+    assert (small.mamba_n_heads, small.mamba_channels) == (heads, 2 * small.hidden_size)
+
+
 @pytest.mark.parametrize("scheme", ["q3f16_1", "q4f16_1", "q8f16_1"])
 def test_random_quantized_weights_have_a_mean_of_zero(scheme: str):
     inputs = RandomInputs(export_model(llama.TINY, get_scheme(scheme), "float16"), get_scheme(scheme))
