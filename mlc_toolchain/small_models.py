@@ -8,8 +8,8 @@ from typing import Any
 from mlc_compiler.backends.cuda.matmul.tiles import LARGE
 from mlc_compiler.target import Target
 from model_zoo.architecture import ModelConfig
-from model_zoo.config import DecoderConfig
 from model_zoo.encoder import EncoderConfig
+from model_zoo.hybrid import HybridConfig
 from model_zoo.mamba2_layers import Mamba2Config
 
 LAYERS, KV_HEADS, PREFILL_CHUNK, BATCH = 2, 2, 512, 8
@@ -19,12 +19,20 @@ ALIGNMENT = 128  # sizes keep their remainder: tiles, vectors and quantization g
 def shrink(config: ModelConfig) -> tuple[ModelConfig, dict[str, tuple[int, int]]]:
     """The configuration with few layers, heads, columns and tokens, and (before, after) of the sizes that changed.
 
-    Head size, query heads of a key-value head, and remainders of columns and vocabulary modulo 128 stay.
+    Head size, query heads of a key-value head, and remainders of columns and vocabulary modulo 128 stay. Of layers of
+    different types, one of each stays.
     """
     known = {f.name for f in fields(config)}  # type: ignore[arg-type]
     wanted = {name: size for name, size in _sizes(config).items() if name in known}
     changed = {n: (int(getattr(config, n)), size) for n, size in wanted.items() if getattr(config, n) != size}
-    return replace(config, **{n: size for n, (_, size) in changed.items()}), changed  # type: ignore[type-var]
+    types = {"layer_types": _types(config)} if isinstance(config, HybridConfig) else {}
+    return replace(config, **{n: size for n, (_, size) in changed.items()}, **types), changed  # type: ignore[type-var]
+
+
+def _types(config: HybridConfig) -> tuple[str, ...]:
+    """The types of the layers that stay."""
+    different = tuple(dict.fromkeys(config.types))
+    return different if len(different) > 1 else config.types[:LAYERS]
 
 
 def shrink_gpu(target: Target, config: ModelConfig) -> Target:
@@ -37,37 +45,46 @@ def shrink_gpu(target: Target, config: ModelConfig) -> Target:
 
 
 def _widest(config: Any) -> int:
-    """The columns of the widest product of a layer; of one without attention, those of a gate and what it is for."""
-    if not isinstance(config, DecoderConfig):
-        return 4 * config.hidden_size
-    heads = config.num_attention_heads + 2 * config.num_key_value_heads
-    return max(heads * config.head_dim, 2 * config.intermediate_size)
+    """The columns of the widest product of a layer."""
+    inner = 2 * getattr(config, "intermediate_size", config.hidden_size)
+    if not hasattr(config, "num_key_value_heads"):
+        return inner
+    return max((config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim, inner)
 
 
 def _sizes(config: Any) -> dict[str, int]:
+    context = {"context_window_size": min(config.context_window_size, PREFILL_CHUNK)}
+    layers = len(_types(config)) if isinstance(config, HybridConfig) else min(config.num_hidden_layers, LAYERS)
     sizes = {
-        "num_hidden_layers": min(config.num_hidden_layers, LAYERS),
+        **(context if isinstance(config, EncoderConfig) else {}),  # which computes a text in one call
+        "num_hidden_layers": layers,
         "hidden_size": _small(config.hidden_size),
+        **_heads(config, "num_key_value_heads", "num_attention_heads"),
+        **_heads(config, "linear_num_key_heads", "linear_num_value_heads"),
+        **(_square(config) if hasattr(config, "num_key_value_heads") else {}),
+        "intermediate_size": _small(getattr(config, "intermediate_size", 0)),
         "vocab_size": _small(config.vocab_size),
         "prefill_chunk_size": min(config.prefill_chunk_size, PREFILL_CHUNK),
         "max_batch_size": min(config.max_batch_size, BATCH),
-        **(_attention_sizes(config) if isinstance(config, DecoderConfig) else {}),
     }
     return sizes | _mamba_heads(config, sizes["hidden_size"])
 
 
-def _attention_sizes(config: Any) -> dict[str, int]:
-    kv_heads = min(config.num_key_value_heads, KV_HEADS)
-    heads = kv_heads * (config.num_attention_heads // config.num_key_value_heads)
-    is_square = config.hidden_size == config.num_attention_heads * config.head_dim
-    context = {"context_window_size": min(config.context_window_size, PREFILL_CHUNK)}
-    return {
-        **(context if isinstance(config, EncoderConfig) else {}),  # which computes a text in one call
-        "num_key_value_heads": kv_heads,
-        "num_attention_heads": heads,
-        "hidden_size": heads * config.head_dim if is_square else _small(config.hidden_size),
-        "intermediate_size": _small(config.intermediate_size),
-    }
+def _heads(config: Any, key_heads: str, heads: str) -> dict[str, int]:
+    """Few heads of keys, each with as many others as before."""
+    if not hasattr(config, key_heads):
+        return {}
+    before = getattr(config, key_heads)
+    few = min(before, KV_HEADS)
+    return {key_heads: few, heads: few * (getattr(config, heads) // before)}
+
+
+def _square(config: Any) -> dict[str, int]:
+    """The hidden size of a model whose heads together have as many elements."""
+    if config.hidden_size != config.num_attention_heads * config.head_dim:
+        return {}
+    heads = _heads(config, "num_key_value_heads", "num_attention_heads")["num_attention_heads"]
+    return {"hidden_size": heads * config.head_dim}
 
 
 def _mamba_heads(config: Any, hidden_size: int) -> dict[str, int]:

@@ -51,6 +51,19 @@ def test_small_models_keep_the_channels_of_a_mamba_head(preset: str, heads: int)
     assert (small.mamba_n_heads, small.mamba_channels) == (heads, 2 * small.hidden_size)
 
 
+def test_small_models_keep_a_layer_of_each_type():
+    small, changed = shrink(find_model("qwen3.5-0.8b", None)[0])
+    assert small.types == ("linear_attention", "full_attention")
+    assert changed["num_hidden_layers"] == (24, 2)
+    assert (small.linear_num_key_heads, small.linear_num_value_heads) == (2, 2)
+
+
+def test_models_without_attention_become_small():
+    small, changed = shrink(find_model("rwkv7-1.5b-world", None)[0])
+    assert changed["num_hidden_layers"] == (24, 2) and changed["hidden_size"] == (2048, 256)
+    assert small.sizes.head_size == 64
+
+
 @pytest.mark.parametrize("scheme", ["q3f16_1", "q4f16_1", "q8f16_1"])
 def test_random_quantized_weights_have_a_mean_of_zero(scheme: str):
     inputs = RandomInputs(export_model(llama.TINY, get_scheme(scheme), "float16"), get_scheme(scheme))
