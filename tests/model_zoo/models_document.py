@@ -48,6 +48,9 @@ own have a cache of their own.
 | LLaVA with other texts than Llama and Mistral, or several layers of the tower | LLaVA 1.5 and its like only |
 | images of more than 1024 tokens in Qwen-VL | they are made smaller: scores take memory with the square |
 | videos | refused |
+| text for RWKV | `rwkv_vocab_v*.txt` (the longest match of bytes) is no tokenizer.json; models take and give ids |
+| RWKV-7 with attention in some layers; its first checkpoints, with shares joined as `x_x` | refused by name |
+| layers of Qwen3-Next and Qwen3.5 that predict further tokens (MTP), and their images | tensors are not used |
 | images at http:// | nothing is downloaded; files, data URLs and bytes are read |
 """
 
