@@ -349,6 +349,13 @@ CASES = [
         to_checkpoint=qwen3_5,
     ),
     Case("qwen3_5_moe_text", transformers.Qwen3_5MoeTextConfig, {**DELTA_NET, **SHARED_EXPERT}, norms_around_zero=True),
+    Case(
+        "qwen3_5_moe",
+        transformers.Qwen3_5MoeTextConfig,
+        {**DELTA_NET, **SHARED_EXPERT},
+        norms_around_zero=True,
+        to_checkpoint=qwen3_5,
+    ),
     Case("glm4_moe_lite", transformers.Glm4MoeLiteConfig, sizes=LATENT_LIKE),
     Case(
         "mistral4",

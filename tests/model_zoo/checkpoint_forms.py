@@ -181,7 +181,7 @@ def gemma3n_or_4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
 def qwen3_5(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     """The whole model: the text part's config and tensors, a vision tower, and a layer that predicts further tokens."""
     outer = {"text_config": config, "vision_config": {"hidden_size": 8}, "image_token_id": 3}
-    made = _config(config, "qwen3_5", **outer)
+    made = _config(config, config["model_type"].removesuffix("_text"), **outer)
     renamed = _renamed(tensors, {"model.": "model.language_model."})
     return made, {
         **renamed,
