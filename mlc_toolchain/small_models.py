@@ -13,14 +13,15 @@ from model_zoo.hybrid import HybridConfig
 from model_zoo.mamba2_layers import Mamba2Config
 
 LAYERS, KV_HEADS, PREFILL_CHUNK, BATCH = 2, 2, 512, 8
+EXPERTS = 16  # in up to 8 groups of which the two best experts count
 ALIGNMENT = 128  # sizes keep their remainder: tiles, vectors and quantization groups end where they do in the model
 
 
 def shrink(config: ModelConfig) -> tuple[ModelConfig, dict[str, tuple[int, int]]]:
     """The configuration with few layers, heads, columns and tokens, and (before, after) of the sizes that changed.
 
-    Head size, query heads of a key-value head, and remainders of columns and vocabulary modulo 128 stay. Of layers of
-    different types, one of each stays.
+    Head size, query heads of a key-value head, chosen experts, and remainders of columns and vocabulary modulo 128
+    stay. Of layers of different types, one of each stays.
     """
     known = {f.name for f in fields(config)}  # type: ignore[arg-type]
     wanted = {name: size for name, size in _sizes(config).items() if name in known}
@@ -66,6 +67,7 @@ def _sizes(config: Any) -> dict[str, int]:
         "vocab_size": _small(config.vocab_size),
         "prefill_chunk_size": min(config.prefill_chunk_size, PREFILL_CHUNK),
         "max_batch_size": min(config.max_batch_size, BATCH),
+        **_experts(config),
     }
     return sizes | _mamba_heads(config, sizes["hidden_size"])
 
@@ -92,6 +94,14 @@ def _mamba_heads(config: Any, hidden_size: int) -> dict[str, int]:
     if not isinstance(config, Mamba2Config) or config.mamba_channels != config.mamba_expand * config.hidden_size:
         return {}
     return {"mamba_n_heads": config.mamba_n_heads * hidden_size // config.hidden_size}
+
+
+def _experts(config: Any) -> dict[str, int]:
+    """The sizes of mixtures of experts; of the layers, the first at most has none."""
+    limits = dict.fromkeys(("n_routed_experts", "num_experts", "num_local_experts"), EXPERTS)
+    inner = getattr(config, "moe_intermediate_size", None)
+    limits |= {"first_k_dense_replace": 1, "moe_intermediate_size": _small(inner) if inner else 0}
+    return {name: min(size, limit) for name, limit in limits.items() if (size := getattr(config, name, None))}
 
 
 def _small(size: int) -> int:

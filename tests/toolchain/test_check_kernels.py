@@ -30,7 +30,7 @@ from quantization.schemes import get_scheme
 HOPPER = Target("cuda:sm_90a")
 
 
-@pytest.mark.parametrize("preset", ["llama-3.1-8b-instruct", "gpt2", "qwen2.5-0.5b-instruct"])
+@pytest.mark.parametrize("preset", ["llama-3.1-8b-instruct", "gpt2", "qwen2.5-0.5b-instruct", "deepseek-v3"])
 def test_small_models_keep_head_size_groups_and_remainders(preset: str):
     config, _ = find_model(preset, None)
     small, changed = shrink(config)
@@ -62,6 +62,12 @@ def test_models_without_attention_become_small():
     small, changed = shrink(find_model("rwkv7-1.5b-world", None)[0])
     assert changed["num_hidden_layers"] == (24, 2) and changed["hidden_size"] == (2048, 256)
     assert small.sizes.head_size == 64
+
+
+def test_small_models_have_few_experts_in_the_second_layer():
+    small, changed = shrink(find_model("deepseek-v3", None)[0])
+    assert changed["n_routed_experts"] == (256, 16) and changed["moe_intermediate_size"] == (2048, 256)
+    assert [small.is_sparse(layer) for layer in range(2)] == [False, True]
 
 
 @pytest.mark.parametrize("scheme", ["q3f16_1", "q4f16_1", "q8f16_1"])
