@@ -19,6 +19,7 @@ from mlc_runtime.metadata import TensorSpec
 from mlc_runtime.model import Call, CompiledModel
 from mlc_runtime.packed import Packed, Prompt, groups
 from mlc_runtime.penalties import PenaltyStep, TextTokens
+from mlc_runtime.source import encode_sources
 
 HIDDEN_STATES = "batch_prefill_to_last_hidden_states"
 ROW = 16  # elements: rows of inputs begin at multiples of a cache line
@@ -52,8 +53,11 @@ class Decoder(CompiledModel):
     def prefill(self, prompts: Sequence[Prompt], logits: np.ndarray) -> None:
         """Extend sequences and write the logits of the last token of each to ``logits``, float32 [len(prompts), V].
 
-        The prompts, at most max_batch_size, share calls of prefill_chunk_size tokens.
+        The prompts, at most max_batch_size, share calls of prefill_chunk_size tokens. Of a model with an encoder, the
+        first prompt of a sequence is a source and a token, see ``encode_sources``.
         """
+        if self.spec.decoder_start is not None:
+            prompts = encode_sources(self, prompts)
         packed = self._packed(prompts)
         for span in self._spans(packed):
             inputs, is_image = self._inputs(packed, span), self._is_image(packed, span)

@@ -267,6 +267,8 @@ class LLM:
     def encode(self, prompt: Prompt, images: Sequence[Any] = ()) -> list[int]:
         """Token ids of a text, with the special tokens that the tokenizer adds; ids stay as they are.
 
+        Of a model with an encoder: of the source, and the token by which the decoder begins.
+
         images: in the places of the text's placeholders, before the text where it has none; see ``load_image``.
         """
         if not isinstance(prompt, str):
@@ -275,6 +277,9 @@ class LLM:
             placeholder = self.image_prompts.placeholder
             text = prompt if placeholder in prompt else f"{placeholder}\n" * len(images) + prompt
             return self.image_prompts.encode(text, images, add_special_tokens=True)
+        start = self.compiled.spec.decoder_start
+        if start is not None:
+            return [*self.tokenizer.encode(prompt), start]
         ids = self.tokenizer.encode(prompt)
         bos = self.tokenizer.token_id(self.tokenizer.special_token("bos_token") or "")
         if not ids and bos is None:

@@ -36,6 +36,7 @@ class PagedKVSpec:
     v_head_dim: None where values are a part of the keys (latent attention) and there is one array of pages.
     sliding_window: how many positions a token attends to, None for all; the first ``attention_sink_size`` always.
     scale_dtype: of the scale of each position and head, of keys and of values; None where there are no scales.
+    after_source: the sequences' first tokens are those of a source, whose number is an input.
     """
 
     prefix: str
@@ -48,6 +49,7 @@ class PagedKVSpec:
     sliding_window: int | None = None
     attention_sink_size: int = 0
     scale_dtype: str | None = None
+    after_source: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ class ImageSpec:
 class ModelSpec:
     """A model. context_window_size, prefill_chunk_size: in tokens; max_batch_size: sequences of one call.
 
-    memory_usage: bytes of workspace by function. images: None where the model takes none.
+    memory_usage: bytes of workspace by function. images: None where the model takes none. decoder_start: the token that
+    follows a source, of a model whose sequences begin with one; else None.
     """
 
     model_type: str
@@ -105,6 +108,7 @@ class ModelSpec:
     states: tuple[StateSpec, ...]
     memory_usage: Mapping[str, int]
     images: ImageSpec | None = None
+    decoder_start: int | None = None
 
 
 def model_spec(metadata: dict) -> ModelSpec:
@@ -130,6 +134,7 @@ def _model(metadata: dict) -> ModelSpec:
         states=tuple(_state(s) for s in metadata["states"]),
         memory_usage={str(name): int(size) for name, size in metadata["memory_usage"].items()},
         images=_images(metadata["image_input"]) if metadata.get("image_input") else None,
+        decoder_start=metadata.get("decoder_start_token_id"),
     )
 
 
@@ -156,6 +161,7 @@ def _paged(entry: dict) -> PagedKVSpec:
         sliding_window=None if window == NO_LIMIT else _positive(entry, "sliding_window_size"),
         attention_sink_size=max(sinks, 0),
         scale_dtype=entry.get("scale_dtype"),
+        after_source=bool(entry.get("after_source", False)),
     )
 
 

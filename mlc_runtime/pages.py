@@ -45,6 +45,8 @@ class PagedState:
             stored |= {name: memory.zeros(*scales) for name in ("k_scales", "v_scales")}
         self.page_table = memory.mirrored((rows, -(-max_tokens // spec.page_size)), np.dtype(np.int32))
         self.inputs = {spec.prefix + name: a for name, a in {**stored, "page_table": self.page_table}.items()}
+        if spec.after_source:
+            self.inputs["source_lengths"] = memory.mirrored((rows,), np.dtype(np.int32))
         self._stored = list(stored.values())
         self._pages: list[list[int]] = [[] for _ in range(rows)]
         self._writable = [0] * rows  # positions below this are in pages of this row alone
@@ -77,7 +79,12 @@ class PagedState:
             self._memory.send(self.page_table[row])
 
     def can_truncate(self, row: int, length: int) -> bool:
-        """Whether the pages that a token at position ``length`` attends to are all present."""
+        """Whether the pages that a token at position ``length`` attends to are all present.
+
+        A source is encoded as a whole, so that nothing can follow a part of it.
+        """
+        if self.spec.after_source and 0 < length <= self.inputs["source_lengths"][row]:
+            return False
         window, size = self.spec.sliding_window, self.spec.page_size
         first = 0 if window is None else max(length - window + 1, 0) // size
         return NO_PAGE not in self._pages[row][first : -(-length // size)]

@@ -131,6 +131,8 @@ class SequencePool:
         Pages are shared until one of the two writes into them. Raises UsageError where ``truncate`` would, and
         ResourceError where ``add`` would.
         """
+        if any(state.spec.after_source for state in self._paged):
+            raise UsageError("sequences with a source cannot be forked", hint="begin a new one with the same source")
         length = self.lengths[row] if length is None else length
         self._check_prefix(row, length)
         copy = self.add(max_tokens)

@@ -124,6 +124,8 @@ class Session:
 
     def reusable(self, ids: Sequence[int]) -> int:
         """The number of leading tokens of ``ids`` that are cached; never the last one, whose logits are needed."""
+        if self.model.spec.decoder_start is not None:  # a source is encoded as a whole
+            return 0
         common = _common_prefix(self.token_ids, ids[:-1])
         return common if self.pool.can_truncate(self.row, common) else 0
 

@@ -46,6 +46,7 @@ def model_metadata(
         "states": states,
         "image_input": None if images is None else images.describe(),
         "kv_bytes_per_token": sum(state.bytes_per_token for state in exported.states),
+        "decoder_start_token_id": getattr(config, "decoder_start_token_id", None),
         "params": [_parameter(p, packed.get(str(i)), mod) for i, p in enumerate(exported.params)],
         "memory_usage": memory_usage(mod),
     }

@@ -20,7 +20,7 @@ from quantization.group import pack
 from quantization.schemes import Scheme
 
 Array = np.ndarray[Any, Any]
-SEQUENCES, PAGES_OF_SEQUENCE, LONGEST_START = 3, 10, 20
+SEQUENCES, PAGES_OF_SEQUENCE, LONGEST_START, SOURCE = 3, 10, 20, 5
 FEW_TOKENS, OTHER_TOKENS = 37, (400, 20)
 TOKENS = "seq_len"
 SIZES = {
@@ -117,6 +117,7 @@ class RandomInputs:
             "page_table": lambda shape: rng.permutation(self.sizes["num_pages"])[: prod(shape)].reshape(shape),
             "slots": lambda shape: rng.permutation(self.sizes["num_slots"])[: prod(shape)].reshape(shape),
             "token_types": lambda shape: rng.integers(0, getattr(self.exported.config, "type_vocab_size", 1), shape),
+            "source_lengths": lambda shape: np.full(shape, SOURCE),
             "lengths": lambda shape: _lengths(self.sizes[TOKENS])[: shape[0]],
             "token_seq": lambda shape: _sequences(shape[0]),
             "token_pos": lambda shape: _positions(shape[0]),

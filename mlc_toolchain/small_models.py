@@ -8,7 +8,7 @@ from typing import Any
 from mlc_compiler.backends.cuda.matmul.tiles import LARGE
 from mlc_compiler.target import Target
 from model_zoo.architecture import ModelConfig
-from model_zoo.encoder import EncoderConfig
+from model_zoo.encoder import WholeTextConfig
 from model_zoo.hybrid import HybridConfig
 from model_zoo.mamba2_layers import Mamba2Config
 
@@ -57,8 +57,9 @@ def _sizes(config: Any) -> dict[str, int]:
     context = {"context_window_size": min(config.context_window_size, PREFILL_CHUNK)}
     layers = len(_types(config)) if isinstance(config, HybridConfig) else min(config.num_hidden_layers, LAYERS)
     sizes = {
-        **(context if isinstance(config, EncoderConfig) else {}),  # which computes a text in one call
+        **(context if isinstance(config, WholeTextConfig) else {}),  # which computes a text in one call
         "num_hidden_layers": layers,
+        "num_decoder_layers": LAYERS,
         "hidden_size": _small(config.hidden_size),
         **_heads(config, "num_key_value_heads", "num_attention_heads"),
         **_heads(config, "linear_num_key_heads", "linear_num_value_heads"),

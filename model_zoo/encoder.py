@@ -22,11 +22,24 @@ DENSE_ACTIVATIONS = ("identity", "tanh")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderConfig(DecoderConfig):
-    """A text is computed in one call: ``prefill_chunk_size`` is at least ``context_window_size``.
+class WholeTextConfig(DecoderConfig):
+    """A text is computed in one call: ``prefill_chunk_size`` is at least ``context_window_size``."""
 
-    type_vocab_size: rows of the table of token types, 0 for a model without one. dense_sizes: elements of the results
-    of dense heads, which are applied to a pooled vector in turn; dense_bias, dense_activation: of each head.
+    def __post_init__(self) -> None:
+        self._fill("prefill_chunk_size", max(self.context_window_size, MAX_PREFILL_CHUNK))
+        super().__post_init__()
+        if self.prefill_chunk_size < self.context_window_size:
+            raise MLCError(
+                f"prefill_chunk_size: got {self.prefill_chunk_size}; expected at least context_window_size, "
+                f"{self.context_window_size}: an encoder computes a text in one call",
+                where=["config.json"],
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(WholeTextConfig):
+    """type_vocab_size: rows of the table of token types, 0 for a model without one. dense_sizes: elements of the
+    results of dense heads, which are applied to a pooled vector in turn; dense_bias, dense_activation: of each head.
     """
 
     type_vocab_size: int | None = None
@@ -35,15 +48,8 @@ class EncoderConfig(DecoderConfig):
     dense_activation: str = "identity"
 
     def __post_init__(self) -> None:
-        self._fill("prefill_chunk_size", max(self.context_window_size, MAX_PREFILL_CHUNK))
         super().__post_init__()
         object.__setattr__(self, "dense_sizes", tuple(self.dense_sizes))
-        if self.prefill_chunk_size < self.context_window_size:
-            raise MLCError(
-                f"prefill_chunk_size: got {self.prefill_chunk_size}; expected at least context_window_size, "
-                f"{self.context_window_size}: an encoder computes a text in one call",
-                where=["config.json"],
-            )
         if self.dense_activation not in DENSE_ACTIVATIONS:
             raise UnsupportedError(
                 f"dense_activation: got {self.dense_activation[:80]!r}; expected {' or '.join(DENSE_ACTIVATIONS)}",

@@ -98,6 +98,7 @@ from model_zoo import (
     smollm3,
     stablelm,
     starcoder2,
+    t5,
     vaultgemma,
 )
 from model_zoo.architecture import Architecture, ModelConfig
@@ -224,6 +225,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         qwen3.EMBEDDING,
         eagle.ARCHITECTURE,
         medusa.ARCHITECTURE,
+        t5.ARCHITECTURE,
     )
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..ir.expr import PrimExpr, cast, const, logical_and, logical_or, maximum, minimum
 from ..relax.info import static_size
-from ..relax.ops.attention import NO_MAXIMUM, Element, Pages, as_index, clamped, rotated
+from ..relax.ops.attention import NO_MAXIMUM, Element, Pages, as_index, clamped, distance_bias, rotated
 from ..relax.tensor_call import NoKernel
 from ..tir import te
 from ..tir.nodes import Buffer, buffer
@@ -50,6 +50,7 @@ class PagedAttention:
         self.rotated, self.inline, self.cross = "cos" in self.more, "inv_freq" in self.more, "lengths" in self.more
         self.scaled = "k_scales" in self.more
         self.has_sinks, self.has_slopes = "sinks" in self.more, "slopes" in self.more
+        self.has_biases = "biases" in self.more
         angles = self.more.get("cos" if self.rotated else "inv_freq")
         self.pairs = 0 if angles is None else known_size(angles.shape[-1])
         self.kv_heads, self.key, self.page = (known_size(s) for s in self.k_pages.shape[2:])
@@ -167,6 +168,8 @@ class PagedAttention:
             score = te.tanh(score / self.soft_cap) * self.soft_cap
         if self.has_slopes:
             score = score + self.more["slopes"][head] * cast("float32", j - position)
+        if self.has_biases:
+            score = score + distance_bias(self.more["biases"], head, j - position)
         visible = j < end
         if self.window:
             near = j >= self.window_start(position) if self.chunked else j > position - self.window

@@ -151,7 +151,8 @@ class KVCacheConfig(State):
 class PagedKVCache:
     """The view of a cache in a traced function. Attention is causal unless the tokens have ``lengths``, see ``Tokens``.
 
-    token_seq, token_pos: int32 [n], the row of ``page_table`` that token i belongs to, and its position there.
+    token_seq, token_pos: int32 [n], the row of ``page_table`` that token i belongs to, and its position there. biases:
+    float32 [H, 2 R + 1] or None, added to scores by distance in all layers, see the operator ``nn.paged_attention``.
     """
 
     def __init__(
@@ -174,6 +175,7 @@ class PagedKVCache:
         self.token_pos = tokens.token_pos
         self.lengths = tokens.lengths
         self.rotary_pos = tokens.rotary_pos
+        self.biases: Tensor | None = None
         self._angles: tuple[Tensor, Tensor] | None = None
 
     def attention_with_fused_qkv(
@@ -223,6 +225,10 @@ class PagedKVCache:
         """
         return self._attend(layer_id, q, _heads(q), sm_scale)
 
+    def append(self, layer_id: int, k: Tensor, v: Tensor) -> None:
+        """Append keys [n, G, D] and values [n, G, E] of layer ``layer_id`` and compute nothing."""
+        self._append(layer_id, k, v, 0, 0)
+
     def latent_attention(self, layer_id: int, q: Tensor, latent: Tensor, sm_scale: float) -> Tensor:
         """Append the latent vector of each token and compute causal latent attention in its absorbed form.
 
@@ -264,7 +270,8 @@ class PagedKVCache:
     ) -> Tensor:
         c = self.config
         ends = {} if self.lengths is None else {"lengths": self.lengths}
-        optional = {**self._rotation(), **ends, **(more or {}), **self._scales()}
+        biases = {} if self.biases is None else {"biases": self.biases}
+        optional = {**self._rotation(), **ends, **biases, **(more or {}), **self._scales()}
         return apply(
             ops.paged_attention,
             q,

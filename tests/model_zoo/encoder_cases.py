@@ -1,4 +1,4 @@
-"""The table of encoders and variants that are compared with transformers."""
+"""The tables of encoders and encoder-decoders and their variants that are compared with transformers."""
 
 from __future__ import annotations
 
@@ -63,4 +63,33 @@ CASES = [
         norms_around_zero=True,
     ),
     EncoderCase("qwen3-embedding", transformers.Qwen3Config, {"head_dim": 12}, model_type="qwen3-embedding"),
+]
+
+T5_LIKE = {
+    "d_model": 60,
+    "d_kv": 10,
+    "d_ff": 52,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 6,
+    "relative_attention_num_buckets": 16,
+    "relative_attention_max_distance": 20,
+    "decoder_start_token_id": 0,
+    "n_positions": CONTEXT,
+}
+
+
+class EncoderDecoderCase(Case):
+    """One variant of an encoder-decoder; what is compared are logits after a source."""
+
+    def model(self) -> PreTrainedModel:
+        config = self.config(**{**COMMON, **self.sizes, **self.options})
+        return transformers.AutoModelForSeq2SeqLM.from_config(config)
+
+
+ENCODER_DECODERS = [
+    EncoderDecoderCase("t5", transformers.T5Config, sizes=T5_LIKE),
+    EncoderDecoderCase(
+        "t5", transformers.T5Config, {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, "gated", T5_LIKE
+    ),
 ]

@@ -72,7 +72,7 @@ def _row(a: Architecture) -> tuple[str, ...]:
 def _variants(name: str) -> str:
     named = [
         (c.variant or "plain") + (" (4 bits)" if c.quantized else "")
-        for c in (*CASES, *encoder_cases.CASES)
+        for c in (*CASES, *encoder_cases.CASES, *encoder_cases.ENCODER_DECODERS)
         if c.name == name
     ]
     options = [", ".join(o) or "plain" for kind, o in VARIANTS if kind == name]

@@ -18,5 +18,5 @@ def test_the_page_is_current() -> None:
 
 
 def test_every_architecture_is_compared_with_transformers() -> None:
-    cases = {case.name for case in (*CASES, *encoder_cases.CASES)}
+    cases = {case.name for case in (*CASES, *encoder_cases.CASES, *encoder_cases.ENCODER_DECODERS)}
     assert set(registry.ARCHITECTURES) == cases | {kind for kind, _ in VARIANTS} | set(test_draft_heads.NAMES)

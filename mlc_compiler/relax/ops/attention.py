@@ -22,7 +22,7 @@ from .registry import Tensors, operator
 
 NO_MAXIMUM = -1e30
 """The initial running maximum of the scores."""
-OPTIONAL_INPUTS = ("cos", "sin", "inv_freq", "lengths", "sinks", "slopes", "k_scales", "v_scales")
+OPTIONAL_INPUTS = ("cos", "sin", "inv_freq", "lengths", "sinks", "slopes", "biases", "k_scales", "v_scales")
 LARGEST_FLOAT8 = 448.0
 """The largest finite float8_e4m3fn; what is stored in pages of that type saturates there."""
 
@@ -233,6 +233,8 @@ def paged_attention(
     - ``lengths``: int32 [sequences]; all positions below are visible, including those after the token's own.
     - ``sinks``: floating [heads]; for each head, a logit that takes part in the softmax, without a value.
     - ``slopes``: float32 [heads]; ``slope * (key position - query position)`` is added to scores (Press et al. 2022).
+    - ``biases``: float32 [heads, 2 R + 1]; of each head and each distance, key position - query position, limited to -R
+      to R, a number that is added to scores (Raffel et al. 2020).
     - ``k_scales``, ``v_scales``: float16 [L, P, G, S], with int8 pages only: the key in a slot is its codes times
       ``k_scales``, the value its codes times ``v_scales`` (see ``kv_cache.append_quantized``).
     """
@@ -386,7 +388,9 @@ class _Row:
         score = product * self.scale
         if self.soft_cap:
             score = te.tanh(score / self.soft_cap) * self.soft_cap
-        return score + self.more["slopes"][h] * te.f32(distance) if "slopes" in self.more else score
+        if "slopes" in self.more:
+            score = score + self.more["slopes"][h] * te.f32(distance)
+        return score + distance_bias(self.more["biases"], h, distance) if "biases" in self.more else score
 
     def _visible(self, key: PrimExpr, position: PrimExpr) -> PrimExpr | None:
         """Whether key position ``key`` is in the window; None when there is no window."""
@@ -397,10 +401,19 @@ class _Row:
         return logical_or(near, key < self.sink_size) if self.sink_size else near
 
 
+def distance_bias(biases: te.Tensor | tir.Buffer, head: PrimExpr, distance: PrimExpr) -> PrimExpr:
+    """The element of ``biases`` [heads, 2 R + 1] for key position - query position."""
+    width = static_size(biases.shape[1]) or 0
+    if width % 2 != 1:
+        raise ValueError(f"biases: got {show_shape(biases.shape)}; expected [heads, an odd number]")
+    farthest = const(width // 2, distance.dtype)
+    return biases[head, minimum(maximum(distance, -farthest), farthest) + farthest]
+
+
 def _check_names(names: Sequence[str], kv_dtype: str) -> None:
     unknown = [name for name in names if name not in OPTIONAL_INPUTS]
     if unknown or ("cos" in names) != ("sin" in names) or ("cos" in names and "inv_freq" in names):
-        expected = "cos and sin, or inv_freq; lengths; sinks; slopes; k_scales and v_scales"
+        expected = "cos and sin, or inv_freq; lengths; sinks; slopes; biases; k_scales and v_scales"
         raise ValueError(f"names: got {', '.join(names)}; expected {expected}")
     scales = tuple(name for name in ("k_scales", "v_scales") if name in names)
     if len(scales) != (2 if kv_dtype == "int8" else 0):

@@ -211,6 +211,9 @@ def attention(
                 score = np.tanh(score / soft_cap) * soft_cap
             if "slopes" in more:
                 score = score + more["slopes"][h] * (j - position)
+            if "biases" in more:
+                farthest = more["biases"].shape[1] // 2
+                score = score + more["biases"][h, (j - position).clip(-farthest, farthest) + farthest]
             sink = [more["sinks"][h]] if "sinks" in more else []
             if not len(score):
                 continue

@@ -145,7 +145,7 @@ class MmaTiles(Tiles):
     @property
     def is_plain(self) -> bool:
         """Whether scores are scaled products where they are visible."""
-        return not (self.p.soft_cap or self.p.has_slopes)
+        return not (self.p.soft_cap or self.p.has_slopes or self.p.has_biases)
 
     def any_score(self, product: PrimExpr, row: PrimExpr, run: PrimExpr, head: PrimExpr, j: PrimExpr) -> PrimExpr:
         """The score of a row of the tile at position ``j``, masked."""

@@ -70,6 +70,12 @@ OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "soft cap": ({}, {}, {"soft_cap": 0.7}),
     "sinks": ({}, {"sinks": RNG.normal(0, 2, 6).astype("f4")}, {}),
     "slopes": ({}, {"slopes": (0.5 ** np.arange(6)).astype("f4")}, {}),
+    "biases": ({}, {"biases": RNG.normal(0, 2, (6, 41)).astype("f4")}, {}),
+    "bidirectional, biases": (
+        {},
+        {"lengths": np.array([70, 309, 18, 45], "int32"), "biases": RNG.normal(0, 2, (6, 41)).astype("f4")},
+        {},
+    ),
     "bidirectional": ({}, {"lengths": np.array([70, 309, 18, 45], "int32")}, {}),
     "bidirectional window": ({}, {"lengths": np.array([70, 309, 18, 45], "int32")}, {"window": 20}),
     "nothing to see": ({}, {"lengths": np.zeros(4, "int32")}, {}),

@@ -78,5 +78,6 @@ ON_TENSOR_CORES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
         {},
         {"value_size": 512},
     ),
+    "biases": (HALF, {"biases": RNG.normal(0, 2, (6, 41)).astype(np.float32)}, {}),
     "bidirectional": (HALF, {"lengths": np.array([37, 75, 0, 7], np.int32)}, {"window": 20}),
 }

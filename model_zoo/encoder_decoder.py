@@ -1,0 +1,93 @@
+"""The states and functions of a decoder that also attends to a source, which an encoder computes.
+
+A sequence is the source's tokens and then the decoder's: both have positions in one order. ``encode_source`` stores
+keys and values of the source for each layer of the decoder; the functions of a decoder take the tokens after it and
+``source_lengths``, int32 [sequences].
+
+The model offers what ``decoder.entry_points`` needs; its ``forward`` gets the views of the decoder's own keys and
+values and of the source's. ``encode``: int32 [S], the views of the encoder's own keys and values and of the source's,
+and the dtype of activations -> the source's hidden states [1, S, D].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlc_compiler.ir.expr import maximum, minimum
+from mlc_compiler.nn import Tensor, op, spec
+from mlc_compiler.nn.kv_cache import KVCacheConfig, PagedKVCache
+from mlc_compiler.nn.states import State, Tokens, inputs
+from mlc_compiler.tir import te
+from model_zoo import decoder
+
+EXPORTED = ("embed", "prefill", "decode", "batch_prefill", "batch_decode", "sample")
+
+
+@dataclass(frozen=True, eq=False)
+class TargetKV(KVCacheConfig):
+    """Keys and values of the tokens after a source; their positions count from its end."""
+
+    def fields(self) -> dict[str, spec.Tensor]:
+        return {**super().fields(), "source_lengths": spec.Tensor(("num_seqs",), "int32")}
+
+    def view(self, tensors: Mapping[str, Tensor], tokens: Tokens) -> TargetCache:
+        arrays = dict(tensors)
+        lengths = arrays.pop("source_lengths")
+        return TargetCache(self, tokens, lengths, arrays)
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "after_source": True}
+
+
+class TargetCache(PagedKVCache):
+    """The view of a ``TargetKV``. source_lengths: int32 [sequences], the tokens of each source."""
+
+    def __init__(self, config: TargetKV, tokens: Tokens, source_lengths: Tensor, arrays: Mapping[str, Tensor]):
+        super().__init__(config, tokens, **arrays)
+        self.source_lengths = source_lengths
+        self._position: Tensor | None = None
+
+    def _places(self) -> list[Tensor]:
+        if self._position is None:
+            args = [self.token_seq, self.token_pos, self.source_lengths]
+            self._position = op.tensor_expr_op(_after_source, "after_source", args)
+        return [self.page_table, self.token_seq, self._position]
+
+
+def states(config: Any, kv_dtype: str) -> tuple[State, ...]:
+    """The decoder's own keys and values, those of the source, and the encoder's, which are kept for a call only.
+
+    config: a ``DecoderConfig`` of the encoder, with ``num_decoder_layers``.
+    """
+    (cache,) = decoder.states(config, kv_dtype)
+    assert isinstance(cache, KVCacheConfig)
+    own = replace(cache, num_hidden_layers=config.num_decoder_layers)
+    target = TargetKV(**vars(own))
+    return target, replace(own, prefix="source_"), replace(cache, prefix="encoder_", kept=False)
+
+
+def entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:
+    """encode_source: [1, S, D], float32; and the functions of a decoder; see ``decoder.entry_points``."""
+    *of_decoder, of_encoder = states
+
+    def encode_source(input_ids: Tensor, views: Sequence[Any]) -> Tensor:
+        source, own = views
+        return model.encode(input_ids, own, source, dtype).astype("float32")
+
+    given: dict[str, spec.Input] = {
+        "input_ids": spec.Tensor(["seq_len"], "int32"),
+        "views": inputs((of_decoder[1], of_encoder), "seq_len", bidirectional=True),
+    }
+    encode = spec.Function(encode_source, given, "packed", {"seq_len": config.prefill_chunk_size})
+    functions = decoder.entry_points(model, config, of_decoder, dtype)
+    return {"encode_source": encode, **{name: functions[name] for name in EXPORTED}}
+
+
+def _after_source(token_seq: te.Tensor, token_pos: te.Tensor, lengths: te.Tensor) -> te.Tensor:
+    def position(i: Any) -> Any:
+        sequence = minimum(maximum(te.cast(token_seq[i], "int64"), 0), lengths.shape[0] - 1)
+        return token_pos[i] - lengths[sequence]
+
+    return te.compute(token_pos.shape, position, name="after_source")
