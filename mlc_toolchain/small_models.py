@@ -59,7 +59,7 @@ def _sizes(config: Any) -> dict[str, int]:
     sizes = {
         **(context if isinstance(config, WholeTextConfig) else {}),  # which computes a text in one call
         "num_hidden_layers": layers,
-        "num_decoder_layers": LAYERS,
+        "num_decoder_layers": min(getattr(config, "num_decoder_layers", LAYERS), LAYERS),
         "hidden_size": _small(config.hidden_size),
         **_heads(config, "num_key_value_heads", "num_attention_heads"),
         **_heads(config, "linear_num_key_heads", "linear_num_value_heads"),

@@ -22,7 +22,7 @@ from mlc_toolchain.kernel_resources import KernelResources, occupancy
 from mlc_toolchain.kernel_traffic import decode_traffic
 from mlc_toolchain.random_inputs import RandomInputs
 from mlc_toolchain.small_models import shrink
-from model_zoo import llama, qwen3_moe
+from model_zoo import llama, modernbert, qwen3_moe
 from model_zoo.registry import export_model
 from quantization.group import decode
 from quantization.schemes import get_scheme
@@ -68,6 +68,16 @@ def test_small_models_have_few_experts_in_the_second_layer():
     small, changed = shrink(find_model("deepseek-v3", None)[0])
     assert changed["n_routed_experts"] == (256, 16) and changed["moe_intermediate_size"] == (2048, 256)
     assert [small.is_sparse(layer) for layer in range(2)] == [False, True]
+
+
+def test_small_encoders_and_their_inputs():
+    config = replace(modernbert.TINY, context_window_size=8192, prefill_chunk_size=8192)
+    small, _ = shrink(config)
+    assert small.context_window_size == small.prefill_chunk_size == 512
+    scheme = get_scheme("q0f32")
+    exported = export_model(small, scheme)
+    inputs = RandomInputs(exported, scheme).arguments(exported.mod["encode"])
+    assert (inputs["token_pos"] < inputs["lengths"][inputs["token_seq"]]).all()
 
 
 @pytest.mark.parametrize("scheme", ["q3f16_1", "q4f16_1", "q8f16_1"])
