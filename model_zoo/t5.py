@@ -136,17 +136,15 @@ class DecoderLayer(PreNormLayer):
 
 def feed_forward(c: T5Config) -> nn.Module:
     kind, _, name = c.feed_forward_proj.rpartition("-")
-    if kind != "gated":
-        return plain_mlp(c, c.feed_forward_proj, bias=False)
-    return gated_mlp(c, "gelu_new" if name == "gelu" else name)
+    gated = {"gelu": "gelu_new"}.get(name, name)
+    return gated_mlp(c, gated) if kind == "gated" else plain_mlp(c, c.feed_forward_proj, bias=False)
 
 
 class T5(nn.Module):
     def __init__(self, c: T5Config):
-        norm = rms_norm(c.layer_norm_epsilon)
+        norm, size = rms_norm(c.layer_norm_epsilon), c.hidden_size
         layers = [
-            PreNormLayer(c.hidden_size, norm, attention(c, scale=1.0), feed_forward(c))
-            for _ in range(c.num_hidden_layers)
+            PreNormLayer(size, norm, attention(c, scale=1.0), feed_forward(c)) for _ in range(c.num_hidden_layers)
         ]
         self.output_scale = c.output_scale
         self.encoder = Transformer(c, layers, norm(c.hidden_size), None, None)
@@ -160,9 +158,8 @@ class T5(nn.Module):
         return self.encoder.embed_tokens(input_ids)
 
     def encode(self, input_ids: Tensor, own: PagedKVCache, source: PagedKVCache, dtype: str) -> Tensor:
-        embedded = self.embed(input_ids).astype(dtype)
         own.biases = self.encoder_biases()
-        hidden = self.encoder(embedded.reshape(1, *embedded.shape), [own])
+        hidden = self.encoder(self.embed(input_ids.reshape(1, *input_ids.shape)).astype(dtype), [own])
         for i, layer in enumerate(self.decoder):
             layer.cross_attn.store(hidden, source, i)
         return hidden
