@@ -28,7 +28,8 @@ def test_metadata_of_a_model_with_a_window(tmp_path: Path, capsys: pytest.Captur
     overrides = "sliding_window_size=20;attention_sink_size=4;max_batch_size=3"
     report = compile_model(CompileOptions(tmp_path, tmp_path / "lib.so", "cpu", overrides=overrides))
     metadata = read_metadata(tmp_path / "lib.so")
-    functions = ["embed", "prefill", "decode", "batch_prefill", "batch_decode", "batch_verify", "penalize", "sample"]
+    functions = ["embed", "prefill", "decode", "batch_prefill", "batch_decode", "batch_verify"]
+    functions += ["batch_prefill_to_last_hidden_states", "penalize", "sample"]
     assert report.functions == functions and set(metadata["functions"]) > set(functions)
     assert {key: metadata[key] for key in metadata if key not in DESCRIBED_ELSEWHERE} == {
         "format": "mlc-lib-3",
@@ -46,6 +47,7 @@ def test_metadata_of_a_model_with_a_window(tmp_path: Path, capsys: pytest.Captur
         "pipeline_parallel_stages": 1,
         "disaggregation": False,
         "kv_state_kind": "kv_cache",
+        "image_input": None,
         "kv_bytes_per_token": 640,
         "states": [
             {
