@@ -36,8 +36,8 @@ class Sampling:
     penalties: Penalties = NO_PENALTIES
 
     def __post_init__(self) -> None:
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise UsageError(f"max_tokens is {self.max_tokens}; expected at least 1")
+        if self.max_tokens is not None and not (isinstance(self.max_tokens, int | np.integer) and self.max_tokens >= 1):
+            raise UsageError(f"max_tokens is {self.max_tokens}; expected an integer of at least 1")
         if not 0.0 <= self.temperature <= 100.0:
             raise UsageError(f"temperature is {self.temperature}; expected 0 to 100")
         if not 0.0 < self.top_p <= 1.0:

@@ -279,6 +279,7 @@ def test_chat_falls_back_to_the_conversation_template(tmp_path):
         ("x", {"temperature": float("nan")}, "temperature is nan"),
         ("x", {"top_p": 0.0}, "top_p is 0.0"),
         ("x", {"max_tokens": 0}, "max_tokens is 0"),
+        ("x", {"max_tokens": 1.5}, "max_tokens is 1.5; expected an integer"),
         ("x", {"seed": -3}, "seed is -3"),
         ("\ud800", {}, "not valid Unicode"),
     ],
