@@ -15,6 +15,7 @@ from .codegen.link import find_linker
 from .codegen.linked import linked_objects
 from .codegen.native import compile_modules
 from .codegen.outputs import ASSEMBLY, LLVM_IR, check_output, write_output
+from .ir.garbage import paused_collections
 from .ir.module import IRModule
 from .ir.recursion import deep_recursion
 from .optimization import Optimization
@@ -42,6 +43,7 @@ class Built:
 
 
 @deep_recursion
+@paused_collections()
 def build_library(
     mod: IRModule,
     target: Target,
