@@ -19,6 +19,7 @@ from tests.model_zoo.checkpoint_forms import (
     gemma3n_or_4,
     internlm,
     internlm2,
+    kimi_k2,
     llama4,
     minicpm,
     minicpm_multipliers,
@@ -356,6 +357,7 @@ CASES = [
         norms_around_zero=True,
         to_checkpoint=qwen3_5,
     ),
+    Case("kimi_k2", transformers.DeepseekV3Config, {**GROUPS, **DENSE_FIRST}, sizes=LATENT_LIKE, to_checkpoint=kimi_k2),
     Case("glm4_moe_lite", transformers.Glm4MoeLiteConfig, sizes=LATENT_LIKE),
     Case(
         "mistral4",

@@ -233,3 +233,8 @@ def nomic_bert(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     more = {"rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "activation_function": "swiglu", "prenorm": False}
     made = _config(config, "nomic_bert", **sizes, **more, layer_norm_epsilon=1e-12, parallel_block_tied_norm=False)
     return made, tensors
+
+
+def kimi_k2(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """DeepSeek-V3 under another name."""
+    return {**config, "model_type": "kimi_k2"}, tensors
