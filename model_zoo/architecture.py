@@ -43,8 +43,8 @@ class Architecture:
     config: class with ``from_hf`` and ``chat_model_config``. model: builds the module from a config. weights: the
     weight map of a config. tiny: a small config of odd sizes, for tests. quantization: layers that schemes treat
     specially. task: "chat" for a model that continues text, "embedding" for one that returns hidden states. pooling:
-    how these become one vector ("mean", "cls", "last") where the checkpoint does not say. describes: whether a
-    config.json is of this model although its ``model_type`` is another's.
+    how these become one vector ("mean", "cls", "last") where the checkpoint does not say. variant: config.json with
+    this ``model_type`` -> the name of another architecture that it describes, or None.
 
     images: config -> what the model takes for an image; None for a model of text.
     states: (config, dtype of keys and values) -> the states, in the order in which functions take them.
@@ -63,7 +63,7 @@ class Architecture:
     images: Callable[[Any], ImageInput | None] = lambda config: None
     quantization: Exceptions = field(default_factory=Exceptions)
     pooling: str | None = None
-    describes: Callable[[Mapping[str, Any]], bool] = lambda config: False
+    variant: Callable[[Mapping[str, Any]], str | None] = lambda config: None
 
     @property
     def is_encoder(self) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mlc_errors import UnsupportedError
 from model_zoo import gemma2, gemma3
@@ -50,9 +49,5 @@ def weights(c: EmbeddingGemmaConfig) -> WeightMap:
     return m
 
 
-def _describes(config: Mapping[str, Any]) -> bool:
-    return config.get("model_type") == "gemma3_text" and config.get("use_bidirectional_attention") is True
-
-
 TINY = EmbeddingGemmaConfig(**gemma3.SIZES, dense_sizes=(72, 52))
-ARCHITECTURE = encoder_architecture(EmbeddingGemmaConfig, model, weights, TINY, pooling="mean", describes=_describes)
+ARCHITECTURE = encoder_architecture(EmbeddingGemmaConfig, model, weights, TINY, pooling="mean")

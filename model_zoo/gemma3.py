@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor, op
@@ -137,7 +137,13 @@ def weights_with_images(c: Gemma3Config) -> WeightMap:
 
 
 SIZES = {**tiny.SIZES, "sliding_window": 21, "sliding_window_pattern": 2}
-TEXT = Architecture("gemma3_text", Gemma3TextConfig, model, weights, tiny=Gemma3TextConfig(**SIZES))
+
+
+def _variant(config: Mapping[str, Any]) -> str | None:
+    return "embeddinggemma" if config.get("use_bidirectional_attention") is True else None
+
+
+TEXT = Architecture("gemma3_text", Gemma3TextConfig, model, weights, tiny=Gemma3TextConfig(**SIZES), variant=_variant)
 TOWER = {
     "model_type": vision.SIGLIP,
     "hidden_size": 44,

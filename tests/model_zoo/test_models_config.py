@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -297,3 +299,13 @@ def test_mamba_2_names_what_does_not_divide_and_takes_steps_without_limits():
     ):
         with pytest.raises(MLCError, match=message):
             granite_hybrid.GraniteHybridConfig.from_hf({**raw, **change})
+
+
+@pytest.mark.parametrize("name", registry.ARCHITECTURES)
+def test_architectures_have_the_names_by_which_they_are_found(name: str):
+    assert registry.get(name).name == name
+
+
+def test_an_architecture_is_imported_when_it_is_looked_up():
+    code = "import sys; from model_zoo import registry; registry.get('qwen3'); print('model_zoo.mamba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

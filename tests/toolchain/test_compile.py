@@ -48,6 +48,7 @@ def test_metadata_of_a_model_with_a_window(tmp_path: Path, capsys: pytest.Captur
         "disaggregation": False,
         "kv_state_kind": "kv_cache",
         "image_input": None,
+        "decoder_start_token_id": None,
         "kv_bytes_per_token": 640,
         "states": [
             {
@@ -133,7 +134,7 @@ def test_caches_that_a_model_cannot_have(
     architecture: Architecture, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write_config(tmp_path)
-    monkeypatch.setitem(registry.ARCHITECTURES, architecture.tiny.model_type, architecture)
+    monkeypatch.setattr(registry, "ARCHITECTURES", {architecture.tiny.model_type: architecture})
     monkeypatch.setattr(compile, "model_config", lambda *_: architecture.tiny)
     with pytest.raises(UsageError, match=message):
         compile_model(CompileOptions(tmp_path, tmp_path / "lib.so", "cpu", kv_cache_dtype="int8"))
