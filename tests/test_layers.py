@@ -225,6 +225,13 @@ def test_the_runtime_loads_no_compiler():
     assert set(loaded.stdout.split()) & kept_out == set()
 
 
+def test_only_one_module_imports_tvm_ffi(imports: list[Import]):
+    """It hides torch meanwhile, which tvm_ffi would import."""
+    assert {i.importer for i in imports if i.target.split(".")[0] == "tvm_ffi" and not i.typing_only} == {
+        "mlc_runtime.ffi"
+    }
+
+
 def test_import_resolution_and_cycle_search():
     modules = frozenset({"pkg", "pkg.a", "pkg.a.b", "pkg.c"})
     source = "import x.y\nfrom pkg.a import b, name\nfrom . import c\nfrom ..a.b import thing\n"

@@ -11,14 +11,13 @@ other number is an error of the call. ``#include <dlpack/dlpack.h>`` declares DL
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-
-from tvm_ffi.libinfo import find_dlpack_include_path
 
 from mlc_errors import MLCError, ResourceError, UnsupportedError
 
@@ -65,9 +64,16 @@ def _compiled(source: str, host: Target) -> bytes:
         raise ResourceError(f"no C compiler for {host.arch} is found", hint="give an object file instead of a source")
     with tempfile.TemporaryDirectory(prefix="mlc-c-") as folder:
         made = Path(folder) / "linked.o"
-        include = ("-I", str(find_dlpack_include_path()))
+        include = ("-I", str(_dlpack_headers()))
         command = (compiler, "-x", "c", "-", "-c", "-O3", "-fPIC", *include, "-o", str(made))
         result = subprocess.run(command, input=source, capture_output=True, text=True, errors="replace", check=False)
         if result.returncode:
             raise MLCError("a C source that is linked in does not compile", where=(result.stderr.strip(),))
         return made.read_bytes()
+
+
+def _dlpack_headers() -> Path:
+    """The folder of ``dlpack/dlpack.h``, which TVM FFI brings; found without its import, which takes seconds."""
+    found = importlib.util.find_spec("tvm_ffi")
+    assert found is not None and found.origin is not None
+    return Path(found.origin).parent / "include"
