@@ -37,6 +37,10 @@ class _Config:
     def __init__(self, architecture: Architecture):
         self._class = architecture.config
 
+    def __call__(self, **keys: Any) -> Any:
+        """From keys of Hugging Face's config.json."""
+        return self.from_dict(keys)
+
     def from_dict(self, raw: Mapping[str, Any]) -> Any:
         """From the keys of Hugging Face's config.json."""
         return self._class.from_hf(raw)
