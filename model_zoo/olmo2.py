@@ -37,21 +37,20 @@ class Olmo3Config(LocalRopeConfig):
         return 4
 
 
+def layer(c: Any) -> PostNormLayer:
+    attend = attention(
+        c,
+        qkv_bias=c.attention_bias,
+        out_bias=c.attention_bias,
+        q_norm=WideRMSNorm(c.num_attention_heads * c.head_dim, c.rms_norm_eps),
+        k_norm=WideRMSNorm(c.num_key_value_heads * c.head_dim, c.rms_norm_eps),
+    )
+    return PostNormLayer(c.hidden_size, rms_norm(c.rms_norm_eps), attend, gated_mlp(c, c.hidden_act))
+
+
 def model(c: Any) -> CausalLM:
     """OLMo 2 or 3."""
-    norm = rms_norm(c.rms_norm_eps)
-
-    def layer() -> PostNormLayer:
-        attend = attention(
-            c,
-            qkv_bias=c.attention_bias,
-            out_bias=c.attention_bias,
-            q_norm=WideRMSNorm(c.num_attention_heads * c.head_dim, c.rms_norm_eps),
-            k_norm=WideRMSNorm(c.num_key_value_heads * c.head_dim, c.rms_norm_eps),
-        )
-        return PostNormLayer(c.hidden_size, norm, attend, gated_mlp(c, c.hidden_act))
-
-    return CausalLM(c, [layer() for _ in range(c.num_hidden_layers)], norm(c.hidden_size))
+    return CausalLM(c, [layer(c) for _ in range(c.num_hidden_layers)], rms_norm(c.rms_norm_eps)(c.hidden_size))
 
 
 ARCHITECTURE = Architecture("olmo2", Olmo2Config, model, llama_names, tiny=Olmo2Config(**tiny.SIZES))

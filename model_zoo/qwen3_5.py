@@ -11,25 +11,26 @@ from typing import Any, ClassVar, Self
 
 from mlc_errors import MLCError
 from model_zoo.architecture import Architecture
-from model_zoo.qwen3_next import EXCEPTIONS, EXPERTS, SIZES, DeltaNetConfig, common_weights, delta_nets, model
+from model_zoo.delta_net_layers import delta_nets
+from model_zoo.qwen3_next import EXCEPTIONS, EXPERTS, SIZES, QwenDeltaNetConfig, common_weights, model
 from model_zoo.weight_map import WeightMap
 
 VISION_KEYS = frozenset("vision_config image_token_id video_token_id vision_start_token_id vision_end_token_id".split())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen35TextConfig(DeltaNetConfig):
+class Qwen35TextConfig(QwenDeltaNetConfig):
     model_type: ClassVar[str] = "qwen3_5_text"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen35MoeTextConfig(DeltaNetConfig):
+class Qwen35MoeTextConfig(QwenDeltaNetConfig):
     model_type: ClassVar[str] = "qwen3_5_moe_text"
     num_experts: int | None = 256
     num_experts_per_tok: int = 8
 
 
-class OfTextPart(DeltaNetConfig):
+class OfTextPart(QwenDeltaNetConfig):
     """Reads the configuration of the whole model."""
 
     @classmethod
@@ -52,7 +53,7 @@ class Qwen35MoeConfig(OfTextPart, Qwen35MoeTextConfig):
     model_type: ClassVar[str] = "qwen3_5_moe"
 
 
-def weights(c: DeltaNetConfig) -> WeightMap:
+def weights(c: QwenDeltaNetConfig) -> WeightMap:
     m = common_weights(c)
     for ours, theirs in delta_nets(c):
         m.concat(f"{ours}.in_proj", [f"{theirs}.in_proj_qkv", f"{theirs}.in_proj_z"])
@@ -62,7 +63,7 @@ def weights(c: DeltaNetConfig) -> WeightMap:
     return m
 
 
-def _architecture(config: type[DeltaNetConfig], **sizes: Any) -> Architecture:
+def _architecture(config: type[QwenDeltaNetConfig], **sizes: Any) -> Architecture:
     return Architecture(
         config.model_type, config, model, weights, tiny=config(**SIZES, **sizes), quantization=EXCEPTIONS
     )

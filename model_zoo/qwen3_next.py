@@ -13,9 +13,9 @@ from mlc_compiler import nn
 from mlc_compiler.nn.delta_net import DeltaNetSizes, GatedDeltaNet
 from model_zoo import tiny
 from model_zoo.architecture import Architecture
-from model_zoo.config import AttentionKind, DecoderConfig, LayerKinds, RecurrentKind
-from model_zoo.config_check import check_chosen_experts, invalid
-from model_zoo.hybrid import FULL, HybridConfig
+from model_zoo.config_check import check_chosen_experts
+from model_zoo.delta_net_layers import LINEAR, DeltaNetConfig, delta_nets
+from model_zoo.hybrid import FULL
 from model_zoo.sparse_mlp import SharedSparseMLP, shared_sparse_mlp_rules
 from model_zoo.transformer import CausalLM, PreNormLayer, attention, gated_mlp, rms_norm
 from model_zoo.weight_expr import CheckpointTensor, Permute, Ranges, Slice
@@ -23,15 +23,14 @@ from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import LAYER, tie
 from quantization.rewrite import Exceptions
 
-LINEAR = "linear_attention"
 EXCEPTIONS = Exceptions(kept=("*gate", "*.in_proj_ba"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaNetConfig(HybridConfig, DecoderConfig):
-    """layer_types: LINEAR or FULL for each layer; by default every ``full_attention_interval``-th is FULL.
+class QwenDeltaNetConfig(DeltaNetConfig):
+    """full_attention_interval: every so many layers one is FULL, unless layer_types says otherwise.
 
-    linear_*: sizes of delta nets. num_experts: 0 for a dense feed-forward part.
+    num_experts: 0 for a dense feed-forward part.
     """
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"attn_output_gate": (True,)}
@@ -50,7 +49,6 @@ class DeltaNetConfig(HybridConfig, DecoderConfig):
     linear_num_value_heads: int = 32
     linear_key_head_dim: int = 128
     linear_value_head_dim: int = 128
-    linear_conv_kernel_dim: int = 4
     num_experts: int | None = None
     num_experts_per_tok: int = 10
     moe_intermediate_size: int = 512
@@ -61,46 +59,32 @@ class DeltaNetConfig(HybridConfig, DecoderConfig):
         super().__post_init__()
         if self.num_experts:
             check_chosen_experts(self.num_experts_per_tok, "num_experts", self.num_experts)
-        heads = self.linear_num_value_heads
-        if heads % self.linear_num_key_heads:
-            raise invalid(
-                "linear_num_key_heads", self.linear_num_key_heads, f"a divisor of linear_num_value_heads, {heads}"
-            )
 
     def default_layer_types(self) -> tuple[str, ...]:
         period = self.full_attention_interval
         return tuple(LINEAR if (i + 1) % period else FULL for i in range(self.num_hidden_layers))
 
-    @property
-    def delta_net(self) -> DeltaNetSizes:
-        heads = (self.linear_num_key_heads, self.linear_num_value_heads)
-        return DeltaNetSizes(*heads, self.linear_key_head_dim, self.linear_value_head_dim, self.linear_conv_kernel_dim)
-
-    @property
-    def kinds_by_type(self) -> Mapping[str, LayerKinds]:
-        return {FULL: (AttentionKind(rope=self.rope),), LINEAR: (RecurrentKind(self.delta_net.arrays),)}
-
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen3NextConfig(DeltaNetConfig):
+class Qwen3NextConfig(QwenDeltaNetConfig):
     model_type: ClassVar[str] = "qwen3_next"
     num_experts: int | None = 512
 
 
-def model(c: DeltaNetConfig) -> CausalLM:
+def model(c: QwenDeltaNetConfig) -> CausalLM:
     norm = rms_norm(c.rms_norm_eps)
     layers = [PreNormLayer(c.hidden_size, norm, _mixer(c, kind), _mlp(c)) for kind in c.types]
     return CausalLM(c, layers, norm(c.hidden_size))
 
 
-def _mixer(c: DeltaNetConfig, kind: str) -> nn.Module:
+def _mixer(c: QwenDeltaNetConfig, kind: str) -> nn.Module:
     if kind == LINEAR:
         return GatedDeltaNet(c.hidden_size, c.delta_net, c.rms_norm_eps)
     norms = {name: nn.RMSNorm(c.head_dim, c.rms_norm_eps) for name in ("q_norm", "k_norm")}
     return attention(c, qkv_bias=c.attention_bias, out_bias=c.attention_bias, output_gate=True, **norms)
 
 
-def _mlp(c: DeltaNetConfig) -> nn.Module:
+def _mlp(c: QwenDeltaNetConfig) -> nn.Module:
     if not c.num_experts:
         return gated_mlp(c, c.hidden_act)
     routing = nn.Routing(c.num_experts_per_tok, renormalize=c.norm_topk_prob)
@@ -109,7 +93,7 @@ def _mlp(c: DeltaNetConfig) -> nn.Module:
     )
 
 
-def weights(c: DeltaNetConfig) -> WeightMap:
+def weights(c: QwenDeltaNetConfig) -> WeightMap:
     m = common_weights(c)
     for ours, theirs in delta_nets(c):
         sizes = c.delta_net
@@ -127,13 +111,7 @@ def _by_kind(sizes: DeltaNetSizes) -> tuple[tuple[int, int], ...]:
     return tuple((s + begin, s + end) for begin, end in zip([0, *ends], ends, strict=False) for s in starts)
 
 
-def delta_nets(c: DeltaNetConfig) -> list[tuple[str, str]]:
-    """The paths of delta nets, of the model and of its checkpoints."""
-    layers = [LAYER.format(i) for i, kind in enumerate(c.types) if kind == LINEAR]
-    return [(f"{layer}.self_attn", f"{layer}.linear_attn") for layer in layers]
-
-
-def common_weights(c: DeltaNetConfig) -> WeightMap:
+def common_weights(c: QwenDeltaNetConfig) -> WeightMap:
     """All rules but those of the first products of delta nets."""
     m = WeightMap()
     recurrent = delta_nets(c)
@@ -156,7 +134,7 @@ def common_weights(c: DeltaNetConfig) -> WeightMap:
     return m
 
 
-def _attention_rules(m: WeightMap, c: DeltaNetConfig, path: str) -> None:
+def _attention_rules(m: WeightMap, c: QwenDeltaNetConfig, path: str) -> None:
     """``q_proj`` has, for each head, the rows of queries and then those of the gate."""
     rows = c.num_attention_heads * c.head_dim
     by_kind = Permute((CheckpointTensor(f"{path}.q_proj"),), (c.num_attention_heads, 2, c.head_dim), (1, 0, 2))

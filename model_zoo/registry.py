@@ -97,6 +97,7 @@ ARCHITECTURES = Architectures(
         "olmo": "olmo.ARCHITECTURE",
         "olmo2": "olmo2.ARCHITECTURE",
         "olmo3": "olmo2.OLMO3",
+        "olmo_hybrid": "olmo_hybrid.ARCHITECTURE",
         "starcoder2": "starcoder2.ARCHITECTURE",
         "gpt_neox": "gpt_neox.ARCHITECTURE",
         "gptj": "gptj.ARCHITECTURE",

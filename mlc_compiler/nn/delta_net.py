@@ -63,10 +63,14 @@ class GatedDeltaNet(Module):
     convolution with SiLU. ``in_proj_ba`` gives, for each head, the logit of the step size beta and the input ``a`` of
     the decay ``exp(-exp(A_log) softplus(a + dt_bias))``. Queries and keys are scaled to length 1, and scores have the
     factor ``1 / sqrt(K)``. The result is normalized in each head and gated.
+
+    max_beta: beta is between 0 and this; above 1, a step may turn the sign of what the state holds for a key (Grazzi
+    et al. 2024, "Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues").
     """
 
-    def __init__(self, hidden_size: int, sizes: DeltaNetSizes, norm_epsilon: float):
+    def __init__(self, hidden_size: int, sizes: DeltaNetSizes, norm_epsilon: float, *, max_beta: float = 1.0):
         self.sizes = sizes
+        self.max_beta = max_beta
         self.in_proj = Linear(hidden_size, sizes.channels + sizes.values, bias=False)
         self.in_proj_ba = Linear(hidden_size, 2 * sizes.heads, bias=False)
         self.conv1d = CausalConv(sizes.channels, sizes.taps, activation="silu")
@@ -104,4 +108,6 @@ class GatedDeltaNet(Module):
         """Decay and beta, float32 [T, H]."""
         b, a = op.split(self.in_proj_ba(rows).astype("float32"), 2, axis=1)
         step = op.softplus(a + self.dt_bias.astype("float32"))
-        return op.exp(-(op.exp(self.A_log.astype("float32")) * step)), op.sigmoid(b)
+        beta = op.sigmoid(b)
+        beta = beta if self.max_beta == 1 else beta * self.max_beta
+        return op.exp(-(op.exp(self.A_log.astype("float32")) * step)), beta

@@ -209,14 +209,15 @@ MUP = {
     "mlp_multipliers": [1.4, 0.6],
 }
 PARTIAL = {"partial_rotary_factor": 0.4}
-DELTA_NET = {
-    **HEADS,
+NO_ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": None}}
+DELTA_NET_SIZES = {
     "layer_types": ["linear_attention", "full_attention"],
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
     "linear_key_head_dim": 10,
     "linear_value_head_dim": 14,
 }
+DELTA_NET = {**HEADS, **DELTA_NET_SIZES}
 SHARED_EXPERT = {**EXPERTS, "shared_expert_intermediate_size": 28}
 RWKV_LIKE = {
     "hidden_size": 60,
@@ -539,6 +540,13 @@ CASES = [
     Case("olmo", transformers.OlmoConfig, {"clip_qkv": 0.6}),
     Case("olmo2", transformers.Olmo2Config, {"attention_bias": True}),
     Case("olmo3", transformers.Olmo3Config, {"sliding_window": 7, "layer_types": MIXED}),
+    Case("olmo_hybrid", transformers.OlmoHybridConfig, {**DELTA_NET_SIZES, **NO_ROPE}),
+    Case(
+        "olmo_hybrid",
+        transformers.OlmoHybridConfig,
+        {"layer_types": HYBRID, "linear_allow_neg_eigval": False, "attention_bias": True},
+        "rope",
+    ),
     Case("starcoder2", transformers.Starcoder2Config, {"sliding_window": 7}, quantized=True),
     Case("starcoder2", transformers.Starcoder2Config, {"use_bias": False, "tie_word_embeddings": False}, "no-bias"),
     Case("gpt_neox", transformers.GPTNeoXConfig, rope(**PARTIAL), sizes=NEOX_LIKE, quantized=True),
