@@ -16,6 +16,7 @@ import numpy as np
 from mlc_errors import MLCError, UnsupportedError, UsageError
 from mlc_files import whole_file
 from mlc_toolchain.dense_heads import HeadsReader
+from mlc_toolchain.kept_form import keeps_form
 from mlc_toolchain.lora import LoraCheckpoint
 from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, safetensors_format
 from mlc_toolchain.packed_checkpoint import METHODS, open_packed, quantization_method, unquantized
@@ -174,6 +175,7 @@ def plan_weights(
     plan = model.weight_map.resolve(model.parameters, shapes)
     narrow = f32_storage == "bf16" and output_format == "mlc"
     tasks = tuple(parameter_task(p, scheme, model, narrow) for p in plan.productions)
+    _check_stored(tasks, reader, scheme)
     tensors = [output for task in tasks for output in task.outputs]
     elements = sum(reader.info(name).elements for name in reader.names() if name not in plan.unused)
     if output_format == "safetensors":
@@ -199,6 +201,20 @@ def parameter_task(production: Production, scheme: Scheme, model: ModelWeights, 
     made = codec(scheme).tensors(production.shape, scheme, layout)
     outputs = tuple(output(f"{stem}.{kind}", shape, dtype) for kind, (shape, dtype) in made.items())
     return ParameterTask(production, outputs, layout)
+
+
+def _check_stored(tasks: Sequence[ParameterTask], reader: CheckpointReader, scheme: Scheme) -> None:
+    """Raise UnsupportedError when the scheme's codes come from checkpoints and this one does not store a weight so."""
+    if scheme.kind != "awq":
+        return
+    for task in tasks:
+        if task.layout is not None and not keeps_form(task.production.value, reader, scheme):
+            source = next(task.production.value.sources())
+            raise UnsupportedError(
+                f"{scheme.name}: {task.production.name} is not made of whole AWQ layers with groups of {scheme.group}",
+                where=[str(reader.file_of(source))],
+                hint="q4f16_1 and q4f16_3 quantize any checkpoint",
+            )
 
 
 def run_conversion(

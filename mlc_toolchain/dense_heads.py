@@ -10,7 +10,7 @@ import numpy as np
 from mlc_toolchain.readers.base import CheckpointReader, TensorInfo
 from mlc_toolchain.readers.checkpoint import FORMATS
 from mlc_toolchain.sentence_transformers import DenseHead
-from quantization.kept_codes import Levels
+from quantization.kept_codes import Levels, StoredForm
 
 STORED = "linear."
 NAMED = "dense.{}."
@@ -53,6 +53,10 @@ class HeadsReader(CheckpointReader):
     def group_levels(self, name: str) -> Levels | None:
         reader, own = self._readers[name]
         return reader.group_levels(own)
+
+    def stored_form(self, name: str) -> StoredForm | None:
+        reader, own = self._readers[name]
+        return reader.stored_form(own)
 
     def release(self, name: str) -> None:
         reader, own = self._readers[name]

@@ -15,7 +15,7 @@ from mlc_toolchain.readers.base import CheckpointReader, TensorInfo, shown
 from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.readers.safetensors import SafetensorsReader
 from mlc_toolchain.readers.torch_bin import TorchReader
-from quantization.kept_codes import Levels
+from quantization.kept_codes import Levels, StoredForm
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -88,6 +88,10 @@ class LoraCheckpoint(CheckpointReader):
     def group_levels(self, name: str) -> Levels | None:
         changed = name in self._deltas or name in self._replaced
         return None if changed else self._base.group_levels(name)
+
+    def stored_form(self, name: str) -> StoredForm | None:
+        changed = name in self._deltas or name in self._replaced
+        return None if changed else self._base.stored_form(name)
 
     def _delta(self, delta: Delta) -> np.ndarray:
         first, second = (self._adapter.read(name).astype(np.float32) for name in (delta.first, delta.second))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ import numpy as np
 from mlc_errors import UnsupportedError
 from mlc_toolchain.mxfp4_checkpoint import Mxfp4Checkpoint
 from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, TensorInfo, shown
-from quantization.kept_codes import Levels
+from quantization import awq
+from quantization.kept_codes import Levels, StoredForm
 
 QUANTIZATION = "quantization_config"
-AWQ_NIBBLES = np.array([0, 4, 1, 5, 2, 6, 3, 7])  # the nibble of each of eight consecutive outputs in an AWQ word
 WORD_BITS = 32
 CODE_BITS = (2, 3, 4, 8)
 
@@ -214,8 +215,15 @@ class AWQCheckpoint(IntegerCheckpoint):
         return columns * 8, rows
 
     def _codes(self, stem: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        codes, zeros = (_awq_codes(self._words(stem, kind)).T for kind in ("qweight", "qzeros"))
+        codes, zeros = (awq.unpack(self._words(stem, kind)).T for kind in ("qweight", "qzeros"))
         return codes, zeros.astype(np.int16), self._scales(stem)
+
+    def stored_form(self, name: str) -> StoredForm | None:
+        stem = self._packed.get(name)
+        return None if stem is None else StoredForm("awq", (1, self._group_size(stem)), partial(self._stored, stem))
+
+    def _stored(self, stem: str, kind: str) -> np.ndarray:
+        return (self._base.read(f"{stem}.{kind}") if kind == "scales" else self._words(stem, kind)).T
 
 
 class GPTQCheckpoint(IntegerCheckpoint):
@@ -286,6 +294,12 @@ class BlockFp8Checkpoint(PackedCheckpoint):
             weight[start : start + rows] *= np.repeat(scales[row], columns)[: weight.shape[1]]
         return weight
 
+    def stored_form(self, name: str) -> StoredForm | None:
+        stem = self._packed.get(name)
+        if stem is None or self._base.info(name).dtype != "float8_e4m3fn":
+            return None
+        return StoredForm("block", self._block, lambda kind: self._base.read(f"{stem}.{kind}"))
+
     def _check(self, name: str, stem: str) -> None:
         shape, scales = (self._base.info(f"{stem}.{kind}").shape for kind in (self.main, *self.parts))
         if len(shape) != 2 or scales != tuple(-(-size // block) for size, block in zip(shape, self._block)):
@@ -300,12 +314,6 @@ METHODS: Mapping[str, Callable[[CheckpointReader, Mapping[str, Any], str], Check
     "fp8": BlockFp8Checkpoint,
     "mxfp4": Mxfp4Checkpoint,
 }
-
-
-def _awq_codes(words: np.ndarray) -> np.ndarray:
-    """uint8 [n, 8 m] of words uint32 [n, m]."""
-    shifts = (AWQ_NIBBLES * 4).astype(np.uint32)
-    return ((words[..., None] >> shifts) & np.uint32(15)).astype(np.uint8).reshape(len(words), -1)
 
 
 def _bit_stream(words: np.ndarray, bits: int) -> np.ndarray:

@@ -33,6 +33,7 @@ SIZES = {
     "num_tokens": FEW_TOKENS,
 }
 """Values of the symbolic sizes; a prefix of a state comes before."""
+SCALES = (".q_scale", ".weight_scale_inv", ".scales")
 SETTINGS = ("temperature", "top_p", "uniform", "presence", "frequency", "repetition")
 
 
@@ -75,7 +76,7 @@ class RandomInputs:
         if dtype.kind in "iu":
             low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
             return self.rng.integers(low, high, info.shape, dtype=dtype, endpoint=True)
-        if info.name.endswith("q_scale"):
+        if info.name.endswith(SCALES):
             deviation = (scheme.max_code + 1) / 12**0.5 if scheme.bits else 1.0  # of the codes
             values = self.rng.uniform(0.5, 1.5, info.shape) / deviation / self._depth(info) ** 0.5
         elif len(info.shape) == 1:
@@ -86,7 +87,7 @@ class RandomInputs:
 
     def _depth(self, info: ParameterInfo) -> int:
         """About the number of terms in a row of a product with the weight."""
-        group = self.scheme.group if info.name.endswith("q_scale") else 1
+        group = self.scheme.group if info.name.endswith(SCALES) else 1
         return max(min(info.shape, default=1) * max(group, 1), 1)
 
     def _input(self, param: Var) -> Array:

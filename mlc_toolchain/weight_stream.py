@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from mlc_errors import MLCError
+from mlc_toolchain.kept_form import keeps_form, kept_form
 from mlc_toolchain.output_layout import OutputTensor
 from mlc_toolchain.readers.base import DTYPES, CheckpointReader
 from model_zoo.weight_expr import CheckpointTensor, is_stacked_rows
@@ -81,7 +82,7 @@ class WeightStream:
 
     def _quantize(self, task: ParameterTask) -> Converted:
         shape, kind = task.production.shape, codec(self.scheme)
-        made = self._kept_codes(task) or self._encode(task)
+        made = self._kept_form(task) or self._kept_codes(task) or self._encode(task)
         error = None
         if self.measure_error:
             error = measured_error(self._blocks(task), kind.decode_rows(made, self.scheme, shape, task.layout))
@@ -93,6 +94,16 @@ class WeightStream:
             return codec(self.scheme).encode_rows(blocks, task.production.shape, self.scheme, task.layout)
         except ValueError:
             raise self._not_finite(task) from None
+
+    def _kept_form(self, task: ParameterTask) -> dict[str, np.ndarray] | None:
+        """The tensors of a checkpoint that is stored as the scheme stores weights; None where it is not."""
+        if not keeps_form(task.production.value, self.reader, self.scheme):
+            return None
+        outputs = {_kind(output): DTYPES[output.dtype] for output in task.outputs}
+        made = kept_form(task.production.value, self.reader, outputs, task.layout == "KN")
+        for array in made.values():
+            self._check_finite(task, array)
+        return made
 
     def _kept_codes(self, task: ParameterTask) -> dict[str, np.ndarray] | None:
         """The codes of a checkpoint that is quantized already; None where the scheme cannot represent them."""

@@ -1,13 +1,13 @@
-"""The codec of each kind of scheme: a module with ``tensors``, ``encode_rows`` and ``decode_rows``."""
+"""The codec of each kind of scheme: a module with ``tensors``, ``encode_rows`` (all but AWQ) and ``decode_rows``."""
 
 from __future__ import annotations
 
 from types import ModuleType
 
-from quantization import fp8, group
+from quantization import awq, block_scale, fp8, group
 from quantization.schemes import Scheme
 
-CODECS = {"group": group, "fp8": fp8}
+CODECS = {"group": group, "fp8": fp8, "block": block_scale, "awq": awq}
 
 
 def codec(scheme: Scheme) -> ModuleType:

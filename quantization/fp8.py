@@ -39,7 +39,7 @@ def encode_rows(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: 
             values = part.astype(np.float16).astype(np.float32)
             if not np.isfinite(values).all():
                 raise ValueError("a weight that float16 cannot hold")
-            codes[start : start + len(part)] = _saturated(values / scale, codes.dtype)
+            codes[start : start + len(part)] = saturated(values / scale, codes.dtype)
             start += len(part)
     made = {"q_weight": codes.reshape(shape)}
     if scheme.scaled:
@@ -82,7 +82,7 @@ def _parts(rows: np.ndarray) -> Iterator[np.ndarray]:
     return (rows[start : start + step] for start in range(0, len(rows), step))
 
 
-def _saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Round to nearest even; values beyond the largest code saturate."""
     top = np.float32(ml_dtypes.finfo(dtype).max)
     return np.clip(values, -top, top).astype(dtype)

@@ -1,8 +1,8 @@
-"""Re-encode weights that are already quantized: their integer levels become codes of a group scheme where they fit."""
+"""Weights that are already quantized: integer levels as codes of a group scheme, or the form they are stored in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,23 @@ class Levels:
     def values(self) -> np.ndarray:
         """float32 [N, K]"""
         return self.levels.astype(np.float32) * np.repeat(self.scales.astype(np.float32), self.group, axis=1)
+
+
+@dataclass(frozen=True)
+class StoredForm:
+    """How a checkpoint stores a quantized weight [N, K] whose format is that of a kind of scheme.
+
+    kind: of the schemes; block: how many outputs and inputs share a scale.
+    read: returns a stored tensor by the name that it has in the scheme's layers, outputs along its first axis.
+    """
+
+    kind: str
+    block: tuple[int, int]
+    read: Callable[[str], np.ndarray]
+
+    def fits(self, scheme: Scheme) -> bool:
+        """Whether the scheme can keep the weight as it is stored."""
+        return (self.kind, *self.block) == (scheme.kind, scheme.rows, scheme.group)
 
 
 def fits(group: int, scheme: Scheme) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -11,6 +12,7 @@ from mlc_compiler.nn.layers import with_expert_bias
 from mlc_errors import UnsupportedError
 from quantization import fp8, group
 from quantization.schemes import Scheme
+from quantization.stored_layers import StoredExperts, StoredLinear
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,19 @@ class PerTensorQuantizeExperts(PerTensorQuantized):
         return with_expert_bias(self.scaled(op.expert_linear(x, self.q_weight, experts, rows)), self.bias, experts)
 
 
-Quantized = GroupQuantized | PerTensorQuantized
+Quantized = GroupQuantized | PerTensorQuantized | StoredLinear | StoredExperts
+LINEARS: Mapping[str, Callable[[nn.Linear, Scheme], Quantized]] = {
+    "group": GroupQuantizeLinear,
+    "fp8": PerTensorQuantizeLinear,
+    "block": StoredLinear,
+    "awq": StoredLinear,
+}
+EXPERTS: Mapping[str, Callable[[nn.Experts, Scheme], Quantized]] = {
+    "group": GroupQuantizeExperts,
+    "fp8": PerTensorQuantizeExperts,
+    "block": StoredExperts,
+    "awq": StoredExperts,
+}
 
 
 def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Exceptions()) -> dict[str, str]:
@@ -153,8 +167,9 @@ def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Ex
     model.to(scheme.model_dtype)
     if scheme.kind == "none":
         return {}
-    if scheme.kind not in ("group", "fp8"):
-        raise UnsupportedError(f"quantization {scheme.name}: got kind {scheme.kind!r}; expected none, group or fp8")
+    if scheme.kind not in LINEARS:
+        expected = ", ".join(["none", *LINEARS])
+        raise UnsupportedError(f"quantization {scheme.name}: got kind {scheme.kind!r}; expected one of {expected}")
     layouts = {}
     for path, layer in list(model.named_modules()):
         if exceptions.is_kept(path):
@@ -171,7 +186,7 @@ def _quantized(path: str, layer: nn.Module, scheme: Scheme, exceptions: Exceptio
         case nn.Embedding():
             return GroupQuantizeEmbedding(layer, scheme) if scheme.quantize_embedding else None
         case nn.Linear() if scheme.quantize_final_fc or not exceptions.is_final_fc(path):
-            return (PerTensorQuantizeLinear if scheme.kind == "fp8" else GroupQuantizeLinear)(layer, scheme)
+            return LINEARS[scheme.kind](layer, scheme)
         case nn.Experts():
-            return (PerTensorQuantizeExperts if scheme.kind == "fp8" else GroupQuantizeExperts)(layer, scheme)
+            return EXPERTS[scheme.kind](layer, scheme)
     return None

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from mlc_errors import UsageError
+from mlc_errors import UnsupportedError, UsageError
 
 
 @dataclass(frozen=True)
 class Scheme:
     """How the weights of a model are stored.
 
-    kind: "none" (cast only), "group" (integer codes and a scale per group of inputs) or "fp8" (one scale per tensor).
+    kind: "none" (cast only), "group" (integer codes and a scale per group of inputs), "fp8" (a scale per tensor),
+        "block" (float8, a scale per block of outputs and inputs) or "awq" (a checkpoint's codes, zero points, scales).
     model_dtype: of scales, norms, biases and everything that stays unquantized.
-    bits, group: size of a code; number of inputs that share a scale. storage_dtype: what holds the codes.
+    bits, group: size of a code; number of inputs that share a scale. rows: number of outputs that share it, in blocks.
+    storage_dtype: what holds the codes.
     layout: "NK" as the checkpoint has it (outputs first); "KN" stores codes and scales transposed. Embeddings are NK.
     quantize_embedding, quantize_final_fc: whether the token table and the output head are quantized.
     zero_point: the code of weight 0. max_code: the largest code used.
@@ -35,6 +37,7 @@ class Scheme:
     rounding: str = "model"
     search: bool = False
     scaled: bool = True
+    rows: int = 1
 
     @property
     def zero_point(self) -> int:
@@ -58,7 +61,11 @@ class Scheme:
 
 def _fp8(name: str, storage_dtype: str, scaled: bool) -> Scheme:
     weights = Scheme(name, "fp8", "float16", 8, 1, storage_dtype, scaled=scaled)
-    return replace(weights, quantize_embedding=False, quantize_final_fc=False)
+    return _without_ends(weights)
+
+
+def _without_ends(scheme: Scheme) -> Scheme:
+    return replace(scheme, quantize_embedding=False, quantize_final_fc=False)
 
 
 SCHEMES = {
@@ -80,13 +87,31 @@ SCHEMES = {
         Scheme("q8f32_1", "group", "float32", 8, 32),
         _fp8("e4m3_e4m3_f16", "float8_e4m3fn", scaled=True),
         _fp8("e5m2_e5m2_f16", "float8_e5m2", scaled=False),
+        _without_ends(Scheme("fp8_e4m3fn_bf16_block_scale", "block", "bfloat16", 8, 128, "float8_e4m3fn", rows=128)),
+        _without_ends(Scheme("q4f16_autoawq", "awq", "float16", 4, 128, layout="KN")),
     )
 }
 ALIASES = {"q4f16": "q4f16_1", "q4f32": "q4f32_1", "q4bf16": "q4bf16_1", "q3f16": "q3f16_1", "q8f16": "q8f16_1"}
 
+REFUSED = {
+    "q4f16_ft": ("its codes are permuted for the kernels of one library", "q4f16_1"),
+    "e4m3_e4m3_f16_max_calibrate": ("it computes in float8 activations, whose scales are measured", "e4m3_e4m3_f16"),
+    "fp8_e4m3fn_bf16_block_scale_static_activation": (
+        "it computes in float8 activations with the checkpoint's scales",
+        "fp8_e4m3fn_bf16_block_scale",
+    ),
+}
+"""Schemes of the MLC format that are not supported: why, and the scheme to take instead."""
+
 
 def get_scheme(name: str) -> Scheme:
-    """The scheme called ``name`` (or its short form). Raises UsageError with the names that exist."""
+    """The scheme called ``name`` (or its short form).
+
+    Raises UsageError with the names that exist, UnsupportedError for one of the MLC format that this compiler lacks.
+    """
+    if name in REFUSED:
+        reason, instead = REFUSED[name]
+        raise UnsupportedError(f"quantization {name} is not supported: {reason}", hint=f"take {instead}")
     scheme = SCHEMES.get(ALIASES.get(name, name))
     if scheme is None:
         near = get_close_matches(name, SCHEMES, n=2)

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from mlc_errors import MLCError
-from quantization.kept_codes import Levels
+from quantization.kept_codes import Levels, StoredForm
 
 MAX_TENSORS = 200_000
 MAX_RANK = 8
@@ -75,6 +75,10 @@ class CheckpointReader(ABC):
 
     def group_levels(self, name: str) -> Levels | None:
         """The tensor's own integers and scales when it is stored quantized in groups of inputs, else None."""
+        return None
+
+    def stored_form(self, name: str) -> StoredForm | None:
+        """How the tensor is stored when its format is that of a scheme, else None. Reads no data."""
         return None
 
     def release(self, name: str) -> None:  # noqa: B027 - readers without mapped pages have nothing to release

@@ -57,6 +57,8 @@ from .functions import (
 )
 from .layers import (
     dequantize,
+    dequantize_awq,
+    dequantize_blocks,
     group_norm,
     layer_norm,
     linear,
@@ -126,6 +128,8 @@ __all__ = [
     "cumsum",
     "debug_func",
     "dequantize",
+    "dequantize_awq",
+    "dequantize_blocks",
     "divide",
     "empty",
     "equal",

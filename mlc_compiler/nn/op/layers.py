@@ -13,6 +13,8 @@ from .shapes import full, ones, permute_dims, tril
 from .traced import traced
 
 linear = traced(ops.linear)
+dequantize_awq = traced(ops.dequantize_awq)
+dequantize_blocks = traced(ops.dequantize_blocks)
 softmax = traced(ops.softmax, {"x": Tensor})
 log_softmax = traced(ops.log_softmax, {"x": Tensor})
 

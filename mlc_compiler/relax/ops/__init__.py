@@ -20,6 +20,7 @@ from . import (
     routing,
     sampling,
     search,
+    stored_formats,
 )
 from . import linear as products
 from .attention import append, append_latent, paged_attention, rotary_embedding
@@ -146,6 +147,7 @@ from .search import (
     sort,
     topk,
 )
+from .stored_formats import dequantize_awq, dequantize_blocks
 
 __all__ = [
     "VIEW_OPERATORS",
@@ -173,6 +175,8 @@ __all__ = [
     "cumprod",
     "cumsum",
     "dequantize",
+    "dequantize_awq",
+    "dequantize_blocks",
     "divide",
     "equal",
     "erf",
@@ -273,6 +277,7 @@ FAMILIES = (
     create,
     elementwise,
     products,
+    stored_formats,
     manipulate,
     rearrange,
     normalize,

@@ -14,6 +14,7 @@ import pytest
 from mlc_compiler import Library, build
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.relax.ops import OPERATORS
+from quantization.awq import unpack
 from tests.compiler.relax import paged, recurrences
 from tests.compiler.relax.check_op import arrays_in, check_op, graph_of
 
@@ -77,6 +78,15 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 def dequantize(q: np.ndarray, scale: np.ndarray) -> np.ndarray:
     codes = (q[..., None] >> (4 * np.arange(8, dtype=np.uint32))) & 15
     return ((codes.reshape(N, 32).astype("f4") - 7) * np.repeat(scale, 16, 1)).astype("f4")
+
+
+def dequantize_blocks(q: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return q * np.repeat(np.repeat(scale, 3, axis=0), 4, axis=1)[: q.shape[0], : q.shape[1]]
+
+
+def dequantize_awq(q: np.ndarray, zeros: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    codes, zero_points = (unpack(words).astype("f4") for words in (q, zeros))
+    return ((codes - np.repeat(zero_points, 3, axis=0)) * np.repeat(scale, 3, axis=0)).T
 
 
 def expert_linear(x: np.ndarray, w: np.ndarray, experts: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -196,6 +206,14 @@ CASES: dict[str, Case] = {
         (RNG.integers(0, 1 << 32, (N, 4), "uint32"), np.abs(normal(N, 2))),
         dequantize,
         {"bits": 4, "group": 16, "k": 32, "dtype": "float32"},
+    ),
+    "dequantize_blocks": Case(
+        (normal(7, 10), normal(3, 3)), dequantize_blocks, {"rows": 3, "columns": 4, "dtype": "float32"}
+    ),
+    "dequantize_awq": Case(
+        (RNG.integers(0, 1 << 32, (6, 2), "uint32"), RNG.integers(0, 1 << 32, (2, 2), "uint32"), normal(2, 16)),
+        dequantize_awq,
+        {"group": 3, "dtype": "float32"},
     ),
     "reshape": Case((X, (-1, 7)), lambda x, _: x.reshape(-1, 7)),
     "permute_dims": Case((X,), lambda x: x.transpose(2, 0, 1), {"axes": (2, 0, 1)}),

@@ -1,0 +1,74 @@
+"""Dequantization of weights in the formats of quantized checkpoints."""
+
+from __future__ import annotations
+
+from ...ir.expr import PrimExpr
+from ...tir import te
+from ..info import show_shape
+from .registry import operator
+
+AWQ_CODES = 8
+"""4-bit codes in a word of AWQ: those of eight consecutive outputs."""
+
+
+@operator("dequantize_blocks")
+def dequantize_blocks(q: te.Tensor, scale: te.Tensor, *, rows: int, columns: int, dtype: str = "bfloat16") -> te.Tensor:
+    """Dequantize floats that share a scale in blocks: ``q * scale``, computed in float32.
+
+    q: [..., N, K] of a floating type; scale: [..., ceil(N / rows), ceil(K / columns)]. Returns [..., N, K] in
+    ``dtype``.
+    """
+    _check_positive(rows=rows, columns=columns)
+    if q.ndim < 2:
+        raise ValueError(f"q: got {show_shape(q.shape)}; expected two axes or more")
+    *lead, n, k = q.shape
+    _check_shape("scale", scale, (*lead, -(-n // rows), -(-k // columns)))
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        shared = scale[(*i[:-2], i[-2] // rows, i[-1] // columns)]
+        return te.cast(te.cast(q[i], "float32") * te.cast(shared, "float32"), dtype)
+
+    return te.compute(q.shape, element, name="dequantize_blocks")
+
+
+@operator("dequantize_awq")
+def dequantize_awq(
+    q: te.Tensor, zeros: te.Tensor, scale: te.Tensor, *, group: int, dtype: str = "float16"
+) -> te.Tensor:
+    """Dequantize AWQ's 4-bit codes: ``(code - zero) * scale``, computed in ``dtype``.
+
+    q: uint32 [..., K, N / 8]; zeros: uint32 [..., K / group, N / 8]; scale: [..., K / group, N]. Output ``i`` of the
+    eight in a word is at bit ``4 * (i % 2 * 4 + i // 2)``. Returns [..., N, K] in ``dtype``.
+    """
+    _check_positive(group=group)
+    if q.ndim < 2:
+        raise ValueError(f"q: got {show_shape(q.shape)}; expected two axes or more")
+    *lead, k, words = q.shape
+    _check_shape("zeros", zeros, (*lead, k // group, words))
+    _check_shape("scale", scale, (*lead, k // group, words * AWQ_CODES))
+
+    def code(tensor: te.Tensor, row: tuple[PrimExpr, ...], n: PrimExpr) -> PrimExpr:
+        place = n % AWQ_CODES
+        shift = (place % 2 * 4 + place // 2) * 4
+        return te.cast((tensor[(*row, n // AWQ_CODES)] >> te.cast(shift, "uint32")) & 15, "int32")
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        *outer, n, j = i
+        shared = (*outer, j // group)
+        level = code(q, (*outer, j), n) - code(zeros, shared, n)
+        return te.cast(level, dtype) * te.cast(scale[(*shared, n)], dtype)
+
+    return te.compute((*lead, words * AWQ_CODES, k), element, name="dequantize_awq")
+
+
+def _check_positive(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name}: got {size}; expected at least 1")
+
+
+def _check_shape(name: str, tensor: te.Tensor, expected: tuple[PrimExpr, ...]) -> None:
+    if tensor.ndim != len(expected):
+        raise ValueError(f"{name}: got {show_shape(tensor.shape)}; expected {show_shape(expected)}")
+    for got, size in zip(tensor.shape, expected):
+        te.require_equal(got, size, f"{name}: sizes of {show_shape(tensor.shape)} and {show_shape(expected)}")

@@ -1,0 +1,48 @@
+"""Parameters whose checkpoint tensors are stored as the scheme stores weights, and are kept bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from mlc_toolchain.readers.base import CheckpointReader
+from model_zoo.weight_expr import CheckpointTensor, Concat, Expr, Stack
+from quantization.kept_codes import StoredForm
+from quantization.schemes import Scheme
+
+
+def keeps_form(value: Expr, reader: CheckpointReader, scheme: Scheme) -> bool:
+    """Whether the parameter is made of such tensors, joined along outputs where blocks meet. Reads no data."""
+    match value:
+        case CheckpointTensor(name):
+            form = reader.stored_form(name)
+            return form is not None and form.fits(scheme)
+        case Concat(parts, axis=0) if all(isinstance(part, CheckpointTensor) for part in parts):
+            rows = [reader.info(name).shape[0] for name in value.sources()]
+            aligned = all(count % scheme.rows == 0 for count in rows[:-1])
+            return aligned and all(keeps_form(part, reader, scheme) for part in parts)
+        case Stack(parts):
+            return all(keeps_form(part, reader, scheme) for part in parts)
+    return False
+
+
+def kept_form(
+    value: Expr, reader: CheckpointReader, kinds: Mapping[str, np.dtype], transposed: bool
+) -> dict[str, np.ndarray]:
+    """The stored tensors of a parameter for which ``keeps_form``, by kind, in the dtypes ``kinds``.
+
+    transposed: the scheme stores outputs along the last axis.
+    """
+
+    def joined(kind: str) -> np.ndarray:
+        found = value.evaluate(lambda name: _form(reader, name).read(kind))
+        return np.swapaxes(found, -1, -2) if transposed else found
+
+    return {kind: joined(kind).astype(dtype, copy=False) for kind, dtype in kinds.items()}
+
+
+def _form(reader: CheckpointReader, name: str) -> StoredForm:
+    form = reader.stored_form(name)
+    assert form is not None
+    return form

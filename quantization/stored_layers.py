@@ -1,0 +1,51 @@
+"""Layers whose weights are in the format of a quantized checkpoint: block-scaled fp8 or AWQ."""
+
+from __future__ import annotations
+
+from mlc_compiler import nn
+from mlc_compiler.nn import Parameter, Tensor, op
+from mlc_compiler.nn.layers import with_expert_bias
+from quantization.codecs import codec
+from quantization.schemes import Scheme
+
+
+class StoredWeight(nn.Module):
+    """The tensors of the format, named as in checkpoints, and their dequantization."""
+
+    weight: Parameter
+    weight_scale_inv: Parameter
+    qweight: Parameter
+    qzeros: Parameter
+    scales: Parameter
+
+    def __init__(self, layer: nn.Linear | nn.Experts, scheme: Scheme):
+        self.scheme, self.layout = scheme, scheme.layout
+        for name, (shape, dtype) in codec(scheme).tensors(layer.weight.shape, scheme, scheme.layout).items():
+            setattr(self, name, Parameter(shape, dtype))
+        self.bias = layer.bias
+
+    def dequantized(self, dtype: str) -> Tensor:
+        """The weight [..., N, K]."""
+        if self.scheme.kind == "awq":
+            return op.dequantize_awq(self.qweight, self.qzeros, self.scales, group=self.scheme.group, dtype=dtype)
+        rows, columns = self.scheme.rows, self.scheme.group
+        return op.dequantize_blocks(self.weight, self.weight_scale_inv, rows=rows, columns=columns, dtype=dtype)
+
+
+class StoredLinear(StoredWeight):
+    """``nn.Linear`` with its weight in the format; the bias, if any, is kept."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return op.linear(x, self.dequantized(x.dtype), self.bias)
+
+
+class StoredExperts(StoredWeight):
+    """``nn.Experts`` with its weight in the format."""
+
+    def __init__(self, experts: nn.Experts, scheme: Scheme):
+        super().__init__(experts, scheme)
+        self.num_experts = experts.num_experts
+
+    def forward(self, x: Tensor, experts: Tensor, rows: Tensor | None = None) -> Tensor:
+        y = op.expert_linear(x, self.dequantized(x.dtype), experts, rows)
+        return with_expert_bias(y, self.bias, experts)
