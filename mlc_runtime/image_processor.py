@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mlc_errors import MLCError, UsageError
+from mlc_runtime.bicubic import bicubic
 from mlc_runtime.images import import_pillow
 
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
@@ -179,6 +180,44 @@ class TiledImages:
 
 
 @dataclass(frozen=True)
+class WideTiledImages:
+    """Shows every image in tiles, as many as fit its proportions, and then as a whole (InternLM-XComposer2-4KHD).
+
+    tile: height and width of tiles and of the whole, in pixels. max_tiles: of an image.
+    """
+
+    tile: int
+    max_tiles: int
+    resample: str
+    normalization: Normalization
+
+    @staticmethod
+    def of(settings: Mapping[str, Any], max_tokens: int) -> WideTiledImages:
+        tile, tiles = int(settings["tile"]), int(settings["max_tiles"])
+        if min(tile, tiles) < 1:
+            raise ValueError(f"tile is {tile}, max_tiles is {tiles}; expected positive numbers")
+        return WideTiledImages(tile, tiles, _resample(settings), Normalization.of(settings))
+
+    def views(self, image: np.ndarray) -> Views:
+        is_high = image.shape[0] > image.shape[1]
+        wide = self._padded(_turned(image) if is_high else image)
+        pixels = self.normalization.pixels(_turned(wide) if is_high else wide)
+        t, (rows, columns) = self.tile, (edge // self.tile for edge in pixels.shape[2:])
+        corners = [(t * row, t * column) for row in range(rows) for column in range(columns)]
+        tiles = [np.ascontiguousarray(pixels[:, :, top : top + t, left : left + t]) for top, left in corners]
+        return Views([View.of_pixels(v) for v in (*tiles, bicubic(pixels, (t, t)))], rows, columns)
+
+    def _padded(self, image: np.ndarray) -> np.ndarray:
+        """A wide image as wide as some tiles, with white above and below until its height is that of some."""
+        aspect = image.shape[1] / image.shape[0]
+        columns = max(n for n in range(1, self.max_tiles + 1) if n * math.ceil(n / aspect) <= self.max_tiles)
+        width = columns * self.tile
+        image = resized(image, (max(int(width / aspect), 1), width), self.resample)
+        missing = -image.shape[0] % self.tile
+        return np.pad(image, ((missing // 2, missing - missing // 2), (0, 0), (0, 0)), constant_values=255)
+
+
+@dataclass(frozen=True)
 class PatchedImages:
     """Divides images of any size into patches (Qwen2-VL, section 2.1). Sizes in pixels.
 
@@ -236,6 +275,11 @@ def _patch_positions(rows: int, columns: int, merge: int) -> np.ndarray:
     """The row and column of each patch of each token, int32 [rows * columns, merge * merge, 2]."""
     grid = np.indices((rows * merge, columns * merge), np.int32).reshape(2, rows, merge, columns, merge)
     return np.ascontiguousarray(grid.transpose(1, 3, 2, 4, 0).reshape(rows * columns, merge * merge, 2))
+
+
+def _turned(image: np.ndarray) -> np.ndarray:
+    """The image with rows and columns exchanged."""
+    return np.ascontiguousarray(image.transpose(1, 0, 2))
 
 
 def resized(image: np.ndarray, size: tuple[int, int], resample: str) -> np.ndarray:
@@ -301,5 +345,6 @@ def _cropped(image: np.ndarray, crop: tuple[int, int] | None) -> np.ndarray:
 _KINDS: Mapping[str, Callable[[Mapping[str, Any], int], ImageProcessor]] = {
     "whole": WholeImages.of,
     "tiles": TiledImages.of,
+    "wide_tiles": WideTiledImages.of,
     "patches": PatchedImages.of,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from mlc_errors import MLCError, UsageError
@@ -39,11 +40,16 @@ class ImagePrompts:
         views = [self._views(image) for image in images]
         text = pieces[0] + "".join(self._expansion(v) + piece for v, piece in zip(views, pieces[1:], strict=True))
         ids = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        parts = [part for v in views for part in v.views]
-        if ids.count(self.spec.token_id) != len(parts):
+        runs = [run for v in views for run in self._runs(v)]
+        if ids.count(self.spec.token_id) != len(runs):
             raise UsageError(f"the prompt has the text {self._token(self.spec.token_id)}, which stands for an image")
-        runs = iter([self.table.ids(part.inputs, part.grid or (1, self.spec.tokens)) for part in parts])
-        return [i for token in ids for i in (next(runs) if token == self.spec.token_id else [token])]
+        rest = iter(runs)
+        return [i for token in ids for i in (next(rest) if token == self.spec.token_id else [token])]
+
+    def _runs(self, views: Views) -> list[list[int]]:
+        """The ids of an image's tokens: of each view, or of all in one."""
+        runs = [self.table.ids(view.inputs, view.grid or (1, self.spec.tokens)) for view in views.views]
+        return [in_rows(runs, views.columns, self.spec.row_tokens)] if self.spec.row_tokens else runs
 
     def _views(self, source: Any) -> Views:
         views = self.processor.views(load_image(source))
@@ -59,7 +65,7 @@ class ImagePrompts:
     def _expansion(self, views: Views) -> str:
         """The text in the place of an image's placeholder: its tiles by row, then the whole."""
         whole, tile = (self._text(parts) for parts in (self.spec.expansion, self.spec.tile))
-        if not views.rows:
+        if not views.rows or self.spec.row_tokens:
             return whole
         columns = range(1, views.columns + 1)
         rows = ["".join(tile.format(row=row + 1, column=c) for c in columns) for row in range(views.rows)]
@@ -73,6 +79,19 @@ class ImagePrompts:
         if text is None:
             raise MLCError(f"the tokenizer has no token {token_id}, which stands for an image")
         return text
+
+
+def in_rows(runs: Sequence[Sequence[int]], columns: int, row_tokens: int) -> list[int]:
+    """Tokens of tiles in the order of rows of the image, then those of the whole.
+
+    runs: of each tile, ``columns`` of them side by side, and of the whole, whose last two tokens are taken for all:
+    what ends a row, and what comes before the whole.
+    """
+    *tiles, whole = ([run[i : i + row_tokens] for i in range(0, len(run) - 2, row_tokens)] for run in runs)
+    row_end, before_whole = runs[-1][-2:]
+    bands = [tiles[i : i + columns] for i in range(0, len(tiles), columns)]
+    rows = [[*chain(*pieces), row_end] for band in bands for pieces in zip(*band, strict=True)]
+    return [*chain(*rows), before_whole, *(i for row in whole for i in (*row, row_end))]
 
 
 def user_message(text: str, images: Sequence[Any]) -> dict:

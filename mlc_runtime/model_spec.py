@@ -78,6 +78,7 @@ class ImageSpec:
     placeholder_id: the token that chat templates write for an image. expansion: texts and ids of tokens in its place;
     ``token_id`` in it stands for all tokens of the image. sees_itself: these see each other, in calls of
     ``prefill_image``. tile: the same for a tile of an image, with its ``{row}`` and ``{column}``; () for none.
+    row_tokens: of a tile, where rows of tokens go through all tiles that are side by side; else 0.
     """
 
     shape: tuple[int, ...]
@@ -87,6 +88,7 @@ class ImageSpec:
     expansion: tuple[str | int, ...]
     sees_itself: bool
     tile: tuple[str | int, ...]
+    row_tokens: int
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,7 @@ def _images(entry: dict) -> ImageSpec:
         expansion=tuple(entry["expansion"]),
         sees_itself=bool(entry["sees_itself"]),
         tile=tuple(entry["tile"]),
+        row_tokens=int(entry["row_tokens"]),
     )
 
 

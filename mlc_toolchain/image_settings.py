@@ -20,6 +20,7 @@ CLIP = {
     "resample": RESAMPLING.index("bicubic"),
 }
 HALVES = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 224, "width": 224}}
+PHI3_TILE = 336  # pixels; the processor of Phi-3 knows no other size
 TILED = ("Idefics3ImageProcessor", "SmolVLMImageProcessor")
 PROCESSORS: Mapping[str, Mapping[str, Any]] = {
     "CLIPImageProcessor": CLIP,
@@ -35,6 +36,7 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         }
         for name in TILED
     },
+    "Phi3VImageProcessor": {**CLIP, "num_crops": 1, "resample": RESAMPLING.index("bilinear")},
     "Qwen2VLImageProcessor": {**CLIP, "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}},
 }
 """By image_processor_type, the values of keys that the file leaves out."""
@@ -60,6 +62,8 @@ def image_settings(source: ModelSource) -> dict[str, Any] | None:
         values = {**PROCESSORS[kind], **{k: v for k, v in raw.items() if v is not None}}
         settings = {**_STEPS.get(kind, _whole)(values), **_common(values)}
         image_processor(settings, max_tokens=1)
+    except MLCError as e:
+        raise MLCError(e.message, where=[where]) from None
     except (KeyError, TypeError, ValueError, IndexError) as e:
         raise MLCError(f"the image settings are malformed: {type(e).__name__}: {e}", where=[where]) from None
     return settings
@@ -101,6 +105,10 @@ def _tiles(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _wide_tiles(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"kind": "wide_tiles", "tile": PHI3_TILE, "max_tiles": int(values["num_crops"])}
+
+
 def _patches(values: Mapping[str, Any]) -> dict[str, Any]:
     """``size`` has numbers of pixels here."""
     if not values.get("do_resize", True):
@@ -140,5 +148,6 @@ def _height_width(value: Any) -> list[int]:
 
 _STEPS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     **dict.fromkeys(TILED, _tiles),
+    "Phi3VImageProcessor": _wide_tiles,
     "Qwen2VLImageProcessor": _patches,
 }

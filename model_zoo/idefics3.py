@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mlc_compiler import nn
-from mlc_compiler.nn import Tensor, op
+from mlc_compiler.nn import Tensor
 from mlc_errors import MLCError
 from model_zoo import tiny, vision
 from model_zoo.architecture import Architecture
@@ -58,9 +58,7 @@ class Projector(nn.Module):
         self.proj = nn.Linear(tower.hidden_size * c.scale_factor**2, c.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        n, s = self.rows // self.factor, self.factor
-        squares = op.permute_dims(op.reshape(x, (1, n, s, n, s, x.shape[2])), (0, 1, 3, 2, 4, 5))
-        return self.proj(op.reshape(squares, (1, n * n, self.proj.in_features)))
+        return self.proj(vision.joined_patches(x, self.rows, self.factor))
 
 
 def model(c: Idefics3Config) -> VisionLanguageModel:

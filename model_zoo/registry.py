@@ -93,6 +93,7 @@ ARCHITECTURES = Architectures(
         "qwen2_5_vl": "qwen2_5_vl.ARCHITECTURE",
         "qwen3_vl": "qwen3_vl.ARCHITECTURE",
         "phi3": "phi3.ARCHITECTURE",
+        "phi3_v": "phi3_v.ARCHITECTURE",
         "smollm3": "smollm3.ARCHITECTURE",
         "olmo": "olmo.ARCHITECTURE",
         "olmo2": "olmo2.ARCHITECTURE",

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from mlc_compiler import nn
-from mlc_compiler.nn import Tensor, spec
+from mlc_compiler.nn import Tensor, op, spec
 from mlc_compiler.nn.feed_forward import MLP
 from mlc_compiler.nn.states import State, inputs
 from mlc_compiler.nn.vision import ImageEmbedding, PatchEmbedding, VisionLayer, VisionTransformer
@@ -40,7 +40,8 @@ class ImageInput:
     tokens of the image. sees_itself: tokens of an image see all of it, instead of the tokens before only; they are
     passed to ``prefill_image``, in one call. tile: for images that are also shown in tiles, what comes in the place of
     one, with its ``{row}`` and ``{column}`` from 1 on. Tiles come before the whole image; each row ends with a new
-    line, and all of them with another.
+    line, and all of them with another. row_tokens: unless 0, tokens of all tiles are in the order of rows of the image,
+    so many for each tile, and those of the whole follow; a call's last two results end a row and precede the whole.
     """
 
     shape: tuple[int, ...]
@@ -50,6 +51,7 @@ class ImageInput:
     expansion: tuple[str | int, ...]
     sees_itself: bool = False
     tile: tuple[str | int, ...] = ()
+    row_tokens: int = 0
 
     def describe(self) -> dict[str, Any]:
         """The entry ``images`` of the metadata."""
@@ -198,6 +200,13 @@ class VisionLanguageModel(nn.Module):
         assert self.vision_tower is not None and self.multi_modal_projector is not None
         embeddings = self.multi_modal_projector(self.vision_tower(*inputs))
         return embeddings.reshape(embeddings.shape[1:])
+
+
+def joined_patches(x: Tensor, side: int, factor: int) -> Tensor:
+    """[1, S, E] -> [1, S / f ** 2, f ** 2 E]: squares of the S patches, ``side`` in a row, become one vector."""
+    n, size = side // factor, x.shape[2]
+    squares = op.permute_dims(op.reshape(x, (1, n, factor, n, factor, size)), (0, 1, 3, 2, 4, 5))
+    return op.reshape(squares, (1, n * n, factor**2 * size))
 
 
 def tower(c: VisionConfig, num_layers: int | None = None, post_norm: bool = False) -> VisionTransformer:

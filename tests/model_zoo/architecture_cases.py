@@ -30,6 +30,7 @@ from tests.model_zoo.checkpoint_forms import (
     qwen3_5,
     without_shared_gate,
 )
+from tests.model_zoo.phi3_v_reference import Phi3VConfig
 from tests.model_zoo.rwkv_reference import Rwkv5Config, Rwkv6Config, Rwkv7Config
 
 UNKNOWN_TO_AUTO = {transformers.Mistral4Config: transformers.Mistral4ForCausalLM}
@@ -158,6 +159,19 @@ LONGROPE_OF_8 = {
     "long_factor": [1.5, 4.0, 9.0, 11.0],
     "partial_rotary_factor": 1.0,
     "original_max_position_embeddings": 12,
+}
+PHI3_V = {
+    "vision_config": {
+        "model_type": "clip_vision_model",
+        "hidden_size": 20,
+        "intermediate_size": 28,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "image_size": 336,
+        "patch_size": 84,
+    },
+    "img_processor": {"name": "clip_vision_model", "image_dim_out": 20, "num_img_tokens": 4},
+    "embd_layer": {"embedding_cls": "image", "hd_transform_order": "sub_glb", "use_hd_transform": True},
 }
 # transformers takes the short factors for all texts, unlike the published code
 PHIMOE_ROPE = {
@@ -523,6 +537,7 @@ CASES = [
         {"rope_parameters": LONGROPE, "original_max_position_embeddings": 12, "sliding_window": 7},
         "longrope",
     ),
+    Case("phi3_v", Phi3VConfig, PHI3_V),
     Case("smollm3", transformers.SmolLM3Config, {"num_hidden_layers": 3, "no_rope_layer_interval": 2}),
     Case(
         "smollm3",

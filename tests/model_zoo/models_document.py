@@ -46,6 +46,7 @@ own have a cache of their own.
 | image inputs of Ministral 3 | no vision tower |
 | pan and scan of Gemma 3 | images are taken as a whole, as by default |
 | LLaVA with other texts than Llama and Mistral, or several layers of the tower | LLaVA 1.5 and its like only |
+| numbered placeholders of images in Phi-3-vision's prompts | each is `image` between bars; images go in their order |
 | images of more than 1024 tokens in Qwen-VL | they are made smaller: scores take memory with the square |
 | videos | refused |
 | text for RWKV | `rwkv_vocab_v*.txt` (the longest match of bytes) is no tokenizer.json; models take and give ids |

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,19 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from tests.model_zoo.architecture_cases import CASES
 from tests.model_zoo.compiled import build, random_model, save
-from tests.runtime.fake_library import byte_tokenizer
+from tests.model_zoo.phi3_v_reference import MEAN, STD, pixels
+from tests.runtime.fake_library import BOS, byte_tokenizer
 
 IMAGE = np.random.default_rng(8).integers(0, 256, (33, 61, 3), np.uint8)
+
+
+MAX_TILES = 4
+PHI3_PROCESSOR = {
+    "image_processor_type": "Phi3VImageProcessor",
+    "num_crops": MAX_TILES,
+    "image_mean": MEAN,
+    "image_std": STD,
+}
 
 
 def test_an_image_in_a_prompt(tmp_path: Path) -> None:
@@ -38,3 +49,23 @@ def test_an_image_in_a_prompt(tmp_path: Path) -> None:
         ids = llm.encode("Here: <image> what?", [IMAGE])
         assert [i for i in ids if i < 0] == [-1 - i for i in range(count)]
         np.testing.assert_allclose(llm.logits(ids), expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_an_image_in_tiles_whose_rows_of_tokens_go_through_all_tiles(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens(["<|image|>"])
+    case = next(c for c in CASES if c.name == "phi3_v")
+    token, begin = (tokenizer.token_to_id(text) for text in ("<|image|>", BOS))
+    case = replace(case, options={**case.options, "image_token_id": token, "bos_token_id": begin})
+    model, source = random_model(case), tmp_path / "source"
+    save(case, model, source)
+    tokenizer.save(str(source / "tokenizer.json"))
+    (source / "preprocessor_config.json").write_text(json.dumps(PHI3_PROCESSOR))
+    before, after = tokenizer.encode("Here: ").ids, [begin, *tokenizer.encode(" what?").ids]
+    with build(case, model, tmp_path) as llm:
+        for image in (IMAGE, IMAGE[:, :20]):
+            ids = llm.encode("Here: <|image|> what?", [image])
+            with torch.no_grad():
+                expected = model.with_image(before, pixels(Image.fromarray(image), MAX_TILES), after).numpy()
+            assert len(ids) == len(expected)
+            np.testing.assert_allclose(llm.logits(ids), expected, rtol=0, atol=1e-4 * np.abs(expected).max())

@@ -189,6 +189,11 @@ def test_a_key_without_a_meaning_is_refused_by_every_architecture(name):
         ("opt", {"context_window_size": 300}, "got 300; expected at most the 256 learned positions"),
         ("chatglm", {"add_bias_linear": True}, "add_bias_linear: got true"),
         ("baichuan", {"position_embedding": "learned"}, "position_embedding: got 'learned'"),
+        (
+            "phi3_v",
+            {"embd_layer": {"hd_transform_order": "glb_sub"}},
+            "hd_transform_order: got glb_sub; phi3_v models are supported with 'sub_glb' only",
+        ),
         ("gemma3", {"text_config": 3}, "text_config: expected an object"),
         (
             "phi3",

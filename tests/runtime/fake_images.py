@@ -46,6 +46,7 @@ def with_images(context: int = 64) -> dict[str, Any]:
         "expansion": expansion,
         "sees_itself": False,
         "tile": [],
+        "row_tokens": 0,
     }
     return {**data, "image_input": {**sizes, **ids}}
 

@@ -194,7 +194,7 @@ def test_rotary_positions() -> None:
 def test_settings_that_are_malformed() -> None:
     with pytest.raises(MLCError, match="image_processor is malformed: KeyError: 'kind'"):
         image_processor({}, 1)
-    with pytest.raises(MLCError, match="kind is 'parts'; expected one of whole, tiles, patches"):
+    with pytest.raises(MLCError, match="kind is 'parts'; expected one of whole, tiles, wide_tiles, patches"):
         image_processor({"kind": "parts"}, 1)
     with pytest.raises(MLCError, match="cannot crop 3 x 3 pixels of an image that is resized to 2 x 2"):
         image_processor({**SETTINGS, "crop": [3, 3]}, 1).views(PIXELS)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
@@ -21,6 +22,7 @@ from mlc_errors import MLCError
 from mlc_runtime.image_processor import image_processor
 from mlc_toolchain.image_settings import FILE, JOINT_FILE, image_settings
 from mlc_toolchain.source import FolderSource
+from tests.model_zoo import phi3_v_reference
 
 SMALL = {"size": {"height": 30, "width": 26}}
 CASES = [
@@ -73,6 +75,20 @@ def test_patches_are_those_of_transformers(pixels: dict[str, Any], tmp_path: Pat
         assert [2 * size for size in view.grid or ()] == expected["image_grid_thw"][0, 1:].tolist()
 
 
+def test_rows_of_tiles_are_those_of_the_published_processor(tmp_path: Path) -> None:
+    tiles = 7
+    source = written(tmp_path, {"image_processor_type": "Phi3VImageProcessor", "num_crops": tiles})
+    ours = image_processor(image_settings(source) or {}, max_tokens=1000)
+    for image in IMAGES:
+        expected = phi3_v_reference.pixels(Image.fromarray(image), tiles)
+        views = ours.views(image)
+        *parts, whole = (view.inputs["pixel_values"][0] for view in views.views)
+        rows = [np.concatenate(parts[i : i + views.columns], axis=2) for i in range(0, len(parts), views.columns)]
+        np.testing.assert_allclose(np.concatenate(rows, axis=1), expected.numpy(), atol=1e-6)
+        shrunk = torch.nn.functional.interpolate(expected[None], size=whole.shape[1:], mode="bicubic")[0]
+        np.testing.assert_allclose(whole, shrunk.numpy(), atol=1e-5)
+
+
 def test_settings_in_the_file_of_a_joint_processor(tmp_path: Path) -> None:
     assert image_settings(FolderSource(tmp_path)) is None
     source = written(
@@ -93,6 +109,10 @@ def test_settings_in_the_file_of_a_joint_processor(tmp_path: Path) -> None:
         (
             {"image_processor_type": "SmolVLMImageProcessor", "do_resize": False},
             "the image settings are malformed: ValueError: do_resize is false",
+        ),
+        (
+            {"image_processor_type": "Phi3VImageProcessor", "num_crops": 0},
+            "max_tiles is 0; expected positive numbers",
         ),
         ({"resample": 77}, "the image settings are malformed: IndexError"),
     ],
