@@ -33,7 +33,7 @@ demo: $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Convert, comp
 	$(MLC) generate $(MODEL) --greedy --prompt "$(PROMPT)"
 
 test: lint types  ## Run lint, types and tests
-	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/.test-installed  ## ruff
 	$(BIN)/python -m ruff check .

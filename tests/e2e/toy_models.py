@@ -28,6 +28,10 @@ class ToyConfig:
     prefill_chunk_size: int = 8
     max_batch_size: int = 5
 
+    @property
+    def embedding_size(self) -> int:
+        return self.hidden_size
+
 
 class Encoder(nn.Module):
     """A layer of attention in both directions, residual."""

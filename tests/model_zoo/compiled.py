@@ -35,7 +35,7 @@ def random_model(case: Case) -> PreTrainedModel:
             spread = 0.2 if parameter.ndim > 1 else 0.3
             parameter.copy_(torch.randn(parameter.shape) * spread + (1.0 if is_norm else 0.0))
         for name, buffer in model.named_buffers():
-            if name in model.state_dict() and buffer.is_floating_point():
+            if name in model.state_dict() and buffer.is_floating_point() and buffer.ndim:  # not a constant, as xIELU's
                 buffer.add_(torch.randn(buffer.shape) * 0.3)
         if case.alibi:
             head = model.get_output_embeddings().weight
