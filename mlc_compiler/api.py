@@ -16,6 +16,7 @@ from mlc_runtime.library import Library
 
 from .driver import build_library, native_text
 from .ir.module import IRModule
+from .optimization import DEFAULT_LEVEL, Optimization
 from .pipeline import entries, run_passes
 from .relax.bind_params import bind_params as bind_arrays
 from .relax.nodes import Function
@@ -78,6 +79,7 @@ def build(
     num_threads: int | None = None,
     dump: Path | None = None,
     pipeline: Callable[[IRModule], IRModule] | None = None,
+    opt: str = DEFAULT_LEVEL,
 ) -> Library:
     """Compile a module, or a single function, and load the result.
 
@@ -88,22 +90,23 @@ def build(
     tensor function, which takes its outputs as last arguments. target: what ``Target`` accepts; None is the target of
     the enclosing ``with Target(…)``, or else this machine's CPU. num_threads: see ``load_library``. dump: a folder to
     which the module's text is written after each pass. pipeline: is applied to the module before anything else, with
-    ``target`` as the current target; such as passes of the caller. The library's file is deleted with the object; see
+    ``target`` as the current target; such as passes of the caller. opt: what ``Optimization.parse`` reads, as
+    ``"act=exact"``. The library's file is deleted with the object; see
     ``Library.export_library``. Raises MLCError for a module that cannot be compiled.
     """
     if pipeline is not None:
         with as_target(target):
             mod = pipeline(as_module(mod))
-    return build_prepared(_with_entries(mod), target, num_threads, dump)[0]
+    return build_prepared(_with_entries(mod), target, num_threads, dump, opt)[0]
 
 
 def build_prepared(
-    mod: IRModule, target: TargetSpec, num_threads: int | None, dump: Path | None = None
+    mod: IRModule, target: TargetSpec, num_threads: int | None, dump: Path | None = None, opt: str = DEFAULT_LEVEL
 ) -> tuple[Library, IRModule]:
     """Compile a module that already went through ``entries`` or ``methods``; returns the library and lowered module."""
     folder = tempfile.TemporaryDirectory(prefix="mlc-build-")
     output = Path(folder.name) / "lib.so"
-    built = build_library(mod, as_target(target), output, dump=dump)
+    built = build_library(mod, as_target(target), output, optimization=Optimization.parse(opt), dump=dump)
     library = Library(output, num_threads)
     weakref.finalize(library, folder.cleanup)
     return library, built.mod

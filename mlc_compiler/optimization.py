@@ -16,21 +16,21 @@ class Optimization:
     fusion: folds constants and fuses operators into one tensor function. schedules: applies the schedule rules of the
     back end, its hand-written operators and its packed layouts; tensor functions are plain loops otherwise.
     activation_bits: width of the activations in integer products with quantized weights on CPUs, 8 or 16; None computes
-    such products in float32.
+    such products in float32. Other targets multiply in floating point whatever it is.
     """
 
     fusion: bool = True
     schedules: bool = True
-    activation_bits: int | None = 16
+    activation_bits: int | None = 8
 
     @property
     def text(self) -> str:
-        """The options as ``parse`` reads them: ``fusion=1;schedules=1;act=16``."""
+        """The options as ``parse`` reads them: ``fusion=1;schedules=1;act=8``."""
         return f"fusion={self.fusion:d};schedules={self.schedules:d};act={self.activation_bits or EXACT}"
 
     @classmethod
     def parse(cls, text: str) -> Optimization:
-        """Options from ``"O2"``, ``"fusion=1;act=exact"`` or ``"O3;act=8"``; later parts override earlier ones.
+        """Options from ``"O2"``, ``"fusion=1;act=exact"`` or ``"O3;act=16"``; later parts override earlier ones.
 
         Raises UsageError for an unknown level, an unknown key, and a value that the key does not have.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +93,15 @@ class CompileReport:
 def compile_model(options: CompileOptions, progress: Progress = silent) -> CompileReport:
     """Compile the model that a chat configuration describes. Raises MLCError for what cannot be compiled."""
     _check(options)
-    optimization = Optimization.parse(options.opt)
     path = config_path(options.model)
     LOG.info("found the model configuration %s", path)
     config = read_chat_config(path)
     machine, note = find_target(options.device, options.host)
     LOG.info("generating code for %s: %s", options.device, json.dumps(machine.export()))
+    optimization = _optimization(options.opt, machine)
     LOG.info("optimization: %s", optimization.text)
     if "ptx" in options.emit and machine.kind != "cuda":
         raise UsageError(f"--emit ptx: the target {machine} has no PTX", hint="use --device cuda or cuda:sm_90a")
-    if optimization.activation_bits == 8 and machine.kind != "cpu":
-        raise UsageError(f"--opt: act=8 concerns the integer products of CPUs; the target is {machine}")
     overrides = parse_overrides(options.overrides)
     exported = _export(config, options, overrides, machine)
 
@@ -145,6 +143,18 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         read_metadata(options.output).get("images", {}) if options.output.suffix == SHARED else {},
         "; ".join(filter(None, (note, *(f"{key} of {path.name} is not used" for key in unknown_keys(path))))),
     )
+
+
+def _optimization(text: str, machine: Target) -> Optimization:
+    """The options for a target: only CPUs quantize activations."""
+    optimization = Optimization.parse(text)
+    if machine.kind == "cpu":
+        return optimization
+    if "act=" in text and optimization.activation_bits is not None:
+        raise UsageError(
+            f"--opt: act={optimization.activation_bits} concerns the integer products of CPUs; the target is {machine}"
+        )
+    return replace(optimization, activation_bits=None)
 
 
 def _check(options: CompileOptions) -> None:

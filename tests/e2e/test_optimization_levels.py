@@ -43,8 +43,9 @@ def test_lower_levels_multiply_in_float32(level: str, folder: Path, expected: np
 
 
 def test_width_of_the_activations(folder: Path, expected: np.ndarray, tmp_path: Path):
-    sixteen = error_with(folder, tmp_path / "16.so", "O3", expected)
-    eight = error_with(folder, tmp_path / "8.so", "act=8", expected)
+    sixteen = error_with(folder, tmp_path / "16.so", "act=16", expected)
+    eight = error_with(folder, tmp_path / "8.so", "O3", expected)
+    assert read_metadata(tmp_path / "8.so")["opt"] == "fusion=1;schedules=1;act=8"
     assert EXACT < sixteen < SIXTEEN_BITS < eight < EIGHT_BITS
     assert error_with(folder, tmp_path / "exact.so", "O3;act=exact", expected) < EXACT
 

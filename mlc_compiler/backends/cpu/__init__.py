@@ -34,7 +34,7 @@ class CpuBackend(Backend):
     def lowering(self, target: Target, optimization: Optimization) -> Lowering:
         scheduled = optimization.schedules
         return Lowering(
-            operators=kernels_of(target) if scheduled else {},
+            operators=kernels_of(target, optimization.activation_bits == 8) if scheduled else {},
             kernels=(QuantizedProducts(target, optimization.activation_bits if scheduled else None),),
             rules=CPU_RULES if scheduled else (),
             loops=(VectorizeShortLoops(target), InterleaveReductions(target)),

@@ -114,9 +114,9 @@ def expert_ids(draw: st.DrawFn, most: int) -> tuple[tuple[int, ...], int]:
     return tuple(ids if draw(st.booleans()) else sorted(ids)), experts
 
 
-def compiled(mod: IRModule, target: str) -> tuple[Library, dict[str, str]]:
+def compiled(mod: IRModule, target: str, opt: str = "O3") -> tuple[Library, dict[str, str]]:
     """The library of a module, and the names of the functions that pack its parameters, by the parameters' numbers."""
-    library, lowered = build_prepared(run_passes(mod, methods()), target, num_threads=2)
+    library, lowered = build_prepared(run_passes(mod, methods()), target, num_threads=2, opt=opt)
     return library, dict(lowered.attrs.get("packed", {}))
 
 

@@ -14,10 +14,13 @@ from .sampling import draw_top_p
 __all__ = ["kernels_of"]
 
 
-def kernels_of(target: Target) -> Mapping[str, TensorExpression]:
-    """Operator name -> tensor expression of its kernel, which has the operator's signature."""
+def kernels_of(target: Target, narrow: bool) -> Mapping[str, TensorExpression]:
+    """Operator name -> tensor expression of its kernel, which has the operator's signature.
+
+    narrow: products of attention may round their factors to bfloat16.
+    """
     return {
-        "nn.paged_attention": partial(paged_attention, target=target),
+        "nn.paged_attention": partial(paged_attention, target=target, narrow=narrow),
         **recurrent_kernels(target),
         "nn.sample_top_p": partial(draw_top_p, target=target),
     }

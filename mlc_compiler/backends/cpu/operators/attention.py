@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ir import dtype as dt
-from ....ir.expr import PrimExpr, Var, cast, ceildiv, logical_or, maximum, minimum
+from ....ir.expr import Call, PrimExpr, Var, cast, ceildiv, logical_or, maximum, minimum
 from ....relax.ops.attention import as_index
 from ....script import expand
 from ....target import Target
 from ....tir import te
-from ....tir.nodes import PARALLEL, Allocate, Buffer, For, Stmt, buffer, seq
+from ....tir.intrinsics import TensorIntrin
+from ....tir.nodes import PARALLEL, Allocate, Buffer, BufferLoad, For, Stmt, buffer, seq
 from ...paged_attention import PagedAttention
+from ..instructions.bfloat16 import DOT2, JOIN, LANES, ROUND
 from ..machine import Cpu
 from .attention_loops import attend_piece, attend_tile, count_pieces, merge_pieces
 from .attention_tiles import Sizes, Tiles
@@ -39,13 +41,14 @@ def paged_attention(
     optional: tuple[te.Tensor, ...],
     *,
     target: Target,
+    narrow: bool = False,
     **attrs: Any,
 ) -> te.Tensor:
-    """Kernel of the operator ``nn.paged_attention``, with its operands and attributes."""
+    """Kernel of the operator ``nn.paged_attention``, with its operands and attributes; narrow: see ``_Kernel``."""
     inputs = [q, k_pages, v_pages, page_table, token_seq, token_pos, *optional]
     more = dict(zip(attrs["names"], (t.buffer for t in optional), strict=True))
     places = (page_table.buffer, token_seq.buffer, token_pos.buffer)
-    kernel = _Kernel(q.buffer, k_pages.buffer, v_pages.buffer, *places, layer, more, attrs, target)
+    kernel = _Kernel(q.buffer, k_pages.buffer, v_pages.buffer, *places, layer, more, attrs, target, narrow)
     return te.extern([kernel.out], inputs, kernel.body())[0]
 
 
@@ -54,19 +57,29 @@ class _Kernel(PagedAttention):
     """Tiles and buffers that the macros of ``attention_loops.py`` use; see ``Tiles`` for the terms.
 
     A run is a range of tokens of one sequence. stop: end of the current run. low, high: range of positions that its
-    tokens attend to. ends: for each row, the end of its positions; 0 for rows of other runs.
+    tokens attend to. ends: for each row, the end of its positions; 0 for rows of other runs. narrow: factors may be
+    rounded to bfloat16 where the CPU multiplies pairs of them; sums are float32.
     """
 
     target: Target
+    narrow: bool
 
     def __post_init__(self) -> None:
         super().__post_init__()
         sizes = Sizes(self.kv_heads, self.group, self.key, self.value, self.page, dt.nbytes(self.k_pages.dtype))
         readable = not self.inline and not self.latent
-        self.tiles = t = Tiles.of(sizes, Cpu.of(self.target), self.single_query, readable)
+        cpu = Cpu.of(self.target)
+        self.tiles = t = Tiles.of(sizes, cpu, self.single_query, readable)
         self.lanes, self.row_tile, self.block, self.piece = t.lanes, t.row_tile, t.block, t.piece
         self.padded_value = t.value_tiles * t.value_vectors * t.lanes
+        self.narrow = self.narrow and self._in_pairs(cpu)
         self._make_scratch()
+
+    def _in_pairs(self, cpu: Cpu) -> bool:
+        """Whether the products are of pairs of bfloat16 numbers: keys and values have been rounded already."""
+        rounded = dt.nbytes(self.k_pages.dtype) < dt.nbytes("float32")
+        fits = self.lanes == LANES and not any(size % LANES for size in (self.key, self.value, self.page))
+        return cpu.has(DOT2.requires) and rounded and fits and self.tiles.staged and not self.inline
 
     def _make_scratch(self) -> None:
         def local(name: str, *shape: int, dtype: str = "float32") -> Buffer:
@@ -77,8 +90,15 @@ class _Kernel(PagedAttention):
         self.query, self.acc = local("query", t.rows, self.key), local("acc", t.rows, self.padded_value)
         self.row_max, self.row_sum = local("row_max", t.rows), local("row_sum", t.rows)
         self.ends, self.positions = local("ends", t.rows, dtype="int32"), local("positions", t.rows, dtype="int32")
-        self.keys = local("keys", self.key, t.block) if t.staged else None
-        self.values = local("values", t.block, self.padded_value) if t.staged else None
+        self.keys = self.values = None
+        staged = (2, "uint32") if self.narrow else (1, "float32")
+        if t.staged:
+            self.keys = local("keys", self.key // staged[0], t.block, dtype=staged[1])
+            self.values = local("values", t.block // staged[0], self.padded_value, dtype=staged[1])
+        if self.narrow:
+            self.query_pairs = local("query_pairs", t.rows, self.key, dtype="bfloat16")
+            self.weight_pairs = local("weight_pairs", t.row_tile, t.block, dtype="bfloat16")
+            self.low_half, self.high_half = local("low_half", LANES), local("high_half", LANES)
         self.key_scales = local("key_scales", t.block) if self.scaled else None
         self.value_scales = local("value_scales", t.block) if self.scaled else None
         self.score, self.fold = local("score", t.row_tile, t.block), local("fold", t.lanes)
@@ -142,11 +162,28 @@ class _Kernel(PagedAttention):
             return cast("float32", self.k_pages[self.layer, page, g, e, slot])
         return cast("float32", self.v_pages[self.layer, page, g, slot, e])
 
+    def join(self, words: BufferLoad) -> Call:
+        """Round the 16 numbers of ``low_half`` and ``high_half`` to bfloat16 and make words of their pairs."""
+        return _instruction(JOIN, words, self.low_half[0], self.high_half[0])
+
+    def add_products(self, sums: BufferLoad, words: BufferLoad, two: BufferLoad) -> Call:
+        """Add to 16 sums the products of as many pairs with one pair."""
+        return _instruction(DOT2, sums, words, two)
+
+    def round(self, rounded: BufferLoad, values: BufferLoad) -> Call:
+        """Round 16 numbers to bfloat16."""
+        return _instruction(ROUND, rounded, values)
+
     def scored(self, product: PrimExpr, row: PrimExpr, head: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
         """The score of a row at position ``j`` (int32), the i-th of the block; ``product``: of scaled query and key."""
         if self.key_scales is not None:
             product = product * self.key_scales[i]
         return self.masked_score(product, head, j, self.positions[row], self.ends[row])
+
+
+def _instruction(row: TensorIntrin, *places: BufferLoad) -> Call:
+    """The call of an instruction on the memory from each place on."""
+    return Call(f"intrinsic.{row.name}", tuple(Call("address_of", (p,), "handle") for p in places), "handle")
 
 
 def _allocated(buffers: list[Buffer], body: Stmt) -> Stmt:

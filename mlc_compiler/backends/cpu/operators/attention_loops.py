@@ -63,6 +63,8 @@ def stage_queries(k, token, row0, g, begin):
                 y = k.query[row, k.partner(i)]
                 k.query[row, k.pair(i)] = x * k.query_cos(i, token) - y * k.query_sin(i, token)
                 k.query[row, k.partner(i)] = y * k.query_cos(i, token) + x * k.query_sin(i, token)
+        if k.narrow:
+            round_query(k, row)
         for e in T.vectorized(k.padded_value):
             k.acc[row, e] = T.float32(0)
         k.row_max[row] = k.start_max(head, begin < 1)
@@ -71,10 +73,18 @@ def stage_queries(k, token, row0, g, begin):
 
 
 @T.macro
+def round_query(k, row):
+    for c in range(k.key // k.lanes):
+        k.round(k.query_pairs[row, c * k.lanes], k.query[row, c * k.lanes])
+
+
+@T.macro
 def clear_spare_rows(k, rows):
     for row in range(rows, T.ceildiv(rows, k.row_tile) * k.row_tile):
         for d in T.vectorized(k.key):
             k.query[row, d] = T.float32(0)
+        if k.narrow:
+            round_query(k, row)
         for e in T.vectorized(k.padded_value):
             k.acc[row, e] = T.float32(0)
         k.row_max[row] = T.float32(NO_MAXIMUM)
@@ -172,7 +182,10 @@ def attend_block(k, sequence, g, j, end, rows):
     count = T.min(k.block, end - j)
     if k.scaled:
         stage_scales(k, g, j, count)
-    if k.tiles.staged:
+    if k.narrow:
+        stage_key_pairs(k, g)
+        stage_value_pairs(k, g, j, count)
+    elif k.tiles.staged:
         stage_keys(k, g, j)
         stage_values(k, g, j, count)
     for tile in range(T.ceildiv(rows, k.row_tile)):
@@ -184,6 +197,8 @@ def attend_block(k, sequence, g, j, end, rows):
             softmax(k, tile * k.row_tile)
             if k.scaled:
                 scale_weights(k)
+            if k.narrow:
+                round_weights(k)
             add_values(k, g, tile * k.row_tile, j, T.min(count, T.Cast("int64", k.last[0]) - j))
 
 
@@ -223,6 +238,47 @@ def stage_keys(k, g, j):
 
 
 @T.macro
+def stage_key_pairs(k, g):
+    for i in range(k.block // k.page):
+        page = k.pages[i]
+        for p in range(k.key // 2):
+            for c in T.unroll(k.page // k.lanes):
+                for lane in T.vectorized(k.lanes):
+                    slot = c * k.lanes + lane
+                    k.low_half[lane] = T.Cast("float32", k.k_pages[k.layer, page, g, p * 2, slot])
+                    k.high_half[lane] = T.Cast("float32", k.k_pages[k.layer, page, g, p * 2 + 1, slot])
+                k.join(k.keys[p, i * k.page + c * k.lanes])
+
+
+@T.macro
+def stage_value_pairs(k, g, j, count):
+    for i in range(T.ceildiv(count, k.page)):
+        page = k.pages[i]
+        for s in range(k.page // 2):
+            if k.window:
+                if k.in_window(j + i * k.page):
+                    join_values(k, page, g, i * (k.page // 2) + s, s * 2)
+                else:
+                    for e in T.vectorized(k.value):
+                        k.values[i * (k.page // 2) + s, e] = T.uint32(0)
+            else:
+                join_values(k, page, g, i * (k.page // 2) + s, s * 2)
+    if count % 2 > 0:  # the slot after the last one may hold anything
+        for e in T.vectorized(k.value):
+            k.values[count // 2, e] = k.values[count // 2, e] & T.uint32(0xFFFF)
+
+
+@T.macro
+def join_values(k, page, g, row, slot):
+    """Stage the values of ``slot`` and the next one."""
+    for c in T.unroll(k.value // k.lanes):
+        for lane in T.vectorized(k.lanes):
+            k.low_half[lane] = k.stored_value(page, g, slot, c * k.lanes + lane)
+            k.high_half[lane] = k.stored_value(page, g, slot + 1, c * k.lanes + lane)
+        k.join(k.values[row, c * k.lanes])
+
+
+@T.macro
 def stage_values(k, g, j, count):
     for i in range(T.ceildiv(count, k.page)):
         page = k.pages[i]
@@ -248,13 +304,23 @@ def score_keys(k, g, row, j):
             for v in T.unroll(k.tiles.key_vectors):
                 for lane in T.vectorized(lanes):
                     k.key_sums[r, v, lane] = T.float32(0)
-        for d in range(k.key):
-            for v in T.unroll(k.tiles.key_vectors):
-                for r in T.unroll(k.row_tile):
-                    for lane in T.vectorized(lanes):
-                        k.key_sums[r, v, lane] = k.key_sums[r, v, lane] + k.query[row + r, d] * k.key_at(
-                            g, d, (c * k.tiles.key_vectors + v) * lanes, lane
+        if k.narrow:
+            for p in range(k.key // 2):
+                for v in T.unroll(k.tiles.key_vectors):
+                    for r in T.unroll(k.row_tile):
+                        k.add_products(
+                            k.key_sums[r, v, 0],
+                            k.keys[p, (c * k.tiles.key_vectors + v) * lanes],
+                            k.query_pairs[row + r, p * 2],
                         )
+        else:
+            for d in range(k.key):
+                for v in T.unroll(k.tiles.key_vectors):
+                    for r in T.unroll(k.row_tile):
+                        for lane in T.vectorized(lanes):
+                            k.key_sums[r, v, lane] = k.key_sums[r, v, lane] + k.query[row + r, d] * k.key_at(
+                                g, d, (c * k.tiles.key_vectors + v) * lanes, lane
+                            )
         for r in T.unroll(k.row_tile):
             for v in T.unroll(k.tiles.key_vectors):
                 for lane in T.vectorized(lanes):
@@ -304,6 +370,13 @@ def scale_weights(k):
 
 
 @T.macro
+def round_weights(k):
+    for r in T.unroll(k.row_tile):
+        for v in T.unroll(k.block // k.lanes):
+            k.round(k.weight_pairs[r, v * k.lanes], k.score[r, v * k.lanes])
+
+
+@T.macro
 def add_values(k, g, row, j, count):
     """``acc = acc * correction + weights @ values`` for the rows of a row tile."""
     rows, vectors, lanes = k.tiles.value_rows, k.tiles.value_vectors, k.lanes
@@ -314,7 +387,16 @@ def add_values(k, g, row, j, count):
                     for lane in T.vectorized(lanes):
                         before = k.acc[row + s * rows + r, (c * vectors + v) * lanes + lane]
                         k.value_sums[r, v, lane] = before * k.correction[s * rows + r]
-            if k.tiles.staged:
+            if k.narrow:
+                for i in range(T.ceildiv(count, 2)):
+                    for v in T.unroll(vectors):
+                        for r in T.unroll(rows):
+                            k.add_products(
+                                k.value_sums[r, v, 0],
+                                k.values[i, (c * vectors + v) * lanes],
+                                k.weight_pairs[s * rows + r, i * 2],
+                            )
+            elif k.tiles.staged:
                 for i in range(count):
                     for v in T.unroll(vectors):
                         for r in T.unroll(rows):

@@ -19,8 +19,7 @@ from ..quantized.plan import Plan, Weight
 from ..quantized.products import integer_product
 
 PLAN = "quantized_product"
-TWO_DIGITS = 16
-ACTIVATION_BITS = {8: 1, TWO_DIGITS: 2}
+DIGITS_OF_BITS = {8: 1, 16: 2}
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class QuantizedProducts(Pass):
 
     name = "quantized-products"
     target: Target
-    activation_bits: int | None = TWO_DIGITS
+    activation_bits: int | None = 8
 
     def run(self, mod: IRModule) -> IRModule:
         if self.activation_bits is None:
@@ -69,7 +68,7 @@ class QuantizedProducts(Pass):
     @property
     def _digits(self) -> int:
         assert self.activation_bits is not None
-        return ACTIVATION_BITS[self.activation_bits]
+        return DIGITS_OF_BITS[self.activation_bits]
 
     def _plan(self, found: _Match) -> Plan | None:
         columns, length = (constant_extent(size) for size in found.product.weight.shape)

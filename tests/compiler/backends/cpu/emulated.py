@@ -16,6 +16,7 @@ import numpy as np
 from mlc_compiler.api import Buildable, as_module
 from mlc_compiler.codegen.host.dlpack import CPU_DEVICE, TYPE_DLTENSOR, TYPE_FLOAT, TYPE_INT, dl_dtype
 from mlc_compiler.driver import build_library
+from mlc_compiler.optimization import Optimization
 from mlc_compiler.pipeline import entries, run_passes
 from mlc_compiler.target import Target
 from mlc_runtime.arrays import dtype_of, tvm_ffi
@@ -81,11 +82,11 @@ def _any(process: Process, arg: Any) -> bytes:
     return struct.pack("<qQ", TYPE_DLTENSOR, tensor)
 
 
-def emulate(mod: Buildable, target: str | Target) -> EmulatedLibrary:
+def emulate(mod: Buildable, target: str | Target, opt: str = "O3") -> EmulatedLibrary:
     """Compile a module or function for an AArch64 target, as ``mlc_compiler.build`` does, to be run in emulation."""
     folder = tempfile.TemporaryDirectory(prefix="mlc-emulated-")
     path = Path(folder.name) / "lib.so"
-    build_library(run_passes(as_module(mod), entries()), Target(target), path)
+    build_library(run_passes(as_module(mod), entries()), Target(target), path, optimization=Optimization.parse(opt))
     library = EmulatedLibrary(path)
     weakref.finalize(library, folder.cleanup)
     return library

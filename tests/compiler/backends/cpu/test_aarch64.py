@@ -155,7 +155,7 @@ def test_products_with_4_bit_weights(target: str, instruction: str | None, rows:
     func = quantized(rows, 64, 96, after=after)
     *inputs, out = random_arguments(func, {})
     (expected,) = run(func, [*inputs, out])
-    emulate(func, target)["main"](*inputs, out)
+    emulate(func, target, "act=16")["main"](*inputs, out)
     tolerance = 1e-6 if instruction is None else 2**-13
     np.testing.assert_allclose(out, expected, rtol=0, atol=tolerance * np.abs(expected).max())
     mnemonics = set(re.findall(r"\bu?sdot\b", native_text(IRModule({"main": func}), Target(target), "asm")))

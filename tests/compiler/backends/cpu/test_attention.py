@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from mlc_compiler import Library, build
+from mlc_compiler.backends.cpu.instructions.bfloat16 import DOT2
+from mlc_compiler.backends.cpu.machine import Cpu
+from mlc_compiler.target import Target
 from tests.compiler.relax import paged
 from tests.compiler.relax.check_op import graph_of
 from tests.compiler.relax.paged import Batch, Sizes, random_batch
@@ -20,13 +24,15 @@ PROMPTS = ((0, 70), (300, 9), (17, 1), (5, 40))  # several sequences in one tile
 STEPS = ((1, 1), (700, 1), (130, 1), (0, 1))  # one token each: some contexts are one piece, some are several
 
 
-def compiled(batch: Batch, optional: dict[str, Any], target: str, threads: int, **attrs: Any) -> Library:
+def compiled(
+    batch: Batch, optional: dict[str, Any], target: str, threads: int, opt: str = "act=16", **attrs: Any
+) -> Library:
     names = tuple(optional)
     given = {"heads": batch.q.shape[1], "scale": 0.3, "names": names, **attrs}
     sizes = {len(batch.q), *batch.page_table.shape, batch.k_pages.shape[1]}
     sizes -= {*batch.q.shape[1:], *batch.k_pages.shape[2:], *batch.v_pages.shape[2:]}  # which have to stay known
     mod = graph_of("nn.paged_attention", (*batch.args, 1, list(optional.values())), given, symbolic=sizes)
-    return build(mod, target, num_threads=threads)
+    return build(mod, target, num_threads=threads, opt=opt)
 
 
 def check(
@@ -112,6 +118,35 @@ def test_all_options_at_once():
     attrs = {"window": 100, "sink_size": 20, "soft_cap": 1.5, "interleaved": True}
     check(random_batch(sizes_of(PROMPTS)), optional, **attrs)
     check(random_batch(sizes_of(STEPS)), optional, single_query=True, **attrs)
+
+
+PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "sizes of three vectors": ({"key": 80, "value": 48}, {}),
+    "pages of 64": ({"page": 64}, {}),
+    "latent": ({"heads": 7, "kv_heads": 1, "key": 48}, {"value_size": 32}),
+    "window with first positions": ({}, {"window": 33, "sink_size": 3}),
+}
+
+
+@pytest.mark.skipif(not Cpu.of(Target("cpu")).has(DOT2.requires), reason="this CPU has no such instruction")
+@pytest.mark.parametrize("option", PAIRS)
+@pytest.mark.parametrize("count", [0, 1])  # of the last context: its positions are even, and odd
+def test_pairs_of_bfloat16(option: str, count: int):
+    """Queries, keys, values and weights are rounded to 8 bits; the sums are float32."""
+    sizes, attrs = PAIRS[option]
+    batch = random_batch(sizes_of((*PROMPTS, (32 + count, 31)), kv_dtype="float16", **sizes))
+    batch = replace(batch, v_pages=batch.k_pages) if "value_size" in attrs else batch
+    got = compiled(batch, {}, "cpu", 2, "O3", **attrs)["main"](*batch.args)
+    rounded = replace(batch, q=as_bfloat16(batch.q * np.float32(0.3)), k_pages=as_bfloat16(batch.k_pages))
+    rounded = replace(rounded, v_pages=as_bfloat16(batch.v_pages))
+    wanted = paged.attention(*rounded.args, 1, [], heads=batch.q.shape[1], scale=1.0, names=(), **attrs)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=2**-9 * np.abs(batch.v_pages).max())
+    assert np.abs(got - wanted).max() > 1e-5  # the weights
+
+
+def as_bfloat16(x: np.ndarray) -> np.ndarray:
+    return x.astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
 @pytest.mark.parametrize("spans", [PROMPTS, STEPS], ids=["prompts", "steps"])

@@ -61,7 +61,7 @@ class Module:
                 "op_pattern": "matmul",
                 "num_outputs": 1,
                 "activations": (2, 3, 4),
-                "expert_digits": 2,
+                "expert_digits": 1,
             }
         )
         # with T.block("root"):

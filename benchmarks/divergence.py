@@ -1,0 +1,116 @@
+"""Divergence of compiled libraries from a reference on real text: what an option or a scheme costs in accuracy.
+
+python benchmarks/divergence.py --reference DIR:lib_exact.so DIR:lib.so ...
+
+The mean of KL(reference || other) over all positions, its 99 % quantile, how often both have the same most likely
+token, and the perplexity. The text is Python's own language reference (``pydoc_data.topics``), or a file; it is read in
+parts, each from an empty cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mlc_runtime import LLM
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Of one library from the reference, in nats; same_top: a share of positions."""
+
+    name: str
+    options: str
+    positions: int
+    kl_mean: float
+    kl_standard_error: float
+    kl_p99: float
+    same_top: float
+    perplexity: float
+
+
+class Measured:
+    """Sums over the parts of a text for one library."""
+
+    def __init__(self, name: str, llm: LLM):
+        self.name, self.llm = name, llm
+        self.kl: list[np.ndarray] = []
+        self.same: list[np.ndarray] = []
+        self.nll: list[np.ndarray] = []
+
+    def add(self, ids: list[int], log_p: np.ndarray, log_q: np.ndarray) -> None:
+        """log_p, log_q: float64 [len(ids), V], of the reference and of this library."""
+        self.kl.append((np.exp(log_p) * (log_p - log_q)).sum(-1))
+        self.same.append(log_p.argmax(-1) == log_q.argmax(-1))
+        self.nll.append(-log_q[np.arange(len(ids) - 1), ids[1:]])
+
+    def result(self) -> Divergence:
+        kl = np.concatenate(self.kl)
+        return Divergence(
+            name=self.name,
+            options=str(self.llm.library.metadata.get("opt", "")),
+            positions=len(kl),
+            kl_mean=float(kl.mean()),
+            kl_standard_error=float(kl.std() / np.sqrt(len(kl))),
+            kl_p99=float(np.quantile(kl, 0.99)),
+            same_top=float(np.concatenate(self.same).mean()),
+            perplexity=float(np.exp(np.concatenate(self.nll).mean())),
+        )
+
+
+def language_reference() -> str:
+    """English prose with some code: the sections of Python's language reference, in the order of their names."""
+    from pydoc_data.topics import topics
+
+    return "\n\n".join(topics[name] for name in sorted(topics))
+
+
+def open_llm(text: str, threads: int) -> LLM:
+    """``DIR`` or ``DIR:LIBRARY``."""
+    folder, _, library = text.partition(":")
+    return LLM(Path(folder), Path(library) if library else None, threads)
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """float64, of the last axis."""
+    x = logits.astype(np.float64)
+    x -= x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--reference", required=True, metavar="DIR[:LIBRARY]")
+    parser.add_argument("others", nargs="+", metavar="DIR[:LIBRARY]")
+    parser.add_argument("--text", type=Path, help="a file of text (default: Python's language reference)")
+    parser.add_argument("--positions", type=int, default=8192)
+    parser.add_argument("--part", type=int, default=512, help="tokens that are read from an empty cache")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--output", type=Path, default=RESULTS / "divergence.json")
+    args = parser.parse_args()
+    reference = open_llm(args.reference, args.threads)
+    text = args.text.read_text() if args.text else language_reference()
+    ids = reference.tokenizer.encode(text, add_special_tokens=False)[: args.positions]
+    measured = [Measured(other, open_llm(other, args.threads)) for other in args.others]
+    for start in range(0, len(ids), args.part):
+        part = ids[start : start + args.part]
+        expected = log_softmax(reference.logits(part))
+        for other in measured:
+            other.add(part, expected, log_softmax(other.llm.logits(part)))
+    results = [other.result() for other in measured]
+    for r in results:
+        print(
+            f"{r.name}: KL {r.kl_mean:.5f} +- {r.kl_standard_error:.5f}, p99 {r.kl_p99:.4f}, "
+            f"same token {r.same_top:.4f}, perplexity {r.perplexity:.3f}, {r.positions} positions"
+        )
+    args.output.write_text(json.dumps([asdict(r) for r in results], indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
