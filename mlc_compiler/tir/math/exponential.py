@@ -19,6 +19,7 @@ from .build import (
     from_wide,
     magnitude,
     nearest,
+    negated,
     polynomial,
     power_of_two,
     wide,
@@ -78,8 +79,15 @@ def exp10(x: PrimExpr) -> PrimExpr:
 
 
 def sigmoid(x: PrimExpr) -> PrimExpr:
-    """``1 / (1 + exp(-x))``"""
-    return from_wide(wide(1.0) / (wide(1.0) + exp2_wide(wide(x) * wide(-_LOG2_E))))
+    """``1 / (1 + exp(-x))``, expanded by ``exp(x)`` for negative x, with a correction of what the sum has lost."""
+    let = Lets()
+    v = let("v", x)
+    e = let("e", exp(negated(magnitude(v))))
+    total = let("total", e + f32(1.0))
+    quotient = let("quotient", Select(v < f32(0.0), e, f32(1.0)) / total)
+    inverse = Select(v < f32(0.0), f32(1.0) - quotient, quotient)
+    lost = let("lost", (total - f32(1.0) - e) * inverse)
+    return let.into(fma(quotient, lost, quotient))
 
 
 def tanh(x: PrimExpr) -> PrimExpr:

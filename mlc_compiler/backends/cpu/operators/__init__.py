@@ -7,6 +7,7 @@ from functools import partial
 
 from ....relax.tensor_call import TensorExpression
 from ....target import Target
+from .append import append
 from .attention import paged_attention
 from .recurrent import recurrent_kernels
 from .sampling import draw_top_p
@@ -20,6 +21,7 @@ def kernels_of(target: Target, narrow: bool) -> Mapping[str, TensorExpression]:
     narrow: products of attention may round their factors to bfloat16.
     """
     return {
+        "kv_cache.append": partial(append, target=target),
         "nn.paged_attention": partial(paged_attention, target=target, narrow=narrow),
         **recurrent_kernels(target),
         "nn.sample_top_p": partial(draw_top_p, target=target),

@@ -31,65 +31,79 @@ class Module:
     @T.prim_func(private=True)
     def single(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
         for i in range(4):
-            y[i] = T.Cast(
-                "float32",
-                T.float64(1.0)
-                / (
-                    T.float64(1.0)
-                    + T.Let(
+            y[i] = T.Let(
+                T.Let(
+                    T.Let(
                         T.Let(
+                            T.Let(
+                                T.fma(quotient, lost, quotient),
+                                where={
+                                    lost: (total - T.float32(1.0) - e)
+                                    * T.Select(v < T.float32(0.0), T.float32(1.0) - quotient, quotient)
+                                },
+                            ),
+                            where={quotient: T.Select(v < T.float32(0.0), e, T.float32(1.0)) / total},
+                        ),
+                        where={total: e + T.float32(1.0)},
+                    ),
+                    where={
+                        e: T.Let(
                             T.Let(
                                 T.Let(
                                     T.Let(
-                                        T.reinterpret(
-                                            "float64",
-                                            T.reinterpret(
-                                                "int64",
-                                                (
-                                                    (
-                                                        (
-                                                            (
-                                                                (
-                                                                    (
-                                                                        T.float64(1.5201900323490596e-05) * r
-                                                                        + T.float64(0.00015469290967462174)
-                                                                    )
-                                                                    * r
-                                                                    + T.float64(0.0013333922655874055)
-                                                                )
-                                                                * r
-                                                                + T.float64(0.009618027254318115)
+                                        T.Let(
+                                            T.Let(
+                                                T.Let(
+                                                    T.Let(
+                                                        p
+                                                        * T.reinterpret("float32", half + T.int32(127) << T.int32(23))
+                                                        * T.reinterpret(
+                                                            "float32", k - half + T.int32(127) << T.int32(23)
+                                                        ),
+                                                        where={half: k >> T.int32(1)},
+                                                    ),
+                                                    where={
+                                                        p: T.fma(
+                                                            T.fma(
+                                                                T.fma(
+                                                                    T.fma(
+                                                                        T.fma(
+                                                                            T.float32(0.00138220203),
+                                                                            r,
+                                                                            T.float32(0.00836885069),
+                                                                        ),
+                                                                        r,
+                                                                        T.float32(0.0416682549),
+                                                                    ),
+                                                                    r,
+                                                                    T.float32(0.166665196),
+                                                                ),
+                                                                r,
+                                                                T.float32(0.49999994),
                                                             )
-                                                            * r
-                                                            + T.float64(0.05550410353333933)
+                                                            * r,
+                                                            r,
+                                                            T.fma(n, T.float32(0.00021219444), exact - r),
                                                         )
-                                                        * r
-                                                        + T.float64(0.24022651198151557)
-                                                    )
-                                                    * r
-                                                    + T.float64(0.693147180728482)
-                                                )
-                                                * r
-                                                + T.float64(0.9999999999616828),
-                                            )
-                                            + (k << 52),
+                                                        + r
+                                                        + T.float32(1.0)
+                                                    },
+                                                ),
+                                                where={r: T.fma(n, T.float32(0.00021219444), exact)},
+                                            ),
+                                            where={exact: T.fma(n, T.float32(-0.693359375), x_1)},
                                         ),
-                                        where={r: y_1 - n},
+                                        where={k: T.reinterpret("int32", shifted) - T.int32(1262485504)},
                                     ),
-                                    where={k: T.reinterpret("int64", shifted) - 4843621399236968448},
+                                    where={n: shifted - T.float32(12582912.0)},
                                 ),
-                                where={n: shifted - T.float64(6755399441055744.0)},
+                                where={shifted: T.fma(x_1, T.float32(1.4426950408889634), T.float32(12582912.0))},
                             ),
-                            where={shifted: y_1 + T.float64(6755399441055744.0)},
-                        ),
-                        where={
-                            y_1: T.max(
-                                T.float64(-200.0),
-                                T.min(T.float64(200.0), T.Cast("float64", x[i]) * T.float64(-1.4426950408889634)),
-                            )
-                        },
-                    )
+                            where={x_1: T.max(T.float32(-104.0), T.min(T.float32(89.0), T.abs(v) * T.float32(-1.0)))},
+                        )
+                    },
                 ),
+                where={v: x[i]},
             )
 
     @T.prim_func(private=True)
