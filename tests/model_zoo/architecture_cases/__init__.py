@@ -1,0 +1,16 @@
+"""The table of architectures and variants that are compared with transformers, a file for each family."""
+
+from tests.model_zoo.architecture_cases import decoders, experts, gemma, gpt, images, latent, recurrent
+from tests.model_zoo.architecture_cases.case import COMMON, CONTEXT, IMAGE_TOKEN, LLAMA_LIKE, VOCAB, Case
+
+__all__ = ["CASES", "COMMON", "CONTEXT", "IMAGE_TOKEN", "LLAMA_LIKE", "VOCAB", "Case"]
+
+CASES: tuple[Case, ...] = (
+    *decoders.CASES,
+    *gpt.CASES,
+    *gemma.CASES,
+    *latent.CASES,
+    *experts.CASES,
+    *recurrent.CASES,
+    *images.CASES,
+)

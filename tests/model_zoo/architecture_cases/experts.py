@@ -1,0 +1,124 @@
+"""Decoders with a mixture of experts."""
+
+from __future__ import annotations
+
+import transformers
+
+from tests.model_zoo.architecture_cases.case import (
+    ALPHA,
+    EXPERTS,
+    GROUPS,
+    HEADS,
+    LONGROPE_OF_8,
+    MIXED,
+    MULTIPLIERS,
+    WINDOWS,
+    YARN,
+    Case,
+    rope,
+)
+from tests.model_zoo.checkpoint_forms import deepseek, llama4, without_shared_gate
+
+LLAMA4 = {
+    **HEADS,
+    "intermediate_size": 20,
+    "intermediate_size_mlp": 52,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 1,
+    "no_rope_layer_interval": 2,
+    "attention_chunk_size": 7,
+    "floor_scale": 4,
+    "attn_scale": 0.5,
+}
+# transformers takes the short factors for all texts, unlike the published code
+PHIMOE_ROPE = {
+    **LONGROPE_OF_8,
+    "short_mscale": 1.1,
+    "long_mscale": 1.3,
+    "short_factor": [1.5, 4.0, 9.0, 11.0, 2.0],
+    "long_factor": [1.5, 4.0, 9.0, 11.0, 2.0],
+}
+ROUTED = {
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 20,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+}
+MIXTRAL_LIKE = {"num_local_experts": 6, "num_experts_per_tok": 2}
+
+CASES = (
+    Case("qwen3_moe", transformers.Qwen3MoeConfig, {**HEADS, **EXPERTS, "norm_topk_prob": True}),
+    Case(
+        "gpt_oss",
+        transformers.GptOssConfig,
+        {**WINDOWS, "num_local_experts": 6, "num_experts_per_tok": 3, "rope_parameters": YARN, "swiglu_limit": 0.7},
+    ),
+    Case(
+        "deepseek",
+        transformers.Qwen2MoeConfig,
+        {**EXPERTS, "qkv_bias": False, "mlp_only_layers": [0], "shared_expert_intermediate_size": 40},
+        adapt=without_shared_gate,
+        to_checkpoint=deepseek,
+    ),
+    Case("glm4_moe", transformers.Glm4MoeConfig, {**HEADS, **ROUTED, "use_qk_norm": True, "attention_bias": True}),
+    Case("solar_open", transformers.SolarOpenConfig, {**HEADS, **ROUTED, "first_k_dense_replace": 0}),
+    Case("dots1", transformers.Dots1Config, {**ROUTED, "sliding_window": 7, "max_window_layers": 1}),
+    Case(
+        "exaone_moe",
+        transformers.ExaoneMoeConfig,
+        {**EXPERTS, **GROUPS, "sliding_window": 7, "sliding_window_pattern": 2},
+    ),
+    Case("olmoe", transformers.OlmoeConfig, {"num_experts": 6, "num_experts_per_tok": 3}),
+    Case("minimax_m2", transformers.MiniMaxM2Config, {**HEADS, **MIXTRAL_LIKE, **rope(partial_rotary_factor=0.5)}),
+    Case(
+        "phimoe",
+        transformers.PhimoeConfig,
+        {
+            **MIXTRAL_LIKE,
+            "attention_bias": True,
+            "lm_head_bias": True,
+            "router_jitter_noise": 0.2,
+            "rope_parameters": PHIMOE_ROPE,
+        },
+    ),
+    Case("granitemoe", transformers.GraniteMoeConfig, {**MULTIPLIERS, **MIXTRAL_LIKE, "attention_bias": True}),
+    Case(
+        "ernie4_5_moe",
+        transformers.Ernie4_5_MoeConfig,
+        {"moe_num_experts": 6, "moe_k": 3, "moe_intermediate_size": 20, "use_bias": True, "tie_word_embeddings": False},
+    ),
+    Case(
+        "hunyuan_v1_moe",
+        transformers.HunYuanMoEV1Config,
+        {**HEADS, "num_experts": 6, "moe_topk": 3, "rope_parameters": ALPHA},
+    ),
+    Case("llama4_text", transformers.Llama4TextConfig, {**LLAMA4, "interleave_moe_layer_step": 2}),
+    Case(
+        "llama4",
+        transformers.Llama4TextConfig,
+        {**LLAMA4, "num_experts_per_tok": 2, "no_rope_layers": [1, 0], "use_qk_norm": False},
+        to_checkpoint=llama4,
+    ),
+    Case(
+        "cohere2_moe",
+        transformers.Cohere2MoeConfig,
+        {
+            **WINDOWS,
+            "layer_types": ["full_attention", "sliding_attention"],
+            "mlp_layer_types": ["dense", "sparse"],
+            "logit_scale": 0.5,
+            "prefix_dense_intermediate_size": 44,
+            "intermediate_size": 20,
+            "num_experts": 6,
+            "num_experts_per_tok": 3,
+            "num_shared_experts": 2,
+        },
+    ),
+    Case("hy_v3", transformers.HYV3Config, {**HEADS, **EXPERTS}),
+    Case(
+        "afmoe",
+        transformers.AfmoeConfig,
+        {**WINDOWS, **EXPERTS, "layer_types": MIXED, "num_dense_layers": 1, "route_scale": 1.5, "mup_enabled": True},
+    ),
+)

@@ -1,0 +1,89 @@
+"""Gemma and its successors, as texts only."""
+
+from __future__ import annotations
+
+import transformers
+
+from tests.model_zoo.architecture_cases.case import HEADS, MIXED, WINDOWS, Case
+from tests.model_zoo.checkpoint_forms import gemma3n_or_4
+
+GEMMA4 = {
+    "head_dim": 12,
+    "global_head_dim": 16,
+    "sliding_window": 7,
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "num_kv_shared_layers": 2,
+    "use_double_wide_mlp": True,
+    "vocab_size_per_layer_input": 261,
+    "hidden_size_per_layer_input": 6,
+}
+GEMMA3N = {
+    "head_dim": 12,
+    "sliding_window": 7,
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "num_kv_shared_layers": 2,
+    "vocab_size_per_layer_input": 250,
+    "hidden_size_per_layer_input": 6,
+    "laurel_rank": 8,
+    "altup_num_inputs": 3,
+}
+
+CASES = (
+    Case("gemma", transformers.GemmaConfig, {**HEADS, "num_key_value_heads": 1}, norms_around_zero=True),
+    Case("gemma2", transformers.Gemma2Config, {**WINDOWS, "query_pre_attn_scalar": 9}, norms_around_zero=True),
+    Case(
+        "gemma3_text",
+        transformers.Gemma3TextConfig,
+        {
+            **WINDOWS,
+            "num_hidden_layers": 3,
+            "sliding_window_pattern": 3,
+            "query_pre_attn_scalar": 9,
+            "final_logit_softcapping": 4.0,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+        norms_around_zero=True,
+        quantized=True,
+    ),
+    Case(
+        "gemma3n_text", transformers.Gemma3nTextConfig, {**GEMMA3N, "activation_sparsity_pattern": [0.9, 0.0, 0.0, 0.0]}
+    ),
+    Case(
+        "gemma3n",
+        transformers.Gemma3nTextConfig,
+        {**GEMMA3N, "num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layers": 0, "altup_active_idx": 1},
+        to_checkpoint=gemma3n_or_4,
+    ),
+    Case("gemma4_text", transformers.Gemma4TextConfig, GEMMA4),
+    Case("vaultgemma", transformers.VaultGemmaConfig, {**WINDOWS, "query_pre_attn_scalar": 9}, norms_around_zero=True),
+    Case(
+        "gemma4_text",
+        transformers.Gemma4TextConfig,
+        {
+            **GEMMA4,
+            "hidden_size_per_layer_input": 0,
+            "num_kv_shared_layers": 0,
+            "num_hidden_layers": 2,
+            "layer_types": MIXED,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "final_logit_softcapping": 4.0,
+            "enable_moe_block": True,
+            "num_experts": 6,
+            "top_k_experts": 3,
+            "moe_intermediate_size": 20,
+        },
+        "experts",
+    ),
+    Case(
+        "gemma4",
+        transformers.Gemma4TextConfig,
+        {**GEMMA4, "num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layers": 0},
+        to_checkpoint=gemma3n_or_4,
+    ),
+)
