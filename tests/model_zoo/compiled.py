@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
+from mlc_compiler.codegen import workers
+from mlc_compiler.codegen.llvm_worker import Reply, Request
 from mlc_runtime import LLM
 from mlc_toolchain.compile import CompileOptions, compile_model
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
@@ -93,16 +100,35 @@ def build(
     *,
     model_type: str = "auto",
     chunk: int = CHUNK,
+    optimized: bool = True,
 ) -> LLM:
-    """The compiled model; every tensor of the checkpoint is used or declared unused, or conversion fails."""
+    """The compiled model; every tensor of the checkpoint is used or declared unused, or conversion fails.
+
+    optimized: False translates the compiler's LLVM IR as it is, in a tenth of the time that LLVM's optimizations take.
+    """
     source, output = folder / "source", folder / scheme
     if not source.exists():
         save(case, model, source)
     convert_weight(ConvertOptions(str(source), scheme, output, model_type))
     sizes = SizeOverrides(prefill_chunk_size=chunk, max_batch_size=BATCH)
     gen_config(GenConfigOptions(str(source), scheme, output, model_type, sizes=sizes))
-    compile_model(CompileOptions(output, output / "lib.so", device="cpu"))
+    with nullcontext() if optimized else without_llvm_optimizations():
+        compile_model(CompileOptions(output, output / "lib.so", device="cpu"))
     return LLM(output, num_threads=2)
+
+
+class _Unoptimized:
+    """The shared pool of LLVM workers, whose requests have level 0."""
+
+    def submit(self, request: Request) -> Future[Reply]:
+        return workers.shared().submit(replace(request, level=0))
+
+
+@contextmanager
+def without_llvm_optimizations() -> Iterator[None]:
+    """Compilations in this context have all passes of the compiler, and none of LLVM's."""
+    with mock.patch("mlc_compiler.codegen.native.shared", _Unoptimized):
+        yield
 
 
 def save(case: Case, model: PreTrainedModel, folder: Path) -> None:
