@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from mlc_compiler.codegen import workers
-from mlc_compiler.codegen.llvm_worker import Reply, Request
 from mlc_runtime import LLM
 from mlc_toolchain.compile import CompileOptions, compile_model
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
@@ -28,6 +22,7 @@ from quantization.group import decode, encode
 from quantization.schemes import get_scheme
 from tests.model_zoo.architecture_cases import IMAGE_TOKEN, Case
 from tests.runtime.fake_library import byte_tokenizer
+from tests.unoptimized import without_llvm_optimizations
 
 CHUNK, BATCH = 9, 3
 
@@ -115,20 +110,6 @@ def build(
     with nullcontext() if optimized else without_llvm_optimizations():
         compile_model(CompileOptions(output, output / "lib.so", device="cpu"))
     return LLM(output, num_threads=2)
-
-
-class _Unoptimized:
-    """The shared pool of LLVM workers, whose requests have level 0."""
-
-    def submit(self, request: Request) -> Future[Reply]:
-        return workers.shared().submit(replace(request, level=0))
-
-
-@contextmanager
-def without_llvm_optimizations() -> Iterator[None]:
-    """Compilations in this context have all passes of the compiler, and none of LLVM's."""
-    with mock.patch("mlc_compiler.codegen.native.shared", _Unoptimized):
-        yield
 
 
 def save(case: Case, model: PreTrainedModel, folder: Path) -> None:
