@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from mlc_compiler import Library, build
 from mlc_compiler.backends.cpu.instructions.bfloat16 import DOT2
 from mlc_compiler.backends.cpu.machine import Cpu
+from mlc_compiler.ir.structural import structural_key
 from mlc_compiler.target import Target
 from tests.compiler.relax import paged
 from tests.compiler.relax.check_op import graph_of
@@ -22,6 +24,7 @@ RNG = np.random.default_rng(8)
 TARGETS = ("cpu", "cpu:x86-64-v3", "cpu:generic")
 PROMPTS = ((0, 70), (300, 9), (17, 1), (5, 40))  # several sequences in one tile, one sequence in several
 STEPS = ((1, 1), (700, 1), (130, 1), (0, 1))  # one token each: some contexts are one piece, some are several
+LIBRARIES: dict[Hashable, Library] = {}  # modules that differ in symbolic sizes only are compiled once
 
 
 def compiled(
@@ -32,7 +35,10 @@ def compiled(
     sizes = {len(batch.q), *batch.page_table.shape, batch.k_pages.shape[1]}
     sizes -= {*batch.q.shape[1:], *batch.k_pages.shape[2:], *batch.v_pages.shape[2:]}  # which have to stay known
     mod = graph_of("nn.paged_attention", (*batch.args, 1, list(optional.values())), given, symbolic=sizes)
-    return build(mod, target, num_threads=threads, opt=opt)
+    key = structural_key(mod), str(target), threads, opt
+    if key not in LIBRARIES:
+        LIBRARIES[key] = build(mod, target, num_threads=threads, opt=opt)
+    return LIBRARIES[key]
 
 
 def check(
