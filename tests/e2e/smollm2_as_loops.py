@@ -40,7 +40,7 @@ def build(folder: Path, output: Path, descending: bool) -> Library:
     chat = read_chat_config(folder)
     exported = export_model(model_config(chat, {}), get_scheme(chat.quantization), "float16")
     build_as_loops(
-        exported.mod, TARGET, output, lambda mod: model_metadata(exported, chat.quantization, mod), descending
+        exported.mod, TARGET, output, lambda mod: model_metadata(exported, chat.quantization, mod), descending, level=3
     )
     return Library(output)
 

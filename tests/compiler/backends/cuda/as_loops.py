@@ -75,9 +75,13 @@ def build_as_loops(
     output: Path,
     metadata: Callable[[IRModule], Mapping[str, Any]] = lambda _: {},
     descending: bool = False,
+    level: int = 0,
 ) -> None:
-    """Compile what the CUDA back end makes of ``mod`` to a library for this machine's CPU."""
+    """Compile what the CUDA back end makes of ``mod`` to a library for this machine's CPU.
+
+    level: of LLVM's optimizations, which take longer than small kernels run.
+    """
     lowered = run_passes(mod, passes(target, descending))
     cpu = Target("cpu")
-    native = compile_modules(emit_llvm(lowered, cpu, metadata(lowered)), cpu)
+    native = compile_modules(emit_llvm(lowered, cpu, metadata(lowered)), cpu, level=level)
     link_shared(native.objects, output, cpu)
