@@ -27,6 +27,7 @@ from .factor import factor_reduction
 from .inline import compute_inline
 from .layout import transform_layout
 from .loops import annotate, fuse, reorder, set_kind, split, unannotate
+from .pad_einsum import pad_einsum
 from .partition import merge, partition
 from .reduction import decompose_reduction
 from .reverse_compute_at import reverse_compute_at
@@ -278,6 +279,11 @@ class Schedule(WorkingModule):
     def factor_reduction(self, block: str, group: int) -> BlockName:
         """Sum each group of a reduction first, without factors that are constant in a group; see ``factor.py``."""
         return self._run(factor_reduction, block, group)
+
+    @step
+    def pad_einsum(self, block: str, padding: Sequence[int]) -> None:
+        """Round the extents of a block's variables up to multiples of ``padding``; see ``pad_einsum.py``."""
+        self._run(pad_einsum, block, padding)
 
     @step
     def blockize(self, loop: Var) -> BlockName:

@@ -14,6 +14,7 @@ from .factor import factor_reduction
 from .inline import compute_inline
 from .legality import check_independent, is_concurrent
 from .loops import reorder
+from .pad_einsum import pad_einsum
 from .reduction import decompose_reduction
 from .reverse_compute_at import reverse_compute_at
 from .reverse_inline import reverse_compute_inline
@@ -24,7 +25,7 @@ from .tree import ScheduleError, block_names, has_loop, loops_in
 # Steps that may introduce dependences between iterations of enclosing concurrent loops.
 MOVES = (
     *(reorder, compute_at, reverse_compute_at, compute_inline, reverse_compute_inline),
-    *(cache_read, cache_write, decompose_reduction, rfactor, factor_reduction),
+    *(cache_read, cache_write, decompose_reduction, rfactor, factor_reduction, pad_einsum),
 )
 
 

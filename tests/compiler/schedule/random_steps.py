@@ -10,7 +10,9 @@ from random import Random
 from mlc_compiler.ir.expr import Var, is_const
 from mlc_compiler.ir.visitor import Rewriter, substitute, walk
 from mlc_compiler.tir.nodes import SERIAL, UNROLLED, For, PrimFunc, SeqStmt
-from mlc_compiler.tir.schedule import Schedule
+from mlc_compiler.tir.schedule import Schedule, ScheduleError
+from mlc_compiler.tir.threads import merge_nested_threads
+from mlc_errors import MLCError
 
 Step = Callable[[Schedule, Random], object]
 FACTORS = (2, 3, 4, 5, 8)
@@ -76,6 +78,22 @@ def _tensorize(s: Schedule, r: Random) -> None:
     s.tensorize(loops[0], r.choice(["avx512.vpdpbusd", "avx512.nibbles"]))
 
 
+def _bind(s: Schedule, r: Random) -> None:
+    """Bind a loop, unless that makes it longer than one around it over the same axis, which lowering refuses."""
+    loop, trial = _loop(s, r), s.copy()
+    trial.bind(loop, "threadIdx.x")
+    try:
+        merge_nested_threads(trial.func.body)
+    except MLCError as error:
+        raise ScheduleError(error.message) from error
+    s.bind(loop, "threadIdx.x")
+
+
+def _pad_einsum(s: Schedule, r: Random) -> None:
+    block = _block(s, r)
+    s.pad_einsum(block, [r.choice([1, *FACTORS]) for _ in s.block(block).iter_vars])
+
+
 def _partition(s: Schedule, r: Random) -> None:
     tops = s.func.body.block.body  # type: ignore[attr-defined]
     nests = tops.stmts if isinstance(tops, SeqStmt) else (tops,)
@@ -91,7 +109,7 @@ STEPS: dict[str, Step] = {
     "parallel": lambda s, r: s.parallel(_loop(s, r)),
     "vectorize": lambda s, r: s.vectorize(_loop(s, r)),
     "unroll": lambda s, r: s.unroll(_loop(s, r)),
-    "bind": lambda s, r: s.bind(_loop(s, r), "threadIdx.x"),
+    "bind": _bind,
     "compute_inline": lambda s, r: s.compute_inline(_block(s, r)),
     "reverse_compute_inline": lambda s, r: s.reverse_compute_inline(_block(s, r)),
     "compute_at": lambda s, r: s.compute_at(_block(s, r), _loop(s, r)),
@@ -102,6 +120,7 @@ STEPS: dict[str, Step] = {
     "decompose_reduction": lambda s, r: s.decompose_reduction(_block(s, r), _loop(s, r)),
     "rfactor": lambda s, r: s.rfactor(_loop(s, r), r.choice([0, -1, 1])),
     "factor_reduction": lambda s, r: s.factor_reduction(_block(s, r), r.choice([2, 3, 4])),
+    "pad_einsum": _pad_einsum,
     "blockize": lambda s, r: s.blockize(_loop(s, r)),
     "tensorize": _tensorize,
     "merge": lambda s, r: s.merge(*_neighbours(s, r)),
