@@ -38,6 +38,7 @@ class Choice:
     presence_penalty: float | None
     frequency_penalty: float | None
     repetition_penalty: float | None
+    logit_bias: tuple[str, ...]
     seed: int | None
     greedy: bool
 
@@ -51,8 +52,18 @@ class Choice:
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             repetition_penalty=self.repetition_penalty,
+            logit_bias=dict(map(_bias, self.logit_bias)),
             seed=self.seed,
         )
+
+
+def _bias(text: str) -> tuple[int, float]:
+    """`50256=-100` as a token id and its bias."""
+    token, _, bias = text.partition("=")
+    try:
+        return int(token), float(bias)
+    except ValueError:
+        raise UsageError(f"--logit-bias: got {text!r}; expected ID=BIAS, as 50256=-100") from None
 
 
 _SAMPLING_OPTIONS = (
@@ -69,6 +80,12 @@ _SAMPLING_OPTIONS = (
         type=float,
         metavar="X",
         help="Positive logits of tokens in prompt and answer are divided by X, others multiplied.",
+    ),
+    click.option(
+        "--logit-bias",
+        multiple=True,
+        metavar="ID=BIAS",
+        help="Added to the logits of a token, -100 to 100; may be given several times.",
     ),
     click.option("--seed", type=int, metavar="S", help="The same seed gives the same answer."),
     click.option("--greedy", is_flag=True, help="Always take the most likely token."),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,7 +24,7 @@ class Sampling:
     temperature 0 takes the most likely token; top_p in (0, 1] keeps the most likely tokens up to that cumulative
     probability. max_tokens None: until the context is full. seed None: a new one each time.
     eos_ids and stop: tokens and texts that end the answer and are not part of it. penalties: of tokens that the text
-    has already.
+    has already. logit_bias: token ids, and what is added to their logits before penalties and temperature, -100 to 100.
     """
 
     max_tokens: int | None = None
@@ -34,6 +34,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
     eos_ids: frozenset[int] = frozenset()
     penalties: Penalties = NO_PENALTIES
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None and not (isinstance(self.max_tokens, int | np.integer) and self.max_tokens >= 1):
@@ -44,6 +45,16 @@ class Sampling:
             raise UsageError(f"top_p is {self.top_p}; expected more than 0 and at most 1")
         if self.seed is not None and self.seed < 0:
             raise UsageError(f"seed is {self.seed}; expected 0 or more")
+        for token, bias in self.logit_bias.items():
+            if not (isinstance(token, int | np.integer) and token >= 0):
+                raise UsageError(f"logit_bias has the token id {token!r}; expected an integer of at least 0")
+            if not -100.0 <= bias <= 100.0:
+                raise UsageError(f"logit_bias of token {token} is {bias}; expected -100 to 100")
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether there are penalties or biases."""
+        return bool(self.penalties or self.logit_bias)
 
 
 @dataclass(frozen=True)
@@ -79,7 +90,7 @@ class Answer:
 
     def __init__(self, tokenizer: Tokenizer, sampling: Sampling, prompt: Sequence[int], index: int = 0):
         self.sampling = sampling
-        self.tokens = TextTokens(prompt if sampling.penalties else ())
+        self.tokens = TextTokens(prompt if sampling.penalties else (), sampling.logit_bias)
         self.token_ids: list[int] = []
         self.pieces: list[str] = []
         self.finish_reason: str | None = None
@@ -236,7 +247,7 @@ class _Batch:
     def _sample(self, step: DecodeStep, active: Sequence[int]) -> None:
         for element, i in enumerate(active):
             step.uniform[element] = self.answers[i].uniform()
-        if self.sampling.penalties:
+        if self.sampling.changes_logits:
             step.penalize([self.answers[i].tokens for i in active])
         step.sample()
         for element, i in enumerate(active):
@@ -260,7 +271,7 @@ def set_sampling(step: DecodeStep, element: int, sampling: Sampling) -> None:
 
 def _draw(session: Session, answer: Answer) -> int:
     """The next token of an answer."""
-    if answer.sampling.penalties:
+    if answer.sampling.changes_logits:
         session.penalize(answer.tokens)
     return session.sample(answer.uniform())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -138,12 +138,13 @@ class LLM:
         presence_penalty: float | None = None,
         frequency_penalty: float | None = None,
         repetition_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
         seed: int | None = None,
         stop: str | Sequence[str] = (),
     ) -> Sampling:
-        """Sampling settings; None takes the model's default."""
+        """Sampling settings; None takes the model's default. logit_bias: what is added to logits, by token id."""
         defaults = self.defaults
-        return Sampling(
+        sampling = Sampling(
             max_tokens=max_tokens,
             temperature=defaults.temperature if temperature is None else temperature,
             top_p=defaults.top_p if top_p is None else top_p,
@@ -152,10 +153,13 @@ class LLM:
                 defaults.penalties.frequency if frequency_penalty is None else frequency_penalty,
                 defaults.penalties.repetition if repetition_penalty is None else repetition_penalty,
             ),
+            logit_bias=dict(logit_bias or {}),
             seed=seed,
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
             eos_ids=defaults.eos_ids,
         )
+        _check_tokens(sampling.logit_bias, self.model.spec.vocab_size)
+        return sampling
 
     def generate(
         self,
@@ -167,6 +171,7 @@ class LLM:
         presence_penalty: float | None = None,
         frequency_penalty: float | None = None,
         repetition_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
         seed: int | None = None,
         stop: str | Sequence[str] = (),
         on_text: OnText | None = None,
@@ -182,6 +187,7 @@ class LLM:
             presence_penalty=presence_penalty,
             frequency_penalty=frequency_penalty,
             repetition_penalty=repetition_penalty,
+            logit_bias=logit_bias,
             seed=seed,
             stop=stop,
         )
@@ -202,6 +208,7 @@ class LLM:
         presence_penalty: float | None = None,
         frequency_penalty: float | None = None,
         repetition_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
         seed: int | None = None,
         stop: str | Sequence[str] = (),
         on_text: OnText | None = None,
@@ -217,6 +224,7 @@ class LLM:
             presence_penalty=presence_penalty,
             frequency_penalty=frequency_penalty,
             repetition_penalty=repetition_penalty,
+            logit_bias=logit_bias,
             seed=seed,
             stop=stop,
         )
@@ -339,6 +347,12 @@ def _open_library(folder: Path, model_lib: str | Path | None, device: str | None
             f"the library {path} does not exist", hint=f"compile it: python -m mlc_cli compile {folder} -o {path}"
         )
     return Library(path, device=0 if device is None else device)
+
+
+def _check_tokens(tokens: Iterable[int], vocab_size: int) -> None:
+    for token in tokens:
+        if token >= vocab_size:
+            raise UsageError(f"logit_bias has the token id {token}; expected 0 to {vocab_size - 1}")
 
 
 def _is_batch(prompt: Prompt | Sequence[Prompt]) -> bool:

@@ -1,4 +1,4 @@
-"""Penalties of tokens that a text has already: the tokens of each text, and the library's function on their arrays."""
+"""Penalties of tokens that a text has already, and biases: the tokens of each text, the library's function on them."""
 
 from __future__ import annotations
 
@@ -43,13 +43,17 @@ NO_PENALTIES = Penalties()
 
 
 class TextTokens:
-    """The distinct tokens of a text, int32 [m], and how often each is in the answer, int32 [m]; none of images."""
+    """The distinct tokens of a text, and those with a bias; none of images.
 
-    def __init__(self, prompt: Iterable[int]):
-        distinct = dict.fromkeys(token for token in prompt if token >= 0)
-        self._places = {token: place for place, token in enumerate(distinct)}
-        self._ids = array("i", self._places)
-        self._counts = array("i", [0] * len(self._places))
+    counts: how often each is in the answer, -1 for tokens that are not in the text. bias: is added to their logits.
+    """
+
+    def __init__(self, prompt: Iterable[int], logit_bias: Mapping[int, float]):
+        counts = dict.fromkeys(logit_bias, -1) | dict.fromkeys((token for token in prompt if token >= 0), 0)
+        self._places = {token: place for place, token in enumerate(counts)}
+        self._ids = array("i", counts)
+        self._counts = array("i", counts.values())
+        self._bias = array("f", [logit_bias.get(token, 0.0) for token in counts])
 
     def add(self, token: int) -> None:
         """Count a token of the answer."""
@@ -57,22 +61,30 @@ class TextTokens:
         if place == len(self._ids):
             self._ids.append(token)
             self._counts.append(0)
-        self._counts[place] += 1
+            self._bias.append(0.0)
+        self._counts[place] = max(self._counts[place], 0) + 1
 
     def __len__(self) -> int:
         return len(self._ids)
 
     @property
     def ids(self) -> np.ndarray:
+        """int32 [m]"""
         return np.frombuffer(self._ids, np.int32)
 
     @property
     def counts(self) -> np.ndarray:
+        """int32 [m]"""
         return np.frombuffer(self._counts, np.int32)
+
+    @property
+    def bias(self) -> np.ndarray:
+        """float32 [m]"""
+        return np.frombuffer(self._bias, np.float32)
 
 
 class PenaltyStep:
-    """The library's penalties on the first rows of ``logits``, float32 [capacity, V], in place.
+    """The library's biases and penalties on the first rows of ``logits``, float32 [capacity, V], in place.
 
     settings: presence, frequency and repetition by name, float32 [capacity]. Arrays and calls are made for powers of
     two of rows and tokens. Raises MLCError when the library has no penalties.
@@ -86,11 +98,12 @@ class PenaltyStep:
     def apply(self, texts: Sequence[TextTokens]) -> None:
         """Change row i for the tokens of text i."""
         self._reserve(max(map(len, texts)))
-        ids, counts = self._tokens
+        ids, counts, bias = self._arrays()
         size = min(1 << (len(texts) - 1).bit_length(), len(self._logits))
         ids[:size] = -1
         for row, tokens in enumerate(texts):
-            ids[row, : len(tokens)], counts[row, : len(tokens)] = tokens.ids, tokens.counts
+            at = row, slice(len(tokens))
+            ids[at], counts[at], bias[at] = tokens.ids, tokens.counts, tokens.bias
         self._model.memory.send(self._tokens)
         if size not in self._bound:
             self._bound[size] = self._bind(size)
@@ -102,11 +115,14 @@ class PenaltyStep:
             self._bound = {}
 
     def _empty(self, width: int) -> np.ndarray:
-        return self._model.memory.mirrored((2, len(self._logits), width), np.dtype(np.int32))
+        return self._model.memory.mirrored((3, len(self._logits), width), np.dtype(np.int32))
+
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        ids, counts, bias = self._tokens
+        return ids, counts, bias.view(np.float32)
 
     def _bind(self, size: int) -> Call:
-        ids, counts = self._tokens[:, :size]
+        names = ("token_ids", "counts", "bias")
+        tokens = {name: values[:size] for name, values in zip(names, self._arrays(), strict=True)}
         settings = {name: values[:size] for name, values in self._settings.items()}
-        return self._model.bind(
-            FUNCTION, {"logits": self._logits[:size], "token_ids": ids, "counts": counts, **settings}, []
-        )
+        return self._model.bind(FUNCTION, {"logits": self._logits[:size], **tokens, **settings}, [])

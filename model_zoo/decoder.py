@@ -142,7 +142,8 @@ class _Decoder:
         logits = spec.Tensor(["batch_size", self.config.vocab_size], "float32")
         written = spec.Object(lambda logits: logits, {"logits": logits}, mutable=True)
         tokens = spec.Tensor(["batch_size", "num_tokens"], "int32")
-        penalized: dict[str, spec.Input] = {"logits": written, "token_ids": tokens, "counts": tokens}
+        bias = spec.Tensor(["batch_size", "num_tokens"], "float32")
+        penalized: dict[str, spec.Input] = {"logits": written, "token_ids": tokens, "counts": tokens, "bias": bias}
         penalized |= dict.fromkeys(("presence", "frequency", "repetition"), row)
         drawn = {"logits": logits, "temperature": row, "top_p": row, "uniform": row}
         return {

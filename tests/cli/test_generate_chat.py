@@ -86,6 +86,8 @@ def test_seed_and_temperature_reach_the_sampler(folder):
         (["--presence-penalty", 1], 8),
         (["--repetition-penalty", 100], 8),
         (["--presence-penalty", 1, "--repetition-penalty", 100], 1),
+        (["--logit-bias", "1=3", "--logit-bias", "0=-5"], 8),
+        (["--logit-bias", "1=6", "--logit-bias", "0=-5"], 0),
     ],
 )
 def test_penalties_reach_the_sampler(folder, options, zeros):
@@ -100,6 +102,8 @@ def test_penalties_reach_the_sampler(folder, options, zeros):
         (["--greedy", "--temperature", "1"], "--greedy and --temperature 1.0 exclude each other"),
         (["--top-p", "2"], "top_p is 2.0; expected more than 0 and at most 1"),
         (["--max-tokens", "0"], "max_tokens is 0"),
+        (["--logit-bias", "7"], "--logit-bias: got '7'; expected ID=BIAS, as 50256=-100"),
+        (["--logit-bias", "7=101"], "logit_bias of token 7 is 101.0; expected -100 to 100"),
         (["--threads", "0"], "number of threads is 0"),
     ],
 )

@@ -103,7 +103,7 @@ def test_tokens_are_those_of_the_cpu(pair: Pair) -> None:
     def tokens(llm: LLM) -> list[tuple[int, ...]]:
         prompts, drawn = [IDS[:26], OTHER[:3]], {"temperature": 0.8, "top_p": 0.9, "seed": 5}
         likely = llm.generate(prompts, max_tokens=2, temperature=0)
-        penalties = {"presence_penalty": 1.5, "repetition_penalty": 1.3}
+        penalties = {"presence_penalty": 1.5, "repetition_penalty": 1.3, "logit_bias": {3: 1.0}}
         results = [*likely, *llm.generate([OTHER[:2], IDS[:4]], max_tokens=2, **drawn, **penalties)]
         return [r.token_ids for r in (*results, llm.generate(OTHER[:5], max_tokens=2, **drawn))]
 

@@ -129,7 +129,7 @@ def test_signatures_are_those_of_the_runtime():
         "batch_decode": ["input_embed", *cache],
         "batch_verify": ["input_embed", *cache],
         HIDDEN_STATES: ["input_embed", *cache],
-        "penalize": ["logits", "token_ids", "counts", "presence", "frequency", "repetition"],
+        "penalize": ["logits", "token_ids", "counts", "bias", "presence", "frequency", "repetition"],
         "sample": ["logits", "temperature", "top_p", "uniform"],
     }
     assert {name: [p.name for p in exported.mod[name].params] for name in FUNCTIONS} == expected

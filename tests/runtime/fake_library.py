@@ -112,11 +112,12 @@ class FakeLibrary(Library):
         hidden[0, :, 0], hidden[0, :, 1] = embed[0, :, 0], self._attend(embed, k, v, table, seq, pos)
 
 
-def penalize(ctx, logits, token_ids, counts, presence, frequency, repetition):
+def penalize(ctx, logits, token_ids, counts, bias, presence, frequency, repetition):
     for row, (ids, times) in enumerate(zip(token_ids, counts, strict=True)):
-        found = logits[row, ids[ids >= 0]]
+        found = logits[row, ids[ids >= 0]] + bias[row, ids >= 0]
+        factor = np.where(times < 0, 1, repetition[row])[ids >= 0]
         taken = np.where(times > 0, presence[row] + times * frequency[row], 0)[ids >= 0]
-        logits[row, ids[ids >= 0]] = np.where(found > 0, found / repetition[row], found * repetition[row]) - taken
+        logits[row, ids[ids >= 0]] = np.where(found > 0, found / factor, found * factor) - taken
 
 
 def sample(ctx, logits, temperature, top_p, uniform, token):
@@ -169,6 +170,7 @@ def metadata(vocab: int, context: int = 64, chunk: int = 8, batch: int = 4) -> d
 
     rows = [tensor(name, ["batch_size"]) for name in ("temperature", "top_p", "uniform")]
     tokens = [tensor(name, ["batch_size", "num_tokens"], "int32") for name in ("token_ids", "counts")]
+    tokens.append(tensor("bias", ["batch_size", "num_tokens"]))
     factors = [tensor(name, ["batch_size"]) for name in ("presence", "frequency", "repetition")]
     penalized = [tensor("logits", ["batch_size", vocab]) | {"written": True}, *tokens, *factors]
     return {

@@ -111,6 +111,36 @@ def test_a_penalty_is_a_fourth_call(llm):
     assert llm.library.calls == ["embed", "decode", "penalize", "sample"]
 
 
+def test_a_bias_is_part_of_the_penalties_call(llm):
+    stream = iter(llm.stream([1, 2], llm.sampling(max_tokens=5, logit_bias={7: 100})))
+    next(stream)
+    llm.library.calls.clear()
+    next(stream)
+    assert llm.library.calls == ["embed", "decode", "penalize", "sample"]
+
+
+def test_a_bias_of_a_token_bans_or_forces_it(llm):
+    plain = greedy([3], 4, VOCAB)
+    assert llm.generate([3], max_tokens=4, logit_bias={7: 100}).token_ids == (7,) * 4
+    assert llm.generate([3], max_tokens=1, logit_bias={plain[0]: -100}).token_ids != (plain[0],)
+    assert llm.generate([3], max_tokens=4, logit_bias={}).token_ids == tuple(plain)
+
+
+WRONG_BIASES = {
+    "logit_bias of token 3 is 101; expected -100 to 100": {3: 101},
+    "logit_bias of token 3 is nan; expected": {3: float("nan")},
+    "logit_bias has the token id -1; expected": {-1: 1},
+    "logit_bias has the token id '3'; expected an integer": {"3": 1},
+    f"logit_bias has the token id {VOCAB}; expected 0 to {VOCAB - 1}": {VOCAB: 1},
+}
+
+
+@pytest.mark.parametrize("message", WRONG_BIASES)
+def test_a_wrong_bias_is_named(llm, message):
+    with pytest.raises(UsageError, match=message):
+        llm.generate([1, 2], max_tokens=2, logit_bias=WRONG_BIASES[message])
+
+
 def penalized(prompt: list[int], count: int, presence: float, frequency: float, repetition: float) -> list[int]:
     """Greedy tokens of the fake model, whose next token has the logit 10 and all others 0, by the formulas."""
     answer: list[int] = []

@@ -194,6 +194,20 @@ def test_penalized_tokens_are_the_most_likely_ones_after_the_penalties(llm):
     assert answer != list(llm.generate(IDS, max_tokens=20, temperature=0).token_ids)
 
 
+def test_biased_tokens_are_the_most_likely_ones_with_the_bias(llm):
+    """A token outside of the text is not repeated: its sum is not divided."""
+    plain = llm.logits(IDS)[-1]
+    first, second = plain.argsort()[::-1][:2].tolist()
+    needed = float(plain[first] - plain[second])
+    for bias, token in ((needed - 0.01, first), (needed + 0.01, second)):
+        settings = {"max_tokens": 1, "temperature": 0, "logit_bias": {second: bias}}
+        assert llm.generate(IDS, **settings).token_ids == (token,)
+        assert [r.token_ids for r in llm.generate([IDS, IDS], **settings)] == [(token,), (token,)]
+    absent = next(t for t in range(1, VOCAB) if t not in IDS)  # 0 ends an answer
+    only = llm.generate(IDS, max_tokens=3, temperature=0, logit_bias={absent: 50}, repetition_penalty=2)
+    assert only.token_ids == (absent,) * 3
+
+
 def test_sampled_tokens_lie_in_the_nucleus(llm):
     logits = np.repeat(llm.logits(IDS)[-1:], 4, axis=0)
     temperature, top_p = np.array([0, 0.7, 1, 2], np.float32), np.array([1, 0.5, 0.9, 0.3], np.float32)
@@ -261,7 +275,7 @@ def test_penalties_of_ids_out_of_range_change_nothing(llm):
     ids = np.resize(WILD, (2, 8))
     logits = llm.logits(IDS)[:2].copy()
     before = logits.copy()
-    llm.library["penalize"](logits, ids, np.ones_like(ids), *settings.values())
+    llm.library["penalize"](logits, ids, np.ones_like(ids), np.zeros(ids.shape, np.float32), *settings.values())
     changed = [i for i in WILD if 0 <= i < VOCAB]
     np.testing.assert_array_equal(np.delete(logits, changed, 1), np.delete(before, changed, 1))
     assert (logits[:, changed] < before[:, changed]).all()

@@ -1,4 +1,4 @@
-"""Operations that change logits by penalties and sample tokens from them."""
+"""Operations that change logits by biases and penalties, and sample tokens from them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from ..tensor import Tensor, apply
 
 
 def penalize(
-    logits: Tensor, token_ids: Tensor, counts: Tensor, presence: Tensor, frequency: Tensor, repetition: Tensor
+    logits: Tensor,
+    token_ids: Tensor,
+    counts: Tensor,
+    bias: Tensor,
+    presence: Tensor,
+    frequency: Tensor,
+    repetition: Tensor,
 ) -> Tensor:
-    """Penalties of tokens of the text so far: logits float32 [n, V], written in place and returned.
+    """Biases of tokens, and penalties of those in the text: logits float32 [n, V], written in place and returned.
 
-    token_ids, counts: int32 [n, m]; others float32 [n]; see ``relax.ops.sampling``.
+    token_ids, counts: int32 [n, m]; bias: float32 [n, m]; others float32 [n]; see ``relax.ops.sampling``.
     """
-    return apply(ops.penalize, logits, token_ids, counts, presence, frequency, repetition)
+    return apply(ops.penalize, logits, token_ids, counts, bias, presence, frequency, repetition)
 
 
 def softmax_with_temperature(logits: Tensor, temperature: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Operators that change logits by penalties and sample tokens from them."""
+"""Operators that change logits by biases and penalties, and sample tokens from them."""
 
 from __future__ import annotations
 
@@ -17,30 +17,33 @@ def penalize(
     logits: te.Tensor,
     token_ids: te.Tensor,
     counts: te.Tensor,
+    bias: te.Tensor,
     presence: te.Tensor,
     frequency: te.Tensor,
     repetition: te.Tensor,
 ) -> te.Tensor:
-    """Change the logits of tokens that a text has already; returns ``logits``, written in place.
+    """Change the logits of tokens that have a bias or are in a text already; returns ``logits``, written in place.
 
     logits: float32 [n, V]; token_ids: int32 [n, m], distinct in each row, those outside of the vocabulary are ignored;
-    counts: int32 [n, m], how often the token is in the answer, 0 for tokens of the prompt only; others float32 [n].
-    A logit is divided by ``repetition`` where it is positive, else multiplied by it (Keskar et al. 2019, as
-    transformers applies it); where the count is not 0, ``presence + count * frequency`` is subtracted from the result
-    (OpenAI's formula).
+    counts: int32 [n, m], how often the token is in the answer, 0 for tokens of the prompt only, negative for those in
+    neither; bias: float32 [n, m]; others float32 [n]. ``bias`` is added to a logit first. Where the count is not
+    negative, the sum is divided by ``repetition`` if it is positive, else multiplied by it (Keskar et al. 2019, as
+    transformers applies it); where the count is positive, ``presence + count * frequency`` is subtracted from the
+    result. Bias and subtraction are OpenAI's formulas.
     """
     vocabulary = logits.shape[1]
     store_to = logits.buffer
 
     def change(i: Var, j: Var) -> tir.Stmt:
         token, count = te.cast(token_ids[i, j], INDEX_DTYPE), te.f32(counts[i, j])
-        logit = logits[i, token]
-        repeated = te.select(logit > 0.0, logit / repetition[i], logit * repetition[i])
+        logit = logits[i, token] + bias[i, j]
+        factor = te.select(counts[i, j] < 0, const(1.0, "float32"), repetition[i])
+        repeated = te.select(logit > 0.0, logit / factor, logit * factor)
         penalty = te.select(counts[i, j] > 0, presence[i] + count * frequency[i], 0.0)
         exists = logical_and(token >= 0, token < vocabulary)
         return IfThenElse(exists, BufferStore(store_to, repeated - penalty, (i, token)))
 
-    inputs = [logits, token_ids, counts, presence, frequency, repetition]
+    inputs = [logits, token_ids, counts, bias, presence, frequency, repetition]
     return te.updated(logits, inputs, te.each(token_ids.shape, "penalize", change))
 
 

@@ -154,15 +154,18 @@ def drawn(probs: np.ndarray, top_p: np.ndarray, uniform: np.ndarray) -> np.ndarr
     return np.array(tokens, "int32")
 
 
-def penalized(logits: np.ndarray, ids: np.ndarray, counts: np.ndarray, *settings: np.ndarray) -> np.ndarray:
-    """Penalties by the formulas, token by token."""
+def penalized(
+    logits: np.ndarray, ids: np.ndarray, counts: np.ndarray, bias: np.ndarray, *settings: np.ndarray
+) -> np.ndarray:
+    """Biases and penalties by the formulas, token by token."""
     result = logits.copy()
     for row, (presence, frequency, repetition) in zip(range(len(logits)), zip(*settings, strict=True), strict=True):
-        for token, count in zip(ids[row], counts[row], strict=True):
+        for token, count, added in zip(ids[row], counts[row], bias[row], strict=True):
             if 0 <= token < logits.shape[1]:
-                x = result[row, token]
-                x = x / repetition if x > 0 else x * repetition
-                result[row, token] = x - (presence + count * frequency if count else 0)
+                x = result[row, token] + added
+                if count >= 0:
+                    x = x / repetition if x > 0 else x * repetition
+                result[row, token] = x - (presence + count * frequency if count > 0 else 0)
     return result
 
 
@@ -321,7 +324,8 @@ CASES: dict[str, Case] = {
         (
             X[0],
             np.array([[3, 0, -1], [1, 4, 2], [7, 0, 5], [-1, -1, -1], [4, 3, -(2**31)]], "i4"),
-            np.array([[0, 2, 1], [1, 3, 0], [1, 0, 1], [1, 1, 1], [5, 0, 9]], "i4"),
+            np.array([[0, 2, 1], [1, 3, 0], [1, 0, 1], [1, 1, 1], [5, -1, 9]], "i4"),
+            np.array([[0, 2, 1], [0, -100, 0], [100, 0, 0.5], [1, 1, 1], [-3, 4, 0]], "f4"),
             np.array([0.5, -1, 2, 1, 0], "f4"),
             np.array([0.25, 0.75, -2, 1, 0], "f4"),
             np.array([1.3, 0.7, 1, 2, 1.1], "f4"),
