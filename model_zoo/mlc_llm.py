@@ -1,16 +1,34 @@
-"""MLC LLM's names for the models of the zoo: ``gpt2_model.GPT2LMHeadModel(gpt2_model.GPT2Config.from_dict(…))``."""
+"""MLC LLM's names for the models of the zoo: ``gpt2_model.GPT2LMHeadModel(gpt2_model.GPT2Config.from_dict(…))``.
+
+``ExternMapping`` is a weight map, which a loader returns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.nn import Parameter, spec
 from model_zoo import registry
 from model_zoo.architecture import Architecture
+from model_zoo.weight_map import WeightMap
 
 CONFIG, MODEL = "Config", ("ForCausalLM", "ForCasualLM", "LMHeadModel")
+
+
+class ExternMapping(WeightMap):
+    """Which tensors of a checkpoint make which parameter, by functions of numpy arrays."""
+
+    def add_mapping(self, map_from: str, map_to: Sequence[str], func: Callable[..., np.ndarray]) -> None:
+        """Parameter ``map_from`` is ``func`` of the checkpoint's tensors ``map_to``, which have their stored dtypes."""
+        self.computed(map_from, map_to, func)
+
+    def add_unused(self, name: str) -> None:
+        """A checkpoint tensor that the model does not need."""
+        self.unused(name)
 
 
 class Model:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -391,6 +391,31 @@ class UnitRows(Expr):
 
     def __str__(self) -> str:
         return f"unit_rows({self.parts[0]})"
+
+
+@dataclass(frozen=True)
+class Computed(Expr):
+    """Any function of arrays, which are in the checkpoint's dtypes."""
+
+    parts: tuple[Expr, ...]
+    function: Callable[..., np.ndarray]
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        """That of the function's result for zeros."""
+        return self._call([np.broadcast_to(np.float32(0), part.shape(shapes)) for part in self.parts]).shape
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        return self._call([part.evaluate(read) for part in self.parts])
+
+    def _call(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        try:
+            return np.asarray(self.function(*arrays))
+        except Exception as error:
+            got = ", ".join(f"{array.dtype} {list(array.shape)}" for array in arrays)
+            raise MLCError(f"{self} failed: got {got}; {type(error).__name__}: {error}") from error
+
+    def __str__(self) -> str:
+        return f"{getattr(self.function, '__name__', 'function')}({', '.join(map(str, self.parts))})"
 
 
 def _transposed(value: np.ndarray) -> np.ndarray:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
+import numpy as np
+
 from mlc_errors import MLCError
 from model_zoo.weight_expr import (
     CheckpointTensor,
+    Computed,
     Concat,
     Either,
     Expr,
@@ -147,6 +150,10 @@ class WeightMap:
     def negative_exp(self, target: str, source: str) -> None:
         """``-exp`` of every element."""
         self._add((target,), NegativeExp((as_expr(source),)))
+
+    def computed(self, target: str, sources: Sequence[str | Expr], function: Callable[..., np.ndarray]) -> None:
+        """A function of the sources, numpy arrays in the checkpoint's dtypes; it is called with zeros, too."""
+        self._add((target,), Computed(tuple(map(as_expr, sources)), function))
 
     def unused(self, pattern: str) -> None:
         """Checkpoint tensors (shell pattern) that the model does not need; they need not exist."""

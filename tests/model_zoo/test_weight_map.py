@@ -43,6 +43,20 @@ def test_transpose_swaps_a_weight_and_keeps_a_bias():
     assert np.array_equal(made["c.bias"], [0, 1, 2])
 
 
+def test_a_computed_parameter_is_a_function_of_arrays():
+    arrays = {"a": matrix(2, 3).astype(np.float16), "b": matrix(3, 2)}
+    m = WeightMap()
+    m.computed("ab", ["a", "b"], lambda a, b: a.T - b)
+    made = produce(m, {"ab": (3, 2)}, arrays)
+    assert made["ab"].tolist() == [[0, 2], [-1, 1], [-2, 0]]
+    with pytest.raises(WeightMapError, match="1 tensors do not have the shape") as error:
+        m.resolve({"ab": (2, 3)}, shapes_of(arrays))
+    assert error.value.where == ("ab has shape [3, 2]; the config gives [2, 3] (<lambda>(a, b))",)
+    with pytest.raises(WeightMapError) as error:
+        m.resolve({"ab": (3, 2)}, {"a": (2, 3), "b": (4, 2)})
+    assert "got float32 [2, 3], float32 [4, 2]; ValueError: operands could not be" in error.value.where[0]
+
+
 def test_split_takes_its_sizes_from_the_targets():
     m = WeightMap()
     m.split(["q", "k"], "qk")

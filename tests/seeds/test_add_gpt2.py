@@ -52,10 +52,10 @@ def ran(folder: Path) -> Iterator[Ran]:
 
 def test_counts(ran: Ran):
     assert ran.counts() == {
-        "run": 4,
+        "run": 5,
         "environment": 1,
         "ipython": 3,
-        "fragment": 3,
+        "fragment": 2,
         "network": 1,
         "debug_chat": 2,
     }
@@ -67,6 +67,21 @@ def test_parameters_print_as_shown(ran: Ran):
     assert ran.output["export"].startswith(shown.rstrip("\n"))
     assert ran.output["export"].count("\n") == 2 + 12 * 12 + 2 + 1
     assert set(ran.after["export"]["mod"]) >= {"embed", "prefill", "decode", "batch_prefill", "batch_decode"}
+
+
+def test_functions_of_a_loader_make_parameters(ran: Ran):
+    """The parameters of the tutorial's layer; the others have the names of the checkpoint in this mapping."""
+    mapping, parameters = ran.after["loader"]["mapping"], ran.after["loader"]["named_parameters"]
+    mapping.add_unused("h.0.attn.bias")
+    made = [name for rule in mapping.rules for name in rule.targets]
+    assert len(made) == 4
+    shapes = {name: parameters[name].shape for name in made}
+    rng = np.random.default_rng(4)
+    stored = {n.removeprefix("transformer."): rng.random(s[::-1], np.float32) for n, s in shapes.items()}
+    plan = mapping.resolve(shapes, {n: a.shape for n, a in stored.items()} | {"h.0.attn.bias": (1,)})
+    for production in plan.productions:
+        value = production.value.evaluate(stored.__getitem__)
+        np.testing.assert_array_equal(value, stored[production.name.removeprefix("transformer.")].T)
 
 
 def test_commands_make_a_model_that_runs(ran: Ran, folder: Path):
