@@ -9,7 +9,7 @@
 |---|---|
 | make a module | ``parse`` (text); ``I``, ``R``, ``T`` (Python source); ``te``; ``BlockBuilder`` and ``ops``; ``nn`` |
 | inspect a module | ``to_script``, ``structural_equal``, ``emit_llvm``, ``emit_asm``, ``emit_ptx`` |
-| transform a module | ``bind_params``, ``Schedule`` (the loops of tensor functions) |
+| transform a module | ``bind_params``, ``Schedule`` (loops of tensor functions), ``register_tensor_intrin`` |
 | run a module | ``build``, ``load_library`` (both give a ``Library``); ``register_func``: Python functions it calls |
 
 ``mlc_compiler.compat`` has Apache TVM's names for them. Errors are MLCErrors. Names are imported on first use.
@@ -38,11 +38,14 @@ _EXPORTS = {
     "I": "mlc_compiler.script",
     "IRModule": "mlc_compiler.ir.module",
     "Library": "mlc_runtime.library",
+    "Operand": "mlc_compiler.tir.intrinsics",
     "R": "mlc_compiler.script",
     "Schedule": "mlc_compiler.tir.schedule",
     "ScriptError": "mlc_compiler.script",
     "T": "mlc_compiler.script",
+    "TensorIntrin": "mlc_compiler.tir.intrinsics",
     "constant": "mlc_compiler.relax.nodes",
+    "register_tensor_intrin": "mlc_compiler.tir.intrinsics",
     "structural_equal": "mlc_compiler.ir.structural",
     "tensor_var": "mlc_compiler.relax.builder",
 }

@@ -16,8 +16,8 @@ from .base import Pass
 class KeepSchedules(Pass):
     """Mark scheduled tensor functions with ``tir.is_scheduled``, which excludes them from fusion and schedule rules.
 
-    A function counts as unscheduled when it is a sequence of blocks, each in its own nest of serial loops with one loop
-    per block variable, and no block writes a buffer that an earlier block reads or writes.
+    A function counts as unscheduled when it is a sequence of blocks without instructions, each in its own nest of serial
+    loops with one loop per block variable, and no block writes a buffer that an earlier block reads or writes.
     """
 
     name = "keep-schedules"
@@ -53,4 +53,4 @@ def _is_scheduling(node: object) -> bool:
         return False
     bound = [v for v in node.iter_values if not isinstance(v, IntImm)]
     plain = all(isinstance(v, Var) for v in bound) and len({id(v) for v in bound}) == len(bound)
-    return not plain or not isinstance(node.predicate, IntImm)
+    return not plain or not isinstance(node.predicate, IntImm) or "tensorized" in node.block.annotations

@@ -1,6 +1,6 @@
 # ruff: noqa
-# A function of plain blocks is unscheduled; functions with a parallel loop, with loops without blocks, or with a block
-# that overwrites what another has read, are marked.
+# A function of plain blocks is unscheduled; functions with a parallel loop, with loops without blocks, with an
+# instruction, or with a block that overwrites what another has read, are marked.
 @I.ir_module
 class Module:
     @T.prim_func
@@ -34,6 +34,21 @@ class Module:
             with T.block("x"):
                 vi = T.axis.spatial(4, i)
                 x[vi] = T.float32(0)
+
+    @T.prim_func
+    def instruction(x: T.Buffer((3, 16), "int32"), y: T.Buffer((3, 64), "uint8"), z: T.Buffer((3, 64), "int8")):
+        for i in range(3):
+            with T.block("dot"):
+                T.block_attr({"tensorized": "avx512.vpdpbusd"})
+                T.evaluate(
+                    T.call_intrin(
+                        "handle",
+                        "intrinsic.avx512.vpdpbusd",
+                        T.call_intrin("handle", "address_of", x[i, 0], T.int64(1), T.int64(16)),
+                        T.call_intrin("handle", "address_of", y[i, 0], T.int64(1), T.int64(64)),
+                        T.call_intrin("handle", "address_of", z[i, 0], T.int64(1), T.int64(64)),
+                    )
+                )
 
 
 # ----
@@ -88,3 +103,22 @@ class Module:
                 T.reads()
                 T.writes(x[vi])
                 x[vi] = T.float32(0.0)
+
+    @T.prim_func
+    def instruction(x: T.Buffer((3, 16), "int32"), y: T.Buffer((3, 64), "uint8"), z: T.Buffer((3, 64), "int8")):
+        T.func_attr({"tir.is_scheduled": True})
+        # with T.block("root"):
+        for i in range(3):
+            with T.block("dot"):
+                T.reads(x[i, 0], y[i, 0], z[i, 0])
+                T.writes()
+                T.block_attr({"tensorized": "avx512.vpdpbusd"})
+                T.evaluate(
+                    T.call_intrin(
+                        "handle",
+                        "intrinsic.avx512.vpdpbusd",
+                        T.call_intrin("handle", "address_of", x[i, 0], T.int64(1), T.int64(16)),
+                        T.call_intrin("handle", "address_of", y[i, 0], T.int64(1), T.int64(64)),
+                        T.call_intrin("handle", "address_of", z[i, 0], T.int64(1), T.int64(64)),
+                    )
+                )
