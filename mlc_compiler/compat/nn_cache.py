@@ -52,7 +52,9 @@ def TIRPagedKVCache(
     _require("layer_partition", [_plain(v) for v in layer_partition.values], [0, num_hidden_layers])
     _require("rope_scaling", dict(rope_scaling), {})
     _require("rope_ext_factors", _plain(rope_ext_factors.value), 0)
-    mode = rope_mode if isinstance(rope_mode, RopeMode) else list(RopeMode)[rope_mode]
+    if rope_mode not in list(RopeMode):
+        raise UnsupportedError(f"TIRPagedKVCache: rope_mode is {rope_mode}; expected 0, 1 or 2")
+    mode = RopeMode(rope_mode)
     exponents = np.arange(0, rotary_dim, 2) / rotary_dim
     config = KVCacheConfig(
         num_hidden_layers,

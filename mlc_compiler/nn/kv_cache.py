@@ -32,12 +32,12 @@ class CacheError(MLCError, ValueError):
     """Inconsistent sizes of a cache, or a dtype that it cannot have."""
 
 
-class RopeMode(enum.Enum):
+class RopeMode(enum.IntEnum):
     """Where rotary position embedding is applied."""
 
-    NONE = "none"  # not applied
-    NORMAL = "normal"  # keys are rotated before they are stored
-    INLINE = "inline"  # keys are stored unrotated; attention rotates them
+    NONE = 0  # not applied
+    NORMAL = 1  # keys are rotated before they are stored
+    INLINE = 2  # keys are stored unrotated; attention rotates them
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ from .base import Pass
 class KeepSchedules(Pass):
     """Mark scheduled tensor functions with ``tir.is_scheduled``, which excludes them from fusion and schedule rules.
 
-    A function counts as unscheduled when it is a sequence of blocks without instructions, each in its own nest of serial
-    loops with one loop per block variable, and no block writes a buffer that an earlier block reads or writes.
+    A function counts as unscheduled when it is a sequence of blocks without instructions, each in its own nest of
+    serial loops with one loop per block variable, and no block writes a buffer that an earlier block reads or writes.
     """
 
     name = "keep-schedules"

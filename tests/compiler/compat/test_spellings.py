@@ -9,7 +9,7 @@ import pytest
 
 import mlc_compiler.compat as tvm
 from mlc_compiler import parse
-from mlc_compiler.compat import dlight, nn, relax, topi
+from mlc_compiler.compat import dlight, nn, relax, te, topi
 from mlc_errors import MLCError, UnsupportedError
 
 MODULE = """
@@ -50,6 +50,29 @@ def test_devices():
     for use in (lambda: relax.VirtualMachine(lib.library, tvm.cuda()), lambda: lib.time_evaluator("main", tvm.cuda())):
         with pytest.raises(UnsupportedError, match="device: got cuda:0; the library runs on cpu:0"):
             use()
+
+
+def test_modes_of_rotation_are_numbers():
+    assert [int(mode) for mode in (nn.RopeMode.NONE, nn.RopeMode.NORMAL, nn.RopeMode.INLINE)] == [0, 1, 2]
+    sizes = dict.fromkeys(
+        ("max_batch_size", "max_total_seq_len", "prefill_chunk_size", "page_size"), te.const(16, "int64")
+    )
+    heads = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    rope = {
+        "rope_scale": 1,
+        "rope_theta": 1e4,
+        "rope_scaling": {},
+        "rope_ext_factors": relax.PrimValue(0),
+        "rotary_dim": 8,
+    }
+    others = {
+        "support_sliding_window": 0,
+        "layer_partition": relax.ShapeExpr([0, 2]),
+        "dtype": "float32",
+        "target": None,
+    }
+    with pytest.raises(UnsupportedError, match="TIRPagedKVCache: rope_mode is 3; expected 0, 1 or 2"):
+        nn.TIRPagedKVCache(**sizes, **heads, **rope, **others, rope_mode=3)
 
 
 @pytest.mark.parametrize(
