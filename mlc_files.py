@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,6 +38,19 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def check_writable(path: Path, what: str) -> None:
+    """Raise MLCError, which names ``what`` is to be written, unless ``whole_file`` can begin; nothing is changed."""
+    try:
+        with suppress(_Unchanged), whole_file(path):
+            raise _Unchanged
+    except OSError as e:
+        raise MLCError(f"cannot write {what}: {e.strerror}", where=[str(path)]) from None
+
+
+class _Unchanged(Exception):
+    """Ends the writing of a file without a change."""
 
 
 def copy_library(source: Path, path: Path) -> None:

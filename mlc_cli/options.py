@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,6 +11,16 @@ from mlc_cli import console
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+class _NamedPath(click.Path):
+    """A path to write to, which has a name: an empty one would be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the name is empty; . is the current folder", param, ctx)
+        return super().convert(value, param, ctx)
+
 
 # A Hugging Face folder, its config.json, a .gguf file, or HF://owner/name.
 source_argument = click.argument("source", metavar="MODEL")
@@ -47,14 +58,24 @@ kv_cache_dtype_option = click.option(
 )
 
 model_lib_option = click.option(
-    "--model-lib", type=FILE, metavar="FILE", help="The compiled library, when it is not DIR/lib.so."
+    "--model-lib", type=FILE, metavar="FILE", help="The compiled library, when it is not MODEL/lib.so."
 )
 
 output_folder_option = click.option(
-    "-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder to write to; created when missing."
+    *("-o", "--output"),
+    required=True,
+    type=_NamedPath(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Folder to write to; created when missing.",
 )
 
-output_file_option = click.option("-o", "--output", required=True, type=FILE, metavar="FILE", help="File to write.")
+output_file_option = click.option(
+    *("-o", "--output"),
+    required=True,
+    type=_NamedPath(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File to write.",
+)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mlc_errors import MLCError, ResourceError
+from mlc_errors import MLCError, ResourceError, UsageError
 from mlc_runtime.arrays import (
     device_name,
     dtype_of,
@@ -27,7 +27,7 @@ from mlc_runtime.shapes import evaluate, matches, solve
 Sizes = dict[str, int]  # float scalar arguments are stored too; only result descriptions refer to them
 
 
-class ArgumentError(MLCError, ValueError):
+class ArgumentError(UsageError, ValueError):
     """A call whose arguments do not fit the function."""
 
 

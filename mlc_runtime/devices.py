@@ -11,7 +11,7 @@ def device_number(device: str, kind: str) -> int:
     """The number that ``device`` ends with, else 0. Raises UsageError unless ``kind``, the library's target, has it."""
     name, colon, number = device.partition(":")
     if name != kind:
-        hint = f"compile it with --device {name}, or leave the device out"
+        hint = "leave the device out, or compile the model for that device"
         raise UsageError(f"device is {device!r}; the library is compiled for {kind}", hint=hint)
     last = 0 if kind == "cpu" else MAX_DEVICES - 1
     if colon and not (number.isdecimal() and int(number) <= last):

@@ -42,20 +42,38 @@ def embedding_settings(folder: Path) -> EmbeddingSettings:
     return _read(folder / CONFIG_NAME, lambda c: EmbeddingSettings.from_metadata(c.get("embedding_metadata") or {}))
 
 
+def read_config(path: Path) -> dict[str, Any]:
+    """The object in a mlc-chat-config.json. Raises MLCError where there is none, OSError for an unreadable file."""
+    try:
+        config = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as e:
+        raise MLCError(f"{path.name} is malformed: {e}", where=[str(path)], hint="run gen_config again") from None
+    if not isinstance(config, dict):
+        got = f"{path.name}: got a JSON {type(config).__name__}; expected an object"
+        raise MLCError(got, where=[str(path)], hint="run gen_config again")
+    return config
+
+
 def _read(path: Path, parse: Callable[[dict[str, Any]], Settings]) -> Settings:
     try:
-        return parse(json.loads(path.read_bytes()))
+        return parse(read_config(path))
     except OSError as e:
         raise MLCError(f"cannot read {path}: {e.strerror}", hint="gen_config writes it") from None
     except UsageError as e:
         raise MLCError(f"{CONFIG_NAME}: {e.message}", where=[str(path)], hint="run gen_config again") from None
-    except (ValueError, TypeError, AttributeError, RecursionError) as e:
+    except (ValueError, TypeError, AttributeError) as e:
         raise MLCError(f"{CONFIG_NAME} is malformed: {e}", where=[str(path)], hint="run gen_config again") from None
 
 
 def _defaults(config: Mapping[str, Any]) -> GenerationDefaults:
     conversation = config.get("conv_template") or {}
+    if not isinstance(conversation, dict):
+        raise UsageError(f"conv_template is {conversation!r}; expected an object")
     eos = config.get("eos_token_id", [])
+    if not (type(eos) is int or _is_list_of(int, eos)):
+        raise UsageError(f"eos_token_id is {eos!r}; expected an integer or a list of integers")
+    stop_ids = _list(conversation, "stop_token_ids", int, "integers")
+    stop = _list(conversation, "stop_str", str, "strings")
     return GenerationDefaults(
         temperature=_number(config, "temperature", 1.0),
         top_p=_number(config, "top_p", 1.0),
@@ -64,11 +82,22 @@ def _defaults(config: Mapping[str, Any]) -> GenerationDefaults:
             _number(config, "frequency_penalty", 0.0),
             _number(config, "repetition_penalty", 1.0),
         ),
-        eos_ids=frozenset([*([eos] if isinstance(eos, int) else eos), *conversation.get("stop_token_ids", [])]),
-        stop=tuple(conversation.get("stop_str", [])),
+        eos_ids=frozenset([*([eos] if isinstance(eos, int) else eos), *stop_ids]),
+        stop=tuple(stop),
         conv_template=conversation,
         image_processor=config.get("image_processor"),
     )
+
+
+def _list(config: Mapping[str, Any], key: str, kind: type, of: str) -> list[Any]:
+    value = config.get(key, [])
+    if not _is_list_of(kind, value):
+        raise UsageError(f"{key} is {value!r}; expected a list of {of}")
+    return list(value)
+
+
+def _is_list_of(kind: type, value: object) -> bool:
+    return isinstance(value, list) and all(type(item) is kind for item in value)
 
 
 def _number(config: Mapping[str, Any], key: str, default: float) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlc_errors import MLCError
+from mlc_runtime.folder_config import read_config
 
 STAMP = "chat_config"
 KEYS = (
@@ -24,7 +25,7 @@ def check_stamp(metadata: Mapping[str, Any], config: Path) -> None:
     """
     if STAMP not in metadata or not config.is_file():
         return
-    compiled, found = _flat(metadata[STAMP]), _flat(_read(config))
+    compiled, found = _flat(metadata[STAMP]), _flat(read_config(config))
     for key in {**compiled, **found}:
         if compiled.get(key) != found.get(key):
             here, there = (json.dumps(values.get(key))[:80] for values in (found, compiled))
@@ -33,14 +34,6 @@ def check_stamp(metadata: Mapping[str, Any], config: Path) -> None:
                 where=[str(config)],
                 hint="compile the model again",
             )
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        config = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as e:
-        raise MLCError(f"{path.name} is malformed: {e}", where=[str(path)], hint="run gen_config again") from None
-    return config if isinstance(config, dict) else {}
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:

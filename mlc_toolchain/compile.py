@@ -17,6 +17,7 @@ from mlc_compiler.nn.kv_cache import KV_DTYPES, CacheError
 from mlc_compiler.optimization import DEFAULT_LEVEL, Optimization
 from mlc_compiler.target import Target
 from mlc_errors import UnsupportedError, UsageError
+from mlc_files import check_writable
 from mlc_runtime.metadata import read_metadata
 from mlc_runtime.stamp import KEYS, STAMP
 from mlc_toolchain.chat_config import ChatConfig, read_chat_config, unknown_keys
@@ -25,6 +26,7 @@ from mlc_toolchain.library_metadata import model_metadata, params_bytes
 from mlc_toolchain.model_folder import config_path
 from mlc_toolchain.progress import Progress, Step, silent
 from model_zoo.architecture import ModelConfig
+from model_zoo.config_check import SIZE_LIMIT
 from model_zoo.registry import ExportedModel, export_model, get
 from quantization.schemes import Scheme, get_scheme
 
@@ -168,6 +170,7 @@ def _check(options: CompileOptions) -> None:
             f"--output: {options.output} is a folder; expected a file", hint=f"use {options.output}/lib.so"
         )
     check_output(options.output, _prefix(options))
+    check_writable(options.output, "the library")
 
 
 def _prefix(options: CompileOptions) -> str:
@@ -189,6 +192,8 @@ def parse_overrides(text: str) -> dict[str, int]:
             result[key] = int(value)
         except ValueError:
             raise UsageError(f"--overrides: {key} is {value!r}; expected an integer") from None
+        if not 1 <= result[key] < SIZE_LIMIT and key not in WINDOW_FIELDS:
+            raise UsageError(f"--overrides: {key} is {value}; expected 1 to {SIZE_LIMIT - 1}")
     return result
 
 

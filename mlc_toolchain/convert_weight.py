@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mlc_errors import MLCError, UnsupportedError, UsageError
-from mlc_files import whole_file
+from mlc_files import check_writable, whole_file
 from mlc_toolchain.dense_heads import HeadsReader
 from mlc_toolchain.kept_form import keeps_form
 from mlc_toolchain.lora import LoraCheckpoint
@@ -130,6 +130,8 @@ def convert_weight(options: ConvertOptions, progress: Progress = silent) -> Conv
     """
     started = time.monotonic()
     conversion = plan_conversion(options)
+    if options.report:
+        check_writable(options.report, "the report")
     resumed, errors = run_conversion(conversion, options.output, options.report is not None, progress)
     report = report_of(conversion, options.output, resumed, time.monotonic() - started, errors)
     if options.report:

@@ -19,6 +19,7 @@ from mlc_compiler.script.parser import parse
 from mlc_compiler.script.printer import script
 from mlc_compiler.target import Target
 from mlc_errors import UsageError
+from mlc_toolchain.text_files import read_text
 
 _NEXT_PASS = re.compile(r",(?=\s*[A-Za-z_][\w-]*\s*(?:[:,]|$))")
 """A comma before a name without a value; other commas are between the options of one pass."""
@@ -38,7 +39,7 @@ def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> str:
     """
     target = Target(device)
     steps = [make_pass(spec.strip(), target) for listed in passes for spec in _NEXT_PASS.split(listed)]
-    parsed = parse(file.read_text(encoding="utf-8"), name=str(file))
+    parsed = parse(read_text(file), name=str(file))
     if not steps:
         return script(parsed)
     module = as_module(parsed)

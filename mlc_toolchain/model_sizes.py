@@ -106,7 +106,7 @@ def _check_override(model_type: str, own: Mapping[str, Any], key: str, value: in
         raise UsageError(f"{_flag(key)} cannot be set: {model_type} has no {key}; it takes {', '.join(known)}")
     lowest = 0 if key == "attention_sink_size" else 1
     if not lowest <= value < 2**31:
-        raise _refused(key, value, f"at least {lowest}")
+        raise _refused(key, value, f"{lowest} to {2**31 - 1}")
     if key == "tensor_parallel_shards":
         for heads in ("num_attention_heads", "num_key_value_heads"):
             if own.get(heads, value) % value:

@@ -1,4 +1,4 @@
-"""Write small files into a folder, each atomically."""
+"""Small files: written into a folder, each atomically, and texts read from files that may be anything."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from pathlib import Path
 
 from mlc_errors import MLCError, ResourceError
 from mlc_files import whole_file
+
+TEXT_LIMIT_BYTES = 64 << 20
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text in a regular file of at most 64 MiB. Raises MLCError, OSError for a file that cannot be opened."""
+    if path.exists() and not path.is_file():
+        raise MLCError(f"{path} is not a regular file")
+    with open(path, "rb") as file:
+        data = file.read(TEXT_LIMIT_BYTES + 1)
+    if len(data) > TEXT_LIMIT_BYTES:
+        raise MLCError(f"{path} is larger than {TEXT_LIMIT_BYTES >> 20} MiB")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MLCError(f"{path} is not UTF-8 text: byte 0x{data[error.start]:02x} at position {error.start}") from None
 
 
 def write_files(folder: Path, files: Mapping[str, bytes], *, stale: Sequence[str] = ()) -> None:

@@ -9,14 +9,13 @@ from typing import Any, ClassVar, Self
 
 from mlc_compiler.nn.states import SequenceArray
 from mlc_errors import MLCError
-from model_zoo.config_check import check_values
+from model_zoo.config_check import SIZE, SIZE_LIMIT, check_values
 from model_zoo.config_forms import with_rope_keys, without_window
 from model_zoo.config_keys import check_equal_layers, refuse_unsupported
 from model_zoo.rope import RopeParameters
 
 MAX_PREFILL_CHUNK = 2048
 MAX_BATCH = 128
-SIZE_LIMIT = 1 << 31
 PARALLEL = {"tensor_parallel_shards": 1, "pipeline_parallel_stages": 1, "disaggregation": False}
 COMMON_CHAT_KEYS = (
     "vocab_size",
@@ -110,7 +109,7 @@ class BaseConfig:
         for f in fields(self):
             value = getattr(self, f.name)
             if f.type == "int" and not (isinstance(value, int) and 0 < value < SIZE_LIMIT):
-                raise MLCError(f"{f.name}: got {value!r}; expected a positive integer", where=["config.json"])
+                raise MLCError(f"{f.name}: got {value!r}; expected {SIZE}", where=["config.json"])
 
     @property
     def embedding_size(self) -> int:

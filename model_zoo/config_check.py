@@ -9,6 +9,7 @@ from typing import Any
 from mlc_errors import MLCError, UnsupportedError
 
 SIZE_LIMIT = 1 << 31
+SIZE = f"a positive integer below {SIZE_LIMIT}"
 # Bounds of sizes that determine the number of loop iterations or the size of tables.
 LIMITS = {"num_hidden_layers": 4096, "head_dim": 1 << 16, "num_attention_heads": 1 << 16}
 
@@ -29,7 +30,7 @@ def is_list_of(kind: type, value: object) -> bool:
 
 
 _TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
-    "int": (is_size, "a positive integer"),
+    "int": (is_size, SIZE),
     "float": (is_finite, "a number"),
     "bool": (lambda value: isinstance(value, bool), "true or false"),
     "str": (lambda value: isinstance(value, str), "a string"),

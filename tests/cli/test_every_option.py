@@ -133,7 +133,7 @@ def test_every_option_of_the_toolchain_is_read(tmp_path: Path):
 
 def test_every_sampling_setting_is_read(tmp_path: Path):
     llm = LLM(write_folder(tmp_path), FakeLibrary(metadata(258)))
-    choice = Choice(*[None] * 6, greedy=True)
+    choice = Choice(*[None] * 5, logit_bias=("3=1",), seed=None, greedy=True)
     assert unread_fields(Choice, lambda: choice.sampling(llm, 3)) == []
     assert unread_fields(Sampling, lambda: llm.generate([1, 2], max_tokens=3, stop="x")) == []
 

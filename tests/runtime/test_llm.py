@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -181,6 +182,28 @@ def test_a_wrong_penalty_is_named(tmp_path, name, value):
     if not isinstance(value, str):
         with pytest.raises(UsageError, match=f"^{name} is {value}"):
             LLM(write_folder(tmp_path), FakeLibrary(metadata(VOCAB))).generate([1, 2], **{name: value})
+
+
+WRONG_SETTINGS = {
+    "eos_token_id is 'x'; expected an integer or a list of integers": {"eos_token_id": "x"},
+    "eos_token_id is [1, '2']; expected an integer or a list of integers": {"eos_token_id": [1, "2"]},
+    "conv_template is 5; expected an object": {"conv_template": 5},
+    "stop_str is 'x'; expected a list of strings": {"conv_template": {"stop_str": "x"}},
+    "stop_token_ids is 5; expected a list of integers": {"conv_template": {"stop_token_ids": 5}},
+}
+
+
+@pytest.mark.parametrize("message", WRONG_SETTINGS)
+def test_a_wrong_setting_is_named(tmp_path, message):
+    llm = LLM(write_folder(tmp_path, **WRONG_SETTINGS[message]), FakeLibrary(metadata(VOCAB)))
+    with pytest.raises(MLCError, match=re.escape(message)):
+        llm.generate([1, 2], max_tokens=2)
+
+
+def test_a_configuration_that_is_a_list_is_named(tmp_path):
+    (write_folder(tmp_path) / "mlc-chat-config.json").write_text("[]")
+    with pytest.raises(MLCError, match="mlc-chat-config.json: got a JSON list; expected an object"):
+        LLM(tmp_path, FakeLibrary(metadata(VOCAB))).generate([1], max_tokens=1)
 
 
 def test_batch_gives_the_answers_of_single_prompts(llm):

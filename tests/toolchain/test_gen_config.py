@@ -234,7 +234,7 @@ def test_a_longer_context_than_trained_is_reported(tmp_path):
             {"sliding_window_size": 64},
             "--sliding-window-size cannot be set: llama has no sliding_window_size; it takes",
         ),
-        ({"context_window_size": 0}, "--context-window-size is 0; expected at least 1"),
+        ({"context_window_size": 0}, "--context-window-size is 0; expected 1 to 2147483647"),
         ({"prefill_chunk_size": 512}, "--prefill-chunk-size is 512; expected at most the context window of 256 tokens"),
         ({"tensor_parallel_shards": 3}, "--tensor-parallel-shards is 3; expected a divisor of num_attention_heads, 4"),
         ({"tensor_parallel_shards": 4}, "--tensor-parallel-shards is 4; expected a divisor of num_key_value_heads, 2"),
