@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import click
 
+from mlc_cli.console import open_streams
 from mlc_errors import MLCError, ResourceError, UsageError
 from mlc_version import __version__
 
@@ -82,6 +83,7 @@ def cli() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return 0 done, 1 failed, 2 usage, 3 unsupported, 4 resource or 130 interrupted."""
+    open_streams()
     try:
         status = cli.main(args=argv, prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+
+from mlc_errors import UsageError
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -67,6 +71,27 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     for row in [list(columns), *cells]:
         padded = [c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric)]
         click.echo("  ".join(padded).rstrip())
+
+
+def open_streams() -> None:
+    """Replace standard streams that are closed by the null device; print what an encoding lacks as question marks."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def standard_input() -> str:
+    """The text that is piped to the command; empty where there is none. Raises UsageError for what is no text."""
+    if sys.stdin.isatty():
+        return ""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        found = f"byte 0x{error.object[error.start]:02x} at position {error.start}"
+        raise UsageError(f"standard input is not UTF-8 text: {found}") from None
 
 
 def note(text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +81,7 @@ def _texts(texts: Sequence[str], file: Path | None) -> list[str]:
 
 def _content(file: Path | None) -> str:
     if file is None:
-        return "" if sys.stdin.isatty() else sys.stdin.read()
+        return console.standard_input()
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +51,9 @@ def generate(
     """
     from mlc_runtime.image_prompt import user_message
 
-    text = prompt if prompt is not None else _standard_input()
+    text = console.standard_input() if prompt is None else prompt
+    if prompt is None and not text:
+        raise UsageError("no prompt", hint='give --prompt "…", or pipe text to standard input')
     with running.load(model, model_lib, threads, device) as llm:
         sampling = choice.sampling(llm, max_tokens)
         if llm.has_chat_template if as_chat is None else as_chat:
@@ -68,12 +69,6 @@ def generate(
     else:
         click.echo()
         console.note(running.speed(stream.result))
-
-
-def _standard_input() -> str:
-    if sys.stdin.isatty():
-        raise UsageError("no prompt", hint='give --prompt "…", or pipe text to standard input')
-    return sys.stdin.read()
 
 
 def _as_dict(result: GenerationResult) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -133,6 +134,36 @@ def test_debug_shows_the_traceback(failing, monkeypatch: pytest.MonkeyPatch, cap
     assert command_line.main(["compile"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("Traceback") and error.endswith("\nerror: broken\n")
+
+
+STREAMS = {
+    "--version >&-": (0, "", ""),
+    "frobnicate 2>&-": (2, "", ""),
+    "generate nosuch <&-": (2, "", "error: no prompt\n"),
+    "generate nosuch -p x <&- >&-": (1, "", "error: the model folder nosuch does not exist\n"),
+    "embed nosuch <&-": (2, "", "error: no text\n"),
+    "ir_opt \u2192.py": (1, "", "error: ?.py: No such file or directory\n"),
+}
+
+
+@pytest.mark.parametrize("command", STREAMS)
+def test_closed_streams_and_narrow_encodings(command: str):
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONPATH": str(ROOT)}
+    line = f"{sys.executable} -m mlc_cli {command}"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True)
+    status, output, error = STREAMS[command]
+    assert (done.returncode, done.stdout) == (status, output)
+    assert done.stderr.startswith(error) and "unexpected" not in done.stderr
+
+
+def test_a_prompt_that_is_no_text_is_named(tmp_path: Path):
+    (tmp_path / "bytes").write_bytes(b"a\xff")
+    for command in ("generate", "embed"):
+        line = f"{sys.executable} -m mlc_cli {command} nosuch < {tmp_path}/bytes"
+        done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
+        assert (
+            done.returncode == 2 and "error: standard input is not UTF-8 text: byte 0xff at position 1" in done.stderr
+        )
 
 
 def test_a_closed_pipe_is_quiet():
