@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -38,12 +38,13 @@ def progress(as_json: bool = False) -> Iterator[Progress]:
         yield Lines(sys.stderr)
 
 
-def show(report: Any, as_json: bool = False) -> None:
-    """Print a report (a dataclass) as aligned `field  value` lines, or as one JSON object."""
+def show(report: Any, as_json: bool = False, json_only: Container[str] = ()) -> None:
+    """Print a report (a dataclass) as aligned `field  value` lines, or as one JSON object, of all fields."""
     if as_json:
         write_json(report)
     else:
-        show_fields({field.name: getattr(report, field.name) for field in dataclasses.fields(report)})
+        names = (field.name for field in dataclasses.fields(report))
+        show_fields({name: getattr(report, name) for name in names if name not in json_only})
 
 
 def show_fields(values: Mapping[str, Any]) -> None:

@@ -130,6 +130,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         progress=phase,
     )
     progress(Step("compile", 1, 1))
+    LOG.info("seconds per phase: %s", ", ".join(f"{name} {seconds:.3f}" for name, seconds in built.seconds.items()))
     for kind, text in built.texts.items():
         options.output.with_suffix(EMIT_KINDS.get(kind, f".{kind}")).write_text(text)
     facts = metadata(built.mod)

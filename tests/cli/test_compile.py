@@ -74,6 +74,12 @@ def test_json_is_the_only_output(received: list[toolchain.CompileOptions], capsy
     assert captured.err == ""
 
 
+def test_text_has_no_times_of_phases(received: list[toolchain.CompileOptions], capsys: pytest.CaptureFixture[str]):
+    assert main(["compile", "dist", "-o", "lib.so"]) == 0
+    shown = capsys.readouterr().out
+    assert "num kernels" in shown and "llvm" not in shown
+
+
 def test_enable_subgroups_is_refused(received: list[toolchain.CompileOptions], capsys: pytest.CaptureFixture[str]):
     assert main(["compile", "dist", "-o", "lib.so", "--enable-subgroups"]) == 2
     assert capsys.readouterr().err.startswith("error: --enable-subgroups concerns WebGPU")
