@@ -1,4 +1,4 @@
-"""Atomic file writes: into a temporary file that is then renamed."""
+"""Atomic file writes, into a temporary file that is then renamed, and bounded reads."""
 
 from __future__ import annotations
 
@@ -38,6 +38,17 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def read_limited(path: Path, limit: int) -> bytes:
+    """The content of a regular file of at most ``limit`` bytes. Raises MLCError for others, OSError as ``open``."""
+    if path.exists() and not path.is_file():
+        raise MLCError(f"{path} is not a regular file")
+    with open(path, "rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise MLCError(f"the file is larger than {limit >> 20} MiB", where=[str(path)])
+    return data
 
 
 def check_writable(path: Path, what: str) -> None:

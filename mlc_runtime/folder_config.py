@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mlc_errors import MLCError, UsageError
+from mlc_files import read_limited
 from mlc_runtime.embedding import EmbeddingSettings
 from mlc_runtime.penalties import Penalties
 
 CONFIG_NAME = "mlc-chat-config.json"
+LIMIT_BYTES = 16 << 20
 Settings = TypeVar("Settings")
 
 
@@ -45,7 +47,7 @@ def embedding_settings(folder: Path) -> EmbeddingSettings:
 def read_config(path: Path) -> dict[str, Any]:
     """The object in a mlc-chat-config.json. Raises MLCError where there is none, OSError for an unreadable file."""
     try:
-        config = json.loads(path.read_bytes())
+        config = json.loads(read_limited(path, LIMIT_BYTES))
     except (ValueError, RecursionError) as e:
         raise MLCError(f"{path.name} is malformed: {e}", where=[str(path)], hint="run gen_config again") from None
     if not isinstance(config, dict):

@@ -12,7 +12,7 @@ from mlc_errors import UsageError
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.readers.base import CheckpointReader
 from mlc_toolchain.readers.bounded_json import read_json_object
-from mlc_toolchain.readers.checkpoint import open_checkpoint
+from mlc_toolchain.readers.checkpoint import checked_formats, open_checkpoint
 from mlc_toolchain.source_base import CONFIG, ModelSource
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ class GGUFSource(ModelSource):
         return None
 
     def weights(self, source_format: str = "auto") -> CheckpointReader:
+        if source_format != "auto" and checked_formats(source_format):
+            raise UsageError(f"--source-format {source_format}: {self.path.name} is a GGUF file", hint="use auto")
         return self.checkpoint
 
 

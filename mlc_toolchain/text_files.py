@@ -7,19 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mlc_errors import MLCError, ResourceError
-from mlc_files import whole_file
+from mlc_files import read_limited, whole_file
 
 TEXT_LIMIT_BYTES = 64 << 20
 
 
 def read_text(path: Path) -> str:
     """The UTF-8 text in a regular file of at most 64 MiB. Raises MLCError, OSError for a file that cannot be opened."""
-    if path.exists() and not path.is_file():
-        raise MLCError(f"{path} is not a regular file")
-    with open(path, "rb") as file:
-        data = file.read(TEXT_LIMIT_BYTES + 1)
-    if len(data) > TEXT_LIMIT_BYTES:
-        raise MLCError(f"{path} is larger than {TEXT_LIMIT_BYTES >> 20} MiB")
+    data = read_limited(path, TEXT_LIMIT_BYTES)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

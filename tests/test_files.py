@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlc_errors import MLCError
-from mlc_files import copy_library, whole_file
+from mlc_files import check_writable, copy_library, read_limited, whole_file
 
 
 def write(path: Path, data: bytes) -> None:
@@ -49,3 +49,27 @@ def test_a_failed_write_leaves_the_file(tmp_path: Path):
         file.write(b"new")
         raise ValueError
     assert path.read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_reads_are_bounded_and_of_regular_files(tmp_path: Path):
+    path, pipe = tmp_path / "file", tmp_path / "pipe"
+    path.write_bytes(b"x" * (1 << 20))
+    os.mkfifo(pipe)
+    assert read_limited(path, 1 << 20) == path.read_bytes()
+    path.write_bytes(b"x" * ((1 << 20) + 1))
+    with pytest.raises(MLCError, match="the file is larger than 1 MiB"):
+        read_limited(path, 1 << 20)
+    for other in (pipe, Path("/dev/zero"), tmp_path):
+        with pytest.raises(MLCError, match="is not a regular file"):
+            read_limited(other, 10)
+
+
+def test_checking_that_a_file_can_be_written_changes_nothing(tmp_path: Path):
+    path = tmp_path / "file"
+    check_writable(path, "the report")
+    assert list(tmp_path.iterdir()) == []
+    path.write_bytes(b"old")
+    check_writable(path, "the report")
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
+    with pytest.raises(MLCError, match="cannot write the report: Is a directory"):
+        check_writable(tmp_path, "the report")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 
@@ -198,6 +199,14 @@ def test_a_wrong_setting_is_named(tmp_path, message):
     llm = LLM(write_folder(tmp_path, **WRONG_SETTINGS[message]), FakeLibrary(metadata(VOCAB)))
     with pytest.raises(MLCError, match=re.escape(message)):
         llm.generate([1, 2], max_tokens=2)
+
+
+def test_a_configuration_that_is_a_pipe_is_named(tmp_path):
+    path = write_folder(tmp_path) / "mlc-chat-config.json"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(MLCError, match="mlc-chat-config.json is not a regular file"):
+        LLM(tmp_path, FakeLibrary(metadata(VOCAB))).generate([1], max_tokens=1)
 
 
 def test_a_configuration_that_is_a_list_is_named(tmp_path):

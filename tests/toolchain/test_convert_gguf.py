@@ -2,9 +2,13 @@
 
 import hashlib
 import json
+from pathlib import Path
 
+import pytest
+
+from mlc_errors import UsageError
 from mlc_toolchain.convert_weight import describe_model, plan_weights, run_conversion
-from mlc_toolchain.source import resolve_source
+from mlc_toolchain.source import GGUFSource, resolve_source
 from quantization.schemes import get_scheme
 from tests.toolchain.hf_from_gguf import write_hf_checkpoint
 
@@ -32,3 +36,15 @@ def test_smollm2_as_gguf_and_as_safetensors_convert_to_the_same_weights(smollm2_
     expected = converted_hashes(from_hf, tmp_path / "from_hf")
     assert len(expected) == 303
     assert converted_hashes(from_gguf, tmp_path / "from_gguf") == expected
+
+
+@pytest.mark.parametrize(
+    ("source_format", "message"),
+    [
+        ("pytorch", "--source-format pytorch: x.gguf is a GGUF file"),
+        ("foo", "unknown source format: got 'foo'"),
+    ],
+)
+def test_a_gguf_file_has_no_other_format(source_format: str, message: str):
+    with pytest.raises(UsageError, match=message):
+        GGUFSource(Path("x.gguf")).weights(source_format)
