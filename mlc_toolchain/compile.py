@@ -161,6 +161,7 @@ def _optimization(text: str, machine: Target) -> Optimization:
 
 
 def _check(options: CompileOptions) -> None:
+    Optimization.parse(options.opt)
     for kind in options.emit:
         if kind not in EMIT_KINDS:
             raise UsageError(f"--emit: got {kind!r}; expected one of {', '.join(EMIT_KINDS)}")
