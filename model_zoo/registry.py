@@ -136,6 +136,8 @@ ARCHITECTURES = Architectures(
         "mamba": "mamba.ARCHITECTURE",
         "falcon_mamba": "mamba.FALCON",
         "mamba2": "mamba2.ARCHITECTURE",
+        "bamba": "bamba.ARCHITECTURE",
+        "jamba": "jamba.ARCHITECTURE",
         "seed_oss": "seed_oss.ARCHITECTURE",
         "ernie4_5": "seed_oss.ERNIE4_5",
         "exaone4": "exaone4.ARCHITECTURE",

@@ -142,6 +142,17 @@ CASES = (
         {"num_heads": 6, "head_dim": 20, "n_groups": 2, "use_bias": True},
         sizes=MAMBA,
     ),
+    Case(
+        "bamba",
+        transformers.BambaConfig,
+        {**MAMBA2, "attn_layer_indices": [1], "attention_bias": True, "mlp_bias": True},
+    ),
+    Case(
+        "jamba",
+        transformers.JambaConfig,
+        {"num_experts": 6, "num_experts_per_tok": 3, "attn_layer_period": 2, "attn_layer_offset": 1}
+        | {"expert_layer_offset": 0, "mamba_d_state": 10},
+    ),
     Case("falcon_h1", transformers.FalconH1Config, {**MAMBA2, **MUP, "mamba_d_ssm": 42}),
     Case(
         "falcon_h1",
