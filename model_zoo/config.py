@@ -48,7 +48,8 @@ class AttentionKind:
 
     window: the number of positions that a token attends to, None for all. chunked: they are those of its chunk, of
     so many positions, instead of the last ones. rope: None for a layer without rotation.
-    head_dim, kv_heads: where they differ from the config's ``head_dim`` and ``num_key_value_heads``.
+    head_dim, kv_heads: where they differ from the config's ``head_dim`` and ``num_key_value_heads``. latent: of
+    latent attention, the number of first elements of a stored vector that are the value of all heads.
     """
 
     name: str = ""
@@ -57,6 +58,7 @@ class AttentionKind:
     head_dim: int | None = None
     kv_heads: int | None = None
     chunked: bool = False
+    latent: int | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from model_zoo import latent, tiny
+from model_zoo import tiny
 from model_zoo.architecture import Architecture
 from model_zoo.config_check import unsupported
 from model_zoo.latent import LatentConfig, latent_attention, latent_names
@@ -59,5 +59,5 @@ SHARED: dict[str, Any] = {"n_shared_experts": 2, "first_k_dense_replace": 1}
 SIZES: dict[str, Any] = {**tiny.SIZES, "num_key_value_heads": 4, **LATENT, **EXPERTS, **SHARED}
 TINY = DeepseekV2Config(**SIZES, topk_method=GROUPED, n_group=3, topk_group=2)
 ARCHITECTURE = Architecture(
-    "deepseek_v2", DeepseekV2Config, model, weights, tiny=TINY, states=latent.states, quantization=ROUTERS_KEPT
+    "deepseek_v2", DeepseekV2Config, model, weights, tiny=TINY, quantization=ROUTERS_KEPT
 )

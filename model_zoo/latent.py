@@ -1,4 +1,4 @@
-"""Models with multi-head latent attention: keys, cache, attention, and rules for its weights."""
+"""Models with multi-head latent attention: keys, attention, and rules for its weights."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mlc_compiler.nn.kv_cache import KVCacheConfig, RopeMode
 from mlc_compiler.nn.latent_attention import LatentAttention, LatentSizes
-from mlc_compiler.nn.states import State
-from model_zoo.config import DecoderConfig
+from model_zoo.config import AttentionKind, DecoderConfig
 from model_zoo.config_check import invalid, unsupported
 from model_zoo.weight_expr import CheckpointTensor, Reshape, Slice
 from model_zoo.weight_map import WeightMap
@@ -59,24 +57,15 @@ class LatentConfig(DecoderConfig):
         magnitude = 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
         return magnitude**2 / math.sqrt(self.head_dim)
 
+    @property
+    def latent_kind(self) -> AttentionKind:
+        """A cache of latent vectors and, after each, the key that all heads share."""
+        size = self.kv_lora_rank + self.qk_rope_head_dim
+        return AttentionKind(rope=self.rope, head_dim=size, kv_heads=1, latent=self.kv_lora_rank)
 
-def states(c: LatentConfig, kv_dtype: str) -> tuple[State, ...]:
-    """One cache of latent vectors and rotated keys, stored as ``kv_dtype``."""
-    assert c.rope is not None
-    cache = KVCacheConfig(
-        num_hidden_layers=c.num_hidden_layers,
-        num_attention_heads=c.num_attention_heads,
-        num_key_value_heads=1,
-        head_dim=c.kv_lora_rank + c.qk_rope_head_dim,
-        v_head_dim=c.kv_lora_rank,
-        latent=True,
-        dtype=kv_dtype,
-        rope_mode=RopeMode.NORMAL,
-        inv_freq=c.rope.inv_freq,
-        attention_factor=c.rope.attention_factor,
-        interleaved=c.interleaved_rotary,
-    )
-    return (cache,)
+    @property
+    def attention_kinds(self) -> tuple[AttentionKind, ...]:
+        return (self.latent_kind,) * self.num_hidden_layers
 
 
 def latent_attention(c: LatentConfig) -> LatentAttention:
@@ -87,14 +76,19 @@ def latent_attention(c: LatentConfig) -> LatentAttention:
 
 def latent_names(c: LatentConfig) -> WeightMap:
     """The map of a checkpoint with DeepSeek's names, without feed-forward parts."""
-    m, rows = WeightMap(), c.qk_nope_head_dim + c.v_head_dim
-    for layer in m.layers(f"{LAYER}.self_attn", c.num_hidden_layers):
-        q = f"{layer}.{'q_a_proj' if c.q_lora_rank else 'q_proj'}"
-        m.concat(f"{layer}.qkv_a_proj", [q, f"{layer}.kv_a_proj_with_mqa"])
-        shape = (c.num_attention_heads, rows, c.kv_lora_rank)
-        of_heads = Reshape((CheckpointTensor(f"{layer}.kv_b_proj.weight"),), shape)
-        m.transpose(f"{layer}.k_b_proj.weight", Slice((of_heads,), 1, 0, c.qk_nope_head_dim))
-        m.rename(f"{layer}.v_b_proj.weight", Slice((of_heads,), 1, c.qk_nope_head_dim, rows))
-        m.unused(f"{layer}.rotary_emb.inv_freq")
+    m = WeightMap()
+    for path in m.layers(f"{LAYER}.self_attn", c.num_hidden_layers):
+        latent_rules(m, c, path)
     tie(m, c, "model.embed_tokens")
     return m
+
+
+def latent_rules(m: WeightMap, c: LatentConfig, path: str) -> None:
+    """The rules of the latent attention with this path."""
+    rows = c.qk_nope_head_dim + c.v_head_dim
+    q = f"{path}.{'q_a_proj' if c.q_lora_rank else 'q_proj'}"
+    m.concat(f"{path}.qkv_a_proj", [q, f"{path}.kv_a_proj_with_mqa"])
+    of_heads = Reshape((CheckpointTensor(f"{path}.kv_b_proj.weight"),), (c.num_attention_heads, rows, c.kv_lora_rank))
+    m.transpose(f"{path}.k_b_proj.weight", Slice((of_heads,), 1, 0, c.qk_nope_head_dim))
+    m.rename(f"{path}.v_b_proj.weight", Slice((of_heads,), 1, c.qk_nope_head_dim, rows))
+    m.unused(f"{path}.rotary_emb.inv_freq")

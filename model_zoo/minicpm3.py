@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from model_zoo import latent, tiny
+from model_zoo import tiny
 from model_zoo.architecture import Architecture
 from model_zoo.deepseek_v2 import LATENT
 from model_zoo.granite import MiniCPMConfig
@@ -55,5 +55,5 @@ def weights(c: MiniCPM3Config) -> WeightMap:
 
 SIZES: dict[str, Any] = {**tiny.SIZES, "num_key_value_heads": 4, **LATENT, "q_lora_rank": 44}
 ARCHITECTURE = Architecture(
-    "minicpm3", MiniCPM3Config, model, weights, tiny=MiniCPM3Config(**SIZES, dim_model_base=25), states=latent.states
+    "minicpm3", MiniCPM3Config, model, weights, tiny=MiniCPM3Config(**SIZES, dim_model_base=25)
 )

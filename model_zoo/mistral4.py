@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from mlc_compiler.nn import Tensor
 from mlc_compiler.nn.kv_cache import PagedKVCache
 from mlc_compiler.nn.latent_attention import LatentAttention
-from model_zoo import latent
 from model_zoo.architecture import Architecture
 from model_zoo.config_check import unsupported
 from model_zoo.deepseek_v2 import SIZES, DeepseekConfig, weights
@@ -52,5 +51,5 @@ def model(c: Mistral4Config) -> CausalLM:
 
 TINY = Mistral4Config(**SIZES, q_lora_rank=44, rope_scaling=SCALING)
 ARCHITECTURE = Architecture(
-    "mistral4", Mistral4Config, model, weights, tiny=TINY, states=latent.states, quantization=ROUTERS_KEPT
+    "mistral4", Mistral4Config, model, weights, tiny=TINY, quantization=ROUTERS_KEPT
 )

@@ -36,7 +36,7 @@ class LatentSizes:
 class LatentAttention(Module):
     """Causal attention of x [B, S, D], in its absorbed form: a cache keeps, of a position, its latent vector and its
     rotated key; queries are multiplied by the matrices that make keys of latent vectors, and sums of latent vectors by
-    those that make values. Rotation is the cache's.
+    those that make values. Rotation is the cache's, which may have none.
 
     scale: factor of the scores. bias: of the products from x. epsilon: of the norms of latent vectors.
     """
@@ -111,5 +111,7 @@ def _rows_of_heads(heads: int) -> Callable[[te.Tensor], tuple[te.Tensor, te.Tens
 
 
 def _rotate(x: Tensor, cache: PagedKVCache) -> Tensor:
+    if cache.config.inv_freq is None:
+        return x
     cos, sin = cache.angles()
     return apply(ops.rotary_embedding, x, cos, sin, interleaved=cache.config.interleaved)

@@ -62,7 +62,7 @@ def gated_delta_rule(
     for t, slot in steps(len(state), slots, token_seq, token_pos):
         for h, s in enumerate(state[slot, layer]):
             key = k[t, h // group]
-            s *= decay[t, h]
+            s *= decay[t, h, ..., None]
             s += np.outer(key, beta[t, h] * (v[t, h] - key @ s))
             y[t, h] = q[t, h // group] @ s
     return state.astype("float32"), y

@@ -70,6 +70,13 @@ CASES |= {
         abs(of_heads()),
         of_heads(),
     ),
+    "gated delta rule with a decay for each row": matrices(
+        recurrences.gated_delta_rule,
+        *(normal(2 * LENGTH, 1, 7) / 2 for _ in "qk"),
+        of_heads(37),
+        abs(of_heads(7)),
+        of_heads(),
+    ),
     "rwkv 7": matrices(
         recurrences.rwkv7, *(of_heads(7) for _ in range(3)), of_heads(37), *(of_heads(7) for _ in range(2))
     ),

@@ -27,10 +27,11 @@ def gated_delta_rule(
 ) -> list[te.Tensor]:
     """The gated delta rule (Yang et al. 2024, "Gated Delta Networks", equation 10), by sequence and head:
 
-    ``S = decay[t] S;  S = S + k[t] (beta[t] (v[t] - S^T k[t]))^T;  y[t] = S^T q[t]``
+    ``S = diag(decay[t]) S;  S = S + k[t] (beta[t] (v[t] - S^T k[t]))^T;  y[t] = S^T q[t]``
 
     state: float32 [slots, L, H, K, V]; q, k: [n, G, K] of G heads, each of which serves H / G neighbouring ones of v
-    [n, H, V]; decay, beta: [n, H]. Returns ``state``, written in place, and y [n, H, V] in v's type.
+    [n, H, V]; beta: [n, H]; decay: [n, H], or [n, H, K] where the rows of a state decay at rates of their own (Kimi
+    Team 2025, "Kimi Linear", equation 1). Returns ``state``, written in place, and y [n, H, V] in v's type.
     """
     return GatedDeltaRule(state, q, k, v, decay, beta, slots, token_seq, token_pos, layer).results()
 
@@ -61,15 +62,22 @@ class GatedDeltaRule(MatrixRecurrence):
             raise ValueError(f"k: got {show_shape(self.k.shape)}; expected a number of heads that divides {self.heads}")
         self.group = self.heads // groups
         self.require((groups, self.rows), q=self.q, k=self.k)
-        self.require((self.heads,), decay=self.decay, beta=self.beta)
+        self.by_row = self.decay.ndim == 3
+        self.require((self.heads, self.rows) if self.by_row else (self.heads,), decay=self.decay)
+        self.require((self.heads,), beta=self.beta)
 
     def recalled(self, at: Element, old: PrimExpr) -> PrimExpr:
-        return te.f32(self.k[at.t, at.h // self.group, at.i]) * old
+        decayed = self._decay(at) * old if self.by_row else old
+        return te.f32(self.k[at.t, at.h // self.group, at.i]) * decayed
 
     def updated(self, at: Element, old: PrimExpr, memory: PrimExpr) -> PrimExpr:
-        decay = te.f32(self.decay[at.t, at.h])
-        change = te.f32(self.beta[at.t, at.h]) * (te.f32(self.v[at.t, at.h, at.c]) - decay * memory)
+        decay = self._decay(at)
+        held = memory if self.by_row else decay * memory
+        change = te.f32(self.beta[at.t, at.h]) * (te.f32(self.v[at.t, at.h, at.c]) - held)
         return decay * old + te.f32(self.k[at.t, at.h // self.group, at.i]) * change
+
+    def _decay(self, at: Element) -> PrimExpr:
+        return te.f32(self.decay[at.t, at.h, at.i] if self.by_row else self.decay[at.t, at.h])
 
     def seen(self, at: Element, old: PrimExpr, new: PrimExpr) -> PrimExpr:
         return te.f32(self.q[at.t, at.h // self.group, at.i]) * new
