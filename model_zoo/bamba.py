@@ -78,5 +78,5 @@ def weights(c: BambaConfig) -> WeightMap:
     return m
 
 
-TINY = BambaConfig(**tiny.SIZES, mamba_n_heads=5, mamba_d_state=12, attn_layer_indices=(1,))
+TINY = BambaConfig(**tiny.SIZES, mamba_n_heads=5, mamba_d_state=12, layer_types=(MAMBA, FULL))
 ARCHITECTURE = Architecture("bamba", BambaConfig, model, weights, tiny=TINY)

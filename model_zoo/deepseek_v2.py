@@ -58,6 +58,4 @@ EXPERTS: dict[str, Any] = {"moe_intermediate_size": 36, "n_routed_experts": 6, "
 SHARED: dict[str, Any] = {"n_shared_experts": 2, "first_k_dense_replace": 1}
 SIZES: dict[str, Any] = {**tiny.SIZES, "num_key_value_heads": 4, **LATENT, **EXPERTS, **SHARED}
 TINY = DeepseekV2Config(**SIZES, topk_method=GROUPED, n_group=3, topk_group=2)
-ARCHITECTURE = Architecture(
-    "deepseek_v2", DeepseekV2Config, model, weights, tiny=TINY, quantization=ROUTERS_KEPT
-)
+ARCHITECTURE = Architecture("deepseek_v2", DeepseekV2Config, model, weights, tiny=TINY, quantization=ROUTERS_KEPT)

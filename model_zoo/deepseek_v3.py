@@ -46,8 +46,6 @@ YARN = {
     "mscale_all_dim": 1.0,
 }
 TINY = DeepseekV3Config(**SIZES, n_group=3, topk_group=2, q_lora_rank=44, rope_scaling=YARN)
-ARCHITECTURE = Architecture(
-    "deepseek_v3", DeepseekV3Config, model, weights, tiny=TINY, quantization=ROUTERS_KEPT
-)
+ARCHITECTURE = Architecture("deepseek_v3", DeepseekV3Config, model, weights, tiny=TINY, quantization=ROUTERS_KEPT)
 TINY_KIMI = KimiK2Config(**SIZES, q_lora_rank=44)
 KIMI = replace(ARCHITECTURE, name="kimi_k2", config=KimiK2Config, tiny=TINY_KIMI)

@@ -43,8 +43,8 @@ def model(c: HYV3Config) -> CausalLM:
 
 
 def weights(c: HYV3Config) -> WeightMap:
-    names = {"router": "router.gate", "correction": "expert_bias", "shared": "shared_mlp"}
-    return routed_rules(llama_names(c, gated=False), c, **names)
+    m = llama_names(c, gated=False)
+    return routed_rules(m, c, router="router.gate", correction="expert_bias", shared="shared_mlp")
 
 
 TINY = HYV3Config(**tiny.SIZES, moe_intermediate_size=36, n_routed_experts=7, num_experts_per_tok=3)

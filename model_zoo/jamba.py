@@ -1,4 +1,4 @@
-"""Jamba: Mamba with norms of dt, B and C, in some layers attention without rotation, and experts in some (Lieber 2024)."""
+"""Jamba: Mamba with norms of dt, B and C, in some layers attention without rotation, and experts in some."""
 
 from __future__ import annotations
 

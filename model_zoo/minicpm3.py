@@ -54,6 +54,4 @@ def weights(c: MiniCPM3Config) -> WeightMap:
 
 
 SIZES: dict[str, Any] = {**tiny.SIZES, "num_key_value_heads": 4, **LATENT, "q_lora_rank": 44}
-ARCHITECTURE = Architecture(
-    "minicpm3", MiniCPM3Config, model, weights, tiny=MiniCPM3Config(**SIZES, dim_model_base=25)
-)
+ARCHITECTURE = Architecture("minicpm3", MiniCPM3Config, model, weights, tiny=MiniCPM3Config(**SIZES, dim_model_base=25))

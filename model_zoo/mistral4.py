@@ -50,6 +50,4 @@ def model(c: Mistral4Config) -> CausalLM:
 
 
 TINY = Mistral4Config(**SIZES, q_lora_rank=44, rope_scaling=SCALING)
-ARCHITECTURE = Architecture(
-    "mistral4", Mistral4Config, model, weights, tiny=TINY, quantization=ROUTERS_KEPT
-)
+ARCHITECTURE = Architecture("mistral4", Mistral4Config, model, weights, tiny=TINY, quantization=ROUTERS_KEPT)

@@ -52,6 +52,7 @@ ARCHITECTURES = Architectures(
         "deepseek_v2": "deepseek_v2.ARCHITECTURE",
         "deepseek_v3": "deepseek_v3.ARCHITECTURE",
         "kimi_k2": "deepseek_v3.KIMI",
+        "kimi_linear": "kimi_linear.ARCHITECTURE",
         "minicpm3": "minicpm3.ARCHITECTURE",
         "glm4_moe": "glm4_moe.ARCHITECTURE",
         "glm4_moe_lite": "glm4_moe.LITE",

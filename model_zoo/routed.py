@@ -10,7 +10,7 @@ from mlc_compiler import nn
 from mlc_compiler.nn.feed_forward import GatedMLP
 from model_zoo.config import DecoderConfig
 from model_zoo.config_check import invalid
-from model_zoo.sparse_mlp import SparseMLP, sparse_mlp_rules
+from model_zoo.sparse_mlp import QWEN, SparseMLP, sparse_mlp_rules
 from model_zoo.transformer import CausalLM, Norm, PreNormLayer, activation_of, gated_mlp, rms_norm
 from model_zoo.weight_expr import CheckpointTensor, Reshape
 from model_zoo.weight_map import WeightMap
@@ -144,17 +144,18 @@ def routed_rules(
     router: str = "gate",
     correction: str = CORRECTION,
     shared: str = "shared_experts",
+    experts: tuple[str, str, str] = QWEN,
 ) -> WeightMap:
     """Adds the rules of feed-forward parts to those of the rest of a decoder, and returns them.
 
-    router, correction, shared: the checkpoint's names in a feed-forward part.
+    router, correction, shared: the checkpoint's names in a feed-forward part; experts: those in an expert.
     """
     for i, layer in enumerate(m.layers(LAYER, c.num_hidden_layers)):
         mlp = f"{layer}.mlp"
         if not c.is_sparse(i):
             m.concat(f"{mlp}.gate_up_proj", [f"{layer}.{name}" for name in GATE_UP])
             continue
-        sparse_mlp_rules(m, mlp, c.n_routed_experts)
+        sparse_mlp_rules(m, mlp, c.n_routed_experts, experts)
         m.rename(f"{mlp}.gate", f"{mlp}.{router}")
         if c.corrected:
             correction_rule(m, mlp, c.n_routed_experts, correction)

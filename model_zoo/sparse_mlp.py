@@ -60,10 +60,10 @@ class SharedSparseMLP(SparseMLP):
         return super().forward(x_BSD) + op.sigmoid(self.shared_expert_gate(x_BSD)) * self.shared_expert(x_BSD)
 
 
-def sparse_mlp_rules(m: WeightMap, mlp: str, experts: int) -> None:
-    """The rules of the SparseMLP with the path ``mlp``."""
+def sparse_mlp_rules(m: WeightMap, mlp: str, experts: int, names: tuple[str, str, str] = QWEN) -> None:
+    """The rules of the SparseMLP with the path ``mlp``; names: of an expert's gate, input and output."""
     up, down = f"{mlp}.moe_gate_up_proj.weight", f"{mlp}.moe_down_proj.weight"
-    expert_rules(m, up, down, experts, f"{mlp}.experts", f"{mlp}.experts.{{}}", QWEN)
+    expert_rules(m, up, down, experts, f"{mlp}.experts", f"{mlp}.experts.{{}}", names)
 
 
 def shared_sparse_mlp_rules(m: WeightMap, mlp: str, experts: int, hidden_size: int) -> None:

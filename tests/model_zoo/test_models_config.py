@@ -8,7 +8,7 @@ import transformers
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from mlc_errors import MLCError, UnsupportedError
-from model_zoo import decoder, granite_hybrid, lfm2, nemotron_h, registry
+from model_zoo import decoder, granite_hybrid, kimi_linear, lfm2, nemotron_h, registry
 from model_zoo.gpt2 import GPT2Config
 from model_zoo.llama import LlamaConfig
 from model_zoo.mistral import MistralConfig
@@ -289,6 +289,23 @@ def test_a_pattern_of_letters_gives_the_types_of_layers():
         nemotron_h.NemotronHConfig.from_hf({**raw, "hybrid_override_pattern": "M*X"})
     with pytest.raises(MLCError, match="layer_types: got 2 entries; expected 3"):
         nemotron_h.NemotronHConfig.from_hf({**raw, "layers_block_type": ["mamba", "mlp"]})
+
+
+def test_kimi_linear_reads_the_published_form_of_its_delta_nets():
+    sizes = {"kv_lora_rank": 4, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 4}
+    experts = {"num_experts": 4, "num_experts_per_token": 2, "moe_intermediate_size": 4, "moe_renormalize": False}
+    delta = {"full_attn_layers": [2], "kda_layers": [1, 3], "head_dim": 6, "num_heads": 5, "short_conv_kernel_size": 3}
+    raw = {**HYBRID, **sizes, **experts, "model_max_length": 64, "mla_use_nope": True}
+    config = kimi_linear.KimiLinearConfig.from_hf({**raw, "linear_attn_config": delta})
+    assert config.types == ("linear_attention", "full_attention", "linear_attention")
+    assert vars(config.delta_net) == {"key_heads": 5, "heads": 5, "key_size": 6, "value_size": 6, "taps": 3}
+    assert (config.context_window_size, config.norm_topk_prob, config.num_experts_per_tok) == (64, False, 2)
+    for change, message in (
+        ({"full_attn_layers": 2}, "full_attn_layers: got 2; expected a list of integers"),
+        ({"gate_lower_bound": -5.0}, "linear_attn_config.gate_lower_bound: kimi_linear models have no such key"),
+    ):
+        with pytest.raises(MLCError, match=message):
+            kimi_linear.KimiLinearConfig.from_hf({**raw, "linear_attn_config": {**delta, **change}})
 
 
 def test_mamba_2_names_what_does_not_divide_and_takes_steps_without_limits():

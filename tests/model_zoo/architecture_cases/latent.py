@@ -1,4 +1,4 @@
-"""Decoders with latent attention, dense and with experts."""
+"""Decoders with latent attention, dense and with experts, or beside delta nets."""
 
 from __future__ import annotations
 
@@ -43,6 +43,18 @@ CASES = (
         quantized=True,
     ),
     Case("kimi_k2", transformers.DeepseekV3Config, {**GROUPS, **DENSE_FIRST}, sizes=LATENT_LIKE, to_checkpoint=kimi_k2),
+    Case(
+        "kimi_linear",
+        transformers.KimiLinearConfig,
+        {
+            **GROUPS,
+            "num_local_experts": 6,
+            "layer_types": ["linear_attention", "full_attention"],
+            "linear_num_heads": 3,
+            "linear_head_dim": 14,
+        },
+        sizes={k: v for k, v in LATENT_LIKE.items() if k != "n_routed_experts"},
+    ),
     Case("glm4_moe_lite", transformers.Glm4MoeLiteConfig, sizes=LATENT_LIKE),
     Case(
         "mistral4",
