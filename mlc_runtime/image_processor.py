@@ -218,18 +218,51 @@ class WideTiledImages:
 
 
 @dataclass(frozen=True)
+class AreaBounds:
+    """The number of tokens of an image is between ``least`` and ``most``, in pixels (Qwen2-VL, section 2.1)."""
+
+    least: int
+    most: int
+
+    def grid(self, height: int, width: int, unit: int) -> tuple[int, int]:
+        """Rows and columns of tokens, in about the same proportion; unit: a token's height and width in pixels."""
+        rows, columns = round(height / unit), round(width / unit)
+        if rows * columns * unit**2 > self.most:
+            return _fitting(height, width, unit, self.most)
+        if rows * columns * unit**2 < self.least:
+            factor = math.sqrt(self.least / (height * width))
+            rows, columns = (math.ceil(edge * factor / unit) for edge in (height, width))
+        return rows, columns
+
+
+@dataclass(frozen=True)
+class EdgeBound:
+    """An image's longer edge is at most ``edge`` pixels, and its tokens have at most ``most`` pixels (Pixtral)."""
+
+    edge: int
+    most: int
+
+    def grid(self, height: int, width: int, unit: int) -> tuple[int, int]:
+        """As of ``AreaBounds``, rounded up."""
+        ratio = max(1.0, height / self.edge, width / self.edge)
+        height, width = (max(1, math.floor(edge / ratio)) for edge in (height, width))
+        rows, columns = -(-height // unit), -(-width // unit)
+        is_large = rows * columns * unit**2 > self.most
+        return _fitting(height, width, unit, self.most) if is_large else (rows, columns)
+
+
+@dataclass(frozen=True)
 class PatchedImages:
     """Divides images of any size into patches (Qwen2-VL, section 2.1). Sizes in pixels.
 
     patch: height and width. merge: squares of this many patches each way are one token. frames: how often the image is
-    repeated in a patch. min_pixels, max_pixels: of a resized image.
+    repeated in a patch. bounds: of a resized image.
     """
 
     patch: int
     merge: int
     frames: int
-    min_pixels: int
-    max_pixels: int
+    bounds: AreaBounds | EdgeBound
     resample: str
     normalization: Normalization
 
@@ -238,9 +271,8 @@ class PatchedImages:
         patch, merge, frames = (int(settings[key]) for key in ("patch", "merge", "frames"))
         if min(patch, merge, frames) < 1:
             raise ValueError(f"patch, merge, frames are {patch}, {merge}, {frames}; expected positive numbers")
-        most = min(int(settings["max_pixels"]), max_tokens * (patch * merge) ** 2)
-        least = min(int(settings["min_pixels"]), most)
-        return PatchedImages(patch, merge, frames, least, most, _resample(settings), Normalization.of(settings))
+        bounds = _bounds(settings, max_tokens * (patch * merge) ** 2)
+        return PatchedImages(patch, merge, frames, bounds, _resample(settings), Normalization.of(settings))
 
     def views(self, image: np.ndarray) -> Views:
         p, m = self.patch, self.merge
@@ -261,14 +293,26 @@ class PatchedImages:
             raise UsageError(
                 f"an image is {width} x {height} pixels; expected at most {MAX_ASPECT} times as long as wide"
             )
-        rows, columns = round(height / unit), round(width / unit)
-        if rows * columns * unit**2 > self.max_pixels:
-            factor = math.sqrt(height * width / self.max_pixels)
-            rows, columns = (max(1, math.floor(edge / factor / unit)) for edge in (height, width))
-        elif rows * columns * unit**2 < self.min_pixels:
-            factor = math.sqrt(self.min_pixels / (height * width))
-            rows, columns = (math.ceil(edge * factor / unit) for edge in (height, width))
+        rows, columns = self.bounds.grid(height, width, unit)
         return rows * unit, columns * unit
+
+
+def _bounds(settings: Mapping[str, Any], most: int) -> AreaBounds | EdgeBound:
+    """most: pixels of an image."""
+    if "longest_edge" in settings:
+        edge = int(settings["longest_edge"])
+        if edge < 1:
+            raise ValueError(f"longest_edge is {edge}; expected a positive number")
+        return EdgeBound(edge, most)
+    most = min(int(settings["max_pixels"]), most)
+    return AreaBounds(min(int(settings["min_pixels"]), most), most)
+
+
+def _fitting(height: int, width: int, unit: int, most: int) -> tuple[int, int]:
+    """Rows and columns of tokens, in about the same proportion, of at most ``most`` pixels."""
+    factor = math.sqrt(height * width / most)
+    rows, columns = (max(1, math.floor(edge / factor / unit)) for edge in (height, width))
+    return rows, columns
 
 
 def _patch_positions(rows: int, columns: int, merge: int) -> np.ndarray:

@@ -47,8 +47,11 @@ class ImagePrompts:
         return [i for token in ids for i in (next(rest) if token == self.spec.token_id else [token])]
 
     def _runs(self, views: Views) -> list[list[int]]:
-        """The ids of an image's tokens: of each view, or of all in one."""
+        """The ids of an image's tokens: of each view, of each row, or of all in one."""
         runs = [self.table.ids(view.inputs, view.grid or (1, self.spec.tokens)) for view in views.views]
+        if self.spec.row_ends:
+            sizes = [columns for _, columns in _grids(views)]
+            return [run[i : i + n] for run, n in zip(runs, sizes, strict=True) for i in range(0, len(run), n)]
         return [in_rows(runs, views.columns, self.spec.row_tokens)] if self.spec.row_tokens else runs
 
     def _views(self, source: Any) -> Views:
@@ -63,8 +66,11 @@ class ImagePrompts:
         return views
 
     def _expansion(self, views: Views) -> str:
-        """The text in the place of an image's placeholder: its tiles by row, then the whole."""
+        """The text in the place of an image's placeholder: its tiles by row, then the whole, perhaps row by row."""
         whole, tile = (self._text(parts) for parts in (self.spec.expansion, self.spec.tile))
+        if self.spec.row_ends:
+            after_row, after_last = (whole + end for end in self.spec.row_ends)
+            return "".join(after_row * (rows - 1) + after_last for rows, _ in _grids(views))
         if not views.rows or self.spec.row_tokens:
             return whole
         columns = range(1, views.columns + 1)
@@ -79,6 +85,10 @@ class ImagePrompts:
         if text is None:
             raise MLCError(f"the tokenizer has no token {token_id}, which stands for an image")
         return text
+
+
+def _grids(views: Views) -> list[tuple[int, int]]:
+    return [view.grid for view in views.views if view.grid]
 
 
 def in_rows(runs: Sequence[Sequence[int]], columns: int, row_tokens: int) -> list[int]:

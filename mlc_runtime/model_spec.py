@@ -78,7 +78,8 @@ class ImageSpec:
     placeholder_id: the token that chat templates write for an image. expansion: texts and ids of tokens in its place;
     ``token_id`` in it stands for all tokens of the image. sees_itself: these see each other, in calls of
     ``prefill_image``. tile: the same for a tile of an image, with its ``{row}`` and ``{column}``; () for none.
-    row_tokens: of a tile, where rows of tokens go through all tiles that are side by side; else 0.
+    row_tokens: of a tile, where rows of tokens go through all tiles that are side by side; else 0. row_ends: the texts
+    after each row of an image's tokens and after its last row; () for none.
     """
 
     shape: tuple[int, ...]
@@ -89,6 +90,7 @@ class ImageSpec:
     sees_itself: bool
     tile: tuple[str | int, ...]
     row_tokens: int
+    row_ends: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,7 @@ def _images(entry: dict) -> ImageSpec:
         sees_itself=bool(entry["sees_itself"]),
         tile=tuple(entry["tile"]),
         row_tokens=int(entry["row_tokens"]),
+        row_ends=tuple(map(str, entry.get("row_ends", ()))),
     )
 
 

@@ -37,6 +37,7 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         for name in TILED
     },
     "Phi3VImageProcessor": {**CLIP, "num_crops": 1, "resample": RESAMPLING.index("bilinear")},
+    "PixtralImageProcessor": {**CLIP, "size": {"longest_edge": 1024}, "patch_size": 16, "spatial_merge_size": 1},
     "Qwen2VLImageProcessor": {**CLIP, "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}},
 }
 """By image_processor_type, the values of keys that the file leaves out."""
@@ -59,7 +60,8 @@ def image_settings(source: ModelSource) -> dict[str, Any] | None:
     if raw.get("do_pan_and_scan"):
         raise UnsupportedError("do_pan_and_scan: got true; images are taken as a whole", where=[where])
     try:
-        values = {**PROCESSORS[kind], **{k: v for k, v in raw.items() if v is not None}}
+        given = {**raw, **_joint_keys(source, PROCESSORS[kind])}
+        values = {**PROCESSORS[kind], **{k: v for k, v in given.items() if v is not None}}
         settings = {**_STEPS.get(kind, _whole)(values), **_common(values)}
         image_processor(settings, max_tokens=1)
     except MLCError as e:
@@ -78,6 +80,13 @@ def _file(source: ModelSource) -> tuple[Mapping[str, Any], str] | None:
         return None
     nested = read_json_object(path).get(JOINT_KEY)
     return (nested, str(path)) if isinstance(nested, Mapping) else None
+
+
+def _joint_keys(source: ModelSource, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The sizes among ``known`` that the processor of texts and images sets, whatever the file of images says."""
+    path = source.file(JOINT_FILE)
+    joint = read_json_object(path) if path else {}
+    return {key: joint[key] for key in ("patch_size", "spatial_merge_size") if key in joint and key in known}
 
 
 def _whole(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,6 +132,21 @@ def _patches(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _edge_patches(values: Mapping[str, Any]) -> dict[str, Any]:
+    if not values.get("do_resize", True):
+        raise ValueError("do_resize is false; expected true")
+    height, width = _height_width(values["patch_size"])
+    if height != width:
+        raise ValueError(f"patch_size is {height} x {width}; expected a square")
+    return {
+        "kind": "patches",
+        "patch": height,
+        "merge": int(values["spatial_merge_size"]),
+        "frames": 1,
+        "longest_edge": int(values["size"]["longest_edge"]),
+    }
+
+
 def _common(values: Mapping[str, Any]) -> dict[str, Any]:
     normalized = values.get("do_normalize", True)
     return {
@@ -149,5 +173,6 @@ def _height_width(value: Any) -> list[int]:
 _STEPS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     **dict.fromkeys(TILED, _tiles),
     "Phi3VImageProcessor": _wide_tiles,
+    "PixtralImageProcessor": _edge_patches,
     "Qwen2VLImageProcessor": _patches,
 }

@@ -21,11 +21,17 @@ from model_zoo import qwen2, tiny, vision
 from model_zoo.architecture import Architecture
 from model_zoo.config_forms import text_part
 from model_zoo.transformer import activation_of
-from model_zoo.vision import PROJECTOR, TOWER, ImageFields, ImageInput, VisionLanguageModel, vision_values
+from model_zoo.vision import (
+    MAX_IMAGE_TOKENS,
+    PROJECTOR,
+    TOWER,
+    ImageFields,
+    ImageInput,
+    VisionLanguageModel,
+    vision_values,
+)
 from model_zoo.weight_map import WeightMap
 
-MAX_IMAGE_TOKENS = 1024
-"""Of an image: attention in the tower takes memory with the square of its patches."""
 EPSILON = 1e-6
 ROTATION_KEYS = ("mrope_section", "mrope_interleaved")
 

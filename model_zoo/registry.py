@@ -130,7 +130,7 @@ ARCHITECTURES = Architectures(
         "glm4": "glm.GLM4",
         "chatglm": "glm.CHATGLM",
         "ministral3": "ministral3.ARCHITECTURE",
-        "mistral3": "ministral3.MISTRAL3",
+        "mistral3": "mistral3.ARCHITECTURE",
         "lfm2": "lfm2.ARCHITECTURE",
         "hy_v3": "hy_v3.ARCHITECTURE",
         "lfm2_moe": "lfm2_moe.ARCHITECTURE",

@@ -27,6 +27,8 @@ from quantization.rewrite import Exceptions
 TOWER, PROJECTOR, LANGUAGE = "vision_tower", "multi_modal_projector", "language_model"
 QUANTIZATION = Exceptions(final_fc=("*lm_head",), kept=(f"{TOWER}.*", f"{PROJECTOR}.*"))
 """Towers and projectors stay as they are: a small part of the weights, of which quantization costs much accuracy."""
+MAX_IMAGE_TOKENS = 1024
+"""Of an image of any size: attention in the tower takes memory with the square of its patches."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class ImageInput:
     one, with its ``{row}`` and ``{column}`` from 1 on. Tiles come before the whole image; each row ends with a new
     line, and all of them with another. row_tokens: unless 0, tokens of all tiles are in the order of rows of the image,
     so many for each tile, and those of the whole follow; a call's last two results end a row and precede the whole.
+    row_ends: unless (), ``expansion`` is the one token of the image, and the texts that come after each row of its
+    tokens and, instead, after the last one.
     """
 
     shape: tuple[int, ...]
@@ -52,6 +56,7 @@ class ImageInput:
     sees_itself: bool = False
     tile: tuple[str | int, ...] = ()
     row_tokens: int = 0
+    row_ends: tuple[str, ...] = ()
 
     def describe(self) -> dict[str, Any]:
         """The entry ``images`` of the metadata."""
@@ -264,18 +269,29 @@ def weights(text: WeightMap, c: VisionConfig | None, num_layers: int | None = No
 
     num_layers: as for ``tower``.
     """
-    m = text.within(f"{LANGUAGE}.")
+    m = within_parts(text)
     if c is None:
-        m.unused(f"{TOWER}.*")
-        m.unused(f"{PROJECTOR}.*")
+        without_tower(m)
     else:
         _tower_weights(m, c, c.num_hidden_layers if num_layers is None else num_layers)
-    m.other_prefix(f"{TOWER}.", f"{TOWER}.vision_model.")
+        m.other_prefix(f"{TOWER}.", f"{TOWER}.vision_model.")
+    return m
+
+
+def within_parts(text: WeightMap) -> WeightMap:
+    """The map of a model whose decoder has the map ``text``, without rules for tower and projector."""
+    m = text.within(f"{LANGUAGE}.")
     m.other_prefix(f"{LANGUAGE}.model.", f"model.{LANGUAGE}.")
     m.other_prefix(f"{TOWER}.", f"model.{TOWER}.")
     m.other_prefix(f"{PROJECTOR}.", f"model.{PROJECTOR}.")
     m.optional_prefix(f"{LANGUAGE}.")
     return m
+
+
+def without_tower(m: WeightMap) -> None:
+    """Tower and projector of the checkpoint are not used."""
+    m.unused(f"{TOWER}.*")
+    m.unused(f"{PROJECTOR}.*")
 
 
 def _tower_weights(m: WeightMap, c: VisionConfig, num_layers: int) -> None:

@@ -81,11 +81,11 @@ class FullAttention(Module):
 
 
 class VisionLayer(Module):
-    """Norms before attention and feed-forward part. norm: makes one; rotation, mask: see ``FullAttention``."""
+    """Norms before attention and feed-forward part. norm: makes one; bias: of attention; see ``FullAttention``."""
 
-    def __init__(self, hidden_size: int, heads: int, mlp: Module, norm: Callable[[], Module]):
+    def __init__(self, hidden_size: int, heads: int, mlp: Module, norm: Callable[[], Module], bias: bool = True):
         self.layer_norm1 = norm()
-        self.self_attn = FullAttention(hidden_size, heads)
+        self.self_attn = FullAttention(hidden_size, heads, bias)
         self.layer_norm2 = norm()
         self.mlp = mlp
 
@@ -122,13 +122,14 @@ class PatchTransformer(Module):
     """Patches of an image of any size, with rotary positions (Qwen2-VL, section 2.1).
 
     pixels: [T, M, K], the M patches of each of T tokens. positions: int32 [T, M, 2], their rows and columns.
-    Returns [1, T, M, D]. inv_freq: float32 [R/4], of rows for the first half of the pairs and of columns for the rest.
+    Returns [1, T, M, D]. inv_freq: float32 [R/4], of rows for the first half of the pairs and of columns for the rest,
+    or [2, R/4] where these differ.
     window: unless 0, patches see those of the same square of this many rows and columns, but in ``full_layers``.
     """
 
     def __init__(
         self,
-        patch: Linear,
+        patch: Module,
         layers: Sequence[Module],
         inv_freq: np.ndarray,
         window: int = 0,
@@ -158,9 +159,9 @@ class PatchTransformer(Module):
         return self.patch_embed(pixels)
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        frequencies = Tensor(constant(np.asarray(self.inv_freq, np.float32)[None, :]))
-        rows, columns = op.split(positions.astype("float32"), 2, axis=1)
-        angles = op.concat([rows * frequencies, columns * frequencies], dim=1)
+        both = np.broadcast_to(np.asarray(self.inv_freq, np.float32), (2, self.inv_freq.shape[-1]))
+        axes = op.split(positions.astype("float32"), 2, axis=1)
+        angles = op.concat([x * Tensor(constant(f[None, :])) for x, f in zip(axes, both, strict=True)], dim=1)
         return op.cos(angles), op.sin(angles)
 
     def _mask(self, positions: Tensor, dtype: str) -> Tensor:

@@ -213,10 +213,10 @@ def deepseek(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     )
 
 
-def mistral3(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """The whole model: the text part's config and tensors, and a vision tower."""
+def mistral3_text(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """The model without the configuration of its tower, whose tensors are there."""
     vision = {"vision_tower.patch.weight": torch.zeros(8, 3), "multi_modal_projector.weight": torch.zeros(8, 8)}
-    outer = {"model_type": "mistral3", "text_config": config, "vision_config": {"hidden_size": 8}}
+    outer = {"model_type": "mistral3", "text_config": config}
     return outer, {**{f"language_model.{name}": t for name, t in tensors.items()}, **vision}
 
 

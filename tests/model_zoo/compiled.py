@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -60,21 +61,38 @@ def image_logits(case: Case, model: PreTrainedModel, ids: list[int], pixels: lis
     grids = case.grids or [(1, case.image_tokens)] * 2
     first, second = ([IMAGE_TOKEN] * rows * columns for rows, columns in grids)
     tokens = torch.tensor([[*ids[:4], *first, *ids[4:6], *second, *ids[6:]]])
-    joined = torch.from_numpy(np.concatenate(pixels))
     is_image = (tokens == IMAGE_TOKEN).int()
-    if case.grids:
+    if case.name == "mistral3":
+        inputs = padded_images(pixels, case.grids)
+    elif case.grids:
+        joined = torch.from_numpy(np.concatenate(pixels))
         inputs: dict[str, torch.Tensor] = {
             "pixel_values": joined.flatten(0, 1),
             "image_grid_thw": torch.tensor([[1, 2 * rows, 2 * columns] for rows, columns in grids]),
             "mm_token_type_ids": is_image,
         }
     else:
+        joined = torch.from_numpy(np.concatenate(pixels))
         with_prompts = case.name in ("idefics3", "smolvlm")  # these have an axis of prompts
         inputs = {"pixel_values": joined[None] if with_prompts else joined, "token_type_ids": is_image}
     known = inspect.signature(model.forward).parameters
     with torch.no_grad():
         given = {name: value for name, value in inputs.items() if name in known}
         return model(tokens, **given, use_cache=False).logits[0].numpy()
+
+
+def padded_images(patches: list[np.ndarray], grids: Sequence[tuple[int, int]]) -> dict[str, torch.Tensor]:
+    """Images of which ``patches``, float32 [T, 4, 3 P P], are given, in a batch of pixels padded to one size."""
+    side = int(np.sqrt(patches[0].shape[2] / 3))
+    images = [
+        image.reshape(rows, columns, 2, 2, 3, side, side).transpose(4, 0, 2, 5, 1, 3, 6)
+        for image, (rows, columns) in zip(patches, grids, strict=True)
+    ]
+    sizes = [(2 * rows * side, 2 * columns * side) for rows, columns in grids]
+    batch = np.zeros((len(images), 3, *np.max(sizes, axis=0)), np.float32)
+    for target, image, (height, width) in zip(batch, images, sizes, strict=True):
+        target[:, :height, :width] = image.reshape(3, height, width)
+    return {"pixel_values": torch.from_numpy(batch), "image_sizes": torch.tensor(sizes)}
 
 
 def alibi_inputs(heads: int, length: int) -> dict[str, torch.Tensor]:

@@ -43,7 +43,7 @@ own have a cache of their own.
 | OPT 350M | norms after the parts of a layer, and embeddings of another width |
 | MPT with learned positions or norms of queries and keys | transformers does not compute them |
 | windows in Qwen2 | published configurations switch them off |
-| image inputs of Ministral 3 | no vision tower |
+| several layers of Pixtral's tower as input of the projector | published configurations take the last one |
 | pan and scan of Gemma 3 | images are taken as a whole, as by default |
 | LLaVA with other texts than Llama and Mistral, or several layers of the tower | LLaVA 1.5 and its like only |
 | numbered placeholders of images in Phi-3-vision's prompts | each is `image` between bars; images go in their order |

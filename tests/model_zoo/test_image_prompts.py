@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from model_zoo.mistral3 import ROW_ENDS
 from tests.model_zoo.architecture_cases import CASES
 from tests.model_zoo.compiled import build, random_model, save
 from tests.model_zoo.phi3_v_reference import MEAN, STD, pixels
@@ -48,6 +50,31 @@ def test_an_image_in_a_prompt(tmp_path: Path) -> None:
     with build(case, model, tmp_path) as llm:
         ids = llm.encode("Here: <image> what?", [IMAGE])
         assert [i for i in ids if i < 0] == [-1 - i for i in range(count)]
+        np.testing.assert_allclose(llm.logits(ids), expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_an_image_whose_rows_of_tokens_end_with_a_token_of_text(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens(["[IMG]", *ROW_ENDS])
+    token, row_end, end = (tokenizer.token_to_id(text) for text in ("[IMG]", *ROW_ENDS))
+    case = next(c for c in CASES if c.name == "mistral3")
+    case = replace(case, options={**case.options, "image_token_index": token})
+    model, source = random_model(case), tmp_path / "source"
+    save(case, model, source)
+    tokenizer.save(str(source / "tokenizer.json"))
+    PixtralImageProcessorPil(size={"longest_edge": 50}).save_pretrained(source)
+    (source / "processor_config.json").write_text(json.dumps({"patch_size": 7, "spatial_merge_size": 2}))
+    inputs = PixtralImageProcessorPil(size={"longest_edge": 50}, patch_size=14)(
+        Image.fromarray(IMAGE), return_tensors="pt"
+    )
+    rows, columns = (int(edge) // 14 for edge in inputs["image_sizes"][0])
+    image = [*([*[token] * columns, row_end] * rows)[:-1], end]
+    before, after = tokenizer.encode("Here: ").ids, tokenizer.encode(" what?").ids
+    with torch.no_grad():
+        expected = model(torch.tensor([[*before, *image, *after]]), **inputs, use_cache=False).logits[0].numpy()
+    with build(case, model, tmp_path) as llm:
+        ids = llm.encode("Here: [IMG] what?", [IMAGE])
+        assert (rows, columns, len(ids)) == (2, 4, len(expected))
         np.testing.assert_allclose(llm.logits(ids), expected, rtol=0, atol=1e-4 * np.abs(expected).max())
 
 

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from mlc_errors import MLCError, UsageError
-from mlc_runtime.image_processor import image_processor
+from mlc_runtime.image_processor import EdgeBound, image_processor
 from mlc_runtime.image_table import ImageTable
 from mlc_runtime.images import load_image
 from mlc_runtime.llm import LLM
@@ -38,6 +38,13 @@ def test_images_of_every_form(tmp_path: Path) -> None:
     path = tmp_path / "an image.png"
     for source in (path, str(path), path.as_uri(), file, data, image, PIXELS):
         np.testing.assert_array_equal(load_image(source), PIXELS)
+
+
+def test_tokens_of_an_image_with_a_bound_of_its_longer_edge() -> None:
+    """Of 28 pixels each way; sizes are rounded up, and down where there would be too many tokens."""
+    assert EdgeBound(280, 100 * 28**2).grid(560, 300, 28) == (10, 6)
+    assert EdgeBound(280, 100 * 28**2).grid(29, 9, 28) == (2, 1)
+    assert EdgeBound(280, 16 * 28**2).grid(560, 560, 28) == (4, 4)
 
 
 def test_orientation_and_transparency() -> None:

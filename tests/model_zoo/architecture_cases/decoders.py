@@ -25,7 +25,7 @@ from tests.model_zoo.checkpoint_forms import (
     internlm2,
     minicpm,
     minicpm_multipliers,
-    mistral3,
+    mistral3_text,
     orion,
     qwen,
 )
@@ -109,7 +109,13 @@ CASES = (
     Case("glm4", transformers.Glm4Config, {**HEADS, **rope(partial_rotary_factor=0.5)}),
     Case("chatglm", transformers.GlmConfig, {**HEADS, **rope(partial_rotary_factor=0.5)}, to_checkpoint=chatglm),
     Case("ministral3", transformers.Ministral3Config, {**HEADS, "rope_parameters": MINISTRAL}),
-    Case("mistral3", transformers.MistralConfig, {**HEADS, "sliding_window": None}, to_checkpoint=mistral3),
+    Case(
+        "mistral3",
+        transformers.MistralConfig,
+        {**HEADS, "sliding_window": None},
+        "text-part",
+        to_checkpoint=mistral3_text,
+    ),
     Case("seed_oss", transformers.SeedOssConfig, {**HEADS, "attention_out_bias": True, "mlp_bias": True}),
     Case("exaone4", transformers.Exaone4Config, {"sliding_window": 7, "sliding_window_pattern": 2}),
     Case(

@@ -8,7 +8,16 @@ from typing import Any
 import transformers
 from transformers import PretrainedConfig
 
-from tests.model_zoo.architecture_cases.case import COMMON, HEADS, IMAGE_TOKEN, LLAMA_LIKE, MIXED, WINDOWS, Case
+from tests.model_zoo.architecture_cases.case import (
+    COMMON,
+    HEADS,
+    IMAGE_TOKEN,
+    LLAMA_LIKE,
+    MINISTRAL,
+    MIXED,
+    WINDOWS,
+    Case,
+)
 from tests.model_zoo.phi3_v_reference import Phi3VConfig
 
 PHI3_V = {
@@ -129,6 +138,24 @@ CASES = (
             deepstack_visual_indexes=[0, 1],
             text=HEADS,
         ),
+        **IMAGES_OF_ANY_SIZE,
+    ),
+    Case(
+        "mistral3",
+        transformers.Mistral3Config,
+        {
+            "text_config": {
+                **COMMON,
+                **LLAMA_LIKE,
+                **HEADS,
+                "model_type": "ministral3",
+                "rope_parameters": MINISTRAL,
+                "tie_word_embeddings": False,
+            },
+            "vision_config": {**TOWER, "model_type": "pixtral", "hidden_size": 48},
+            "image_token_index": IMAGE_TOKEN,
+            "tie_word_embeddings": False,
+        },
         **IMAGES_OF_ANY_SIZE,
     ),
     Case("phi3_v", Phi3VConfig, PHI3_V),
