@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from model_zoo import tiny
 from model_zoo.architecture import encoder_architecture
@@ -19,7 +20,7 @@ NORMS = {"post_attention_layernorm": "attention.output.LayerNorm", "post_feedfor
 class BertConfig(LearnedPositionsConfig):
     model_type: ClassVar[str] = "bert"
     prefix: ClassVar[str] = "bert."
-    neutral = {"position_embedding_type": (None, "absolute")}
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"position_embedding_type": (None, "absolute")}
     ignored: ClassVar[frozenset[str]] = frozenset(
         "directionality output_past pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
         "pooler_size_per_head pooler_type gradient_checkpointing".split()
@@ -53,6 +54,11 @@ class BGEConfig(BertConfig):
 
 
 def model(c: BertConfig) -> Encoder:
+    return bert_model(c, Encoder)
+
+
+def bert_model(c: BertConfig, kind: type[Encoder]) -> Encoder:
+    """A ``kind`` with BERT's layers."""
     norm = layer_norm(c.layer_norm_eps)
 
     def layer() -> NormedSumLayer:
@@ -60,7 +66,7 @@ def model(c: BertConfig) -> Encoder:
             c.hidden_size, norm, attention(c, qkv_bias=True, out_bias=True), plain_mlp(c, c.hidden_act)
         )
 
-    return Encoder(
+    return kind(
         c,
         [layer() for _ in range(c.num_hidden_layers)],
         positions=LearnedPositions(c.max_position_embeddings - c.position_offset, c.hidden_size, c.position_offset),

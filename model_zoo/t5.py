@@ -5,19 +5,16 @@ Raffel et al. 2020. Norms are before the parts of a layer. Scores are not scaled
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from mlc_compiler import nn
-from mlc_compiler.nn import Parameter, Tensor, op
+from mlc_compiler.nn import Tensor, op
 from mlc_compiler.nn.kv_cache import PagedKVCache
-from mlc_compiler.relax.nodes import constant
 from model_zoo import encoder_decoder, tiny
 from model_zoo.architecture import Architecture
+from model_zoo.distance_biases import DistanceBiases
 from model_zoo.encoder import WholeTextConfig
 from model_zoo.encoder_decoder import TargetCache
 from model_zoo.transformer import PreNormLayer, Transformer, attention, gated_mlp, plain_mlp, rms_norm
@@ -68,32 +65,10 @@ class T5Config(WholeTextConfig):
         return self.hidden_size**-0.5 if scaled else 1.0
 
 
-class DistanceBiases(nn.Module):
-    """What is added to scores; weight [buckets, heads]. backward: distances are not positive."""
-
-    def __init__(self, c: T5Config, backward: bool):
-        self.weight = Parameter((c.relative_attention_num_buckets, c.num_attention_heads))
-        self.buckets = buckets(c.relative_attention_num_buckets, c.relative_attention_max_distance, backward)
-
-    def forward(self) -> Tensor:
-        """float32 [heads, 2 R + 1]"""
-        chosen = op.take(self.weight.astype("float32"), Tensor(constant(self.buckets)), axis=0)
-        return op.permute_dims(chosen, (1, 0))
-
-
-def buckets(count: int, farthest: int, backward: bool) -> np.ndarray:
-    """The bucket of each distance, key position - query position, from -farthest to farthest; int32.
-
-    Of those for one direction, half are for a distance each, and half for ranges that grow exponentially.
-    """
-    distance = np.arange(-farthest, farthest + 1)
-    half = count if backward else count // 2
-    magnitude = np.maximum(-distance, 0) if backward else np.abs(distance)
-    exact = half // 2
-    ratio = np.log(np.maximum(magnitude, 1).astype(np.float32) / exact) / np.float32(math.log(farthest / exact))
-    large = np.minimum(exact + (ratio * (half - exact)).astype(np.int64), half - 1)
-    bucket = np.where(magnitude < exact, magnitude, large)
-    return (bucket + (0 if backward else half * (distance > 0))).astype(np.int32)
+def distance_biases(c: T5Config, backward: bool) -> DistanceBiases:
+    return DistanceBiases(
+        c.num_attention_heads, c.relative_attention_num_buckets, c.relative_attention_max_distance, backward
+    )
 
 
 class CrossAttention(nn.Module):
@@ -148,9 +123,9 @@ class T5(nn.Module):
         ]
         self.output_scale = c.output_scale
         self.encoder = Transformer(c, layers, norm(c.hidden_size), None, None)
-        self.encoder_biases = DistanceBiases(c, backward=False)
+        self.encoder_biases = distance_biases(c, backward=False)
         self.decoder = nn.ModuleList([DecoderLayer(c) for _ in range(c.num_decoder_layers)])
-        self.decoder_biases = DistanceBiases(c, backward=True)
+        self.decoder_biases = distance_biases(c, backward=True)
         self.norm = norm(c.hidden_size)
         self.lm_head = None if c.tie_word_embeddings else nn.Linear(c.hidden_size, c.vocab_size, bias=False)
 

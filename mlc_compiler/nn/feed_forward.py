@@ -57,12 +57,23 @@ class XIELU(Module):
 
 
 class GatedMLP(Module):
-    """``down(activation(gate(x)) * up(x))``; gate and up are one product, in this order (Shazeer 2020)."""
+    """``down(activation(gate(x)) * up(x))``; gate and up are one product, in this order (Shazeer 2020).
 
-    def __init__(self, hidden_size: int, intermediate_size: int, activation: Activation = op.silu, bias: bool = False):
+    bias: of all products; down_bias: of ``down`` alone.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        intermediate_size: int,
+        activation: Activation = op.silu,
+        bias: bool = False,
+        *,
+        down_bias: bool = False,
+    ):
         self.activation = activation
         self.gate_up_proj = Linear(hidden_size, 2 * intermediate_size, bias=bias)
-        self.down_proj = Linear(intermediate_size, hidden_size, bias=bias)
+        self.down_proj = Linear(intermediate_size, hidden_size, bias=bias or down_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = op.split(self.gate_up_proj(x), 2, axis=-1)

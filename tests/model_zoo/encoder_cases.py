@@ -25,11 +25,23 @@ class EncoderCase(Case):
 BERT_LIKE = {k: v for k, v in LLAMA_LIKE.items() if k != "num_key_value_heads"}
 ONE_LAYER = {"num_hidden_layers": 1}
 OFFSET = {**BERT_LIKE, "max_position_embeddings": CONTEXT + 2, "pad_token_id": 1, "type_vocab_size": 1}
+DISTIL_LIKE = {
+    "dim": 60,
+    "hidden_dim": 52,
+    "n_layers": 2,
+    "n_heads": 6,
+    "max_position_embeddings": CONTEXT,
+}
 CASES = [
     EncoderCase("bert", transformers.BertConfig, sizes=BERT_LIKE, quantized=True),
     EncoderCase("bert-bge", transformers.BertConfig, ONE_LAYER, sizes=BERT_LIKE, model_type="bert-bge"),
     EncoderCase("roberta", transformers.RobertaConfig, sizes=OFFSET),
     EncoderCase("xlm-roberta", transformers.XLMRobertaConfig, ONE_LAYER, sizes=OFFSET),
+    EncoderCase("distilbert", transformers.DistilBertConfig, sizes=DISTIL_LIKE),
+    EncoderCase("mpnet", transformers.MPNetConfig, sizes={**OFFSET, "type_vocab_size": None}),
+    EncoderCase("gte", transformers.GteConfig, sizes=BERT_LIKE),
+    EncoderCase("gte", transformers.GteConfig, {**ONE_LAYER, "type_vocab_size": 0}, "no-types", BERT_LIKE),
+    EncoderCase("jina_embeddings_v3", transformers.JinaEmbeddingsV3Config, ONE_LAYER, sizes=BERT_LIKE),
     EncoderCase(
         "modernbert",
         transformers.ModernBertConfig,
