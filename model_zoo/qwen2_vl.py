@@ -89,10 +89,10 @@ class QwenVLFields(ImageFields):
     image_token_id: int = 151655
     mrope_section: Sequence[int] = (16, 24, 24)
 
-    def check_parts(self, hidden_size: int, head_dim: int) -> None:
+    def check_parts(self, hidden_size: int, rotary_dim: int) -> None:
         """Raise MLCError where tower and rotation do not fit the decoder."""
-        if len(self.mrope_section) != 3 or 2 * sum(self.mrope_section) != head_dim:
-            expected = f"three numbers with the sum {head_dim // 2}"
+        if len(self.mrope_section) != 3 or 2 * sum(self.mrope_section) != rotary_dim:
+            expected = f"three numbers with the sum {rotary_dim // 2}"
             raise MLCError(f"mrope_section: got {list(self.mrope_section)}; expected {expected}", where=["config.json"])
         object.__setattr__(self, "mrope_section", tuple(self.mrope_section))
         if self.tower.output_size != hidden_size:

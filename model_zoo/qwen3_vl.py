@@ -54,6 +54,11 @@ class TowerConfig(qwen2_vl.TowerConfig):
         return self.out_hidden_size
 
 
+def interleaved_axes(sections: Sequence[int]) -> tuple[int, ...]:
+    """The axes of pairs: in turns, as long as an axis has pairs; the rest are of the first."""
+    return tuple(i % 3 if i < 3 * sections[i % 3] else 0 for i in range(sum(sections)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Qwen3VLConfig(QwenVLFields, qwen3.Qwen3Config):
     model_type: ClassVar[str] = "qwen3_vl"
@@ -69,9 +74,7 @@ class Qwen3VLConfig(QwenVLFields, qwen3.Qwen3Config):
 
     @property
     def rotary_axes(self) -> tuple[int, ...]:
-        """In turns, as long as an axis has pairs; the rest are of the first."""
-        pairs = range(self.head_dim // 2)
-        return tuple(i % 3 if i < 3 * self.mrope_section[i % 3] else 0 for i in pairs)
+        return interleaved_axes(self.mrope_section)
 
     @property
     def embedding_size(self) -> int:
@@ -140,14 +143,19 @@ def model(c: Qwen3VLConfig) -> VisionLanguageModel:
 
 
 def weights(c: Qwen3VLConfig) -> WeightMap:
-    m = vision.weights(qwen3.weights(c), None)
-    qwen2_vl.tower_weights(m, c.tower.depth, {"up_proj": ["linear_fc1"], "down_proj": ["linear_fc2"]})
+    m = vision.within_parts(qwen3.weights(c))
+    image_weights(m, c.tower)
+    return m
+
+
+def image_weights(m: WeightMap, c: TowerConfig) -> None:
+    """The rules of a tower and its projector."""
+    qwen2_vl.tower_weights(m, c.depth, {"up_proj": ["linear_fc1"], "down_proj": ["linear_fc2"]})
     m.rename(f"{TOWER}.pos_embed", "visual.pos_embed")
-    parts = ["merger", *(f"deepstack_merger_list.{i}" for i in range(len(c.tower.deepstack_visual_indexes)))]
+    parts = ["merger", *(f"deepstack_merger_list.{i}" for i in range(len(c.deepstack_visual_indexes)))]
     for part in parts:
         for name in ("norm", "linear_fc1", "linear_fc2"):
             m.rename(f"{PROJECTOR}.{part}.{name}", f"visual.{part}.{name}")
-    return m
 
 
 SMALL = {

@@ -178,16 +178,9 @@ def gemma3n_or_4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     return outer, {**text, **others}
 
 
-def qwen3_5(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """The whole model: the text part's config and tensors, a vision tower, and a layer that predicts further tokens."""
-    outer = {"text_config": config, "vision_config": {"hidden_size": 8}, "image_token_id": 3}
-    made = _config(config, config["model_type"].removesuffix("_text"), **outer)
-    renamed = _renamed(tensors, {"model.": "model.language_model."})
-    return made, {
-        **renamed,
-        "model.visual.patch_embed.proj.weight": torch.zeros(8, 3),
-        "mtp.fc.weight": torch.zeros(8, 8),
-    }
+def with_mtp(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """With a layer that predicts further tokens."""
+    return config, {**tensors, "mtp.fc.weight": torch.zeros(8, 8)}
 
 
 def without_shared_gate(model: torch.nn.Module) -> None:

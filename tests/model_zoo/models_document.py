@@ -51,7 +51,7 @@ own have a cache of their own.
 | videos | refused |
 | text for RWKV | `rwkv_vocab_v*.txt` (the longest match of bytes) is no tokenizer.json; models take and give ids |
 | RWKV-7 with attention in some layers; its first checkpoints, with shares joined as `x_x` | refused by name |
-| layers of Qwen3-Next and Qwen3.5 that predict further tokens (MTP), and their images | tensors are not used |
+| layers of Qwen3-Next and Qwen3.5 that predict further tokens (MTP) | tensors are not used |
 | images at http:// | nothing is downloaded; files, data URLs and bytes are read |
 """
 

@@ -18,6 +18,8 @@ from tests.model_zoo.architecture_cases.case import (
     WINDOWS,
     Case,
 )
+from tests.model_zoo.architecture_cases.recurrent import DELTA_NET, SHARED_EXPERT
+from tests.model_zoo.checkpoint_forms import with_mtp
 from tests.model_zoo.phi3_v_reference import Phi3VConfig
 
 PHI3_V = {
@@ -66,6 +68,15 @@ def qwen_vl(text: Mapping[str, Any] | None = None, **tower: Any) -> dict[str, An
         "vision_config": {"depth": 2, "num_heads": 4, "patch_size": 7, **tower},
         **{name: IMAGE_TOKEN + i for i, name in enumerate(names)},
     }
+
+
+def qwen3_5(text: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a Qwen3.5 with delta nets, half of a head rotated, a third by each axis, and a tower."""
+    tower = {"hidden_size": 48, "intermediate_size": 60, "out_hidden_size": 60, "num_position_embeddings": 25}
+    options = qwen_vl(text={**DELTA_NET, **text}, **tower)
+    rotation = {"partial_rotary_factor": 0.5, "mrope_section": [1, 1, 1]}
+    options["text_config"]["rope_parameters"] = {**options["text_config"]["rope_parameters"], **rotation}
+    return options
 
 
 CASES = (
@@ -156,6 +167,21 @@ CASES = (
             "image_token_index": IMAGE_TOKEN,
             "tie_word_embeddings": False,
         },
+        **IMAGES_OF_ANY_SIZE,
+    ),
+    Case(
+        "qwen3_5",
+        transformers.Qwen3_5Config,
+        qwen3_5({"layer_types": None, "full_attention_interval": 2}),
+        norms_around_zero=True,
+        to_checkpoint=with_mtp,
+        **IMAGES_OF_ANY_SIZE,
+    ),
+    Case(
+        "qwen3_5_moe",
+        transformers.Qwen3_5MoeConfig,
+        qwen3_5(SHARED_EXPERT),
+        norms_around_zero=True,
         **IMAGES_OF_ANY_SIZE,
     ),
     Case("phi3_v", Phi3VConfig, PHI3_V),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import transformers
 
 from tests.model_zoo.architecture_cases.case import CONTEXT, EXPERTS, HEADS, MULTIPLIERS, Case
-from tests.model_zoo.checkpoint_forms import qwen3_5
 from tests.model_zoo.rwkv_reference import Rwkv5Config, Rwkv6Config, Rwkv7Config
 
 MAMBA2 = {"mamba_n_heads": 6, "mamba_d_state": 10, "mamba_chunk_size": 8}
@@ -62,21 +61,7 @@ CASES = (
         {**DELTA_NET, "tie_word_embeddings": True},
         norms_around_zero=True,
     ),
-    Case(
-        "qwen3_5",
-        transformers.Qwen3_5TextConfig,
-        {**DELTA_NET, "layer_types": None, "num_hidden_layers": 4},
-        norms_around_zero=True,
-        to_checkpoint=qwen3_5,
-    ),
     Case("qwen3_5_moe_text", transformers.Qwen3_5MoeTextConfig, {**DELTA_NET, **SHARED_EXPERT}, norms_around_zero=True),
-    Case(
-        "qwen3_5_moe",
-        transformers.Qwen3_5MoeTextConfig,
-        {**DELTA_NET, **SHARED_EXPERT},
-        norms_around_zero=True,
-        to_checkpoint=qwen3_5,
-    ),
     Case("rwkv5", Rwkv5Config, {"model_version": "5_2"}, sizes=RWKV_LIKE),
     Case("rwkv6", Rwkv6Config, {"time_mix_extra_dim": 7, "time_decay_extra_dim": 9}, sizes=RWKV_LIKE),
     Case("rwkv7", Rwkv7Config, sizes=RWKV7_LIKE),
