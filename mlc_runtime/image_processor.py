@@ -180,6 +180,63 @@ class TiledImages:
 
 
 @dataclass(frozen=True)
+class FittedTiledImages:
+    """Shows an image on the canvas of tiles that fits it best, and then as a whole where there are several (Llama 4).
+
+    tile: height and width of tiles and of the whole, in pixels. max_tiles: of an image. enlarged: whether an image is
+    made as large as a canvas allows; otherwise small ones are at most as large as a tile.
+    """
+
+    tile: int
+    max_tiles: int
+    enlarged: bool
+    resample: str
+    normalization: Normalization
+
+    @staticmethod
+    def of(settings: Mapping[str, Any], max_tokens: int) -> FittedTiledImages:
+        tile, tiles = int(settings["tile"]), int(settings["max_tiles"])
+        if min(tile, tiles) < 1:
+            raise ValueError(f"tile is {tile}, max_tiles is {tiles}; expected positive numbers")
+        enlarged, resample = bool(settings["enlarged"]), _resample(settings)
+        return FittedTiledImages(tile, tiles, enlarged, resample, Normalization.of(settings))
+
+    def views(self, image: np.ndarray) -> Views:
+        t, (height, width) = self.tile, image.shape[:2]
+        rows, columns = self._canvas(height, width)
+        limits = rows * t, columns * t
+        if not self.enlarged:
+            limits = min(max(height, t), limits[0]), min(max(width, t), limits[1])
+        fitted = resized(image, _within(height, width, limits), self.resample)
+        missing = ((0, rows * t - fitted.shape[0]), (0, columns * t - fitted.shape[1]), (0, 0))
+        canvas = np.pad(fitted, missing)
+        corners = [(t * row, t * column) for row in range(rows) for column in range(columns)]
+        parts = [canvas[top : top + t, left : left + t] for top, left in corners]
+        if len(parts) == 1:
+            return Views([View.of_pixels(self.normalization.pixels(canvas))])
+        parts.append(resized(image, (t, t), self.resample))
+        return Views([View.of_pixels(self.normalization.pixels(part)) for part in parts], rows, columns)
+
+    def _canvas(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of tiles: where the image fits, that with the least, or greatest, enlargement, else that
+        with the least reduction; of equal ones, the smallest."""
+        sizes = [(r, c) for r in range(1, self.max_tiles + 1) for c in range(1, self.max_tiles // r + 1)]
+        scales = {(r, c): min(r * self.tile / height, c * self.tile / width) for r, c in sizes}
+        fitting = [scale for scale in scales.values() if scale >= 1]
+        best = (max if self.enlarged or not fitting else min)(fitting or scales.values())
+        return min((size for size, scale in scales.items() if scale == best), key=lambda size: size[0] * size[1])
+
+
+def _within(height: int, width: int, limits: tuple[int, int]) -> tuple[int, int]:
+    """Height and width in the same proportion, as great as the limits allow."""
+    rows, columns = limits
+    scale_h, scale_w = rows / height, columns / width
+    if scale_w < scale_h:
+        return max(min(math.floor(height * scale_w), rows), 1), columns
+    return rows, max(min(math.floor(width * scale_h), columns), 1)
+
+
+@dataclass(frozen=True)
 class WideTiledImages:
     """Shows every image in tiles, as many as fit its proportions, and then as a whole (InternLM-XComposer2-4KHD).
 
@@ -390,5 +447,6 @@ _KINDS: Mapping[str, Callable[[Mapping[str, Any], int], ImageProcessor]] = {
     "whole": WholeImages.of,
     "tiles": TiledImages.of,
     "wide_tiles": WideTiledImages.of,
+    "fitted_tiles": FittedTiledImages.of,
     "patches": PatchedImages.of,
 }

@@ -72,10 +72,11 @@ class ImagePrompts:
             after_row, after_last = (whole + end for end in self.spec.row_ends)
             return "".join(after_row * (rows - 1) + after_last for rows, _ in _grids(views))
         if not views.rows or self.spec.row_tokens:
-            return whole
+            return self.spec.opening + whole
+        between, after_row, after_rows = self.spec.separators
         columns = range(1, views.columns + 1)
-        rows = ["".join(tile.format(row=row + 1, column=c) for c in columns) for row in range(views.rows)]
-        return "".join(f"{row}\n" for row in rows) + "\n" + whole
+        rows = [between.join(tile.format(row=row + 1, column=c) for c in columns) for row in range(views.rows)]
+        return self.spec.opening + "".join(row + after_row for row in rows) + after_rows + whole
 
     def _text(self, parts: Sequence[str | int]) -> str:
         return "".join(part if isinstance(part, str) else self._token(part) for part in parts)

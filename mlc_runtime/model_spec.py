@@ -78,6 +78,7 @@ class ImageSpec:
     placeholder_id: the token that chat templates write for an image. expansion: texts and ids of tokens in its place;
     ``token_id`` in it stands for all tokens of the image. sees_itself: these see each other, in calls of
     ``prefill_image``. tile: the same for a tile of an image, with its ``{row}`` and ``{column}``; () for none.
+    separators: texts between the tiles of a row, after each row, and after all rows; opening: a text before all.
     row_tokens: of a tile, where rows of tokens go through all tiles that are side by side; else 0. row_ends: the texts
     after each row of an image's tokens and after its last row; () for none.
     """
@@ -91,6 +92,8 @@ class ImageSpec:
     tile: tuple[str | int, ...]
     row_tokens: int
     row_ends: tuple[str, ...] = ()
+    separators: tuple[str, ...] = ("", "\n", "\n")
+    opening: str = ""
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,8 @@ def _images(entry: dict) -> ImageSpec:
         tile=tuple(entry["tile"]),
         row_tokens=int(entry["row_tokens"]),
         row_ends=tuple(map(str, entry.get("row_ends", ()))),
+        separators=tuple(map(str, entry.get("separators", ("", "\n", "\n")))),
+        opening=str(entry.get("opening", "")),
     )
 
 

@@ -37,6 +37,13 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         for name in TILED
     },
     "Phi3VImageProcessor": {**CLIP, "num_crops": 1, "resample": RESAMPLING.index("bilinear")},
+    "Llama4ImageProcessor": {
+        **HALVES,
+        "size": {"height": 336, "width": 336},
+        "resample": RESAMPLING.index("bilinear"),
+        "max_patches": 16,
+        "resize_to_max_canvas": False,
+    },
     "PixtralImageProcessor": {**CLIP, "size": {"longest_edge": 1024}, "patch_size": 16, "spatial_merge_size": 1},
     "Qwen2VLImageProcessor": {**CLIP, "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}},
 }
@@ -114,6 +121,16 @@ def _tiles(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _fitted_tiles(values: Mapping[str, Any]) -> dict[str, Any]:
+    if not values.get("do_resize", True):
+        raise ValueError("do_resize is false; expected true")
+    height, width = _height_width(values["size"])
+    if height != width:
+        raise ValueError(f"size is {height} x {width}; expected a square")
+    enlarged = bool(values["resize_to_max_canvas"])
+    return {"kind": "fitted_tiles", "tile": height, "max_tiles": int(values["max_patches"]), "enlarged": enlarged}
+
+
 def _wide_tiles(values: Mapping[str, Any]) -> dict[str, Any]:
     return {"kind": "wide_tiles", "tile": PHI3_TILE, "max_tiles": int(values["num_crops"])}
 
@@ -172,6 +189,7 @@ def _height_width(value: Any) -> list[int]:
 
 _STEPS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     **dict.fromkeys(TILED, _tiles),
+    "Llama4ImageProcessor": _fitted_tiles,
     "Phi3VImageProcessor": _wide_tiles,
     "PixtralImageProcessor": _edge_patches,
     "Qwen2VLImageProcessor": _patches,

@@ -1,7 +1,4 @@
-"""Llama 4, text: attention within chunks, layers without rotation, experts whose inputs are scaled, a shared expert.
-
-``llama4`` is the text part of the model that also takes images.
-"""
+"""Llama 4, text: attention within chunks, layers without rotation, experts whose inputs are scaled, a shared expert."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from model_zoo import tiny
 from model_zoo.architecture import Architecture
 from model_zoo.config import AttentionKind
 from model_zoo.config_check import check_chosen_experts
-from model_zoo.config_forms import text_part
 from model_zoo.layer_types import FULL, SLIDING, LayerTypesConfig
 from model_zoo.transformer import CausalLM, PreNormLayer, attention, gated_mlp, rms_norm
 from model_zoo.weight_map import WeightMap
@@ -25,7 +21,6 @@ from model_zoo.weight_rules import LAYER, llama_names
 from quantization.rewrite import Exceptions
 
 CHUNKED = "chunked_attention"
-VISION_KEYS = frozenset("vision_config boi_token_index eoi_token_index image_token_index".split())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,15 +99,6 @@ class Llama4TextConfig(LayerTypesConfig):
         return replace(kind, chunked=kind.window is not None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Llama4Config(Llama4TextConfig):
-    model_type: ClassVar[str] = "llama4"
-
-    @classmethod
-    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        return super().from_hf(text_part(raw, VISION_KEYS))
-
-
 class Llama4Experts(nn.Module):
     """A shared expert, and those that a router chooses, whose input is scaled by the sigmoid of its logit."""
 
@@ -162,14 +148,6 @@ def weights(c: Llama4TextConfig) -> WeightMap:
     return m
 
 
-def weights_of_text_part(c: Llama4Config) -> WeightMap:
-    m = weights(c)
-    m.optional_prefix("language_model.")
-    m.unused("vision_model.*")
-    m.unused("multi_modal_projector.*")
-    return m
-
-
 SIZES = {
     **tiny.SIZES,
     "intermediate_size_mlp": 72,
@@ -181,6 +159,3 @@ SIZES = {
 }
 KEPT = Exceptions(kept=("*.router",))
 TEXT = Architecture("llama4_text", Llama4TextConfig, model, weights, Llama4TextConfig(**SIZES), quantization=KEPT)
-ARCHITECTURE = Architecture(
-    "llama4", Llama4Config, model, weights_of_text_part, Llama4Config(**SIZES), quantization=KEPT
-)

@@ -46,7 +46,8 @@ def model(c: MiniCPM3Config) -> CausalLM:
     )
 
 
-def weights(c: MiniCPM3Config) -> WeightMap:
+def weights(c: LatentConfig) -> WeightMap:
+    """Of a model with latent attention and dense feed-forward parts."""
     m = latent_names(c)
     for layer in m.layers(LAYER, c.num_hidden_layers):
         m.concat(f"{layer}.mlp.gate_up_proj", [f"{layer}.{name}" for name in GATE_UP])

@@ -39,13 +39,15 @@ class ImageInput:
     for images of any size; the latter come with the rows and columns of the patches. tokens: the call's results, or the
     greatest number of them, each in the place of one token ``token_id``. placeholder_id: the token that a chat template
     writes for an image. expansion: what comes in its place, texts and ids of tokens; ``token_id`` in it stands for all
-    tokens of the image. sees_itself: tokens of an image see all of it, instead of the tokens before only; they are
-    passed to ``prefill_image``, in one call. tile: for images that are also shown in tiles, what comes in the place of
-    one, with its ``{row}`` and ``{column}`` from 1 on. Tiles come before the whole image; each row ends with a new
-    line, and all of them with another. row_tokens: unless 0, tokens of all tiles are in the order of rows of the image,
-    so many for each tile, and those of the whole follow; a call's last two results end a row and precede the whole.
-    row_ends: unless (), ``expansion`` is the one token of the image, and the texts that come after each row of its
-    tokens and, instead, after the last one.
+    tokens of the image. opening: a text before all. sees_itself: tokens of an image see all of it, instead of the
+    tokens before only; they are passed to ``prefill_image``, in one call.
+
+    tile: for images that are also shown in tiles, what comes in the place of one, with its ``{row}`` and ``{column}``
+    from 1 on. Tiles come before the whole image. separators: texts between the tiles of a row, after each row, and
+    after all rows. row_tokens: unless 0, tokens of all tiles are in the order of rows of the image, so many for each
+    tile, and those of the whole follow; a call's last two results end a row and precede the whole. row_ends: unless (),
+    ``expansion`` is the one token of the image, and these are the texts after each row of its tokens and, instead,
+    after the last one.
     """
 
     shape: tuple[int, ...]
@@ -55,6 +57,8 @@ class ImageInput:
     expansion: tuple[str | int, ...]
     sees_itself: bool = False
     tile: tuple[str | int, ...] = ()
+    separators: tuple[str, str, str] = ("", "\n", "\n")
+    opening: str = ""
     row_tokens: int = 0
     row_ends: tuple[str, ...] = ()
 

@@ -213,13 +213,6 @@ def mistral3_text(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     return outer, {**{f"language_model.{name}": t for name, t in tensors.items()}, **vision}
 
 
-def llama4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """The whole model: the text part's config and tensors, and a vision tower."""
-    outer = {"model_type": "llama4", "text_config": config, "vision_config": {"hidden_size": 8}, "boi_token_index": 7}
-    vision = {"vision_model.patch.weight": torch.zeros(8, 3), "multi_modal_projector.weight": torch.zeros(8, 8)}
-    return outer, {**{f"language_model.{name}": t for name, t in tensors.items()}, **vision}
-
-
 def nomic_bert(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     """The published keys; the published names are those that transformers writes, here they are its own."""
     sizes = {"n_embd": 60, "n_layer": 1, "n_head": 6, "n_inner": 52, "n_positions": 64, "type_vocab_size": 2}

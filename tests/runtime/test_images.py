@@ -118,17 +118,21 @@ def test_placeholders_and_images_must_fit(llm: LLM) -> None:
         llm.encode("<begin>", [PIXELS[:1]])
 
 
-def test_tiles_precede_the_whole_image(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [({}, "(1.1)(1.2)\n\n\n!"), ({"opening": "<", "separators": [",", ";", "."]}, "<(1.1),(1.2);.\n!")],
+)
+def test_tiles_precede_the_whole_image(texts: dict[str, Any], expected: str, tmp_path: Path) -> None:
     write_image_folder(tmp_path)
     settings = {**SETTINGS, "kind": "tiles", "longest_edge": 4, "tile": 2, "divided": True}
     config = json.loads((tmp_path / "mlc-chat-config.json").read_text())
     (tmp_path / "mlc-chat-config.json").write_text(json.dumps({**config, "image_processor": settings}))
     data = with_images()
-    data["image_input"]["tile"] = ["({row}.{column})", data["image_input"]["token_id"]]
+    data["image_input"] |= {"tile": ["({row}.{column})", data["image_input"]["token_id"]], **texts}
     llm = LLM(tmp_path, FakeImages(data))
     ids = llm.encode("<begin>", [np.arange(24, dtype=np.uint8).reshape(2, 4, 3)])
     assert [i for i in ids if i < 0] == list(range(-1, -10, -1))
-    assert llm.tokenizer.decode([i for i in ids if i >= 0]) == "(1.1)(1.2)\n\n\n!"
+    assert llm.tokenizer.decode([i for i in ids if i >= 0]) == expected
 
 
 def test_a_conversation_template_has_placeholders(llm: LLM) -> None:
@@ -201,7 +205,7 @@ def test_rotary_positions() -> None:
 def test_settings_that_are_malformed() -> None:
     with pytest.raises(MLCError, match="image_processor is malformed: KeyError: 'kind'"):
         image_processor({}, 1)
-    with pytest.raises(MLCError, match="kind is 'parts'; expected one of whole, tiles, wide_tiles, patches"):
+    with pytest.raises(MLCError, match="kind is 'parts'; expected one of whole, tiles, .*, fitted_tiles, patches"):
         image_processor({"kind": "parts"}, 1)
     with pytest.raises(MLCError, match="cannot crop 3 x 3 pixels of an image that is resized to 2 x 2"):
         image_processor({**SETTINGS, "crop": [3, 3]}, 1).views(PIXELS)

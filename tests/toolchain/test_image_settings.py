@@ -75,6 +75,34 @@ def test_patches_are_those_of_transformers(pixels: dict[str, Any], tmp_path: Pat
         assert [2 * size for size in view.grid or ()] == expected["image_grid_thw"][0, 1:].tolist()
 
 
+@pytest.mark.parametrize(
+    ("size", "enlarged", "tiles", "fitted"),
+    [
+        ((40, 60), False, (2, 3), (40, 60)),
+        ((18, 27), False, (1, 2), (18, 27)),  # larger than one tile, and not enlarged
+        ((18, 27), True, (2, 3), (40, 60)),
+        ((9, 13), False, (1, 1), (13, 20)),  # as large as one tile
+        ((75, 33), False, (3, 2), (60, 26)),
+    ],
+)
+def test_tiles_of_the_canvas_that_fits_best(
+    size: tuple[int, int], enlarged: bool, tiles: tuple[int, int], fitted: tuple[int, int], tmp_path: Path
+) -> None:
+    """A white image at the top left of a black canvas, and as a whole where there are several tiles."""
+    settings = {"size": {"height": 20, "width": 20}, "max_patches": 6, "resize_to_max_canvas": enlarged}
+    source = written(tmp_path, {"image_processor_type": "Llama4ImageProcessorFast", **settings})
+    views = image_processor(image_settings(source) or {}, max_tokens=1000).views(np.full((*size, 3), 255, np.uint8))
+    rows, columns = tiles
+    assert (views.rows or 1, views.columns or 1) == tiles
+    parts = [view.inputs["pixel_values"][0] for view in views.views]
+    if rows * columns > 1:
+        assert (parts.pop() == 1).all()
+    bands = [np.concatenate(parts[i : i + columns], axis=2) for i in range(0, len(parts), columns)]
+    expected = np.full((3, 20 * rows, 20 * columns), -1.0)
+    expected[:, : fitted[0], : fitted[1]] = 1
+    np.testing.assert_allclose(np.concatenate(bands, axis=1), expected, atol=1e-6)
+
+
 def test_rows_of_tiles_are_those_of_the_published_processor(tmp_path: Path) -> None:
     tiles = 7
     source = written(tmp_path, {"image_processor_type": "Phi3VImageProcessor", "num_crops": tiles})

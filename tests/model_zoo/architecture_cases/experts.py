@@ -17,7 +17,7 @@ from tests.model_zoo.architecture_cases.case import (
     Case,
     rope,
 )
-from tests.model_zoo.checkpoint_forms import deepseek, llama4, without_shared_gate
+from tests.model_zoo.checkpoint_forms import deepseek, without_shared_gate
 
 LLAMA4 = {
     **HEADS,
@@ -94,12 +94,6 @@ CASES = (
         {**HEADS, "num_experts": 6, "moe_topk": 3, "rope_parameters": ALPHA},
     ),
     Case("llama4_text", transformers.Llama4TextConfig, {**LLAMA4, "interleave_moe_layer_step": 2}),
-    Case(
-        "llama4",
-        transformers.Llama4TextConfig,
-        {**LLAMA4, "num_experts_per_tok": 2, "no_rope_layers": [1, 0], "use_qk_norm": False},
-        to_checkpoint=llama4,
-    ),
     Case(
         "cohere2_moe",
         transformers.Cohere2MoeConfig,

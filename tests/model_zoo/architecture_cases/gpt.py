@@ -9,6 +9,13 @@ from tests.model_zoo.checkpoint_forms import phi_msft
 
 NEOX_LIKE = {k: v for k, v in LLAMA_LIKE.items() if k != "num_key_value_heads"}
 GPT2_LIKE = {"n_embd": 60, "n_inner": 52, "n_layer": 2, "n_head": 6, "n_positions": CONTEXT}
+NEO_LIKE = {
+    "hidden_size": 60,
+    "intermediate_size": 52,
+    "num_layers": 2,
+    "num_heads": 6,
+    "max_position_embeddings": CONTEXT,
+}
 BLOOM_LIKE = {"hidden_size": 60, "n_layer": 2, "n_head": 6}
 MPT_LIKE = {"d_model": 60, "n_heads": 6, "n_layers": 2, "max_seq_len": CONTEXT}
 FALCON_LIKE = {k: v for k, v in NEOX_LIKE.items() if k != "intermediate_size"}
@@ -22,6 +29,12 @@ CASES = (
         {"use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_new"},
         "sequential",
         NEOX_LIKE,
+    ),
+    Case(
+        "gpt_neo",
+        transformers.GPTNeoConfig,
+        {"attention_types": [[["global", "local"], 1]], "window_size": 7},
+        sizes=NEO_LIKE,
     ),
     Case("gptj", transformers.GPTJConfig, {"rotary_dim": 6}, sizes=GPT2_LIKE),
     Case("phi", transformers.PhiConfig, rope(**PARTIAL)),

@@ -18,6 +18,7 @@ from tests.model_zoo.architecture_cases.case import (
     WINDOWS,
     Case,
 )
+from tests.model_zoo.architecture_cases.experts import LLAMA4
 from tests.model_zoo.architecture_cases.recurrent import DELTA_NET, SHARED_EXPERT
 from tests.model_zoo.checkpoint_forms import with_mtp
 from tests.model_zoo.phi3_v_reference import Phi3VConfig
@@ -42,6 +43,14 @@ TOWER = {
     "num_attention_heads": 4,
     "image_size": 28,
     "patch_size": 7,
+}
+
+
+LLAMA4_TOWER = {
+    **TOWER,
+    "hidden_size": 48,
+    "intermediate_size": 192,
+    **dict.fromkeys(("projector_input_dim", "projector_output_dim", "vision_output_dim"), 52),
 }
 
 
@@ -183,6 +192,24 @@ CASES = (
         qwen3_5(SHARED_EXPERT),
         norms_around_zero=True,
         **IMAGES_OF_ANY_SIZE,
+    ),
+    Case(
+        "llama4",
+        transformers.Llama4Config,
+        {
+            "text_config": {
+                **COMMON,
+                **LLAMA_LIKE,
+                **LLAMA4,
+                "num_experts_per_tok": 2,
+                "no_rope_layers": [1, 0],
+                "use_qk_norm": False,
+            },
+            "vision_config": LLAMA4_TOWER,
+            "image_token_index": IMAGE_TOKEN,
+        },
+        sizes={},
+        image_tokens=4,
     ),
     Case("phi3_v", Phi3VConfig, PHI3_V),
 )

@@ -62,5 +62,6 @@ CASES = (
         {**GROUPS, "num_hidden_layers": 1, "rope_parameters": MINISTRAL},
         sizes=LATENT_LIKE,
     ),
+    Case("youtu", transformers.YoutuConfig, {"tie_word_embeddings": False}, sizes=LATENT_DENSE),
     Case("minicpm3", transformers.MiniCPM3Config, {"rope_parameters": LONGROPE_OF_8}, sizes=LATENT_DENSE),
 )
