@@ -104,8 +104,9 @@ class QwenVLFields(ImageFields):
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        """As of ``DecoderConfig``; ``mrope_section`` is among the parameters of the rotation."""
-        values = dict(text_part(raw, ()))
+        """As of ``DecoderConfig``; ``mrope_section`` is among the parameters of the rotation. Whether embeddings are
+        tied is said outside of ``text_config``."""
+        values = {**text_part(raw, ()), **{key: raw[key] for key in ("tie_word_embeddings",) if key in raw}}
         for key in ("rope_parameters", "rope_scaling"):
             given = values.get(key)
             if isinstance(given, Mapping) and "mrope_section" in given:

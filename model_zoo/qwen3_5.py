@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from mlc_compiler import nn
 from model_zoo import qwen3_vl, vision
 from model_zoo.architecture import Architecture
-from model_zoo.config_forms import text_part
 from model_zoo.delta_net_layers import delta_nets
 from model_zoo.qwen2_vl import QwenVLFields
 from model_zoo.qwen3_next import EXCEPTIONS, EXPERTS, SIZES, QwenDeltaNetConfig, common_weights
@@ -47,11 +46,6 @@ class WithImages(QwenVLFields):
     ignored: ClassVar[frozenset[str]] = QwenVLFields.ignored | QwenDeltaNetConfig.ignored
     image_token_id: int = 248056
     mrope_section: Sequence[int] = (11, 11, 10)
-
-    @classmethod
-    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        tied = {key: raw[key] for key in ("tie_word_embeddings",) if key in raw}
-        return super().from_hf({**text_part(raw, ()), **tied})
 
     @cached_property
     def vision(self) -> TowerConfig | None:  # type: ignore[override]

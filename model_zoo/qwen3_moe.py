@@ -37,7 +37,7 @@ class Qwen3MoeConfig(Qwen3Config):
         return (SLIDING if self.sliding_window else FULL,) * self.num_hidden_layers
 
 
-def model(c: Qwen3MoeConfig) -> CausalLM:
+def model(c: Qwen3MoeConfig, kind: type[CausalLM] = CausalLM) -> CausalLM:
     def attend() -> nn.Module:
         return attention(
             c,
@@ -53,7 +53,7 @@ def model(c: Qwen3MoeConfig) -> CausalLM:
             c.hidden_size, c.moe_intermediate_size, c.num_experts, routing, activation=activation_of(c.hidden_act)
         )
 
-    return pre_norm_model(c, rms_norm(c.rms_norm_eps), attend, mlp)
+    return pre_norm_model(c, rms_norm(c.rms_norm_eps), attend, mlp, kind=kind)
 
 
 def weights(c: Qwen3MoeConfig) -> WeightMap:

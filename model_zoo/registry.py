@@ -94,6 +94,7 @@ ARCHITECTURES = Architectures(
         "qwen2_vl": "qwen2_vl.ARCHITECTURE",
         "qwen2_5_vl": "qwen2_5_vl.ARCHITECTURE",
         "qwen3_vl": "qwen3_vl.ARCHITECTURE",
+        "qwen3_vl_moe": "qwen3_vl_moe.ARCHITECTURE",
         "phi3": "phi3.ARCHITECTURE",
         "phi3_v": "phi3_v.ARCHITECTURE",
         "smollm3": "smollm3.ARCHITECTURE",

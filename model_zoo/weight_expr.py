@@ -187,6 +187,33 @@ class Transpose(Expr):
 
 
 @dataclass(frozen=True)
+class Oriented(Expr):
+    """A tensor of three axes, of which the last two are swapped unless it has the shape ``expected``: for layouts
+    that differ between versions of a checkpoint.
+    """
+
+    parts: tuple[Expr]
+    expected: Shape
+
+    def _chosen(self, shape: Shape) -> Expr:
+        return self.parts[0] if shape == self.expected else Transpose(self.parts)
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        return self._chosen(self.parts[0].shape(shapes)).shape(shapes)
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        value = self.parts[0].evaluate(read)
+        return value if value.shape == self.expected else _transposed(value)
+
+    def row_blocks(self, read: Read, read_rows: ReadRows) -> Iterator[np.ndarray]:
+        for block in self.parts[0].row_blocks(read, read_rows):
+            yield block if block.shape[1:] == self.expected[1:] else _transposed(block)
+
+    def __str__(self) -> str:
+        return f"oriented({self.parts[0]}, {list(self.expected)})"
+
+
+@dataclass(frozen=True)
 class Taps(Expr):
     """[K, C] from the weight of a depthwise convolution, [C, 1, K] or [C, K]; a vector (a bias) stays as it is."""
 

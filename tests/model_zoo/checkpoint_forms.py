@@ -178,6 +178,11 @@ def gemma3n_or_4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     return outer, {**text, **others}
 
 
+def with_experts_by_input(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """Matrices of experts [E, in, out], as in published checkpoints."""
+    return config, {name: t.mT if ".experts." in name else t for name, t in tensors.items()}
+
+
 def with_mtp(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     """With a layer that predicts further tokens."""
     return config, {**tensors, "mtp.fc.weight": torch.zeros(8, 8)}

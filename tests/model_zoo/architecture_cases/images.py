@@ -10,6 +10,7 @@ from transformers import PretrainedConfig
 
 from tests.model_zoo.architecture_cases.case import (
     COMMON,
+    EXPERTS,
     HEADS,
     IMAGE_TOKEN,
     LLAMA_LIKE,
@@ -20,7 +21,7 @@ from tests.model_zoo.architecture_cases.case import (
 )
 from tests.model_zoo.architecture_cases.experts import LLAMA4
 from tests.model_zoo.architecture_cases.recurrent import DELTA_NET, SHARED_EXPERT
-from tests.model_zoo.checkpoint_forms import with_mtp
+from tests.model_zoo.checkpoint_forms import with_experts_by_input, with_mtp
 from tests.model_zoo.phi3_v_reference import Phi3VConfig
 
 PHI3_V = {
@@ -210,6 +211,20 @@ CASES = (
         },
         sizes={},
         image_tokens=4,
+    ),
+    Case(
+        "qwen3_vl_moe",
+        transformers.Qwen3VLMoeConfig,
+        qwen_vl(
+            hidden_size=48,
+            intermediate_size=60,
+            out_hidden_size=60,
+            num_position_embeddings=25,
+            deepstack_visual_indexes=[0],
+            text={**HEADS, **EXPERTS},
+        ),
+        to_checkpoint=with_experts_by_input,
+        **IMAGES_OF_ANY_SIZE,
     ),
     Case("phi3_v", Phi3VConfig, PHI3_V),
 )
