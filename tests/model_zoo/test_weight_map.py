@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from model_zoo.config import DecoderConfig
-from model_zoo.weight_expr import CheckpointTensor, Concat, Permute, Transpose, UnitRows
+from model_zoo.weight_expr import CheckpointTensor, Concat, Oriented, Permute, Transpose, UnitRows
 from model_zoo.weight_map import WeightMap, WeightMapError
 from model_zoo.weight_rules import grouped_qkv
 
@@ -245,3 +245,14 @@ def test_plan_prints_its_arithmetic():
     m.concat("qk", ["q", "k"], axis=0)
     plan = m.resolve({"qk.weight": (2, 1)}, {"q.weight": (1, 1), "k.weight": (1, 1)})
     assert str(plan) == "qk.weight [2, 1] = concat(q.weight, k.weight, axis=0)"
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_last_axes_are_swapped_where_the_shape_differs(swapped):
+    expected = np.arange(24.0).reshape(2, 3, 4)
+    stored = expected.swapaxes(1, 2) if swapped else expected
+    value = Oriented((CheckpointTensor("x"),), (2, 3, 4))
+    assert value.shape({"x": stored.shape}) == (2, 3, 4)
+    np.testing.assert_array_equal(value.evaluate(lambda name: stored), expected)
+    blocks = value.row_blocks(lambda name: stored, lambda name: iter([stored[:1], stored[1:]]))
+    np.testing.assert_array_equal(np.concatenate(list(blocks)), expected)
