@@ -98,7 +98,7 @@ OLMO2 = like_llama("olmo2", "Olmo2ForCausalLM", names={**POST_NORMS, **QK_NORMS}
 SMOLLM3 = like_llama("smollm3", "SmolLM3ForCausalLM", heads=LLAMA.heads)
 SEED_OSS = like_llama("seed_oss", "SeedOssForCausalLM", names={"post_attention_norm": "post_attention_layernorm"})
 GRANITE = like_llama("granite", "GraniteForCausalLM", optional=SCALES, heads=LLAMA.heads)
-INTERNLM2 = like_llama("llama", "LlamaForCausalLM", heads=LLAMA.heads, biases=LLAMA.biases)
+INTERNLM2 = like_llama("llama", "LlamaForCausalLM", heads=LLAMA.heads, present=LLAMA.present)
 STARCODER2 = like_llama(
     "starcoder2",
     "Starcoder2ForCausalLM",

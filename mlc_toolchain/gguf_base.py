@@ -6,18 +6,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from model_zoo.weight_expr import Expr
+
 
 @dataclass(frozen=True)
 class GGUFArchitecture:
     """How llama.cpp's converter renamed a model.
 
     config: Hugging Face key -> metadata key under the architecture's prefix. optional: likewise, the first key
-    present. fixed: config values that the architecture implies. layer: the Hugging Face layer prefix. names: tensor
-    name without layer prefix -> Hugging Face name. heads: tensors whose rows were reordered per attention head, with
-    the metadata key of the number of heads. grouped: joined queries, keys and values whose rows were ordered by group.
-    transposed: stored [out, in] where the checkpoint has [in, out]. one_plus: norms stored as ``w + 1`` where the
-    checkpoint has w. yarn: entries of a rotary scaling of this type beside those of the metadata. biases: config key ->
-    tensor whose bias says whether it holds. finish: entries that follow from the rest of the config.
+    present. lists: likewise, of one number for each layer, for ``finish``. fixed: config values that the architecture
+    implies. present: config key -> tensor without layer prefix; true where some layer has it. layer: the Hugging Face
+    layer prefix. names: tensor name without layer prefix -> Hugging Face name, with its suffix where the tensor is
+    named with it. heads: tensors whose rows were reordered per attention head, with the metadata key of the number of
+    heads. grouped: joined queries, keys and values whose rows were ordered by group. transposed: matrices of which the
+    checkpoint has the last two axes swapped. flat: matrices that are vectors in the checkpoint. one_plus: norms stored
+    as ``w + 1`` where the checkpoint has w. derived: by config and layer, tensors that are computed from those of the
+    layer, Hugging Face name in the layer -> expression; none where the file lacks a source. yarn: entries of a rotary
+    scaling of this type beside those of the metadata. finish: entries that follow from the rest of the config.
+    others: the model types beside ``model_type`` that it chooses between.
     """
 
     model_type: str
@@ -31,10 +37,14 @@ class GGUFArchitecture:
     heads: Mapping[str, str]
     grouped: frozenset[str] = frozenset()
     transposed: frozenset[str] = frozenset()
+    flat: frozenset[str] = frozenset()
     one_plus: frozenset[str] = frozenset()
+    derived: Callable[[Mapping[str, Any], int], Mapping[str, Expr]] = lambda config, layer: {}
     yarn: Mapping[str, Any] = field(default_factory=dict)
-    biases: Mapping[str, str] = field(default_factory=dict)
+    lists: Mapping[str, str] = field(default_factory=dict)
+    present: Mapping[str, str] = field(default_factory=dict)
     finish: Callable[[dict[str, Any]], dict[str, Any]] = lambda config: {}
+    others: tuple[str, ...] = ()
 
 
 LLAMA = GGUFArchitecture(
@@ -71,7 +81,7 @@ LLAMA = GGUFArchitecture(
     embedding="token_embd.weight",
     head="output.weight",
     heads={"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"},
-    biases={"attention_bias": "attn_q", "mlp_bias": "ffn_up"},
+    present={"attention_bias": "attn_q.bias", "mlp_bias": "ffn_up.bias"},
 )
 LAYER_NORM_CONFIG = {k: v for k, v in LLAMA.config.items() if k != "rms_norm_eps"}
 LAYER_NORM_EPSILON = "attention.layer_norm_epsilon"
@@ -92,7 +102,7 @@ def like_llama(model_type: str, class_name: str, **changes: Any) -> GGUFArchitec
     fixed = {"architectures": [class_name], **changes.pop("fixed", {})}
     optional = {**LLAMA.optional, "head_dim": ("attention.key_length",), **changes.pop("optional", {})}
     names = {**LLAMA.names, **changes.pop("names", {})}
-    base: dict[str, Any] = {"heads": {}, "biases": {}, **changes}
+    base: dict[str, Any] = {"heads": {}, "present": {}, **changes}
     return replace(LLAMA, model_type=model_type, fixed=fixed, optional=optional, names=names, **base)
 
 

@@ -99,7 +99,7 @@ GPT_NEOX = _older(
     epsilon="layer_norm_eps",
     optional={**ROTARY, **PARALLEL, "rope_theta": ("rope.freq_base",)},
     grouped=frozenset({"attn_qkv"}),
-    biases={"attention_bias": "attn_qkv"},
+    present={"attention_bias": "attn_qkv.bias"},
     finish=rotary_part,
 )
 BLOOM = _older(
@@ -192,12 +192,12 @@ STABLELM = like_llama(
     "StableLmForCausalLM",
     config=LAYER_NORM,
     optional={**ROTARY, **PARALLEL},
-    biases={"use_qkv_bias": "attn_q"},
+    present={"use_qkv_bias": "attn_q.bias"},
     finish=rotary_part,
 )
 ORION = like_llama("orion", "OrionForCausalLM", config=LAYER_NORM)
 COMMAND_R = like_llama(
-    "cohere", "CohereForCausalLM", config=LAYER_NORM, optional=LOGIT_SCALE, biases={"attention_bias": "attn_q"}
+    "cohere", "CohereForCausalLM", config=LAYER_NORM, optional=LOGIT_SCALE, present={"attention_bias": "attn_q.bias"}
 )
 COHERE2 = like_llama("cohere2", "Cohere2ForCausalLM", config=LAYER_NORM, optional={**LOGIT_SCALE, **WINDOW})
 EXAONE4 = like_llama(
@@ -208,7 +208,7 @@ HUNYUAN = like_llama(
     "HunYuanDenseV1ForCausalLM",
     names={"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
 )
-ERNIE = like_llama("ernie4_5", "Ernie4_5ForCausalLM", biases={"use_bias": "attn_q"})
+ERNIE = like_llama("ernie4_5", "Ernie4_5ForCausalLM", present={"use_bias": "attn_q.bias"})
 GLM4 = like_llama(
     "glm4",
     "Glm4ForCausalLM",
@@ -218,13 +218,13 @@ GLM4 = like_llama(
         "ffn_up": "mlp.gate_up_proj",
     },
     optional=ROTARY,
-    biases={"attention_bias": "attn_q"},
+    present={"attention_bias": "attn_q.bias"},
     finish=rotary_part,
 )
 OLMO = like_llama("olmo", "OlmoForCausalLM", config=LAYER_NORM_CONFIG, optional=CLIP, heads=LLAMA.heads)
-ARCEE = like_llama("arcee", "ArceeForCausalLM", heads=LLAMA.heads, fixed={"hidden_act": "relu2"}, biases=LLAMA.biases)
+ARCEE = like_llama("arcee", "ArceeForCausalLM", heads=LLAMA.heads, fixed={"hidden_act": "relu2"}, present=LLAMA.present)
 MINICPM = like_llama("granite", "GraniteForCausalLM", optional=SCALES, heads=LLAMA.heads, finish=_attention_scale)
-BAICHUAN = like_llama("llama", "LlamaForCausalLM", heads=LLAMA.heads, biases=LLAMA.biases, finish=_rotated_baichuan)
+BAICHUAN = like_llama("llama", "LlamaForCausalLM", heads=LLAMA.heads, present=LLAMA.present, finish=_rotated_baichuan)
 FAMILIES = {
     "gptneox": GPT_NEOX,
     "bloom": BLOOM,

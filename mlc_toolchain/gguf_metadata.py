@@ -1,0 +1,111 @@
+"""The metadata of a GGUF file under its architecture's prefix, and the config that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import UnsupportedError
+from mlc_toolchain.gguf_base import GGUFArchitecture
+from mlc_toolchain.readers.base import CheckpointError, shown
+
+PREDICTING_LAYERS = "nextn_predict_layers"
+MAY_BE_ZERO = frozenset({"leading_dense_block_count", PREDICTING_LAYERS})
+YARN_KEYS = {
+    "factor": "factor",
+    "original_context_length": "original_max_position_embeddings",
+    "yarn_beta_fast": "beta_fast",
+    "yarn_beta_slow": "beta_slow",
+}
+
+
+class GGUFMetadata:
+    """Typed look-ups by keys without the architecture's prefix; errors name the key and the file, ``where``."""
+
+    def __init__(self, values: Mapping[str, Any], where: str):
+        self.values = values
+        self.where = where
+
+    def key(self, key: str) -> str:
+        return f"{self.values.get('general.architecture')}.{key}"
+
+    def has(self, key: str) -> bool:
+        return self.key(key) in self.values
+
+    def number(self, key: str) -> int | float:
+        """One number or truth value, floats as the shortest decimal that a config.json would have."""
+        value, least = self.values.get(self.key(key)), 0 if key in MAY_BE_ZERO else 1
+        if type(value) is bool or (type(value) is int and least <= value < 2**31):
+            return value
+        if type(value) is float and value > 0:
+            return float(str(np.float32(value)))
+        raise CheckpointError(
+            f"metadata {self.key(key)} is {shown(value)}; expected one positive number", where=[self.where]
+        )
+
+    def numbers(self, key: str, layers: int) -> list[int]:
+        """One number for each layer; a single one stands for all of them."""
+        value = self.values.get(self.key(key))
+        found = value if isinstance(value, list) else [value] * layers
+        if len(found) < layers or not all(type(v) in (int, bool) and 0 <= v < 2**31 for v in found):
+            raise CheckpointError(
+                f"metadata {self.key(key)} is {shown(value)}; expected {layers} numbers", where=[self.where]
+            )
+        return [int(v) for v in found[:layers]]
+
+    def count(self, key: str) -> int:
+        """A number of heads, in the layers that have any: of keys and values, that of queries where it is missing."""
+        known = key if self.has(key) else "attention.head_count"
+        value = self.values.get(self.key(known))
+        heads = max(self.numbers(known, len(value)), default=0) if isinstance(value, list) else self.number(known)
+        if type(heads) is not int or not heads:
+            raise CheckpointError(f"{self.key(key)} is {heads}; expected an integer", where=[self.where])
+        return heads
+
+    def layers(self) -> int:
+        """The number of layers without those that predict further tokens."""
+        blocks = self.number("block_count")
+        predicting = self.number(PREDICTING_LAYERS) if self.has(PREDICTING_LAYERS) else 0
+        return int(blocks - predicting)
+
+    def config(self, arch: GGUFArchitecture, tensors: Collection[str]) -> dict[str, Any]:
+        """The config as far as numbers and the names of the file's tensors give it."""
+        config = {key: self.number(gguf_key) for key, gguf_key in arch.config.items()}
+        for key, gguf_key in arch.config.items():
+            if gguf_key == "block_count":
+                config[key] = self.layers()
+        for key, gguf_keys in arch.optional.items():
+            present = [gguf_key for gguf_key in gguf_keys if self.has(gguf_key)]
+            if present:
+                config[key] = self.number(present[0])
+        listed = {key: self.numbers(gguf_key, self.layers()) for key, gguf_key in arch.lists.items()}
+        suffixes = {name.partition(".")[2].partition(".")[2] for name in tensors if name.startswith("blk.")}
+        return {**config, **listed, **{key: name in suffixes for key, name in arch.present.items()}}
+
+    def rope_scaling(self, arch: GGUFArchitecture) -> dict[str, Any]:
+        """The entry rope_scaling, if any."""
+        kind = self.values.get(self.key("rope.scaling.type"), "none")
+        if kind == "none":
+            return {}
+        if kind == "linear":
+            return {"rope_scaling": {"rope_type": "linear", "factor": float(self.number("rope.scaling.factor"))}}
+        if kind == "yarn":
+            return {"rope_scaling": {**arch.yarn, **self._yarn()}}
+        raise self.unsupported(f"rope scaling of type {shown(kind)} in GGUF form is not supported")
+
+    def token_ids(self) -> dict[str, int]:
+        """The ids of the tokens that begin and end a text, as far as the file names them."""
+        ids = {name: self.values.get(f"tokenizer.ggml.{name}") for name in ("bos_token_id", "eos_token_id")}
+        return {name: value for name, value in ids.items() if type(value) is int}
+
+    def unsupported(self, message: str) -> UnsupportedError:
+        return UnsupportedError(message, where=[self.where])
+
+    def _yarn(self) -> dict[str, Any]:
+        prefix = self.key("rope.scaling.")
+        given = {key.removeprefix(prefix) for key in self.values if key.startswith(prefix)} - {"type", "finetuned"}
+        if given - set(YARN_KEYS):
+            raise self.unsupported(f"{prefix}{sorted(given - set(YARN_KEYS))[0]} is not supported")
+        return {"rope_type": "yarn", **{YARN_KEYS[key]: self.number(f"rope.scaling.{key}") for key in sorted(given)}}
