@@ -18,6 +18,7 @@ from mlc_toolchain.gguf_base import (
     rotary_part,
 )
 from mlc_toolchain.gguf_families import FAMILIES
+from mlc_toolchain.gguf_mamba import STATE_SPACE
 
 GPT2 = GGUFArchitecture(
     model_type="gpt2",
@@ -131,5 +132,6 @@ ARCHITECTURES = {
     "starcoder2": STARCODER2,
     "nemotron": NEMOTRON,
     **FAMILIES,
+    **STATE_SPACE,
 }
 """By ``general.architecture``."""

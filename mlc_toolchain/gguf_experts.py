@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlc_toolchain.gguf_base import LLAMA, QK_NORMS, WINDOW, like_llama
+from mlc_toolchain.gguf_mamba import STATE_SPACE_MIXTURES
 
 COUNTS = {"num_experts": "expert_count", "num_experts_per_tok": "expert_used_count"}
 SIZED = {**LLAMA.config, **COUNTS, "moe_intermediate_size": "expert_feed_forward_length"}
@@ -48,5 +49,12 @@ GPT_OSS = like_llama(
     optional=WINDOW,
     yarn={"truncate": False},
 )
-MIXTURES = {"llama": MIXTRAL, "qwen2moe": QWEN2_MOE, "qwen3moe": QWEN3_MOE, "olmoe": OLMOE, "gpt-oss": GPT_OSS}
+MIXTURES = {
+    "llama": MIXTRAL,
+    "qwen2moe": QWEN2_MOE,
+    "qwen3moe": QWEN3_MOE,
+    "olmoe": OLMOE,
+    "gpt-oss": GPT_OSS,
+    **STATE_SPACE_MIXTURES,
+}
 """By ``general.architecture``, of files with experts."""

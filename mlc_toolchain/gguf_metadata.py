@@ -78,7 +78,7 @@ class GGUFMetadata:
                 config[key] = self.layers()
         for key, gguf_keys in arch.optional.items():
             present = [gguf_key for gguf_key in gguf_keys if self.has(gguf_key)]
-            if present:
+            if present and key not in arch.lists:
                 config[key] = self.number(present[0])
         listed = {key: self.numbers(gguf_key, self.layers()) for key, gguf_key in arch.lists.items()}
         suffixes = {name.partition(".")[2].partition(".")[2] for name in tensors if name.startswith("blk.")}
