@@ -19,6 +19,7 @@ from mlc_toolchain.gguf_base import (
 )
 from mlc_toolchain.gguf_families import FAMILIES
 from mlc_toolchain.gguf_mamba import STATE_SPACE
+from mlc_toolchain.gguf_recurrent import RECURRENT
 
 GPT2 = GGUFArchitecture(
     model_type="gpt2",
@@ -133,5 +134,6 @@ ARCHITECTURES = {
     "nemotron": NEMOTRON,
     **FAMILIES,
     **STATE_SPACE,
+    **RECURRENT,
 }
 """By ``general.architecture``."""

@@ -31,7 +31,7 @@ class GGUFCheckpoint(CheckpointReader):
     def __init__(self, path: Path):
         self._reader = GGUFReader(path)
         self.metadata = self._reader.metadata
-        self._values = GGUFMetadata(self.metadata, str(path))
+        self._values = GGUFMetadata(self.metadata, self._reader.names(), str(path))
         self._architecture = self._find_architecture()
         self._derived = self._find_derived()
         self._names = self._find_names()
@@ -111,7 +111,7 @@ class GGUFCheckpoint(CheckpointReader):
         """The config without what concerns positions and tokens."""
         arch, names = self._architecture, self._reader.names()
         config = {"model_type": arch.model_type, **arch.fixed, "vocab_size": self._vocab_size()}
-        config |= self._values.config(arch, names)
+        config |= self._values.config(arch)
         config["tie_word_embeddings"] = arch.head not in names
         return config | arch.finish(config)
 
@@ -128,7 +128,8 @@ class GGUFCheckpoint(CheckpointReader):
 
     def _find_names(self) -> dict[str, str]:
         """The tensors that the file has one by one, as Hugging Face name -> name in the file."""
-        used = {source for value in self._derived.values() for source in value.sources()} | {ROPE_FACTORS}
+        used = {source for value in self._derived.values() for source in value.sources()}
+        used |= {ROPE_FACTORS, *self._architecture.unused}
         layers, found = self._values.layers(), {}
         for name in self._reader.names():
             parts = TENSOR_NAME.fullmatch(name)

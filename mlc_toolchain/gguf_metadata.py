@@ -22,10 +22,14 @@ YARN_KEYS = {
 
 
 class GGUFMetadata:
-    """Typed look-ups by keys without the architecture's prefix; errors name the key and the file, ``where``."""
+    """Typed look-ups by keys without the architecture's prefix; errors name the key and the file, ``where``.
 
-    def __init__(self, values: Mapping[str, Any], where: str):
+    tensors: the names of the file's tensors.
+    """
+
+    def __init__(self, values: Mapping[str, Any], tensors: Collection[str], where: str):
         self.values = values
+        self.tensors = frozenset(tensors)
         self.where = where
 
     def key(self, key: str) -> str:
@@ -48,12 +52,13 @@ class GGUFMetadata:
     def numbers(self, key: str, layers: int) -> list[int]:
         """One number for each layer; a single one stands for all of them."""
         value = self.values.get(self.key(key))
-        found = value if isinstance(value, list) else [value] * layers
-        if len(found) < layers or not all(type(v) in (int, bool) and 0 <= v < 2**31 for v in found):
+        listed = value if isinstance(value, list) else [value] * layers
+        found = [int(v) for v in listed[:layers] if isinstance(v, int) and 0 <= v < 2**31]
+        if len(found) < layers:
             raise CheckpointError(
                 f"metadata {self.key(key)} is {shown(value)}; expected {layers} numbers", where=[self.where]
             )
-        return [int(v) for v in found[:layers]]
+        return found
 
     def count(self, key: str) -> int:
         """A number of heads, in the layers that have any: of keys and values, that of queries where it is missing."""
@@ -68,10 +73,14 @@ class GGUFMetadata:
         """The number of layers without those that predict further tokens."""
         blocks = self.number("block_count")
         predicting = self.number(PREDICTING_LAYERS) if self.has(PREDICTING_LAYERS) else 0
+        if blocks > len(self.tensors):
+            message = f"metadata {self.key('block_count')} is {blocks}; the file has {len(self.tensors)} tensors"
+            raise CheckpointError(message, where=[self.where])
         return int(blocks - predicting)
 
-    def config(self, arch: GGUFArchitecture, tensors: Collection[str]) -> dict[str, Any]:
+    def config(self, arch: GGUFArchitecture) -> dict[str, Any]:
         """The config as far as numbers and the names of the file's tensors give it."""
+        tensors = self.tensors
         config = {key: self.number(gguf_key) for key, gguf_key in arch.config.items()}
         for key, gguf_key in arch.config.items():
             if gguf_key == "block_count":
@@ -80,9 +89,10 @@ class GGUFMetadata:
             present = [gguf_key for gguf_key in gguf_keys if self.has(gguf_key)]
             if present and key not in arch.lists:
                 config[key] = self.number(present[0])
+        held = {key: [f"blk.{i}.{name}" in tensors for i in range(self.layers())] for key, name in arch.having.items()}
         listed = {key: self.numbers(gguf_key, self.layers()) for key, gguf_key in arch.lists.items()}
         suffixes = {name.partition(".")[2].partition(".")[2] for name in tensors if name.startswith("blk.")}
-        return {**config, **listed, **{key: name in suffixes for key, name in arch.present.items()}}
+        return {**config, **listed, **held, **{key: name in suffixes for key, name in arch.present.items()}}
 
     def rope_scaling(self, arch: GGUFArchitecture) -> dict[str, Any]:
         """The entry rope_scaling, if any."""
