@@ -3,51 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from mlc_toolchain.gguf_base import LLAMA, SCALES, GGUFArchitecture, like_llama
-from model_zoo.weight_expr import CheckpointTensor, Concat, Expr, Read, Reshape, Shape
+from model_zoo.weight_expr import CheckpointTensor, Concat, Expr
 
 SSM = {
     "ssm_in": "in_proj",
     "ssm_conv1d": "conv1d",
     "ssm_x": "x_proj",
+    "ssm_a": "A",
     "ssm_d": "D",
     "ssm_norm": "norm",
     "ssm_out": "out_proj",
 }
-FLAT = frozenset({"ssm_d", "ssm_norm"})
+FLAT = frozenset({"ssm_a", "ssm_d", "ssm_norm"})
 BIASES = {"use_bias": "ssm_in.bias", "use_conv_bias": "ssm_conv1d.bias"}
 RMS_EPSILON = {"layer_norm_epsilon": "attention.layer_norm_rms_epsilon"}
-
-
-@dataclass(frozen=True)
-class LogRates(Expr):
-    """``log(-x)`` of every element, computed in float64: logarithms of rates of decay, stored as ``-exp(x)``."""
-
-    parts: tuple[Expr]
-
-    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
-        return self.parts[0].shape(shapes)
-
-    def evaluate(self, read: Read) -> np.ndarray:
-        return np.log(-self.parts[0].evaluate(read).astype(np.float64))
 
 
 def mixer_names(path: str) -> dict[str, str]:
     """The names of a state-space layer's tensors, but for its steps, when the layer is called ``path``."""
     return {stem: f"{path}.{name}" for stem, name in SSM.items()}
-
-
-def _log_rates(config: Mapping[str, Any], layer: int) -> dict[str, Expr]:
-    return {"mixer.A_log": LogRates((CheckpointTensor("ssm_a"),))}
-
-
-def _log_rates_of_heads(path: str, heads: str, config: Mapping[str, Any]) -> dict[str, Expr]:
-    return {f"{path}.A_log": LogRates((Reshape((CheckpointTensor("ssm_a"),), (config[heads],)),))}
 
 
 def _falcon_mamba(config: dict[str, Any]) -> dict[str, Any]:
@@ -92,11 +70,10 @@ def _granite_tensors(config: Mapping[str, Any], layer: int) -> dict[str, Expr]:
     }
     if config.get("num_local_experts"):
         joined["shared_mlp.input_linear.weight"] = ("ffn_gate_shexp", "ffn_up_shexp", 0)
-    pairs = {
+    return {
         name: Concat((CheckpointTensor(f"{gate}.weight"), CheckpointTensor(f"{up}.weight")), axis)
         for name, (gate, up, axis) in joined.items()
     }
-    return {**pairs, **_log_rates_of_heads("mamba", "mamba_n_heads", config)}
 
 
 def _backbone(model_type: str, class_name: str, names: Mapping[str, str], **more: Any) -> GGUFArchitecture:
@@ -117,7 +94,6 @@ def _backbone(model_type: str, class_name: str, names: Mapping[str, str], **more
         head="output.weight",
         heads={},
         present=BIASES,
-        flat=FLAT,
         **more,
     )
 
@@ -134,7 +110,6 @@ MAMBA = _backbone(
     {"ssm_dt": "mixer.dt_proj"},
     config={**SIZES, **RMS_EPSILON, "intermediate_size": "ssm.inner_size", "time_step_rank": "ssm.time_step_rank"},
     optional={"dt_b_c_rms": ("ssm.dt_b_c_rms",)},
-    derived=_log_rates,
     finish=_falcon_mamba,
     others=("falcon_mamba",),
 )
@@ -145,7 +120,7 @@ MAMBA2 = _backbone(
     {"ssm_dt.bias": "mixer.dt_bias"},
     config={**SIZES, **RMS_EPSILON, **HEADS},
     optional={},
-    derived=lambda config, layer: _log_rates_of_heads("mixer", "num_heads", config),
+    flat=FLAT,
     finish=_expansion,
 )
 MIXED = {
@@ -169,7 +144,6 @@ FALCON_H1 = like_llama(
     },
     present={"mamba_rms_norm": "ssm_norm.weight", "mamba_conv_bias": "ssm_conv1d.bias"},
     flat=FLAT,
-    derived=lambda config, layer: _log_rates_of_heads("mamba", "mamba_n_heads", config),
 )
 """Its multipliers are part of the tensors, but for norms."""
 GRANITE_HYBRID = like_llama(
@@ -239,7 +213,6 @@ NEMOTRON_H = GGUFArchitecture(
     heads=LLAMA.heads,
     present={**BIASES, "mlp_bias": "ffn_up.bias", "attention_bias": "attn_q.bias"},
     flat=FLAT,
-    derived=lambda config, layer: _log_rates_of_heads("mixer", "mamba_num_heads", config),
     finish=_nemotron,
 )
 NEMOTRON_H_MOE = replace(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from mlc_toolchain.gguf_base import LLAMA, QK_NORMS, ROTARY, GGUFArchitecture, like_llama, rotary_part
-from mlc_toolchain.gguf_mamba import LogRates
-from model_zoo.weight_expr import CheckpointTensor, Concat, Expr, Permute, Ranges, Reshape, Scaled, Slice
+from model_zoo.weight_expr import CheckpointTensor, Concat, Expr, Permute, Ranges, Read, Reshape, Scaled, Shape, Slice
 
 DELTA_NET = {
     "linear_conv_kernel_dim": "ssm.conv_kernel",
@@ -34,6 +35,19 @@ EXPERT_SIZES = {
     "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
 }
 LINEAR, FULL, CONV = "linear_attention", "full_attention", "conv"
+
+
+@dataclass(frozen=True)
+class LogRates(Expr):
+    """``log(-x)`` of every element, computed in float64: logarithms of rates of decay, stored as ``-exp(x)``."""
+
+    parts: tuple[Expr]
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        return self.parts[0].shape(shapes)
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        return np.log(-self.parts[0].evaluate(read).astype(np.float64))
 
 
 def _tensor(name: str) -> CheckpointTensor:

@@ -95,8 +95,8 @@ def mamba_rules(m: WeightMap, c: HybridConfig, target: str, source: str, pattern
     """The convolutions and rates of decay of the layers with a ``Mamba``, see ``conv_taps``."""
     conv_taps(m, c, {MAMBA}, f"{target}.conv1d", f"{source}.conv1d", pattern)
     for layer, theirs in layers_of(m, c, {MAMBA}, pattern):
-        logarithms = CheckpointTensor(f"{theirs}.{source}.A_log")
-        m.rename(f"{layer}.{target}.A", Transpose((NegativeExp((logarithms,)),)))
+        logarithms, rates = (CheckpointTensor(f"{theirs}.{source}.{name}") for name in ("A_log", "A"))
+        m.either(f"{layer}.{target}.A", Transpose((NegativeExp((logarithms,)),)), Transpose((rates,)))  # GGUF files
 
 
 ARCHITECTURE = Architecture("mamba", MambaConfig, model, weights, tiny=MambaConfig(**COMMON, state_size=12))

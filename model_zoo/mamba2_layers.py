@@ -13,6 +13,7 @@ from mlc_compiler.nn.norms import GroupedRMSNorm
 from mlc_errors import MLCError
 from model_zoo.config import RecurrentKind
 from model_zoo.hybrid import HybridConfig, conv_taps, layers_of
+from model_zoo.weight_expr import CheckpointTensor, NegativeExp
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import LAYER, LayerNames
 
@@ -101,4 +102,5 @@ def mamba2_rules(
     """The convolutions and rates of decay of the layers of some types, see ``conv_taps``."""
     conv_taps(m, c, types, f"{target}.conv1d", f"{source}.conv1d", pattern)
     for layer, theirs in layers_of(m, c, types, pattern):
-        m.negative_exp(f"{layer}.{target}.A", f"{theirs}.{source}.A_log")
+        logarithms = CheckpointTensor(f"{theirs}.{source}.A_log")
+        m.either(f"{layer}.{target}.A", NegativeExp((logarithms,)), f"{theirs}.{source}.A")  # the latter in GGUF files

@@ -17,7 +17,6 @@ from model_zoo.weight_expr import (
     Either,
     Expr,
     Flatten,
-    NegativeExp,
     Offset,
     Permute,
     Shape,
@@ -146,10 +145,6 @@ class WeightMap:
     def flatten(self, target: str, source: str | Expr | None = None) -> None:
         """Join the axes after the first: a convolution of windows that do not overlap, as a product."""
         self._add((target,), Flatten((as_expr(source or target),)))
-
-    def negative_exp(self, target: str, source: str) -> None:
-        """``-exp`` of every element."""
-        self._add((target,), NegativeExp((as_expr(source),)))
 
     def computed(self, target: str, sources: Sequence[str | Expr], function: Callable[..., np.ndarray]) -> None:
         """A function of the sources, numpy arrays in the checkpoint's dtypes; it is called with zeros, too."""

@@ -16,6 +16,8 @@ from transformers import PreTrainedModel
 from mlc_errors import UnsupportedError
 from mlc_toolchain.gguf_architectures import ARCHITECTURES
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
+from mlc_toolchain.gguf_mamba import STATE_SPACE
+from mlc_toolchain.gguf_recurrent import RECURRENT
 from model_zoo import registry
 from tests.model_zoo.architecture_cases import CASES, Case
 
@@ -118,7 +120,8 @@ LLAMAS = {"llama", "gpt2", "qwen2", "internlm2", "baichuan"}  # the last two hav
 
 
 def test_every_architecture_is_tested() -> None:
-    assert set(ARCHITECTURES) == {name for name, form in FORMS.items() if not form.experts} | LLAMAS
+    elsewhere = {*LLAMAS, *STATE_SPACE, *RECURRENT}
+    assert set(ARCHITECTURES) == {name for name, form in FORMS.items() if not form.experts} | elsewhere
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -188,7 +191,7 @@ def of_experts(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def test_a_window_makes_olmo2_another_model(tmp_path: Path) -> None:
     raw = {**next(c for c in CASES if c.name == "olmo2").model().config.to_dict(), "sliding_window": 8}
-    tensors = {"model.embed_tokens.weight": np.zeros((4, 4), np.float32)}
+    tensors = {f"model.{name}.weight": np.zeros((4, 4), np.float32) for name in ("embed_tokens", "norm")}
     checkpoint = GGUFCheckpoint(write(tmp_path / "a.gguf", "olmo2", FORMS["olmo2"], raw, tensors))
     with pytest.raises(UnsupportedError, match="sliding_window: got 8; olmo2 models are supported with 0 only"):
         registry.get("olmo2").config.from_hf(checkpoint.config())

@@ -13,6 +13,8 @@ import transformers
 from mlc_toolchain.convert_weight import describe_model
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.gguf_experts import MIXTURES
+from mlc_toolchain.gguf_mamba import STATE_SPACE_MIXTURES
+from mlc_toolchain.gguf_recurrent import RECURRENT_MIXTURES
 from quantization.schemes import get_scheme
 from tests.model_zoo.architecture_cases import LLAMA_LIKE, Case
 from tests.toolchain.test_gguf_architectures import FORMS, permuted
@@ -82,7 +84,8 @@ def stacks_apart(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def test_every_architecture_is_tested() -> None:
-    assert set(MIXTURES) == set(CONFIGS) | {name for name, form in FORMS.items() if form.experts}
+    elsewhere = {*STATE_SPACE_MIXTURES, *RECURRENT_MIXTURES}
+    assert set(MIXTURES) == set(CONFIGS) | {name for name, form in FORMS.items() if form.experts} | elsewhere
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -1,0 +1,161 @@
+"""GGUF files as llama.cpp's converter writes them, from small random models of the table of architectures."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from safetensors.numpy import load_file
+
+from mlc_toolchain.convert_weight import describe_model
+from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
+from model_zoo import registry
+from quantization.schemes import get_scheme
+from tests.model_zoo import encoder_cases
+from tests.model_zoo.architecture_cases import CASES
+
+SCHEME = get_scheme("q0f32")
+Tensors = dict[str, np.ndarray]
+Change = Callable[[dict[str, Any], Tensors], Tensors]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the converter writes one model.
+
+    arch: ``general.architecture``. case, options: of the table of architectures, ``name`` or ``name/variant``.
+    metadata: keys under the architecture's prefix, of which a text is the key of the config with the value. change: the
+    tensors under names of the gguf package's table, or of the file. lost: fields of the config that the file lacks,
+    or has another value of. exact: whether the parameters are the same bit by bit.
+    """
+
+    arch: str
+    case: str
+    metadata: Mapping[str, Any]
+    change: Change
+    options: Mapping[str, Any] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
+    exact: bool = True
+
+    @property
+    def id(self) -> str:
+        return f"{self.arch}-{self.case.replace('/', '-')}"
+
+    def model(self, folder: Path) -> tuple[dict[str, Any], Tensors]:
+        """Config and tensors as a checkpoint has them; transformers saves it in ``folder``."""
+        name, _, variant = self.case.partition("/")
+        cases = (*CASES, *encoder_cases.CASES, *encoder_cases.ENCODER_DECODERS)
+        case = next(c for c in cases if (c.name, c.variant) == (name, variant))
+        model = replace(case, options={**case.options, **self.options}).model()
+        if case.to_checkpoint:
+            raw, state = case.to_checkpoint(model.config.to_dict(), model.state_dict())
+            return raw, {n: t.numpy() for n, t in state.items()}
+        model.save_pretrained(folder)
+        return json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
+
+    def write(self, path: Path, raw: dict[str, Any], tensors: Tensors) -> Path:
+        values = {key: raw[value] if isinstance(value, str) else value for key, value in self.metadata.items()}
+        arch = next(a for a, text in gguf.MODEL_ARCH_NAMES.items() if text == self.arch)
+        names = gguf.get_tensor_name_map(arch, values["block_count"])
+        suffixes = (".weight", ".bias")
+        stored = self.change(raw, dict(tensors))
+        known = {names.get_name(name, suffixes) or name: tensor for name, tensor in stored.items()}
+        return write(path, self.arch, values, known)
+
+
+def write(path: Path, arch: str, values: Mapping[str, Any], tensors: Tensors) -> Path:
+    """A file with this metadata, keys under the architecture's prefix, and these tensors under the file's names."""
+    writer = gguf.GGUFWriter(path, arch)
+    add: dict[type, Callable[[str, Any], None]] = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        str: writer.add_string,
+        list: writer.add_array,
+    }
+    for key, value in values.items():
+        add[type(value)](f"{arch}.{key}", value)
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, np.ascontiguousarray(tensor))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def changed(*rules: Callable[[dict[str, Any], str, np.ndarray], tuple[str, np.ndarray]]) -> Change:
+    """Every tensor by itself, by all rules in turn: config, name and tensor -> name and tensor."""
+
+    def change(raw: dict[str, Any], tensors: Tensors) -> Tensors:
+        for rule in rules:
+            tensors = dict(rule(raw, name, tensor) for name, tensor in tensors.items())
+        return tensors
+
+    return change
+
+
+def in_turn(*changes: Change) -> Change:
+    def change(raw: dict[str, Any], tensors: Tensors) -> Tensors:
+        for step in changes:
+            tensors = step(raw, tensors)
+        return tensors
+
+    return change
+
+
+EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(.*)")
+
+
+def experts_stacked(raw: dict[str, Any], tensors: Tensors) -> Tensors:
+    """One tensor of the experts of a layer, under the expert's name without its number."""
+    made: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if found := EXPERT.fullmatch(name):
+            made.setdefault(f"{found[1]}.{found[3]}", {})[int(found[2])] = tensor
+        else:
+            made[name] = tensor
+    return {n: np.stack([t[i] for i in range(len(t))]) if isinstance(t, dict) else t for n, t in made.items()}
+
+
+def permuted_heads(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
+    """Rows of queries and keys from first halves and second halves of each head to neighbouring pairs."""
+    part = name.split(".")[-2]
+    if part not in ("q_proj", "k_proj"):
+        return name, tensor
+    heads = raw["num_attention_heads" if part == "q_proj" else "num_key_value_heads"]
+    return name, tensor.reshape(heads, 2, -1, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
+
+
+def assert_same_config(form: Form, raw: dict[str, Any], config: dict[str, Any]) -> None:
+    """The config of the file is that of the checkpoint, but for what is lost."""
+    assert config["model_type"] == raw["model_type"]
+    ours, theirs = (vars(registry.get(c["model_type"]).config.from_hf(c)) for c in (config, raw))
+    assert repr(ours.pop("rope", None)) == repr(theirs.pop("rope", None))
+    different = {key for key, value in ours.items() if value != theirs[key]}
+    assert not different - form.lost - {"context_window_size", "prefill_chunk_size"}, different
+
+
+def parameters(raw: Mapping[str, Any], read: Callable[[str], np.ndarray], shapes: Mapping[str, Any]) -> Tensors:
+    """The model's parameters that the weight map makes of a checkpoint."""
+    described = describe_model(dict(raw), "auto", SCHEME)
+    plan = described.weight_map.resolve(described.parameters, shapes)
+    return {p.name: p.value.evaluate(read) for p in plan.productions}
+
+
+def of_checkpoint(checkpoint: GGUFCheckpoint) -> Tensors:
+    shapes = {name: checkpoint.info(name).shape for name in checkpoint.names()}
+    for name, shape in shapes.items():
+        assert checkpoint.read(name).shape == shape
+        assert checkpoint.read(name).dtype == checkpoint.info(name).dtype
+    return parameters(checkpoint.config(), checkpoint.read, shapes)
+
+
+def of_tensors(raw: Mapping[str, Any], tensors: Tensors) -> Tensors:
+    return parameters(raw, tensors.__getitem__, {name: tensor.shape for name, tensor in tensors.items()})
