@@ -10,7 +10,10 @@ from pathlib import Path
 import tokenizers
 
 from mlc_errors import MLCError, UsageError
+from mlc_runtime import world_tokenizer
+from mlc_runtime.world_tokenizer import WorldTokenizer
 
+AnyTokenizer = tokenizers.Tokenizer | WorldTokenizer
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 MAX_HELD_TOKENS = 32
 
@@ -18,15 +21,12 @@ MAX_HELD_TOKENS = 32
 class Tokenizer:
     """The tokenizer of a model folder: tokenizer.json, and the special tokens that tokenizer_config.json names.
 
-    Raises MLCError when tokenizer.json is missing or damaged.
+    RWKV has ``tokenizer_model`` instead. Raises MLCError when both are missing, or the file is damaged.
     """
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        path = self.folder / "tokenizer.json"
-        if not path.is_file():
-            raise MLCError(f"{path} is missing", hint="gen_config copies or converts the tokenizer")
-        self._tokenizer = _load(path)
+        self._tokenizer = _open(self.folder)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         added = self._tokenizer.get_added_tokens_decoder()
@@ -144,6 +144,15 @@ class StopMatcher:
 def _overlap(text: str, stop: str) -> int:
     """Length of the longest suffix of `text` that is a proper prefix of `stop`."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
+
+
+def _open(folder: Path) -> AnyTokenizer:
+    path, world = folder / "tokenizer.json", folder / world_tokenizer.FILE_NAME
+    if path.is_file():
+        return _load(path)
+    if world.is_file():
+        return world_tokenizer.load_world_tokenizer(world)
+    raise MLCError(f"{path} is missing", hint="gen_config copies or converts the tokenizer")
 
 
 def _load(path: Path) -> tokenizers.Tokenizer:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from tokenizers import Tokenizer
-
 from mlc_errors import MLCError
+from mlc_runtime.tokenizer import AnyTokenizer
 from mlc_toolchain.conversation import DIRECTORY, Conversation
 from mlc_toolchain.readers.bounded_json import read_json_object
 
@@ -19,7 +18,7 @@ def special_tokens() -> dict[str, list[str]]:
     return read_json_object(SPECIAL_TOKENS)
 
 
-def check_conversation(conversation: Conversation, tokenizer: Tokenizer) -> None:
+def check_conversation(conversation: Conversation, tokenizer: AnyTokenizer) -> None:
     """MLCError that names every special token and id of `conversation` that `tokenizer` lacks."""
     texts = [t for t in special_tokens().get(conversation.name or "", []) if tokenizer.token_to_id(t) is None]
     missing = [f"the token {text}" for text in texts]

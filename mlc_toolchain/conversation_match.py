@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from tokenizers import Tokenizer
-
 from mlc_errors import MLCError
 from mlc_runtime.chat_template import render_chat_template
+from mlc_runtime.tokenizer import AnyTokenizer
 from mlc_toolchain.conversation import Conversation, load_template, template_names
 
 USER, ANSWER, NEXT, SYSTEM = "Where is Zürich?", "In the north;\n\nnear {Baden}.", "And Bern?", "Be terse, ok."
@@ -36,7 +35,7 @@ class Checkpoint:
     """The parts of a checkpoint that determine prompts. eos_ids: every id that ends an answer."""
 
     chat_template: str | None
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     bos_token: str | None
     eos_token: str | None
     eos_ids: tuple[int, ...]
@@ -76,7 +75,7 @@ def _notes(c: Conversation, template: str, differs: Sequence[str]) -> Iterator[s
         yield f"chat_template.jinja prints the current date; conv_template ({name}) keeps today's"
 
 
-def starts_with_bos(tokenizer: Tokenizer, bos_id: int | None) -> bool:
+def starts_with_bos(tokenizer: AnyTokenizer, bos_id: int | None) -> bool:
     """Whether the tokenizer prepends the begin token to a text."""
     return bos_id is not None and tokenizer.encode("a").ids[:1] == [bos_id]
 

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from mlc_errors import MLCError
+from mlc_runtime import world_tokenizer
+from mlc_runtime.tokenizer import AnyTokenizer
+from mlc_runtime.world_tokenizer import WorldTokenizer
 from mlc_toolchain.chat_config import TokenizerInfo
 from mlc_toolchain.readers.bounded_json import parse_json_object, read_json_object
 from mlc_toolchain.tokenizer import chat_template as templates
 from mlc_toolchain.tokenizer import tokenizer_json as tj
+from mlc_toolchain.tokenizer import world
 from mlc_toolchain.tokenizer.byte_bpe import from_vocab_and_merges
-from mlc_toolchain.tokenizer.gguf import from_gguf
+from mlc_toolchain.tokenizer.gguf import chat_template_of, from_gguf, token_table
 from mlc_toolchain.tokenizer.info import active_vocab_size, check_added_tokens, tokenizer_info
 from mlc_toolchain.tokenizer.sentencepiece import from_sentencepiece
 from mlc_toolchain.tokenizer.tiktoken import from_tiktoken, is_tiktoken
@@ -43,7 +45,7 @@ class TokenizerFiles:
     """
 
     files: Mapping[str, bytes]
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     info: TokenizerInfo
     active_vocab_size: int
     config: Mapping[str, Any]
@@ -60,6 +62,9 @@ def from_folder(file: Callable[[str], Path | None], *, where: str) -> TokenizerF
 
     None for a folder without a tokenizer. Raises MLCError for one that cannot be read.
     """
+    vocabulary = file(world.SOURCE)
+    if vocabulary is not None and file("tokenizer.json") is None:
+        return _world_from_folder(vocabulary, file)
     if not any(file(name) for name in HOLDERS) and not all(file(name) for name in ("vocab.json", "merges.txt")):
         return None
     found = {name: path for name in COPIED if (path := file(name)) is not None}
@@ -81,12 +86,42 @@ def from_folder(file: Callable[[str], Path | None], *, where: str) -> TokenizerF
 
 def from_gguf_metadata(metadata: Mapping[str, Any], *, where: str) -> TokenizerFiles:
     """Collect from the metadata of a GGUF file."""
+    if metadata.get("tokenizer.ggml.model") == world.MODEL_NAME:
+        return _world_from_gguf(metadata, where)
     embedded = from_gguf(metadata, where=where)
     files = {
         "tokenizer.json": tj.to_text(embedded.tokenizer).encode(),
         "tokenizer_config.json": _json(embedded.config),
     }
     return _collected(files, embedded.config, embedded.chat_template, where, ())
+
+
+def _world_from_folder(vocabulary: Path, file: Callable[[str], Path | None]) -> TokenizerFiles:
+    tokens = world.from_text(_read(vocabulary), where=str(vocabulary))
+    path = file("tokenizer_config.json")
+    config = {} if path is None else read_json_object(path)
+    template = templates.find_chat_template(file, config)
+    note = f"{world_tokenizer.FILE_NAME} is converted from {vocabulary.name}"
+    return _world(tokens, config | _unnamed_tokens(file, config), template, str(vocabulary), note)
+
+
+def _world_from_gguf(metadata: Mapping[str, Any], where: str) -> TokenizerFiles:
+    """A template that is called rwkv-world is llama.cpp's own, and no text."""
+    tokens = world.from_escaped(*token_table(metadata, where=where), where=where)
+    template = chat_template_of(metadata, where=where)
+    return _world(tokens, {}, None if template == "rwkv-world" else template, where)
+
+
+def _world(
+    tokens: Mapping[int, bytes], config: Mapping[str, Any], template: str | None, where: str, *notes: str
+) -> TokenizerFiles:
+    tokenizer = WorldTokenizer(tokens, where=where)
+    ends = dict.fromkeys(("bos_token", "eos_token"), world_tokenizer.END_NAMES[0])
+    config = {**ends, **{key: value for key, value in config.items() if value is not None}}
+    files = {world_tokenizer.FILE_NAME: world.packed(tokens), "tokenizer_config.json": _json(config)}
+    if template is not None:
+        files[templates.FILE_NAME] = template.encode()
+    return TokenizerFiles(files, tokenizer, TokenizerInfo(), max(tokens) + 1, config, template, notes)
 
 
 def _collected(

@@ -9,6 +9,7 @@ from typing import Any
 from mlc_errors import MLCError, UnsupportedError
 from mlc_toolchain.tokenizer import pretokenizers
 from mlc_toolchain.tokenizer import tokenizer_json as tj
+from mlc_toolchain.tokenizer.world import MODEL_NAME
 
 UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 2, 3, 4, 5, 6
 _NAMED_TOKENS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
@@ -29,13 +30,28 @@ def from_gguf(metadata: Mapping[str, Any], *, where: str) -> EmbeddedTokenizer:
     kind = m.text("tokenizer.ggml.model")
     if kind not in _CONVERTERS:
         raise UnsupportedError(
-            f"the GGUF file has a tokenizer of kind {kind!r}; supported are {', '.join(_CONVERTERS)}",
+            f"the GGUF file has a tokenizer of kind {kind!r}; supported are {', '.join((*_CONVERTERS, MODEL_NAME))}",
             where=[where],
             hint="take the original checkpoint's folder as the source: it has a tokenizer.json",
         )
-    tokens = _tokens(m)
+    tokens = _tokens(*token_table(metadata, where=where), where)
     tokenizer = _CONVERTERS[kind](m, tokens)
-    return EmbeddedTokenizer(tokenizer, _config(m, tokens), m.text("tokenizer.chat_template", None))
+    return EmbeddedTokenizer(tokenizer, _config(m, tokens), chat_template_of(metadata, where=where))
+
+
+def token_table(metadata: Mapping[str, Any], *, where: str) -> tuple[list[str], list[int]]:
+    """The texts of the tokens by id, and their types. Raises MLCError where there is no such table."""
+    m = _Metadata(metadata, where)
+    texts = m.items("tokenizer.ggml.tokens", str)
+    types = m.items("tokenizer.ggml.token_type", int, [1] * len(texts))
+    if len(types) != len(texts):
+        raise MLCError(f"{len(texts)} tokens have {len(types)} types", where=[where])
+    return texts, types
+
+
+def chat_template_of(metadata: Mapping[str, Any], *, where: str) -> str | None:
+    """The Jinja text in the metadata, if any."""
+    return _Metadata(metadata, where).text("tokenizer.chat_template", None)
 
 
 class _Metadata:
@@ -90,17 +106,13 @@ class _Tokens:
         return special + [tj.added_token(i, text, special=False) for i, text in self.of_type(USER_DEFINED)]
 
 
-def _tokens(m: _Metadata) -> _Tokens:
-    texts = m.items("tokenizer.ggml.tokens", str)
-    types = m.items("tokenizer.ggml.token_type", int, [1] * len(texts))
-    if len(types) != len(texts):
-        raise MLCError(f"{len(texts)} tokens have {len(types)} types", where=[m.where])
+def _tokens(texts: list[str], types: list[int], where: str) -> _Tokens:
     while types and types[-1] == UNUSED:
         types.pop()
     texts = texts[: len(types)]
     if len(set(texts)) != len(texts):
         again = next(text for i, text in enumerate(texts) if texts.index(text) != i)
-        raise MLCError(f"the tokenizer has the token {again!r} twice", where=[m.where])
+        raise MLCError(f"the tokenizer has the token {again!r} twice", where=[where])
     return _Tokens(texts, types)
 
 

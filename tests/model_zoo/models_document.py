@@ -49,7 +49,6 @@ own have a cache of their own.
 | numbered placeholders of images in Phi-3-vision's prompts | each is `image` between bars; images go in their order |
 | images of more than 1024 tokens in Qwen-VL | they are made smaller: scores take memory with the square |
 | videos | refused |
-| text for RWKV | `rwkv_vocab_v*.txt` (the longest match of bytes) is no tokenizer.json; models take and give ids |
 | RWKV-7 with attention in some layers; its first checkpoints, with shares joined as `x_x` | refused by name |
 | layers of Qwen3-Next and Qwen3.5 that predict further tokens (MTP) | tensors are not used |
 | images at http:// | nothing is downloaded; files, data URLs and bytes are read |
@@ -66,7 +65,7 @@ def _row(a: Architecture) -> tuple[str, ...]:
     path = Path(inspect.getfile(a.config))
     blocks = (inspect.getmodule(a.config).__doc__ or "").split("\n\n")[0]
     lines = len(path.read_text().splitlines())
-    gguf = "yes" if any(g.model_type == a.name for g in (*GGUF.values(), *MIXTURES.values())) else ""
+    gguf = "yes" if any(a.name in (g.model_type, *g.others) for g in (*GGUF.values(), *MIXTURES.values())) else ""
     return f"`{a.name}`", path.name, str(lines), " ".join(blocks.split()).rstrip("."), _variants(a.name), gguf
 
 

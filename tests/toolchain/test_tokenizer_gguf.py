@@ -143,7 +143,7 @@ def test_a_token_twice(trained):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer.ggml.model": "rwkv"}, "a tokenizer of kind 'rwkv'; supported are gpt2, llama"),
+        ({"tokenizer.ggml.model": "bert"}, "a tokenizer of kind 'bert'; supported are gpt2, llama, rwkv"),
         ({"tokenizer.ggml.pre": "klingon"}, "names the pretokenizer 'klingon'; supported are a.x-4.0, "),
     ],
 )
