@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlc_toolchain.gguf_base import LLAMA, QK_NORMS, WINDOW, like_llama
 from mlc_toolchain.gguf_mamba import STATE_SPACE_MIXTURES
 from mlc_toolchain.gguf_recurrent import RECURRENT_MIXTURES
+from mlc_toolchain.gguf_routed import ROUTED_MIXTURES
 
 COUNTS = {"num_experts": "expert_count", "num_experts_per_tok": "expert_used_count"}
 SIZED = {**LLAMA.config, **COUNTS, "moe_intermediate_size": "expert_feed_forward_length"}
@@ -58,5 +59,6 @@ MIXTURES = {
     "gpt-oss": GPT_OSS,
     **STATE_SPACE_MIXTURES,
     **RECURRENT_MIXTURES,
+    **ROUTED_MIXTURES,
 }
 """By ``general.architecture``, of files with experts."""

@@ -12,7 +12,8 @@ from mlc_toolchain.gguf_base import GGUFArchitecture
 from mlc_toolchain.readers.base import CheckpointError, shown
 
 PREDICTING_LAYERS = "nextn_predict_layers"
-MAY_BE_ZERO = frozenset({"leading_dense_block_count", PREDICTING_LAYERS})
+MAY_BE_ZERO = frozenset({"leading_dense_block_count", "expert_shared_count", PREDICTING_LAYERS})
+MULTIPLIER = "yarn_log_multiplier"
 YARN_KEYS = {
     "factor": "factor",
     "original_context_length": "original_max_position_embeddings",
@@ -102,7 +103,7 @@ class GGUFMetadata:
         if kind == "linear":
             return {"rope_scaling": {"rope_type": "linear", "factor": float(self.number("rope.scaling.factor"))}}
         if kind == "yarn":
-            return {"rope_scaling": {**arch.yarn, **self._yarn()}}
+            return {"rope_scaling": {**arch.yarn, **self._yarn(arch)}}
         raise self.unsupported(f"rope scaling of type {shown(kind)} in GGUF form is not supported")
 
     def token_ids(self) -> dict[str, int]:
@@ -113,9 +114,15 @@ class GGUFMetadata:
     def unsupported(self, message: str) -> UnsupportedError:
         return UnsupportedError(message, where=[self.where])
 
-    def _yarn(self) -> dict[str, Any]:
+    def _yarn(self, arch: GGUFArchitecture) -> dict[str, Any]:
         prefix = self.key("rope.scaling.")
         given = {key.removeprefix(prefix) for key in self.values if key.startswith(prefix)} - {"type", "finetuned"}
+        scales = {}
+        if arch.magnitude and MULTIPLIER in given:
+            given.remove(MULTIPLIER)
+            scale = round(self.number(f"rope.scaling.{MULTIPLIER}") / arch.magnitude, 6)
+            scales = {"mscale": scale, "mscale_all_dim": scale}
         if given - set(YARN_KEYS):
             raise self.unsupported(f"{prefix}{sorted(given - set(YARN_KEYS))[0]} is not supported")
-        return {"rope_type": "yarn", **{YARN_KEYS[key]: self.number(f"rope.scaling.{key}") for key in sorted(given)}}
+        numbers = {YARN_KEYS[key]: self.number(f"rope.scaling.{key}") for key in sorted(given)}
+        return {"rope_type": "yarn", **numbers, **scales}

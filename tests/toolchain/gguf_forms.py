@@ -30,7 +30,7 @@ class Form:
     """How the converter writes one model.
 
     arch: ``general.architecture``. case, options: of the table of architectures, ``name`` or ``name/variant``.
-    metadata: keys under the architecture's prefix, of which a text is the key of the config with the value. change: the
+    metadata: keys under the architecture's prefix, of which a text may be the key of the config with the value. change: the
     tensors under names of the gguf package's table, or of the file. lost: fields of the config that the file lacks,
     or has another value of. exact: whether the parameters are the same bit by bit.
     """
@@ -60,7 +60,9 @@ class Form:
         return json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
 
     def write(self, path: Path, raw: dict[str, Any], tensors: Tensors) -> Path:
-        values = {key: raw[value] if isinstance(value, str) else value for key, value in self.metadata.items()}
+        values = {
+            key: raw.get(value, value) if isinstance(value, str) else value for key, value in self.metadata.items()
+        }
         arch = next(a for a, text in gguf.MODEL_ARCH_NAMES.items() if text == self.arch)
         names = gguf.get_tensor_name_map(arch, values["block_count"])
         suffixes = (".weight", ".bias")
