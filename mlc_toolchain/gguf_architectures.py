@@ -17,6 +17,7 @@ from mlc_toolchain.gguf_base import (
     like_llama,
     rotary_part,
 )
+from mlc_toolchain.gguf_encoders import ENCODERS
 from mlc_toolchain.gguf_families import FAMILIES
 from mlc_toolchain.gguf_mamba import STATE_SPACE
 from mlc_toolchain.gguf_recurrent import RECURRENT
@@ -135,5 +136,6 @@ ARCHITECTURES = {
     **FAMILIES,
     **STATE_SPACE,
     **RECURRENT,
+    **ENCODERS,
 }
 """By ``general.architecture``."""

@@ -15,17 +15,18 @@ class GGUFArchitecture:
 
     config: Hugging Face key -> metadata key under the architecture's prefix. optional: likewise, the first key present.
     lists: likewise, of one number for each layer, for ``finish``. having: config key -> tensor without layer prefix;
-    for each layer, whether it has one, for ``finish``. fixed: config values that the architecture implies. present:
-    config key -> tensor without layer prefix; true where some layer has it. layer: the Hugging Face layer prefix.
-    names: tensor name without layer prefix -> Hugging Face name, with its suffix where the tensor is named with it.
-    heads: tensors whose rows were reordered per attention head, with the metadata key of the number of heads. grouped:
-    joined queries, keys and values whose rows were ordered by group. transposed: matrices of which the checkpoint has
-    the last two axes swapped. flat: matrices that are vectors in the checkpoint. unused: tensors without a meaning.
-    one_plus: norms stored as ``w + 1`` where the checkpoint has w. derived: by config and layer, tensors that are
-    computed from those of the layer, Hugging Face name in the layer -> expression; none where the file lacks a source.
-    yarn: entries of a rotary scaling of this type beside those of the metadata. magnitude: its ``yarn_log_multiplier``
-    is this share of ``mscale_all_dim``. finish: entries that follow from the rest of the config. others: the model
-    types beside ``model_type`` that it chooses between.
+    for each layer, whether it has one, for ``finish``. rows: config key -> tensor of which it is the number of rows.
+    fixed: config values that the architecture implies. present: config key -> tensor without layer prefix; true where
+    some layer has it. layer: the Hugging Face layer prefix. names: tensor name without layer prefix -> Hugging Face
+    name, with its suffix where the tensor is named with it. heads: tensors whose rows were reordered per attention
+    head, with the metadata key of the number of heads. grouped: joined queries, keys and values whose rows were ordered
+    by group. transposed: matrices of which the checkpoint has the last two axes swapped. flat: matrices that are
+    vectors in the checkpoint. unused: tensors without a meaning. one_plus: norms stored as ``w + 1`` where the
+    checkpoint has w. derived: by config and layer, tensors that are computed from those of the layer, Hugging Face name
+    in the layer -> expression; none where the file lacks a source. yarn: entries of a rotary scaling of this type
+    beside those of the metadata. magnitude: its ``yarn_log_multiplier`` is this share of ``mscale_all_dim``. finish:
+    entries that follow from the rest of the config. others: the model types beside ``model_type`` that it chooses
+    between.
     """
 
     model_type: str
@@ -47,6 +48,7 @@ class GGUFArchitecture:
     magnitude: float | None = None
     lists: Mapping[str, str] = field(default_factory=dict)
     having: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[str, str] = field(default_factory=dict)
     present: Mapping[str, str] = field(default_factory=dict)
     finish: Callable[[dict[str, Any]], dict[str, Any]] = lambda config: {}
     others: tuple[str, ...] = ()

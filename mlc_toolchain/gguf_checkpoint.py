@@ -110,8 +110,8 @@ class GGUFCheckpoint(CheckpointReader):
     def _sizes(self) -> dict[str, Any]:
         """The config without what concerns positions and tokens."""
         arch, names = self._architecture, self._reader.names()
-        config = {"model_type": arch.model_type, **arch.fixed, "vocab_size": self._vocab_size()}
-        config |= self._values.config(arch)
+        config = {"model_type": arch.model_type, **arch.fixed, "vocab_size": self._rows(arch.embedding)}
+        config |= self._values.config(arch) | {key: self._rows(name) for key, name in arch.rows.items()}
         config["tie_word_embeddings"] = arch.head not in names
         return config | arch.finish(config)
 
@@ -184,10 +184,10 @@ class GGUFCheckpoint(CheckpointReader):
         parts = np.split(rows, [heads * size, (heads + groups) * size])
         return np.concatenate([p.reshape(groups, -1, *rows.shape[1:]) for p in parts], axis=1).reshape(rows.shape)
 
-    def _vocab_size(self) -> int:
-        if self._architecture.embedding not in self._reader.names():
-            raise CheckpointError(f"no tensor {self._architecture.embedding}", where=[str(self._reader.path)])
-        return self._reader.info(self._architecture.embedding).shape[0]
+    def _rows(self, name: str) -> int:
+        if name not in self._reader.names():
+            raise CheckpointError(f"no tensor {name}", where=[str(self._reader.path)])
+        return self._reader.info(name).shape[0]
 
     def _rope_scaling(self, config: dict[str, Any]) -> dict[str, Any]:
         if ROPE_FACTORS not in self._reader.names():

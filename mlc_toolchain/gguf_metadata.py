@@ -12,7 +12,8 @@ from mlc_toolchain.gguf_base import GGUFArchitecture
 from mlc_toolchain.readers.base import CheckpointError, shown
 
 PREDICTING_LAYERS = "nextn_predict_layers"
-MAY_BE_ZERO = frozenset({"leading_dense_block_count", "expert_shared_count", PREDICTING_LAYERS})
+MAY_BE_ZERO = frozenset({"leading_dense_block_count", "expert_shared_count", "pooling_type", PREDICTING_LAYERS})
+NAMES = frozenset({"hidden_activation"})
 MULTIPLIER = "yarn_log_multiplier"
 YARN_KEYS = {
     "factor": "factor",
@@ -38,6 +39,11 @@ class GGUFMetadata:
 
     def has(self, key: str) -> bool:
         return self.key(key) in self.values
+
+    def value(self, key: str) -> int | float | str:
+        """A name, or a number as by ``number``."""
+        value = self.values.get(self.key(key))
+        return value if key in NAMES and isinstance(value, str) else self.number(key)
 
     def number(self, key: str) -> int | float:
         """One number or truth value, floats as the shortest decimal that a config.json would have."""
@@ -82,14 +88,14 @@ class GGUFMetadata:
     def config(self, arch: GGUFArchitecture) -> dict[str, Any]:
         """The config as far as numbers and the names of the file's tensors give it."""
         tensors = self.tensors
-        config = {key: self.number(gguf_key) for key, gguf_key in arch.config.items()}
+        config: dict[str, Any] = {key: self.number(gguf_key) for key, gguf_key in arch.config.items()}
         for key, gguf_key in arch.config.items():
             if gguf_key == "block_count":
                 config[key] = self.layers()
         for key, gguf_keys in arch.optional.items():
             present = [gguf_key for gguf_key in gguf_keys if self.has(gguf_key)]
             if present and key not in arch.lists:
-                config[key] = self.number(present[0])
+                config[key] = self.value(present[0])
         held = {key: [f"blk.{i}.{name}" in tensors for i in range(self.layers())] for key, name in arch.having.items()}
         listed = {key: self.numbers(gguf_key, self.layers()) for key, gguf_key in arch.lists.items()}
         suffixes = {name.partition(".")[2].partition(".")[2] for name in tensors if name.startswith("blk.")}

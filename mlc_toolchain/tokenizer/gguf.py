@@ -9,9 +9,11 @@ from typing import Any
 from mlc_errors import MLCError, UnsupportedError
 from mlc_toolchain.tokenizer import pretokenizers
 from mlc_toolchain.tokenizer import tokenizer_json as tj
+from mlc_toolchain.tokenizer.word_pieces import spelled, word_pieces
 from mlc_toolchain.tokenizer.world import MODEL_NAME
 
 UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 2, 3, 4, 5, 6
+_SURROUNDING = (("cls", "bos"), ("seperator", "eos"))  # the separator's key is misspelled in the format
 _NAMED_TOKENS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 
 
@@ -151,6 +153,20 @@ def _sentencepiece(m: _Metadata, tokens: _Tokens) -> dict[str, Any]:
     return tj.assemble(model, tokens.added(), post_processor=_prefix(m, tokens, True), **spaces)
 
 
+def _word_pieces(m: _Metadata, tokens: _Tokens) -> dict[str, Any]:
+    control = [i for i, _ in tokens.of_type(CONTROL, UNKNOWN)]
+    texts = spelled(tokens.texts, control)
+    vocab = {text: i for i, text in enumerate(texts)}
+    unknown = m.token_id("unknown", len(texts))
+    ids = [[i for key in keys if (i := m.token_id(key, len(texts))) is not None][:1] for keys in _SURROUNDING]
+    before, after = ([(texts[i], i) for i in found] for found in ids)
+    return tj.assemble(
+        added_tokens=[tj.added_token(i, texts[i], special=True) for i in control],
+        post_processor=tj.surround(before, after),
+        **word_pieces(vocab, "[UNK]" if unknown is None else texts[unknown]),
+    )
+
+
 def _prefix(m: _Metadata, tokens: _Tokens, default: bool) -> dict[str, Any] | None:
     bos = m.token_id("bos", len(tokens.texts))
     if bos is None or not m.flag("tokenizer.ggml.add_bos_token", default):
@@ -167,4 +183,4 @@ def _config(m: _Metadata, tokens: _Tokens) -> dict[str, Any]:
     }
 
 
-_CONVERTERS = {"gpt2": _byte_level, "llama": _sentencepiece}
+_CONVERTERS = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": _word_pieces}

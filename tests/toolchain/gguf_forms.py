@@ -30,9 +30,9 @@ class Form:
     """How the converter writes one model.
 
     arch: ``general.architecture``. case, options: of the table of architectures, ``name`` or ``name/variant``.
-    metadata: keys under the architecture's prefix, of which a text may be the key of the config with the value. change: the
-    tensors under names of the gguf package's table, or of the file. lost: fields of the config that the file lacks,
-    or has another value of. exact: whether the parameters are the same bit by bit.
+    metadata: keys under the architecture's prefix, of which a text may be the key of the config with the value.
+    change: the tensors under names of the gguf package's table, or of the file. lost: fields of the config that the
+    file lacks, or has another value of. exact: whether the parameters are the same bit by bit.
     """
 
     arch: str

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from mlc_errors import UnsupportedError
 from mlc_toolchain.gguf_architectures import ARCHITECTURES
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
+from mlc_toolchain.gguf_encoders import ENCODERS
 from mlc_toolchain.gguf_mamba import STATE_SPACE
 from mlc_toolchain.gguf_recurrent import RECURRENT
 from model_zoo import registry
@@ -120,7 +121,7 @@ LLAMAS = {"llama", "gpt2", "qwen2", "internlm2", "baichuan"}  # the last two hav
 
 
 def test_every_architecture_is_tested() -> None:
-    elsewhere = {*LLAMAS, *STATE_SPACE, *RECURRENT}
+    elsewhere = {*LLAMAS, *STATE_SPACE, *RECURRENT, *ENCODERS}
     assert set(ARCHITECTURES) == {name for name, form in FORMS.items() if not form.experts} | elsewhere
 
 

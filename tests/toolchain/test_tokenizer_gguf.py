@@ -143,7 +143,7 @@ def test_a_token_twice(trained):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer.ggml.model": "bert"}, "a tokenizer of kind 'bert'; supported are gpt2, llama, rwkv"),
+        ({"tokenizer.ggml.model": "t5"}, "a tokenizer of kind 't5'; supported are gpt2, llama, bert, rwkv"),
         ({"tokenizer.ggml.pre": "klingon"}, "names the pretokenizer 'klingon'; supported are a.x-4.0, "),
     ],
 )
