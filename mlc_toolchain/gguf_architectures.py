@@ -21,6 +21,7 @@ from mlc_toolchain.gguf_encoders import ENCODERS
 from mlc_toolchain.gguf_families import FAMILIES
 from mlc_toolchain.gguf_mamba import STATE_SPACE
 from mlc_toolchain.gguf_recurrent import RECURRENT
+from mlc_toolchain.gguf_routed import LATENT_DENSE
 
 GPT2 = GGUFArchitecture(
     model_type="gpt2",
@@ -93,7 +94,7 @@ PHI3 = like_llama(
     "phi3",
     "Phi3ForCausalLM",
     names={"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
-    optional={**WINDOW, **ROTARY},
+    optional={**WINDOW, **ROTARY, "original_max_position_embeddings": ("rope.scaling.original_context_length",)},
     finish=rotary_part,
 )
 # A window makes it OLMo 3, which the metadata does not tell apart otherwise; the config of OLMo 2 refuses it.
@@ -137,5 +138,6 @@ ARCHITECTURES = {
     **STATE_SPACE,
     **RECURRENT,
     **ENCODERS,
+    **LATENT_DENSE,
 }
 """By ``general.architecture``."""

@@ -15,10 +15,11 @@ from mlc_toolchain.gguf_experts import MIXTURES
 from mlc_toolchain.gguf_metadata import GGUFMetadata
 from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, TensorInfo, shown
 from mlc_toolchain.readers.gguf import GGUFReader
-from mlc_toolchain.rope_factors import ROPE_FACTORS, llama3_scaling
+from mlc_toolchain.rope_factors import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS, llama3_scaling, longrope_scaling
 from model_zoo.weight_expr import Expr
 from quantization.kept_codes import Levels
 
+ORIGINAL_CONTEXT = "rope.scaling.original_context_length"
 TENSOR_NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w[\w.]*?)(?:\.(weight|bias))?")
 
 
@@ -129,7 +130,7 @@ class GGUFCheckpoint(CheckpointReader):
     def _find_names(self) -> dict[str, str]:
         """The tensors that the file has one by one, as Hugging Face name -> name in the file."""
         used = {source for value in self._derived.values() for source in value.sources()}
-        used |= {ROPE_FACTORS, *self._architecture.unused}
+        used |= {ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS, *self._architecture.unused}
         layers, found = self._values.layers(), {}
         for name in self._reader.names():
             parts = TENSOR_NAME.fullmatch(name)
@@ -190,7 +191,12 @@ class GGUFCheckpoint(CheckpointReader):
         return self._reader.info(name).shape[0]
 
     def _rope_scaling(self, config: dict[str, Any]) -> dict[str, Any]:
-        if ROPE_FACTORS not in self._reader.names():
+        names, read = set(self._reader.names()), self._reader.read
+        if names.issuperset((LONG_FACTORS, SHORT_FACTORS)):
+            original = ORIGINAL_CONTEXT if self._values.has(ORIGINAL_CONTEXT) else "context_length"
+            context = int(self._values.number(original))
+            return {"rope_scaling": longrope_scaling(read(LONG_FACTORS), read(SHORT_FACTORS), context)}
+        if ROPE_FACTORS not in names:
             return self._values.rope_scaling(self._architecture)
-        factors = self._reader.read(ROPE_FACTORS).astype(np.float32)
+        factors = read(ROPE_FACTORS).astype(np.float32)
         return {"rope_scaling": llama3_scaling(factors, config["rope_theta"], str(self._reader.path))}

@@ -148,5 +148,16 @@ LLAMA4 = like_llama(
     derived=_llama4_experts,
     finish=_llama4,
 )
+MINICPM3 = like_llama(
+    "minicpm3",
+    "MiniCPM3ForCausalLM",
+    config={**LLAMA.config, **LATENT_SIZES},
+    optional={"q_lora_rank": ("attention.q_lora_rank",), "key_length": ("attention.key_length",)},
+    names=LATENT,
+    finish=_latent_heads,
+)
+"""Its multipliers are not in the metadata: they are those of the one published model."""
+LATENT_DENSE = {"minicpm3": MINICPM3}
+"""By ``general.architecture``."""
 ROUTED_MIXTURES = {"deepseek2": DEEPSEEK2, "glm4moe": GLM4_MOE, "dots1": DOTS1, "llama4": LLAMA4}
 """By ``general.architecture``, of files with experts."""

@@ -1,4 +1,4 @@
-"""Recover Llama 3's rotary scaling from the frequency factors that a GGUF file stores instead."""
+"""Rotary scalings from the frequency factors that a GGUF file stores: Llama 3's, and LongRoPE."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ import numpy as np
 from mlc_errors import UnsupportedError
 
 ROPE_FACTORS = "rope_freqs.weight"
+LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 FACTORS = (8.0, 16.0, 32.0)
 LOW_FREQUENCY, HIGH_FREQUENCY = 1.0, 4.0
 ORIGINAL_CONTEXT = 8192
+
+
+def longrope_scaling(long: np.ndarray, short: np.ndarray, original_context: int) -> dict[str, Any]:
+    """The rope_scaling entry of LongRoPE with these factors float32 [rotary_dim / 2], as the shortest decimals."""
+    named = {"long_factor": long, "short_factor": short}
+    factors = {name: [float(str(np.float32(v))) for v in values] for name, values in named.items()}
+    return {"rope_type": "longrope", **factors, "original_max_position_embeddings": original_context}
 
 
 def llama3_scaling(factors: np.ndarray, theta: float, where: str) -> dict[str, Any]:

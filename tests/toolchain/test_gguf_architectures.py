@@ -19,6 +19,7 @@ from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.gguf_encoders import ENCODERS
 from mlc_toolchain.gguf_mamba import STATE_SPACE
 from mlc_toolchain.gguf_recurrent import RECURRENT
+from mlc_toolchain.gguf_routed import LATENT_DENSE
 from model_zoo import registry
 from tests.model_zoo.architecture_cases import CASES, Case
 
@@ -121,7 +122,7 @@ LLAMAS = {"llama", "gpt2", "qwen2", "internlm2", "baichuan"}  # the last two hav
 
 
 def test_every_architecture_is_tested() -> None:
-    elsewhere = {*LLAMAS, *STATE_SPACE, *RECURRENT, *ENCODERS}
+    elsewhere = {*LLAMAS, *STATE_SPACE, *RECURRENT, *ENCODERS, *LATENT_DENSE}
     assert set(ARCHITECTURES) == {name for name, form in FORMS.items() if not form.experts} | elsewhere
 
 

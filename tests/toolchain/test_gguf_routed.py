@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
-from mlc_toolchain.gguf_routed import ROUTED_MIXTURES
+from mlc_toolchain.gguf_routed import LATENT_DENSE, ROUTED_MIXTURES
 from tests.toolchain.gguf_forms import (
     Form,
     Tensors,
@@ -89,6 +89,11 @@ def correction(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str,
     return f"blk.{name.split('.')[2]}.exp_probs_b.bias" if is_one else name, tensor
 
 
+def longrope(raw: dict[str, Any], tensors: Tensors) -> Tensors:
+    factors = {name: np.array(raw["rope_parameters"][f"{name}_factor"], np.float32) for name in ("long", "short")}
+    return tensors | {f"rope_factors_{name}.weight": values for name, values in factors.items()}
+
+
 def llama4(raw: dict[str, Any], tensors: Tensors) -> Tensors:
     made = {}
     for name, tensor in tensors.items():
@@ -104,7 +109,22 @@ def llama4(raw: dict[str, Any], tensors: Tensors) -> Tensors:
 
 DEEPSEEK = in_turn(experts_stacked, absorbed, changed(correction))
 NEXT = frozenset({"num_nextn_predict_layers"})
+LONGROPE: dict[str, Any] = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0, 1.1, 1.3, 1.5],
+    "long_factor": [1.5, 4.0, 9.0, 11.0],
+    "original_max_position_embeddings": 64,
+}
 FORMS = [
+    Form(
+        "minicpm3",
+        "minicpm3",
+        {key: value for key, value in {**LATENT, "attention.key_length": 20}.items() if "expert" not in key}
+        | {"attention.head_count_kv": "num_key_value_heads", "leading_dense_block_count": 0},
+        longrope,
+        {"v_head_dim": 10, "rope_parameters": LONGROPE},
+    ),
     Form("deepseek2", "deepseek_v2/groups-q-lora", LATENT, DEEPSEEK),
     Form(
         "deepseek2",
@@ -142,7 +162,7 @@ FORMS = [
 
 
 def test_every_architecture_is_tested() -> None:
-    assert set(ROUTED_MIXTURES) == {form.arch for form in FORMS}
+    assert {*ROUTED_MIXTURES, *LATENT_DENSE} == {form.arch for form in FORMS}
 
 
 @pytest.mark.parametrize("form", FORMS, ids=[form.id for form in FORMS])
