@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mlc_toolchain.gguf_base import (
@@ -62,6 +63,12 @@ def _gemma_scale(config: dict[str, Any]) -> dict[str, Any]:
     return {"query_pre_attn_scalar": size}
 
 
+def _dense_heads(config: dict[str, Any]) -> dict[str, Any]:
+    """EmbeddingGemma's heads, which the converter leaves out where it is not told to take them."""
+    return {**_gemma_scale(config), "dense_sizes": [config.pop(key) for key in DENSE_HEADS if key in config]}
+
+
+DENSE_HEADS = ("dense_2", "dense_3")
 GEMMA_27B_LAYERS = (46, 62)  # of Gemma 2 and Gemma 3
 SANDWICH = {**POST_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
 GEMMA_NORMS = frozenset({"attn_norm", "ffn_norm", "output_norm"})
@@ -89,6 +96,14 @@ GEMMA3 = like_llama(
     optional={**WINDOW, "final_logit_softcapping": ("final_logit_softcapping",)},
     one_plus=GEMMA_NORMS | set(POST_NORMS) | set(QK_NORMS),
     finish=_gemma_scale,
+)
+GEMMA_EMBEDDING = replace(
+    GEMMA3,
+    model_type="embeddinggemma",
+    fixed={**GEMMA3.fixed, "use_bidirectional_attention": True},
+    names={**GEMMA3.names, "dense_2": "dense.0", "dense_3": "dense.1"},
+    rows={"dense_2": "dense_2.weight", "dense_3": "dense_3.weight"},
+    finish=_dense_heads,
 )
 PHI3 = like_llama(
     "phi3",
@@ -126,6 +141,7 @@ ARCHITECTURES = {
     "gemma": GEMMA,
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
+    "gemma-embedding": GEMMA_EMBEDDING,
     "phi3": PHI3,
     "olmo2": OLMO2,
     "smollm3": SMOLLM3,

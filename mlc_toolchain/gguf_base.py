@@ -15,10 +15,10 @@ class GGUFArchitecture:
 
     config: Hugging Face key -> metadata key under the architecture's prefix. optional: likewise, the first key present.
     lists: likewise, of one number for each layer, for ``finish``. having: config key -> tensor without layer prefix;
-    for each layer, whether it has one, for ``finish``. rows: config key -> tensor of which it is the number of rows.
-    fixed: config values that the architecture implies. present: config key -> tensor without layer prefix; true where
-    some layer has it. layer: the Hugging Face layer prefix. names: tensor name without layer prefix -> Hugging Face
-    name, with its suffix where the tensor is named with it. heads: tensors whose rows were reordered per attention
+    for each layer, whether it has one, for ``finish``. rows: config key -> tensor, if any, of which it is the number of
+    rows. fixed: config values that the architecture implies. present: config key -> tensor without layer prefix; true
+    where some layer has it. layer: the Hugging Face layer prefix. names: tensor name without layer prefix -> Hugging
+    Face name, with its suffix where the tensor is named with it. heads: tensors whose rows were reordered per attention
     head, with the metadata key of the number of heads. grouped: joined queries, keys and values whose rows were ordered
     by group. transposed: matrices of which the checkpoint has the last two axes swapped. flat: matrices that are
     vectors in the checkpoint. unused: tensors without a meaning. one_plus: norms stored as ``w + 1`` where the

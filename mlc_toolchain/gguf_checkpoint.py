@@ -112,7 +112,8 @@ class GGUFCheckpoint(CheckpointReader):
         """The config without what concerns positions and tokens."""
         arch, names = self._architecture, self._reader.names()
         config = {"model_type": arch.model_type, **arch.fixed, "vocab_size": self._rows(arch.embedding)}
-        config |= self._values.config(arch) | {key: self._rows(name) for key, name in arch.rows.items()}
+        config |= {key: self._rows(name) for key, name in arch.rows.items() if name in names}
+        config |= self._values.config(arch)
         config["tie_word_embeddings"] = arch.head not in names
         return config | arch.finish(config)
 

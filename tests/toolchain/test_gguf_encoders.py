@@ -38,6 +38,20 @@ def without_pooler(raw: dict[str, Any], tensors: Tensors) -> Tensors:
     return {name: tensor for name, tensor in tensors.items() if not name.startswith("pooler")}
 
 
+def with_heads(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
+    """Norms as ``w + 1``, and the file's names of two dense heads."""
+    heads = {"dense.0.weight": "dense_2.weight", "dense.1.weight": "dense_3.weight"}
+    return heads.get(name, name), tensor + 1 if name.endswith("norm.weight") else tensor
+
+
+GEMMA = Form(
+    "gemma-embedding",
+    "embeddinggemma",
+    {**COMMON, "block_count": 3, "attention.layer_norm_rms_epsilon": 1e-6, "attention.head_count_kv": 2}
+    | {"attention.key_length": 12, "rope.freq_base": 1e6, "attention.sliding_window": "sliding_window"},
+    changed(with_heads),
+    {"sliding_window_pattern": 6, "query_pre_attn_scalar": 12},
+)
 FORMS = [
     Form("bert", "bert", {**COMMON, **NORM, "pooling_type": 1}, without_pooler),
     Form(
@@ -65,6 +79,18 @@ def test_parameters_are_those_of_the_checkpoint(form: Form, tmp_path: Path) -> N
     assert set(made) == set(wanted)
     for name, value in made.items():
         np.testing.assert_array_equal(value, wanted[name], err_msg=name)
+
+
+def test_dense_heads_of_embeddinggemma(tmp_path: Path) -> None:
+    raw, tensors = GEMMA.model(tmp_path)
+    heads = {f"dense.{i}.weight": np.full(shape, i, np.float32) for i, shape in enumerate([(72, 60), (52, 72)])}
+    raw, tensors = {**raw, "model_type": "embeddinggemma", "dense_sizes": [72, 52]}, {**tensors, **heads}
+    checkpoint = GGUFCheckpoint(GEMMA.write(tmp_path / "a.gguf", raw, tensors))
+    assert_same_config(GEMMA, raw, checkpoint.config())
+    made, wanted = of_checkpoint(checkpoint), of_tensors(raw, tensors)
+    assert set(made) == set(wanted)
+    for name, value in made.items():
+        np.testing.assert_allclose(value, wanted[name], rtol=0, atol=1e-6, err_msg=name)
 
 
 def test_pooling_by_the_first_token_is_bges(tmp_path: Path) -> None:
