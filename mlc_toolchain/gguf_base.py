@@ -102,6 +102,18 @@ SCALES = {
     "residual_multiplier": ("residual_scale",),
     "logits_scaling": ("logit_scale",),
 }
+EXPERTS = {
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
+}
+SHARED = {
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
 
 
 def like_llama(model_type: str, class_name: str, **changes: Any) -> GGUFArchitecture:

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from mlc_toolchain.gguf_base import LLAMA, QK_NORMS, WINDOW, like_llama
+from mlc_toolchain.gguf_base import EXPERTS, LLAMA, QK_NORMS, SHARED, WINDOW, like_llama
 from mlc_toolchain.gguf_mamba import STATE_SPACE_MIXTURES
 from mlc_toolchain.gguf_recurrent import RECURRENT_MIXTURES
 from mlc_toolchain.gguf_routed import ROUTED_MIXTURES
 
 COUNTS = {"num_experts": "expert_count", "num_experts_per_tok": "expert_used_count"}
 SIZED = {**LLAMA.config, **COUNTS, "moe_intermediate_size": "expert_feed_forward_length"}
-EXPERTS = {
-    "ffn_gate_inp": "mlp.gate",
-    "ffn_gate_exps": "mlp.experts.gate_proj",
-    "ffn_up_exps": "mlp.experts.up_proj",
-    "ffn_down_exps": "mlp.experts.down_proj",
-}
-SHARED = {
-    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
-    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
-    "ffn_up_shexp": "mlp.shared_expert.up_proj",
-    "ffn_down_shexp": "mlp.shared_expert.down_proj",
-}
 MIXTRAL = like_llama(
     "mixtral",
     "MixtralForCausalLM",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mlc_toolchain.gguf_base import LLAMA, QK_NORMS, ROTARY, GGUFArchitecture, like_llama, rotary_part
+from mlc_toolchain.gguf_base import EXPERTS, LLAMA, QK_NORMS, ROTARY, SHARED, GGUFArchitecture, like_llama, rotary_part
 from model_zoo.weight_expr import CheckpointTensor, Concat, Expr, Permute, Ranges, Read, Reshape, Scaled, Shape, Slice
 
 DELTA_NET = {
@@ -17,16 +17,6 @@ DELTA_NET = {
     "linear_num_key_heads": "ssm.group_count",
     "linear_num_value_heads": "ssm.time_step_rank",
     "inner_size": "ssm.inner_size",
-}
-EXPERTS = {
-    "ffn_gate_inp": "mlp.gate",
-    "ffn_gate_exps": "mlp.experts.gate_proj",
-    "ffn_up_exps": "mlp.experts.up_proj",
-    "ffn_down_exps": "mlp.experts.down_proj",
-    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
-    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
-    "ffn_up_shexp": "mlp.shared_expert.up_proj",
-    "ffn_down_shexp": "mlp.shared_expert.down_proj",
 }
 EXPERT_SIZES = {
     "num_experts": "expert_count",
@@ -114,6 +104,7 @@ QWEN3_NEXT = like_llama(
     names={
         **QK_NORMS,
         **EXPERTS,
+        **SHARED,
         "post_attention_norm": "post_attention_layernorm",
         "ssm_in": "linear_attn.in_proj_qkvz",
         "ssm_ba": "linear_attn.in_proj_ba",
