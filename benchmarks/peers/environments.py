@@ -1,0 +1,64 @@
+"""A virtual environment for each peer, so that nothing of them is installed beside this project."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+TORCH = "torch==2.13.0"  # exactly: other versions pull gigabytes of CUDA
+NATIVE = {"CMAKE_ARGS": "-DGGML_NATIVE=ON"}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """requirements: pip's arguments. unwanted: packages that requirements pull in and that do not work beside them."""
+
+    requirements: tuple[str, ...]
+    unwanted: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+ENVIRONMENTS = {
+    "transformers": Environment((TORCH, "transformers>=5.23,<6", "accelerate>=1.10", "gguf>=0.19")),
+    "llama.cpp": Environment(
+        ("--no-binary=llama-cpp-python", "llama-cpp-python>=0.3.36", "gguf>=0.19", "safetensors"), (), NATIVE
+    ),
+    # the wheel on PyPI is for AVX2
+    "ik_llama.cpp": Environment(("--no-binary=ik_llama_cpp_python", "ik_llama_cpp_python", "numpy"), (), NATIVE),
+    # optimum fails to import beside a torchvision for another torch
+    "openvino": Environment((TORCH, "openvino-genai>=2026.4", "optimum-intel[openvino]"), ("torchvision",)),
+    "ctranslate2": Environment((TORCH, "ctranslate2>=4.8", "transformers>=5.23,<6")),
+    # onnxruntime-genai does not declare onnx_ir
+    "onnxruntime": Environment((TORCH, "onnxruntime-genai>=0.18", "onnxruntime", "onnx", "onnx_ir", "transformers")),
+}
+
+
+class Environments:
+    """The environments below a scratch folder, made when they are first asked for."""
+
+    def __init__(self, scratch: Path):
+        self._folder = scratch / "environments"
+
+    def python(self, name: str) -> Path:
+        """The interpreter of an environment. Raises CalledProcessError when pip fails; its output is beside it."""
+        folder, wanted = self._folder / name, json.dumps(asdict(ENVIRONMENTS[name]))
+        stamp = folder / "installed.json"
+        if not stamp.is_file() or stamp.read_text() != wanted:
+            self._install(folder, ENVIRONMENTS[name])
+            stamp.write_text(wanted)
+        return folder / "bin" / "python"
+
+    def _install(self, folder: Path, environment: Environment) -> None:
+        print(f"installing {folder.name} to {folder}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        pip: list[str | Path] = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
+        variables = {**os.environ, **environment.variables}
+        with open(folder / "pip.log", "w") as log:
+            subprocess.run([*pip, "install", *environment.requirements], check=True, env=variables, stdout=log)
+            if environment.unwanted:
+                subprocess.run([*pip, "uninstall", "--yes", *environment.unwanted], check=True, stdout=log)

@@ -1,0 +1,55 @@
+"""From samples to figures: tokens per second, and shares of the machine's limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from machine_limits import measure_int8, measure_limits
+
+from peers.catalog import Variant
+from peers.cells import Cell, Kind
+from peers.results import Figure
+from peers.sampling import Settings, Taken
+from peers.shapes import Shape
+
+INTEGER_SCHEMES = ("q4", "q8")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of the machine, per second: bytes read, and operations of the kind that a scheme can use."""
+
+    read_bytes_per_s: float
+    op_per_s: float
+
+    @staticmethod
+    def measure(threads: int, scheme: str) -> Limits:
+        """Products of 8-bit integers for quantized weights, of float32 for others."""
+        limits = measure_limits(threads)
+        return Limits(
+            limits.read_bytes_per_s, measure_int8(threads) if scheme in INTEGER_SCHEMES else limits.flop_per_s
+        )
+
+    def or_better(self, other: Limits) -> Limits:
+        return Limits(max(self.read_bytes_per_s, other.read_bytes_per_s), max(self.op_per_s, other.op_per_s))
+
+
+def figure(cell: Cell, taken: Taken, shape: Shape, variant: Variant, limits: Limits) -> Figure:
+    """Rejects what too few quiet samples, or a share above 1, make incredible."""
+    samples = [s.seconds for s in taken.samples], [round(s.others, 3) for s in taken.samples]
+    if taken.median is None:
+        reason = taken.failed or f"{len(taken.quiet)} of {len(taken.samples)} samples were quiet"
+        return Figure(None, None, reason, *samples)
+    share = _share(cell, taken.median, taken.settings, shape, variant, limits)
+    if share > 1:
+        return Figure(None, share, f"{share:.2f} of the machine's limit", *samples)
+    tokens = cell.prompt if cell.kind is Kind.PREFILL else taken.settings.steps
+    return Figure(tokens * cell.batch / taken.median, share, None, *samples)
+
+
+def _share(cell: Cell, seconds: float, settings: Settings, shape: Shape, variant: Variant, limits: Limits) -> float:
+    """Prompts: of the operations per second. Decoding: of the bytes read per second."""
+    if cell.kind is Kind.PREFILL:
+        return shape.prefill_flop(cell.prompt) / seconds / limits.op_per_s
+    step = shape.step_bytes(variant.weight_bits, variant.cache_bytes, cell.batch, cell.tokens)
+    return step * settings.steps / seconds / limits.read_bytes_per_s
