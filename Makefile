@@ -1,4 +1,5 @@
-# `make help` lists the targets.  VENV, PYTHON, QUANTIZATION, PROMPT, JOBS and PYTEST_ARGS can be set on the command line.
+# `make help` lists the targets.  VENV, PYTHON, QUANTIZATION, PROMPT, JOBS, PYTEST_ARGS and BENCH_ARGS can be set on the
+# command line.
 
 PYTHON       ?= python3
 VENV         ?= .venv
@@ -6,6 +7,7 @@ QUANTIZATION ?= q4f16_1
 PROMPT       ?= What is the capital of France?
 JOBS         ?= 2
 PYTEST_ARGS  ?=
+BENCH_ARGS   ?=
 
 BIN   := $(VENV)/bin
 MODEL := build/smollm2-$(QUANTIZATION)
@@ -24,10 +26,10 @@ COMPILER  = $(CONVERTER) $(call sources,mlc_compiler)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-gpu lint types bench bench-gpu clean
+.PHONY: help demo test test-gpu lint types bench bench-peers bench-gpu clean
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Convert, compile and run SmolLM2-135M-Instruct
 	$(MLC) generate $(MODEL) --greedy --prompt "$(PROMPT)"
@@ -41,9 +43,12 @@ lint: $(VENV)/.test-installed  ## ruff
 types: $(VENV)/.test-installed  ## mypy
 	$(BIN)/python -m mypy
 
-bench: $(VENV)/.bench-installed $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Compare speed with torch, llama.cpp and the machine's limits
-	$(BIN)/python benchmarks/against_torch.py --folder $(MODEL)
-	$(BIN)/python benchmarks/against_llama_cpp.py --folder $(MODEL)
+bench: $(VENV)/.bench-installed  ## Compare speed with other engines and the machine's limits, in some minutes once they are installed
+	$(BIN)/python benchmarks/against_peers.py --quick --output build/bench.json $(BENCH_ARGS)
+
+bench-peers: $(VENV)/.bench-installed  ## The same for all models, schemes, lengths and batches, in some hours; with plots
+	$(BIN)/python benchmarks/against_peers.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/plot_peers.py
 
 test-gpu: $(VENV)/.gpu-installed  ## Run the tests that need a CUDA device
 	$(BIN)/python -m tests.gpu $(PYTEST_ARGS)

@@ -2,9 +2,9 @@
 
     python benchmarks/convert.py --folder build/convert-bench [--quantization q4f16_1] [--rounds 3]
 
-A TinyLlama-sized float16 checkpoint is generated once into the folder (2.2 GB, and the same as GGUF for llama.cpp, when
-llama-cpp-python is installed). Every converter runs in its own process; the rounds alternate; medians are reported.
-Memory is the peak of the process minus that of the interpreter and its imports.
+A TinyLlama-sized float16 checkpoint is generated once into the folder (2.2 GB, and the same as GGUF for llama.cpp, which
+is installed to ``build/peers`` as for against_peers.py). Every converter runs in its own process; the rounds alternate;
+medians are reported. Memory is the peak of the process minus that of the interpreter and its imports.
 """
 
 from __future__ import annotations
@@ -19,29 +19,24 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from machine_limits import Limits, machine_name, measure_limits
+from peers.environments import Environments
 
 from mlc_cli import console
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = Path(__file__).resolve().parent / "results"
-PACKAGES = ("numpy", "llvmlite", "llama-cpp-python")
+BENCHMARKS = Path(__file__).resolve().parent
+ROOT, RESULTS = BENCHMARKS.parent, BENCHMARKS / "results"
+PACKAGES = ("numpy", "llvmlite")
 CONFIG: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
     "num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "torch_dtype": "float16",
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
 }  # fmt: skip
-GGUF_NAMES = {
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
-}  # fmt: skip
-GGUF_WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 PEAK = """
 import json, sys, time
@@ -128,42 +123,16 @@ def write_checkpoint(folder: Path) -> Path:
     return folder
 
 
-def write_gguf(path: Path) -> Path:
-    """The same tensors as an F16 GGUF, written once."""
-    if path.exists():
-        return path
-    import gguf
-
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(CONFIG["num_hidden_layers"])
-    writer.add_context_length(CONFIG["max_position_embeddings"])
-    writer.add_embedding_length(CONFIG["hidden_size"])
-    writer.add_feed_forward_length(CONFIG["intermediate_size"])
-    writer.add_head_count(CONFIG["num_attention_heads"])
-    writer.add_head_count_kv(CONFIG["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(CONFIG["rms_norm_eps"])
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    for name, shape in shapes():
-        data = values(shape)
-        writer.add_tensor(gguf_name(name), data.astype(np.float32) if data.ndim == 1 else data)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+def write_gguf(python: Path, checkpoint: Path, path: Path) -> Path:
+    """The same tensors as an F16 GGUF, written once, in llama.cpp's environment."""
+    if not path.exists():
+        subprocess.run([python, "-m", "peers.gguf_files", checkpoint, path], cwd=BENCHMARKS, check=True)
     return path
 
 
-def gguf_name(name: str) -> str:
-    stem = name.removesuffix(".weight")
-    if stem in GGUF_WHOLE:
-        return f"{GGUF_WHOLE[stem]}.weight"
-    _, _, index, layer = stem.split(".", 3)
-    return f"blk.{index}.{GGUF_NAMES[layer]}.weight"
-
-
-def measured(script: str, *arguments: str) -> dict[str, float]:
+def measured(script: str, *arguments: str, python: str | Path = sys.executable) -> dict[str, float]:
     """Seconds and bytes of a converter in a fresh process."""
-    command = [sys.executable, "-c", PEAK + script, *arguments]
+    command = [str(python), "-c", PEAK + script, *arguments]
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -190,15 +159,16 @@ class Result:
     speeds: list[Speed]
 
 
-def run(folder: Path, quantization: str, rounds: int, skip: Sequence[str]) -> Result:
+def run(folder: Path, quantization: str, rounds: int, skip: Sequence[str], scratch: Path) -> Result:
     """Run every converter ``rounds`` times, alternately, then measure the machine's limits."""
     source, outputs = write_checkpoint(folder / "source"), folder / "out"
     runs = {"mlc": lambda: measured(OURS, str(source), str(outputs / "mlc"), quantization)}
     if "numpy" not in skip:
         runs["numpy"] = lambda: measured(NUMPY, str(source), str(outputs / "numpy.bin"))
-    if "llama.cpp" not in skip and find_spec("llama_cpp"):
-        file = write_gguf(folder / "source.gguf")
-        runs["llama.cpp Q4_0"] = lambda: measured(LLAMA_CPP, str(file), str(outputs / "q4_0.gguf"))
+    if "llama.cpp" not in skip:
+        python = Environments(scratch).python("llama.cpp")
+        file = write_gguf(python, source, folder.resolve() / "source.gguf")
+        runs["llama.cpp Q4_0"] = lambda: measured(LLAMA_CPP, str(file), str(outputs / "q4_0.gguf"), python=python)
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, convert in runs.items():
@@ -208,8 +178,7 @@ def run(folder: Path, quantization: str, rounds: int, skip: Sequence[str]) -> Re
     shutil.rmtree(outputs)
     nbytes = (source / "model.safetensors").stat().st_size
     limits = measure_limits(len(os.sched_getaffinity(0)))
-    installed = {name for names in metadata.packages_distributions().values() for name in names}
-    versions = {name: metadata.version(name) for name in PACKAGES if name in installed}
+    versions = {name: metadata.version(name) for name in PACKAGES}
     return Result(quantization, nbytes, machine_name(), versions, limits, speeds(samples, nbytes, limits))
 
 
@@ -250,10 +219,11 @@ def main() -> None:
     parser.add_argument("--quantization", default="q4f16_1")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--skip", nargs="*", default=[], choices=["numpy", "llama.cpp"])
+    parser.add_argument("--scratch", type=Path, default=ROOT / "build" / "peers", help="has llama.cpp's environment")
     parser.add_argument("--output", type=Path, help="where the JSON goes (default: benchmarks/results/)")
     args = parser.parse_args()
 
-    result = run(args.folder, args.quantization, args.rounds, args.skip)
+    result = run(args.folder, args.quantization, args.rounds, args.skip, args.scratch.resolve())
     show(result)
     output = args.output or RESULTS / f"convert-{result.quantization}.json"
     output.parent.mkdir(parents=True, exist_ok=True)
