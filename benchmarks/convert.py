@@ -2,7 +2,7 @@
 
     python benchmarks/convert.py --folder build/convert-bench [--quantization q4f16_1] [--rounds 3]
 
-A TinyLlama-sized float16 checkpoint is generated once into the folder (2.2 GB, and the same as GGUF for llama.cpp, which
+A TinyLlama-sized float16 checkpoint is generated once into the folder (2.2 GB, and as a GGUF for llama.cpp, which
 is installed to ``build/peers`` as for against_peers.py). Every converter runs in its own process; the rounds alternate;
 medians are reported. Memory is the peak of the process minus that of the interpreter and its imports.
 """
