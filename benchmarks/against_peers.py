@@ -10,25 +10,20 @@ anything is measured. README.md says what is measured and what is rejected.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
 from machine_limits import machine_name
-from peers.catalog import ENGINES, OURS, SCHEMES, Variant
+from peers.candidates import Candidates, Started
+from peers.catalog import ENGINES, SCHEMES
 from peers.cells import Cell, grid
-from peers.client import Worker
-from peers.environments import Environments
 from peers.figures import Limits, figure
-from peers.files import Files
 from peers.report import markdown
-from peers.results import RESULT, About, Group, Measured, load_or_new, save
-from peers.sampling import EngineError, Settings, take
-from peers.shapes import REFERENCE, SHAPES
+from peers.results import RESULT, Group, Measured, load_or_new, save
+from peers.sampling import Settings, take
+from peers.shapes import LONGEST, MOST_SEQUENCES, SHAPES
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = {
@@ -41,66 +36,22 @@ QUICK = {
 }
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """An engine with its files for a model and a scheme. options: of this project's compiler."""
-
-    name: str
-    python: Path
-    worker: str
-    path: Path
-    variant: Variant
-    options: str = ""
-
-
-def prepare(args: argparse.Namespace) -> dict[tuple[str, str], list[Candidate]]:
-    """Install the engines and make their files; the candidates of each model and scheme."""
-    environments = Environments(args.scratch.resolve())
-    files = Files(args.scratch.resolve(), environments)
-    return {
-        (model, scheme): list(_candidates(args, model, scheme, environments, files))
-        for model, scheme in product(args.models, args.schemes)
-    }
-
-
-def _candidates(
-    args: argparse.Namespace, model: str, scheme: str, environments: Environments, files: Files
-) -> Iterator[Candidate]:
-    for name in args.engines:
-        engine = ENGINES[name]
-        variant = engine.variants.get(scheme)
-        if variant is None:
-            continue
-        if engine.environment is not None:
-            python = environments.python(engine.environment)
-            yield Candidate(name, python, engine.worker, files.path(model, variant), variant)
-            continue
-        for opt in args.opt:
-            library = files.library(model, variant, opt)
-            yield Candidate(f"{OURS} {opt}", Path(sys.executable), engine.worker, library, variant, opt)
-
-
-def measure(
-    model: str,
-    scheme: str,
-    threads: int,
-    candidates: Sequence[Candidate],
-    cells: Sequence[Cell],
-    args: argparse.Namespace,
-) -> Group:
-    """One group: all engines loaded, the cells one after the other, the machine's limits before and after."""
-    settings = Settings(repeats=args.repeats, seconds=args.seconds, others=args.others)
-    limits = Limits.measure(threads, scheme)
-    reference = json.loads((args.scratch / "models" / model / "checkpoint" / REFERENCE).read_text())
-    with _workers(candidates, threads, args.scratch / "logs") as workers:
-        agreements = {name: agreement(worker, reference) for name, worker in workers.items()}
-        taken = []
-        for cell in cells:
-            print(f"{model} {scheme}, threads {threads}: {cell.title}", file=sys.stderr)
-            taken.append(take(cell, workers, settings))
+def measured(
+    model: str, scheme: str, threads: int, started: Mapping[str, Started], cells: Sequence[Cell], settings: Settings
+) -> Iterator[Group]:
+    """The group so far, after each cell; the machine's limits are measured before the first and after each."""
+    limits, taken = Limits.measure(threads, scheme), []
+    workers = {name: s.worker for name, s in started.items()}
+    variants = {name: s.candidate.variant for name, s in started.items()}
+    for cell in cells:
+        print(f"{model} {scheme}, threads {threads}: {cell.title}", file=sys.stderr)
+        taken.append((cell, take(cell, workers, settings)))
         limits = limits.or_better(Limits.measure(threads, scheme))
-        variants = {c.name: c for c in candidates}
-        return Group(
+        figures = [
+            Measured(c, {name: figure(c, t, SHAPES[model], variants[name], limits) for name, t in by_name.items()})
+            for c, by_name in taken
+        ]
+        yield Group(
             model=model,
             scheme=scheme,
             threads=threads,
@@ -108,39 +59,9 @@ def measure(
             op_per_s=limits.op_per_s,
             others_limit=settings.others,
             steps=settings.steps,
-            engines={name: _about(variants[name], worker, agreements[name]) for name, worker in workers.items()},
-            cells=[
-                Measured(
-                    cell, {n: figure(cell, t, SHAPES[model], variants[n].variant, limits) for n, t in by_name.items()}
-                )
-                for cell, by_name in zip(cells, taken, strict=True)
-            ],
+            engines={name: s.about for name, s in started.items()},
+            cells=figures,
         )
-
-
-@contextmanager
-def _workers(candidates: Sequence[Candidate], threads: int, logs: Path) -> Iterator[dict[str, Worker]]:
-    """The engines that can be started; others are named on stderr."""
-    with ExitStack() as stack:
-        workers = {}
-        for c in candidates:
-            try:
-                workers[c.name] = Worker(c.python, c.worker, c.path, threads, logs / f"{c.name}.log")
-                stack.callback(workers[c.name].close)
-            except EngineError as error:
-                print(f"{c.name} does not start: {error}", file=sys.stderr)
-        yield workers
-
-
-def agreement(worker: Worker, reference: dict[str, list[int]]) -> int:
-    """Positions of the reference's continuation at which an engine finds the same most likely token."""
-    prompt, tokens = reference["prompt"], reference["tokens"]
-    return sum(worker.first_token(prompt + tokens[:i]) == token for i, token in enumerate(tokens))
-
-
-def _about(candidate: Candidate, worker: Worker, agreed: int) -> About:
-    about = worker.about
-    return About(candidate.variant.name, candidate.options, about.version, about.build, about.load_s, agreed)
 
 
 def arguments() -> argparse.Namespace:
@@ -168,21 +89,27 @@ def arguments() -> argparse.Namespace:
     quick, _ = parser.parse_known_args()
     if quick.quick:
         parser.set_defaults(**QUICK)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if max([*args.prompts, *args.depths, args.batch_depth]) > LONGEST or max(args.batches, default=0) > MOST_SEQUENCES:
+        parser.error(f"models are made for at most {LONGEST} tokens and {MOST_SEQUENCES} sequences")
+    return args
 
 
 def main() -> None:
     args = arguments()
-    candidates = prepare(args)
+    found = Candidates(args.scratch, args.engines, args.opt)
+    groups = {(model, scheme): found.of(model, scheme) for model, scheme in product(args.models, args.schemes)}
     if args.prepare:
         return
+    settings = Settings(repeats=args.repeats, seconds=args.seconds, others=args.others)
     cells = grid(args.prompts, args.depths, args.batches, args.batch_depth)
     result = load_or_new(args.output, machine_name())
-    for (model, scheme), threads in product(candidates, args.threads):
-        group = measure(model, scheme, threads, candidates[model, scheme], cells, args)
-        result = result.with_group(group)
-        save(result, args.output)
-        args.output.with_suffix(".md").write_text(markdown(result))
+    for ((model, scheme), candidates), threads in product(groups.items(), args.threads):
+        with found.started(candidates, model, threads) as started:
+            for group in measured(model, scheme, threads, started, cells, settings):
+                result = result.with_group(group)
+                save(result, args.output)
+                args.output.with_suffix(".md").write_text(markdown(result))
     print(markdown(result))
 
 

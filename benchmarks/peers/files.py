@@ -12,12 +12,12 @@ from pathlib import Path
 
 from peers.catalog import Variant
 from peers.environments import Environments
-from peers.shapes import CONTEXT
+from peers.shapes import CONTEXT, MOST_SEQUENCES
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 ROOT = BENCHMARKS.parent
 INT4_GROUP = "64"  # OpenVINO's default of 128 does not divide SmolLM2's 576
-SIZES = f"context_window_size={CONTEXT};max_batch_size=16"
+SIZES = f"context_window_size={CONTEXT};max_batch_size={MOST_SEQUENCES}"
 
 
 class Files:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ROOM = 512  # tokens after the longest prompt: the steps that are measured
-CONTEXT = 8192 + ROOM
+LONGEST = 8192  # tokens of a prompt
+ROOM = 512  # tokens after it: the steps that are measured
+CONTEXT = LONGEST + ROOM
+MOST_SEQUENCES = 16
 REFERENCE = "reference.json"  # of a checkpoint: a prompt, and its continuation in float32
 REFERENCE_STEPS = 16
 
