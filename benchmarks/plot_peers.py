@@ -6,36 +6,26 @@ python benchmarks/plot_peers.py [RESULT.json]
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib import pyplot
+from peers.cells import Kind
+from peers.report import is_ours
+from peers.results import RESULT, Group, Measured, load
 
 matplotlib.use("svg")
-from matplotlib import pyplot
-from peers.cells import Cell, Kind
-from peers.report import is_ours
-from peers.results import RESULT, Group, load
-
-_PANELS: tuple[tuple[str, Callable[[Cell], bool], Callable[[Cell], int]], ...] = (
-    ("prefill: tokens of the prompt", lambda cell: cell.kind is Kind.PREFILL, lambda cell: cell.tokens),
-    ("decode: tokens before", lambda cell: cell.kind is Kind.DECODE and cell.batch == 1, lambda cell: cell.tokens),
-    ("decode: sequences", lambda cell: cell.kind is Kind.DECODE, lambda cell: cell.batch),
-)
+matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
 
 
 def plot(group: Group, path: Path) -> None:
     """Three panels with a line for each engine, as SVG."""
-    figure, panels = pyplot.subplots(1, len(_PANELS), figsize=(15, 4.5), layout="constrained")
-    for panel, (title, belongs, position) in zip(panels, _PANELS, strict=True):
-        cells = [measured for measured in group.cells if belongs(measured.cell)]
-        if title.endswith("sequences"):
-            depth = max((m.cell.tokens for m in cells if m.cell.batch > 1), default=None)
-            cells = [m for m in cells if m.cell.tokens == depth]
+    figure, panels = pyplot.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    titles = ("prefill: tokens of the prompt", "decode: tokens before", "decode: sequences")
+    for panel, title, cells in zip(panels, titles, (_prompts(group), _depths(group), _batches(group)), strict=True):
         for engine in group.engines:
-            points = [(position(m.cell), m.figures[engine].tokens_per_s) for m in cells]
-            _line(panel, engine, sorted((x, y) for x, y in points if y is not None))
+            _line(panel, engine, cells)
         panel.set(xlabel=title, ylabel="tokens/s", ylim=(0, None))
         panel.grid(alpha=0.3)
     panels[0].legend()
@@ -44,7 +34,24 @@ def plot(group: Group, path: Path) -> None:
     pyplot.close(figure)
 
 
-def _line(panel: Any, engine: str, points: list[tuple[int, float]]) -> None:
+def _prompts(group: Group) -> dict[int, Measured]:
+    return {m.cell.tokens: m for m in group.cells if m.cell.kind is Kind.PREFILL}
+
+
+def _depths(group: Group) -> dict[int, Measured]:
+    return {m.cell.tokens: m for m in group.cells if m.cell.kind is Kind.DECODE and m.cell.batch == 1}
+
+
+def _batches(group: Group) -> dict[int, Measured]:
+    """At the depth that was measured with several sequences."""
+    decodes = [m for m in group.cells if m.cell.kind is Kind.DECODE]
+    depth = next((m.cell.tokens for m in decodes if m.cell.batch > 1), None)
+    return {m.cell.batch: m for m in decodes if m.cell.tokens == depth}
+
+
+def _line(panel: Any, engine: str, cells: dict[int, Measured]) -> None:
+    rates = {position: m.figures[engine].tokens_per_s for position, m in sorted(cells.items())}
+    points = [(position, rate) for position, rate in rates.items() if rate is not None]
     if points:
         panel.plot(*zip(*points), marker="o", label=engine, linewidth=2.5 if is_ours(engine) else 1.2)
 
