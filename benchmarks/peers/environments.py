@@ -6,21 +6,20 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 TORCH = "torch==2.13.0"  # exactly: other versions pull gigabytes of CUDA
-NATIVE = {"CMAKE_ARGS": "-DGGML_NATIVE=ON"}
+NATIVE = "-DGGML_NATIVE=ON"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """requirements: pip's arguments. unwanted: packages that requirements pull in and that do not work beside them."""
+    """requirements: of pip. unwanted: packages that they pull in and that do not work. cmake: its arguments."""
 
     requirements: tuple[str, ...]
     unwanted: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
+    cmake: str = ""
 
 
 ENVIRONMENTS = {
@@ -28,8 +27,11 @@ ENVIRONMENTS = {
     "llama.cpp": Environment(
         ("--no-binary=llama-cpp-python", "llama-cpp-python>=0.3.36", "gguf>=0.19", "safetensors"), (), NATIVE
     ),
-    # the wheel on PyPI is for AVX2
-    "ik_llama.cpp": Environment(("--no-binary=ik_llama_cpp_python", "ik_llama_cpp_python", "numpy"), (), NATIVE),
+    # the wheel on PyPI is for AVX2; attention over other types of cached keys than ours takes most of the compilation
+    "ik_llama.cpp": Environment(
+        ("--no-binary=ik_llama_cpp_python", "ik_llama_cpp_python", "numpy"),
+        cmake=f"{NATIVE} -DGGML_IQK_FA_ALL_QUANTS=OFF",
+    ),
     # optimum fails to import beside a torchvision for another torch
     "openvino": Environment((TORCH, "openvino-genai>=2026.4", "optimum-intel[openvino]"), ("torchvision",)),
     "ctranslate2": Environment((TORCH, "ctranslate2>=4.8", "transformers>=5.23,<6")),
@@ -57,7 +59,7 @@ class Environments:
         print(f"installing {folder.name} to {folder}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         pip: list[str | Path] = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
-        variables = {**os.environ, **environment.variables}
+        variables = {**os.environ, "CMAKE_ARGS": environment.cmake}
         with open(folder / "pip.log", "w") as log:
             subprocess.run([*pip, "install", *environment.requirements], check=True, env=variables, stdout=log)
             if environment.unwanted:
