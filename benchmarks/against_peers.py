@@ -1,7 +1,7 @@
 """Prefill and decode speed beside other engines: same checkpoint, same threads, in turns within one run.
 
     python benchmarks/against_peers.py --quick
-    python benchmarks/against_peers.py --models llama-1.1b --schemes q4 --threads 2 --opt O3 "O3;act=8"
+    python benchmarks/against_peers.py --models llama-1.1b --schemes q4 --threads 2 --opt O3 "act=16"
 
 Each engine is installed to an environment of its own below the scratch folder, and its files are made there, before
 anything is measured. README.md says what is measured and what is rejected.

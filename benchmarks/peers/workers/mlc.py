@@ -18,7 +18,8 @@ class CompiledEngine:
         self._model = LLM(library.parent, library, threads).model
         self._rows: list[int] = []
         self.version = __version__
-        self.build = f"compiled for {self._model.library.metadata['target']['mcpu']}"
+        metadata = self._model.library.metadata
+        self.build = f"compiled for {metadata['target']['mcpu']} with {metadata['opt']}"
 
     def begin(self, prompts: list[list[int]]) -> list[int]:
         model = self._model
