@@ -27,11 +27,9 @@ ENVIRONMENTS = {
     "llama.cpp": Environment(
         ("--no-binary=llama-cpp-python", "llama-cpp-python>=0.3.36", "gguf>=0.19", "safetensors"), (), NATIVE
     ),
-    # the wheel on PyPI is for AVX2; attention over other types of cached keys than ours takes most of the compilation
     "ik_llama.cpp": Environment(
-        ("--no-binary=ik_llama_cpp_python", "ik_llama_cpp_python", "numpy"),
-        cmake=f"{NATIVE} -DGGML_IQK_FA_ALL_QUANTS=OFF",
-    ),
+        ("ik_llama_cpp_python", "numpy")
+    ),  # a wheel for AVX2; compiling it takes most of an hour
     # optimum fails to import beside a torchvision for another torch
     "openvino": Environment((TORCH, "openvino-genai>=2026.4", "optimum-intel[openvino]"), ("torchvision",)),
     "ctranslate2": Environment((TORCH, "ctranslate2>=4.8", "transformers>=5.23,<6")),
