@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 
 from mlc_toolchain.gguf_architectures import ARCHITECTURES as GGUF
@@ -11,6 +12,7 @@ from model_zoo import registry
 from model_zoo.architecture import Architecture
 from tests.model_zoo import encoder_cases
 from tests.model_zoo.architecture_cases import CASES
+from tests.model_zoo.measure_errors import FILE
 from tests.model_zoo.test_models import VARIANTS
 
 HEAD = """# Models
@@ -25,8 +27,11 @@ sequences in one batch (`tests/model_zoo`). Of encoders the hidden states are co
 one call, of draft heads the results of all functions. Marked with 4 bits are variants that are also compared in
 q4f16_1, with the decoded weights.
 
-| architecture | file | lines | blocks | variants | GGUF |
-|---|---|---:|---|---|---|
+The greatest error is the largest difference from transformers relative to the largest value compared at once, over all
+variants in float32 (`python -m tests.model_zoo.measure_errors`); where there is none, it has not been measured.
+
+| architecture | file | lines | blocks | variants | max error | GGUF |
+|---|---|---:|---|---|---:|---|
 """
 TAIL = """
 A key of config.json that is neither read nor known to be harmless is refused by name, and so are values that change
@@ -57,16 +62,18 @@ own have a cache of their own.
 
 def document() -> str:
     """The text of docs/models.md."""
-    rows = (_row(a) for a in sorted(registry.ARCHITECTURES.values(), key=lambda a: a.name))
+    errors: dict[str, float] = json.loads(FILE.read_text())
+    architectures = sorted(registry.ARCHITECTURES.values(), key=lambda a: a.name)
+    rows = (_row(a, f"{errors[a.name]:.1e}" if a.name in errors else "") for a in architectures)
     return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows) + TAIL
 
 
-def _row(a: Architecture) -> tuple[str, ...]:
+def _row(a: Architecture, error: str) -> tuple[str, ...]:
     path = Path(inspect.getfile(a.config))
     blocks = (inspect.getmodule(a.config).__doc__ or "").split("\n\n")[0]
     lines = len(path.read_text().splitlines())
     gguf = "yes" if any(a.name in (g.model_type, *g.others) for g in (*GGUF.values(), *MIXTURES.values())) else ""
-    return f"`{a.name}`", path.name, str(lines), " ".join(blocks.split()).rstrip("."), _variants(a.name), gguf
+    return f"`{a.name}`", path.name, str(lines), " ".join(blocks.split()).rstrip("."), _variants(a.name), error, gguf
 
 
 def _variants(name: str) -> str:
