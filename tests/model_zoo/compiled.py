@@ -126,7 +126,7 @@ def build(
     sizes = SizeOverrides(prefill_chunk_size=chunk, max_batch_size=BATCH)
     gen_config(GenConfigOptions(str(source), scheme, output, model_type, sizes=sizes))
     with nullcontext() if optimized else without_llvm_optimizations():
-        compile_model(CompileOptions(output, output / "lib.so", device="cpu"))
+        compile_model(CompileOptions(output, output / "lib.so", device="cpu", opt="act=16"))
     return LLM(output, num_threads=2)
 
 
