@@ -62,7 +62,7 @@ def pipeline(target: Target, optimization: Optimization = _DEFAULT) -> tuple[Pas
     """All passes of the compilation for a target, in order: the common ones, and those of its back end."""
     own = backend_of(target).lowering(target, optimization)
     graph = (FoldConstants(), CommonSubexpressions(), AbsorbTransposes(), EliminateDead())
-    fusion = (FuseOps(own.prologues, own.gated_dtypes), FuseTensorFunctions(), EliminateDead())
+    fusion = (FuseOps(own.prologues, own.gates), FuseTensorFunctions(), EliminateDead())
     return (
         Verify(after="the front end"),
         *(graph if optimization.fusion else ()),

@@ -12,7 +12,7 @@ from ..codegen.host.module import HostModule
 from ..ir.module import IRModule
 from ..optimization import Optimization
 from ..passes.base import Pass
-from ..passes.fuse_ops import NO_PROLOGUES, Prologues
+from ..passes.fuse_ops import NO_GATES, NO_PROLOGUES, Gates, Prologues
 from ..relax.tensor_call import TensorExpression
 from ..schedules.rule import Rule
 from ..target import Target, TargetKind
@@ -24,7 +24,7 @@ from ..tir.math import ON_CPU, Rules
 class Lowering:
     """A back end's part of the pipeline; ``pipeline.py`` inserts it.
 
-    operators: hand-written kernels by operator name, see ``Legalize``. prologues, gated_dtypes: see ``FuseOps``.
+    operators: hand-written kernels by operator name, see ``Legalize``. prologues, gates: see ``FuseOps``.
     kernels: passes on fused, unscheduled tensor functions. rules: schedule rules, in the order in which they are tried.
     loops: passes on lowered tensor functions (plain loops, scratch buffers allocated). calls: passes on graph functions
     with a memory plan. math: elementary functions, see ``LowerMath``.
@@ -32,7 +32,7 @@ class Lowering:
 
     operators: Mapping[str, TensorExpression] = field(default_factory=dict)
     prologues: Prologues = NO_PROLOGUES
-    gated_dtypes: frozenset[str] = frozenset()
+    gates: Gates = NO_GATES
     kernels: Sequence[Pass] = ()
     rules: Sequence[Rule] = ()
     loops: Sequence[Pass] = ()

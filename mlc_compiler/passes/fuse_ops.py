@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -33,7 +34,19 @@ class Prologues:
     dtypes: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True)
+class Gates:
+    """The products that are computed with what combines their halves.
+
+    dtypes: of the product. fits: whether the functions of its group are such a product.
+    """
+
+    dtypes: frozenset[str] = frozenset()
+    fits: Callable[[Sequence[PrimFunc]], bool] = lambda functions: True
+
+
 NO_PROLOGUES = Prologues()
+NO_GATES = Gates()
 
 
 @dataclass(frozen=True)
@@ -47,8 +60,8 @@ class FuseOps(Pass):
       call that reads it, with one copy in each, so that its result is never materialized.
     - A reduction of few rows that ``prologues`` covers, such as a normalization, joins the matmul that is its only
       reader: where a product has few rows, its tiles can each repeat the reduction.
-    - A matmul whose dtype is in ``gated_dtypes`` joins the only group that reads it, if that combines each column of
-      the first half of the product with the column of the second half at the same place, as SwiGLU does.
+    - A matmul that ``gates`` covers joins the only group that reads it, if that combines each column of the first half
+      of the product with the column of the second half at the same place, as SwiGLU does.
 
     A group takes the position of its last call; a call is not moved across an in-place write of a tensor that it
     reads. Equal groups share one function.
@@ -56,7 +69,7 @@ class FuseOps(Pass):
 
     name = "fuse-ops"
     prologues: Prologues = NO_PROLOGUES
-    gated_dtypes: frozenset[str] = frozenset()
+    gates: Gates = NO_GATES
 
     def run(self, mod: IRModule) -> IRModule:
         made = PrimitiveFunctions(mod)
@@ -206,6 +219,9 @@ class _Groups:
             return
         if not self._reads_halves(reader, end) or not self._is_epilogue_of(reader, group):
             return
+        calls = [self.nodes[i].call for i in self.members[end]]
+        if not self.options.gates.fits([self.functions[call.callee] for call in calls if call is not None]):
+            return
         if all(self._may_delay(member, group) for member in self.members[end]):
             self.anchored[group] = self.anchored[end]
             for member in self.members[end]:
@@ -214,7 +230,7 @@ class _Groups:
 
     def _reads_halves(self, reader: int, product: int) -> bool:
         call, info = self.nodes[reader].call, self.nodes[product].binding.var.struct_info
-        gated = isinstance(info, rx.TensorStructInfo) and info.dtype in self.options.gated_dtypes
+        gated = isinstance(info, rx.TensorStructInfo) and info.dtype in self.options.gates.dtypes
         if call is None or not gated or self.nodes[reader].pattern not in INJECTIVE_PATTERNS:
             return False
         func, var = self.functions[call.callee], self.nodes[product].binding.var

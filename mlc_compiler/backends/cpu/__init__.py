@@ -33,9 +33,11 @@ class CpuBackend(Backend):
 
     def lowering(self, target: Target, optimization: Optimization) -> Lowering:
         scheduled = optimization.schedules
+        products = QuantizedProducts(target, optimization.activation_bits if scheduled else None)
         return Lowering(
             operators=kernels_of(target, optimization.activation_bits == 8) if scheduled else {},
-            kernels=(QuantizedProducts(target, optimization.activation_bits if scheduled else None),),
+            gates=products.gates,
+            kernels=(products,),
             rules=CPU_RULES if scheduled else (),
             loops=(VectorizeShortLoops(target), InterleaveReductions(target)),
             calls=(PlaceBarriers(),),

@@ -6,7 +6,7 @@ from ...codegen.host.contexts import HostRuntime
 from ...codegen.host.module import HostModule
 from ...ir.module import IRModule
 from ...optimization import Optimization
-from ...passes.fuse_ops import Prologues
+from ...passes.fuse_ops import Gates, Prologues
 from ...target import Target
 from ..base import Lowering
 from .images import compile_kernels
@@ -28,7 +28,7 @@ def lowering(target: Target, optimization: Optimization) -> Lowering:
     return Lowering(
         operators=kernels_of(target) if optimization.schedules else {},
         prologues=Prologues(1, STAGED_BYTES, ON_TENSOR_CORES),
-        gated_dtypes=ON_TENSOR_CORES,
+        gates=Gates(ON_TENSOR_CORES),
         rules=CUDA_RULES if optimization.schedules else PLAIN_RULES,
         loops=(VirtualThreads(), ThreadReductions(), BindThreads(), PlaceSyncs()),
         calls=(SplitKernels(pdl=target.has("sm_90")),),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.expr import IntImm, PrimExpr, Var, const
+from ...ir.expr import BinaryOp, IntImm, PrimExpr, Var, const
+from ...ir.simplify import simplify
 from ...ir.visitor import Rewriter, substitute, walk
 from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, PrimFunc
 from .access import Access
@@ -40,23 +41,31 @@ def definition(step: str, realize: BlockRealize) -> BufferStore:
 
 
 class _InlineLoads(Rewriter):
-    """Replaces loads of a buffer by its definition, and infers the regions of changed blocks."""
+    """Replaces loads of a buffer by its definition, and infers the regions of changed blocks.
+
+    Quotients and remainders in the definition are simplified in the range of the reader's variables.
+    """
 
     def __init__(self, store: BufferStore):
         self.store = store
+        self.divides = any(isinstance(n, BinaryOp) and n.op in ("//", "%") for n in walk(store.value))
+        self.ranges: dict[Var, PrimExpr] = {}
 
     def rewrite_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         indices = self(node.indices)
         if node.buffer is not self.store.buffer:
             return node if indices is node.indices else BufferLoad(node.buffer, indices)
         pairs = zip(self.store.indices, indices, strict=True)
-        return substitute(self.store.value, {v: i for v, i in pairs if isinstance(v, Var)})
+        inlined = substitute(self.store.value, {v: i for v, i in pairs if isinstance(v, Var)})
+        return simplify(inlined, self.ranges) if self.divides else inlined
 
     def rewrite_BufferRegion(self, node: BufferRegion) -> BufferRegion:
         return node
 
     def rewrite_Block(self, node: Block) -> Block:
+        around, self.ranges = self.ranges, {**self.ranges, **{it.var: it.extent for it in node.iter_vars}}
         body, init = self(node.body), self(node.init)
+        self.ranges = around
         if body is node.body and init is node.init:
             return node
         return replace(node, body=body, init=init) if node.name == "root" else rebuilt(node, body, init)

@@ -1,4 +1,4 @@
-"""FuseOps with ``gated_dtypes``: what combines the halves of a product joins it."""
+"""FuseOps with ``gates``: what combines the halves of a product joins it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from mlc_compiler.api import parse
 from mlc_compiler.interp import run_function
 from mlc_compiler.passes.annotate_patterns import AnnotatePatterns
-from mlc_compiler.passes.fuse_ops import FuseOps
+from mlc_compiler.passes.fuse_ops import FuseOps, Gates
 from mlc_compiler.passes.fuse_tensor_functions import FuseTensorFunctions
 from mlc_compiler.passes.legalize import Legalize
 from mlc_compiler.pipeline import run_passes
@@ -33,7 +33,7 @@ def functions(
 ) -> list[str]:
     """The names of the fused functions; asserts that the results stay the same."""
     mod = parse(MODULE.format(more="\n        ".join(more), result=result, rows=rows))
-    steps = (Legalize(), AnnotatePatterns(), FuseOps(gated_dtypes=dtypes), FuseTensorFunctions())
+    steps = (Legalize(), AnnotatePatterns(), FuseOps(gates=Gates(dtypes)), FuseTensorFunctions())
     fused = run_passes(mod, steps)
     arrays = [np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in ((4, 16), (16,), (24, 16))]
     expected, got = (run_function(m, "main", *arrays) for m in (mod, fused))

@@ -13,10 +13,11 @@ from mlc_compiler.ir.expr import Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import walk
 from mlc_compiler.target import Target
+from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import Block, PrimFunc
 from mlc_compiler.verifier import verify
 from tests.compiler.schedules.meaning import AVX2, AVX512, Backwards, lowered, random_arguments, run, scheduled
-from tests.compiler.schedules.test_matmul import Epilogue, bias_and_residual, quantized, silu
+from tests.compiler.schedules.test_matmul import Epilogue, bias_and_residual, product, quantized, silu
 
 AVX_VNNI, SDOT, I8MM = Target("cpu:alderlake"), Target("cpu:neoverse-n1"), Target("cpu:neoverse-v1")
 DOT_PRODUCTS = {
@@ -103,6 +104,41 @@ def test_bits_groups_layouts_code_books(codes: Codes, to: Target) -> None:
 @pytest.mark.parametrize("rows", [1, 3, Var("n")], ids=["1", "3", "n"])
 def test_activations_of_eight_bits(rows: int | Var, to: Target) -> None:
     check(quantized(rows, 32, 64), Codes(), to, activation_bits=8, sizes={"n": 5})
+
+
+def gated(y: te.Tensor, inputs: list[te.Tensor]) -> te.Tensor:
+    """Each column of the first half times the column of the second half at its place, and a residual."""
+    half = y.shape[-1] // 2
+    residual = te.placeholder((*y.shape[:-1], half), "float32", "residual")
+    inputs.append(residual)
+    return te.compute(residual.shape, lambda *i: y[i] * y[(*i[:-1], i[-1] + half)] + residual[i], name="gated")
+
+
+@pytest.mark.parametrize("to", [AVX512, AVX2, SDOT], ids=["avx512", "avx2", "sdot"])
+@pytest.mark.parametrize("codes", [Codes(), Codes(8), Codes(3, 40), Codes(layout="KN")], ids=["4", "8", "3", "KN"])
+@pytest.mark.parametrize("rows", [1, 3, Var("n")], ids=["1", "3", "n"])
+def test_halves_that_are_combined(rows: int | Var, codes: Codes, to: Target) -> None:
+    """A tile has columns of both halves; each is a vector wide on CPUs with few registers."""
+    func = quantized(rows, 96, 2 * codes.group + 8, codes.bits, codes.group, codes.layout, gated)
+    result = scheduled(rewritten(func, to, 8), to)
+    verify(IRModule({"f": result}))
+    assert result.attrs["quantized_product"]["sides"] == 2
+    x, words, scales, residual, _ = inputs = random_arguments(func, {"n": 5})
+    whole = in_fixed_point(x, codes.group, 8) @ codes.weights(words, scales, x.shape[1]).T
+    expected = whole[:, :48] * whole[:, 48:] + residual
+    loops = lowered(result)
+    for variant in (result, loops, Backwards()(loops)):
+        (got,) = run(variant, inputs)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=4e-6 * np.abs(expected).max())
+
+
+def test_which_gates_join_a_product() -> None:
+    """Those of matrices in integers, whose halves the lanes of the instruction divide."""
+    gates = QuantizedProducts(AVX512, 8).gates
+    codes, other = (quantized(1, columns, 64) for columns in (96, 80))
+    assert gates.dtypes == {"float32"} and gates.fits([codes]) and not gates.fits([other])
+    assert not gates.fits([product((1,), 96, 64)])
+    assert not QuantizedProducts(AVX512, None).gates.dtypes
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 65, 66, 67])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....ir.module import IRModule
 from ....ir.visitor import Substitute, walk
 from ....passes.base import Pass
+from ....passes.fuse_ops import NO_GATES, Gates
 from ....relax.ops.linear import QUANTIZED
 from ....schedules.rule import MatmulBlock, analyse, constant_extent, match_matmul, stored_buffer
 from ....target import Target
@@ -36,6 +38,20 @@ class QuantizedProducts(Pass):
     name = "quantized-products"
     target: Target
     activation_bits: int | None = 8
+
+    @property
+    def gates(self) -> Gates:
+        """The products that the pass rewrites together with what combines their halves."""
+        return NO_GATES if self.activation_bits is None else Gates(frozenset({"float32"}), self._may_gate)
+
+    def _may_gate(self, functions: Sequence[PrimFunc]) -> bool:
+        made = [b for f in functions if (blocks := analyse(f)) for b in blocks.in_order if QUANTIZED in b.annotations]
+        shape = stored_buffer(made[0]).shape if len(made) == 1 else ()
+        sizes = [size for size in map(constant_extent, shape) if size is not None]
+        if len(shape) != 2 or len(sizes) != 2:
+            return False
+        weight = Weight(*sizes, **made[0].annotations[QUANTIZED])
+        return Plan.of(weight, Cpu.of(self.target), self._digits, 2) is not None
 
     def run(self, mod: IRModule) -> IRModule:
         if self.activation_bits is None:
@@ -75,7 +91,7 @@ class QuantizedProducts(Pass):
         if columns is None or length is None:
             return None
         weight = Weight(columns, length, **found.dequantized.annotations[QUANTIZED])
-        return Plan.of(weight, Cpu.of(self.target), self._digits)
+        return Plan.of(weight, Cpu.of(self.target), self._digits, 2 if found.width * 2 == columns else 1)
 
 
 @dataclass(frozen=True)
@@ -84,6 +100,7 @@ class _Match:
     product: MatmulBlock
     codes: Buffer
     scale: Buffer
+    width: int  # of the function's result
 
 
 def _match(func: PrimFunc) -> _Match | None:
@@ -105,7 +122,8 @@ def _match(func: PrimFunc) -> _Match | None:
     parameters = {id(b) for b in func.buffers}
     if len(codes) != 1 or len(scale) != 1 or not {id(codes[0]), id(scale[0])} <= parameters:
         return None
-    return _Match(dequantized[0], product, codes[0], scale[0])
+    width = constant_extent(stored_buffer(blocks.in_order[-1]).shape[-1])
+    return None if width is None else _Match(dequantized[0], product, codes[0], scale[0], width)
 
 
 def _attribute(plan: Plan) -> dict[str, object]:
@@ -116,4 +134,5 @@ def _attribute(plan: Plan) -> dict[str, object]:
         "rows": plan.rows,
         "rows_in_registers": plan.rows_in_registers,
         "layout": plan.weight.layout,
+        "sides": plan.sides,
     }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ....ir.expr import PrimExpr
 from ....schedules.rule import largest_divisor, round_up
 from ..instructions import DotProduct, find_dot_product
 from ..machine import Cpu
@@ -55,7 +57,8 @@ class Plan:
 
     digits: 8-bit digits of an activation, 1 or 2. dot: the instruction. columns: per tile, a multiple of the
     instruction's lanes. rows: per tile; their digits fit the L2 cache. rows_in_registers: a divisor of ``rows``, those
-    whose sums over a group are held in registers together.
+    whose sums over a group are held in registers together. sides: 2 where results combine a column of the first half of
+    the weight with one of the second half, as SwiGLU does; a tile has as many of both.
     """
 
     weight: Weight
@@ -64,22 +67,37 @@ class Plan:
     columns: int
     rows: int
     rows_in_registers: int
+    sides: int = 1
 
     @staticmethod
-    def of(weight: Weight, cpu: Cpu, digits: int) -> Plan | None:
-        """The plan for a CPU; None without a dot product for these weights whose lanes divide the columns."""
+    def of(weight: Weight, cpu: Cpu, digits: int, sides: int = 1) -> Plan | None:
+        """The plan for a CPU; None without a dot product for these weights whose lanes divide the columns of a side."""
         if weight.bits > 8 or weight.group % BYTES:
             return None
         dot = find_dot_product(cpu, weight.max_value)
-        if dot is None or weight.columns % dot.lanes:
+        if dot is None or weight.columns % (sides * dot.lanes):
             return None
         words_in_registers = cpu.vector_registers // 2 // (weight.group // BYTES)
-        vectors = largest_divisor(weight.columns // dot.lanes, max(1, words_in_registers))
+        vectors = sides * largest_divisor(weight.columns // sides // dot.lanes, max(1, words_in_registers // sides))
         row_bytes = digits * weight.groups * weight.group
         sums = cpu.vector_registers - vectors * (weight.group // BYTES) - OPERAND_REGISTERS
         together = max(1, sums // (digits * vectors))
         rows = min(MAX_ROWS, cpu.l2_bytes // 2 // row_bytes)
-        return Plan(weight, dot, digits, vectors * dot.lanes, round_up(max(1, rows), together), together)
+        return Plan(weight, dot, digits, vectors * dot.lanes, round_up(max(1, rows), together), together, sides)
+
+    @property
+    def column_shape(self) -> tuple[int, ...]:
+        """The columns of the weight as axes: side and column of it, or just the column."""
+        return (self.weight.columns,) if self.sides == 1 else (self.sides, self.weight.columns // self.sides)
+
+    def column(self, axes: Sequence[PrimExpr]) -> PrimExpr:
+        """The column of the weight with these indices in ``column_shape``."""
+        return axes[0] if self.sides == 1 else axes[0] * self.column_shape[-1] + axes[1]
+
+    def column_axes(self, column: PrimExpr) -> tuple[PrimExpr, ...]:
+        """The indices in ``column_shape`` of a column of the weight."""
+        width = self.column_shape[-1]
+        return (column,) if self.sides == 1 else (column // width, column % width)
 
     @property
     def flipped(self) -> bool:

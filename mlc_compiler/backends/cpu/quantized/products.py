@@ -36,7 +36,10 @@ def integer_product(plan: Plan, activation: Buffer, codes: Buffer, scale: Buffer
     length = plan.weight.length
     rows = Rows(x, length, length % plan.weight.group != 0)
     computed = _Product(plan, rows, q, s)
-    result = te.compute(out.shape, lambda *i: computed.product[rows.number(i[:-1]), i[-1]], name="result")
+    columns = (*out.shape[:-1], plan.weight.columns)
+    result = te.compute(
+        columns, lambda *i: computed.product[rows.number(i[:-1]), *plan.column_axes(i[-1])], name="result"
+    )
     return te.create_prim_func([x, q, s, result])
 
 
@@ -225,21 +228,22 @@ class _Product:
         self.product = self._sum_of_groups()
 
     def _words(self, q: te.Tensor) -> te.Tensor:
-        """uint32 [groups, steps, N]: four weights, one per byte."""
+        """uint32 [groups, steps, *columns]: four weights, one per byte."""
         by_column = self.weight.layout == "NK"
         words = Words(self.plan, lambda n, i: q[n, i] if by_column else q[i, n], q.shape[1 if by_column else 0])
-        return te.compute((self.weight.groups, self.plan.steps, self.weight.columns), words.word, name="words")
+        shape = (self.weight.groups, self.plan.steps, *self.plan.column_shape)
+        return te.compute(shape, lambda g, step, *n: words.word(g, step, self.plan.column(n)), name="words")
 
     def _dots(self) -> te.Tensor:
-        """int32 [rows, groups, digits, N]: sums over groups of digits times weights."""
+        """int32 [rows, groups, digits, *columns]: sums over groups of digits times weights."""
         step, byte = _in_group(self.plan)
 
-        def dot(row: Var, g: Var, which: Var, n: Var) -> PrimExpr:
-            weight = byte_of(self.words[g, step, n], byte, self.plan.dot.signed)
+        def dot(row: Var, g: Var, which: Var, *n: Var) -> PrimExpr:
+            weight = byte_of(self.words[g, step, *n], byte, self.plan.dot.signed)
             value = weight * te.cast(self.activations.digits[row, g, which, step, byte], "int32")
             return te.sum(value, axis=[step, byte], init=self._start(row, g, which))
 
-        return te.compute((*self.per_row, self.plan.digits, self.weight.columns), dot, name="dots")
+        return te.compute((*self.per_row, self.plan.digits, *self.plan.column_shape), dot, name="dots")
 
     def _start(self, row: Var, g: Var, which: Var) -> PrimExpr | None:
         """Initial value of a group's sum: the correction for the lowest digits, else 0; None without a correction."""
@@ -251,14 +255,15 @@ class _Product:
     def _sum_of_groups(self) -> te.Tensor:
         g = te.reduce_axis(self.weight.groups, "g")
 
-        def product(row: Var, n: Var) -> PrimExpr:
-            scale = self.s[n, g] if self.weight.layout == "NK" else self.s[g, n]
-            dot = self.dots[row, g, 0, n]
+        def product(row: Var, *n: Var) -> PrimExpr:
+            column = self.plan.column(n)
+            scale = self.s[column, g] if self.weight.layout == "NK" else self.s[g, column]
+            dot = self.dots[row, g, 0, *n]
             for which in range(1, self.plan.digits):
-                dot = dot * 256 + self.dots[row, g, which, n]
+                dot = dot * 256 + self.dots[row, g, which, *n]
             return te.sum(te.f32(dot) * (te.f32(scale) * self.activations.step[row, g]), axis=g)
 
-        return te.compute((self.rows.count, self.weight.columns), product, name="product")
+        return te.compute((self.rows.count, *self.plan.column_shape), product, name="product")
 
 
 def _nearest(value: PrimExpr) -> PrimExpr:

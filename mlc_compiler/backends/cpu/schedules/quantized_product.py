@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ....ir.expr import Var
+from ....ir.expr import PrimExpr, Var
 from ....ir.visitor import walk
-from ....schedules.rule import Blocks, Rule, accumulate_locally, analyse, column_tiles, round_up, stored_buffer
+from ....schedules.rule import (
+    Blocks,
+    Rule,
+    accumulate_locally,
+    analyse,
+    column_tiles,
+    constant_extent,
+    round_up,
+    stored_buffer,
+)
 from ....target import Target
 from ....tir.index_map import IndexMap
 from ....tir.intrinsics import find_tensor_intrin
@@ -28,6 +37,7 @@ class _Tile:
     rows_in_registers: int
     columns: int
     layout: str
+    sides: int = 1
 
     @property
     def lanes(self) -> int:
@@ -57,7 +67,7 @@ class QuantizedProduct(Rule):
         count = s.extent(s.get_loops("product")[0])
         tile = tile.of_rows(count) if isinstance(count, int) else tile
         for block, weight in _quantized_parameters(blocks, func):
-            s.transform_layout(block, weight.name, _tiled(tile))
+            s.transform_layout(block, weight.name, _tiled(tile, weight))
         names = [b.name for b in blocks.in_order]
         last = accumulate_locally(s, "product", names[names.index("product") + 1 :])
         row_group, prepared = prepare_activations(s)
@@ -70,11 +80,19 @@ class QuantizedProduct(Rule):
         return s
 
 
-def _tiled(tile: _Tile) -> IndexMap:
-    factor = tile.columns
-    if tile.layout == "NK":
-        return column_tiles(factor)
-    return IndexMap.from_func(lambda k, n: (n // factor, k, n % factor))
+def _tiled(tile: _Tile, weight: Buffer) -> IndexMap:
+    """The codes or scales of a tile's columns next to each other, those of a side together."""
+    factor, by_column = tile.columns // tile.sides, tile.layout == "NK"
+    if tile.sides == 1:
+        return column_tiles(factor) if by_column else IndexMap.from_func(lambda k, n: (n // factor, k, n % factor))
+    columns = constant_extent(weight.shape[0 if by_column else 1])
+    assert columns is not None
+    width = columns // tile.sides
+
+    def place(n: PrimExpr, k: PrimExpr) -> tuple[PrimExpr, ...]:
+        return (n % width // factor, k, n // width, n % factor)
+
+    return IndexMap.from_func(place if by_column else lambda k, n: place(n, k))
 
 
 def _quantized_parameters(blocks: Blocks, func: PrimFunc) -> list[tuple[str, Buffer]]:
@@ -116,11 +134,11 @@ def _store_by_tile(s: Schedule, rows: int) -> None:
 
 def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
     """One loop over tiles, with sums over groups inside; returns it and the blocks to vectorize."""
-    row, column, group = s.get_loops("product")
+    row, *side, column, group = s.get_loops("product")
     row_tile, row_in = s.split(row, [None, tile.rows])
     row_in, row_here = s.split(row_in, [None, tile.rows_in_registers])
-    column_tile, lane = s.split(column, [None, tile.columns])
-    s.reorder(row_tile, column_tile, group, row_in, row_here, lane)
+    column_tile, lane = s.split(column, [None, tile.columns // tile.sides])
+    s.reorder(row_tile, column_tile, group, row_in, row_here, *side, lane)
     both = s.fuse(row_tile, column_tile)
     s.fuse(*s.get_loops(last)[:-1])
     s.reverse_compute_at(last, both)
@@ -129,9 +147,10 @@ def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
     s.compute_at("dots", row_in)
     start = _dots(s, row_in, tile)
     s.compute_at("words", group)
-    *_, step, lane = s.get_loops("words")
-    side, lane = s.split(lane, [None, tile.lanes])
-    for loop in (side, step, s.get_loops(init)[-2], row_here):
+    unrolled = 1 + len(side)
+    *steps, lane = s.get_loops("words")[-unrolled - 1 :]
+    vector, lane = s.split(lane, [None, tile.lanes])
+    for loop in (vector, *steps, *s.get_loops(init)[-unrolled - 1 : -1], row_here, *side):
         s.unroll(loop)
     return both, [init, "product_update", last, start, "words"]
 

@@ -14,7 +14,7 @@ from mlc_compiler.ir.module import IRModule
 from mlc_compiler.target import Target
 from tests.compiler.schedules.meaning import random_arguments, scheduled
 from tests.compiler.schedules.test_matmul import bias_and_residual, quantized
-from tests.compiler.schedules.test_quantized_products import NORMAL_FLOAT, Codes, in_fixed_point, rewritten
+from tests.compiler.schedules.test_quantized_products import NORMAL_FLOAT, Codes, gated, in_fixed_point, rewritten
 
 HERE = Cpu.of(Target("cpu"))
 TARGETS = {
@@ -55,6 +55,22 @@ def test_machine_code(codes: Codes, activation_bits: int, to: Target) -> None:
         fixed = in_fixed_point(x, codes.group, activation_bits)
         expected = fixed @ codes.weights(words, scales, k).T + bias + residual
         np.testing.assert_allclose(out, expected, rtol=0, atol=3e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("to", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("rows", [1, 70])
+def test_halves_that_are_combined(rows: int, to: Target) -> None:
+    codes = Codes()
+    original = quantized(Var("n"), 192, 96, after=gated)
+    func = scheduled(rewritten(original, to, 8), to)
+    x, words, scales, residual, out = random_arguments(original, {"n": rows})
+    layouts = func.attrs["layouts"]
+    build(IRModule({"f": func}), to)["f"](
+        x, layouts["1"].pack(words, 1), layouts["2"].pack(scales, np.nan), residual, out
+    )
+    product = in_fixed_point(x, codes.group, 8) @ codes.weights(words, scales, 96).T
+    expected = product[:, :96] * product[:, 96:] + residual
+    np.testing.assert_allclose(out, expected, rtol=0, atol=6e-6 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("to", TARGETS.values(), ids=TARGETS)

@@ -100,6 +100,7 @@ class Module:
                     "rows": 64,
                     "rows_in_registers": 4,
                     "layout": "KN",
+                    "sides": 1,
                 },
             }
         )
@@ -112,16 +113,16 @@ class Module:
         dots = T.alloc_buffer((1, 2, 1, 8), "int32")
         step = T.alloc_buffer((1, 2), "float32")
         product = T.alloc_buffer((1, 8), "float32")
-        for g, step_1, n in T.grid(2, 8, 8):
+        for g, step_1, n0 in T.grid(2, 8, 8):
             with T.block("words"):
-                v_g, v_step, v_n = T.axis.remap("SSS", [g, step_1, n])
-                T.reads(q[v_g * 2 + v_step // 4, v_n])
-                T.writes(words[v_g, v_step, v_n])
-                words[v_g, v_step, v_n] = (
+                v_g, v_step, v_n0 = T.axis.remap("SSS", [g, step_1, n0])
+                T.reads(q[v_g * 2 + v_step // 4, v_n0])
+                T.writes(words[v_g, v_step, v_n0])
+                words[v_g, v_step, v_n0] = (
                     T.Let(
                         T.uint32(4287917084) >> (code & T.uint32(3)) * T.uint32(8) & T.uint32(255),
                         where={
-                            code: T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n], T.uint32(0))
+                            code: T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n0], T.uint32(0))
                             >> T.Cast("uint32", v_step % 4 * 2)
                             & T.uint32(50529027)
                             & T.uint32(255)
@@ -131,7 +132,7 @@ class Module:
                         T.uint32(4287917084) >> (code & T.uint32(3)) * T.uint32(8) & T.uint32(255),
                         where={
                             code: (
-                                T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n], T.uint32(0))
+                                T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n0], T.uint32(0))
                                 >> T.Cast("uint32", v_step % 4 * 2)
                                 & T.uint32(50529027)
                             )
@@ -144,7 +145,7 @@ class Module:
                         T.uint32(4287917084) >> (code & T.uint32(3)) * T.uint32(8) & T.uint32(255),
                         where={
                             code: (
-                                T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n], T.uint32(0))
+                                T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n0], T.uint32(0))
                                 >> T.Cast("uint32", v_step % 4 * 2)
                                 & T.uint32(50529027)
                             )
@@ -157,7 +158,7 @@ class Module:
                         T.uint32(4287917084) >> (code & T.uint32(3)) * T.uint32(8) & T.uint32(255),
                         where={
                             code: (
-                                T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n], T.uint32(0))
+                                T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n0], T.uint32(0))
                                 >> T.Cast("uint32", v_step % 4 * 2)
                                 & T.uint32(50529027)
                             )
@@ -212,15 +213,15 @@ class Module:
                 with T.init():
                     correction[v_row, v_g] = T.int32(0)
                 correction[v_row, v_g] = correction[v_row, v_g] + fixed[v_row, v_g, v_step, v_byte] * T.int32(-128)
-        for row, g, which, n, step_1, byte in T.grid(1, 2, 1, 8, 8, 4):
+        for row, g, which, n0, step_1, byte in T.grid(1, 2, 1, 8, 8, 4):
             with T.block("dots"):
-                v_row, v_g, v_which, v_n, v_step, v_byte = T.axis.remap("SSSSRR", [row, g, which, n, step_1, byte])
-                T.reads(correction[v_row, v_g], words[v_g, v_step, v_n], digits[v_row, v_g, v_which, v_step, v_byte])
-                T.writes(dots[v_row, v_g, v_which, v_n])
+                v_row, v_g, v_which, v_n0, v_step, v_byte = T.axis.remap("SSSSRR", [row, g, which, n0, step_1, byte])
+                T.reads(correction[v_row, v_g], words[v_g, v_step, v_n0], digits[v_row, v_g, v_which, v_step, v_byte])
+                T.writes(dots[v_row, v_g, v_which, v_n0])
                 with T.init():
-                    dots[v_row, v_g, v_which, v_n] = T.Select(v_which < 0, T.int32(0), correction[v_row, v_g])
-                dots[v_row, v_g, v_which, v_n] = dots[v_row, v_g, v_which, v_n] + T.Cast(
-                    "int32", words[v_g, v_step, v_n] >> T.Cast("uint32", v_byte * 8) & T.uint32(255)
+                    dots[v_row, v_g, v_which, v_n0] = T.Select(v_which < 0, T.int32(0), correction[v_row, v_g])
+                dots[v_row, v_g, v_which, v_n0] = dots[v_row, v_g, v_which, v_n0] + T.Cast(
+                    "int32", words[v_g, v_step, v_n0] >> T.Cast("uint32", v_byte * 8) & T.uint32(255)
                 ) * T.Cast("int32", digits[v_row, v_g, v_which, v_step, v_byte])
         for row, g in T.grid(1, 2):
             with T.block("step"):
@@ -228,15 +229,15 @@ class Module:
                 T.reads(largest[v_row, v_g])
                 T.writes(step[v_row, v_g])
                 step[v_row, v_g] = T.reinterpret("float32", largest[v_row, v_g]) * T.float32(0.007874015748031496)
-        for row, n, g in T.grid(1, 8, 2):
+        for row, n0, g in T.grid(1, 8, 2):
             with T.block("product"):
-                v_row, v_n, v_g = T.axis.remap("SSR", [row, n, g])
-                T.reads(dots[v_row, v_g, 0, v_n], scale[v_g, v_n], step[v_row, v_g])
-                T.writes(product[v_row, v_n])
+                v_row, v_n0, v_g = T.axis.remap("SSR", [row, n0, g])
+                T.reads(dots[v_row, v_g, 0, v_n0], scale[v_g, v_n0], step[v_row, v_g])
+                T.writes(product[v_row, v_n0])
                 with T.init():
-                    product[v_row, v_n] = T.float32(0.0)
-                product[v_row, v_n] = product[v_row, v_n] + T.Cast("float32", dots[v_row, v_g, 0, v_n]) * (
-                    T.Cast("float32", scale[v_g, v_n]) * step[v_row, v_g]
+                    product[v_row, v_n0] = T.float32(0.0)
+                product[v_row, v_n0] = product[v_row, v_n0] + T.Cast("float32", dots[v_row, v_g, 0, v_n0]) * (
+                    T.Cast("float32", scale[v_g, v_n0]) * step[v_row, v_g]
                 )
         for i0, i1 in T.grid(1, 8):
             with T.block("result"):

@@ -53,6 +53,7 @@ class Module:
                     "rows": 64,
                     "rows_in_registers": 4,
                     "layout": "NK",
+                    "sides": 1,
                 },
             }
         )
@@ -68,14 +69,14 @@ class Module:
         dots = T.alloc_buffer((n, 2, 1, 16), "int32")
         step = T.alloc_buffer((n, 2), "float32")
         product = T.alloc_buffer((n, 16), "float32")
-        for g, step_1, n_1 in T.grid(2, 8, 16):
+        for g, step_1, n0 in T.grid(2, 8, 16):
             with T.block("words"):
-                v_g, v_step, v_n = T.axis.remap("SSS", [g, step_1, n_1])
-                T.reads(q[v_n, v_g * 4 + v_step // 2])
-                T.writes(words[v_g, v_step, v_n])
-                words[v_g, v_step, v_n] = q[v_n, v_g * 4 + v_step // 2] >> T.Cast("uint32", v_step % 2 * 4) & T.uint32(
-                    252645135
-                )
+                v_g, v_step, v_n0 = T.axis.remap("SSS", [g, step_1, n0])
+                T.reads(q[v_n0, v_g * 4 + v_step // 2])
+                T.writes(words[v_g, v_step, v_n0])
+                words[v_g, v_step, v_n0] = q[v_n0, v_g * 4 + v_step // 2] >> T.Cast(
+                    "uint32", v_step % 2 * 4
+                ) & T.uint32(252645135)
         for row, g, k in T.grid(n, 2, 32):
             with T.block("largest"):
                 v_row, v_g, v_k = T.axis.remap("SSR", [row, g, k])
@@ -115,15 +116,15 @@ class Module:
                 with T.init():
                     correction[v_row, v_g] = T.int32(0)
                 correction[v_row, v_g] = correction[v_row, v_g] + fixed[v_row, v_g, v_step, v_byte] * T.int32(-7)
-        for row, g, which, n_1, step_1, byte in T.grid(n, 2, 1, 16, 8, 4):
+        for row, g, which, n0, step_1, byte in T.grid(n, 2, 1, 16, 8, 4):
             with T.block("dots"):
-                v_row, v_g, v_which, v_n, v_step, v_byte = T.axis.remap("SSSSRR", [row, g, which, n_1, step_1, byte])
-                T.reads(correction[v_row, v_g], words[v_g, v_step, v_n], digits[v_row, v_g, v_which, v_step, v_byte])
-                T.writes(dots[v_row, v_g, v_which, v_n])
+                v_row, v_g, v_which, v_n0, v_step, v_byte = T.axis.remap("SSSSRR", [row, g, which, n0, step_1, byte])
+                T.reads(correction[v_row, v_g], words[v_g, v_step, v_n0], digits[v_row, v_g, v_which, v_step, v_byte])
+                T.writes(dots[v_row, v_g, v_which, v_n0])
                 with T.init():
-                    dots[v_row, v_g, v_which, v_n] = T.Select(v_which < 0, T.int32(0), correction[v_row, v_g])
-                dots[v_row, v_g, v_which, v_n] = dots[v_row, v_g, v_which, v_n] + T.Cast(
-                    "int32", words[v_g, v_step, v_n] >> T.Cast("uint32", v_byte * 8) & T.uint32(255)
+                    dots[v_row, v_g, v_which, v_n0] = T.Select(v_which < 0, T.int32(0), correction[v_row, v_g])
+                dots[v_row, v_g, v_which, v_n0] = dots[v_row, v_g, v_which, v_n0] + T.Cast(
+                    "int32", words[v_g, v_step, v_n0] >> T.Cast("uint32", v_byte * 8) & T.uint32(255)
                 ) * T.Cast("int32", digits[v_row, v_g, v_which, v_step, v_byte])
         for row, g in T.grid(n, 2):
             with T.block("step"):
@@ -131,15 +132,15 @@ class Module:
                 T.reads(largest[v_row, v_g])
                 T.writes(step[v_row, v_g])
                 step[v_row, v_g] = T.reinterpret("float32", largest[v_row, v_g]) * T.float32(0.007874015748031496)
-        for row, n_1, g in T.grid(n, 16, 2):
+        for row, n0, g in T.grid(n, 16, 2):
             with T.block("product"):
-                v_row, v_n, v_g = T.axis.remap("SSR", [row, n_1, g])
-                T.reads(dots[v_row, v_g, 0, v_n], scale[v_n, v_g], step[v_row, v_g])
-                T.writes(product[v_row, v_n])
+                v_row, v_n0, v_g = T.axis.remap("SSR", [row, n0, g])
+                T.reads(dots[v_row, v_g, 0, v_n0], scale[v_n0, v_g], step[v_row, v_g])
+                T.writes(product[v_row, v_n0])
                 with T.init():
-                    product[v_row, v_n] = T.float32(0.0)
-                product[v_row, v_n] = product[v_row, v_n] + T.Cast("float32", dots[v_row, v_g, 0, v_n]) * (
-                    T.Cast("float32", scale[v_n, v_g]) * step[v_row, v_g]
+                    product[v_row, v_n0] = T.float32(0.0)
+                product[v_row, v_n0] = product[v_row, v_n0] + T.Cast("float32", dots[v_row, v_g, 0, v_n0]) * (
+                    T.Cast("float32", scale[v_n0, v_g]) * step[v_row, v_g]
                 )
         for i0, i1 in T.grid(n, 16):
             with T.block("result"):
