@@ -61,7 +61,7 @@ def EliminateCommonSubexpr() -> ModulePass:
 def FuseOps() -> ModulePass:
     """Calls that become one are grouped."""
     lowering = _lowering()
-    return own("FuseOps", FuseOperators(lowering.prologues, lowering.gated_dtypes))
+    return own("FuseOps", FuseOperators(lowering.prologues, lowering.gates))
 
 
 def FuseTIR() -> ModulePass:

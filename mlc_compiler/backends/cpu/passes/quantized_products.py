@@ -47,10 +47,12 @@ class QuantizedProducts(Pass):
     def _may_gate(self, functions: Sequence[PrimFunc]) -> bool:
         made = [b for f in functions if (blocks := analyse(f)) for b in blocks.in_order if QUANTIZED in b.annotations]
         shape = stored_buffer(made[0]).shape if len(made) == 1 else ()
-        sizes = [size for size in map(constant_extent, shape) if size is not None]
-        if len(shape) != 2 or len(sizes) != 2:
+        if len(shape) != 2:
             return False
-        weight = Weight(*sizes, **made[0].annotations[QUANTIZED])
+        columns, length = (constant_extent(size) for size in shape)
+        if columns is None or length is None:
+            return False
+        weight = Weight(columns, length, **made[0].annotations[QUANTIZED])
         return Plan.of(weight, Cpu.of(self.target), self._digits, 2) is not None
 
     def run(self, mod: IRModule) -> IRModule:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....ir import expr
-from ....ir.expr import Call, Let, PrimExpr, Var, const, is_const
+from ....ir.expr import Call, ExprLike, Let, PrimExpr, Var, const, is_const
 from ....tir import te
 from ....tir.nodes import Buffer, PrimFunc
 from ..instructions.dot import byte_of
@@ -36,9 +36,9 @@ def integer_product(plan: Plan, activation: Buffer, codes: Buffer, scale: Buffer
     length = plan.weight.length
     rows = Rows(x, length, length % plan.weight.group != 0)
     computed = _Product(plan, rows, q, s)
-    columns = (*out.shape[:-1], plan.weight.columns)
+    shape: tuple[ExprLike, ...] = (*out.shape[:-1], plan.weight.columns)
     result = te.compute(
-        columns, lambda *i: computed.product[rows.number(i[:-1]), *plan.column_axes(i[-1])], name="result"
+        shape, lambda *i: computed.product[rows.number(i[:-1]), *plan.column_axes(i[-1])], name="result"
     )
     return te.create_prim_func([x, q, s, result])
 
