@@ -146,7 +146,7 @@ def plan_conversion(options: ConvertOptions) -> Conversion:
     source = resolve_source(options.source)
     modules = sentence_modules(source)
     config = with_heads(source.config(), modules)
-    LOG.info("found the model configuration of %s in %s", config.get("model_type"), source.path)
+    LOG.info("found the model configuration of %r in %s", config.get("model_type"), source.path)
     LOG.info("quantizing to %s on the CPU", scheme.name)
     _check_method(options, config)
     model = describe_model(unquantized(config, options.source), options.model_type, scheme)

@@ -83,7 +83,7 @@ def gen_config(options: GenConfigOptions) -> GenConfigReport:
     source = resolve_source(options.source)
     modules = sentence_modules(source)
     config = unquantized(with_heads(source.config(), modules), str(source.path))
-    LOG.info("found the model configuration of %s in %s", config.get("model_type"), source.path)
+    LOG.info("found the model configuration of %r in %s", config.get("model_type"), source.path)
     sizes = model_sizes(config, options.model_type, scheme, options.sizes)
     tokenizer = _tokenizer(source)
     LOG.info("tokenizer files: %s", ", ".join(tokenizer.files) if tokenizer else "none")

@@ -86,9 +86,9 @@ def _sampling(name: str, files: Mapping[str, Mapping[str, Any]]) -> float:
             continue
         if not is_number(value) or not valid(value):
             raise MLCError(f"{name} is {str(value)[:80]}; expected {allowed}", where=[file])
-        LOG.info("[%s] %s is %s", file, name, value)
+        LOG.info("[%s] %s is %r", file, name, value)
         return float(value)
-    LOG.info("%s is in no file; it is %s", name, default)
+    LOG.info("%s is in no file; it is %r", name, default)
     return default
 
 
@@ -102,7 +102,7 @@ def _ids(name: str, files: Mapping[str, Mapping[str, Any]]) -> Sequence[int]:
         if wrong:
             raise MLCError(f"{name} is {str(value)[:80]}; expected a token id or a list of them", where=[file])
         if ids:
-            LOG.info("[%s] %s is %s", file, name, value)
+            LOG.info("[%s] %s is %r", file, name, value)
             return ids
     return []
 

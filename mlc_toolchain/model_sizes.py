@@ -87,7 +87,7 @@ def _override(
     sizes = dict(own) | given
     for key, value in given.items():
         if value != own[key]:
-            LOG.info("%s is %s instead of %s", key, value, own[key])
+            LOG.info("%s is %r instead of %r", key, value, own[key])
     notes = []
     context, chunk = sizes.get("context_window_size", -1), sizes.get("prefill_chunk_size", -1)
     if 0 < context < chunk and own["prefill_chunk_size"] <= own["context_window_size"]:

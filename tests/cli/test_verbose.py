@@ -26,7 +26,7 @@ def logger() -> Iterator[None]:
         (
             ["convert_weight", SOURCE, "--dry-run"],
             [
-                f"convert_weight: found the model configuration of llama in {SOURCE}",
+                f"convert_weight: found the model configuration of 'llama' in {SOURCE}",
                 "convert_weight: quantizing to q4f16_1 on the CPU",
                 f"readers.checkpoint: found the weight formats safetensors in {SOURCE}; looking for auto",
                 f"readers.checkpoint: using the weights in {SOURCE}/model.safetensors",
@@ -35,7 +35,7 @@ def logger() -> Iterator[None]:
         (
             ["gen_config", SOURCE, "--max-batch-size", "7"],
             [
-                f"gen_config: found the model configuration of llama in {SOURCE}",
+                f"gen_config: found the model configuration of 'llama' in {SOURCE}",
                 "model_sizes: max_batch_size is 7 instead of 128",
                 "generation_defaults: [generation_config.json] top_p is 0.9",
                 "generation_defaults: [generation_config.json] eos_token_id is 2",
