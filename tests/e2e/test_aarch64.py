@@ -18,7 +18,7 @@ IDS = np.random.default_rng(4).integers(0, VOCAB, 30).tolist()
 def test_a_model_with_4_bit_weights(tiny_folder: Callable[[str, str], Path], tmp_path: Path):
     """Prefill logits are equal, and greedy decoding takes the largest logits."""
     folder = tiny_folder("llama-bias-tied", "q4f16_1")
-    target = ("--device", "cpu:neoverse-n1", "--host", "aarch64-linux-gnu")
+    target = ("--device", "cpu:neoverse-n1", "--host", "aarch64-linux-gnu", "--opt", "act=16")
     run_command("compile", folder, *target, "-o", tmp_path / "lib.so")
     emulated = LLM(folder, EmulatedLibrary(tmp_path / "lib.so"), num_threads=1)
     expected = LLM(folder).logits(IDS)

@@ -34,7 +34,7 @@ def compiled(shared: SharedFolders, tiny_folder: Callable[[str, str], Path]) -> 
         def make(folder: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(images, "find_assembler", lambda: None)  # the simulator runs PTX
-                flags = ("--device", target, "--kv-cache-dtype", dtype)
+                flags = ("--device", target, "--opt", "act=exact", "--kv-cache-dtype", dtype)
                 run_command("compile", source, *flags, "-o", folder / "lib.so")
 
         return source, Library(shared.get(f"{name}-{dtype}-{target.replace(':', '-')}", make) / "lib.so")

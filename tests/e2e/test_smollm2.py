@@ -104,7 +104,7 @@ def test_divergence_of_the_default(quantized_llm: LLM, smollm2_folder: Callable[
         _, got = compiled_logits(llm)
         answer = llm.chat(QUESTION, max_tokens=12, temperature=0)
     kl = divergence(expected, got)
-    assert 1e-4 < kl.mean() < 5e-3 and kl.max() < 5e-2
+    assert 1e-4 < kl.mean() < 5e-3 and kl.max() < 0.1
     assert "sky" in answer.text
 
 
