@@ -30,7 +30,8 @@ class CompiledFunction:
         func = LowerBlocks().run(IRModule({SYMBOL: func}))[SYMBOL]
         emit_function(declare_function(module, func, SYMBOL), func, target)
         optimized, machine = optimize(str(module), target)
-        self._engine = llvm.create_mcjit_compiler(optimized, machine)
+        # llvmlite's memory manager places code and constants together, so that 32-bit relative addresses reach.
+        self._engine = llvm.create_mcjit_compiler(optimized, machine, use_lmm=True)
         self._engine.finalize_object()
         self._buffers = len(func.buffers)
         sizes = [ctypes.c_int64] * len(scalar_parameters(func))

@@ -57,7 +57,7 @@ def test_an_image_whose_rows_of_tokens_end_with_a_token_of_text(tmp_path: Path) 
     tokenizer = byte_tokenizer()
     tokenizer.add_special_tokens(["[IMG]", *ROW_ENDS])
     token, row_end, end = (tokenizer.token_to_id(text) for text in ("[IMG]", *ROW_ENDS))
-    case = next(c for c in CASES if c.name == "mistral3")
+    case = next(c for c in CASES if c.name == "mistral3" and c.grids)
     case = replace(case, options={**case.options, "image_token_index": token})
     model, source = random_model(case), tmp_path / "source"
     save(case, model, source)
