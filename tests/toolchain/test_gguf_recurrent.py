@@ -365,7 +365,9 @@ def test_parameters_are_those_of_the_checkpoint(form: Form, tmp_path: Path) -> N
     made, wanted = of_checkpoint(checkpoint), of_tensors(raw, tensors)
     assert set(made) == set(wanted)
     for name, value in made.items():
-        np.testing.assert_allclose(value, wanted[name], rtol=0 if form.exact else 1e-6, atol=0 if form.exact else 1e-7, err_msg=name)
+        np.testing.assert_allclose(
+            value, wanted[name], rtol=0 if form.exact else 1e-6, atol=0 if form.exact else 1e-7, err_msg=name
+        )
 
 
 @pytest.mark.parametrize(
