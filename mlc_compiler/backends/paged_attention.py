@@ -19,8 +19,23 @@ MASKED = -3e38
 """The score of a masked position: ``exp(MASKED - max)`` is 0 for any maximum."""
 
 
+class RotatedPairs:
+    """Places of the elements that a rotation combines: neighbours if interleaved, else ``pairs`` apart."""
+
+    pairs: int
+    interleaved: bool
+
+    def pair(self, i: PrimExpr) -> PrimExpr:
+        """Index of the first element of rotated pair ``i``."""
+        return i * 2 if self.interleaved else i
+
+    def partner(self, i: PrimExpr) -> PrimExpr:
+        """Index of the second element of rotated pair ``i``."""
+        return i * 2 + 1 if self.interleaved else i + self.pairs
+
+
 @dataclass(eq=False)
-class PagedAttention:
+class PagedAttention(RotatedPairs):
     """Operands, sizes and expressions of one call; positions are int32.
 
     kv_heads, group: key/value heads, and query heads of each. key, value: elements of a key and a value. page: slots of
@@ -95,14 +110,6 @@ class PagedAttention:
         return clamped(as_index(self.page_table[sequence, row]), self.num_pages)
 
     # -- rotation
-
-    def pair(self, i: PrimExpr) -> PrimExpr:
-        """Index of the first element of rotated pair ``i``."""
-        return i * 2 if self.interleaved else i
-
-    def partner(self, i: PrimExpr) -> PrimExpr:
-        """Index of the second element of rotated pair ``i``."""
-        return i * 2 + 1 if self.interleaved else i + self.pairs
 
     def rotated_query(self, token: PrimExpr, head: PrimExpr, d: PrimExpr) -> PrimExpr:
         """Element d of a token's query, rotated, float32."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -161,3 +161,18 @@ def of_checkpoint(checkpoint: GGUFCheckpoint) -> Tensors:
 
 def of_tensors(raw: Mapping[str, Any], tensors: Tensors) -> Tensors:
     return parameters(raw, tensors.__getitem__, {name: tensor.shape for name, tensor in tensors.items()})
+
+
+def parameters_of_both(
+    form: Form, path: Path, raw: dict[str, Any], tensors: Tensors
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Name and value of each parameter by the file, which is written to ``path``, and by the checkpoint.
+
+    Asserts that both give the same configuration and names.
+    """
+    checkpoint = GGUFCheckpoint(form.write(path, raw, tensors))
+    assert_same_config(form, raw, checkpoint.config())
+    made, wanted = of_checkpoint(checkpoint), of_tensors(raw, tensors)
+    assert set(made) == set(wanted)
+    for name, value in made.items():
+        yield name, value, wanted[name]

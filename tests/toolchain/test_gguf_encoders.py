@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.gguf_encoders import ENCODERS
 from mlc_toolchain.tokenizer.files import from_gguf_metadata
-from tests.toolchain.gguf_forms import Form, Tensors, assert_same_config, changed, of_checkpoint, of_tensors
+from tests.toolchain.gguf_forms import Form, Tensors, changed, parameters_of_both
 
 COMMON: dict[str, Any] = {
     "block_count": 2,
@@ -72,25 +72,16 @@ def test_every_architecture_is_tested() -> None:
 
 @pytest.mark.parametrize("form", FORMS, ids=[form.id for form in FORMS])
 def test_parameters_are_those_of_the_checkpoint(form: Form, tmp_path: Path) -> None:
-    raw, tensors = form.model(tmp_path)
-    checkpoint = GGUFCheckpoint(form.write(tmp_path / "a.gguf", raw, tensors))
-    assert_same_config(form, raw, checkpoint.config())
-    made, wanted = of_checkpoint(checkpoint), of_tensors(raw, tensors)
-    assert set(made) == set(wanted)
-    for name, value in made.items():
-        np.testing.assert_array_equal(value, wanted[name], err_msg=name)
+    for name, value, wanted in parameters_of_both(form, tmp_path / "a.gguf", *form.model(tmp_path)):
+        np.testing.assert_array_equal(value, wanted, err_msg=name)
 
 
 def test_dense_heads_of_embeddinggemma(tmp_path: Path) -> None:
     raw, tensors = GEMMA.model(tmp_path)
     heads = {f"dense.{i}.weight": np.full(shape, i, np.float32) for i, shape in enumerate([(72, 60), (52, 72)])}
     raw, tensors = {**raw, "model_type": "embeddinggemma", "dense_sizes": [72, 52]}, {**tensors, **heads}
-    checkpoint = GGUFCheckpoint(GEMMA.write(tmp_path / "a.gguf", raw, tensors))
-    assert_same_config(GEMMA, raw, checkpoint.config())
-    made, wanted = of_checkpoint(checkpoint), of_tensors(raw, tensors)
-    assert set(made) == set(wanted)
-    for name, value in made.items():
-        np.testing.assert_allclose(value, wanted[name], rtol=0, atol=1e-6, err_msg=name)
+    for name, value, wanted in parameters_of_both(GEMMA, tmp_path / "a.gguf", raw, tensors):
+        np.testing.assert_allclose(value, wanted, rtol=0, atol=1e-6, err_msg=name)
 
 
 def test_pooling_by_the_first_token_is_bges(tmp_path: Path) -> None:

@@ -15,12 +15,10 @@ from mlc_toolchain.gguf_recurrent import RECURRENT, RECURRENT_MIXTURES
 from tests.toolchain.gguf_forms import (
     Form,
     Tensors,
-    assert_same_config,
     changed,
     experts_stacked,
     in_turn,
-    of_checkpoint,
-    of_tensors,
+    parameters_of_both,
     permuted_heads,
     write,
 )
@@ -359,14 +357,9 @@ def test_every_architecture_is_tested() -> None:
 
 @pytest.mark.parametrize("form", FORMS, ids=[form.id for form in FORMS])
 def test_parameters_are_those_of_the_checkpoint(form: Form, tmp_path: Path) -> None:
-    raw, tensors = form.model(tmp_path)
-    checkpoint = GGUFCheckpoint(form.write(tmp_path / "a.gguf", raw, tensors))
-    assert_same_config(form, raw, checkpoint.config())
-    made, wanted = of_checkpoint(checkpoint), of_tensors(raw, tensors)
-    assert set(made) == set(wanted)
-    for name, value in made.items():
+    for name, value, wanted in parameters_of_both(form, tmp_path / "a.gguf", *form.model(tmp_path)):
         np.testing.assert_allclose(
-            value, wanted[name], rtol=0 if form.exact else 1e-6, atol=0 if form.exact else 1e-7, err_msg=name
+            value, wanted, rtol=0 if form.exact else 1e-6, atol=0 if form.exact else 1e-7, err_msg=name
         )
 
 

@@ -13,12 +13,10 @@ from mlc_toolchain.gguf_routed import LATENT_DENSE, ROUTED_MIXTURES
 from tests.toolchain.gguf_forms import (
     Form,
     Tensors,
-    assert_same_config,
     changed,
     experts_stacked,
     in_turn,
-    of_checkpoint,
-    of_tensors,
+    parameters_of_both,
 )
 
 COMMON: dict[str, Any] = {
@@ -167,13 +165,8 @@ def test_every_architecture_is_tested() -> None:
 
 @pytest.mark.parametrize("form", FORMS, ids=[form.id for form in FORMS])
 def test_parameters_are_those_of_the_checkpoint(form: Form, tmp_path: Path) -> None:
-    raw, tensors = form.model(tmp_path)
-    checkpoint = GGUFCheckpoint(form.write(tmp_path / "a.gguf", raw, tensors))
-    assert_same_config(form, raw, checkpoint.config())
-    made, wanted = of_checkpoint(checkpoint), of_tensors(raw, tensors)
-    assert set(made) == set(wanted)
-    for name, value in made.items():
-        np.testing.assert_array_equal(value, wanted[name], err_msg=name)
+    for name, value, wanted in parameters_of_both(form, tmp_path / "a.gguf", *form.model(tmp_path)):
+        np.testing.assert_array_equal(value, wanted, err_msg=name)
 
 
 def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def kernels_of(target: Target, narrow: bool) -> Mapping[str, TensorExpression]:
     narrow: products of attention may round their factors to bfloat16.
     """
     return {
-        "kv_cache.append": partial(append, target=target),
+        "kv_cache.append": append,
         "nn.paged_attention": partial(paged_attention, target=target, narrow=narrow),
         **recurrent_kernels(target),
         "nn.sample_top_p": partial(draw_top_p, target=target),

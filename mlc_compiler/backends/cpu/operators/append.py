@@ -1,19 +1,16 @@
 """Appending to a paged KV cache on a CPU: a key is rotated and rounded as vectors before its elements are scattered."""
 
-# The bodies of macros are TVMScript, which is parsed from source: a type checker cannot check them.
-# mypy: ignore-errors
-
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ....ir.expr import PrimExpr, Var, cast
 from ....relax.ops.attention import Pages, as_index, stored
-from ....script import T, expand
-from ....target import Target
+from ....script import expand
 from ....tir import te
 from ....tir.nodes import PARALLEL, Allocate, Buffer, For, Stmt, buffer
-from ...paged_attention import known_size
+from ...paged_attention import RotatedPairs, known_size
+from .append_loops import append_token
 
 
 def append(
@@ -27,7 +24,6 @@ def append(
     layer: PrimExpr,
     rotation: tuple[te.Tensor, ...],
     *,
-    target: Target,
     k_first: int = 0,
     v_first: int = 0,
     interleaved: bool = False,
@@ -54,7 +50,7 @@ def append(
 
 
 @dataclass(eq=False)
-class _Append:
+class _Append(RotatedPairs):
     """Operands, sizes and scratch of one call. row: a key in float32; rounded: as it is stored."""
 
     k_pages: Buffer
@@ -100,33 +96,3 @@ class _Append:
 
     def sin(self, token: PrimExpr, i: PrimExpr) -> PrimExpr:
         return self.rotation[1][token, i]
-
-    def pair(self, i: PrimExpr) -> PrimExpr:
-        """Index of the first element of rotated pair ``i``."""
-        return i * 2 if self.interleaved else i
-
-    def partner(self, i: PrimExpr) -> PrimExpr:
-        """Index of the second element of rotated pair ``i``."""
-        return i * 2 + 1 if self.interleaved else i + self.pairs
-
-
-@T.macro
-def append_token(k, token):
-    if k.place(token)[2]:
-        page = k.place(token)[0]
-        slot = k.place(token)[1]
-        for g in range(k.heads):
-            for d in T.vectorized(k.key):
-                k.row[d] = k.key_at(token, g, d)
-            if k.pairs:
-                for i in T.vectorized(k.pairs):
-                    x = k.row[k.pair(i)]
-                    y = k.row[k.partner(i)]
-                    k.row[k.pair(i)] = x * k.cos(token, i) - y * k.sin(token, i)
-                    k.row[k.partner(i)] = y * k.cos(token, i) + x * k.sin(token, i)
-            for d in T.vectorized(k.key):
-                k.rounded[d] = k.stored_key(d)
-            for d in range(k.key):
-                k.k_pages[k.layer, page, g, d, slot] = k.rounded[d]
-            for e in T.vectorized(k.value):
-                k.v_pages[k.layer, page, g, slot, e] = k.stored_value(token, g, e)

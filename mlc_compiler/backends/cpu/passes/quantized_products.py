@@ -46,14 +46,7 @@ class QuantizedProducts(Pass):
 
     def _may_gate(self, functions: Sequence[PrimFunc]) -> bool:
         made = [b for f in functions if (blocks := analyse(f)) for b in blocks.in_order if QUANTIZED in b.annotations]
-        shape = stored_buffer(made[0]).shape if len(made) == 1 else ()
-        if len(shape) != 2:
-            return False
-        columns, length = (constant_extent(size) for size in shape)
-        if columns is None or length is None:
-            return False
-        weight = Weight(columns, length, **made[0].annotations[QUANTIZED])
-        return Plan.of(weight, Cpu.of(self.target), self._digits, 2) is not None
+        return len(made) == 1 and self._plan(made[0], 2) is not None
 
     def run(self, mod: IRModule) -> IRModule:
         if self.activation_bits is None:
@@ -63,7 +56,7 @@ class QuantizedProducts(Pass):
     def _rewrite(self, func: PrimFunc) -> PrimFunc:
         """The function with dequantization and product replaced by the integer computation."""
         found = _match(func)
-        plan = self._plan(found) if found is not None else None
+        plan = self._plan(found.dequantized, found.sides) if found is not None else None
         if found is None or plan is None:
             return self._of_experts(func)
         operands = (found.product.activation, found.codes, found.scale, stored_buffer(found.product.block))
@@ -88,12 +81,14 @@ class QuantizedProducts(Pass):
         assert self.activation_bits is not None
         return DIGITS_OF_BITS[self.activation_bits]
 
-    def _plan(self, found: _Match) -> Plan | None:
-        columns, length = (constant_extent(size) for size in found.product.weight.shape)
-        if columns is None or length is None:
-            return None
-        weight = Weight(columns, length, **found.dequantized.annotations[QUANTIZED])
-        return Plan.of(weight, Cpu.of(self.target), self._digits, 2 if found.width * 2 == columns else 1)
+    def _plan(self, dequantized: Block, sides: int) -> Plan | None:
+        """The plan of a product with the matrix that a block dequantizes; None for other tensors, and for no plan."""
+        sizes = [constant_extent(size) for size in stored_buffer(dequantized).shape]
+        match sizes:
+            case [int(columns), int(length)]:
+                weight = Weight(columns, length, **dequantized.annotations[QUANTIZED])
+                return Plan.of(weight, Cpu.of(self.target), self._digits, sides)
+        return None
 
 
 @dataclass(frozen=True)
@@ -102,7 +97,7 @@ class _Match:
     product: MatmulBlock
     codes: Buffer
     scale: Buffer
-    width: int  # of the function's result
+    sides: int  # as in ``Plan``
 
 
 def _match(func: PrimFunc) -> _Match | None:
@@ -124,8 +119,8 @@ def _match(func: PrimFunc) -> _Match | None:
     parameters = {id(b) for b in func.buffers}
     if len(codes) != 1 or len(scale) != 1 or not {id(codes[0]), id(scale[0])} <= parameters:
         return None
-    width = constant_extent(stored_buffer(blocks.in_order[-1]).shape[-1])
-    return None if width is None else _Match(dequantized[0], product, codes[0], scale[0], width)
+    columns, width = (constant_extent(size) for size in (weight.shape[0], stored_buffer(blocks.in_order[-1]).shape[-1]))
+    return _Match(dequantized[0], product, codes[0], scale[0], 2 if width is not None and width * 2 == columns else 1)
 
 
 def _attribute(plan: Plan) -> dict[str, object]:
