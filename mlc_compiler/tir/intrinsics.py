@@ -49,7 +49,8 @@ class TensorIntrin:
     in the other operands and the ``scalars``, integers that are invariant in the instruction. update: the same for the
     new value of the second operand, if the instruction changes that too. emit: kind of target -> function that emits
     the instruction; ``codegen/instructions.py`` has the types. requires: the target extension. lanes: GPU threads that
-    execute it together: 1, a warp of 32, or 128. Without ``semantics`` it changes no values: a barrier.
+    execute it together: 1, a warp of 32, or 128. Without ``semantics`` it changes no values: a barrier, or, with
+    ``hint``, something that writes none of its operands: a prefetch.
     """
 
     name: str
@@ -61,6 +62,7 @@ class TensorIntrin:
     scalars: tuple[str, ...] = ()
     lanes: int = 1
     update: Callable[..., te.Tensor] | None = None
+    hint: bool = False
 
     @cached_property
     def function(self) -> PrimFunc:
@@ -77,7 +79,7 @@ class TensorIntrin:
     @property
     def written(self) -> int:
         """How many of the operands are written: the first ones."""
-        return 1 if self.update is None else 2
+        return 0 if self.hint else 1 if self.update is None else 2
 
     def _function(self, semantics: Callable[..., te.Tensor]) -> PrimFunc:
         inputs = [te.placeholder(o.shape, o.dtype, o.name) for o in self.operands[1:]]

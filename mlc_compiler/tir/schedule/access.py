@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from ...ir.expr import BinaryOp, Call, IntImm, Let, PrimExpr, Var, conjuncts
 from ...ir.simplify import key
 from ...ir.visitor import substitute, walk
+from ..intrinsics import find_tensor_intrin
 from ..nodes import (
     Allocate,
     Block,
@@ -149,8 +150,15 @@ class _Collector:
                 yield _access(part.buffer, tuple(Range(substitute(i, env), IntImm(1)) for i in part.indices), False, c)
 
     def _evaluate(self, s: Evaluate, c: _Context) -> Iterator[Access]:
-        """An instruction reads its operands and writes the first; other calls may read and write all their buffers."""
-        known = isinstance(s.value, Call) and s.value.op.startswith("intrinsic.")
+        """An instruction reads its operands and writes the first; other calls may read and write all their buffers.
+
+        An instruction that is a hint accesses none.
+        """
+        assert isinstance(s.value, Call)
+        name = s.value.op.removeprefix("intrinsic.")
+        known = name != s.value.op
+        if known and find_tensor_intrin(name).hint:
+            return
         for i, (load, extents) in enumerate(_operands(s.value)):
             if extents:
                 box = tuple(Range(substitute(m, c.env), e) for m, e in zip(load.indices, extents, strict=True))

@@ -29,6 +29,7 @@ from .layout import transform_layout
 from .loops import annotate, fuse, reorder, set_kind, split, unannotate
 from .pad_einsum import pad_einsum
 from .partition import merge, partition
+from .prefetch import prefetch
 from .reduction import decompose_reduction
 from .reverse_compute_at import reverse_compute_at
 from .reverse_inline import reverse_compute_inline
@@ -248,6 +249,11 @@ class Schedule(WorkingModule):
     def cache_read(self, block: str, read_buffer_index: int, storage_scope: str) -> BlockName:
         """Redirect a block's reads of one input to a copy in another scope; returns the block that makes the copy."""
         return self._run(cache_read, block, read_buffer_index, storage_scope)
+
+    @step
+    def prefetch(self, block: str, loop: Var, read_buffer_index: int, distance: int) -> BlockName:
+        """Prefetch what a block reads of a buffer ``distance`` iterations of a loop later; returns the new block."""
+        return self._run(prefetch, block, loop, read_buffer_index, distance)
 
     @step
     def set_scope(self, block: str, buffer_index: int, storage_scope: str) -> None:

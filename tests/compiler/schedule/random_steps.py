@@ -116,6 +116,7 @@ STEPS: dict[str, Step] = {
     "reverse_compute_at": lambda s, r: s.reverse_compute_at(_block(s, r), _loop(s, r)),
     "cache_read": lambda s, r: s.cache_read(_block(s, r), r.randint(0, 1), r.choice(SCOPES)),
     "cache_write": lambda s, r: s.cache_write(_block(s, r), r.randint(0, 1), r.choice(SCOPES)),
+    "prefetch": lambda s, r: s.prefetch(_block(s, r), _loop(s, r), r.randint(0, 1), r.randint(1, 3)),
     "set_scope": lambda s, r: s.set_scope(_block(s, r), 0, r.choice(SCOPES)),
     "decompose_reduction": lambda s, r: s.decompose_reduction(_block(s, r), _loop(s, r)),
     "rfactor": lambda s, r: s.rfactor(_loop(s, r), r.choice([0, -1, 1])),

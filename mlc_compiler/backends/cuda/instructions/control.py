@@ -91,7 +91,7 @@ CONTROL: tuple[TensorIntrin, ...] = (
     control_row(
         "cuda.barrier.arrive", "llvm.nvvm.barrier.cta.arrive.aligned.count", scalars=("barrier", "threads"), lanes=32
     ),
-    TensorIntrin("cuda.prefetch", (VECTORS,), None, {"cuda": _prefetch}, "sm_90", scalars=("nbytes",)),
+    TensorIntrin("cuda.prefetch", (VECTORS,), None, {"cuda": _prefetch}, "sm_90", scalars=("nbytes",), hint=True),
     control_row("cuda.griddep.wait", "llvm.nvvm.griddepcontrol.wait"),
     control_row("cuda.griddep.launch_dependents", "llvm.nvvm.griddepcontrol.launch.dependents"),
 )

@@ -1,0 +1,97 @@
+"""prefetch: ask for the cache lines that a block reads in a later iteration of a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir import dtype as dt
+from ...ir.expr import Call, IntImm, PrimExpr, Var, cast, minimum
+from ...ir.simplify import Analyzer
+from ...ir.visitor import substitute
+from ..nodes import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    Evaluate,
+    For,
+    PrimFunc,
+    Range,
+    Stmt,
+    loop_nest,
+    seq,
+)
+from .access import accesses_in
+from .affine import Bounds
+from .compute_at import hull
+from .tree import ScheduleError, analyzer_at, find_block, loop_path, replace_stmts, true, unique_block_name
+
+LINE = 64  # bytes: the shortest cache line of the targets
+
+
+def prefetch(func: PrimFunc, name: str, var: Var, index: int, distance: int) -> tuple[PrimFunc, str]:
+    """Prefetch what block ``name`` reads of its ``index``-th buffer ``distance`` iterations of loop ``var`` later.
+
+    After the last iteration comes the next one of the loop around, if there is one. Returns the block of the
+    prefetches, the first statement of an iteration. Raises ScheduleError when the block is not inside the loop, or when
+    what it reads is not a box of constant extents.
+    """
+    path = loop_path(func, var)
+    loop = path[-1]
+    assert isinstance(loop, For)
+    regions = find_block(func, name).block.reads
+    if distance < 1:
+        raise ScheduleError(f"prefetch: got distance {distance}; expected at least 1")
+    if not 0 <= index < len(regions):
+        raise ScheduleError(f"prefetch: block {name!r} reads {len(regions)} buffers; got index {index}")
+    source = regions[index].buffer
+    reads = [a for a in accesses_in(loop.body) if a.buffer is source and a.block_name == name and not a.is_write]
+    if not reads:
+        raise ScheduleError(f"prefetch: block {name!r} is not inside loop {var.name!r}")
+    analyzer = analyzer_at(path)
+    box = _constant_box(source, hull(reads, analyzer), analyzer)
+    later = _later(path, distance)
+    box = [Range(analyzer.simplify(substitute(r.min, later)), r.extent) for r in box]
+    block_name = unique_block_name(func, f"{source.name}_prefetch")
+    block = Block(block_name, (), (BufferRegion(source, tuple(box)),), (), _touches(source, box))
+    body = seq(BlockRealize((), true(), block), loop.body)
+    return replace_stmts(func, {loop.body: body}), block_name
+
+
+def _later(path: Sequence[Stmt], distance: int) -> dict[Var, PrimExpr]:
+    """The variables of the path's last loop and of the loop around it, ``distance`` iterations later.
+
+    After the last iteration comes the first one of the loop around it.
+    """
+    *around, loop = (s for s in path if isinstance(s, For))
+    at = loop.var + distance
+    if not around:
+        return {loop.var: minimum(at, loop.extent - 1)}
+    outer = around[-1]
+    following = minimum(outer.var + cast(outer.var.dtype, at // loop.extent), outer.extent - 1)
+    return {loop.var: at % loop.extent, outer.var: following}
+
+
+def _constant_box(source: Buffer, bounds: Sequence[Bounds | None], analyzer: Analyzer) -> list[Range]:
+    ranges = []
+    for axis in bounds:
+        extent = None if axis is None else analyzer.simplify(axis[1] - axis[0] + 1)
+        if axis is None or not isinstance(extent, IntImm):
+            raise ScheduleError(f"prefetch: the region that is read of {source.name!r} has no constant extents")
+        ranges.append(Range(axis[0], extent))
+    return ranges
+
+
+def _touches(source: Buffer, box: Sequence[Range]) -> Stmt:
+    """Loops over a box, with one instruction for each cache line when rows begin at multiples of a line."""
+    line = max(1, LINE // dt.nbytes(source.dtype))
+    *outer, last = (r.extent.value for r in box if isinstance(r.extent, IntImm))
+    counts = [*outer, -(-last // line)]
+    loops = [Var(f"ax{i}") for i in range(len(box))]
+    places = [
+        r.min if n == 1 else r.min + at for r, at, n in zip(box, (*loops[:-1], loops[-1] * line), counts, strict=True)
+    ]
+    address = Call("address_of", (BufferLoad(source, tuple(places)),), "handle")
+    wanted = [(loop, IntImm(n)) for loop, n in zip(loops, counts, strict=True) if n > 1]
+    return loop_nest(wanted, Evaluate(Call("intrinsic.cpu.prefetch", (address,), "handle")))

@@ -1,0 +1,109 @@
+"""prefetch asks for the lines that later iterations read, and changes no values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlc_compiler import build
+from mlc_compiler.interp import run_prim_func
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.script import parse, script
+from mlc_compiler.target import Target
+from mlc_compiler.tir import te
+from mlc_compiler.tir.nodes import PrimFunc
+from mlc_compiler.tir.schedule import Schedule, ScheduleError
+from mlc_compiler.verifier import verify
+from tests.compiler.codegen.native import assembly
+
+ROWS, DEPTH = 6, 128
+LATER = "T.min(i + (k_0 + 2) // 4, 5), (k_0 + 2) % 4 * 32"
+EXPECTED = f"""
+with T.block("A_prefetch"):
+    T.reads(A[{LATER}:(k_0 + 2) % 4 * 32 + 32])
+    T.writes()
+    for ax1 in range(2):
+        T.evaluate(T.call_intrin("handle", "intrinsic.cpu.prefetch", T.call_intrin("handle", "address_of", A[
+            {LATER} + ax1 * 16])))
+"""
+
+
+def sums() -> PrimFunc:
+    a = te.placeholder((ROWS, DEPTH), name="A")
+    k = te.reduce_axis(DEPTH, "k")
+    return te.create_prim_func([a, te.compute((ROWS,), lambda i: te.sum(a[i, k], axis=k), name="B")])
+
+
+def prefetched(distance: int = 2) -> Schedule:
+    """Rows of four pieces of 32 elements, each of two cache lines."""
+    s = Schedule(sums())
+    piece, _ = s.split(s.get_loops("B")[1], [None, 32])
+    s.decompose_reduction("B", piece)
+    s.prefetch("B_update", piece, 1, distance)
+    return s
+
+
+def plain(text: str) -> str:
+    return "".join(text.split())
+
+
+def test_the_lines_of_a_later_piece_are_asked_for_once() -> None:
+    """After the last piece comes the first one of the next row."""
+    text = prefetched().func.script()
+    assert plain(EXPECTED) in plain(text)
+    assert text.count("A_prefetch") == 1
+
+
+def test_results_are_the_same_and_the_text_parses() -> None:
+    s = prefetched()
+    a = np.random.default_rng(0).standard_normal((ROWS, DEPTH)).astype(np.float32)
+    reread = parse(script(IRModule({"f": s.func.with_attr("global_symbol", "f")})))
+    verify(reread)
+    for run in (lambda b: run_prim_func(s.func, a, b), lambda b: build(reread)["f"](a, b)):
+        b = np.empty(ROWS, np.float32)
+        run(b)
+        np.testing.assert_allclose(b, a.sum(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("cpu", "mnemonic"), [("x86-64", "prefetcht0"), ("aarch64", "prfm")])
+def test_code_has_the_instruction_of_the_target(cpu: str, mnemonic: str) -> None:
+    """Two lines of each piece; LLVM may unroll the loop over the two."""
+    assert assembly(prefetched().func, Target(f"cpu:{cpu}")).count(mnemonic) >= 1
+
+
+def test_prefetches_do_not_order_concurrent_loops() -> None:
+    """What one iteration of a parallel loop asks for may be what another one writes."""
+    a = te.placeholder((ROWS, 16), name="A")
+    b = te.compute((ROWS, 16), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((ROWS, 16), lambda i, j: b[i, j] * 2.0, name="C")
+    s = Schedule(te.create_prim_func([a, c]))
+    row = s.get_loops("C")[0]
+    s.compute_at("B", row)
+    s.prefetch("C", row, 0, 1)
+    s.parallel(row)
+    x, out = np.ones((ROWS, 16), np.float32), np.empty((ROWS, 16), np.float32)
+    run_prim_func(s.func, x, out)
+    assert (out == 4).all()
+
+
+@pytest.mark.parametrize(
+    ("block", "index", "loop", "message"),
+    [
+        ("B_update", 7, 1, "block 'B_update' reads 2 buffers; got index 7"),
+        ("B_init", 0, 0, "block 'B_init' reads 0 buffers; got index 0"),
+        ("C", 0, 1, "block 'C' is not inside loop"),
+    ],
+)
+def test_refusals_name_the_argument(block: str, index: int, loop: int, message: str) -> None:
+    a = te.placeholder((ROWS, DEPTH), name="A")
+    k = te.reduce_axis(DEPTH, "k")
+    b = te.compute((ROWS,), lambda i: te.sum(a[i, k], axis=k), name="B")
+    s = Schedule(te.create_prim_func([a, te.compute((ROWS,), lambda i: b[i] + 1.0, name="C")]))
+    inner = s.get_loops("B")[loop]
+    s.decompose_reduction("B", inner)
+    with pytest.raises(ScheduleError, match=message):
+        s.prefetch(block, inner, index, 1)
+    if loop == 0:
+        return
+    with pytest.raises(ScheduleError, match="got distance 0"):
+        s.prefetch("B_update", inner, 1, 0)
