@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mlc_cli import console, running
-from mlc_cli.options import model_folder_argument, model_lib_option
+from mlc_cli.preparing import model_options
 from mlc_errors import MLCError, UsageError
 
 if TYPE_CHECKING:
     from mlc_runtime.generation import GenerationResult, Sampling
     from mlc_runtime.llm import LLM
+    from mlc_toolchain.prepare_plan import PrepareOptions
 
 HELP = """\
 /help            this text
@@ -30,27 +30,24 @@ BLOCK = '"""'
 
 
 @click.command("chat")
-@model_folder_argument
-@model_lib_option
+@model_options
 @click.option("--system", metavar="TEXT", help="System message of the conversation.")
 @click.option("--max-tokens", type=int, metavar="N", help="Longest answer. Default: until the context is full.")
 @running.sampling_options
 @running.threads_option
-@running.device_option
 def chat(
     model: str,
-    model_lib: Path | None,
+    preparing: PrepareOptions,
     system: str | None,
     max_tokens: int | None,
     choice: running.Choice,
     threads: int | None,
-    device: str | None,
 ) -> None:
     """Talk to the compiled model in the folder MODEL, or in HF://owner/name.
 
     The conversation stays in the model's cache: a turn computes only what is new. /help lists the commands.
     """
-    with running.load(model, model_lib, threads, device) as llm:
+    with running.load(model, preparing, threads) as llm:
         if not llm.has_chat_template:
             raise MLCError("the model has no chat template", where=[model], hint="use generate --raw")
         _enable_line_editing()

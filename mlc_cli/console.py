@@ -38,6 +38,22 @@ def progress(as_json: bool = False) -> Iterator[Progress]:
         yield Lines(sys.stderr)
 
 
+@contextlib.contextmanager
+def late_progress(seconds: float = 0.0) -> Iterator[Progress]:
+    """The same, shown from the first step that comes after ``seconds``."""
+    begin = time.monotonic()
+    shown: list[Progress] = []
+    with contextlib.ExitStack() as stack:
+
+        def report(step: Step) -> None:
+            if not shown and time.monotonic() - begin >= seconds:
+                shown.append(stack.enter_context(progress()))
+            for display in shown:
+                display(step)
+
+        yield report
+
+
 def show(report: Any, as_json: bool = False, json_only: Container[str] = ()) -> None:
     """Print a report (a dataclass) as aligned `field  value` lines, or as one JSON object, of all fields."""
     if as_json:

@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 import click
 
 from mlc_cli import console, running
-from mlc_cli.options import FILE, model_folder_argument, model_lib_option
+from mlc_cli.options import FILE
+from mlc_cli.preparing import model_options
 from mlc_errors import MLCError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from mlc_toolchain.prepare_plan import PrepareOptions
+
 ARRAY, LINES = ".npy", ".jsonl"
 
 
 @click.command("embed")
-@model_folder_argument
+@model_options
 @click.option("--text", "texts", multiple=True, metavar="TEXT", help="A text; may be given several times.")
 @click.option("--file", type=FILE, metavar="FILE", help="A file with one text on each line. Default: standard input.")
 @click.option("-o", "--output", type=FILE, metavar="FILE", help="FILE.npy or FILE.jsonl. Default: standard output.")
@@ -31,11 +34,10 @@ ARRAY, LINES = ".npy", ".jsonl"
     "--normalize/--no-normalize", default=None, help="Vectors of length 1. Default: as the model's files say."
 )
 @click.option("--truncate", is_flag=True, help="Cut texts that are too long; they are refused otherwise.")
-@model_lib_option
 @running.threads_option
-@running.device_option
 def embed(
     model: str,
+    preparing: PrepareOptions,
     texts: tuple[str, ...],
     file: Path | None,
     output: Path | None,
@@ -44,9 +46,7 @@ def embed(
     pooling: str | None,
     normalize: bool | None,
     truncate: bool,
-    model_lib: Path | None,
     threads: int | None,
-    device: str | None,
 ) -> None:
     """Turn texts into vectors with the compiled model in the folder MODEL, or in HF://owner/name.
 
@@ -56,7 +56,7 @@ def embed(
     if output is not None and output.suffix not in (ARRAY, LINES):
         raise UsageError(f"--output: got {output.name!r}; expected the suffix {ARRAY} or {LINES}")
     given = _texts(texts, file)
-    with running.load(model, model_lib, threads, device) as llm:
+    with running.load(model, preparing, threads) as llm:
         vectors = llm.embed(
             given,
             prompt=prompt,

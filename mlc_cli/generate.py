@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mlc_cli import console, running
-from mlc_cli.options import json_option, model_folder_argument, model_lib_option
+from mlc_cli.options import json_option
+from mlc_cli.preparing import model_options
 from mlc_errors import UsageError
 
 if TYPE_CHECKING:
     from mlc_runtime.generation import GenerationResult
+    from mlc_toolchain.prepare_plan import PrepareOptions
 
 
 @click.command("generate")
-@model_folder_argument
+@model_options
 @click.option("-p", "--prompt", metavar="TEXT", help="The text to continue or to answer. Default: standard input.")
 @click.option(
     "--image", "images", metavar="FILE", multiple=True, help="An image before the prompt; may be given several times."
 )
-@model_lib_option
 @click.option("--max-tokens", type=int, default=512, show_default=True, metavar="N", help="Longest answer.")
 @running.sampling_options
 @click.option(
@@ -31,18 +31,16 @@ if TYPE_CHECKING:
     help="Wrap the prompt in the model's chat template, or continue it as it is. Default: chat if there is a template.",
 )
 @running.threads_option
-@running.device_option
 @json_option
 def generate(
     model: str,
+    preparing: PrepareOptions,
     prompt: str | None,
     images: tuple[str, ...],
-    model_lib: Path | None,
     max_tokens: int,
     choice: running.Choice,
     as_chat: bool | None,
     threads: int | None,
-    device: str | None,
     as_json: bool,
 ) -> None:
     """Answer or continue a prompt with the compiled model in the folder MODEL, or in HF://owner/name.
@@ -54,7 +52,7 @@ def generate(
     text = console.standard_input() if prompt is None else prompt
     if prompt is None and not text:
         raise UsageError("no prompt", hint='give --prompt "…", or pipe text to standard input')
-    with running.load(model, model_lib, threads, device) as llm:
+    with running.load(model, preparing, threads) as llm:
         sampling = choice.sampling(llm, max_tokens)
         if llm.has_chat_template if as_chat is None else as_chat:
             ids, sampling = llm.chat_prompt([user_message(text, images)]), llm.with_chat_stops(sampling)

@@ -25,9 +25,6 @@ class _NamedPath(click.Path):
 # A Hugging Face folder, its config.json, a .gguf file, or HF://owner/name.
 source_argument = click.argument("source", metavar="MODEL")
 
-# The output folder of convert_weight, gen_config and compile, or HF://owner/name of such a folder on the Hub.
-model_folder_argument = click.argument("model", metavar="MODEL")
-
 quantization_option = click.option(
     "--quantization", required=True, metavar="NAME", help="Scheme of the weights: q0f32, q0f16, q4f16_1, ..."
 )

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mlc_cli import console
+from mlc_cli.preparing import prepared
 from mlc_errors import UsageError
 
 if TYPE_CHECKING:
     from mlc_runtime.generation import GenerationResult, Sampling
     from mlc_runtime.llm import LLM
+    from mlc_toolchain.prepare_plan import PrepareOptions
 
 SECONDS_BEFORE_PROGRESS = 1.0
 
 threads_option = click.option("--threads", type=int, metavar="N", help="Worker threads. Default: physical cores.")
-device_option = click.option(
-    "--device",
-    metavar="NAME",
-    help="cpu, cuda, or cuda:1 for the second GPU. Default: the library's, cuda being cuda:0.",
-)
 
 
 @dataclass(frozen=True)
@@ -104,21 +98,18 @@ def sampling_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_choice
 
 
-def load(model: str, model_lib: Path | None, threads: int | None, device: str | None) -> LLM:
-    """Open the model; loading that takes more than a second shows its progress."""
+def load(model: str, preparing: PrepareOptions, threads: int | None) -> LLM:
+    """Prepare and open the model; loading that takes more than a second shows its progress."""
+    made = prepared(model, preparing)
     from mlc_runtime.llm import LLM
+    from mlc_toolchain.progress import Step
 
-    with contextlib.ExitStack() as stack:
-        return LLM(_folder(model), model_lib, threads, progress=_late_progress(stack), device=device)
+    with console.late_progress(SECONDS_BEFORE_PROGRESS) as progress:
 
+        def loaded(done: int, total: int, done_bytes: int, total_bytes: int) -> None:
+            progress(Step("load", done, total, "parameters", done_bytes, total_bytes))
 
-def _folder(model: str) -> Path:
-    """The folder of a model; a repository on the Hub is fetched."""
-    if not model.startswith("HF://"):
-        return Path(model)
-    from mlc_toolchain.model_folder import model_folder
-
-    return model_folder(model)
+        return LLM(made.folder, made.library, threads, progress=loaded, device=made.device)
 
 
 def speed(result: GenerationResult) -> str:
@@ -126,18 +117,3 @@ def speed(result: GenerationResult) -> str:
     prompt = f"prompt {result.prompt_tokens} tokens, {result.prefill_rate:.1f} tok/s"
     answer = f"answer {len(result.token_ids)} tokens, {result.decode_rate:.1f} tok/s"
     return f"{prompt}; {answer}; {result.note or result.finish_reason}"
-
-
-def _late_progress(stack: contextlib.ExitStack) -> Callable[[int, int, int, int], None]:
-    from mlc_toolchain.progress import Progress, Step
-
-    begin = time.monotonic()
-    shown: list[Progress] = []
-
-    def report(done: int, total: int, done_bytes: int, total_bytes: int) -> None:
-        if not shown and time.monotonic() - begin > SECONDS_BEFORE_PROGRESS:
-            shown.append(stack.enter_context(console.progress()))
-        for progress in shown:
-            progress(Step("load", done, total, "parameters", done_bytes, total_bytes))
-
-    return report

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 CPU_INFO = Path("/proc/cpuinfo")
+MEMORY_INFO = Path("/proc/meminfo")
+NVIDIA = Path("/proc/driver/nvidia")
+CGROUP = Path("/sys/fs/cgroup")
 
 # The instruction sets that compiled code may use: LLVM's names, and the kernel's where they differ.
 _AVX512 = "f bw cd dq vl ifma vbmi vbmi2 bitalg vnni vpopcntdq bf16 fp16"
@@ -34,12 +37,37 @@ def missing_instruction_sets(needed: Iterable[str]) -> list[str]:
     [] for other architectures and without /proc/cpuinfo.
     """
     names = KERNEL_NAMES.get(host_machine(), {})
-    try:
-        lines = CPU_INFO.read_text().splitlines()
-    except OSError:
-        return []
+    lines = _lines(CPU_INFO)
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
     return sorted(name for name in needed if name in names and names[name] not in flags) if flags else []
+
+
+def machine_identity() -> list[str]:
+    """What code for this machine depends on: the model and the flags of its CPU, and its GPUs with their driver."""
+    lines = _lines(CPU_INFO)
+    cpu = [next((line for line in lines if line.startswith(key)), "") for key in ("model name", "flags", "Features")]
+    gpus = [path / "information" for path in sorted(NVIDIA.glob("gpus/*"))]
+    return [host_machine(), *cpu, *(line for path in (NVIDIA / "version", *gpus) for line in _lines(path))]
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file of the kernel, none where there is no such file."""
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def free_memory() -> int:
+    """Bytes of memory that new processes can take: what the kernel calls available, within the cgroup's limit."""
+    known = (line.split() for line in _lines(MEMORY_INFO) if line.startswith("MemAvailable:"))
+    available = next(
+        (int(words[1]) << 10 for words in known), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    )
+    limit, used = (_lines(CGROUP / name) for name in ("memory.max", "memory.current"))
+    if not (limit and used and limit[0].isdecimal()):
+        return available
+    return min(available, max(0, int(limit[0]) - int(used[0])))
 
 
 def default_num_threads() -> int:
@@ -58,7 +86,7 @@ def _siblings(cpu: int) -> str:
 def _cgroup_quota() -> int | None:
     """Whole CPUs of the cgroup's time quota; None without one. Spinning workers must not outnumber it."""
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = (CGROUP / "cpu.max").read_text().split()
         return max(1, int(quota) // int(period))
     except (OSError, ValueError):
         return None

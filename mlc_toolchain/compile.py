@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from mlc_compiler.backends import backend_of
+from mlc_compiler.backends import backend_of, host_target
+from mlc_compiler.codegen.link import find_linker
 from mlc_compiler.codegen.outputs import SHARED, check_output
 from mlc_compiler.driver import build_library
 from mlc_compiler.ir.module import IRModule
@@ -94,7 +95,8 @@ class CompileReport:
 
 def compile_model(options: CompileOptions, progress: Progress = silent) -> CompileReport:
     """Compile the model that a chat configuration describes. Raises MLCError for what cannot be compiled."""
-    _check(options)
+    check_options(options)
+    _check_output(options)
     path = config_path(options.model)
     LOG.info("found the model configuration %s", path)
     config = read_chat_config(path)
@@ -104,8 +106,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     LOG.info("optimization: %s", optimization.text)
     if "ptx" in options.emit and machine.kind != "cuda":
         raise UsageError(f"--emit ptx: the target {machine} has no PTX", hint="use --device cuda or cuda:sm_90a")
-    overrides = parse_overrides(options.overrides)
-    exported = _export(config, options, overrides, machine)
+    exported = _export(config, options, parse_overrides(options.overrides), machine)
 
     def phase(name: str) -> None:
         progress(Step("compile", 0, 1, detail=name))
@@ -160,11 +161,18 @@ def _optimization(text: str, machine: Target) -> Optimization:
     return replace(optimization, activation_bits=None)
 
 
-def _check(options: CompileOptions) -> None:
-    Optimization.parse(options.opt)
+def check_options(options: CompileOptions) -> None:
+    """Raise MLCError for options that no model can be compiled with, and without a linker; reads no model."""
+    machine, _ = find_target(options.device, options.host)
+    find_linker(host_target(machine).arch)
+    _optimization(options.opt, machine)
+    parse_overrides(options.overrides)
     for kind in options.emit:
         if kind not in EMIT_KINDS:
             raise UsageError(f"--emit: got {kind!r}; expected one of {', '.join(EMIT_KINDS)}")
+
+
+def _check_output(options: CompileOptions) -> None:
     if not options.output.parent.is_dir():
         raise UsageError(f"--output: the folder {options.output.parent} does not exist")
     if options.output.is_dir():

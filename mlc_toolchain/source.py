@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mlc_toolchain.hub import HubSource
 
 HUB_PREFIX = "HF://"
+GGUF = ".gguf"
 PRESETS = Path(__file__).resolve().parent.parent / "configs" / "models"
 
 
@@ -97,7 +98,8 @@ def hub_source(text: str, main: str = CONFIG) -> HubSource:
 def resolve_source(text: str) -> ModelSource:
     """Find what ``text`` names. Raises UsageError when it names nothing that can be converted."""
     if text.startswith(HUB_PREFIX):
-        return hub_source(text)
+        repository, colon, file = text.removeprefix(HUB_PREFIX).partition(":")
+        return _hub_file(HUB_PREFIX + repository, file) if colon else hub_source(text)
     path = Path(text).expanduser()
     if path.is_file():
         return _file_source(path)
@@ -109,8 +111,15 @@ def resolve_source(text: str) -> ModelSource:
     raise UsageError(f"cannot find the model: {text!r} is no folder, file or preset", hint=_hint(text))
 
 
+def _hub_file(repository: str, file: str) -> ModelSource:
+    """A file of a repository, as in ``HF://owner/name:model.gguf``."""
+    if Path(file).suffix != GGUF:
+        raise UsageError(f"cannot convert {file!r} of {repository}; expected a {GGUF} file")
+    return GGUFSource(hub_source(repository, file).path / Path(file).name)
+
+
 def _file_source(path: Path) -> ModelSource:
-    if path.suffix == ".gguf":
+    if path.suffix == GGUF:
         return GGUFSource(path)
     if path.name == CONFIG:
         return FolderSource(path.parent)

@@ -24,6 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(mlc_runtime.llm, "LLM", open_fake)
     settings = {"pooling_strategy": "last", "normalize": False, "prompts": {"query": "Q: "}}
+    (tmp_path / "lib.so").touch()
     return write_folder(tmp_path, embedding_metadata=settings)
 
 

@@ -24,12 +24,19 @@ from mlc_toolchain import check_kernels, compile, convert_weight, gen_config
 from mlc_toolchain.chat_config import FOR_OTHER_ENGINES, ChatConfig, read_chat_config
 from mlc_toolchain.model_folder import model_folder
 from mlc_toolchain.model_sizes import SizeOverrides
+from mlc_toolchain.prepare_plan import PrepareOptions
 from tests.runtime.fake_library import FakeLibrary, metadata, write_folder
 from tests.runtime.test_native import write_config
 
 SOURCE = Path(__file__).parents[1] / "data" / "reference" / "source"
-GROUPED = {"gen_config": SizeOverrides, "generate": Choice, "chat": Choice}
-"""Commands that take some of their options together, as fields of a class."""
+PREPARING = (PrepareOptions, make_dataclass("DryRun", ["dry_run"]))
+GROUPED: dict[str, tuple[type, ...]] = {
+    "gen_config": (SizeOverrides,),
+    "generate": (Choice, *PREPARING),
+    "chat": (Choice, *PREPARING),
+    "embed": PREPARING,
+}
+"""Commands that take some of their options together, as fields of classes."""
 
 
 class Stop(Exception):
@@ -39,12 +46,12 @@ class Stop(Exception):
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-def unread_parameters(command: click.Command, grouped: type | None = None) -> list[str]:
+def unread_parameters(command: click.Command, grouped: tuple[type, ...] = ()) -> list[str]:
     """The parameters that neither the command's function nor a callback of their own reads."""
     assert command.callback is not None
     tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(command.callback))))
     loaded = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    loaded |= {f.name for f in fields(grouped)} if grouped else set()
+    loaded |= {f.name for kind in grouped for f in fields(kind)}
     return [
         str(p.name)
         for p in command.params
@@ -56,7 +63,7 @@ def unread_parameters(command: click.Command, grouped: type | None = None) -> li
 def test_every_parameter_of_a_command_is_read(name: str):
     command = cli.get_command(click.Context(cli), name)
     assert command is not None and command.params
-    assert unread_parameters(command, GROUPED.get(name)) == []
+    assert unread_parameters(command, GROUPED.get(name, ())) == []
 
 
 def test_a_planted_parameter_is_found():

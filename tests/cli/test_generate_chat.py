@@ -30,6 +30,7 @@ def folder(tmp_path, monkeypatch):
         return RealLLM(folder, FakeLibrary(metadata(VOCAB, context=256)), num_threads, progress=progress)
 
     monkeypatch.setattr(mlc_runtime.llm, "LLM", open_fake)
+    (tmp_path / "lib.so").touch()
     return write_folder(tmp_path, eos_token_id=[])
 
 
@@ -141,6 +142,7 @@ def image_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr(mlc_runtime.llm, "LLM", open_fake)
     Image.fromarray(np.full((2, 2, 3), 9, np.uint8)).save(tmp_path / "image.png")
+    (tmp_path / "lib.so").touch()
     return write_image_folder(tmp_path)
 
 

@@ -140,7 +140,7 @@ STREAMS = {
     "--version >&-": (0, "", ""),
     "frobnicate 2>&-": (2, "", ""),
     "generate nosuch <&-": (2, "", "error: no prompt\n"),
-    "generate nosuch -p x <&- >&-": (1, "", "error: the model folder nosuch does not exist\n"),
+    "generate nosuch -p x <&- >&-": (2, "", "error: cannot find the model: 'nosuch' is no folder, file or preset\n"),
     "embed nosuch <&-": (2, "", "error: no text\n"),
     "ir_opt \u2192.py": (1, "", "error: ?.py: No such file or directory\n"),
 }

@@ -1,0 +1,166 @@
+"""The work of ``prepared_model``: convert, configure and compile what a plan lacks."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlc_compiler.optimization import DEFAULT_LEVEL
+from mlc_errors import MLCError, ResourceError, UsageError
+from mlc_runtime.host import free_memory
+from mlc_runtime.weight_index import read_shards
+from mlc_toolchain import model_cache
+from mlc_toolchain.chat_config import read_chat_config
+from mlc_toolchain.compile import CompileOptions, check_options, compile_model
+from mlc_toolchain.convert_weight import ConvertOptions, convert_weight, plan_conversion
+from mlc_toolchain.device import find_target
+from mlc_toolchain.gen_config import GenConfigOptions, gen_config
+from mlc_toolchain.hub import HubSource
+from mlc_toolchain.memory_estimate import estimate_memory
+from mlc_toolchain.model_sizes import ModelSizes, SizeOverrides, model_sizes
+from mlc_toolchain.packed_checkpoint import unquantized
+from mlc_toolchain.prepare_plan import AUTO, DEFAULT_QUANTIZATION, Plan, PrepareOptions
+from mlc_toolchain.progress import Progress
+from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
+from mlc_toolchain.source import ModelSource, resolve_source
+from quantization.schemes import get_scheme
+
+CANDIDATES = ("q0f16", "q8f16_1", DEFAULT_QUANTIZATION)
+"""What auto chooses from, the most exact first."""
+USABLE = 0.8
+"""The share of the free memory that auto fills with weights and one full context; the rest is for all else."""
+
+
+@dataclass(frozen=True)
+class PreparationReport:
+    """What a preparation would do. steps: of convert, configure and compile, those that are needed.
+
+    weight_bytes: of the weights' files, where they are to be written; free_bytes: of the disk that they go to.
+    """
+
+    model: str
+    quantization: str
+    folder: Path
+    library: Path
+    steps: tuple[str, ...]
+    weight_bytes: int | None = None
+    free_bytes: int | None = None
+
+
+def prepare(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
+    """Do what the plan lacks. Raises MLCError for options and models that cannot be met, before anything is written."""
+    if not plan.has_weights:
+        _source(plan)
+    compiling = _compiling(plan, options)
+    if compiling:
+        check_options(compiling)
+    if not plan.has_weights:
+        _convert(plan, options, progress)
+    elif compiling:
+        read_shards(plan.folder)
+    if compiling:
+        _make_entry(plan)
+        compile_model(compiling, progress)
+
+
+def report_of(plan: Plan, options: PrepareOptions) -> PreparationReport:
+    """What ``prepare`` would do, from configuration and headers; of a model on the Hub, from its configuration."""
+    compiling = () if plan.library.is_file() else ("compile",)
+    if plan.has_weights:
+        known = read_chat_config(plan.folder).quantization
+        return PreparationReport(plan.model, known, plan.folder, plan.library, compiling)
+    source = _source(plan)
+    scheme = _scheme(source, options)
+    nbytes = _sizes(source, scheme).weight_bytes if isinstance(source, HubSource) else _planned_bytes(plan, scheme)
+    steps = ("convert", "configure", *compiling)
+    return PreparationReport(plan.model, scheme, plan.folder, plan.library, steps, nbytes, _free_disk(plan.folder))
+
+
+def _source(plan: Plan) -> ModelSource:
+    """The checkpoint. Raises UsageError for what is none, and for one without weights."""
+    source = resolve_source(plan.source)
+    if source.kind == "preset":
+        raise UsageError(
+            f"the preset {plan.source} is a configuration without weights",
+            hint="name its checkpoint: a folder, a .gguf file or HF://owner/name",
+        )
+    return source
+
+
+def _compiling(plan: Plan, options: PrepareOptions) -> CompileOptions | None:
+    """How the library is compiled, if it is not there."""
+    if plan.library.is_file():
+        return None
+    return CompileOptions(
+        model=plan.folder,
+        output=plan.library,
+        device=options.target,
+        opt=options.opt or DEFAULT_LEVEL,
+        overrides=options.overrides,
+    )
+
+
+def _convert(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
+    if plan.folder.is_dir():
+        return
+    scheme = _scheme(_source(plan), options)
+    template = options.conv_template or AUTO
+    folder = model_cache.partial(plan.folder)
+    try:
+        gen_config(GenConfigOptions(plan.source, scheme, folder, conv_template=template))
+        convert_weight(ConvertOptions(plan.source, scheme, folder), progress)
+    except ResourceError:
+        raise  # what is there can be continued
+    except MLCError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    model_cache.publish(folder, plan.folder, model_cache.Manifest(plan.model, scheme, model_cache.tool_stamp()))
+
+
+def _make_entry(plan: Plan) -> None:
+    """The entry of a library for a model folder that is elsewhere."""
+    entry = plan.library.parent
+    if plan.in_cache and not entry.is_dir():
+        known = read_chat_config(plan.folder).quantization
+        made_by = model_cache.Manifest(f"library for {plan.model}", known, model_cache.tool_stamp())
+        model_cache.publish(model_cache.partial(entry), entry, made_by)
+
+
+def _scheme(source: ModelSource, options: PrepareOptions) -> str:
+    """The scheme of the weights; for auto, the most exact one that fits the free memory of this machine."""
+    if options.quantization != AUTO:
+        return get_scheme(options.quantization or DEFAULT_QUANTIZATION).name
+    machine, _ = find_target(options.target)
+    if machine.kind != "cpu":
+        raise UsageError(f"--quantization auto is for CPUs; the target is {machine}", hint="name a scheme")
+    free = free_memory()
+    sizes = {name: _memory(_sizes(source, name)) for name in CANDIDATES}
+    for name, needed in sizes.items():
+        if needed <= USABLE * free:
+            return name
+    least = min(sizes.values())
+    raise ResourceError(
+        f"the model does not fit the free memory: it takes at least {least} bytes; {free} are free",
+        hint="close other programs, take a smaller model, or name a scheme and a smaller context_window_size",
+    )
+
+
+def _memory(sizes: ModelSizes) -> int:
+    """Bytes of the weights and of one full context."""
+    estimate = estimate_memory(sizes)
+    return estimate.weight_bytes + estimate.kv_full_context_bytes
+
+
+def _sizes(source: ModelSource, scheme: str) -> ModelSizes:
+    config = unquantized(with_heads(source.config(), sentence_modules(source)), str(source.path))
+    return model_sizes(config, AUTO, get_scheme(scheme), SizeOverrides())
+
+
+def _planned_bytes(plan: Plan, scheme: str) -> int:
+    return plan_conversion(ConvertOptions(plan.source, scheme, plan.folder)).output.nbytes
+
+
+def _free_disk(folder: Path) -> int:
+    existing = next(path for path in folder.parents if path.is_dir())
+    return shutil.disk_usage(existing).free

@@ -1,0 +1,59 @@
+"""From what a user calls a model to a folder and a library that run; what is missing is converted and compiled first.
+
+What is there already is found without the compiler; the work is in ``preparation``, imported when there is some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlc_toolchain import model_cache
+from mlc_toolchain.prepare_plan import PrepareOptions, plan_preparation
+from mlc_toolchain.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from mlc_toolchain.preparation import PreparationReport
+
+
+@dataclass(frozen=True)
+class PreparedModel:
+    """A folder with weights, configuration and tokenizer, the library, and the device as ``LLM`` takes it."""
+
+    folder: Path
+    library: Path
+    device: str | None
+
+
+def prepared_model(
+    model: str,
+    options: PrepareOptions | None = None,
+    progress: Progress = silent,
+    waiting: Callable[[], None] = lambda: None,
+) -> PreparedModel:
+    """The folder and the library of ``model``, made in the cache (``model_cache``) when there are none yet.
+
+    model: a model folder, which is compiled if it has no lib.so; a checkpoint folder, its config.json, or a GGUF file;
+    ``HF://owner/name[@revision]`` of either, or ``HF://owner/name:file.gguf``. waiting: called when another process
+    is preparing the same, for which this one waits. An interrupted preparation is continued by the next. Raises
+    MLCError for a model that cannot be prepared, before anything is written.
+    """
+    options = options or PrepareOptions()
+    plan = plan_preparation(model, options)
+    if not plan.is_ready:
+        from mlc_toolchain.preparation import prepare
+
+        with model_cache.locked(plan.name, waiting):
+            prepare(plan, options, progress)
+    for path in {plan.folder, plan.library.parent}:
+        model_cache.mark_used(path)
+    return PreparedModel(plan.folder, plan.library, options.runtime_device)
+
+
+def preview(model: str, options: PrepareOptions) -> PreparationReport:
+    """What ``prepared_model`` would do, with the bytes that it would write; nothing is written."""
+    from mlc_toolchain.preparation import report_of
+
+    return report_of(plan_preparation(model, options), options)

@@ -1,0 +1,160 @@
+"""What there is of a model that a user names, found in milliseconds: where its folder and library are, or would be."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlc_errors import MLCError, UsageError
+from mlc_runtime.host import machine_identity
+from mlc_toolchain import model_cache
+
+AUTO = "auto"
+DEFAULT_QUANTIZATION = "q4f16_1"
+HUB_PREFIX = "HF://"
+CHAT_CONFIG, CONFIG, LIBRARY = "mlc-chat-config.json", "config.json", "lib.so"
+SOURCE_SUFFIXES = frozenset((".json", ".jinja", ".model", ".txt", ".safetensors", ".bin", ".pt", ".pth", ".gguf"))
+OF_THE_RUNTIME = re.compile(r"(cpu|cuda)(:\d+)?")
+"""Devices on which a library can be run; others are targets, for which it can be compiled only."""
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """How a model is prepared; what is not given is the model's own, or the default.
+
+    quantization: of a checkpoint's weights; auto is the most exact that fits the free memory. device: cpu, cuda or
+    cuda:N, on which the model will run, or a target to compile for. opt, overrides: as of ``CompileOptions``.
+    conv_template: as of ``GenConfigOptions``. model_lib: a library to take instead of compiling one.
+    """
+
+    quantization: str | None = None
+    device: str | None = None
+    opt: str | None = None
+    overrides: str = ""
+    conv_template: str | None = None
+    model_lib: Path | None = None
+
+    @property
+    def target(self) -> str:
+        """The target to compile for: of cuda:1 this machine's GPU, as of cuda."""
+        device = self.device or AUTO
+        return device.partition(":")[0] if OF_THE_RUNTIME.fullmatch(device) else device
+
+    @property
+    def runtime_device(self) -> str | None:
+        """The device to run on; None where the library says it."""
+        return self.device if self.device and OF_THE_RUNTIME.fullmatch(self.device) else None
+
+    @property
+    def concern_code(self) -> bool:
+        """Whether an option asks for another library than a model folder's own."""
+        return bool(self.opt or self.overrides or (self.device and self.runtime_device is None))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What there is of a model. source: its checkpoint as ``resolve_source`` reads it, "" of a model folder.
+
+    name: of the cache's entry. folder, library: where they are, or will be.
+    """
+
+    model: str
+    source: str
+    name: str
+    folder: Path
+    library: Path
+
+    @property
+    def has_weights(self) -> bool:
+        return self.folder.is_dir()
+
+    @property
+    def is_ready(self) -> bool:
+        return self.has_weights and self.library.is_file()
+
+    @property
+    def in_cache(self) -> bool:
+        """Whether the library is in an entry of the cache."""
+        return self.library.parent == model_cache.entry_path(self.name)
+
+
+def plan_preparation(model: str, options: PrepareOptions) -> Plan:
+    """Find what there is of ``model``; what is no model is found when it is to be prepared. Raises MLCError for options
+    that exclude each other or concern what is done already.
+    """
+    if options.model_lib is not None and options.concern_code:
+        raise UsageError("--model-lib names a compiled library; expected it without --opt, --overrides and a target")
+    if model.startswith(HUB_PREFIX):
+        from mlc_toolchain.hub_model import fetched
+
+        found = fetched(model)
+        return _of_folder(model, found, options) if isinstance(found, Path) else _of_checkpoint(model, *found, options)
+    path = Path(model).expanduser()
+    if (path / CHAT_CONFIG).is_file():
+        return _of_folder(model, path, options)
+    return _of_checkpoint(model, model if not path.exists() else str(path), _identity(path), options)
+
+
+def _of_folder(model: str, folder: Path, options: PrepareOptions) -> Plan:
+    """A folder that convert_weight and gen_config have written; its library is its own unless options want another."""
+    for option, given in (("--quantization", options.quantization), ("--conv-template", options.conv_template)):
+        if given is not None:
+            raise UsageError(
+                f"{option} {given}: {model} is converted already", hint=f"leave {option} out, or name the checkpoint"
+            )
+    stamp = model_cache.tool_stamp()
+    name = f"{_stem(folder)}-{model_cache.digest([str(folder.resolve()), _state(folder / CHAT_CONFIG), stamp])}"
+    own = folder / LIBRARY
+    if options.model_lib is not None:
+        library = _given_library(options.model_lib)
+    elif not options.concern_code and (own.is_file() or os.access(folder, os.W_OK)):
+        library = own
+    else:
+        library = model_cache.entry_path(name) / _library_name(options)
+    return Plan(model, "", name, folder, library)
+
+
+def _of_checkpoint(model: str, source: str, identity: object, options: PrepareOptions) -> Plan:
+    scheme = options.quantization or DEFAULT_QUANTIZATION
+    made_of = [identity, scheme, options.conv_template, model_cache.tool_stamp()]
+    name = f"{_stem(Path(source))}-{scheme}-{model_cache.digest(made_of)}"
+    folder = model_cache.entry_path(name)
+    own = folder / _library_name(options)
+    return Plan(model, source, name, folder, own if options.model_lib is None else _given_library(options.model_lib))
+
+
+def _given_library(path: Path) -> Path:
+    if not path.is_file():
+        raise MLCError(f"the library {path} does not exist", hint="compile writes libraries")
+    return path
+
+
+def _library_name(options: PrepareOptions) -> str:
+    """The file of a library in an entry: of these options, on this machine."""
+    made_of = [options.target, options.opt, options.overrides, machine_identity(), model_cache.tool_stamp()]
+    return f"lib-{model_cache.digest(made_of)}.so"
+
+
+def _identity(path: Path) -> list[object]:
+    """What changes when a checkpoint does: names, sizes and times of its files."""
+    if not path.exists():
+        return []
+    if path.is_file() and path.name != CONFIG:
+        return [str(path.resolve()), _state(path)]
+    folder = (path if path.is_dir() else path.parent).resolve()
+    files = [p for pattern in ("*", "*/*") for p in folder.glob(pattern) if p.suffix in SOURCE_SUFFIXES]
+    return [str(folder), [[str(p.relative_to(folder)), _state(p)] for p in sorted(files) if p.is_file()]]
+
+
+def _state(path: Path) -> list[int]:
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _stem(path: Path) -> str:
+    """A name for people: of a file without its suffix, of a config.json its folder's."""
+    named = path.resolve().parent if path.name == CONFIG else path.resolve()
+    stem = named.stem if named.suffix == ".gguf" else named.name
+    return re.sub(r"[^\w.-]", "-", stem)[:64] or "model"
