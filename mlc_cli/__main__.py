@@ -34,9 +34,10 @@ COMMANDS = {
     "gen_config": Row("mlc_cli.gen_config:gen_config", "Write mlc-chat-config.json and the tokenizer files."),
     "compile": Row("mlc_cli.compile:compile_command", "Compile a model to one native library."),
     "model_metadata": Row("mlc_cli.model_metadata:model_metadata", "Describe the model in a compiled library."),
-    "generate": Row("mlc_cli.generate:generate", "Continue a prompt with a compiled model."),
-    "chat": Row("mlc_cli.chat:chat", "Talk to a compiled model in the terminal."),
-    "embed": Row("mlc_cli.embed:embed", "Turn texts into vectors with a compiled model."),
+    "generate": Row("mlc_cli.generate:generate", "Answer or continue a prompt with a model."),
+    "chat": Row("mlc_cli.chat:chat", "Talk to a model in the terminal."),
+    "embed": Row("mlc_cli.embed:embed", "Turn texts into vectors with a model."),
+    "cache": Row("mlc_cli.cache:cache", "List and remove what generate, chat and embed have prepared."),
     "check_kernels": Row("mlc_cli.check_kernels:check_kernels", "Check a model's GPU kernels in a simulator."),
     "ir_opt": Row("mlc_cli.ir_opt:ir_opt", "Run compiler passes over an IR file, print the result."),
 }
@@ -72,6 +73,11 @@ class CommandTable(click.Group):
 @click.version_option(__version__, prog_name=PROGRAM)
 def cli() -> None:
     """Compile a language model to one native library and run it.
+
+    \b
+    mlc_cli generate       MODEL --prompt "Hello"
+
+    The same in single steps, with files of your own:
 
     \b
     mlc_cli convert_weight MODEL --quantization q4f16_1 -o DIR

@@ -13,6 +13,7 @@ import pytest
 
 from mlc_errors import UsageError
 from mlc_toolchain.hub import HubSource
+from mlc_toolchain.source import resolve_source
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "tests" / "data" / "reference"
@@ -233,3 +234,24 @@ def test_a_repository_without_a_configuration_is_not_compiled(command, tmp_path)
     refused = command("compile", "HF://tiny/llama", "-o", tmp_path / "lib.so")
     assert refused.returncode == 1
     assert "error: the repository has no mlc-chat-config.json" in refused.stderr
+
+
+def test_what_is_run_is_prepared_from_the_hub(hub, command, tmp_path):
+    def preview(model, **environment):
+        done = command("generate", model, "-p", "x", "--json", "--dry-run", **environment)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    report = preview("HF://tiny/llama")
+    assert report["steps"] == ["convert", "configure", "compile"]
+    assert set(hub.fetched()) == {"config.json"}
+    assert report["weight_bytes"] == sum(len(data) for name, data in EXPECTED.items() if "shard" in name)
+    assert preview("HF://tiny/llama", HF_HUB_OFFLINE="1")["library"] == report["library"]
+    assert preview("HF://tiny/compiled")["steps"] == ["compile"]
+
+
+def test_files_of_a_repository(command):
+    missing = command("generate", "HF://tiny/llama:sub/model.gguf", "-p", "x", "--dry-run")
+    assert (missing.returncode, missing.stderr.splitlines()[0]) == (1, "error: the repository has no sub/model.gguf")
+    with pytest.raises(UsageError, match="cannot convert 'config.json' of HF://tiny/llama; expected a .gguf file"):
+        resolve_source("HF://tiny/llama:config.json")
