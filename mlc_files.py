@@ -1,8 +1,10 @@
-"""Atomic file writes, into a temporary file that is then renamed, and bounded reads."""
+"""Atomic file writes, into a temporary file that is then renamed, bounded reads, and checksums of libraries."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
+import mmap
 import os
 import secrets
 import shutil
@@ -12,6 +14,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mlc_errors import MLCError
+
+SUM_KEY = "library_sha256"
+"""The entry of a library's metadata with the SHA-256 sum of its file, in which these 64 digits are zeros."""
+NO_SUM = "0" * 64
+_SUM_ENTRY = f'"{SUM_KEY}": "'.encode()
 
 
 @contextmanager
@@ -72,3 +79,34 @@ def copy_library(source: Path, path: Path) -> None:
             os.chmod(copy.fileno(), 0o755)
     except OSError as e:
         raise MLCError(f"cannot write the library: {e.strerror}", where=[str(path)]) from None
+
+
+def seal_library(path: Path) -> None:
+    """Write the file's sum into its metadata, where these have the entry ``SUM_KEY``."""
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as image:
+        at = _sum_position(image)
+        if at:
+            image[at : at + len(NO_SUM)] = _sum(image, at)
+
+
+def check_library(path: Path) -> None:
+    """Raise MLCError unless the file has the sum in its metadata; one without the entry, or with zeros, passes."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+        at = _sum_position(image)
+        if at and image[at : at + len(NO_SUM)] not in (NO_SUM.encode(), _sum(image, at)):
+            hint = "copy it again, or compile the model again"
+            raise MLCError("the library is damaged: it does not have its checksum", where=[str(path)], hint=hint)
+
+
+def _sum_position(image: mmap.mmap) -> int | None:
+    found = image.find(_SUM_ENTRY)
+    return found + len(_SUM_ENTRY) if found >= 0 else None
+
+
+def _sum(image: mmap.mmap, at: int) -> bytes:
+    """The sum of the file with zeros at ``at``."""
+    sha256 = hashlib.sha256()
+    with memoryview(image) as view:
+        for part in (view[:at], NO_SUM.encode(), view[at + len(NO_SUM) :]):
+            sha256.update(part)
+    return sha256.hexdigest().encode()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mlc_errors import MLCError, ResourceError, UnsupportedError
-from mlc_files import copy_library
+from mlc_files import check_library, copy_library
 from mlc_runtime.arguments import (
     ArgumentError,
     Values,
@@ -127,6 +127,7 @@ class Library:
     def _module(self) -> tvm_ffi.Module:
         """The loaded code. A fresh symlink makes dlopen read a file that was replaced since its path was loaded."""
         self._check_machine()
+        check_library(self.path)
         try:
             with tempfile.TemporaryDirectory(prefix="mlc-load-") as folder:
                 alias = Path(folder) / self.path.name

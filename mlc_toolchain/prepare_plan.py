@@ -15,6 +15,7 @@ AUTO = "auto"
 DEFAULT_QUANTIZATION = "q4f16_1"
 HUB_PREFIX = "HF://"
 CHAT_CONFIG, CONFIG, LIBRARY = "mlc-chat-config.json", "config.json", "lib.so"
+WEIGHTS = "tensor-cache.json"
 SOURCE_SUFFIXES = frozenset((".json", ".jinja", ".model", ".txt", ".safetensors", ".bin", ".pt", ".pth", ".gguf"))
 OF_THE_RUNTIME = re.compile(r"(cpu|cuda)(:\d+)?")
 """Devices on which a library can be run; others are targets, for which it can be compiled only."""
@@ -94,6 +95,8 @@ def plan_preparation(model: str, options: PrepareOptions) -> Plan:
     path = Path(model).expanduser()
     if (path / CHAT_CONFIG).is_file():
         return _of_folder(model, path, options)
+    if any((path / name).is_file() for name in (LIBRARY, WEIGHTS)):
+        raise MLCError(f"cannot read {path / CHAT_CONFIG}: No such file or directory", hint="gen_config writes it")
     return _of_checkpoint(model, model if not path.exists() else str(path), _identity(path), options)
 
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from mlc_errors import MLCError
-from mlc_files import check_writable, copy_library, read_limited, whole_file
+from mlc_files import (
+    NO_SUM,
+    SUM_KEY,
+    check_library,
+    check_writable,
+    copy_library,
+    read_limited,
+    seal_library,
+    whole_file,
+)
 
 
 def write(path: Path, data: bytes) -> None:
@@ -73,3 +84,26 @@ def test_checking_that_a_file_can_be_written_changes_nothing(tmp_path: Path):
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
     with pytest.raises(MLCError, match="cannot write the report: Is a directory"):
         check_writable(tmp_path, "the report")
+
+
+def test_a_sealed_library_has_its_sum(tmp_path: Path):
+    path = tmp_path / "lib.so"
+    plain = b"code" + json.dumps({"format": "x", SUM_KEY: NO_SUM}).encode() + b"more code"
+    path.write_bytes(plain)
+    check_library(path)
+    seal_library(path)
+    sealed = path.read_bytes()
+    assert sealed == plain.replace(NO_SUM.encode(), sha256(plain).hexdigest().encode())
+    check_library(path)
+    for damaged in (sealed.replace(b"more", b"mere"), sealed[:-1], sealed.replace(b"code", b"node", 1)):
+        path.write_bytes(damaged)
+        with pytest.raises(MLCError, match="the library is damaged: it does not have its checksum"):
+            check_library(path)
+
+
+def test_a_library_without_a_sum_passes(tmp_path: Path):
+    path = tmp_path / "lib.so"
+    path.write_bytes(b"of another compiler")
+    seal_library(path)
+    check_library(path)
+    assert path.read_bytes() == b"of another compiler"

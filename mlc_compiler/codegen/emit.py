@@ -9,6 +9,7 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite import ir as ll
 
+from mlc_files import NO_SUM, SUM_KEY
 from mlc_version import __version__
 
 from ..ir.expr import IntImm, PrimExpr, as_expr
@@ -50,6 +51,7 @@ def describe(mod: IRModule, target: Target, host: Target) -> dict[str, Any]:
     return {
         **apart,
         "format": FORMAT,
+        SUM_KEY: NO_SUM,
         "compiler_version": __version__,
         "llvm_version": ".".join(map(str, llvm.llvm_version_info)),
         "target": target.export(),

@@ -15,7 +15,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from mlc_errors import MLCError, ResourceError
-from mlc_files import copy_library
+from mlc_files import copy_library, seal_library
 
 from ..target import Target, host_arch
 from .native import machine
@@ -68,6 +68,7 @@ def link_shared(objects: Sequence[bytes], output: Path, target: Target) -> None:
         libraries = linker.libraries if linker.finds_libraries else (_libm_stub(linker, Path(folder), target),)
         linked = Path(folder) / "lib.so"
         _run([*linker.command, *linker.shared, "-o", str(linked), *sources, *libraries])
+        seal_library(linked)
         copy_library(linked, output)
 
 

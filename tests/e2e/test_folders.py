@@ -60,6 +60,10 @@ def test_a_library_of_another_model(folder: Path, tiny_folder, name: str, scheme
 def spoil(path: Path, change: str) -> None:
     if change == "missing":
         path.unlink()
+    elif change == "flipped":
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
     else:
         path.write_bytes(path.read_bytes()[:-1])
 
@@ -71,7 +75,7 @@ def spoil(path: Path, change: str) -> None:
         ("params_shard_0.bin", "truncated", "error: params_shard_0.bin has 926495 bytes; the index says 926496"),
         ("tensor-cache.json", "missing", "error: the folder has no weights: no tensor-cache.json"),
         ("tensor-cache.json", "truncated", "error: the index of the weights is damaged"),
-        ("lib.so", "missing", "error: the library .* does not exist"),
+        ("lib.so", "flipped", "error: the library is damaged: it does not have its checksum"),
         ("lib.so", "truncated", "error: the library is truncated or damaged: it ends inside a table"),
         ("tokenizer.json", "missing", r"error: .*tokenizer\.json is missing"),
         ("tokenizer.json", "truncated", "error: tokenizer.json is not readable"),
