@@ -21,6 +21,7 @@ import numpy as np
 
 from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES, capability
 from mlc_compiler.sim import Kernel, Memory, Program, SimulationError, parse_ptx, run
+from mlc_compiler.sim.counts import Counts
 from mlc_compiler.sim.driver_table import (
     CAPTURE_UNSUPPORTED,
     INVALID_CONTEXT,
@@ -49,9 +50,9 @@ class SimulatedDriver(DriverTable):
     """A CUDA driver for one GPU of an architecture, for the libraries on which ``install`` was called.
 
     memory_bytes: of the GPU. launches: how often each kernel was launched, in graphs too; programmatic: those that may
-    begin before the launch before them has ended. allocations: bytes by address of device memory that has not been
-    freed. current: the stack of current contexts. After a ``fault``, every call that waits returns
-    CUDA_ERROR_LAUNCH_FAILED.
+    begin before the launch before them has ended; counts: what each did in its last launch. allocations: bytes by
+    address of device memory that has not been freed. current: the stack of current contexts. After a ``fault``, every
+    call that waits returns CUDA_ERROR_LAUNCH_FAILED.
     """
 
     def __init__(self, arch: str = "sm_90", memory_bytes: int = 1 << 34):
@@ -61,6 +62,7 @@ class SimulatedDriver(DriverTable):
         self.allocations: dict[int, int] = {}
         self.launches: Counter[str] = Counter()
         self.programmatic: Counter[str] = Counter()
+        self.counts: dict[str, Counts] = {}
         self.current: list[int] = []
         self._capture: tuple[int, list[Work]] | None = None
 
@@ -295,7 +297,7 @@ class SimulatedDriver(DriverTable):
         if self.fault is not None:
             return
         try:
-            run(function.kernel, grid, block, values, self.memory, shared)
+            self.counts[function.kernel.name] = run(function.kernel, grid, block, values, self.memory, shared)
         except SimulationError as error:
             self.fault = error
 

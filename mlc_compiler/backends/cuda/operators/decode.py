@@ -32,6 +32,8 @@ LOADS = 8  # vectors that a lane loads before it uses the first one
 MAX_PIECES = 256  # of one context
 PARTIAL_SHARE = 8  # minimum ratio of a piece's keys and values to its partial results, in bytes
 FLOAT_BYTES = 4
+STORED = 4  # floats that a lane stores to shared memory at once
+BANKS = 32  # of shared memory, each one word wide
 FEW_ELEMENTS = 8  # of a vector, which are never divided further
 
 
@@ -124,7 +126,7 @@ class _Decode:
 
     def __post_init__(self) -> None:
         p, s = self.p, self.s
-        self.warps = WARPS
+        self.warps, self.stored = WARPS, gcd(s.value_vector, STORED)
         self.padded_rows = -(-s.rows // 4) * 4 if s.rows > 1 else 1  # whole vectors
         self.key_steps, self.value_steps = -(-p.key // s.key_lanes), s.slots // s.row_lanes
         self.key_loads = self._loads(self.key_steps)
@@ -228,6 +230,19 @@ class _Decode:
     def lane_slot(self, lane: PrimExpr) -> PrimExpr:
         """The slot whose score ``scatter_sums`` leaves to a lane."""
         return lane % self.s.slot_lanes * self.s.key_vector + lane // (WARP // self.s.key_vector)
+
+    def weights_place(self, slot: PrimExpr) -> PrimExpr:
+        """Where the weights of a slot lie: in the order of the lanes that store them."""
+        return slot % self.s.key_vector * self.s.slot_lanes + slot // self.s.key_vector
+
+    def part_place(self, e: PrimExpr) -> PrimExpr:
+        """Where element e of a value lies in ``parts``: the quarters of a pass of a warp are in different banks."""
+        words = self.s.value_vector
+        if words <= STORED:
+            return e
+        vector, piece = e // words, e % words // STORED
+        turned = (piece + vector // max(1, BANKS // words)) % (words // STORED)
+        return vector * words + turned * STORED + e % STORED
 
     def key_at(self, i: PrimExpr, x: PrimExpr) -> PrimExpr:
         """Element x of the i-th vector of keys, float32; after ``widen``, if ``widen_keys`` is set."""

@@ -39,14 +39,15 @@ def attend_pieces(k, token, tile, part, warp, lane):
 def stage_queries(k, token, tile, thread):
     p = k.p
     s = k.s
-    for i in range(T.ceildiv(k.padded_key * k.padded_rows, k.warps * WARP)):
-        at = i * k.warps * WARP + thread
-        d = at % k.padded_key
-        h = at // k.padded_key
-        if h < k.padded_rows:
-            head = k.head(tile // s.tiles, tile % s.tiles, T.Cast("int32", h))
-            element = T.if_then_else(d < p.key, p.rotated_query(token, head, d), T.float32(0))
-            k.query[d, h] = element * T.float32(p.scale)
+    for i in range(T.ceildiv(k.padded_key, k.warps * WARP)):
+        d = i * k.warps * WARP + thread
+        if d < k.padded_key:
+            for h in T.unroll(k.padded_rows):
+                head = k.head(tile // s.tiles, tile % s.tiles, h)
+                element = T.if_then_else(d < p.key, p.rotated_query(token, head, d), T.float32(0))
+                k.factors[h] = element * T.float32(p.scale)
+            for h in T.vectorized(k.padded_rows):
+                k.query[d, h] = k.factors[h]
 
 
 @T.macro
@@ -176,7 +177,7 @@ def softmax(k, g, tile, j, position, visible, warp, lane):
                 k.acc[h, c, e] = k.acc[h, c, e] * correction
     if is_counted:
         for h in T.vectorized(k.padded_rows):
-            k.weights[warp, k.lane_slot(lane), h] = k.weight_of(k.score[h])
+            k.weights[warp, k.weights_place(k.lane_slot(lane)), h] = k.weight_of(k.score[h])
 
 
 @T.macro
@@ -199,7 +200,7 @@ def add_values(k, warp, lane):
     s = k.s
     for i in T.unroll(k.value_steps):
         for h in T.vectorized(k.padded_rows):
-            k.factors[h] = k.weights[warp, i * s.row_lanes + lane // s.value_lanes, h]
+            k.factors[h] = k.weights[warp, k.weights_place(i * s.row_lanes + lane // s.value_lanes), h]
         for c in T.unroll(s.value_vectors):
             if k.widen_values:
                 widen(k.widen_values, k.wide, k.values, i * s.value_vectors + c, s.value_vector)
@@ -221,7 +222,7 @@ def add_latent_values(k, page, g, count, slot, warp, lane):
         for x in T.unroll(s.key_vector):
             value = T.Select(at + x < count, T.Cast("float32", k.values[0, x]), T.float32(0))
             for h in T.unroll(s.rows):
-                k.acc[h, c, 0] = k.acc[h, c, 0] + k.weights[warp, at + x, h] * value
+                k.acc[h, c, 0] = k.acc[h, c, 0] + k.weights[warp, k.weights_place(at + x), h] * value
 
 
 # -- partial results ---------------------------------------------------------------------------------------------------
@@ -263,8 +264,10 @@ def store_part(k, warp, lane, h, c):
             k.parts[warp, h, k.element(c, lane)] = k.acc[h, c, 0]
     else:
         if lane < s.value_lanes:
-            for e in T.vectorized(s.value_vector):
-                k.parts[warp, h, (c * s.value_lanes + lane) * s.value_vector + e] = k.acc[h, c, e]
+            for i in T.unroll(T.ceildiv(s.value_vector, k.stored)):
+                for e in T.vectorized(k.stored):
+                    at = (c * s.value_lanes + lane) * s.value_vector + i * k.stored
+                    k.parts[warp, h, k.part_place(at) + e] = k.acc[h, c, i * k.stored + e]
 
 
 @T.macro
@@ -279,7 +282,7 @@ def store_partial(k, token, tile, piece, h, e):
     for w in T.unroll(k.warps):
         weight = T.exp(k.totals[0, w, h] - row_max[0])
         k.total[0] = k.total[0] + k.totals[1, w, h] * weight
-        k.total[1] = k.total[1] + k.parts[w, h, e] * weight
+        k.total[1] = k.total[1] + k.parts[w, h, k.part_place(e)] * weight
     if tile % s.tiles * s.rows + h < k.p.group:
         head = k.head(tile // s.tiles, tile % s.tiles, h)
         k.partial[token, head, piece, e] = k.total[1]

@@ -126,15 +126,40 @@ class Module:
                 T.writes(matmul[v_i0, v_i1])
                 matmul[v_i0, v_i1] = product[0, v_i1]
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
 
+
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
-    def product(x: T.Buffer((1, 40), "float32"), q: T.Buffer((2, 5, 8), "uint32"), scale: T.Buffer((2, 2, 8), "float16"), matmul: T.Buffer((1, 16), "float32")):
-        T.func_attr({"tir.noalias": True, "num_outputs": 1, "quantized_product": {"dot": "dot4.avx2", "columns": 8, "rows": 64, "rows_in_registers": 2, "layout": "NK"}, "layouts": {"1": T.index_map(lambda i0, i1: (i0 // 8, i1, i0 % 8)), "2": T.index_map(lambda i0, i1: (i0 // 8, i1, i0 % 8))}, "tir.is_scheduled": True, "schedule": "QuantizedProduct"})
+    def product(
+        x: T.Buffer((1, 40), "float32"),
+        q: T.Buffer((2, 5, 8), "uint32"),
+        scale: T.Buffer((2, 2, 8), "float16"),
+        matmul: T.Buffer((1, 16), "float32"),
+    ):
+        T.func_attr(
+            {
+                "tir.noalias": True,
+                "num_outputs": 1,
+                "quantized_product": {
+                    "dot": "dot4.avx2",
+                    "columns": 8,
+                    "rows": 64,
+                    "rows_in_registers": 2,
+                    "layout": "NK",
+                },
+                "layouts": {
+                    "1": T.index_map(lambda i0, i1: (i0 // 8, i1, i0 % 8)),
+                    "2": T.index_map(lambda i0, i1: (i0 // 8, i1, i0 % 8)),
+                },
+                "tir.is_scheduled": True,
+                "schedule": "QuantizedProduct",
+            }
+        )
         step = T.decl_buffer((1, 2, 1), "float32")
         correction = T.decl_buffer((1, 2, 1), "int32")
         digits = T.decl_buffer((1, 2, 1, 2, 8, 4), "int8")
@@ -147,19 +172,60 @@ class Module:
                 largest_rf[0, 0, k_1_init] = T.int32(-2147483648)
             for k_0 in range(4):
                 for k_1 in T.vectorized(8):
-                    largest_rf[0, 0, k_1] = T.max(largest_rf[0, 0, k_1], T.reinterpret("int32", T.if_then_else(row_g_fused * 32 + k_0 * 8 + k_1 < 40, x[0, row_g_fused * 32 + k_0 * 8 + k_1], T.float32(0.0))) & T.int32(2147483647))
+                    largest_rf[0, 0, k_1] = T.max(
+                        largest_rf[0, 0, k_1],
+                        T.reinterpret(
+                            "int32",
+                            T.if_then_else(
+                                row_g_fused * 32 + k_0 * 8 + k_1 < 40,
+                                x[0, row_g_fused * 32 + k_0 * 8 + k_1],
+                                T.float32(0.0),
+                            ),
+                        )
+                        & T.int32(2147483647),
+                    )
             largest[0, 0] = T.int32(-2147483648)
             for k_1 in range(8):
                 largest[0, 0] = T.max(largest[0, 0], largest_rf[0, 0, k_1])
             for ax0_ax1_fused in T.vectorized(32):
-                fixed[0, 0, ax0_ax1_fused // 4, ax0_ax1_fused % 4] = T.Cast("int32", T.round(T.if_then_else(row_g_fused * 32 + ax0_ax1_fused // 8 * 6 + ax0_ax1_fused * 2 - ax0_ax1_fused // 4 * 7 < 40, x[0, row_g_fused * 32 + ax0_ax1_fused // 8 * 6 + ax0_ax1_fused * 2 - ax0_ax1_fused // 4 * 7], T.float32(0.0)) * T.Select(T.reinterpret("float32", largest[0, 0]) > T.float32(1e-30), T.float32(32639.0) / T.reinterpret("float32", largest[0, 0]), T.float32(0.0))))
+                fixed[0, 0, ax0_ax1_fused // 4, ax0_ax1_fused % 4] = T.Cast(
+                    "int32",
+                    T.round(
+                        T.if_then_else(
+                            row_g_fused * 32 + ax0_ax1_fused // 8 * 6 + ax0_ax1_fused * 2 - ax0_ax1_fused // 4 * 7 < 40,
+                            x[
+                                0,
+                                row_g_fused * 32 + ax0_ax1_fused // 8 * 6 + ax0_ax1_fused * 2 - ax0_ax1_fused // 4 * 7,
+                            ],
+                            T.float32(0.0),
+                        )
+                        * T.Select(
+                            T.reinterpret("float32", largest[0, 0]) > T.float32(1e-30),
+                            T.float32(32639.0) / T.reinterpret("float32", largest[0, 0]),
+                            T.float32(0.0),
+                        )
+                    ),
+                )
             for ax0_ax1_ax2_fused in T.vectorized(64):
-                digits[0, row_g_fused, 0, ax0_ax1_ax2_fused // 32, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] = T.Cast("int8", T.Select(ax0_ax1_ax2_fused // 32 < 1, fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] + T.int32(128) >> T.int32(8), fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] - (fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] + T.int32(128) >> T.int32(8)) * T.int32(256)))
+                digits[
+                    0, row_g_fused, 0, ax0_ax1_ax2_fused // 32, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4
+                ] = T.Cast(
+                    "int8",
+                    T.Select(
+                        ax0_ax1_ax2_fused // 32 < 1,
+                        fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] + T.int32(128) >> T.int32(8),
+                        fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4]
+                        - (fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] + T.int32(128) >> T.int32(8))
+                        * T.int32(256),
+                    ),
+                )
             for ax0_ax1_fused_1_init in T.vectorized(8):
                 correction_rf[0, 0, ax0_ax1_fused_1_init] = T.int32(0)
             for ax0_ax1_fused_0 in range(4):
                 for ax0_ax1_fused_1 in T.vectorized(8):
-                    correction_rf[0, 0, ax0_ax1_fused_1] = correction_rf[0, 0, ax0_ax1_fused_1] - fixed[0, 0, ax0_ax1_fused_0 * 2 + ax0_ax1_fused_1 // 4, ax0_ax1_fused_1 % 4] * T.int32(7)
+                    correction_rf[0, 0, ax0_ax1_fused_1] = correction_rf[0, 0, ax0_ax1_fused_1] - fixed[
+                        0, 0, ax0_ax1_fused_0 * 2 + ax0_ax1_fused_1 // 4, ax0_ax1_fused_1 % 4
+                    ] * T.int32(7)
             correction[0, row_g_fused, 0] = T.int32(0)
             for ax0_ax1_fused_1 in range(8):
                 correction[0, row_g_fused, 0] = correction[0, row_g_fused, 0] + correction_rf[0, 0, ax0_ax1_fused_1]
@@ -172,17 +238,55 @@ class Module:
                 dots = T.decl_buffer((1, 1, 2, 8), "int32", scope="local")
                 words = T.decl_buffer((1, 8, 8), "uint32")
                 for ax1 in range(4):
-                    T.evaluate(T.call_intrin("handle", "intrinsic.cpu.prefetch", T.call_intrin("handle", "address_of", q[1, g * 4 + ax1, 0])))
+                    T.evaluate(
+                        T.call_intrin(
+                            "handle",
+                            "intrinsic.cpu.prefetch",
+                            T.call_intrin("handle", "address_of", q[1, g * 4 + ax1, 0]),
+                        )
+                    )
                 for ax0 in T.unroll(8):
                     for ax1_1 in T.vectorized(8):
-                        words[0, ax0, ax1_1] = T.if_then_else(g * 4 + ax0 // 2 < 5, q[row_0_n_0_fused, g * 4 + ax0 // 2, ax1_1], T.uint32(0)) >> T.Cast("uint32", ax0 % 2 * 4) & T.uint32(252645135)
+                        words[0, ax0, ax1_1] = T.if_then_else(
+                            g * 4 + ax0 // 2 < 5, q[row_0_n_0_fused, g * 4 + ax0 // 2, ax1_1], T.uint32(0)
+                        ) >> T.Cast("uint32", ax0 % 2 * 4) & T.uint32(252645135)
                 for ax0_init in T.unroll(2):
                     for ax1_1_init in T.vectorized(8):
                         dots[0, 0, ax0_init, ax1_1_init] = T.Select(ax0_init < 1, T.int32(0), correction[0, g, 0])
                 for ax2 in T.unroll(8):
                     for ax0 in T.unroll(2):
-                        T.evaluate(T.call_intrin("handle", "intrinsic.dot4.avx2", T.call_intrin("handle", "address_of", dots[0, 0, ax0, 0], T.int64(1), T.int64(1), T.int64(1), T.int64(8)), T.call_intrin("handle", "address_of", words[0, ax2, 0], T.int64(1), T.int64(1), T.int64(8)), T.call_intrin("handle", "address_of", digits[0, g, 0, ax0, ax2, 0], T.int64(1), T.int64(1), T.int64(1), T.int64(1), T.int64(1), T.int64(4))))
+                        T.evaluate(
+                            T.call_intrin(
+                                "handle",
+                                "intrinsic.dot4.avx2",
+                                T.call_intrin(
+                                    "handle",
+                                    "address_of",
+                                    dots[0, 0, ax0, 0],
+                                    T.int64(1),
+                                    T.int64(1),
+                                    T.int64(1),
+                                    T.int64(8),
+                                ),
+                                T.call_intrin(
+                                    "handle", "address_of", words[0, ax2, 0], T.int64(1), T.int64(1), T.int64(8)
+                                ),
+                                T.call_intrin(
+                                    "handle",
+                                    "address_of",
+                                    digits[0, g, 0, ax0, ax2, 0],
+                                    T.int64(1),
+                                    T.int64(1),
+                                    T.int64(1),
+                                    T.int64(1),
+                                    T.int64(1),
+                                    T.int64(4),
+                                ),
+                            )
+                        )
                 for n_1 in T.vectorized(8):
-                    product_local[0, n_1] = product_local[0, n_1] + T.Cast("float32", dots[0, 0, 0, n_1] * T.int32(256) + dots[0, 0, 1, n_1]) * (T.Cast("float32", scale[row_0_n_0_fused, g, n_1]) * step[0, g, 0])
+                    product_local[0, n_1] = product_local[0, n_1] + T.Cast(
+                        "float32", dots[0, 0, 0, n_1] * T.int32(256) + dots[0, 0, 1, n_1]
+                    ) * (T.Cast("float32", scale[row_0_n_0_fused, g, n_1]) * step[0, g, 0])
             for ax0 in T.vectorized(8):
                 matmul[0, row_0_n_0_fused * 8 + ax0] = product_local[0, ax0]

@@ -140,15 +140,42 @@ class Module:
                 T.writes(add_1[v_i0, v_i1])
                 add_1[v_i0, v_i1] = add[v_i0, v_i1] + residual[v_i0, v_i1]
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
 
+
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
-    def product(var_x: T.handle, q: T.Buffer((2, 8, 8), "uint32"), scale: T.Buffer((2, 2, 8), "float16"), bias: T.Buffer((16,), "float32"), var_residual: T.handle, var_add_1: T.handle):
-        T.func_attr({"tir.noalias": True, "num_outputs": 1, "quantized_product": {"dot": "dot4.avx2", "columns": 8, "rows": 64, "rows_in_registers": 2, "layout": "NK"}, "layouts": {"1": T.index_map(lambda i0, i1: (i0 // 8, i1, i0 % 8)), "2": T.index_map(lambda i0, i1: (i0 // 8, i1, i0 % 8))}, "tir.is_scheduled": True, "schedule": "QuantizedProduct"})
+    def product(
+        var_x: T.handle,
+        q: T.Buffer((2, 8, 8), "uint32"),
+        scale: T.Buffer((2, 2, 8), "float16"),
+        bias: T.Buffer((16,), "float32"),
+        var_residual: T.handle,
+        var_add_1: T.handle,
+    ):
+        T.func_attr(
+            {
+                "tir.noalias": True,
+                "num_outputs": 1,
+                "quantized_product": {
+                    "dot": "dot4.avx2",
+                    "columns": 8,
+                    "rows": 64,
+                    "rows_in_registers": 2,
+                    "layout": "NK",
+                },
+                "layouts": {
+                    "1": T.index_map(lambda i0, i1: (i0 // 8, i1, i0 % 8)),
+                    "2": T.index_map(lambda i0, i1: (i0 // 8, i1, i0 % 8)),
+                },
+                "tir.is_scheduled": True,
+                "schedule": "QuantizedProduct",
+            }
+        )
         n = T.int64()
         x = T.match_buffer(var_x, (n, 64), "float32")
         residual = T.match_buffer(var_residual, (n, 16), "float32")
@@ -165,23 +192,63 @@ class Module:
                 largest_rf[0, 0, k_1_init] = T.int32(-2147483648)
             for k_0 in range(4):
                 for k_1 in T.vectorized(8):
-                    largest_rf[0, 0, k_1] = T.max(largest_rf[0, 0, k_1], T.reinterpret("int32", x[row_g_fused // 2, k_0 * 8 + k_1 + row_g_fused % 2 * 32]) & T.int32(2147483647))
+                    largest_rf[0, 0, k_1] = T.max(
+                        largest_rf[0, 0, k_1],
+                        T.reinterpret("int32", x[row_g_fused // 2, k_0 * 8 + k_1 + row_g_fused % 2 * 32])
+                        & T.int32(2147483647),
+                    )
             largest[0, 0] = T.int32(-2147483648)
             for k_1 in range(8):
                 largest[0, 0] = T.max(largest[0, 0], largest_rf[0, 0, k_1])
             for ax0_ax1_fused in T.vectorized(32):
-                fixed[0, 0, ax0_ax1_fused // 4, ax0_ax1_fused % 4] = T.Cast("int32", T.round(x[row_g_fused // 2, ax0_ax1_fused // 8 * 6 + ax0_ax1_fused * 2 + row_g_fused % 2 * 32 - ax0_ax1_fused // 4 * 7] * T.Select(T.reinterpret("float32", largest[0, 0]) > T.float32(1e-30), T.float32(32639.0) / T.reinterpret("float32", largest[0, 0]), T.float32(0.0))))
+                fixed[0, 0, ax0_ax1_fused // 4, ax0_ax1_fused % 4] = T.Cast(
+                    "int32",
+                    T.round(
+                        x[
+                            row_g_fused // 2,
+                            ax0_ax1_fused // 8 * 6 + ax0_ax1_fused * 2 + row_g_fused % 2 * 32 - ax0_ax1_fused // 4 * 7,
+                        ]
+                        * T.Select(
+                            T.reinterpret("float32", largest[0, 0]) > T.float32(1e-30),
+                            T.float32(32639.0) / T.reinterpret("float32", largest[0, 0]),
+                            T.float32(0.0),
+                        )
+                    ),
+                )
             for ax0_ax1_ax2_fused in T.vectorized(64):
-                digits[row_g_fused // 128, row_g_fused % 2, row_g_fused // 2 % 64, ax0_ax1_ax2_fused // 32, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] = T.Cast("int8", T.Select(ax0_ax1_ax2_fused // 32 < 1, fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] + T.int32(128) >> T.int32(8), fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] - (fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] + T.int32(128) >> T.int32(8)) * T.int32(256)))
+                digits[
+                    row_g_fused // 128,
+                    row_g_fused % 2,
+                    row_g_fused // 2 % 64,
+                    ax0_ax1_ax2_fused // 32,
+                    ax0_ax1_ax2_fused // 4 % 8,
+                    ax0_ax1_ax2_fused % 4,
+                ] = T.Cast(
+                    "int8",
+                    T.Select(
+                        ax0_ax1_ax2_fused // 32 < 1,
+                        fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] + T.int32(128) >> T.int32(8),
+                        fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4]
+                        - (fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] + T.int32(128) >> T.int32(8))
+                        * T.int32(256),
+                    ),
+                )
             for ax0_ax1_fused_1_init in T.vectorized(8):
                 correction_rf[0, 0, ax0_ax1_fused_1_init] = T.int32(0)
             for ax0_ax1_fused_0 in range(4):
                 for ax0_ax1_fused_1 in T.vectorized(8):
-                    correction_rf[0, 0, ax0_ax1_fused_1] = correction_rf[0, 0, ax0_ax1_fused_1] - fixed[0, 0, ax0_ax1_fused_0 * 2 + ax0_ax1_fused_1 // 4, ax0_ax1_fused_1 % 4] * T.int32(7)
+                    correction_rf[0, 0, ax0_ax1_fused_1] = correction_rf[0, 0, ax0_ax1_fused_1] - fixed[
+                        0, 0, ax0_ax1_fused_0 * 2 + ax0_ax1_fused_1 // 4, ax0_ax1_fused_1 % 4
+                    ] * T.int32(7)
             correction[row_g_fused // 128, row_g_fused % 2, row_g_fused // 2 % 64] = T.int32(0)
             for ax0_ax1_fused_1 in range(8):
-                correction[row_g_fused // 128, row_g_fused % 2, row_g_fused // 2 % 64] = correction[row_g_fused // 128, row_g_fused % 2, row_g_fused // 2 % 64] + correction_rf[0, 0, ax0_ax1_fused_1]
-            step[row_g_fused // 128, row_g_fused % 2, row_g_fused // 2 % 64] = T.reinterpret("float32", largest[0, 0]) * T.float32(3.0638193572106986e-05)
+                correction[row_g_fused // 128, row_g_fused % 2, row_g_fused // 2 % 64] = (
+                    correction[row_g_fused // 128, row_g_fused % 2, row_g_fused // 2 % 64]
+                    + correction_rf[0, 0, ax0_ax1_fused_1]
+                )
+            step[row_g_fused // 128, row_g_fused % 2, row_g_fused // 2 % 64] = T.reinterpret(
+                "float32", largest[0, 0]
+            ) * T.float32(3.0638193572106986e-05)
         for row_0_n_1_0_fused in T.parallel((n + 63) // 64 * 2):
             product_local = T.decl_buffer((64, 8), "float32", scope="local")
             for row_1_0_init in range(T.min(32, T.max((n + 1) // 2 - row_0_n_1_0_fused // 2 * 32, 0))):
@@ -191,23 +258,78 @@ class Module:
             for g in range(2):
                 words = T.decl_buffer((1, 8, 8), "uint32")
                 for ax1 in range(4):
-                    T.evaluate(T.call_intrin("handle", "intrinsic.cpu.prefetch", T.call_intrin("handle", "address_of", q[T.min(row_0_n_1_0_fused + 16, (n + 63) // 64 * 2 - 1) % 2, g * 4 + ax1, 0])))
+                    T.evaluate(
+                        T.call_intrin(
+                            "handle",
+                            "intrinsic.cpu.prefetch",
+                            T.call_intrin(
+                                "handle",
+                                "address_of",
+                                q[T.min(row_0_n_1_0_fused + 16, (n + 63) // 64 * 2 - 1) % 2, g * 4 + ax1, 0],
+                            ),
+                        )
+                    )
                 for ax0 in T.unroll(8):
                     for ax1_1 in T.vectorized(8):
-                        words[0, ax0, ax1_1] = q[row_0_n_1_0_fused % 2, g * 4 + ax0 // 2, ax1_1] >> T.Cast("uint32", ax0 % 2 * 4) & T.uint32(252645135)
+                        words[0, ax0, ax1_1] = q[row_0_n_1_0_fused % 2, g * 4 + ax0 // 2, ax1_1] >> T.Cast(
+                            "uint32", ax0 % 2 * 4
+                        ) & T.uint32(252645135)
                 for row_1_0 in range(T.min(32, T.max((n + 1) // 2 - row_0_n_1_0_fused // 2 * 32, 0))):
                     dots = T.decl_buffer((2, 1, 2, 8), "int32", scope="local")
                     for ax0_init in T.unroll(2):
                         for ax1_init in T.unroll(2):
                             for ax2_1_init in T.vectorized(8):
-                                dots[ax0_init, 0, ax1_init, ax2_1_init] = T.Select(ax1_init < 1, T.int32(0), correction[row_0_n_1_0_fused // 2, g, row_1_0 * 2 + ax0_init])
+                                dots[ax0_init, 0, ax1_init, ax2_1_init] = T.Select(
+                                    ax1_init < 1,
+                                    T.int32(0),
+                                    correction[row_0_n_1_0_fused // 2, g, row_1_0 * 2 + ax0_init],
+                                )
                     for ax3 in T.unroll(8):
                         for ax0 in T.unroll(2):
                             for ax1 in T.unroll(2):
-                                T.evaluate(T.call_intrin("handle", "intrinsic.dot4.avx2", T.call_intrin("handle", "address_of", dots[ax0, 0, ax1, 0], T.int64(1), T.int64(1), T.int64(1), T.int64(8)), T.call_intrin("handle", "address_of", words[0, ax3, 0], T.int64(1), T.int64(1), T.int64(8)), T.call_intrin("handle", "address_of", digits[row_0_n_1_0_fused // 2, g, row_1_0 * 2 + ax0, ax1, ax3, 0], T.int64(1), T.int64(1), T.int64(1), T.int64(1), T.int64(1), T.int64(4))))
+                                T.evaluate(
+                                    T.call_intrin(
+                                        "handle",
+                                        "intrinsic.dot4.avx2",
+                                        T.call_intrin(
+                                            "handle",
+                                            "address_of",
+                                            dots[ax0, 0, ax1, 0],
+                                            T.int64(1),
+                                            T.int64(1),
+                                            T.int64(1),
+                                            T.int64(8),
+                                        ),
+                                        T.call_intrin(
+                                            "handle", "address_of", words[0, ax3, 0], T.int64(1), T.int64(1), T.int64(8)
+                                        ),
+                                        T.call_intrin(
+                                            "handle",
+                                            "address_of",
+                                            digits[row_0_n_1_0_fused // 2, g, row_1_0 * 2 + ax0, ax1, ax3, 0],
+                                            T.int64(1),
+                                            T.int64(1),
+                                            T.int64(1),
+                                            T.int64(1),
+                                            T.int64(1),
+                                            T.int64(4),
+                                        ),
+                                    )
+                                )
                     for row_1_1 in T.unroll(2):
                         for n_1_1 in T.vectorized(8):
-                            product_local[row_1_0 * 2 + row_1_1, n_1_1] = product_local[row_1_0 * 2 + row_1_1, n_1_1] + T.Cast("float32", dots[row_1_1, 0, 0, n_1_1] * T.int32(256) + dots[row_1_1, 0, 1, n_1_1]) * (T.Cast("float32", scale[row_0_n_1_0_fused % 2, g, n_1_1]) * step[row_0_n_1_0_fused // 2, g, row_1_0 * 2 + row_1_1])
+                            product_local[row_1_0 * 2 + row_1_1, n_1_1] = product_local[
+                                row_1_0 * 2 + row_1_1, n_1_1
+                            ] + T.Cast(
+                                "float32", dots[row_1_1, 0, 0, n_1_1] * T.int32(256) + dots[row_1_1, 0, 1, n_1_1]
+                            ) * (
+                                T.Cast("float32", scale[row_0_n_1_0_fused % 2, g, n_1_1])
+                                * step[row_0_n_1_0_fused // 2, g, row_1_0 * 2 + row_1_1]
+                            )
             for ax0 in range(T.min(64, T.max(n - row_0_n_1_0_fused // 2 * 64, 0))):
                 for ax1 in T.vectorized(8):
-                    add_1[row_0_n_1_0_fused // 2 * 64 + ax0, ax1 + row_0_n_1_0_fused % 2 * 8] = product_local[ax0, ax1] + bias[ax1 + row_0_n_1_0_fused % 2 * 8] + residual[row_0_n_1_0_fused // 2 * 64 + ax0, ax1 + row_0_n_1_0_fused % 2 * 8]
+                    add_1[row_0_n_1_0_fused // 2 * 64 + ax0, ax1 + row_0_n_1_0_fused % 2 * 8] = (
+                        product_local[ax0, ax1]
+                        + bias[ax1 + row_0_n_1_0_fused % 2 * 8]
+                        + residual[row_0_n_1_0_fused // 2 * 64 + ax0, ax1 + row_0_n_1_0_fused % 2 * 8]
+                    )

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.compiler.backends.cuda.operators.simulated import TARGET, simulate
+from mlc_compiler.sim.counts import Counts
+from tests.compiler.backends.cuda.operators.simulated import TARGET, observed
 from tests.compiler.relax import paged
 from tests.compiler.relax.paged import Batch, Sizes, random_batch
 
@@ -27,16 +28,20 @@ def symbolic(batch: Batch) -> set[int]:
     return {len(batch.q), *batch.page_table.shape, batch.k_pages.shape[1]} - known
 
 
-def check(sizes: Sizes, optional: dict[str, Any] | None = None, target: str = TARGET, **attrs: Any) -> None:
+def check(
+    sizes: Sizes, optional: dict[str, Any] | None = None, target: str = TARGET, **attrs: Any
+) -> dict[str, Counts]:
+    """Compare the results; returns what each kernel did."""
     batch, given = random_batch(sizes), optional or {}
     batch = replace(batch, v_pages=batch.k_pages) if "value_size" in attrs else batch
     given = {**given, **batch.scales}
     attrs = {"heads": sizes.heads, "scale": 0.3, "names": tuple(given), **attrs}
     args = (*batch.args, 1, list(given.values()))
-    got = simulate("nn.paged_attention", *args, symbolic=symbolic(batch), target=target, **attrs)
+    got, counts = observed("nn.paged_attention", *args, symbolic=symbolic(batch), target=target, **attrs)
     wanted = paged.attention(*args, **attrs).astype(np.float64)
     tolerance = TOLERANCES[sizes.dtype]
     np.testing.assert_allclose(np.asarray(got, np.float64), wanted, rtol=tolerance, atol=tolerance)
+    return counts
 
 
 def angles(tokens: int, pairs: int) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlc_compiler import build
+from mlc_compiler.sim.counts import Counts
 from mlc_compiler.sim.driver import SimulatedDriver
 from tests.compiler.relax.check_op import graph_of
 
@@ -16,12 +17,19 @@ TARGET = "cuda:sm_80"
 
 def simulate(name: str, *args: Any, symbolic: Collection[int] = (), target: str = TARGET, **attrs: Any) -> Any:
     """The result of one operator, arguments as for ``graph_of``; raises when a kernel has a race or a fault."""
+    return observed(name, *args, symbolic=symbolic, target=target, **attrs)[0]
+
+
+def observed(
+    name: str, *args: Any, symbolic: Collection[int] = (), target: str = TARGET, **attrs: Any
+) -> tuple[Any, dict[str, Counts]]:
+    """As ``simulate``, with what each kernel did."""
     library = build(graph_of(name, args, attrs, symbolic), target)
     with SimulatedDriver(target.removeprefix("cuda:")) as driver:
         driver.install(library)
         result = library["main"](*_arrays(args))
         library.context.close()
-    return result
+    return result, driver.counts
 
 
 def _arrays(args: Sequence[Any]) -> list[np.ndarray]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.compiler.backends.cuda.operators.attention import ON_TENSOR_CORES, ONE_EACH, OPTIONS, check, sizes_of
+from tests.compiler.backends.cuda.operators.attention import HALF, ON_TENSOR_CORES, ONE_EACH, OPTIONS, check, sizes_of
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -19,6 +19,13 @@ def test_single_queries(option: str):
 def test_single_queries_of_latent_vectors_in_pieces(option: str):
     sizes, optional, attrs = ON_TENSOR_CORES[option]
     check(sizes_of(**{**sizes, **ONE_EACH}), optional, single_query=True, **attrs)
+
+
+@pytest.mark.parametrize(("group", "size"), [(4, 128), (3, 64), (1, 64)])
+def test_single_queries_pass_through_shared_memory_without_conflicts(group: int, size: int):
+    sizes = {"heads": group * 2, "kv_heads": 2, "key": size, "value": size, **HALF, **ONE_EACH}
+    (counts,) = check(sizes_of(**sizes), single_query=True).values()
+    assert counts.bank_conflicts <= 0.05 * counts.ideal_wavefronts
 
 
 @settings(max_examples=3)
