@@ -29,6 +29,26 @@ class Rule(ABC):
         """The schedule of ``func``; None when it does not match."""
 
 
+class TunableRule(Rule):
+    """A rule with choices: sampling steps of its schedule, whose default decision is the rule's own.
+
+    ``mlc_compiler/tuning`` tries the others.
+    """
+
+    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+        return self.schedule(Schedule(func), target)
+
+    @abstractmethod
+    def schedule(self, s: Schedule, target: Target) -> Schedule | None:
+        """Schedule the function of ``s``, a schedule without steps; None when it does not match."""
+
+
+def choose(s: Schedule, candidates: Sequence[int], default: int) -> int:
+    """One of different candidates, as a sampling step of which ``default`` is the decision."""
+    even = [1.0 / len(candidates)] * len(candidates)
+    return int(s.sample_categorical(list(candidates), even, decision=candidates.index(default)))
+
+
 @dataclass(frozen=True)
 class Blocks:
     """The blocks of a function, in order of execution."""

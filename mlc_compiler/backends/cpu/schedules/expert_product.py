@@ -17,7 +17,7 @@ from ..quantized.experts import DIGITS
 from .expert_digits import integer_kernel
 from .expert_loops import multiply_floats
 from .expert_runs import Runs
-from .matmul import ROW_TILES_NARROW, ROW_TILES_WIDE, UNROLLED_REDUCTION
+from .matmul import UNROLLED_REDUCTION, row_tiles
 
 
 class ExpertProduct(Rule):
@@ -29,7 +29,7 @@ class ExpertProduct(Rule):
             return None
         if DIGITS in func.attrs:
             return Schedule(integer_kernel(func, cpu))
-        height = (ROW_TILES_WIDE if cpu.vector_registers >= 32 else ROW_TILES_NARROW)[0]
+        (height, *_), *_ = row_tiles(cpu)
         runs = FloatRuns(func, matched, 2 * cpu.lanes(32), 0, height)
         return Schedule(PrimFunc(runs.func.params, runs.nest(multiply_floats), runs.func.attrs))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import compress
 from math import prod
 
@@ -10,9 +11,10 @@ from ....ir.visitor import walk
 from ....schedules.rule import (
     Blocks,
     MatmulBlock,
-    Rule,
+    TunableRule,
     accumulate_locally,
     analyse,
+    choose,
     column_tiles,
     constant_extent,
     largest_divisor,
@@ -24,34 +26,57 @@ from ....tir.schedule import Schedule, ScheduleError
 from ..machine import Cpu
 
 UNROLLED_REDUCTION = 8
+UNROLLINGS = (1, 2, 4, UNROLLED_REDUCTION, 16)
+VECTORS = (1, 2, 4)  # of columns in a tile
 MAX_FACTORED_HEIGHT = 4  # of tiles whose scales are factored out of the inner sum: few rows share a weight
 FEW_ROWS = 12
-ROW_TILES_WIDE = (12, 4, 1)  # 32 registers: 12 rows x 2 vectors of accumulators
-ROW_TILES_NARROW = (4, 1)  # 16 registers: 4 rows x 2 vectors
+ROW_TILES_WIDE = ((12, 4, 1), (8, 4, 1), (6, 2, 1), (4, 1), (16, 4, 1), (24, 4, 1))  # 12 rows x 2 vectors of sums
+ROW_TILES_NARROW = ((4, 1), (6, 2, 1), (3, 1), (2, 1), (8, 4, 1), (12, 4, 1))  # 4 rows x 2 vectors in 16 registers
 
 
-class Matmul(Rule):
+class Matmul(TunableRule):
     """``x[m, k] * w[n, k]`` or ``x[m, k] * w[k, n]`` with element-wise blocks around it.
 
     Weights ``w[n, k]``, or their codes and scales, are stored in tiles of ``2 x SIMD width`` columns. The rows are
-    partitioned into tiles of decreasing height, so that no tile is guarded. Column tiles run in parallel.
+    partitioned into tiles of decreasing height, so that no tile is guarded. Column tiles run in parallel. Choices: the
+    columns and rows of a tile, the unrolled steps of the reduction.
     """
 
-    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+    def schedule(self, s: Schedule, target: Target) -> Schedule | None:
+        func, cpu = s.func, Cpu.of(target)
         blocks = analyse(func)
         matched = _single_matmul(blocks) if blocks else None
         if blocks is None or matched is None or _packing_dominates(func, matched):
             return None
-        s, cpu = Schedule(func), Cpu.of(target)
-        columns = 2 * cpu.lanes(32)
+        columns = choose(s, VECTORS, 2) * cpu.lanes(32)
+        heights = _heights(s, cpu)
+        unrolled = choose(s, UNROLLINGS, UNROLLED_REDUCTION)
         epilogue = _inline_around(s, blocks, matched)
         for weight in _weight_parameters(s, matched):
             s.transform_layout(matched.block.name, weight.name, column_tiles(columns))
         last = accumulate_locally(s, matched.block.name, epilogue)
         _check_elementwise(s.block(matched.block.name), s.block(last))
-        heights = ROW_TILES_WIDE if cpu.vector_registers >= 32 else ROW_TILES_NARROW
-        _tile(s, matched, last, heights, columns)
+        _tile(s, matched, last, heights, _Tile(columns, unrolled))
         return s
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Sizes of a tile that do not depend on the number of rows: columns, and unrolled steps of the reduction."""
+
+    columns: int
+    unrolled: int
+
+
+def row_tiles(cpu: Cpu) -> tuple[tuple[int, ...], ...]:
+    """Heights of tiles, those that fill the registers first; in each a tall one, and others for rows that are left."""
+    return ROW_TILES_WIDE if cpu.vector_registers >= 32 else ROW_TILES_NARROW
+
+
+def _heights(s: Schedule, cpu: Cpu) -> tuple[int, ...]:
+    tables = row_tiles(cpu)
+    tallest = choose(s, [table[0] for table in tables], tables[0][0])
+    return next(table for table in tables if table[0] == tallest)
 
 
 def _single_matmul(blocks: Blocks) -> MatmulBlock | None:
@@ -101,7 +126,7 @@ def _check_elementwise(product: Block, last: Block) -> None:
         raise ScheduleError(f"block {last.name!r} reads {accumulated.name!r} elsewhere than where it writes")
 
 
-def _tile(s: Schedule, matched: MatmulBlock, last: str, heights: tuple[int, ...], columns: int) -> None:
+def _tile(s: Schedule, matched: MatmulBlock, last: str, heights: tuple[int, ...], tile: _Tile) -> None:
     product = matched.block.name
     _in_order_of_product(s, product, last)
     rows = _row_loop(s, product, inner=2)
@@ -113,7 +138,7 @@ def _tile(s: Schedule, matched: MatmulBlock, last: str, heights: tuple[int, ...]
         points = [extent // h * h for h in heights[:-1]]
     parts, suffixes = s.partition([rows, last_rows], points) if len(heights) > 1 else ([[rows, last_rows]], [""])
     outer = [
-        _tile_part(s, product + suffix, last + suffix, row, height, columns)
+        _tile_part(s, product + suffix, last + suffix, row, height, tile)
         for (row, _), suffix, height in zip(parts, suffixes, heights, strict=True)
     ]
     if len(outer) > 1:
@@ -158,14 +183,14 @@ def _static_heights(extent: int, heights: tuple[int, ...]) -> tuple[tuple[int, .
     return tuple(used), points[:-1]
 
 
-def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, columns: int) -> Var:
+def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, tile: _Tile) -> Var:
     """Schedule one part: parallel column tiles, row tiles, then the reduction over register accumulators."""
     group = _quantization_group(s.block(product)) if height <= MAX_FACTORED_HEIGHT else None
     partial = s.factor_reduction(product, group) if group else None
     *outer_rows, row, column, reduction = s.get_loops(product)
     row_tile, row_in = s.split(row, [None, height])
-    column_tile, lane = s.split(column, [None, columns])
-    step, *inner = [reduction] if partial else _split_depth(s, reduction)
+    column_tile, lane = s.split(column, [None, tile.columns])
+    step, *inner = [reduction] if partial else _split_depth(s, reduction, tile.unrolled)
     s.reorder(column_tile, *outer_rows, row_tile, step, *inner, row_in, lane)
     s.reverse_compute_at(last, row_tile)
     _registers(s, product, step)
@@ -174,7 +199,7 @@ def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, colu
     if partial:
         s.compute_at(partial, step)
         *rows, columns_loop, position = s.get_loops(partial)[len(outer_rows) + 3 :]
-        outer, unrolled = s.split(position, [None, UNROLLED_REDUCTION])
+        outer, unrolled = s.split(position, [None, tile.unrolled])
         s.reorder(outer, unrolled, *rows, columns_loop)
         _registers(s, partial, outer)
         s.unroll(unrolled)
@@ -183,12 +208,12 @@ def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, colu
     return column_tile
 
 
-def _split_depth(s: Schedule, reduction: Var) -> list[Var]:
-    """Split the reduction into steps and the unrolled iterations of a step."""
+def _split_depth(s: Schedule, reduction: Var, unrolled: int) -> list[Var]:
+    """Split the reduction into steps and the at most ``unrolled`` iterations of a step."""
     extent = s.extent(reduction)
     if not isinstance(extent, int):
         return [reduction]
-    return s.split(reduction, [None, largest_divisor(extent, UNROLLED_REDUCTION)])
+    return s.split(reduction, [None, largest_divisor(extent, unrolled)])
 
 
 def _registers(s: Schedule, block: str, step: Var) -> None:
