@@ -49,7 +49,8 @@ COMPILER_PARTS = {
     "driver": FOUNDATION | {"codegen", "backends", "pipeline", "verifier"},
     "api": FOUNDATION | {"verifier", "pipeline", "driver"},
     "jit": FOUNDATION | {"verifier", "pipeline", "api"},
-    "compat": FOUNDATION | {"api", "nn", "passes", "backends"},
+    "tuning": FOUNDATION | {"codegen", "schedules", "passes", "backends", "pipeline", "driver"},
+    "compat": FOUNDATION | {"api", "nn", "passes", "backends", "tuning"},
     "": frozenset(),
 }
 
@@ -60,6 +61,7 @@ LOADER = {
     ("mlc_compiler.jit", "mlc_runtime.library"),  # holds the library and its arguments
     ("mlc_compiler.jit", "mlc_runtime.arguments"),
     ("mlc_compiler.jit", "mlc_runtime.metadata"),
+    ("mlc_compiler.tuning.worker", "mlc_runtime.library"),
     ("mlc_compiler.compat.functions", "mlc_runtime.arrays"),
     ("mlc_compiler.compat.relax", "mlc_runtime.library"),
     ("mlc_compiler.compat.relax_vm", "mlc_runtime.library"),

@@ -96,7 +96,25 @@ class Workers:
             process.stop()
 
 
+class ThisProcess(Workers):
+    """Compiles in the calling process, which LLVM aborts on fatal errors."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def submit(self, request: Request) -> Future[Reply]:
+        done: Future[Reply] = Future()
+        done.set_result(compile_text(request))
+        return done
+
+
 _shared: Workers | None = None
+
+
+def compile_here() -> None:
+    """From now on all compilations of this process start no processes."""
+    global _shared
+    _shared = ThisProcess()
 
 
 def shared() -> Workers:

@@ -203,3 +203,12 @@ def structural_key(node: Any, by_identity: bool = False) -> Hashable:
     key = _Key(by_identity)
     key.add(node)
     return tuple(key.tokens)
+
+
+@deep_recursion
+def structural_hash(node: Any) -> str:
+    """64 hexadecimal digits that are equal for structurally equal trees, in any process."""
+    key = _Key(by_identity=False)
+    key.add(node)
+    text = "\n".join(token.__qualname__ if isinstance(token, type) else repr(token) for token in key.tokens)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,137 @@
+"""Measures candidates of a task: built in child processes, compared with the plain function, timed by turns."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import MLCError, UnsupportedError
+
+from ..tir.nodes import PrimFunc
+from ..tir.schedule.layout import LAYOUTS
+from .processes import Processes
+from .space import Candidate
+from .task import Task
+from .worker import Arguments, Build, Failed, Run, Turns
+
+SECONDS_OF_REFERENCE = 600.0
+TOLERANCES = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-4, "float64": 1e-9}
+"""Largest error of a result relative to its largest element; sums may be reassociated."""
+OTHER_TOLERANCE = 0.2  # of 8-bit floats
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds for compiling a candidate and for running it; how often it and the best one alternate."""
+
+    build: float = 30.0
+    run: float = 10.0
+    turns: int = 3
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate that was tried. seconds: of one call; None when it failed, and ``failure`` says how."""
+
+    candidate: Candidate
+    seconds: float | None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A candidate whose results were right: its library and the arguments that it takes."""
+
+    candidate: Candidate
+    library: Path
+    arguments: Arguments
+
+
+class Measurer:
+    """Builds, checks and times the candidates of one task; files are kept in ``folder``.
+
+    Raises UnsupportedError for a target other than a CPU, whose candidates cannot be timed here, and MLCError when the
+    function itself does not compile or run on this machine.
+    """
+
+    def __init__(self, task: Task, processes: Processes, folder: Path, limits: Limits):
+        self.task, self.processes, self.folder, self.limits = task, processes, folder, limits
+        if task.target.kind != "cpu":
+            raise UnsupportedError(
+                f"tuning: candidates for {task.target} cannot be timed; only those for this machine's CPU can",
+                hint="use --device cpu",
+            )
+        self._file = folder / "arguments"
+        self._file.write_bytes(pickle.dumps(task.arguments()))
+        self._count = 0
+        self._expected = self._reference()
+
+    def _reference(self) -> list[np.ndarray]:
+        job = Build(self.task.workload, self.task.target.export(), self.folder / "reference.so")
+        (built,) = self.processes.build([job], SECONDS_OF_REFERENCE)
+        runner, plain = self.processes.runner, Arguments(self._file, self.task.written)
+        found = built or runner.do(Run(job.output, plain), SECONDS_OF_REFERENCE)
+        if isinstance(found, Failed):
+            raise MLCError(f"tuning {self.task.name}: the function without a schedule failed: {found.message}")
+        return found
+
+    def build(self, candidates: Sequence[Candidate]) -> list[Ready | Trial]:
+        """Compile candidates in parallel; a Trial for each that failed."""
+        paths = [self.folder / f"{self._count + i}.so" for i in range(len(candidates))]
+        self._count += len(candidates)
+        jobs = [Build(c.func, self.task.target.export(), path) for c, path in zip(candidates, paths, strict=True)]
+        replies = self.processes.build(jobs, self.limits.build)
+        return [self._built(*each) for each in zip(candidates, paths, replies, strict=True)]
+
+    def _built(self, candidate: Candidate, library: Path, reply: Any) -> Ready | Trial:
+        if isinstance(reply, Failed):
+            return Trial(candidate, None, f"compilation: {reply.message}")
+        return Ready(candidate, library, Arguments(self._file, self.task.written, _layouts(candidate.func)))
+
+    def check(self, ready: Ready) -> Trial | None:
+        """Run a candidate once; the Trial when it crashes, hangs or computes something else, None when it is right."""
+        found = self.processes.runner.do(Run(ready.library, ready.arguments), self.limits.run)
+        failure = found.message if isinstance(found, Failed) else _difference(found, self._expected)
+        return Trial(ready.candidate, None, failure) if failure else None
+
+    def time(self, libraries: Sequence[Ready], turns: int | None = None) -> list[float] | Failed:
+        """The least seconds of a call for each, by turns; see ``Turns``."""
+        job = Turns(tuple((r.library, r.arguments) for r in libraries), turns or self.limits.turns)
+        reply: list[float] | Failed = self.processes.runner.do(job, self.limits.run * (1 + job.turns))
+        return reply
+
+
+def _layouts(func: PrimFunc) -> dict[int, str]:
+    """The layouts of a scheduled function's parameters, by position among the parameters."""
+    positions = {id(p): i for i, p in enumerate(func.params)}
+    layouts = func.attrs.get(LAYOUTS, {})
+    return {positions[id(func.buffers[int(i)])]: layout.text for i, layout in layouts.items()}
+
+
+def _difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
+    """What is wrong with results; empty when nothing is."""
+    for number, (got, want) in enumerate(zip(found, expected, strict=True)):
+        error = _error(got, want)
+        if not error <= _tolerance(want.dtype):
+            return f"wrong result {number}: its error is {error:.1e} of its largest element"
+    return ""
+
+
+def _tolerance(dtype: np.dtype) -> float:
+    return 0.0 if dtype.kind in "iub" else TOLERANCES.get(dtype.name, OTHER_TOLERANCE)
+
+
+def _error(got: np.ndarray, want: np.ndarray) -> float:
+    """The largest difference relative to the largest element; infinite where only one is not a number."""
+    if want.dtype.kind in "iub":
+        return 0.0 if np.array_equal(got, want) else np.inf
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return np.inf
+    a, b = np.nan_to_num(a), np.nan_to_num(b)
+    return float(np.max(np.abs(a - b), initial=0.0) / max(float(np.max(np.abs(b), initial=0.0)), 1e-30))

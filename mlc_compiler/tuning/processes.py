@@ -1,0 +1,112 @@
+"""Child processes that do jobs under a time limit."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from mlc_errors import ResourceError
+
+from ..codegen.llvm_worker import receive, send
+from .worker import Failed, Job
+
+_START = "import sys; sys.path[:] = {path!r}; from mlc_compiler.tuning.worker import main; main()"
+SECONDS_TO_START = 60.0
+
+
+class WorkerProcess:
+    """One child process, started at the first job and again after it died or was killed."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._deadline = 0.0
+
+    def begin(self, job: Job, seconds: float) -> None:
+        """Give the process a job that may take so long; ``finish`` waits for it."""
+        started = self._process is None
+        process = self._running()
+        self._deadline = time.monotonic() + seconds + (SECONDS_TO_START if started else 0.0)
+        assert process.stdin is not None
+        try:
+            send(process.stdin, job)
+        except OSError:
+            self._deadline = 0.0  # it died; finish says how
+
+    def finish(self) -> Any:
+        """The reply to the job; a Failed when it failed, crashed the process or took too long."""
+        process = self._process
+        assert process is not None and process.stdout is not None
+        left = self._deadline - time.monotonic()
+        if self._deadline and not select.select([process.stdout], [], [], max(0.0, left))[0]:
+            self.stop()
+            return Failed("time limit")
+        try:
+            return receive(process.stdout)
+        except (EOFError, OSError):
+            code = process.wait()
+            self.stop()
+            return Failed(f"crash: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")
+
+    def do(self, job: Job, seconds: float) -> Any:
+        """``begin`` and ``finish``."""
+        self.begin(job, seconds)
+        return self.finish()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            command = [sys.executable, "-c", _START.format(path=sys.path)]
+            pipe = subprocess.PIPE
+            try:
+                self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
+            except OSError as error:
+                raise ResourceError(f"tuning: cannot start a process: {error}") from None
+        return self._process
+
+    def stop(self) -> None:
+        """Kill the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            assert stream is not None
+            with suppress(OSError):
+                stream.close()
+
+
+class Processes:
+    """Several child processes that compile, and one that runs what they have compiled."""
+
+    def __init__(self, builders: int | None = None):
+        count = builders or max(1, min(4, len(os.sched_getaffinity(0))))
+        self.builders = [WorkerProcess() for _ in range(count)]
+        self.runner = self.builders[0]
+
+    def build(self, jobs: Sequence[Job], seconds: float) -> list[Any]:
+        """The replies to jobs, done in parallel; each may take so long."""
+        replies: list[Any] = []
+        for start in range(0, len(jobs), len(self.builders)):
+            batch = list(zip(self.builders, jobs[start : start + len(self.builders)]))
+            for process, job in batch:
+                process.begin(job, seconds)
+            replies += [process.finish() for process, _ in batch]
+        return replies
+
+    def stop(self) -> None:
+        """Kill all of them."""
+        for process in self.builders:
+            process.stop()
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,189 @@
+"""The search for a task's fastest schedule."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from mlc_errors import MLCError
+
+from ..backends import backend_of
+from ..optimization import Optimization
+from ..target import Target
+from ..tir.schedule import ScheduleError
+from .cpu_space import CpuSketches
+from .database import Database
+from .measure import Limits, Measurer, Ready, Trial
+from .processes import Processes
+from .record import Record
+from .space import AnyOf, Candidate, RuleSpace, Space
+from .strategies import Evolution, History, Strategy
+from .task import Task
+from .worker import Failed
+
+SETTLED = 4  # as many turns as in a trial, for the fastest few at the end
+FINALISTS = 3
+LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """After a trial: the task, the number of its trials, seconds of the last one (None: it failed) and of the best."""
+
+    task: Task
+    trials: int
+    seconds: float | None
+    best: float | None
+    failure: str = ""
+
+
+def default_space(target: Target) -> Space:
+    """The rules of the target's back end, and on CPUs the sketches for any function."""
+    rules = RuleSpace(backend_of(target).lowering(target, Optimization()).rules, target)
+    return AnyOf((rules, CpuSketches())) if target.kind == "cpu" else rules
+
+
+@dataclass
+class Search:
+    """The search of one task, in steps: ``run(count)`` makes more trials.
+
+    Every trial is in the database when it is done, and those that the database has are not made again. The first one is
+    the space's default, with which gains are compared. Raises the errors of Measurer.
+    """
+
+    task: Task
+    space: Space
+    database: Database
+    processes: Processes
+    folder: Path
+    strategy: Strategy = field(default_factory=Evolution)
+    limits: Limits = field(default_factory=Limits)
+    seed: int = 0
+    report: Callable[[Progress], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self.history = History(self.task, self.space, Random(self.seed))
+        self.measurer = Measurer(self.task, self.processes, self.folder, self.limits)
+        self._best: Ready | None = None
+        self._best_seconds: float | None = None
+        self.default_seconds: float | None = None
+        self.exhausted = False
+        for record in self.database.records(self.task.func, self.task.target):
+            self._recall(record)
+
+    @property
+    def best_seconds(self) -> float | None:
+        """The seconds of the fastest candidate; None before there is one."""
+        return min((seconds for seconds, _ in self.history.timed), default=None)
+
+    def run(self, count: int, deadline: float = float("inf")) -> None:
+        """Make up to ``count`` more trials, none after ``deadline`` (``time.monotonic``)."""
+        if self.exhausted or count < 1:
+            return
+        candidates = self._proposed(count)
+        self.exhausted = not candidates
+        for made in self.measurer.build(candidates):
+            if time.monotonic() > deadline and self.history.timed:
+                return
+            self._done(made if isinstance(made, Trial) else self._tried(made))
+
+    def settle(self) -> Record:
+        """Measure the fastest few again, by turns, and record their times; returns the fastest schedule.
+
+        Raises MLCError when no candidate gave a right result.
+        """
+        finalists = [candidate for _, candidate in self.history.timed[:FINALISTS]]
+        if len(finalists) > 1:
+            ready = [made for made in self.measurer.build(finalists) if isinstance(made, Ready)]
+            seconds = self.measurer.time(ready, SETTLED * self.limits.turns) if ready else []
+            if not isinstance(seconds, Failed):
+                for each, time_of in zip(ready, seconds, strict=True):
+                    self._record(Trial(each.candidate, time_of))
+        best = self.database.best(self.task.func, self.task.target)
+        if best is None:
+            count = len(self.history.trials)
+            raise MLCError(f"tuning {self.task.name}: no candidate of {count} gave a right result")
+        return best
+
+    # -- trials -------------------------------------------------------------------------------------------------
+
+    def _proposed(self, count: int) -> list[Candidate]:
+        first = [] if self.history.trials else [self.space.default(self.task.workload)]
+        default = [c for c in first if c is not None and c.key not in self.history.known]
+        known = self.history.known
+        self.history.known = known | {c.key for c in default}
+        more = self.strategy.propose(self.history, count - len(default)) if count > len(default) else []
+        self.history.known = known
+        return default + more
+
+    def _tried(self, ready: Ready) -> Trial:
+        failed = self.measurer.check(ready)
+        if failed is not None:
+            return failed
+        against = [self._best] if self._best is not None else []
+        seconds = self.measurer.time([*against, ready])
+        if isinstance(seconds, Failed):
+            return Trial(ready.candidate, None, seconds.message)
+        if not against or seconds[-1] < seconds[0]:
+            self._best = ready
+        return Trial(ready.candidate, seconds[-1])
+
+    def _done(self, trial: Trial) -> None:
+        if not self.history.trials:
+            self.default_seconds = trial.seconds
+        self.history.add(trial)
+        self._record(trial)
+        trials, best = len(self.history.trials), self.best_seconds
+        self.report(Progress(self.task, trials, trial.seconds, best, trial.failure))
+
+    def _record(self, trial: Trial) -> None:
+        target, arguments = self.task.target.export(), self.task.described()
+        record = Record(trial.candidate.trace, trial.seconds, target, arguments, trial.failure)
+        self.database.add(self.task.func, record)
+
+    def _recall(self, record: Record) -> None:
+        """Take a trial of an earlier search from the database; a schedule that no longer applies is left out."""
+        try:
+            scheduled = record.schedule(self.task.workload)
+        except ScheduleError:
+            return
+        candidate = Candidate(scheduled.func, record.trace)
+        if not self.history.trials:
+            self.default_seconds = record.seconds
+        self.history.add(Trial(candidate, record.seconds, record.failure))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop: trials of each task, with those of earlier searches; trials of a step; seconds in all."""
+
+    trials: int = 64
+    step: int = 8
+    seconds: float = float("inf")
+
+
+def tune(
+    task: Task,
+    database: Database,
+    budget: Budget,
+    space: Space | None = None,
+    strategy: Strategy | None = None,
+    limits: Limits = LIMITS,
+    seed: int = 0,
+    report: Callable[[Progress], None] = lambda _: None,
+) -> Search:
+    """Search one task's schedules until the budget is spent or there are no others. Errors are those of Search."""
+    end = time.monotonic() + budget.seconds
+    with Processes() as processes, tempfile.TemporaryDirectory(prefix="mlc-tune-") as folder:
+        search = Search(
+            *(task, space or default_space(task.target), database, processes, Path(folder)),
+            *(strategy or Evolution(), limits, seed, report),
+        )
+        while len(search.history.trials) < budget.trials and time.monotonic() < end and not search.exhausted:
+            search.run(min(budget.step, budget.trials - len(search.history.trials)), end)
+        search.settle()
+    return search

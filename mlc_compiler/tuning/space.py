@@ -1,0 +1,104 @@
+"""Spaces of schedules: functions of a schedule that make some of their choices by sampling steps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mlc_errors import MLCError
+
+from ..schedules.rule import Rule, TunableRule, choose
+from ..target import Target
+from ..tir.nodes import PrimFunc
+from ..tir.schedule import Schedule, ScheduleError, Trace
+from .guided import Decision, GuidedSchedule
+from .record import portable
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A schedule of a workload: the scheduled function and the steps that lead to it."""
+
+    func: PrimFunc
+    trace: Trace
+
+    @cached_property
+    def key(self) -> str:
+        """Text that is equal for equal traces."""
+        return self.trace.as_json()
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The decisions of the sampling steps, in order."""
+        return tuple(self.trace.decisions.values())
+
+
+class Space(ABC):
+    """Schedules of one function. ``schedule`` is run for each candidate, with other decisions."""
+
+    @abstractmethod
+    def schedule(self, s: Schedule) -> Schedule | None:
+        """Apply the space's steps to a schedule; None, or a ScheduleError, when these decisions give none."""
+
+    def candidate(
+        self, func: PrimFunc, seed: int = 0, decisions: Sequence[Decision] = (), explore: bool = True
+    ) -> Candidate | None:
+        """The candidate with the given decisions, see ``GuidedSchedule``; None when they give none."""
+        try:
+            s = self.schedule(GuidedSchedule(func, seed=seed, decisions=decisions, explore=explore))
+        except ScheduleError:
+            return None
+        return None if s is None else Candidate(s.func, portable(s.trace))
+
+    def default(self, func: PrimFunc) -> Candidate | None:
+        """The candidate in which every choice that has a default takes it."""
+        return self.candidate(func, explore=False)
+
+
+@dataclass(frozen=True)
+class ScheduleFn(Space):
+    """The schedules that a function makes, which takes a ``Schedule`` and changes it."""
+
+    function: Callable[[Schedule], Any]
+
+    def schedule(self, s: Schedule) -> Schedule:
+        result = self.function(s)
+        if result is not None and not isinstance(result, Schedule):
+            raise MLCError(f"a function of a space returned a {type(result).__name__}; expected a schedule or None")
+        return s if result is None else result
+
+
+@dataclass(frozen=True)
+class RuleSpace(Space):
+    """The schedules of the first rule that fits; rules other than ``TunableRule`` have one schedule."""
+
+    rules: Sequence[Rule]
+    target: Target
+
+    def schedule(self, s: Schedule) -> Schedule | None:
+        for rule in self.rules:
+            begun = s.copy()
+            try:
+                result = _applied(rule, begun, self.target)
+            except ScheduleError:
+                continue
+            if result is not None:
+                return result
+        return None
+
+
+def _applied(rule: Rule, s: Schedule, target: Target) -> Schedule | None:
+    return rule.schedule(s, target) if isinstance(rule, TunableRule) else rule.apply(s.func, target)
+
+
+@dataclass(frozen=True)
+class AnyOf(Space):
+    """The schedules of several spaces. The first decision is which; its default is the first one."""
+
+    spaces: Sequence[Space]
+
+    def schedule(self, s: Schedule) -> Schedule | None:
+        return self.spaces[choose(s, range(len(self.spaces)), 0)].schedule(s)

@@ -1,0 +1,198 @@
+"""Strategies: which candidates to try next, given the trials so far."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from random import Random
+
+from mlc_errors import UsageError
+
+from ..tir.schedule.sampling import perfect_tilings
+from ..tir.schedule.trace import SAMPLES, Step
+from .accounting import Account, account
+from .cost_model import CostModel
+from .guided import Decision
+from .measure import Trial
+from .space import Candidate, Space
+from .task import Task
+
+ATTEMPTS = 8  # draws for each candidate wanted
+INNERMOST = 16  # the default of ``sample_perfect_tile``
+
+
+@dataclass
+class History:
+    """The trials of a task, and the space that they are from."""
+
+    task: Task
+    space: Space
+    random: Random
+    trials: list[Trial] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+
+    def add(self, trial: Trial) -> None:
+        self.trials.append(trial)
+        self.known.add(trial.candidate.key)
+
+    @property
+    def timed(self) -> list[tuple[float, Candidate]]:
+        """The successful trials, fastest first."""
+        found = [(t.seconds, t.candidate) for t in self.trials if t.seconds is not None]
+        return sorted(found, key=lambda pair: pair[0])
+
+    def candidate(self, decisions: Sequence[Decision] = ()) -> Candidate | None:
+        """The candidate of some decisions; None when there is none, or when it was tried."""
+        made = self.space.candidate(self.task.workload, self.random.randrange(1 << 30), decisions)
+        return None if made is None or made.key in self.known else made
+
+    def drawn(self, count: int, draw: Callable[[], Candidate | None]) -> list[Candidate]:
+        """Up to ``count`` different candidates of several draws each."""
+        found: dict[str, Candidate] = {}
+        for _ in range(count * ATTEMPTS):
+            if len(found) == count:
+                break
+            made = draw()
+            if made is not None:
+                found[made.key] = made
+        return list(found.values())
+
+    def account(self, candidate: Candidate) -> Account:
+        return account(candidate.func, self.task.target, self.task.sizes)
+
+
+class Strategy(ABC):
+    """Proposes candidates of a task that have not been tried."""
+
+    @abstractmethod
+    def propose(self, history: History, count: int) -> list[Candidate]:
+        """At most ``count`` candidates, the most promising first; none when it finds none."""
+
+
+class RandomSearch(Strategy):
+    """Every candidate is drawn at random."""
+
+    def propose(self, history: History, count: int) -> list[Candidate]:
+        return history.drawn(count, history.candidate)
+
+
+@dataclass
+class Evolution(Strategy):
+    """Candidates that take their decisions from the fastest so far, but for some; ranked by a cost model.
+
+    population: how many of the fastest have children. mutated, crossed: shares of children that differ in one decision
+    from one parent, and that have the decisions of two; the others, and the share ``unranked`` of what is proposed, are
+    random. pool: how many children there are for each that is proposed.
+    """
+
+    population: int = 8
+    mutated: float = 0.6
+    crossed: float = 0.2
+    unranked: float = 0.1
+    pool: int = 5
+    model: CostModel = field(default_factory=CostModel)
+
+    def propose(self, history: History, count: int) -> list[Candidate]:
+        timed = history.timed
+        self.model.fit([history.account(c).features for _, c in timed], [seconds for seconds, _ in timed])
+        parents = [c for _, c in timed[: self.population] if c.decisions]
+        pool = history.drawn(count * self.pool, lambda: self._child(history, parents))
+        ranked = self._ranked(history, pool)
+        random = [c for c in ranked[count:] if history.random.random() < self.unranked]
+        kept = ranked[: max(1, count - len(random))]
+        return (kept + random)[:count]
+
+    def _child(self, history: History, parents: Sequence[Candidate]) -> Candidate | None:
+        kind = history.random.random()
+        if not parents or kind > self.mutated + self.crossed:
+            return history.candidate()
+        parent = history.random.choice(parents)
+        if kind < self.mutated:
+            return history.candidate(mutated(parent, history.random))
+        return history.candidate(crossed(parent, history.random.choice(parents), history.random))
+
+    def _ranked(self, history: History, pool: Sequence[Candidate]) -> list[Candidate]:
+        accounts = [history.account(c) for c in pool]
+        if not pool or not self.model.is_fitted:
+            costs = [a.cycles for a in accounts]
+        else:
+            costs = list(self.model.predict([a.features for a in accounts]))
+        return [pool[i] for i in sorted(range(len(pool)), key=costs.__getitem__)]
+
+
+@dataclass
+class Beam(Strategy):
+    """All candidates that differ in one decision from one of the fastest few.
+
+    width: how many of the fastest are looked at. slack: candidates whose account is more than so many times the least
+    are never tried. Without a candidate left it draws at random.
+    """
+
+    width: int = 3
+    slack: float = 4.0
+
+    def propose(self, history: History, count: int) -> list[Candidate]:
+        found: dict[str, Candidate] = {}
+        for _, best in history.timed[: self.width]:
+            for decisions in neighbours(best):
+                made = history.candidate(decisions)
+                if made is not None:
+                    found[made.key] = made
+        found |= {c.key: c for c in history.drawn(count, history.candidate)} if not found else {}
+        costs = {key: history.account(c).cycles for key, c in found.items()}
+        least = min([*costs.values(), *(history.account(c).cycles for _, c in history.timed[:1])], default=0.0)
+        kept = sorted((key for key in found if costs[key] <= self.slack * least), key=costs.__getitem__)
+        return [found[key] for key in kept[:count]]
+
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {"random": RandomSearch, "evolution": Evolution, "beam": Beam}
+
+
+def strategy_named(name: str) -> Strategy:
+    """The strategy of that name. Raises UsageError for an unknown one."""
+    if name not in STRATEGIES:
+        raise UsageError(f"strategy: got {name!r}; expected one of {', '.join(STRATEGIES)}")
+    return STRATEGIES[name]()
+
+
+# -- decisions ----------------------------------------------------------------------------------------------------
+
+
+def alternatives(step: Step) -> list[Decision]:
+    """All decisions of a sampling step."""
+    if step.name == "sample_categorical":
+        return list(range(len(step.keywords["candidates"])))
+    decision, innermost = step.keywords["decision"], step.keywords.get("max_innermost_factor", INNERMOST)
+    return [list(factors) for factors in perfect_tilings(prod(decision), len(decision), innermost)]
+
+
+def mutated(candidate: Candidate, random: Random) -> list[Decision]:
+    """The decisions with one of them replaced by another; those after it hold as far as they remain possible."""
+    steps = _samples(candidate)
+    open_ = [i for i, step in enumerate(steps) if len(alternatives(step)) > 1]
+    decisions = list(candidate.decisions)
+    if open_:
+        at = random.choice(open_)
+        decisions[at] = random.choice([d for d in alternatives(steps[at]) if d != decisions[at]])
+    return decisions
+
+
+def crossed(a: Candidate, b: Candidate, random: Random) -> list[Decision]:
+    """Each decision from one of two candidates, as far as both have it."""
+    pairs = zip(a.decisions, b.decisions)
+    return [random.choice(pair) for pair in pairs]
+
+
+def neighbours(candidate: Candidate) -> Iterator[list[Decision]]:
+    """The decisions with each one replaced by each of its alternatives."""
+    decisions = list(candidate.decisions)
+    for i, step in enumerate(_samples(candidate)):
+        for other in alternatives(step):
+            if other != decisions[i]:
+                yield [*decisions[:i], other, *decisions[i + 1 :]]
+
+
+def _samples(candidate: Candidate) -> list[Step]:
+    return [step for step in candidate.trace if step.name in SAMPLES]

@@ -1,0 +1,103 @@
+"""Searches: what is tried, what is found to be wrong, and what is left after a process is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mlc_compiler.target import Target
+from mlc_compiler.tuning.database import RECORDS, Database
+from mlc_compiler.tuning.measure import Limits
+from mlc_compiler.tuning.processes import Processes
+from mlc_compiler.tuning.search import Search
+from mlc_compiler.tuning.space import ScheduleFn
+from mlc_compiler.tuning.strategies import RandomSearch
+from mlc_compiler.tuning.task import Task
+from mlc_errors import MLCError, UnsupportedError
+from tests.compiler.tuning.spaces import CPU, DEFECTS, scaled, tiled, with_defects
+
+SHORT = Limits(run=1.0, turns=2)
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    with Processes(1) as started:
+        yield started
+
+
+def search(processes: Processes, folder: Path, database: Database, function=tiled, func=None, **options) -> Search:
+    task = Task("f", func or scaled(), CPU)
+    return Search(task, ScheduleFn(function), database, processes, folder, RandomSearch(), SHORT, **options)
+
+
+def test_defective_candidates_are_recorded_and_never_chosen(processes: Processes, tmp_path: Path):
+    database = Database(tmp_path / "db")
+    run = search(processes, tmp_path, database, with_defects)
+    run.run(10)
+    assert run.exhausted is False and len(run.history.trials) == 4
+    failures = {t.candidate.decisions[0]: t.failure for t in run.history.trials}
+    assert failures[0] == ""
+    found = dict(zip(DEFECTS, (failures[i] for i in (1, 2, 3)), strict=True))
+    assert found["wrong"].startswith("wrong result 0: its error is")
+    assert found["crash"] == "crash: SIGSEGV" and found["hang"] == "time limit"
+    best = run.settle()
+    assert best is not None and best.trace.decisions == {0: 0}
+    assert [r.seconds is None for r in Database(tmp_path / "db").records(scaled(), CPU)].count(True) == 3
+    run.run(10)
+    assert run.exhausted
+
+
+def test_trials_of_the_database_are_not_made_again(processes: Processes, tmp_path: Path, monkeypatch):
+    database = Database(tmp_path / "db")
+    search(processes, tmp_path, database).run(3)
+    again = search(processes, tmp_path, database)
+    assert len(again.history.trials) == 3 and again.default_seconds is not None
+    built = []
+    make = again.measurer.build
+    monkeypatch.setattr(again.measurer, "build", lambda candidates: built.extend(candidates) or make(candidates))
+    again.run(2)
+    assert len(built) == 2 and len(database) == 5
+
+
+SCRIPT = """
+from mlc_compiler.tuning.database import Database
+from mlc_compiler.tuning.search import Budget, tune
+from mlc_compiler.tuning.space import ScheduleFn
+from mlc_compiler.tuning.task import Task
+from tests.compiler.tuning.spaces import CPU, scaled, tiled
+tune(Task("f", scaled(), CPU), Database({folder!r}), Budget(trials=12, step=3), ScheduleFn(tiled))
+"""
+
+
+def test_a_killed_search_keeps_its_trials(tmp_path: Path):
+    folder = tmp_path / "db"
+    started = subprocess.Popen([sys.executable, "-c", SCRIPT.format(folder=str(folder))])
+    records = folder / RECORDS
+    while started.poll() is None and not (records.exists() and records.read_bytes().count(b"\n") >= 2):
+        time.sleep(0.05)
+    os.kill(started.pid, signal.SIGKILL)
+    started.wait()
+    assert len(Database(folder)) >= 2
+
+
+def test_a_task_for_a_device_that_is_not_here_is_refused(processes: Processes, tmp_path: Path):
+    task = Task("f", scaled(), Target("cuda:sm_90a"))
+    with pytest.raises(UnsupportedError, match="candidates for cuda -arch=sm_90a cannot be timed"):
+        Search(task, ScheduleFn(tiled), Database(), processes, tmp_path)
+
+
+def test_a_space_without_a_right_candidate_is_an_error(processes: Processes, tmp_path: Path):
+    def always_wrong(s):
+        s.func = DEFECTS["wrong"](s.func)
+
+    run = search(processes, tmp_path, Database(), always_wrong)
+    run.run(1)
+    with pytest.raises(MLCError, match="no candidate of 1 gave a right result"):
+        run.settle()
