@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,9 @@ from .ir.garbage import paused_collections
 from .ir.module import IRModule
 from .ir.recursion import deep_recursion
 from .optimization import Optimization
+from .passes.base import Pass
 from .pipeline import PhaseTimes, pipeline, run_passes
+from .schedules.rule import Rule
 from .target import Target
 from .tir.nodes import PrimFunc
 from .verifier import VerifyError
@@ -50,6 +52,7 @@ def build_library(
     output: Path,
     *,
     optimization: Optimization = _EVERYTHING,
+    first_rules: Sequence[Rule] = (),
     prefix: str = "",
     metadata: Callable[[IRModule], Mapping[str, Any]] = lambda _: {},
     dump: Path | None = None,
@@ -59,18 +62,18 @@ def build_library(
 ) -> Built:
     """Compile ``mod`` for ``target`` into ``output``, whose suffix says what it is, see ``write_output``.
 
-    prefix: of the symbols of a static library, so that several can be linked into one program. metadata: computes,
-    from the lowered module, the metadata stored in the library. dump: a folder for the module's text after each
-    pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM IR and the assembly of the host, ``ptx`` the code of a
-    GPU. progress: called with the name of each phase as it starts. check: called with the module after each pass;
-    the pipeline itself verifies the input and the result. Raises MLCError for a module that cannot be compiled,
-    InternalError for one that is not well formed, and ResourceError when there is no linker.
+    first_rules: see ``pipeline``. prefix: of the symbols of a static library, so that several can be linked into one
+    program. metadata: computes, from the lowered module, the metadata stored in the library. dump: a folder for the
+    module's text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM IR and the assembly of the host,
+    ``ptx`` the code of a GPU. progress: called with the name of each phase as it starts. check: called with the module
+    after each pass; the pipeline itself verifies the input and the result. Raises MLCError for a module that cannot be
+    compiled, InternalError for one that is not well formed, and ResourceError when there is no linker.
     """
     check_output(output, prefix)
     times, host = PhaseTimes(), host_target(target)
     find_linker(host.arch)  # fail early
     progress("passes")
-    lowered = _lowered(mod, target, optimization, times=times, dump=dump, check=check)
+    lowered = _lowered(mod, pipeline(target, optimization, first_rules), times=times, dump=dump, check=check)
     linked = linked_objects(lowered, target, host)
     progress("code generation")
     device_texts: dict[str, str] = {}
@@ -93,7 +96,7 @@ def native_text(mod: IRModule, target: Target, kind: str, optimization: Optimiza
     The first two are the host's code. Raises UnsupportedError for the PTX of a target that is no NVIDIA GPU.
     """
     device_texts: dict[str, str] = {}
-    modules = emit_llvm(_lowered(mod, target, optimization), target, device_texts=device_texts)
+    modules = emit_llvm(_lowered(mod, pipeline(target, optimization)), target, device_texts=device_texts)
     if kind == "ptx":
         *_, _ = modules
         if not device_texts:
@@ -105,10 +108,10 @@ def native_text(mod: IRModule, target: Target, kind: str, optimization: Optimiza
     return text
 
 
-def _lowered(mod: IRModule, target: Target, optimization: Optimization, **options: Any) -> IRModule:
-    """The module after the pipeline; ``options`` are those of ``run_passes``."""
+def _lowered(mod: IRModule, passes: Sequence[Pass], **options: Any) -> IRModule:
+    """The module after the passes; ``options`` are those of ``run_passes``."""
     try:
-        return run_passes(mod, pipeline(target, optimization), **options)
+        return run_passes(mod, passes, **options)
     except VerifyError as error:
         raise InternalError(error.message, where=error.where) from error
 

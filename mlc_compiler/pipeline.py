@@ -39,6 +39,7 @@ from .passes.pack_layouts import PackLayouts
 from .passes.plan_memory import PlanMemory
 from .passes.resolve_match_casts import ResolveMatchCasts
 from .passes.verify import Verify
+from .schedules.rule import Rule
 from .script.printer import to_text
 from .target import Target
 
@@ -58,9 +59,15 @@ def methods() -> tuple[Pass, ...]:
     return tuple(step for step in entries() if not isinstance(step, MakeEntries))
 
 
-def pipeline(target: Target, optimization: Optimization = _DEFAULT) -> tuple[Pass, ...]:
-    """All passes of the compilation for a target, in order: the common ones, and those of its back end."""
+def pipeline(
+    target: Target, optimization: Optimization = _DEFAULT, first_rules: Sequence[Rule] = ()
+) -> tuple[Pass, ...]:
+    """All passes of the compilation for a target, in order: the common ones, and those of its back end.
+
+    first_rules: schedule rules that are tried before those of the back end, as ``tuning.tuned.Tuned``.
+    """
     own = backend_of(target).lowering(target, optimization)
+    rules = (*first_rules, *own.rules)
     graph = (FoldConstants(), CommonSubexpressions(), AbsorbTransposes(), EliminateDead())
     fusion = (FuseOps(own.prologues, own.gates), FuseTensorFunctions(), EliminateDead())
     return (
@@ -74,9 +81,9 @@ def pipeline(target: Target, optimization: Optimization = _DEFAULT) -> tuple[Pas
         # scheduling for the target
         MarkActivations(),
         *own.kernels,
-        ApplySchedules(own.rules, target),
+        ApplySchedules(rules, target),
         PackLayouts(),
-        ApplySchedules(own.rules, target),  # the packing functions that PackLayouts added
+        ApplySchedules(rules, target),  # the packing functions that PackLayouts added
         EliminateDead(),
         # lowering to loops and memory planning
         LowerBlocks(),

@@ -45,8 +45,8 @@ COMPILER_PARTS = {
     "passes": FOUNDATION | {"schedules", "planning", "interp", "verifier"},  # constant folding evaluates
     "codegen": FOUNDATION,
     "backends": FOUNDATION | {"passes", "schedules", "codegen"},
-    "pipeline": FOUNDATION | {"passes", "backends"},
-    "driver": FOUNDATION | {"codegen", "backends", "pipeline", "verifier"},
+    "pipeline": FOUNDATION | {"passes", "schedules", "backends"},
+    "driver": FOUNDATION | {"codegen", "passes", "schedules", "backends", "pipeline", "verifier"},
     "api": FOUNDATION | {"verifier", "pipeline", "driver"},
     "jit": FOUNDATION | {"verifier", "pipeline", "api"},
     "tuning": FOUNDATION | {"codegen", "schedules", "passes", "backends", "pipeline", "driver"},

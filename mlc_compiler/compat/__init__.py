@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import api, target
 from ..tir import te
-from . import dlight, ir, nd, nn, relax, runtime, script, tir, topi
+from . import dlight, ir, meta_schedule, nd, nn, relax, runtime, script, tir, topi
 from . import transforms as transform
 from .functions import get_global_func
 from .ir import IRModule
@@ -38,6 +38,7 @@ __all__ = [
     "dlight",
     "get_global_func",
     "ir",
+    "meta_schedule",
     "nd",
     "nn",
     "register_func",

@@ -13,6 +13,7 @@ from ..nn.extern import ExternModule
 from ..optimization import Optimization
 from ..passes.absorb_transposes import AbsorbTransposes
 from ..passes.annotate_patterns import AnnotatePatterns
+from ..passes.apply_schedules import ApplySchedules
 from ..passes.common_subexpressions import CommonSubexpressions
 from ..passes.eliminate_dead import EliminateDead
 from ..passes.fold_constants import FoldConstants
@@ -20,6 +21,8 @@ from ..passes.fuse_ops import FuseOps as FuseOperators
 from ..passes.fuse_tensor_functions import FuseTensorFunctions
 from ..passes.legalize import Legalize
 from ..target import as_target
+from ..tuning.database import Database
+from ..tuning.tuned import Tuned
 from .transforms import ModulePass, PassInfo, done_by_build, own
 
 
@@ -80,6 +83,11 @@ def AttachExternModules(ext_mods: Sequence[Any]) -> ModulePass:
     if other:
         raise UnsupportedError(f"AttachExternModules: got {type(other[0]).__name__}; expected nn.ExternModule")
     return done_by_build("AttachExternModules", "link")
+
+
+def MetaScheduleApplyDatabase(work_dir: str) -> ModulePass:
+    """Tensor functions get the fastest schedules that a search has found for the current target; see ``tuning``."""
+    return own("MetaScheduleApplyDatabase", ApplySchedules((Tuned(Database(work_dir)),), as_target(None)))
 
 
 _IN_BUILD = {

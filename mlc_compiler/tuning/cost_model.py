@@ -16,7 +16,7 @@ class CostModel:
     With features x (standardized) and their squares as the row z, the weights are ``(Z'Z + penalty I)^-1 Z'y``.
     """
 
-    def __init__(self, penalty: float = 1.0):
+    def __init__(self, penalty: float = 0.1):
         self._penalty = penalty
         self._weights: np.ndarray | None = None
         self._mean = self._scale = np.zeros(0)

@@ -12,6 +12,7 @@ import numpy as np
 
 from mlc_errors import MLCError, UnsupportedError
 
+from ..target import Target
 from ..tir.nodes import PrimFunc
 from ..tir.schedule.layout import LAYOUTS
 from .processes import Processes
@@ -52,6 +53,15 @@ class Ready:
     arguments: Arguments
 
 
+def check_timed(target: Target) -> None:
+    """Raise UnsupportedError for a target whose candidates cannot be timed: any but a CPU."""
+    if target.kind != "cpu":
+        raise UnsupportedError(
+            f"tuning: candidates for {target} cannot be timed; only those for this machine's CPU can",
+            hint="use --device cpu",
+        )
+
+
 class Measurer:
     """Builds, checks and times the candidates of one task; files are kept in ``folder``.
 
@@ -61,11 +71,7 @@ class Measurer:
 
     def __init__(self, task: Task, processes: Processes, folder: Path, limits: Limits):
         self.task, self.processes, self.folder, self.limits = task, processes, folder, limits
-        if task.target.kind != "cpu":
-            raise UnsupportedError(
-                f"tuning: candidates for {task.target} cannot be timed; only those for this machine's CPU can",
-                hint="use --device cpu",
-            )
+        check_timed(task.target)
         self._file = folder / "arguments"
         self._file.write_bytes(pickle.dumps(task.arguments()))
         self._count = 0

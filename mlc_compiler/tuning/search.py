@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,16 +10,12 @@ from random import Random
 
 from mlc_errors import MLCError
 
-from ..backends import backend_of
-from ..optimization import Optimization
-from ..target import Target
 from ..tir.schedule import ScheduleError
-from .cpu_space import CpuSketches
 from .database import Database
 from .measure import Limits, Measurer, Ready, Trial
 from .processes import Processes
 from .record import Record
-from .space import AnyOf, Candidate, RuleSpace, Space
+from .space import Candidate, Space
 from .strategies import Evolution, History, Strategy
 from .task import Task
 from .worker import Failed
@@ -41,18 +36,13 @@ class Progress:
     failure: str = ""
 
 
-def default_space(target: Target) -> Space:
-    """The rules of the target's back end, and on CPUs the sketches for any function."""
-    rules = RuleSpace(backend_of(target).lowering(target, Optimization()).rules, target)
-    return AnyOf((rules, CpuSketches())) if target.kind == "cpu" else rules
-
-
 @dataclass
 class Search:
     """The search of one task, in steps: ``run(count)`` makes more trials.
 
     Every trial is in the database when it is done, and those that the database has are not made again. The first one is
-    the space's default, with which gains are compared. Raises the errors of Measurer.
+    the space's default, with which gains are compared. ``made``: the number of trials, without those of the database.
+    Raises the errors of Measurer.
     """
 
     task: Task
@@ -70,8 +60,9 @@ class Search:
         self.measurer = Measurer(self.task, self.processes, self.folder, self.limits)
         self._best: Ready | None = None
         self._best_seconds: float | None = None
-        self.default_seconds: float | None = None
+        self._default = self.space.default(self.task)
         self.exhausted = False
+        self.made = 0
         for record in self.database.records(self.task.func, self.task.target):
             self._recall(record)
 
@@ -79,6 +70,12 @@ class Search:
     def best_seconds(self) -> float | None:
         """The seconds of the fastest candidate; None before there is one."""
         return min((seconds for seconds, _ in self.history.timed), default=None)
+
+    @property
+    def default_seconds(self) -> float | None:
+        """The seconds of the space's default; None where it has none, or it failed."""
+        key = self._default.key if self._default else None
+        return next((t.seconds for t in self.history.trials if t.candidate.key == key), None)
 
     def run(self, count: int, deadline: float = float("inf")) -> None:
         """Make up to ``count`` more trials, none after ``deadline`` (``time.monotonic``)."""
@@ -112,13 +109,10 @@ class Search:
     # -- trials -------------------------------------------------------------------------------------------------
 
     def _proposed(self, count: int) -> list[Candidate]:
-        first = [] if self.history.trials else [self.space.default(self.task.workload)]
-        default = [c for c in first if c is not None and c.key not in self.history.known]
-        known = self.history.known
-        self.history.known = known | {c.key for c in default}
-        more = self.strategy.propose(self.history, count - len(default)) if count > len(default) else []
-        self.history.known = known
-        return default + more
+        default = self._default
+        first = [default] if default is not None and default.key not in self.history.known else []
+        more = self.strategy.propose(self.history, count)
+        return (first + [c for c in more if c.key not in {d.key for d in first}])[:count]
 
     def _tried(self, ready: Ready) -> Trial:
         failed = self.measurer.check(ready)
@@ -133,12 +127,10 @@ class Search:
         return Trial(ready.candidate, seconds[-1])
 
     def _done(self, trial: Trial) -> None:
-        if not self.history.trials:
-            self.default_seconds = trial.seconds
+        self.made += 1
         self.history.add(trial)
         self._record(trial)
-        trials, best = len(self.history.trials), self.best_seconds
-        self.report(Progress(self.task, trials, trial.seconds, best, trial.failure))
+        self.report(Progress(self.task, self.made, trial.seconds, self.best_seconds, trial.failure))
 
     def _record(self, trial: Trial) -> None:
         target, arguments = self.task.target.export(), self.task.described()
@@ -152,38 +144,17 @@ class Search:
         except ScheduleError:
             return
         candidate = Candidate(scheduled.func, record.trace)
-        if not self.history.trials:
-            self.default_seconds = record.seconds
         self.history.add(Trial(candidate, record.seconds, record.failure))
 
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: trials of each task, with those of earlier searches; trials of a step; seconds in all."""
+    """When to stop. trials: of each task; step: how many are proposed together; seconds, total: time and trials of all.
+
+    Trials that are in the database already do not count.
+    """
 
     trials: int = 64
     step: int = 8
     seconds: float = float("inf")
-
-
-def tune(
-    task: Task,
-    database: Database,
-    budget: Budget,
-    space: Space | None = None,
-    strategy: Strategy | None = None,
-    limits: Limits = LIMITS,
-    seed: int = 0,
-    report: Callable[[Progress], None] = lambda _: None,
-) -> Search:
-    """Search one task's schedules until the budget is spent or there are no others. Errors are those of Search."""
-    end = time.monotonic() + budget.seconds
-    with Processes() as processes, tempfile.TemporaryDirectory(prefix="mlc-tune-") as folder:
-        search = Search(
-            *(task, space or default_space(task.target), database, processes, Path(folder)),
-            *(strategy or Evolution(), limits, seed, report),
-        )
-        while len(search.history.trials) < budget.trials and time.monotonic() < end and not search.exhausted:
-            search.run(min(budget.step, budget.trials - len(search.history.trials)), end)
-        search.settle()
-    return search
+    total: float = float("inf")

@@ -16,6 +16,7 @@ from ..tir.nodes import PrimFunc
 from ..tir.schedule import Schedule, ScheduleError, Trace
 from .guided import Decision, GuidedSchedule
 from .record import portable
+from .task import Task
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,19 @@ class Space(ABC):
         """Apply the space's steps to a schedule; None, or a ScheduleError, when these decisions give none."""
 
     def candidate(
-        self, func: PrimFunc, seed: int = 0, decisions: Sequence[Decision] = (), explore: bool = True
+        self, task: Task, seed: int = 0, decisions: Sequence[Decision] = (), explore: bool = True
     ) -> Candidate | None:
         """The candidate with the given decisions, see ``GuidedSchedule``; None when they give none."""
+        begun = GuidedSchedule(task.workload, task.name, seed=seed, decisions=decisions, explore=explore)
         try:
-            s = self.schedule(GuidedSchedule(func, seed=seed, decisions=decisions, explore=explore))
+            s = self.schedule(begun)
         except ScheduleError:
             return None
         return None if s is None else Candidate(s.func, portable(s.trace))
 
-    def default(self, func: PrimFunc) -> Candidate | None:
+    def default(self, task: Task) -> Candidate | None:
         """The candidate in which every choice that has a default takes it."""
-        return self.candidate(func, explore=False)
+        return self.candidate(task, explore=False)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class History:
 
     def candidate(self, decisions: Sequence[Decision] = ()) -> Candidate | None:
         """The candidate of some decisions; None when there is none, or when it was tried."""
-        made = self.space.candidate(self.task.workload, self.random.randrange(1 << 30), decisions)
+        made = self.space.candidate(self.task, self.random.randrange(1 << 30), decisions)
         return None if made is None or made.key in self.known else made
 
     def drawn(self, count: int, draw: Callable[[], Candidate | None]) -> list[Candidate]:
@@ -143,7 +143,9 @@ class Beam(Strategy):
         found |= {c.key: c for c in history.drawn(count, history.candidate)} if not found else {}
         costs = {key: history.account(c).cycles for key, c in found.items()}
         least = min([*costs.values(), *(history.account(c).cycles for _, c in history.timed[:1])], default=0.0)
-        kept = sorted((key for key in found if costs[key] <= self.slack * least), key=costs.__getitem__)
+        kept = [key for key in found if costs[key] <= self.slack * least]
+        history.random.shuffle(kept)  # equal costs in any order
+        kept.sort(key=costs.__getitem__)
         return [found[key] for key in kept[:count]]
 
 

@@ -25,8 +25,10 @@ FUNCTIONS = ("matmul function", "fused function", "function with the intermediat
 
 
 @pytest.fixture(scope="module")
-def ran() -> Iterator[Ran]:
-    yield run("mlc_course", given={"IPython": SHOWN})
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    folder = tmp_path_factory.mktemp("tune")
+    few = {"trials_global=64": "trials_global=2", "trials_per_iter=64": "trials_per_iter=2", "./tune_tmp": str(folder)}
+    yield run("mlc_course", given={"IPython": SHOWN}, replaced=few)
     for name in ("env.linear", "env.relu"):
         tvm_ffi.remove_global_func(name)
 
@@ -47,8 +49,8 @@ def shown(ran: Ran, title: str, arrays: list[np.ndarray]) -> IRModule:
     return parse(HEADER + ran.shown(f"{title} shown"), arrays)
 
 
-def test_all_cells_run_but_fragments_and_searches(ran: Ran):
-    assert ran.counts() == {"run": 43, "fragment": 7, "search": 3, "tabulate": 1}
+def test_all_cells_run_but_fragments(ran: Ran):
+    assert ran.counts() == {"run": 46, "fragment": 7, "tabulate": 1}
 
 
 def test_numpy_defines_mm_relu(ran: Ran):
@@ -115,6 +117,15 @@ def test_a_search_prints_each_attempt_and_keeps_one(ran: Ran):
     traces = [attempt.partition("====\n")[2] for attempt in attempts]
     assert all("sch.sample_perfect_tile(l2, n=2, decision=[" in trace for trace in traces)
     assert f"{ran.after['random search']['sch'].trace}\n" in traces
+
+
+@pytest.mark.parametrize(("title", "name"), [("tune", "sch_tuned"), ("tune by itself", "sch_tuned")])
+def test_a_searched_schedule_computes_the_product(ran: Ran, title: str, name: str):
+    sch, names = ran.after[title][name], ran.after["random search"]
+    a, b, c = names["a_nd"], names["b_nd"], np.zeros((128, 128), np.float32)
+    build(sch.mod)["main"](a, b, c)
+    np.testing.assert_allclose(c, a.numpy() @ b.numpy(), rtol=1e-4)
+    assert len(sch.trace.decisions) > 0
 
 
 def test_a_function_is_replaced_in_place(ran: Ran):

@@ -124,6 +124,10 @@ class Trace:
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))
 
+    def show(self) -> None:
+        """Print the steps."""
+        print(self)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Trace) and self.steps == other.steps
 

@@ -68,11 +68,12 @@ def test_trials_of_the_database_are_not_made_again(processes: Processes, tmp_pat
 
 SCRIPT = """
 from mlc_compiler.tuning.database import Database
-from mlc_compiler.tuning.search import Budget, tune
+from mlc_compiler.tuning.program import tune_tasks
+from mlc_compiler.tuning.search import Budget
 from mlc_compiler.tuning.space import ScheduleFn
 from mlc_compiler.tuning.task import Task
 from tests.compiler.tuning.spaces import CPU, scaled, tiled
-tune(Task("f", scaled(), CPU), Database({folder!r}), Budget(trials=12, step=3), ScheduleFn(tiled))
+tune_tasks([Task("f", scaled(), CPU)], Database({folder!r}), Budget(trials=12, step=3), space=ScheduleFn(tiled))
 """
 
 

@@ -1,0 +1,197 @@
+"""The search over several tasks: those of a module, by the time that they take."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlc_errors import MLCError
+
+from ..backends import backend_of
+from ..ir.module import GlobalVar, IRModule
+from ..ir.visitor import walk
+from ..optimization import Optimization
+from ..passes.apply_schedules import ApplySchedules
+from ..pipeline import pipeline, run_passes
+from ..relax.nodes import Function
+from ..target import Target
+from ..tir.nodes import PrimFunc
+from .accounting import account
+from .cpu_space import CpuSketches
+from .database import Database
+from .measure import check_timed
+from .processes import Processes
+from .search import LIMITS, Budget, Progress, Search
+from .space import AnyOf, RuleSpace, Space
+from .strategies import Evolution, Strategy
+from .task import Task
+
+CYCLES_PER_SECOND = 3e9  # of the accounts, which rank tasks before they are measured
+PATIENCE = 16  # trials without a gain that halve a task's weight
+
+
+def default_space(target: Target) -> Space:
+    """The rules of the target's back end, and on CPUs the sketches for any function."""
+    rules = RuleSpace(backend_of(target).lowering(target, Optimization()).rules, target)
+    return AnyOf((rules, CpuSketches())) if target.kind == "cpu" else rules
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the search of a task found: seconds of a call by default and at best, trials, and those that failed.
+
+    problem: why the task was not measured; empty otherwise.
+    """
+
+    task: Task
+    default_seconds: float | None = None
+    best_seconds: float | None = None
+    trials: int = 0
+    failed: int = 0
+    problem: str = ""
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast as by default."""
+        if self.default_seconds is None or self.best_seconds is None:
+            return None
+        return self.default_seconds / self.best_seconds
+
+
+def tasks_of(mod: IRModule, target: Target, optimization: Optimization) -> list[Task]:
+    """The tensor functions of a module that have no schedule when the pipeline comes to ``ApplySchedules``.
+
+    mod: a module that ``build_library`` takes.
+    """
+    passes = pipeline(target, optimization)
+    at = next(i for i, step in enumerate(passes) if isinstance(step, ApplySchedules))
+    prepared = run_passes(mod, passes[:at])
+    calls = Counter(
+        n.name for f in prepared.of_type(Function).values() for n in walk(f.blocks) if isinstance(n, GlobalVar)
+    )
+    functions = prepared.of_type(PrimFunc).items()
+    return [Task(n, f, target, {}, calls[n]) for n, f in functions if not f.attrs.get("tir.is_scheduled")]
+
+
+def tune_tasks(
+    tasks: Sequence[Task],
+    database: Database,
+    budget: Budget,
+    *,
+    space: Space | None = None,
+    strategy: Callable[[], Strategy] = Evolution,
+    seed: int = 0,
+    report: Callable[[Progress], None] = lambda _: None,
+) -> list[Outcome]:
+    """Search the schedules of tasks until the budget is spent; those in which a program spends most come first.
+
+    What is found is in the database. A task without arguments, or whose function does not run by itself, is left out,
+    and its outcome says so. Raises UnsupportedError for a target whose candidates cannot be timed, MLCError for a
+    single task that is left out or has no right candidate.
+    """
+    for task in tasks:
+        check_timed(task.target)
+    with Processes() as processes, tempfile.TemporaryDirectory(prefix="mlc-tune-") as folder:
+        entries = [_Entry(task, Path(folder) / str(i)) for i, task in enumerate(tasks)]
+        run = _Run(entries, database, processes, budget, space, strategy, seed, report)
+        run.until_spent()
+        return [run.outcome(entry) for entry in entries]
+
+
+@dataclass(eq=False)
+class _Entry:
+    """A task and its search, which begins when the task is first chosen."""
+
+    task: Task
+    folder: Path
+    search: Search | None = None
+    problem: str = ""
+    estimate: float = 0.0
+    last_gain: int = 0
+    best: float = float("inf")
+
+    @property
+    def trials(self) -> int:
+        return self.search.made if self.search else 0
+
+    def is_open(self, budget: Budget) -> bool:
+        exhausted = self.search is not None and self.search.exhausted
+        return not self.problem and not exhausted and self.trials < budget.trials
+
+    @property
+    def weight(self) -> float:
+        """The seconds that a program spends in the task, less after trials without a gain."""
+        best = self.search.best_seconds if self.search else None
+        seconds = self.estimate if best is None else best
+        return self.task.calls * seconds * 0.5 ** ((self.trials - self.last_gain) / PATIENCE)
+
+
+@dataclass
+class _Run:
+    entries: list[_Entry]
+    database: Database
+    processes: Processes
+    budget: Budget
+    space: Space | None
+    strategy: Callable[[], Strategy]
+    seed: int
+    report: Callable[[Progress], None]
+    made: int = 0
+    end: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.end = time.monotonic() + self.budget.seconds
+        for entry in self.entries:
+            default = self._space(entry).default(entry.task)
+            cycles = account(default.func, entry.task.target, entry.task.sizes).cycles if default else 0.0
+            entry.estimate = cycles / CYCLES_PER_SECOND
+
+    def until_spent(self) -> None:
+        """Steps of the heaviest task that is open; at the end the fastest candidates are measured once more."""
+        while self.made < self.budget.total and time.monotonic() < self.end:
+            open_ = [entry for entry in self.entries if entry.is_open(self.budget)]
+            if not open_:
+                break
+            self._step(max(open_, key=lambda entry: entry.weight))
+        for entry in self.entries:
+            if entry.search is not None and (entry.search.history.timed or len(self.entries) == 1):
+                entry.search.settle()
+
+    def _step(self, entry: _Entry) -> None:
+        try:
+            search = entry.search or self._begin(entry)
+        except MLCError as error:
+            entry.problem = error.message
+            if len(self.entries) == 1:
+                raise
+            return
+        before = entry.trials
+        search.run(int(min(self.budget.step, self.budget.trials - before, self.budget.total - self.made)), self.end)
+        self.made += entry.trials - before
+        best = search.best_seconds
+        if best is not None and best < entry.best:
+            entry.best, entry.last_gain = best, entry.trials
+
+    def _begin(self, entry: _Entry) -> Search:
+        entry.folder.mkdir()
+        entry.search = Search(
+            *(entry.task, self._space(entry), self.database, self.processes, entry.folder),
+            *(self.strategy(), LIMITS, self.seed, self.report),
+        )
+        return entry.search
+
+    def _space(self, entry: _Entry) -> Space:
+        return self.space or default_space(entry.task.target)
+
+    def outcome(self, entry: _Entry) -> Outcome:
+        search = entry.search
+        if search is None:
+            return Outcome(entry.task, problem=entry.problem or "its share of the time was too small")
+        records = self.database.records(entry.task.func, entry.task.target)
+        failed = sum(record.seconds is None for record in records)
+        best = min((record.seconds for record in records if record.seconds is not None), default=None)
+        return Outcome(entry.task, search.default_seconds, best, entry.trials, failed)
