@@ -10,11 +10,13 @@ import click
 
 from mlc_cli import console, running
 from mlc_cli.preparing import model_options
+from mlc_cli.sampling_options import Choice, Guesses, draft_option, guesses, num_draft_option, sampling_options
 from mlc_errors import MLCError, UsageError
 
 if TYPE_CHECKING:
-    from mlc_runtime.generation import GenerationResult, Sampling
+    from mlc_runtime.generation import GenerationResult
     from mlc_runtime.llm import LLM
+    from mlc_runtime.sampling import Sampling
     from mlc_toolchain.prepare_plan import PrepareOptions
 
 HELP = """\
@@ -32,33 +34,42 @@ BLOCK = '"""'
 @click.command("chat")
 @model_options
 @click.option("--system", metavar="TEXT", help="System message of the conversation.")
-@click.option("--max-tokens", type=int, metavar="N", help="Longest answer. Default: until the context is full.")
-@running.sampling_options
+@click.option(
+    "--max-tokens", type=int, metavar="N", help="Longest answer; -1: until the context is full. Default: 2048."
+)
+@sampling_options
+@num_draft_option
+@draft_option
 @running.threads_option
 def chat(
     model: str,
     preparing: PrepareOptions,
     system: str | None,
     max_tokens: int | None,
-    choice: running.Choice,
+    choice: Choice,
+    num_draft: int | None,
+    draft: str | None,
     threads: int | None,
 ) -> None:
     """Talk to the compiled model in the folder MODEL, or in HF://owner/name.
 
     The conversation stays in the model's cache: a turn computes only what is new. /help lists the commands.
     """
-    with running.load(model, preparing, threads) as llm:
+    with (
+        running.load(model, preparing, threads) as llm,
+        guesses(draft, num_draft, threads, preparing.device) as speculation,
+    ):
         if not llm.has_chat_template:
             raise MLCError("the model has no chat template", where=[model], hint="use generate --raw")
         _enable_line_editing()
-        Conversation(llm, choice.sampling(llm, max_tokens), system).run()
+        Conversation(llm, choice.sampling(llm, max_tokens), system, speculation).run()
 
 
 class Conversation:
     """The messages so far and the loop of reading and answering."""
 
-    def __init__(self, llm: LLM, sampling: Sampling, system: str | None):
-        self.llm = llm
+    def __init__(self, llm: LLM, sampling: Sampling, system: str | None, speculation: Guesses):
+        self.llm, self.speculation = llm, speculation
         self.sampling = llm.with_chat_stops(sampling)
         self.last: GenerationResult | None = None
         self.messages: list[dict[str, Any]] = []
@@ -111,7 +122,7 @@ class Conversation:
 
     def answer(self) -> str:
         """Print the model's answer as it is generated; Ctrl-C ends it and keeps the text so far."""
-        stream = self.llm.stream(self.llm.chat_prompt(self.messages), self.sampling)
+        stream = self.llm.stream(self.llm.chat_prompt(self.messages), self.sampling, **self.speculation)
         with contextlib.suppress(KeyboardInterrupt):
             for piece in stream:
                 click.echo(piece, nl=False)
@@ -119,6 +130,8 @@ class Conversation:
         self.last = stream.result
         if self.last.note:
             console.note(f"{self.last.note}; /reset starts over")
+        elif self.last.finish_reason == "length":
+            console.note(f"the answer is cut after {len(self.last.token_ids)} tokens; --max-tokens allows more")
         return self.last.text
 
     def add_image(self, path: str) -> None:

@@ -9,10 +9,13 @@ import click
 from mlc_cli import console, running
 from mlc_cli.options import json_option
 from mlc_cli.preparing import model_options
+from mlc_cli.sampling_options import Choice, Guesses, draft_option, guesses, num_draft_option, sampling_options
 from mlc_errors import UsageError
 
 if TYPE_CHECKING:
     from mlc_runtime.generation import GenerationResult
+    from mlc_runtime.llm import LLM
+    from mlc_runtime.sampling import Sampling
     from mlc_toolchain.prepare_plan import PrepareOptions
 
 
@@ -22,8 +25,24 @@ if TYPE_CHECKING:
 @click.option(
     "--image", "images", metavar="FILE", multiple=True, help="An image before the prompt; may be given several times."
 )
-@click.option("--max-tokens", type=int, default=512, show_default=True, metavar="N", help="Longest answer.")
-@running.sampling_options
+@click.option(
+    "--max-tokens",
+    type=int,
+    default=512,
+    show_default=True,
+    metavar="N",
+    help="Longest answer; -1: until the context is full.",
+)
+@sampling_options
+@click.option("-n", "count", type=int, default=1, show_default=True, metavar="N", help="Answers, computed together.")
+@click.option(
+    "--top-logprobs",
+    type=int,
+    metavar="N",
+    help="With --json: log probabilities of each token and of N alternatives, 0 to 20.",
+)
+@num_draft_option
+@draft_option
 @click.option(
     "--chat/--raw",
     "as_chat",
@@ -38,7 +57,11 @@ def generate(
     prompt: str | None,
     images: tuple[str, ...],
     max_tokens: int,
-    choice: running.Choice,
+    choice: Choice,
+    count: int,
+    top_logprobs: int | None,
+    num_draft: int | None,
+    draft: str | None,
     as_chat: bool | None,
     threads: int | None,
     as_json: bool,
@@ -52,30 +75,67 @@ def generate(
     text = console.standard_input() if prompt is None else prompt
     if prompt is None and not text:
         raise UsageError("no prompt", hint='give --prompt "…", or pipe text to standard input')
-    with running.load(model, preparing, threads) as llm:
-        sampling = choice.sampling(llm, max_tokens)
+    if top_logprobs is not None and not as_json:
+        raise UsageError("--top-logprobs is a part of the JSON object", hint="add --json")
+    with (
+        running.load(model, preparing, threads) as llm,
+        guesses(draft, num_draft, threads, preparing.device) as speculation,
+    ):
+        sampling = choice.sampling(llm, max_tokens, top_logprobs)
         if llm.has_chat_template if as_chat is None else as_chat:
             ids, sampling = llm.chat_prompt([user_message(text, images)]), llm.with_chat_stops(sampling)
         else:
             ids = llm.encode(text, images)
-        stream = llm.stream(ids, sampling)
+        if count != 1:
+            _several(llm, ids, sampling, count, speculation, as_json)
+            return
+        stream = llm.stream(ids, sampling, **speculation)
         for piece in stream:
             if not as_json:
                 click.echo(piece, nl=False)
+        if as_json:
+            console.write_json(_as_dict(stream.result, llm))
+            return
+    click.echo()
+    console.note(running.speed(stream.result))
+
+
+def _several(llm: LLM, ids: list[int], sampling: Sampling, count: int, speculation: Guesses, as_json: bool) -> None:
+    """Print several answers, which are computed together."""
+    from mlc_runtime.batch import generate_batch
+
+    if count < 1:
+        raise UsageError(f"-n is {count}; expected at least 1")
+    if speculation["num_draft"]:
+        raise UsageError("--num-draft is for one answer; got -n above 1")
+    results = generate_batch(llm.model, llm.tokenizer, [ids] * count, sampling)
     if as_json:
-        console.write_json(_as_dict(stream.result))
-    else:
-        click.echo()
-        console.note(running.speed(stream.result))
+        console.write_json({"answers": [_as_dict(result, llm) for result in results]})
+        return
+    for number, result in enumerate(results, 1):
+        console.note(f"answer {number} of {count}; {result.note or result.finish_reason}")
+        click.echo(result.text)
 
 
-def _as_dict(result: GenerationResult) -> dict[str, object]:
+def _as_dict(result: GenerationResult, llm: LLM) -> dict[str, object]:
+    logprobs = result.logprobs and [
+        {
+            "token": llm.tokenizer.token(found.token),
+            "logprob": round(found.logprob, 6),
+            "top_logprobs": [
+                {"token_id": i, "token": llm.tokenizer.token(i), "logprob": round(value, 6)} for i, value in found.top
+            ],
+        }
+        for found in result.logprobs
+    ]
     return {
         "text": result.text,
         "token_ids": result.token_ids,
+        **({"logprobs": logprobs} if result.logprobs is not None else {}),
         "finish_reason": result.finish_reason,
         "note": result.note,
         "prompt_tokens": result.prompt_tokens,
         "prefill_tokens_per_second": round(result.prefill_rate, 2),
         "decode_tokens_per_second": round(result.decode_rate, 2),
+        **({"guessed": result.guessed, "accepted": result.accepted} if result.guessed else {}),
     }

@@ -5,7 +5,7 @@ The arrays of a step are allocated and bound to functions once; each token then 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -18,11 +18,11 @@ from mlc_runtime.memory import Array
 from mlc_runtime.metadata import TensorSpec
 from mlc_runtime.model import Call, CompiledModel
 from mlc_runtime.packed import Packed, Prompt, groups
-from mlc_runtime.penalties import PenaltyStep, TextTokens
+from mlc_runtime.sampler import ROW, Sampler
 from mlc_runtime.source import encode_sources
 
+VERIFY = "batch_verify"
 HIDDEN_STATES = "batch_prefill_to_last_hidden_states"
-ROW = 16  # elements: rows of inputs begin at multiples of a cache line
 
 
 class Decoder(CompiledModel):
@@ -76,7 +76,7 @@ class Decoder(CompiledModel):
         for span in self._spans(packed):
             inputs, is_image = self._inputs(packed, span), self._is_image(packed, span)
             inputs["logit_positions"] = np.arange(span.stop - span.start, dtype=np.int32)
-            self.bind("prefill_image" if is_image else "batch_verify", inputs, [_batched(logits[span])])()
+            self.bind("prefill_image" if is_image else VERIFY, inputs, [_batched(logits[span])])()
         return logits
 
     @cached_property
@@ -165,24 +165,20 @@ class Decoder(CompiledModel):
 class DecodeStep:
     """A decode step of up to ``capacity`` sequences: its arrays and the library calls bound to them.
 
-    ``assign`` selects the sequences; then, per token: set ``input_ids`` and ``token_pos``, ``forward()``, set
-    ``uniform``, ``sample()``, read ``token``. Sequence i has element i of each array; elements after the last one
-    belong to no sequence. logits: float32 [sequences, V], after the last call; input_ids, token_pos, token: int32
-    [capacity]; temperature, top_p, uniform, presence, frequency, repetition: float32 [capacity].
+    ``assign`` selects the sequences; then, per token: set ``input_ids`` and ``token_pos``, ``forward()``, and draw from
+    ``logits`` with ``sampler``. Sequence i has element i of each array; elements after the last one belong to no
+    sequence. logits: float32 [sequences, V], after the last call; input_ids, token_pos: int32 [capacity].
     """
 
     def __init__(self, model: Decoder, capacity: int):
         self._model, self.capacity, self._memory = model, capacity, model.memory
-        self._inputs = self._memory.mirrored((9, -(-capacity // ROW) * ROW), np.dtype(np.int32))
-        self.input_ids, self.token_pos, self._token_seq = self._inputs[:3, :capacity]
-        self._settings = self._inputs[3:].view(np.float32)
-        self.temperature, self.top_p, self.uniform = self._settings[:3, :capacity]
-        self.presence, self.frequency, self.repetition = self._settings[3:, :capacity]
-        self.token = self._memory.mirrored((capacity,), np.dtype(np.int32))
+        self._inputs = self._memory.mirrored((3, -(-capacity // ROW) * ROW), np.dtype(np.int32))
+        self.input_ids, self.token_pos, self._token_seq = self._inputs[:, :capacity]
         self._logits = self._memory.mirrored((capacity, model.spec.vocab_size), np.dtype(np.float32))
+        self.sampler = Sampler(model, self._logits)
         self._embeddings = model.embedding_buffer(capacity)
         self._context = model.context
-        self._bound: dict[int, tuple[Call, Call, Call]] = {}
+        self._bound: dict[int, tuple[Call, Call]] = {}
         self._rotary: dict[int, np.ndarray] = {}
 
     @property
@@ -191,22 +187,11 @@ class DecodeStep:
         self._memory.fetch(logits)
         return logits
 
-    @cached_property
-    def _penalties(self) -> PenaltyStep:
-        settings = {"presence": self.presence, "frequency": self.frequency, "repetition": self.repetition}
-        return PenaltyStep(self._model, self._logits, settings)
-
     def assign(self, rows: Sequence[int]) -> None:
-        """Select rows of the pool and reset to greedy sampling (``temperature`` 0, ``top_p`` 1, no penalties)."""
-        self._count, self._rows = len(rows), list(rows)
-        self._size = size = min(1 << (len(rows) - 1).bit_length(), self.capacity)
-        self._token_seq[: len(rows)] = rows
+        """Select rows of the pool and reset to greedy sampling."""
         self.token_pos[:] = -1
-        self.temperature[:], self.top_p[:] = 0.0, 1.0
-        self.presence[:], self.frequency[:], self.repetition[:] = 0.0, 0.0, 1.0
-        if size not in self._bound:
-            self._bound[size] = self._bind(size)
-        self._embed, self._decode, self._sample = self._bound[size]
+        self.sampler.assign([])
+        self._select(rows, min(1 << (len(rows) - 1).bit_length(), self.capacity))
 
     def prefill(self, prompts: Sequence[Prompt]) -> None:
         """Extend the sequences by prompts and compute ``logits`` after each, see ``Decoder.prefill``."""
@@ -221,40 +206,55 @@ class DecodeStep:
         self._embed()
         self._decode()
 
+    def _select(self, rows: Sequence[int], size: int) -> None:
+        """Bind the calls to the first ``size`` elements, of which those of ``rows`` are used."""
+        self._count, self._rows, self._size = len(rows), list(rows), size
+        self._token_seq[: len(rows)] = rows
+        if size not in self._bound:
+            self._bound[size] = self._bind(size)
+        self._embed, self._decode = self._bound[size]
+
     def _send_rotary(self) -> None:
         positions, shift = self._rotary[self._size], self._model.pool.rotary.shift
         for i, row in enumerate(self._rows):
             positions[:, i] = self.token_pos[i] + shift(row, int(self.token_pos[i]))
         self._memory.send(positions)
 
-    def penalize(self, texts: Sequence[TextTokens]) -> None:
-        """Change ``logits`` by ``presence``, ``frequency`` and ``repetition``; texts: one for each sequence."""
-        _ = self._context.handle
-        self._memory.send(self._settings)
-        self._penalties.apply(texts)
-
-    def sample(self) -> None:
-        """Choose ``token`` from ``logits``; temperature 0 takes the most likely one."""
-        _ = self._context.handle
-        self._memory.send(self._settings)
-        self._sample()
-        self._memory.fetch(self.token)
-
-    def _bind(self, size: int) -> tuple[Call, Call, Call]:
+    def _bind(self, size: int) -> tuple[Call, Call]:
         """The calls for the first ``size`` elements."""
-        model, logits = self._model, self._logits[:size]
+        model, (function, shaped) = self._model, self._function(size)
         places = {"token_seq": self._token_seq[:size], "token_pos": self.token_pos[:size]}
         embeddings = self._embeddings[:size]
         if model.rotary_axes:
             self._rotary[size] = self._memory.mirrored((model.rotary_axes, size), np.dtype(np.int32))
             places["rotary_pos"] = self._rotary[size]
-        inputs = {"input_embed": _unit_axis(embeddings), **places}
-        settings = {"temperature": self.temperature[:size], "top_p": self.top_p[:size], "uniform": self.uniform[:size]}
+        inputs = {"input_embed": shaped(embeddings), **places}
         return (
             model.bind("embed", {"input_ids": self.input_ids[:size]}, [embeddings]),
-            model.bind("decode" if size == 1 else "batch_decode", inputs, [_unit_axis(logits)]),
-            model.bind("sample", {"logits": logits, **settings}, [self.token[:size]]),
+            model.bind(function, inputs, [shaped(self._logits[:size])]),
         )
+
+    def _function(self, size: int) -> tuple[str, Callable[[Array], Array]]:
+        """The function for ``size`` tokens, and the shape of its rows."""
+        return "decode" if size == 1 else "batch_decode", _unit_axis
+
+
+class VerifyStep(DecodeStep):
+    """The same for up to ``capacity`` tokens that extend one sequence; logits: after each of them.
+
+    ``capacity`` is at most max_batch_size, as many rows as tokens are drawn from, and prefill_chunk_size.
+    """
+
+    def verify(self, row: int, begin: int, ids: Sequence[int]) -> None:
+        """Append tokens at position ``begin``, which the pool has reserved, and compute ``logits``."""
+        count = len(ids)
+        self.input_ids[:count] = ids
+        self.token_pos[:count] = np.arange(begin, begin + count)
+        self._select([row] * count, count)
+        self.forward()
+
+    def _function(self, size: int) -> tuple[str, Callable[[Array], Array]]:
+        return VERIFY, _batched
 
 
 def _batched(rows: Array) -> Array:

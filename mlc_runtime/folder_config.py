@@ -12,9 +12,12 @@ from mlc_errors import MLCError, UsageError
 from mlc_files import read_limited
 from mlc_runtime.embedding import EmbeddingSettings
 from mlc_runtime.penalties import Penalties
+from mlc_runtime.sampling import Filters
 
 CONFIG_NAME = "mlc-chat-config.json"
 LIMIT_BYTES = 16 << 20
+DEFAULT_TEMPERATURE, DEFAULT_TOP_P = 0.7, 0.95
+"""Where the file has temperature 1 and no filter, as gen_config writes it for checkpoints without such settings."""
 Settings = TypeVar("Settings")
 
 
@@ -26,7 +29,7 @@ class GenerationDefaults:
     """
 
     temperature: float
-    top_p: float
+    filters: Filters
     penalties: Penalties
     eos_ids: frozenset[int]
     stop: tuple[str, ...]
@@ -76,9 +79,12 @@ def _defaults(config: Mapping[str, Any]) -> GenerationDefaults:
         raise UsageError(f"eos_token_id is {eos!r}; expected an integer or a list of integers")
     stop_ids = _list(conversation, "stop_token_ids", int, "integers")
     stop = _list(conversation, "stop_str", str, "strings")
+    temperature, filters = _number(config, "temperature", 1.0), _filters(config)
+    if temperature == 1.0 and filters == Filters():
+        temperature, filters = DEFAULT_TEMPERATURE, Filters(top_p=DEFAULT_TOP_P)
     return GenerationDefaults(
-        temperature=_number(config, "temperature", 1.0),
-        top_p=_number(config, "top_p", 1.0),
+        temperature=temperature,
+        filters=filters,
         penalties=Penalties(
             _number(config, "presence_penalty", 0.0),
             _number(config, "frequency_penalty", 0.0),
@@ -88,6 +94,18 @@ def _defaults(config: Mapping[str, Any]) -> GenerationDefaults:
         stop=tuple(stop),
         conv_template=conversation,
         image_processor=config.get("image_processor"),
+    )
+
+
+def _filters(config: Mapping[str, Any]) -> Filters:
+    top_k = _number(config, "top_k", 0)
+    if not top_k.is_integer():
+        raise UsageError(f"top_k is {top_k}; expected an integer")
+    return Filters(
+        top_k=int(top_k),
+        top_p=_number(config, "top_p", 1.0),
+        min_p=_number(config, "min_p", 0.0),
+        typical_p=_number(config, "typical_p", 1.0),
     )
 
 

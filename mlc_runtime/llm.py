@@ -6,29 +6,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 
 from mlc_errors import MLCError, UsageError
+from mlc_runtime.batch import generate_batch
 from mlc_runtime.chat_template import render_chat_template, render_conversation
 from mlc_runtime.decoder import Decoder
 from mlc_runtime.embedding import Embedder, TextOptions
 from mlc_runtime.encoder import FUNCTION as ENCODE
 from mlc_runtime.encoder import Encoder
 from mlc_runtime.folder_config import CONFIG_NAME, GenerationDefaults, embedding_settings, generation_defaults
-from mlc_runtime.generation import GenerationResult, Sampling, TextStream, generate_batch
+from mlc_runtime.generation import GenerationResult, TextStream, check_overflow
 from mlc_runtime.image_processor import image_processor
 from mlc_runtime.image_prompt import ImagePrompts, with_parts, with_placeholders, without_images
 from mlc_runtime.library import Library
-from mlc_runtime.penalties import Penalties
+from mlc_runtime.sampling import Sampling, SamplingSettings, given
 from mlc_runtime.session import Session, SessionCache
+from mlc_runtime.speculation import DraftModel, PromptLookup, check_speculation
 from mlc_runtime.stamp import check_stamp
 from mlc_runtime.tokenizer import Tokenizer
 from mlc_runtime.weights import LoadProgress, TensorCache
 
 LIBRARY_NAME, TEMPLATE_NAME = "lib.so", "chat_template.jinja"
 CHAT = "chat"
+MAX_TOKENS = 2048
+"""Tokens of an answer, unless the caller says otherwise."""
+UNTIL_FULL = -1
 
 Prompt = str | Sequence[int]
 OnText = Callable[[str], None]
@@ -134,105 +139,112 @@ class LLM:
         *,
         max_tokens: int | None = None,
         temperature: float | None = None,
+        top_k: int | None = None,
         top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
         presence_penalty: float | None = None,
         frequency_penalty: float | None = None,
         repetition_penalty: float | None = None,
         logit_bias: Mapping[int, float] | None = None,
         seed: int | None = None,
         stop: str | Sequence[str] = (),
+        stop_ids: Sequence[int] = (),
+        ignore_eos: bool = False,
+        top_logprobs: int | None = None,
+        overflow: str = "stop",
     ) -> Sampling:
-        """Sampling settings; None takes the model's default. logit_bias: what is added to logits, by token id."""
+        """Sampling settings, see ``Sampling`` and ``Filters``; None takes the model's default.
+
+        max_tokens: by default ``MAX_TOKENS``; -1: until the context is full. stop_ids: tokens that end the answer,
+        beside the model's own, which ``ignore_eos`` leaves out. Raises UsageError.
+        """
         defaults = self.defaults
+        limit = MAX_TOKENS if max_tokens is None else max_tokens
         sampling = Sampling(
-            max_tokens=max_tokens,
+            max_tokens=None if limit == UNTIL_FULL else limit,
             temperature=defaults.temperature if temperature is None else temperature,
-            top_p=defaults.top_p if top_p is None else top_p,
-            penalties=Penalties(
-                defaults.penalties.presence if presence_penalty is None else presence_penalty,
-                defaults.penalties.frequency if frequency_penalty is None else frequency_penalty,
-                defaults.penalties.repetition if repetition_penalty is None else repetition_penalty,
+            filters=given(defaults.filters, top_k=top_k, top_p=top_p, min_p=min_p, typical_p=typical_p),
+            penalties=given(
+                defaults.penalties,
+                presence=presence_penalty,
+                frequency=frequency_penalty,
+                repetition=repetition_penalty,
             ),
             logit_bias=dict(logit_bias or {}),
             seed=seed,
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
-            eos_ids=defaults.eos_ids,
+            eos_ids=frozenset(stop_ids) | (frozenset() if ignore_eos else defaults.eos_ids),
+            top_logprobs=top_logprobs,
+            overflow=overflow,
         )
-        _check_tokens(sampling.logit_bias, self.model.spec.vocab_size)
+        _check_tokens("logit_bias", sampling.logit_bias, self.model.spec.vocab_size)
+        _check_tokens("stop_ids", stop_ids, self.model.spec.vocab_size)
         return sampling
 
     def generate(
         self,
         prompt: Prompt | Sequence[Prompt],
         *,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        presence_penalty: float | None = None,
-        frequency_penalty: float | None = None,
-        repetition_penalty: float | None = None,
-        logit_bias: Mapping[int, float] | None = None,
-        seed: int | None = None,
-        stop: str | Sequence[str] = (),
+        n: int = 1,
         on_text: OnText | None = None,
+        num_draft: int = 0,
+        draft: LLM | None = None,
+        **settings: Unpack[SamplingSettings],
     ) -> GenerationResult | list[GenerationResult]:
         """Continue a text or token ids; a list of prompts is decoded as one batch and returns a list.
 
-        on_text: called with each piece of text as soon as it is final (one prompt only). None: the model's default.
+        settings: as of ``sampling``. n: answers to each prompt; more than one are a list, those to a prompt side by
+        side. on_text: called with each piece of text as soon as it is final. num_draft, draft: see ``stream``. These
+        three are for one answer.
         """
-        sampling = self.sampling(
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty,
-            repetition_penalty=repetition_penalty,
-            logit_bias=logit_bias,
-            seed=seed,
-            stop=stop,
-        )
-        if not _is_batch(prompt):
-            return self._run(self.encode(cast(Prompt, prompt)), sampling, on_text)
-        if on_text is not None:
-            raise UsageError("on_text is for one prompt; a list of prompts was given")
-        prompts = [self.encode(p) for p in cast(Sequence[Prompt], prompt)]
-        return generate_batch(self.model, self.tokenizer, prompts, sampling)
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise UsageError(f"n is {n!r}; expected an integer of at least 1")
+        sampling = self.sampling(**settings)
+        prompts = cast(Sequence[Prompt], prompt if _is_batch(prompt) else [prompt])
+        encoded = [self.encode(p) for p in prompts]
+        if n == 1 and not _is_batch(prompt):
+            return self._run(encoded[0], sampling, on_text, num_draft, draft)
+        if on_text is not None or num_draft:
+            raise UsageError("on_text and num_draft are for one answer; a list of prompts or n above 1 was given")
+        return generate_batch(self.model, self.tokenizer, [ids for ids in encoded for _ in range(n)], sampling)
 
     def chat(
         self,
         messages: Sequence[dict],
         *,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        presence_penalty: float | None = None,
-        frequency_penalty: float | None = None,
-        repetition_penalty: float | None = None,
-        logit_bias: Mapping[int, float] | None = None,
-        seed: int | None = None,
-        stop: str | Sequence[str] = (),
         on_text: OnText | None = None,
+        num_draft: int = 0,
+        draft: LLM | None = None,
+        **settings: Unpack[SamplingSettings],
     ) -> GenerationResult:
         """The assistant's answer to `messages`, dicts with "role" and "content", through the model's chat template.
 
-        content: a text, or a list of parts with texts and images as of ``without_images``.
+        content: a text, or a list of parts with texts and images as of ``without_images``. Others: as ``generate``.
         """
-        sampling = self.sampling(
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty,
-            repetition_penalty=repetition_penalty,
-            logit_bias=logit_bias,
-            seed=seed,
-            stop=stop,
-        )
-        return self._run(self.chat_prompt(messages), self.with_chat_stops(sampling), on_text)
+        sampling = self.with_chat_stops(self.sampling(**settings))
+        return self._run(self.chat_prompt(messages), sampling, on_text, num_draft, draft)
 
-    def stream(self, ids: Sequence[int], sampling: Sampling) -> TextStream:
-        """The answer to `ids` as an iterator over pieces of text; its ``result`` is the GenerationResult."""
-        return TextStream(self.sessions, self.tokenizer, ids, sampling)
+    def stream(
+        self, ids: Sequence[int], sampling: Sampling, *, num_draft: int = 0, draft: LLM | None = None
+    ) -> TextStream:
+        """The answer to `ids` as an iterator over pieces of text; its ``result`` is the GenerationResult.
+
+        num_draft: tokens to guess at a time and to verify in one call, 0 for none. draft: a model of the same tokens
+        that guesses them; None looks for repetitions in the text. The answer is the same as without. Raises UsageError
+        for models whose state cannot be cut back, and for an ``overflow`` that the prompt does not allow.
+        """
+        has_source = self.model.spec.decoder_start is not None
+        check_overflow(sampling, ids, has_source=has_source)
+        if not num_draft:
+            if draft is not None:
+                raise UsageError("a draft model is given, and num_draft is 0; expected at least 1")
+            return TextStream(self.sessions, self.tokenizer, ids, sampling)
+        check_speculation(self.model, num_draft, draft.model if draft else None)
+        if draft is not None and draft.tokenizer.vocabulary != self.tokenizer.vocabulary:
+            raise UsageError("the draft model's tokenizer has other tokens; expected those of the model")
+        proposer = DraftModel(draft.model, sampling) if draft else PromptLookup()
+        return TextStream(self.sessions, self.tokenizer, ids, sampling, proposer, num_draft)
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """The logits after each of `ids`, float32 [len(ids), vocab_size]."""
@@ -332,8 +344,10 @@ class LLM:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, ids: Sequence[int], sampling: Sampling, on_text: OnText | None) -> GenerationResult:
-        stream = self.stream(ids, sampling)
+    def _run(
+        self, ids: Sequence[int], sampling: Sampling, on_text: OnText | None, num_draft: int, draft: LLM | None
+    ) -> GenerationResult:
+        stream = self.stream(ids, sampling, num_draft=num_draft, draft=draft)
         for piece in stream:
             if on_text is not None:
                 on_text(piece)
@@ -349,10 +363,10 @@ def _open_library(folder: Path, model_lib: str | Path | None, device: str | None
     return Library(path, device=0 if device is None else device)
 
 
-def _check_tokens(tokens: Iterable[int], vocab_size: int) -> None:
+def _check_tokens(name: str, tokens: Iterable[int], vocab_size: int) -> None:
     for token in tokens:
         if token >= vocab_size:
-            raise UsageError(f"logit_bias has the token id {token}; expected 0 to {vocab_size - 1}")
+            raise UsageError(f"{name} has the token id {token}; expected 0 to {vocab_size - 1}")
 
 
 def _is_batch(prompt: Prompt | Sequence[Prompt]) -> bool:

@@ -64,6 +64,15 @@ class TextTokens:
             self._bias.append(0.0)
         self._counts[place] = max(self._counts[place], 0) + 1
 
+    def followed_by(self, tokens: Iterable[int]) -> TextTokens:
+        """A copy with tokens of the answer counted."""
+        copy = TextTokens((), {})
+        copy._places = dict(self._places)
+        copy._ids, copy._counts, copy._bias = self._ids[:], self._counts[:], self._bias[:]
+        for token in tokens:
+            copy.add(token)
+        return copy
+
     def __len__(self) -> int:
         return len(self._ids)
 

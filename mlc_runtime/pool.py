@@ -117,6 +117,16 @@ class SequencePool:
         """
         return length == self.lengths[row] or all(state.can_truncate(row, length) for state in self._states)
 
+    @property
+    def can_fork(self) -> bool:
+        """Whether sequences can be forked: not where they begin with a source."""
+        return not any(state.spec.after_source for state in self._paged)
+
+    @property
+    def can_roll_back(self) -> bool:
+        """Whether the last tokens of any sequence can be removed: not with recurrent states."""
+        return not any(isinstance(state, RecurrentState) for state in self._states)
+
     def truncate(self, row: int, length: int) -> None:
         """Remove the tokens from position ``length`` on. Raises UsageError where ``can_truncate`` is false."""
         self._check_prefix(row, length)
@@ -131,7 +141,7 @@ class SequencePool:
         Pages are shared until one of the two writes into them. Raises UsageError where ``truncate`` would, and
         ResourceError where ``add`` would.
         """
-        if any(state.spec.after_source for state in self._paged):
+        if not self.can_fork:
             raise UsageError("sequences with a source cannot be forked", hint="begin a new one with the same source")
         length = self.lengths[row] if length is None else length
         self._check_prefix(row, length)

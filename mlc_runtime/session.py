@@ -11,8 +11,10 @@ from typing import Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from mlc_errors import UsageError
-from mlc_runtime.decoder import Decoder, DecodeStep
+from mlc_runtime.decoder import Decoder, DecodeStep, VerifyStep
 from mlc_runtime.penalties import TextTokens
+from mlc_runtime.sampler import Drawn
+from mlc_runtime.sampling import Sampling
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,6 +46,7 @@ class Session:
         self._finalizer.atexit = False
         self.step = DecodeStep(model, 1)
         self.step.assign([row])
+        self._verify_step: VerifyStep | None = None
 
     @staticmethod
     def empty(model: Decoder, max_tokens: int | None = None) -> Session:
@@ -93,17 +96,50 @@ class Session:
         self.token_ids.append(token)
 
     @_in_turn
-    def penalize(self, tokens: TextTokens) -> None:
-        """Change ``logits`` by the penalties of ``step`` for a text's tokens."""
-        self.step.penalize([tokens])
+    def draw(self, sampling: Sampling, text: TextTokens, uniform: float) -> Drawn:
+        """A token drawn from ``logits``, which biases and penalties for a text's tokens change; uniform in [0, 1)."""
+        self.step.sampler.assign([sampling])
+        return self.step.sampler.draw([text], [uniform])[0]
 
     @_in_turn
     def sample(self, uniform: float = 0.0) -> int:
-        """A token drawn from ``logits`` with ``step.temperature`` and ``step.top_p``; uniform in [0, 1)."""
-        step = self.step
-        step.uniform[0] = uniform
-        step.sample()
-        return int(step.token[0])
+        """A token drawn from ``logits`` by the settings of the last ``draw``, at first the most likely one."""
+        return self.step.sampler.sample([uniform])[0]
+
+    @_in_turn
+    def verify(
+        self, ids: Sequence[int], sampling: Sampling, texts: Sequence[TextTokens], uniforms: Sequence[float]
+    ) -> list[Drawn]:
+        """Append the first of ``ids``, and the others as long as each is the one that is drawn in its place.
+
+        Returns what was drawn: the tokens that were appended after the first one, and one more. texts, uniforms: as
+        ``draw`` takes them, for each of ``ids``. Raises ResourceError when the context is full.
+        """
+        begin = self.pool.extend(self.row, len(ids))
+        self.token_ids.extend(ids)
+        try:
+            drawn = self._verified(begin, ids, sampling, texts, uniforms)
+        except BaseException:
+            self.truncate(begin)
+            raise
+        accepted = _common_prefix([d.token for d in drawn], ids[1:])
+        self.truncate(begin + 1 + accepted)
+        return drawn[: accepted + 1]
+
+    def _verified(
+        self,
+        begin: int,
+        ids: Sequence[int],
+        sampling: Sampling,
+        texts: Sequence[TextTokens],
+        uniforms: Sequence[float],
+    ) -> list[Drawn]:
+        if self._verify_step is None or self._verify_step.capacity < len(ids):
+            self._verify_step = VerifyStep(self.model, len(ids))
+        step = self._verify_step
+        step.verify(self.row, begin, ids)
+        step.sampler.assign([sampling] * len(ids))
+        return step.sampler.draw(texts, uniforms)
 
     @_in_turn
     def prefill_to(self, ids: Sequence[int]) -> int:

@@ -77,6 +77,11 @@ class Tokenizer:
         """The text of a token as the vocabulary has it."""
         return self._tokenizer.id_to_token(token_id)
 
+    @cached_property
+    def vocabulary(self) -> tuple[str | None, ...]:
+        """The text of every token as the vocabulary has it."""
+        return tuple(map(self.token, range(self.vocab_size)))
+
     def stream(self) -> StreamDecoder:
         """A decoder to be fed one token at a time."""
         return StreamDecoder(self)

@@ -16,6 +16,7 @@ FILE_NAME = "mlc-chat-config.json"
 VERSION = "0.1.0"
 FOR_OTHER_ENGINES = ("version", "tokenizer_info", "pad_token_id", "bos_token_id")
 """Keys that are written for engines that read this format; this runtime takes what they say from the tokenizer."""
+OWN_KEYS = ("image_processor", "top_k", "min_p", "typical_p")
 POSTPROC_METHODS = ("byte_level", "byte_fallback")
 
 
@@ -32,8 +33,9 @@ class TokenizerInfo:
 class ChatConfig:
     """The keys of mlc-chat-config.json, in the order in which the public tool writes them.
 
-    Sizes are in tokens; -1 stands for "not used". model_config holds the architecture's own sizes. image_processor, a
-    key of this tool, says how images become pixels; it is left out for models that take none.
+    Sizes are in tokens; -1 stands for "not used". model_config holds the architecture's own sizes. The last four are
+    keys of this tool, left out where they are None: image_processor says how images become pixels, the others are
+    filters of sampling that the checkpoint's generation_config.json has.
     """
 
     model_type: str
@@ -61,14 +63,18 @@ class ChatConfig:
     model_task: str = "chat"
     embedding_metadata: Mapping[str, Any] | None = None
     image_processor: Mapping[str, Any] | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object, its keys in the public order."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values["tokenizer_info"] = asdict(self.tokenizer_info)
         values["conv_template"] = self.conv_template.to_dict()
-        if self.image_processor is None:
-            del values["image_processor"]
+        for key in OWN_KEYS:
+            if values[key] is None:
+                del values[key]
         return json.loads(json.dumps({"version": VERSION, **values}))
 
     def to_json(self) -> str:
@@ -150,7 +156,7 @@ def _at_least(low: int) -> Callable[[object], bool]:
     return lambda value: is_int(value) and low <= value < 2**31
 
 
-_OPTIONAL = ("model_task", "embedding_metadata", "image_processor")
+_OPTIONAL = ("model_task", "embedding_metadata", *OWN_KEYS)
 _SIZE = ("a positive integer", _at_least(1))
 _SIZE_OR_UNUSED = ("an integer, -1 when not used", _at_least(-1))
 _NUMBER = ("a number", is_number)
@@ -181,4 +187,7 @@ _SCHEMA: dict[str, tuple[str, Callable[[object], bool]]] = {
     "model_task": ("chat or embedding", lambda value: value in ("chat", "embedding")),
     "embedding_metadata": ("an object or null", lambda value: value is None or isinstance(value, dict)),
     "image_processor": ("an object or null", lambda value: value is None or isinstance(value, dict)),
+    "top_k": ("an integer of at least 0", _at_least(0)),
+    "min_p": _NUMBER,
+    "typical_p": _NUMBER,
 }

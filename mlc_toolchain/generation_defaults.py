@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlc_errors import MLCError
-from mlc_toolchain.chat_config import is_id, is_number
+from mlc_toolchain.chat_config import is_id, is_int, is_number
 from mlc_toolchain.tokenizer.files import TokenizerFiles
 
 # name -> (default, what is allowed, check)
@@ -19,9 +19,15 @@ _SAMPLING: dict[str, tuple[float, str, Callable[[float], bool]]] = {
     "repetition_penalty": (1.0, "a number above 0", lambda v: v > 0),
     "top_p": (1.0, "a number above 0, up to 1", lambda v: 0 < v <= 1),
 }
+_FILTERS: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "top_k": ("an integer of at least 0", lambda v: is_int(v) and v >= 0),
+    "min_p": ("a number from 0 to 1", lambda v: 0 <= v <= 1),
+    "typical_p": ("a number above 0, up to 1", lambda v: 0 < v <= 1),
+}
+"""Keys of generation_config.json that mlc-chat-config.json has only where the checkpoint sets them."""
 LOG = logging.getLogger(__name__)
 WITHOUT_EFFECT = (
-    *("top_k", "min_p", "typical_p", "num_beams", "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens"),
+    *("num_beams", "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens"),
     *("begin_suppress_tokens", "max_new_tokens", "min_new_tokens", "stop_strings"),
 )
 """Keys of generation_config.json that change what transformers generates, and have no place in mlc-chat-config.json."""
@@ -30,7 +36,10 @@ _IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 @dataclass(frozen=True)
 class GenerationDefaults:
-    """sampling: temperature, penalties, top_p. eos_token_ids: every id that ends an answer. notes: for the user."""
+    """sampling: temperature, penalties, top_p; other filters where they are set. notes: for the user.
+
+    eos_token_ids: every id that ends an answer.
+    """
 
     sampling: Mapping[str, float]
     pad_token_id: int
@@ -52,7 +61,7 @@ def generation_defaults(
     Ids beyond the tokenizer's are left out, with a note.
     """
     files = {"generation_config.json": generation_config, "config.json": config}
-    sampling = {name: _sampling(name, files) for name in _SAMPLING}
+    sampling = {name: _sampling(name, files) for name in _SAMPLING} | _filters(generation_config)
     found = {name: _ids(name, files) for name in _IDS}
     count = tokenizer.active_vocab_size if tokenizer else config.get("vocab_size", 0)
     ids = {name: [i for i in given if i < count] for name, given in found.items()}
@@ -90,6 +99,16 @@ def _sampling(name: str, files: Mapping[str, Mapping[str, Any]]) -> float:
         return float(value)
     LOG.info("%s is in no file; it is %r", name, default)
     return default
+
+
+def _filters(generation_config: Mapping[str, Any]) -> dict[str, float]:
+    found = {name: generation_config[name] for name in _FILTERS if generation_config.get(name) is not None}
+    for name, value in found.items():
+        allowed, valid = _FILTERS[name]
+        if not is_number(value) or not valid(value):
+            raise MLCError(f"{name} is {str(value)[:80]}; expected {allowed}", where=["generation_config.json"])
+        LOG.info("[generation_config.json] %s is %r", name, value)
+    return found
 
 
 def _ids(name: str, files: Mapping[str, Mapping[str, Any]]) -> Sequence[int]:

@@ -34,7 +34,7 @@ SIZES = {
 }
 """Values of the symbolic sizes; a prefix of a state comes before."""
 SCALES = (".q_scale", ".weight_scale_inv", ".scales")
-SETTINGS = ("temperature", "top_p", "uniform", "presence", "frequency", "repetition")
+SETTINGS = ("temperature", "top_p", "min_p", "typical_p", "uniform", "presence", "frequency", "repetition")
 
 
 @dataclass
@@ -127,6 +127,8 @@ class RandomInputs:
             "_scales": lambda shape: rng.uniform(0.01, 0.02, shape),
             "logit_positions": lambda shape: rng.integers(0, self.sizes[TOKENS], shape),
             "token_ids": lambda shape: rng.permuted(np.tile(np.arange(vocab), (shape[0], 1)), axis=1)[:, : shape[1]],
+            "token": lambda shape: rng.integers(0, vocab, shape),
+            "top_k": lambda shape: rng.integers(0, vocab, shape),
             "counts": lambda shape: rng.integers(0, 3, shape),
             **{name: lambda shape: rng.uniform(0.1, 0.9, shape) for name in SETTINGS},
         }

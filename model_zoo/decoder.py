@@ -19,6 +19,9 @@ from mlc_compiler.tir import te
 from mlc_errors import MLCError
 from model_zoo.config import AttentionKind, BaseConfig, DecoderConfig, RecurrentKind
 
+TOP_LOGPROBS = 20
+"""Alternatives of a token that ``logprobs`` returns."""
+
 
 def states(config: BaseConfig, kv_dtype: str) -> tuple[State, ...]:
     """A state for the layers of each kind: a paged KV cache, with values of ``kv_dtype``, or a recurrent state."""
@@ -127,6 +130,29 @@ class _Decoder:
     def sample(self, logits: Tensor, temperature: Tensor, top_p: Tensor, uniform: Tensor) -> Tensor:
         return op.sample_top_p(op.softmax_with_temperature(logits, temperature), top_p, uniform)
 
+    def sample_filtered(
+        self,
+        logits: Tensor,
+        temperature: Tensor,
+        top_k: Tensor,
+        top_p: Tensor,
+        min_p: Tensor,
+        typical_p: Tensor,
+        uniform: Tensor,
+    ) -> Tensor:
+        """As ``sample``, with all filters."""
+        probs = op.softmax_with_temperature(logits, temperature)
+        kept = op.filter_probabilities(probs, top_k, top_p, min_p, typical_p)
+        return op.sample_top_p(kept, op.ones(uniform.shape), uniform)
+
+    def logprobs(self, logits: Tensor, token: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The logarithm of each token's probability, [B], and the greatest ones with their tokens, [B, k]."""
+        logs = op.log_softmax(logits)
+        found = op.topk(logs, min(TOP_LOGPROBS, self.config.vocab_size))
+        assert isinstance(found, tuple)
+        top, tokens = found
+        return op.squeeze(op.gather_elements(logs, op.unsqueeze(token, 1), axis=1), 1), top, tokens
+
     def _logits(self, hidden: Tensor) -> Tensor:
         return self.model.logits(hidden).astype("float32")
 
@@ -148,6 +174,9 @@ class _Decoder:
         penalized: dict[str, spec.Input] = {"logits": written, "token_ids": tokens, "counts": tokens, "bias": bias}
         penalized |= dict.fromkeys(("presence", "frequency", "repetition"), row)
         drawn = {"logits": logits, "temperature": row, "top_p": row, "uniform": row}
+        whole = spec.Tensor(["batch_size"], "int32")
+        filters = {"top_k": whole, "top_p": row, "min_p": row, "typical_p": row}
+        filtered = {"logits": logits, "temperature": row, **filters, "uniform": row}
         return {
             "embed": spec.Function(self.embed, ids, "packed", embed_bounds),
             "prefill": function(self.prefill, self._inputs(1, "seq_len")),
@@ -158,6 +187,8 @@ class _Decoder:
             "batch_prefill_to_last_hidden_states": function(self.last_hidden_states, self._inputs(1, "seq_len")),
             "penalize": spec.Function(op.penalize, penalized, "none", bounds),
             "sample": spec.Function(self.sample, drawn, "none", bounds),
+            "sample_filtered": spec.Function(self.sample_filtered, filtered, "none", bounds),
+            "logprobs": spec.Function(self.logprobs, {"logits": logits, "token": whole}, "none", bounds),
         }
 
     def _inputs(

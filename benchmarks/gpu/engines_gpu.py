@@ -59,6 +59,7 @@ class CompiledEngine:
         install(library)
         self.model = Decoder(library, RandomWeights(model_spec(library.metadata).params))
         self._ids = np.random.default_rng(1).integers(0, self.model.spec.vocab_size, 1 << 16)
+        self.tokens: list[int] = []
 
     def prefill(self, tokens: int) -> float:
         row, logits = self.model.pool.add(), np.empty((1, self.model.spec.vocab_size), np.float32)
@@ -76,7 +77,7 @@ class CompiledEngine:
         for row in rows:
             self.model.prefill([(row, self._ids[row : row + context].tolist())], logits)
         step.assign(rows)
-        step.token[:batch] = self._ids[:batch]
+        self.tokens = self._ids[:batch].tolist()
         for _ in range(WARM_UP):
             self._step(rows)
         begin = time.perf_counter()
@@ -90,11 +91,11 @@ class CompiledEngine:
 
     def _step(self, rows: list[int]) -> None:
         step = self.model.batch
-        step.input_ids[:] = step.token
+        step.input_ids[: len(rows)] = self.tokens
         for element, row in enumerate(rows):
             step.token_pos[element] = self.model.pool.extend(row, 1)
         step.forward()
-        step.sample()
+        self.tokens = step.sampler.sample([0.0] * len(rows))
 
     def close(self) -> None:
         self.model.close()

@@ -16,10 +16,10 @@ import click
 import pytest
 
 from mlc_cli.__main__ import COMMANDS, cli
-from mlc_cli.running import Choice
+from mlc_cli.sampling_options import Choice
 from mlc_errors import MLCError, UsageError
 from mlc_runtime import LLM, folder_config
-from mlc_runtime.generation import Sampling
+from mlc_runtime.sampling import Sampling
 from mlc_toolchain import check_kernels, compile, convert_weight, gen_config
 from mlc_toolchain.chat_config import FOR_OTHER_ENGINES, ChatConfig, read_chat_config
 from mlc_toolchain.model_folder import model_folder
@@ -141,7 +141,7 @@ def test_every_option_of_the_toolchain_is_read(tmp_path: Path):
 
 def test_every_sampling_setting_is_read(tmp_path: Path):
     llm = LLM(write_folder(tmp_path), FakeLibrary(metadata(258)))
-    choice = Choice(*[None] * 5, logit_bias=("3=1",), seed=None, greedy=True)
+    choice = Choice(logit_bias=("3=1",), greedy=True)
     assert unread_fields(Choice, lambda: choice.sampling(llm, 3)) == []
     assert unread_fields(Sampling, lambda: llm.generate([1, 2], max_tokens=3, stop="x")) == []
 

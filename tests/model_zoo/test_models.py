@@ -17,7 +17,7 @@ from tests.model_zoo.interpreted import VOCAB, Interpreted, checkpoint, hf_logit
 TOLERANCE = 2e-5
 HIDDEN_STATES = "batch_prefill_to_last_hidden_states"
 DECODER = ("embed", "prefill", "decode", "batch_prefill", "batch_decode", "batch_verify")
-FUNCTIONS = [*DECODER, HIDDEN_STATES, "penalize", "sample"]
+FUNCTIONS = [*DECODER, HIDDEN_STATES, "penalize", "sample", "sample_filtered", "logprobs"]
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 5e5,
@@ -131,6 +131,8 @@ def test_signatures_are_those_of_the_runtime():
         HIDDEN_STATES: ["input_embed", *cache],
         "penalize": ["logits", "token_ids", "counts", "bias", "presence", "frequency", "repetition"],
         "sample": ["logits", "temperature", "top_p", "uniform"],
+        "sample_filtered": ["logits", "temperature", "top_k", "top_p", "min_p", "typical_p", "uniform"],
+        "logprobs": ["logits", "token"],
     }
     assert {name: [p.name for p in exported.mod[name].params] for name in FUNCTIONS} == expected
     bounds = {

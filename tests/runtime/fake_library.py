@@ -20,6 +20,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from mlc_runtime.arrays import tvm_ffi
 from mlc_runtime.library import ForkSafeLock, Library
+from tests.compiler.sampling_reference import filtered
 
 HIDDEN, LAYERS, HEADS, HEAD_DIM, PAGE = 8, 2, 1, 4, 16
 BIAS = 7
@@ -50,6 +51,8 @@ class FakeLibrary(Library):
             HIDDEN_STATES: self._hidden_states,
             "penalize": penalize,
             "sample": sample,
+            "sample_filtered": sample_filtered,
+            "logprobs": logprobs,
         }
 
     def raw(self, name: str) -> Callable[..., object]:
@@ -133,6 +136,22 @@ def sample(ctx, logits, temperature, top_p, uniform, token):
         token[row] = order[int(np.searchsorted(np.cumsum(kept) / kept.sum(), uniform[row], side="right"))]
 
 
+def sample_filtered(ctx, logits, temperature, top_k, top_p, min_p, typical_p, uniform, token):
+    for row in range(len(token)):
+        x = logits[row].astype(np.float64) / (temperature[row] or 1e-9)
+        p = np.exp(x - x.max())
+        p = filtered(p / p.sum(), top_k[row], top_p[row], min_p[row], typical_p[row])
+        token[row] = np.searchsorted(np.cumsum(p) / p.sum(), uniform[row], side="right")
+
+
+def logprobs(ctx, logits, token, chosen, top, tokens):
+    logs = logits - logits.max(1, keepdims=True)
+    logs = logs - np.log(np.exp(logs).sum(1, keepdims=True))
+    order = np.argsort(-logs, axis=1, kind="stable")[:, : top.shape[1]]
+    chosen[...] = logs[np.arange(len(token)), token]
+    top[...], tokens[...] = np.take_along_axis(logs, order, 1), order
+
+
 def params(table: np.ndarray, metadata: dict) -> tuple[np.ndarray, np.ndarray]:
     """The embedding and the packed bias that the addresses in `table` point to."""
     assert all(address % 64 == 0 for address in table)
@@ -169,6 +188,8 @@ def metadata(vocab: int, context: int = 64, chunk: int = 8, batch: int = 4) -> d
         return {"inputs": inputs, "outputs": [tensor("logits", logits)], "workspace_bytes": 0}
 
     rows = [tensor(name, ["batch_size"]) for name in ("temperature", "top_p", "uniform")]
+    filters = [tensor(name, ["batch_size"]) for name in ("temperature", "top_p", "min_p", "typical_p", "uniform")]
+    filters.insert(1, tensor("top_k", ["batch_size"], "int32"))
     tokens = [tensor(name, ["batch_size", "num_tokens"], "int32") for name in ("token_ids", "counts")]
     tokens.append(tensor("bias", ["batch_size", "num_tokens"]))
     factors = [tensor(name, ["batch_size"]) for name in ("presence", "frequency", "repetition")]
@@ -228,6 +249,18 @@ def metadata(vocab: int, context: int = 64, chunk: int = 8, batch: int = 4) -> d
             "sample": {
                 "inputs": [tensor("logits", ["batch_size", vocab]), *rows],
                 "outputs": [tensor("token", ["batch_size"], "int32")],
+            },
+            "sample_filtered": {
+                "inputs": [tensor("logits", ["batch_size", vocab]), *filters],
+                "outputs": [tensor("token", ["batch_size"], "int32")],
+            },
+            "logprobs": {
+                "inputs": [tensor("logits", ["batch_size", vocab]), tensor("token", ["batch_size"], "int32")],
+                "outputs": [
+                    tensor("logprob", ["batch_size"]),
+                    tensor("top", ["batch_size", 20]),
+                    tensor("tokens", ["batch_size", 20], "int32"),
+                ],
             },
         },
     }

@@ -29,7 +29,7 @@ def test_metadata_of_a_model_with_a_window(tmp_path: Path, capsys: pytest.Captur
     report = compile_model(CompileOptions(tmp_path, tmp_path / "lib.so", "cpu", overrides=overrides))
     metadata = read_metadata(tmp_path / "lib.so")
     functions = ["embed", "prefill", "decode", "batch_prefill", "batch_decode", "batch_verify"]
-    functions += ["batch_prefill_to_last_hidden_states", "penalize", "sample"]
+    functions += ["batch_prefill_to_last_hidden_states", "penalize", "sample", "sample_filtered", "logprobs"]
     assert report.functions == functions and set(metadata["functions"]) > set(functions)
     assert {key: metadata[key] for key in metadata if key not in DESCRIBED_ELSEWHERE} == {
         "format": "mlc-lib-3",

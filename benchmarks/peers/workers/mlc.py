@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from mlc_runtime import LLM
 from mlc_version import __version__
 from peers.workers.serve import serve
@@ -17,6 +15,7 @@ class CompiledEngine:
     def __init__(self, library: Path, threads: int):
         self._model = LLM(library.parent, library, threads).model
         self._rows: list[int] = []
+        self._tokens: list[int] = []
         self.version = __version__
         metadata = self._model.library.metadata
         self.build = f"compiled for {metadata['target']['mcpu']} with {metadata['opt']}"
@@ -37,15 +36,15 @@ class CompiledEngine:
 
     def _step(self) -> list[int]:
         step = self._model.batch
-        np.copyto(step.input_ids, step.token)
+        step.input_ids[: len(self._rows)] = self._tokens
         for element, row in enumerate(self._rows):
             step.token_pos[element] = self._model.pool.extend(row, 1)
         step.forward()
         return self._sample()
 
     def _sample(self) -> list[int]:
-        self._model.batch.sample()
-        return self._model.batch.token[: len(self._rows)].tolist()
+        self._tokens = self._model.batch.sampler.sample([0.0] * len(self._rows))
+        return self._tokens
 
 
 if __name__ == "__main__":

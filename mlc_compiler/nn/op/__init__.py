@@ -82,7 +82,7 @@ from .reductions import (
     topk,
     variance,
 )
-from .sampling import penalize, sample_top_p, softmax_with_temperature
+from .sampling import filter_probabilities, penalize, sample_top_p, softmax_with_temperature
 from .shapes import (
     arange,
     broadcast_to,
@@ -139,6 +139,7 @@ __all__ = [
     "expert_linear",
     "expert_sum",
     "extern",
+    "filter_probabilities",
     "flip",
     "floor",
     "full",

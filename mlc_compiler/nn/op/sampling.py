@@ -27,6 +27,14 @@ def softmax_with_temperature(logits: Tensor, temperature: Tensor) -> Tensor:
     return apply(ops.softmax_with_temperature, logits, temperature)
 
 
+def filter_probabilities(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, typical_p: Tensor) -> Tensor:
+    """``probs``, float32 [n, V], with 0 for what a filter drops; top_k int32 [n], others float32 [n].
+
+    See ``relax.ops.sampling_filters``.
+    """
+    return apply(ops.filter_probabilities, probs, top_k, top_p, min_p, typical_p)
+
+
 def sample_top_p(probs: Tensor, top_p: Tensor, uniform: Tensor) -> Tensor:
     """Nucleus sampling: probs float32 [n, V], others [n]; returns int32 [n]; see ``relax.ops.sampling``."""
     return apply(ops.sample_top_p, probs, top_p, uniform)

@@ -19,6 +19,7 @@ from . import (
     reduce,
     routing,
     sampling,
+    sampling_filters,
     search,
     stored_formats,
 )
@@ -142,6 +143,7 @@ from .reduce import (
 from .registry import Operator, OperatorError
 from .routing import route
 from .sampling import penalize, sample_top_p, softmax_with_temperature
+from .sampling_filters import filter_probabilities
 from .search import (
     argsort,
     sort,
@@ -184,6 +186,7 @@ __all__ = [
     "expand_dims",
     "expert_linear",
     "expert_sum",
+    "filter_probabilities",
     "flip",
     "floor",
     "floor_divide",
@@ -286,6 +289,7 @@ FAMILIES = (
     attention,
     quantized_cache,
     sampling,
+    sampling_filters,
     experts,
     routing,
     convolution,

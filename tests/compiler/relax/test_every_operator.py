@@ -17,6 +17,7 @@ from mlc_compiler.relax.ops import OPERATORS
 from quantization.awq import unpack
 from tests.compiler.relax import paged, recurrences
 from tests.compiler.relax.check_op import arrays_in, check_op, graph_of
+from tests.compiler.sampling_reference import filtered
 
 RNG = np.random.default_rng(12)
 N, M = 3, 5  # these sizes become symbolic
@@ -152,6 +153,10 @@ def drawn(probs: np.ndarray, top_p: np.ndarray, uniform: np.ndarray) -> np.ndarr
         kept = np.sort(order[:count])
         tokens.append(kept[np.searchsorted(np.cumsum(p[kept]), u * p[kept].sum(), side="right")])
     return np.array(tokens, "int32")
+
+
+def kept(probs: np.ndarray, *settings: np.ndarray) -> np.ndarray:
+    return np.array([filtered(p, *rows) for p, *rows in zip(probs, *settings, strict=True)], "f4")
 
 
 def penalized(
@@ -362,6 +367,16 @@ CASES: dict[str, Case] = {
         tolerance=4e-6,
     ),
     "nn.softmax_with_temperature": Case((X[0], np.array([0.5, 0, 1, 2, 3], "f4")), warm_softmax),
+    "nn.filter_probabilities": Case(
+        (
+            softmax(X[0]),
+            np.array([0, 3, 0, 0, 5], "i4"),
+            np.array([1, 1, 0.6, 1, 0.9], "f4"),
+            np.array([0, 0, 0, 0.2, 0.1], "f4"),
+            np.array([1, 1, 1, 1, 0.5], "f4"),
+        ),
+        kept,
+    ),
     "nn.sample_top_p": Case(
         (softmax(X[0]), np.array([0.1, 0.5, 0.9, 1, 1], "f4"), np.array([0.9, 0.3, 0.8, 0.99, 0], "f4")), drawn
     ),

@@ -1,0 +1,165 @@
+"""The options of `generate` and `chat` that say how tokens are chosen and when an answer ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import click
+
+from mlc_cli import running
+from mlc_errors import UsageError
+
+if TYPE_CHECKING:
+    from mlc_runtime.llm import LLM
+    from mlc_runtime.sampling import Sampling
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Sampling options of the command line; None takes the model's default."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: tuple[str, ...] = ()
+    seed: int | None = None
+    greedy: bool = False
+    stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    overflow: str = "stop"
+
+    def sampling(self, llm: LLM, max_tokens: int | None, top_logprobs: int | None = None) -> Sampling:
+        if self.greedy and self.temperature:
+            raise UsageError(f"--greedy and --temperature {self.temperature} exclude each other")
+        return llm.sampling(
+            max_tokens=max_tokens,
+            temperature=0.0 if self.greedy else self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            typical_p=self.typical_p,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            logit_bias=dict(map(_bias, self.logit_bias)),
+            seed=self.seed,
+            stop=self.stop,
+            stop_ids=self.stop_ids,
+            ignore_eos=self.ignore_eos,
+            top_logprobs=top_logprobs,
+            overflow=self.overflow,
+        )
+
+
+def _bias(text: str) -> tuple[int, float]:
+    """`50256=-100` as a token id and its bias."""
+    token, _, bias = text.partition("=")
+    try:
+        return int(token), float(bias)
+    except ValueError:
+        raise UsageError(f"--logit-bias: got {text!r}; expected ID=BIAS, as 50256=-100") from None
+
+
+_SAMPLING_OPTIONS = (
+    click.option(
+        "--temperature",
+        type=float,
+        metavar="T",
+        help="0: the most likely token. Default: the model's own, else 0.7 with --top-p 0.95.",
+    ),
+    click.option("--top-k", type=int, metavar="K", help="Keep the K most likely tokens; 0 keeps all."),
+    click.option("--top-p", type=float, metavar="P", help="Keep the most likely tokens with sum P."),
+    click.option("--min-p", type=float, metavar="P", help="Keep tokens that are P times as likely as the likeliest."),
+    click.option("--typical-p", type=float, metavar="P", help="Keep tokens of about the average surprise, with sum P."),
+    click.option(
+        "--presence-penalty", type=float, metavar="X", help="Taken off the logits of tokens that the answer has."
+    ),
+    click.option(
+        "--frequency-penalty", type=float, metavar="X", help="The same, for each time that the answer has a token."
+    ),
+    click.option(
+        "--repetition-penalty",
+        type=float,
+        metavar="X",
+        help="Positive logits of tokens in prompt and answer are divided by X, others multiplied.",
+    ),
+    click.option(
+        "--logit-bias",
+        multiple=True,
+        metavar="ID=BIAS",
+        help="Added to the logits of a token, -100 to 100; may be given several times.",
+    ),
+    click.option("--seed", type=int, metavar="S", help="The same seed gives the same answer."),
+    click.option("--greedy", is_flag=True, help="Always take the most likely token."),
+    click.option(
+        "--stop", multiple=True, metavar="TEXT", help="A text that ends the answer; may be given several times."
+    ),
+    click.option(
+        *("--stop-id", "stop_ids"),
+        type=int,
+        multiple=True,
+        metavar="ID",
+        help="A token that ends the answer; may be given several times.",
+    ),
+    click.option("--ignore-eos", is_flag=True, help="Go on after the model's own end tokens."),
+    click.option(
+        "--overflow",
+        default="stop",
+        show_default=True,
+        metavar="WHAT",
+        help="When the context is full: stop, shift (forget the oldest half), or sinks (the same, but for 4 tokens).",
+    ),
+)
+
+
+def sampling_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorator: adds the options of sampling, which the command gets as one argument ``choice``."""
+
+    @wraps(command)
+    def with_choice(**given: Any) -> None:
+        command(choice=Choice(**{f.name: given.pop(f.name) for f in fields(Choice)}), **given)
+
+    for option in reversed(_SAMPLING_OPTIONS):
+        with_choice = option(with_choice)
+    return with_choice
+
+
+num_draft_option = click.option(
+    "--num-draft",
+    type=int,
+    metavar="N",
+    help="Guess N tokens at a time, by repetitions in the text or by --draft. The answer stays the same.",
+)
+draft_option = click.option(
+    "--draft", metavar="MODEL", help="The folder of a smaller model with the same tokens, which guesses."
+)
+
+
+class Guesses(TypedDict, total=False):
+    """What ``LLM.stream`` takes."""
+
+    num_draft: int
+    draft: LLM
+
+
+@contextmanager
+def guesses(draft: str | None, num_draft: int | None, threads: int | None, device: str | None) -> Iterator[Guesses]:
+    """The draft model, prepared for ``device`` and opened, and how many tokens it guesses."""
+    from mlc_runtime.speculation import NUM_DRAFT
+    from mlc_toolchain.prepare_plan import PrepareOptions
+
+    if draft is None:
+        yield {"num_draft": num_draft or 0}
+        return
+    with running.load(draft, PrepareOptions(device=device), threads) as model:
+        yield {"num_draft": NUM_DRAFT if num_draft is None else num_draft, "draft": model}
