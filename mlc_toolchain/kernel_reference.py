@@ -95,15 +95,14 @@ class ModelReference:
         self.names = {id(f): n for n, f in functions.items()}
         self.library = _native(functions)
 
-    def run(self, name: str, arguments: Mapping[str, Array]) -> Array:
-        """The result of an exported function; arguments that it writes in place are converted copies."""
+    def run(self, name: str, arguments: Mapping[str, Array]) -> tuple[Array, ...]:
+        """The results of an exported function; arguments that it writes in place are converted copies."""
         func = self.mod[name]
         assert isinstance(func, Function)
         infos = [(p.name, p.struct_info) for p in func.params]
         args = [arguments[n].astype(i.dtype) if isinstance(i, TensorStructInfo) else self.weights for n, i in infos]
         result = run_function(self.mod, name, *args, kernels=self._kernel)
-        assert isinstance(result, np.ndarray)
-        return result
+        return result if isinstance(result, tuple) else (result,)
 
     def _kernel(self, func: PrimFunc, *args: Any) -> None:
         self.library[self.names[id(func)]](*args)
