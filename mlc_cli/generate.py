@@ -137,5 +137,6 @@ def _as_dict(result: GenerationResult, llm: LLM) -> dict[str, object]:
         "prompt_tokens": result.prompt_tokens,
         "prefill_tokens_per_second": round(result.prefill_rate, 2),
         "decode_tokens_per_second": round(result.decode_rate, 2),
+        **({"forgotten": result.forgotten} if result.forgotten else {}),
         **({"guessed": result.guessed, "accepted": result.accepted} if result.guessed else {}),
     }

@@ -226,7 +226,7 @@ class TextStream:
         kept = [*ids[:sinks], *ids[sinks + (len(ids) - sinks + 1) // 2 :]]
         self._forgotten += len(ids) - len(kept)
         session.prefill_to(kept)
-        return True
+        return len(kept) < session.max_tokens
 
 
 def check_overflow(sampling: Sampling, ids: Sequence[int], *, has_source: bool) -> None:

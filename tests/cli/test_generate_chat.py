@@ -106,11 +106,80 @@ def test_penalties_reach_the_sampler(folder, options, zeros):
         (["--logit-bias", "7"], "--logit-bias: got '7'; expected ID=BIAS, as 50256=-100"),
         (["--logit-bias", "7=101"], "logit_bias of token 7 is 101.0; expected -100 to 100"),
         (["--threads", "0"], "number of threads is 0"),
+        (["--top-k", "-1"], "top_k is -1; expected an integer of at least 0"),
+        (["--min-p", "2"], "min_p is 2.0; expected 0 to 1"),
+        (["--typical-p", "0"], "typical_p is 0.0; expected more than 0"),
+        (["--overflow", "drop"], "overflow is 'drop'; expected one of stop, shift, sinks"),
+        (["--stop-id", "-4"], "stop_ids has the token id -4"),
+        (["--top-logprobs", "2"], "--top-logprobs is a part of the JSON object"),
+        (["-n", "0"], "-n is 0; expected at least 1"),
+        (["-n", "2", "--num-draft", "2"], "--num-draft is for one answer"),
+        (["--num-draft", "99"], "num_draft is 99; expected 1 to"),
     ],
 )
 def test_wrong_options_are_one_message(folder, capsys, options, message):
     status = command_line.main(["generate", str(folder), "--prompt", "x", *options])
     assert status == 2 and f"error: {message}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "narrowest", [["--top-k", 1], ["--top-p", 0.001], ["--min-p", 1], ["--typical-p", 0.001, "--top-k", 1]]
+)
+def test_filters_reach_the_sampler(folder, narrowest):
+    def ids(*options: object) -> list[int]:
+        common = ("-p", "x", "--max-tokens", 12, "--raw", "--json", "--seed", 1)
+        return json.loads(run(generate, folder, *common, *options).stdout)["token_ids"]
+
+    hot = ("--temperature", 100)
+    assert ids(*hot, *narrowest) == ids("--greedy") != ids(*hot)
+
+
+def test_stop_conditions_and_guesses_reach_the_answer(folder):
+    def shown(*options: object) -> dict:
+        return json.loads(run(generate, folder, "-p", "x", "--max-tokens", 9, "--greedy", "--json", *options).stdout)
+
+    whole = shown()
+    assert shown("--stop", whole["text"][3])["text"] == whole["text"][: whole["text"].index(whole["text"][3])]
+    ended = shown("--stop-id", whole["token_ids"][4])
+    assert ended["token_ids"] == whole["token_ids"][: whole["token_ids"].index(whole["token_ids"][4])]
+    assert ended["finish_reason"] == "stop"
+    drafted = shown("--draft", folder, "--num-draft", 3)
+    assert drafted["token_ids"] == whole["token_ids"] and drafted["accepted"] == drafted["guessed"] >= 6
+    assert shown("--num-draft", 3)["token_ids"] == whole["token_ids"]
+
+
+def test_end_tokens_can_be_ignored(folder):
+    """Token 256 ends answers; a bias makes it the only one."""
+    config = json.loads((folder / "mlc-chat-config.json").read_text())
+    (folder / "mlc-chat-config.json").write_text(json.dumps({**config, "eos_token_id": 256}))
+    common = ("-p", "x", "--max-tokens", 3, "--greedy", "--json", "--logit-bias", "256=100")
+    assert json.loads(run(generate, folder, *common).stdout)["token_ids"] == []
+    assert json.loads(run(generate, folder, *common, "--ignore-eos").stdout)["token_ids"] == [256] * 3
+
+
+def test_several_answers(folder):
+    common = ("-p", "x", "--max-tokens", 5, "--temperature", 9, "--seed", 1, "-n", 3)
+    answers = [a["text"] for a in json.loads(run(generate, folder, *common, "--json").stdout)["answers"]]
+    assert len(set(answers)) == 3
+    result = run(generate, folder, *common)
+    assert result.stdout == "".join(f"{text}\n" for text in answers) and "answer 3 of 3" in result.stderr
+
+
+def test_log_probabilities_are_in_the_object(folder):
+    shown = run(generate, folder, "-p", "x", "--max-tokens", 2, "--greedy", "--json", "--top-logprobs", 1).stdout
+    for token, found in zip(json.loads(shown)["token_ids"], json.loads(shown)["logprobs"], strict=True):
+        assert found["top_logprobs"] == [{"token_id": token, "token": found["token"], "logprob": found["logprob"]}]
+
+
+def test_a_full_context_is_shifted(folder):
+    common = ("-p", "x" * 250, "--raw", "--max-tokens", 200, "--greedy", "--json")
+    assert "the context is full" in json.loads(run(generate, folder, *common).stdout)["note"]
+    shifted = json.loads(run(generate, folder, *common, "--overflow", "shift").stdout)
+    assert len(shifted["token_ids"]) == 200 and shifted["forgotten"] >= 128
+
+
+def test_chat_says_that_an_answer_is_cut(folder):
+    assert "the answer is cut after 6 tokens; --max-tokens allows more" in conversation(folder, "a").stderr
 
 
 def conversation(folder, *lines: str, options: tuple[object, ...] = ()):

@@ -10,7 +10,7 @@ import pytest
 
 from mlc_compiler.driver import build_library
 from mlc_compiler.target import Target
-from mlc_errors import MLCError
+from mlc_errors import MLCError, UsageError
 from mlc_runtime import LLM, Library
 from mlc_runtime.model import CompiledModel
 from mlc_runtime.weights import TensorCache
@@ -104,6 +104,9 @@ def test_answers_of_a_recurrence(recurrence: tuple[LLM, Weights]) -> None:
         for piece in pieces:
             next(piece, None)
     assert [stream.result.token_ids for stream in streams] == alone
+    assert [r.token_ids for r in llm.generate(prompts[0], n=2, max_tokens=10)] == [alone[0]] * 2
+    with pytest.raises(UsageError, match="the model .* has a state that cannot be cut back"):
+        llm.generate(prompts[0], num_draft=1)
 
 
 @pytest.fixture(scope="module")
