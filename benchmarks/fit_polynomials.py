@@ -44,6 +44,7 @@ def log_erfc(t: mpf) -> mpf:
 
 FITS = {
     "exp": Fit(mp.exp, -0.3475, 0.3475, 4, scale=lambda r: r * r, lead=lambda r: 1 + r),
+    "exp_coarse": Fit(mp.exp, -0.3475, 0.3475, 3),
     "exp2": Fit(lambda r: mpf(2) ** r, -0.5, 0.5, 6, scale=lambda r: r, lead=lambda r: mpf(1)),
     "exp2_wide": Fit(lambda r: mpf(2) ** r, -0.5, 0.5, 7, dtype=np.float64),
     "tanh": Fit(mp.tanh, 0.0, 0.6251, 4, variable=lambda x: x * x, scale=lambda x: x**3, lead=lambda x: x),

@@ -25,9 +25,10 @@ from .build import (
     wide,
 )
 
-_LOG2_E = 1.4426950408889634
+_LOG2_E, _LN2 = 1.4426950408889634, 0.6931471805599453
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # 9 bits: products with small integers are exact
 _EXP = (1.38220203e-03, 8.36885069e-03, 4.16682549e-02, 1.66665196e-01, 4.99999940e-01)
+_EXP_COARSE = (1.65661767e-01, 5.04989326e-01, 1.00016606e00, 9.99927342e-01)
 _EXP2 = (1.43221432e-05, 1.54521971e-04, 1.33379642e-03, 9.61808674e-03, 5.55040501e-02, 2.40226507e-01, 6.93147182e-01)
 _EXP2_WIDE = (
     1.5201900323490596e-05, 1.5469290967462174e-04, 1.3333922655874055e-03, 9.6180272543181147e-03,
@@ -52,6 +53,16 @@ def exp(x: PrimExpr) -> PrimExpr:
     lost = fma(n, f32(-_LN2_LOW), exact - r)
     p = let("p", fma(polynomial(r, _EXP) * r, r, lost) + r + f32(1.0))
     return let.into(_scaled(let, p, k))
+
+
+def coarse_exp(x: PrimExpr) -> PrimExpr:
+    """e ** x for x <= 0 that will be rounded to bfloat16: relative error below 2 ** -13; 0 below -87."""
+    let = Lets()
+    v = let("x", x)
+    biased = let("biased", fma(v, f32(_LOG2_E), f32(ROUNDER[F32] + 127)))  # exponent of the power in its low bits
+    r = let("r", fma(biased - f32(ROUNDER[F32] + 127), f32(-_LN2), v))
+    power = from_bits(bits(biased) << const(23, I32))
+    return let.into(Select(v < f32(-87.0), f32(0.0), polynomial(r, _EXP_COARSE) * power))
 
 
 def exp2(x: PrimExpr) -> PrimExpr:

@@ -9,6 +9,7 @@ import pytest
 from mlc_compiler.ir.expr import Call
 from mlc_compiler.target import Target
 from mlc_compiler.tir.math import POLYNOMIALS
+from mlc_compiler.tir.math.exponential import coarse_exp
 from tests.compiler.codegen.accuracy import (
     BINARY_REFERENCES,
     REFERENCES,
@@ -61,6 +62,18 @@ def test_functions_of_two_arguments(compiled, name):
     x, y = (np.concatenate(parts)[: -(x.size % 16) or None].copy() for parts in zip((x, y), random, near))
     worst = worst_error(compiled, name, x, y)
     assert worst.ulp <= (2.0 if name == "pow" else 0.51), worst
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_coarse_exponentials_of_numbers_that_are_not_positive(target, sample):
+    """To 2 ** -13 down to e ** -87, below which they are zero."""
+    x = np.concatenate([-np.abs(sample), np.linspace(-88, 0, 1 << 16, dtype=np.float32)])
+    kernels = Kernels({"f": elementwise(coarse_exp, ("float32",), "float32")}, Target(target))
+    got = apply(kernels["f"], np.empty_like(x), x)
+    with np.errstate(invalid="ignore"):
+        exact = np.where(x < -87, 0, np.exp(x.astype(np.float64)))
+    assert np.isnan(got[np.isnan(x)]).all()
+    assert (np.abs(got - exact)[~np.isnan(x)] <= (2.0**-13 * exact)[~np.isnan(x)]).all()
 
 
 @pytest.mark.parametrize("name", POLYNOMIALS)

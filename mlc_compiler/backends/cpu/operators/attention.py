@@ -18,6 +18,7 @@ from ....script import expand
 from ....target import Target
 from ....tir import te
 from ....tir.intrinsics import TensorIntrin
+from ....tir.math.exponential import coarse_exp
 from ....tir.nodes import PARALLEL, Allocate, Buffer, BufferLoad, For, Stmt, buffer, seq
 from ...paged_attention import PagedAttention
 from ..instructions.bfloat16 import DOT2, JOIN, LANES, ROUND
@@ -138,6 +139,10 @@ class _Kernel(PagedAttention):
         return For(item, extent, _allocated(self.scratch, body), PARALLEL, None, DYNAMIC)
 
     # -- expressions
+
+    def weight(self, x: PrimExpr) -> PrimExpr:
+        """e ** x, of a score less the maximum, as accurately as its products need it."""
+        return coarse_exp(x) if self.narrow else Call("exp", (x,), "float32")
 
     def piece_length(self, token: PrimExpr) -> PrimExpr:
         return maximum(ceildiv(as_index(self.end(token)), MAX_PIECES * self.piece), 1) * self.piece

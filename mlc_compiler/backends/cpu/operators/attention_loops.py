@@ -353,7 +353,7 @@ def softmax(k, row):
             k.fold[lane] = T.float32(0)
         for v in T.unroll(k.block // k.lanes):
             for lane in T.vectorized(k.lanes):
-                k.score[r, v * k.lanes + lane] = T.exp(k.score[r, v * k.lanes + lane] - k.new_max[r])
+                k.score[r, v * k.lanes + lane] = k.weight(k.score[r, v * k.lanes + lane] - k.new_max[r])
                 k.fold[lane] = k.fold[lane] + k.score[r, v * k.lanes + lane]
         halve(k.fold, k.lanes, add)
         k.row_sum[row + r] = k.row_sum[row + r] * k.correction[r] + k.fold[0]
