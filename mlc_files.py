@@ -49,13 +49,24 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
 
 def read_limited(path: Path, limit: int) -> bytes:
     """The content of a regular file of at most ``limit`` bytes. Raises MLCError for others, OSError as ``open``."""
-    if path.exists() and not path.is_file():
-        raise MLCError(f"{path} is not a regular file")
+    _check_regular(path)
     with open(path, "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise MLCError(f"the file is larger than {limit >> 20} MiB", where=[str(path)])
     return data
+
+
+def md5_of(path: Path) -> str:
+    """The MD5 sum of a file, in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _check_regular(path: Path) -> None:
+    """Raise MLCError for a device or a pipe, of which a read might not end."""
+    if path.exists() and not path.is_file():
+        raise MLCError(f"{path} is not a regular file")
 
 
 def check_writable(path: Path, what: str) -> None:
@@ -91,6 +102,7 @@ def seal_library(path: Path) -> None:
 
 def check_library(path: Path) -> None:
     """Raise MLCError unless the file has the sum in its metadata; one without the entry, or with zeros, passes."""
+    _check_regular(path)
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
         at = _sum_position(image)
         if at and image[at : at + len(NO_SUM)] not in (NO_SUM.encode(), _sum(image, at)):

@@ -37,6 +37,8 @@ COMMANDS = {
     "generate": Row("mlc_cli.generate:generate", "Answer or continue a prompt with a model."),
     "chat": Row("mlc_cli.chat:chat", "Talk to a model in the terminal."),
     "embed": Row("mlc_cli.embed:embed", "Turn texts into vectors with a model."),
+    "inspect": Row("mlc_cli.inspect_path:inspect_path", "Describe a library, a model folder or a checkpoint."),
+    "verify": Row("mlc_cli.verify:verify", "Check the files of a model folder."),
     "cache": Row("mlc_cli.cache:cache", "List and remove what generate, chat and embed have prepared."),
     "check_kernels": Row("mlc_cli.check_kernels:check_kernels", "Check a model's GPU kernels in a simulator."),
     "ir_opt": Row("mlc_cli.ir_opt:ir_opt", "Run compiler passes over an IR file, print the result."),

@@ -13,8 +13,10 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from mlc_errors import MLCError, UsageError
+from mlc_files import read_limited
 
 SHOWN = 80
+MAX_BYTES = 256 << 20
 
 
 def load_image(source: Any) -> np.ndarray:
@@ -55,7 +57,7 @@ def _file(source: Any) -> tuple[bytes, str]:
         raise UsageError(f"an image is at {text[:SHOWN]}; images are not downloaded", hint="name a file or a data URL")
     path = Path(unquote(urlsplit(text).path)) if text.startswith("file:") else Path(text)
     try:
-        return path.read_bytes(), str(path)
+        return read_limited(path, MAX_BYTES), str(path)
     except (OSError, ValueError) as e:
         raise MLCError(f"cannot read the image {str(path)[:SHOWN]}: {getattr(e, 'strerror', e)}") from None
 

@@ -10,12 +10,14 @@ from pathlib import Path
 import tokenizers
 
 from mlc_errors import MLCError, UsageError
+from mlc_files import read_limited
 from mlc_runtime import world_tokenizer
 from mlc_runtime.world_tokenizer import WorldTokenizer
 
 AnyTokenizer = tokenizers.Tokenizer | WorldTokenizer
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 MAX_HELD_TOKENS = 32
+CONFIG_BYTES, TOKENIZER_BYTES = 16 << 20, 256 << 20
 
 
 class Tokenizer:
@@ -37,7 +39,7 @@ class Tokenizer:
         """The content of tokenizer_config.json; empty when there is none."""
         path = self.folder / "tokenizer_config.json"
         try:
-            config = json.loads(path.read_bytes()) if path.is_file() else {}
+            config = json.loads(read_limited(path, CONFIG_BYTES)) if path.is_file() else {}
         except (ValueError, RecursionError) as e:
             raise MLCError(f"tokenizer_config.json is not JSON: {e}", where=[str(path)]) from None
         return config if isinstance(config, dict) else {}
@@ -154,6 +156,8 @@ def _overlap(text: str, stop: str) -> int:
 def _open(folder: Path) -> AnyTokenizer:
     path, world = folder / "tokenizer.json", folder / world_tokenizer.FILE_NAME
     if path.is_file():
+        if path.stat().st_size > TOKENIZER_BYTES:
+            raise MLCError(f"the tokenizer is larger than {TOKENIZER_BYTES >> 20} MiB", where=[str(path)])
         return _load(path)
     if world.is_file():
         return world_tokenizer.load_world_tokenizer(world)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -60,8 +61,15 @@ class TensorCache:
             if record.name in self.records:
                 raise damaged(self.index, f"it names {record.name} twice")
             self.records[record.name] = record
+        self._check_apart(shard)
         if verify and shard.md5 not in (None, hashlib.md5(self._map(shard.name)).hexdigest()):
             raise MLCError(f"{shard.name} does not have the md5 sum of the index", where=[str(self.folder)])
+
+    def _check_apart(self, shard: Shard) -> None:
+        placed = sorted((r for r in shard.records if r.nbytes), key=lambda r: r.offset)
+        for one, next_one in pairwise(placed):
+            if one.offset + one.nbytes > next_one.offset:
+                raise damaged(self.index, f"{one.name} and {next_one.name} overlap in {shard.name}")
 
     def _check_file(self, shard: Shard) -> None:
         if not is_plain_name(shard.name):

@@ -13,12 +13,14 @@ from pathlib import Path
 from tokenizers import AddedToken
 
 from mlc_errors import MLCError
+from mlc_files import read_limited
 
 FILE_NAME = "tokenizer_model"
 END_OF_TEXT = 0
 END_NAMES = ("<s>", "<|rwkv_tokenizer_end_of_text|>")
 """Texts by which checkpoints call the token 0, which no text is encoded to."""
 MAX_ID = 1 << 24
+MAX_BYTES = 64 << 20
 PREFIX_BYTES = 2
 MAP_SIZES = {0xDE: 2, 0xDF: 4}
 INT_SIZES = {0xCC: 1, 0xCD: 2, 0xCE: 4}
@@ -101,7 +103,7 @@ class WorldTokenizer:
 
 def load_world_tokenizer(path: Path) -> WorldTokenizer:
     """Raises MLCError for a file that is not a map from ids to bytes."""
-    return WorldTokenizer(_unpacked(path.read_bytes(), str(path)), where=str(path))
+    return WorldTokenizer(_unpacked(read_limited(path, MAX_BYTES), str(path)), where=str(path))
 
 
 def _unpacked(data: bytes, where: str) -> dict[int, bytes]:

@@ -21,12 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from mlc_errors import MLCError, ResourceError
-from mlc_files import whole_file
+from mlc_files import md5_of, whole_file
 from mlc_toolchain.output_layout import OutputFile, OutputFormat
 
 STAGING = ".mlc-partial"
 JOURNAL = "journal.jsonl"
-HASH_CHUNK = 1 << 20
 
 
 @dataclass
@@ -119,7 +118,7 @@ class OutputWriter:
         expected = next((file.nbytes for file in self.output.files if file.name == entry["file"]), None)
         for path in (self.staging / entry["file"], self.folder / entry["file"]):
             if path.is_file() and path.stat().st_size == expected:
-                return _md5_of(path) == entry["md5"]
+                return md5_of(path) == entry["md5"]
         return False
 
     def _publish(self) -> None:
@@ -255,11 +254,3 @@ def sync_folder(folder: Path) -> None:
 def _write_all(descriptor: int, data: memoryview) -> None:
     while data:
         data = data[os.write(descriptor, data) :]
-
-
-def _md5_of(path: Path) -> str:
-    md5 = hashlib.md5(usedforsecurity=False)
-    with open(path, "rb") as file:
-        while chunk := file.read(HASH_CHUNK):
-            md5.update(chunk)
-    return md5.hexdigest()

@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from mlc_errors import MLCError
+from mlc_files import read_limited
 from mlc_toolchain.readers.base import CheckpointError, shown
 
 MAX_CONFIG_BYTES = 16 << 20
@@ -47,13 +49,11 @@ def read_json_list(path: Path, limit: int = MAX_CONFIG_BYTES) -> list[Any]:
 
 def _content(path: Path, limit: int) -> bytes:
     try:
-        with open(path, "rb") as file:
-            data = file.read(limit + 1)
+        return read_limited(path, limit)
     except OSError as error:
         raise CheckpointError(f"cannot read the file: {error.strerror}", where=[str(path)]) from None
-    if len(data) > limit:
-        raise CheckpointError(f"the file is larger than {limit >> 20} MiB", where=[str(path)])
-    return data
+    except MLCError as error:
+        raise CheckpointError(error.message, where=error.where) from None
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from mlc_errors import MLCError
+from mlc_files import read_limited
 from mlc_toolchain.readers.bounded_json import read_json_object
 
 FILE_NAME = "chat_template.jinja"
@@ -55,9 +56,7 @@ def _choose(value: object, where: str) -> str | None:
 
 def _read_text(path: Path) -> str:
     """The file's text with its line ends unchanged."""
-    data = path.read_bytes()
-    if len(data) > LIMIT_BYTES:
-        raise MLCError(f"the chat template has {len(data)} bytes; expected at most {LIMIT_BYTES}", where=[str(path)])
+    data = read_limited(path, LIMIT_BYTES)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as e:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlc_errors import MLCError
+from mlc_files import read_limited
 from mlc_runtime import world_tokenizer
 from mlc_runtime.tokenizer import AnyTokenizer
 from mlc_runtime.world_tokenizer import WorldTokenizer
@@ -158,10 +158,7 @@ def _convert(
 
 
 def _read(path: Path) -> bytes:
-    size = path.stat().st_size
-    if size > LIMIT_BYTES:
-        raise MLCError(f"{path.name} has {size} bytes; expected at most {LIMIT_BYTES}", where=[str(path)])
-    return path.read_bytes()
+    return read_limited(path, LIMIT_BYTES)
 
 
 def _unnamed_tokens(file: Callable[[str], Path | None], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,33 @@
+"""`mlc_cli verify`: check the files of a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mlc_cli import console
+from mlc_cli.options import json_option
+from mlc_errors import MLCError
+
+
+@click.command("verify")
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@json_option
+def verify(folder: Path, as_json: bool) -> None:
+    """Check the model folder FOLDER without running code of it.
+
+    Weights: places and sums of all tensors. Libraries: their checksum, and that configuration and weights are those
+    that they were compiled for. Exits with 1 when something is wrong.
+    """
+    from mlc_toolchain.verify import verify_folder
+
+    with console.late_progress(seconds=1.0) as progress:
+        found = verify_folder(folder, progress)
+    if as_json:
+        console.write_json(found)
+    else:
+        console.table(["file", "", "found"], [[c.file, "wrong" if c.problem else "ok", c.detail] for c in found.checks])
+    if found.problems:
+        count = len(found.problems)
+        raise MLCError(f"{count} of {len(found.checks)} checks failed", where=[*found.problems, str(folder)])
