@@ -10,8 +10,10 @@ class MLCError(Exception):
 
     message: ``what failed: got X; expected Y``. where: lines that name the file, tensor or pass. hint: how to fix it.
     The command line prints the three and exits with ``exit_code``; a traceback appears only under ``MLC_DEBUG=1``.
+    code: stable; `mlc_cli explain CODE` says what it means.
     """
 
+    code = "MLC1"
     exit_code = 1
 
     def __init__(self, message: str, *, where: Sequence[str] = (), hint: str | None = None):
@@ -30,24 +32,28 @@ class MLCError(Exception):
 class UsageError(MLCError):
     """An invalid flag, argument or value."""
 
+    code = "MLC2"
     exit_code = 2
 
 
 class UnsupportedError(MLCError):
     """A model, format or target that is recognised but not supported."""
 
+    code = "MLC3"
     exit_code = 3
 
 
 class ResourceError(MLCError):
     """Not enough memory or disk space, or a device that is not available."""
 
+    code = "MLC4"
     exit_code = 4
 
 
 class InternalError(MLCError):
     """A bug in the compiler: the input is valid, and the user cannot fix the failure."""
 
+    code = "MLC5"
     HINT = "please report this, with the model's configuration and the command"
 
     def __init__(self, message: str, *, where: Sequence[str] = ()):

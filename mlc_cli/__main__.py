@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import click
 
-from mlc_cli.console import open_streams
+from mlc_cli import interrupts
+from mlc_cli.console import open_streams, to_json
+from mlc_cli.interrupts import EXIT_INTERRUPTED
 from mlc_errors import MLCError, ResourceError, UsageError
 from mlc_version import __version__
 
 PROGRAM = "mlc_cli"
-EXIT_INTERRUPTED = 130
 DEBUG_HINT = "set MLC_DEBUG=1 to see the traceback"
 
 
@@ -40,6 +41,8 @@ COMMANDS = {
     "inspect": Row("mlc_cli.inspect_path:inspect_path", "Describe a library, a model folder or a checkpoint."),
     "verify": Row("mlc_cli.verify:verify", "Check the files of a model folder."),
     "cache": Row("mlc_cli.cache:cache", "List and remove what generate, chat and embed have prepared."),
+    "doctor": Row("mlc_cli.doctor:doctor", "Describe this machine and what is missing."),
+    "explain": Row("mlc_cli.explain:explain", "Say what an error code means."),
     "check_kernels": Row("mlc_cli.check_kernels:check_kernels", "Check a model's GPU kernels in a simulator."),
     "ir_opt": Row("mlc_cli.ir_opt:ir_opt", "Run compiler passes over an IR file, print the result."),
 }
@@ -92,6 +95,7 @@ def cli() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return 0 done, 1 failed, 2 usage, 3 unsupported, 4 resource or 130 interrupted."""
     open_streams()
+    interrupts.install()
     try:
         status = cli.main(args=argv, prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
@@ -101,19 +105,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _leave_pipe()
     except Exception as exc:
-        return _report(exc)
+        return _report(exc, as_json="--json" in (sys.argv[1:] if argv is None else argv))
     return status if isinstance(status, int) else 0
 
 
-def _report(exc: Exception) -> int:
+def _report(exc: Exception, as_json: bool) -> int:
     if os.environ.get("MLC_DEBUG"):
         traceback.print_exception(exc)
     if isinstance(exc, click.exceptions.NoArgsIsHelpError):
         click.echo(exc.format_message(), err=True)
         return exc.exit_code
     failure = _as_failure(exc)
-    click.echo(f"error: {failure}", err=True)
+    text = (
+        to_json({"error": _as_dict(failure)})
+        if as_json
+        else f"error: {failure}\n  more {PROGRAM} explain {failure.code}"
+    )
+    click.echo(text, err=True)
     return failure.exit_code
+
+
+def _as_dict(failure: MLCError) -> dict[str, object]:
+    """The error as with --json."""
+    names = ("code", "message", "where", "hint", "exit_code")
+    return {name: getattr(failure, name) for name in names}
 
 
 def _as_failure(exc: Exception) -> MLCError:

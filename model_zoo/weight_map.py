@@ -35,6 +35,8 @@ NEAR_MATCH_POOL = 2000
 class WeightMapError(MLCError):
     """Checkpoint and model do not fit together."""
 
+    code = "MLC7"
+
 
 @dataclass(frozen=True)
 class Production:

@@ -26,6 +26,8 @@ os.register_at_fork(
 class ScriptError(MLCError):
     """Invalid TVMScript; ``where`` holds the file, line and column, the line itself and a caret below it."""
 
+    code = "MLC8"
+
 
 @dataclass(frozen=True)
 class Source:

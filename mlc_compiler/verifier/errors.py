@@ -19,6 +19,8 @@ from ..tir.nodes import Buffer
 class VerifyError(MLCError):
     """IR that is not well formed; ``where`` names the function, the block, and the statement or binding."""
 
+    code = "MLC9"
+
     def __init__(self, message: str, function: str, at: Any = None, block: str | None = None, hint: str | None = None):
         where = [f"function {function}"]
         if block is not None:

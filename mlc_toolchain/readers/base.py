@@ -33,6 +33,8 @@ DTYPES = {
 class CheckpointError(MLCError):
     """A checkpoint file that is damaged, incomplete or not what its name says."""
 
+    code = "MLC6"
+
 
 @dataclass(frozen=True)
 class TensorInfo:

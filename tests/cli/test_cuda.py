@@ -82,6 +82,7 @@ def test_running_a_library_for_gpus_without_a_driver(
         "or start the container with access to GPUs",
         f"  in   {library}",
         "  hint to run on the CPU, compile with --device cpu",
+        "  more mlc_cli explain MLC4",
     ]
 
 
@@ -122,4 +123,4 @@ def test_combinations_that_are_refused(
 ) -> None:
     found, lines = compile_error(capsys, folder, *flags, "-o", folder / "none.so")
     assert found == status
-    assert [line.startswith(start) for line, start in zip(lines, said, strict=True)] == [True, True]
+    assert [line.startswith(start) for line, start in zip(lines[:2], said, strict=True)] == [True, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -29,6 +30,7 @@ def failing(monkeypatch: pytest.MonkeyPatch):
 
     def install(exception: BaseException) -> None:
         @click.command("compile")
+        @click.option("--json", is_flag=True, expose_value=False)
         def fail() -> None:
             raise exception
 
@@ -55,6 +57,8 @@ def test_help_lists_the_commands_and_imports_nothing_heavy():
         "inspect",
         "verify",
         "cache",
+        "doctor",
+        "explain",
         "check_kernels",
         "ir_opt",
     ]
@@ -67,7 +71,7 @@ def test_the_help_of_every_command_imports_nothing_heavy():
         "statuses = [main([name, '--help']) for name in COMMANDS]\n"
         f"print('loaded:', *sorted(set(sys.modules) & set({HEAVY!r})), statuses)"
     )
-    assert run_python(code).stdout.splitlines()[-1] == f"loaded: {[0] * 12}"
+    assert run_python(code).stdout.splitlines()[-1] == f"loaded: {[0] * 14}"
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):
@@ -90,7 +94,7 @@ def test_no_arguments_print_the_help_and_fail_as_usage(capsys: pytest.CaptureFix
 )
 def test_unknown_command_suggests(name: str, hint: str, capsys: pytest.CaptureFixture[str]):
     assert command_line.main([name, "x"]) == 2
-    first, second = capsys.readouterr().err.splitlines()
+    first, second, _ = capsys.readouterr().err.splitlines()
     assert first.startswith(f"error: no command '{name}'; expected one of convert_weight, gen_config, compile,")
     assert second == f"  hint {hint}"
 
@@ -104,7 +108,7 @@ def test_bad_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]):
     assert command_line.main(["compile", "--ouptut", "x"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: No such option")
-    assert error.endswith("  hint see `mlc_cli compile --help`\n")
+    assert error.endswith("  hint see `mlc_cli compile --help`\n  more mlc_cli explain MLC2\n")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +132,21 @@ def test_bad_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]):
 def test_failures(exception: BaseException, status: int, text: str, failing, capsys: pytest.CaptureFixture[str]):
     failing(exception)
     assert command_line.main(["compile"]) == status
-    assert capsys.readouterr().err == text
+    code = exception.code if isinstance(exception, MLCError) else "MLC4" if status == 4 else "MLC1"
+    more = "" if status == 130 else f"  more mlc_cli explain {code}\n"
+    assert capsys.readouterr().err == text + more
+
+
+def test_an_error_as_json(failing, capsys: pytest.CaptureFixture[str]):
+    failing(UnsupportedError("no such model", where=["a"], hint="b"))
+    assert command_line.main(["compile", "--json"]) == 3
+    assert json.loads(capsys.readouterr().err)["error"] == {
+        "code": "MLC3",
+        "message": "no such model",
+        "where": ["a"],
+        "hint": "b",
+        "exit_code": 3,
+    }
 
 
 def test_debug_shows_the_traceback(failing, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
@@ -136,7 +154,7 @@ def test_debug_shows_the_traceback(failing, monkeypatch: pytest.MonkeyPatch, cap
     failing(MLCError("broken"))
     assert command_line.main(["compile"]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("Traceback") and error.endswith("\nerror: broken\n")
+    assert error.startswith("Traceback") and error.endswith("\nerror: broken\n  more mlc_cli explain MLC1\n")
 
 
 STREAMS = {

@@ -102,6 +102,7 @@ def test_a_prompt_beyond_a_small_context(small: Path, capsys):
     assert capsys.readouterr().err.splitlines() == [
         "error: the prompt has 42 tokens; the context holds 41",
         "  hint shorten the prompt, or compile with a larger context_window_size",
+        "  more mlc_cli explain MLC2",
     ]
 
 
