@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants, errors, hf_hub_download
+from huggingface_hub import constants, errors, get_session, hf_hub_download, hf_hub_url
 
 from mlc_errors import MLCError, ResourceError, UsageError
 from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, shown
@@ -47,6 +47,17 @@ class HubSource(ModelSource):
         """The repository's folder in the cache, at one commit."""
         return self._fetch(self.main, self.revision).parent
 
+    @cached_property
+    def _is_offline(self) -> bool:
+        """Whether only the cache is asked: one request finds out; a download would try for half a minute."""
+        if constants.HF_HUB_OFFLINE:
+            return True
+        try:
+            get_session().head(hf_hub_url(self.name, self.main), timeout=constants.HF_HUB_ETAG_TIMEOUT)
+        except Exception:  # whatever the transfer's libraries raise
+            return True
+        return False
+
     def config(self) -> dict[str, Any]:
         return read_json_object(self.path / CONFIG)
 
@@ -74,9 +85,9 @@ class HubSource(ModelSource):
     def _fetch(self, file: str, revision: str | None) -> Path:
         """The file in the cache. EntryNotFoundError propagates; other failures become MLCError."""
         try:
-            return Path(hf_hub_download(self.name, file, revision=revision))
+            return Path(hf_hub_download(self.name, file, revision=revision, local_files_only=self._is_offline))
         except errors.LocalEntryNotFoundError:
-            if file != self.main and constants.HF_HUB_OFFLINE:
+            if file != self.main and self._is_offline:
                 raise errors.EntryNotFoundError(f"{file} is not in the cache") from None
             raise self._unreachable(file) from None
         except errors.EntryNotFoundError:

@@ -195,3 +195,13 @@ def test_a_closed_pipe_is_quiet():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_packages_of_the_current_folder_are_not_ours(tmp_path: Path):
+    for name in ("quantization", "configs", "model_zoo"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('of the current folder')")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "mlc_cli", "inspect", "qwen3-0.6b"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -204,9 +204,10 @@ def test_a_failing_download_is_an_error_and_the_next_run_completes(hub, convert,
     assert weights(tmp_path / "out") == EXPECTED
 
 
-def test_offline_without_cache(convert):
-    failed = convert("HF://tiny/llama", HF_HUB_OFFLINE="1")
-    assert failed.returncode == 4
+@pytest.mark.parametrize("environment", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}])
+def test_without_cache_and_network(convert, environment):
+    failed = convert("HF://tiny/llama", **environment)
+    assert failed.returncode == 4 and "Retrying" not in failed.stderr
     assert "it is not in the cache and the Hub cannot be reached" in failed.stderr
 
 
