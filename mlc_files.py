@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from mlc_errors import MLCError
+from mlc_errors import MLCError, ResourceError
 
 SUM_KEY = "library_sha256"
 """The entry of a library's metadata with the SHA-256 sum of its file, in which these 64 digits are zeros."""
@@ -74,8 +74,8 @@ def check_writable(path: Path, what: str) -> None:
     try:
         with suppress(_Unchanged), whole_file(path):
             raise _Unchanged
-    except OSError as e:
-        raise MLCError(f"cannot write {what}: {e.strerror}", where=[str(path)]) from None
+    except OSError as error:
+        raise cannot_write(what, path, error) from None
 
 
 class _Unchanged(Exception):
@@ -83,13 +83,20 @@ class _Unchanged(Exception):
 
 
 def copy_library(source: Path, path: Path) -> None:
-    """Copy a shared library to ``path``, executable by all. Raises MLCError when it cannot be written."""
+    """Copy a shared library to ``path``, executable by those who may read it. Raises MLCError as ``check_writable``."""
     try:
         with open(source, "rb") as library, whole_file(path) as copy:
             shutil.copyfileobj(library, copy)
-            os.chmod(copy.fileno(), 0o755)
-    except OSError as e:
-        raise MLCError(f"cannot write the library: {e.strerror}", where=[str(path)]) from None
+            mode = os.fstat(copy.fileno()).st_mode
+            os.chmod(copy.fileno(), mode | (mode & 0o444) >> 2)
+    except OSError as error:
+        raise cannot_write("the library", path, error) from None
+
+
+def cannot_write(what: str, path: Path, error: OSError) -> MLCError:
+    """The error for a file that could not be written: a ResourceError where the disk is full."""
+    kind = ResourceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else MLCError
+    return kind(f"cannot write {what}: {error.strerror or error}", where=[str(error.filename or path)])
 
 
 def seal_library(path: Path) -> None:

@@ -18,7 +18,7 @@ from mlc_compiler.nn.kv_cache import KV_DTYPES, CacheError
 from mlc_compiler.optimization import DEFAULT_LEVEL, Optimization
 from mlc_compiler.target import Target
 from mlc_errors import UnsupportedError, UsageError
-from mlc_files import check_writable
+from mlc_files import cannot_write, check_writable
 from mlc_runtime.metadata import read_metadata
 from mlc_runtime.stamp import KEYS, STAMP
 from mlc_toolchain.chat_config import ChatConfig, read_chat_config, unknown_keys
@@ -40,6 +40,7 @@ OVERRIDES = (
     "tensor_parallel_shards",
     "pipeline_parallel_stages",
 )
+UNUSED = -1
 NO = ("false", "no", "0")
 WINDOW_FIELDS = {"sliding_window_size": "sliding_window", "attention_sink_size": "attention_sink_size"}
 AUTO = "auto"
@@ -106,6 +107,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     LOG.info("optimization: %s", optimization.text)
     if "ptx" in options.emit and machine.kind != "cuda":
         raise UsageError(f"--emit ptx: the target {machine} has no PTX", hint="use --device cuda or cuda:sm_90a")
+    _make_writable(options.output)
     exported = _export(config, options, parse_overrides(options.overrides), machine)
 
     def phase(name: str) -> None:
@@ -173,14 +175,20 @@ def check_options(options: CompileOptions) -> None:
 
 
 def _check_output(options: CompileOptions) -> None:
-    if not options.output.parent.is_dir():
-        raise UsageError(f"--output: the folder {options.output.parent} does not exist")
     if options.output.is_dir():
         raise UsageError(
             f"--output: {options.output} is a folder; expected a file", hint=f"use {options.output}/lib.so"
         )
     check_output(options.output, _prefix(options))
-    check_writable(options.output, "the library")
+
+
+def _make_writable(output: Path) -> None:
+    """Make the output's folder. Raises MLCError where the output cannot be written, before the work."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write("to the output folder", output.parent, error) from None
+    check_writable(output, "the library")
 
 
 def _prefix(options: CompileOptions) -> str:
@@ -202,8 +210,9 @@ def parse_overrides(text: str) -> dict[str, int]:
             result[key] = int(value)
         except ValueError:
             raise UsageError(f"--overrides: {key} is {value!r}; expected an integer") from None
-        if not 1 <= result[key] < SIZE_LIMIT and key not in WINDOW_FIELDS:
-            raise UsageError(f"--overrides: {key} is {value}; expected 1 to {SIZE_LIMIT - 1}")
+        lowest = UNUSED if key in WINDOW_FIELDS else 1
+        if not lowest <= result[key] < SIZE_LIMIT:
+            raise UsageError(f"--overrides: {key} is {value}; expected {lowest} to {SIZE_LIMIT - 1}")
     return result
 
 
@@ -260,7 +269,7 @@ def model_config(config: ChatConfig, overrides: Mapping[str, int], model_type: s
     }
     known = {f.name for f in fields(architecture.config)}
     for key, name_in_config in WINDOW_FIELDS.items():
-        if overrides.get(key, 0) > 0 and name_in_config not in known:
+        if key in overrides and name_in_config not in known:
             raise UsageError(f"--overrides: {name} models have no {key}")
     values = {**config.model_config, **{k: v for k, v in sizes.items() if v > 0}, **overrides}
     devices = {

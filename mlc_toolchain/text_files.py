@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mlc_errors import MLCError, ResourceError
-from mlc_files import read_limited, whole_file
+from mlc_errors import MLCError
+from mlc_files import cannot_write, read_limited, whole_file
 
 TEXT_LIMIT_BYTES = 64 << 20
 
@@ -33,6 +32,5 @@ def write_files(folder: Path, files: Mapping[str, bytes], *, stale: Sequence[str
                 file.write(data)
         for name in set(stale) - set(files):
             (folder / name).unlink(missing_ok=True)
-    except OSError as e:
-        kind = ResourceError if e.errno in (errno.ENOSPC, errno.EDQUOT) else MLCError
-        raise kind(f"cannot write to the output folder: {e.strerror}", where=[str(e.filename or folder)]) from None
+    except OSError as error:
+        raise cannot_write("to the output folder", folder, error) from None

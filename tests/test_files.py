@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from hashlib import sha256
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mlc_errors import MLCError
+from mlc_errors import MLCError, ResourceError
 from mlc_files import (
     NO_SUM,
     SUM_KEY,
+    cannot_write,
     check_library,
     check_writable,
     copy_library,
@@ -40,6 +42,24 @@ def test_a_link_to_nothing_makes_the_file(tmp_path: Path):
     link.symlink_to(tmp_path / "missing")
     write(link, b"new")
     assert link.is_symlink() and (tmp_path / "missing").read_bytes() == b"new"
+
+
+def test_a_full_disk_is_a_missing_resource(tmp_path: Path):
+    full = OSError(errno.ENOSPC, "No space left on device", "/disk/x")
+    error = cannot_write("the library", tmp_path, full)
+    assert (type(error), str(error)) == (
+        ResourceError,
+        "cannot write the library: No space left on device\n  in   /disk/x",
+    )
+
+
+def test_a_library_is_executable_by_those_who_may_read_it(tmp_path: Path):
+    before = os.umask(0o027)
+    try:
+        copy_library(Path(__file__), tmp_path / "lib.so")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "lib.so").stat().st_mode & 0o777 == 0o750
 
 
 def test_pipes_and_devices_are_refused(tmp_path: Path):

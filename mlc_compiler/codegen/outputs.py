@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
 
-from mlc_errors import MLCError, UsageError
-from mlc_files import whole_file
+from mlc_errors import UsageError
+from mlc_files import cannot_write, whole_file
 
 from ..target import Target
 from .link import archive, link_relocatable, link_shared
@@ -79,4 +79,4 @@ def _write(output: Path, data: bytes) -> None:
         with whole_file(output) as file:
             shutil.copyfileobj(BytesIO(data), file)
     except OSError as error:
-        raise MLCError(f"cannot write the output: {error.strerror}", where=[str(output)]) from None
+        raise cannot_write("the output", output, error) from None

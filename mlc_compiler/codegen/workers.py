@@ -61,7 +61,12 @@ class LLVMProcess:
         self.errors.seek(0)
         self.errors.truncate(0)
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return CodegenError(f"LLVM stopped with {how}; expected object code", where=output)
+        hint = (
+            "the system ends processes so when memory is short: close other programs"
+            if code == -signal.SIGKILL
+            else None
+        )
+        return CodegenError(f"LLVM stopped with {how}; expected object code", where=output, hint=hint)
 
     def stop(self) -> None:
         if self.process is not None:

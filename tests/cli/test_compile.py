@@ -94,7 +94,11 @@ def test_enable_subgroups_is_refused(received: list[toolchain.CompileOptions], c
             ["nowhere", "-o", "lib.so", "--opt", "O9"],
             "error: --opt: got 'O9'; expected O0, O1, O2, O3 or KEY=VALUE;...",
         ),
-        (["nowhere", "-o", "missing/lib.so"], "error: --output: the folder missing does not exist"),
+        (["nowhere", "-o", "missing/lib.so"], "error: nowhere does not exist"),
+        (
+            ["nowhere", "-o", "lib.so", "--overrides", "sliding_window_size=-5"],
+            "error: --overrides: sliding_window_size is -5; expected -1 to 2147483647",
+        ),
         (["nowhere", "-o", "lib.so", "--emit", "wasm"], "error: --emit: got 'wasm'; expected one of llvm, asm, ptx"),
     ],
 )
@@ -108,6 +112,7 @@ def test_wrong_values_are_usage_errors(
     monkeypatch.chdir(tmp_path)
     assert main(["compile", *arguments]) == 2
     assert capsys.readouterr().err.splitlines()[0] == error
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")

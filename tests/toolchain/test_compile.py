@@ -142,7 +142,7 @@ def test_caches_that_a_model_cannot_have(
 
 DESCRIBED_ELSEWHERE = {
     *("params", "functions", "memory_usage", "chat_config"),
-    *("target", "compiler_version", "llvm_version", "opt"),
+    *("target", "compiler_version", "llvm_version", "opt", "library_sha256"),
 }
 
 
