@@ -96,7 +96,7 @@ def copy_library(source: Path, path: Path) -> None:
 def cannot_write(what: str, path: Path, error: OSError) -> MLCError:
     """The error for a file that could not be written: a ResourceError where the disk is full."""
     kind = ResourceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else MLCError
-    return kind(f"cannot write {what}: {error.strerror or error}", where=[str(error.filename or path)])
+    return kind(f"cannot write {what}: {error.strerror or error}", where=[str(path)])
 
 
 def seal_library(path: Path) -> None:

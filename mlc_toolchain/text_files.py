@@ -33,4 +33,4 @@ def write_files(folder: Path, files: Mapping[str, bytes], *, stale: Sequence[str
         for name in set(stale) - set(files):
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
-        raise cannot_write("to the output folder", folder, error) from None
+        raise cannot_write("to the output folder", Path(error.filename or folder), error) from None

@@ -44,9 +44,8 @@ def test_a_link_to_nothing_makes_the_file(tmp_path: Path):
     assert link.is_symlink() and (tmp_path / "missing").read_bytes() == b"new"
 
 
-def test_a_full_disk_is_a_missing_resource(tmp_path: Path):
-    full = OSError(errno.ENOSPC, "No space left on device", "/disk/x")
-    error = cannot_write("the library", tmp_path, full)
+def test_a_full_disk_is_a_missing_resource():
+    error = cannot_write("the library", Path("/disk/x"), OSError(errno.ENOSPC, "No space left on device"))
     assert (type(error), str(error)) == (
         ResourceError,
         "cannot write the library: No space left on device\n  in   /disk/x",

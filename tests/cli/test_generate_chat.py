@@ -179,7 +179,10 @@ def test_a_full_context_is_shifted(folder):
 
 
 def test_chat_says_that_an_answer_is_cut(folder):
-    assert "the answer is cut after 6 tokens; --max-tokens allows more" in conversation(folder, "a").stderr
+    assert (
+        "the answer is cut after 6 tokens; --max-tokens or /set max_tokens allows more"
+        in conversation(folder, "a").stderr
+    )
 
 
 def conversation(folder, *lines: str, options: tuple[object, ...] = ()):
@@ -199,7 +202,7 @@ def test_chat_commands(folder, llm):
     with_system, without = answer_to(llm, "[system]S\n[user]a\n[a]", 6), answer_to(llm, "[user]a\n[a]", 6)
     assert result.stdout == f"{with_system}\n{with_system}\n{without}\n"
     assert "context 26 of 256 tokens" in result.stderr
-    assert "no command /what" in result.stderr and "/reset           forget" in result.stderr
+    assert "no command /what" in result.stderr and "/reset             forget" in result.stderr
 
 
 @pytest.fixture

@@ -1,0 +1,86 @@
+"""What is typed in `chat`: messages of one or several lines, their history."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from mlc_cli import console
+
+BLOCK = '"""'
+HISTORY, HISTORY_LINES = "chat_history", 1000
+
+
+def typed_messages() -> Iterator[str]:
+    """What is typed, up to the end of the input: commands, which begin with a slash, and messages."""
+    with _line_editing():
+        while (line := _read_line("> ")) is not None:
+            yield line if line.startswith("/") else _whole_message(line)
+
+
+def _whole_message(line: str) -> str:
+    """The message that begins with a line: a block between quotes, or lines that end with a backslash and the next."""
+    if line.strip().startswith(BLOCK):
+        return _read_block(line.strip().removeprefix(BLOCK))
+    lines = [line]
+    while lines[-1].endswith("\\"):
+        lines[-1] = lines[-1][:-1]
+        lines.append(_read_line(". ") or "")
+    return "\n".join(lines)
+
+
+def _read_block(first: str) -> str:
+    lines = [first] if first else []
+    while (line := _read_line(". ")) is not None:
+        if line.strip().endswith(BLOCK):
+            lines += [rest] if (rest := line.strip().removesuffix(BLOCK)) else []
+            break
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _read_line(prompt: str) -> str | None:
+    _drop_typed()
+    while True:
+        try:
+            return input(prompt if sys.stdin.isatty() else "")
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            console.note("\nCtrl-D or /exit leaves")
+
+
+def _drop_typed() -> None:
+    """Drop the keys that were typed during an answer."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import termios
+
+        if sys.stdin.isatty():
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
+@contextlib.contextmanager
+def _line_editing() -> Iterator[None]:
+    """Arrow keys, pasted text with its lines, and the history of earlier runs, where Python has readline."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    if not sys.stdin.isatty():
+        yield
+        return
+    from mlc_toolchain.model_cache import cache_root, make_folder
+
+    file = cache_root() / HISTORY
+    readline.parse_and_bind("set enable-bracketed-paste on")
+    readline.set_history_length(HISTORY_LINES)
+    with contextlib.suppress(OSError):
+        readline.read_history_file(file)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            make_folder(file.parent)
+            readline.write_history_file(file)
