@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
-from machine_limits import machine_name
 from peers.candidates import Candidates, Started
 from peers.catalog import ENGINES, SCHEMES
 from peers.cells import Cell, grid
@@ -24,6 +23,8 @@ from peers.report import markdown
 from peers.results import RESULT, Group, Measured, load_or_new, save
 from peers.sampling import Settings, take
 from peers.shapes import LONGEST, MOST_SEQUENCES, SHAPES
+
+from mlc_evaluation.machine_limits import machine_name
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = {

@@ -11,11 +11,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from machine_limits import machine_name
-
 from mlc_cli import console
 from mlc_compiler.driver import build_library
 from mlc_compiler.target import Target
+from mlc_evaluation.machine_limits import machine_name
 from mlc_version import __version__
 from model_zoo import registry
 from model_zoo.llama import LlamaConfig

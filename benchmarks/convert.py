@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine_limits import Limits, machine_name, measure_limits
 from peers.environments import Environments
 
 from mlc_cli import console
+from mlc_evaluation.machine_limits import Limits, machine_name, measure_limits
 
 BENCHMARKS = Path(__file__).resolve().parent
 ROOT, RESULTS = BENCHMARKS.parent, BENCHMARKS / "results"

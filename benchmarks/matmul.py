@@ -23,13 +23,13 @@ import int4_matmul
 import numpy as np
 import tvm
 from float_matmul import four_steps, product_relu, scheduled_product_relu, tiled_product
-from machine_limits import machine_name, measure_int8, measure_limits
 
 from mlc_cli import console
 from mlc_compiler import build, parse, structural_equal
 from mlc_compiler.backends.cpu.machine import Cpu
 from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PrimFunc
+from mlc_evaluation.machine_limits import machine_name, measure_int8, measure_limits
 from mlc_version import __version__
 
 RESULTS = Path(__file__).resolve().parent / "results" / "matmul.json"

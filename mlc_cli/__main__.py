@@ -40,10 +40,13 @@ COMMANDS = {
     "embed": Row("mlc_cli.embed:embed", "Turn texts into vectors with a model."),
     "inspect": Row("mlc_cli.inspect_path:inspect_path", "Describe a library, a model folder or a checkpoint."),
     "verify": Row("mlc_cli.verify:verify", "Check the files of a model folder."),
+    "bench": Row("mlc_cli.bench:bench", "Measure speed and memory of a model; time its kernels."),
     "cache": Row("mlc_cli.cache:cache", "List and remove what generate, chat and embed have prepared."),
     "doctor": Row("mlc_cli.doctor:doctor", "Describe this machine and what is missing."),
     "explain": Row("mlc_cli.explain:explain", "Say what an error code means."),
     "check_kernels": Row("mlc_cli.check_kernels:check_kernels", "Check a model's GPU kernels in a simulator."),
+    "debug_chat": Row("mlc_cli.debug_chat:debug_chat", "Write what every kernel computes, or find a wrong one."),
+    "debug_compare": Row("mlc_cli.debug_compare:debug_compare", "Compare the kernels of two libraries of a model."),
     "ir_opt": Row("mlc_cli.ir_opt:ir_opt", "Run compiler passes over an IR file, print the result."),
 }
 

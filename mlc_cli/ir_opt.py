@@ -15,9 +15,9 @@ Passes, in the order in which a compilation runs them (--list describes each):
   inline-calls eliminate-dead make-entries resolve-match-casts keep-schedules
   verify fold-constants common-subexpressions absorb-transposes
   legalize annotate-patterns fuse-ops fuse-tensor-functions copy-results
-  mark-activations quantized-products apply-schedules pack-layouts
+  count-operations mark-activations quantized-products apply-schedules pack-layouts
   lower-blocks lift-allocs vectorize-short-loops interleave-reductions
-  plan-memory place-barriers lower-math
+  plan-memory observe-kernels place-barriers lower-math
 """
 
 

@@ -39,14 +39,14 @@ _OPTIONS = (
 )
 
 
-def model_options(command: Callable[..., None]) -> Callable[..., None]:
+def model_options(command: Callable[..., int | None]) -> Callable[..., int | None]:
     """Decorator: adds MODEL and the options of its preparation, which the command gets as ``model`` and ``preparing``.
 
     With --dry-run the command is not run.
     """
 
     @wraps(command)
-    def with_model(model: str, dry_run: bool, **given: Any) -> None:
+    def with_model(model: str, dry_run: bool, **given: Any) -> int | None:
         from mlc_toolchain.prepare import preview
         from mlc_toolchain.prepare_plan import PrepareOptions
 
@@ -54,8 +54,8 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
         preparing = PrepareOptions(**{name: given.pop(name) for name in names})
         if dry_run:
             console.show(preview(model, preparing), bool(given.get("as_json")))
-        else:
-            command(model=model, preparing=preparing, **given)
+            return None
+        return command(model=model, preparing=preparing, **given)
 
     for option in reversed((model_argument, *_OPTIONS)):
         with_model = option(with_model)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +12,7 @@ from mlc_cli import console
 from mlc_cli.preparing import prepared
 
 if TYPE_CHECKING:
+    from mlc_evaluation.observed import ModelFiles
     from mlc_runtime.generation import GenerationResult
     from mlc_runtime.llm import LLM
     from mlc_toolchain.prepare_plan import PrepareOptions
@@ -31,6 +34,21 @@ def load(model: str, preparing: PrepareOptions, threads: int | None) -> LLM:
             progress(Step("load", done, total, "parameters", done_bytes, total_bytes))
 
         return LLM(made.folder, made.library, threads, progress=loaded, device=made.device)
+
+
+def files(model: str, preparing: PrepareOptions, threads: int | None) -> ModelFiles:
+    """Prepare the model; its files, for what looks into it."""
+    from mlc_evaluation.observed import ModelFiles
+
+    made = prepared(model, preparing)
+    return ModelFiles(made.folder, made.library, threads)
+
+
+@contextmanager
+def observed(found: ModelFiles, quiet: bool = False) -> Iterator[LLM]:
+    """The model, compiled again so that observers get the tensors of its kernels. quiet: without progress."""
+    with console.progress(quiet) as progress, found.open_observed(tensors=True, progress=progress) as llm:
+        yield llm
 
 
 def speed(result: GenerationResult) -> str:

@@ -20,6 +20,7 @@ from .ir.module import IRModule
 from .ir.recursion import deep_recursion
 from .optimization import Optimization
 from .passes.base import Pass
+from .passes.observe_kernels import ObserveKernels
 from .pipeline import PhaseTimes, pipeline, run_passes
 from .schedules.rule import Rule
 from .target import Target
@@ -53,6 +54,7 @@ def build_library(
     *,
     optimization: Optimization = _EVERYTHING,
     first_rules: Sequence[Rule] = (),
+    observe: ObserveKernels | None = None,
     prefix: str = "",
     metadata: Callable[[IRModule], Mapping[str, Any]] = lambda _: {},
     dump: Path | None = None,
@@ -62,18 +64,19 @@ def build_library(
 ) -> Built:
     """Compile ``mod`` for ``target`` into ``output``, whose suffix says what it is, see ``write_output``.
 
-    first_rules: see ``pipeline``. prefix: of the symbols of a static library, so that several can be linked into one
-    program. metadata: computes, from the lowered module, the metadata stored in the library. dump: a folder for the
-    module's text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM IR and the assembly of the host,
-    ``ptx`` the code of a GPU. progress: called with the name of each phase as it starts. check: called with the module
-    after each pass; the pipeline itself verifies the input and the result. Raises MLCError for a module that cannot be
-    compiled, InternalError for one that is not well formed, and ResourceError when there is no linker.
+    first_rules, observe: see ``pipeline``. prefix: of the symbols of a static library, so that several can be linked
+    into one program. metadata: computes, from the lowered module, the metadata stored in the library. dump: a folder
+    for the module's text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM IR and the assembly of the
+    host, ``ptx`` the code of a GPU. progress: called with the name of each phase as it starts. check: called with the
+    module after each pass; the pipeline itself verifies the input and the result. Raises MLCError for a module that
+    cannot be compiled, InternalError for one that is not well formed, and ResourceError when there is no linker.
     """
     check_output(output, prefix)
     times, host = PhaseTimes(), host_target(target)
     find_linker(host.arch)  # fail early
     progress("passes")
-    lowered = _lowered(mod, pipeline(target, optimization, first_rules), times=times, dump=dump, check=check)
+    passes = pipeline(target, optimization, first_rules, observe)
+    lowered = _lowered(mod, passes, times=times, dump=dump, check=check)
     linked = linked_objects(lowered, target, host)
     progress("code generation")
     device_texts: dict[str, str] = {}

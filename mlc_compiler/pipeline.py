@@ -23,6 +23,7 @@ from .passes.apply_schedules import ApplySchedules
 from .passes.base import Pass
 from .passes.common_subexpressions import CommonSubexpressions
 from .passes.copy_results import CopyResults
+from .passes.count_operations import CountOperations
 from .passes.eliminate_dead import EliminateDead
 from .passes.fold_constants import FoldConstants
 from .passes.fuse_ops import FuseOps
@@ -35,6 +36,7 @@ from .passes.lower_blocks import LowerBlocks
 from .passes.lower_math import LowerMath
 from .passes.make_entries import MakeEntries
 from .passes.mark_activations import MarkActivations
+from .passes.observe_kernels import ObserveKernels
 from .passes.pack_layouts import PackLayouts
 from .passes.plan_memory import PlanMemory
 from .passes.resolve_match_casts import ResolveMatchCasts
@@ -60,11 +62,15 @@ def methods() -> tuple[Pass, ...]:
 
 
 def pipeline(
-    target: Target, optimization: Optimization = _DEFAULT, first_rules: Sequence[Rule] = ()
+    target: Target,
+    optimization: Optimization = _DEFAULT,
+    first_rules: Sequence[Rule] = (),
+    observe: ObserveKernels | None = None,
 ) -> tuple[Pass, ...]:
     """All passes of the compilation for a target, in order: the common ones, and those of its back end.
 
-    first_rules: schedule rules that are tried before those of the back end, as ``tuning.tuned.Tuned``.
+    first_rules: schedule rules that are tried before those of the back end, as ``tuning.tuned.Tuned``. observe: makes
+    the result call an observer before and after each kernel.
     """
     own = backend_of(target).lowering(target, optimization)
     rules = (*first_rules, *own.rules)
@@ -78,6 +84,7 @@ def pipeline(
         AnnotatePatterns(),
         *(fusion if optimization.fusion else ()),
         CopyResults(),
+        CountOperations(),
         # scheduling for the target
         MarkActivations(),
         *own.kernels,
@@ -90,6 +97,7 @@ def pipeline(
         LiftAllocs(),
         *own.loops,
         PlanMemory(),
+        *(() if observe is None else (observe,)),
         *own.calls,
         LowerMath(own.math),
         Verify(after="the passes"),

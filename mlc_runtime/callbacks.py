@@ -8,6 +8,7 @@ from typing import Any
 
 from mlc_runtime.arrays import as_numpy, is_on_cpu, tvm_ffi
 from mlc_runtime.debug import DEBUG_PRINT, debug_print
+from mlc_runtime.observation import OBSERVER, observe_kernel
 
 CALL_RETURNING = "mlc.call_returning"
 
@@ -41,6 +42,7 @@ def _copy(name: str, result: object, place: tvm_ffi.Tensor) -> None:
 
 def register_callbacks() -> None:
     """Register the functions, unless functions of these names are registered."""
-    for name, function in ((DEBUG_PRINT, debug_print), (CALL_RETURNING, call_returning)):
+    functions = {DEBUG_PRINT: debug_print, CALL_RETURNING: call_returning, OBSERVER: observe_kernel}
+    for name, function in functions.items():
         if tvm_ffi.get_global_func(name, allow_missing=True) is None:
             tvm_ffi.register_global_func(name, function)

@@ -16,6 +16,7 @@ from mlc_compiler.driver import build_library
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.nn.kv_cache import KV_DTYPES, CacheError
 from mlc_compiler.optimization import DEFAULT_LEVEL, Optimization
+from mlc_compiler.passes.observe_kernels import ObserveKernels
 from mlc_compiler.target import Target
 from mlc_errors import UnsupportedError, UsageError
 from mlc_files import cannot_write, check_writable
@@ -57,7 +58,7 @@ class CompileOptions:
     else its CPU. host: the LLVM triple of the CPU that runs graph functions; auto is the device's. output: its suffix
     says what it is, see ``write_output``. system_lib_prefix: of the symbols of an output for static linking; auto is
     none. kv_cache_dtype: of stored keys and values, one of KV_DTYPES; auto is float16 for schemes of
-    float16, else float32.
+    float16, else float32. observe: makes the library call an observer after each kernel, see ``ObserveKernels``.
     """
 
     model: str | Path
@@ -72,6 +73,7 @@ class CompileOptions:
     debug_dump: Path | None = None
     emit: tuple[str, ...] = ()
     system_lib_prefix: str = "auto"
+    observe: ObserveKernels | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         machine,
         options.output,
         optimization=optimization,
+        observe=options.observe,
         prefix=_prefix(options),
         metadata=metadata,
         dump=options.debug_dump,

@@ -14,6 +14,7 @@ from mlc_compiler.api import as_module
 from mlc_compiler.backends import backend_of
 from mlc_compiler.optimization import Optimization
 from mlc_compiler.passes.base import Pass
+from mlc_compiler.passes.observe_kernels import ObserveKernels
 from mlc_compiler.pipeline import entries, pipeline
 from mlc_compiler.script.parser import parse
 from mlc_compiler.script.printer import script
@@ -26,8 +27,8 @@ _NEXT_PASS = re.compile(r",(?=\s*[A-Za-z_][\w-]*\s*(?:[:,]|$))")
 
 
 def known_passes(target: Target) -> dict[str, type[Pass]]:
-    """The passes by name, in the order in which a compilation for a target runs them."""
-    return {step.name: type(step) for step in (*entries(), *pipeline(target))}
+    """The passes by name, in the order in which a compilation for a target runs them, optional ones among them."""
+    return {step.name: type(step) for step in (*entries(), *pipeline(target, observe=ObserveKernels()))}
 
 
 def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> str:

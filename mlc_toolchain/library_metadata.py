@@ -10,6 +10,7 @@ from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.nn.states import State
 from mlc_compiler.relax.nodes import Function
+from mlc_toolchain.accounting import accounting
 from model_zoo.registry import ExportedModel, ParameterInfo
 
 
@@ -21,8 +22,8 @@ def model_metadata(
 
     params: in the order of ``packed_params``; ``packed``: the layout of a packed one and the function that packs it.
     states: what the caller allocates, in the order of the functions' inputs; see ``State.describe``. memory_usage:
-    bytes of workspace by function. images: what the model takes for an image, see ``ImageInput``, or None. Sizes that
-    do not apply are -1.
+    bytes of workspace by function. accounting: bytes and operations of kernels, see ``accounting``. images: what the
+    model takes for an image, see ``ImageInput``, or None. Sizes that do not apply are -1.
     """
     config = exported.config
     packed = mod.attrs.get("packed", {})
@@ -49,6 +50,7 @@ def model_metadata(
         "decoder_start_token_id": getattr(config, "decoder_start_token_id", None),
         "params": [_parameter(p, packed.get(str(i)), mod) for i, p in enumerate(exported.params)],
         "memory_usage": memory_usage(mod),
+        "accounting": accounting(mod, {s.prefix + name for s in exported.states for name in s.fields()}),
     }
 
 

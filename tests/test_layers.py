@@ -24,7 +24,8 @@ LAYERS = {
     "model_zoo": BASE | {"mlc_compiler", "quantization"},
     "mlc_runtime": BASE,
     "mlc_toolchain": BASE | {"mlc_compiler", "quantization", "model_zoo", "mlc_runtime"},
-    "mlc_cli": BASE | {"mlc_compiler", "quantization", "model_zoo", "mlc_runtime", "mlc_toolchain"},
+    "mlc_evaluation": BASE | {"mlc_compiler", "quantization", "model_zoo", "mlc_runtime", "mlc_toolchain"},
+    "mlc_cli": BASE | {"mlc_compiler", "quantization", "model_zoo", "mlc_runtime", "mlc_toolchain", "mlc_evaluation"},
 }
 
 # part of mlc_compiler -> the other parts that it may import

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from machine_limits import measure_int8, measure_limits
-
+from mlc_evaluation.machine_limits import measure_int8, measure_limits
 from peers.catalog import Variant
 from peers.cells import Cell, Kind
 from peers.results import Figure

@@ -35,6 +35,9 @@ GROUPED: dict[str, tuple[type, ...]] = {
     "generate": (Choice, *PREPARING),
     "chat": (Choice, *PREPARING),
     "embed": PREPARING,
+    "bench": PREPARING,
+    "debug_chat": PREPARING,
+    "debug_compare": PREPARING,
 }
 """Commands that take some of their options together, as fields of classes."""
 

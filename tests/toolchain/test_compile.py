@@ -9,6 +9,7 @@ import pytest
 
 from mlc_cli.__main__ import main
 from mlc_errors import UsageError
+from mlc_evaluation.step_costs import step_cost
 from mlc_runtime.metadata import read_metadata
 from mlc_toolchain import compile
 from mlc_toolchain.compile import CompileOptions, CompileReport, compile_model
@@ -71,7 +72,21 @@ def test_metadata_of_a_model_with_a_window(tmp_path: Path, capsys: pytest.Captur
     assert report.workspace_bytes == max(workspace.values()) > workspace["decode"] > 0
     assert report.kv_bytes_per_token == 2 * 2 * (20 + 20) * 4
     assert report.params_bytes > metadata["vocab_size"] * LLAMA["hidden_size"] * 4 * 2
+    accounts_for_every_kernel(metadata)
     described_as_the_public_tool_does(tmp_path / "lib.so", metadata, report, capsys)
+
+
+def accounts_for_every_kernel(metadata: dict) -> None:
+    """Products have two operations for each element of their matrices; norms two for each element of x."""
+    hidden, inner, rows, vocab = 40, 56, 4 * 20, 258
+    matrices = 2 * hidden * (rows + 2 * 2 * 20 + rows + 3 * inner) + hidden * vocab
+    decode, prefill = (step_cost(metadata, name, 1, positions=30) for name in ("decode", "prefill"))
+    assert decode.operations == prefill.operations == 2 * (matrices + 5 * hidden)
+    assert decode.weight_bytes >= 4 * (matrices + 5 * hidden)  # columns are padded to whole tiles
+    assert decode.nbytes - step_cost(metadata, "decode", 1).nbytes == 30 * metadata["kv_bytes_per_token"]
+    seven = step_cost(metadata, "prefill", 7)
+    assert seven.operations == 7 * (prefill.operations - 2 * hidden * vocab) + 2 * hidden * vocab  # one row of logits
+    assert seven.weight_bytes == prefill.weight_bytes
 
 
 def described_as_the_public_tool_does(
@@ -141,7 +156,7 @@ def test_caches_that_a_model_cannot_have(
 
 
 DESCRIBED_ELSEWHERE = {
-    *("params", "functions", "memory_usage", "chat_config"),
+    *("params", "functions", "memory_usage", "chat_config", "accounting"),
     *("target", "compiler_version", "llvm_version", "opt", "library_sha256"),
 }
 

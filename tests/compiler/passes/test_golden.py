@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlc_compiler.passes.base import Pass
+from mlc_compiler.passes.observe_kernels import ObserveKernels
 from mlc_compiler.pipeline import entries, methods, pipeline
 from mlc_compiler.target import Target
 from tests.compiler.golden import check_golden
@@ -19,7 +20,7 @@ def _folder(step: Pass) -> str:
     return step.name.replace("-", "_")
 
 
-STEPS = (*entries(), *methods(), *(step for target in TARGETS for step in pipeline(target)))
+STEPS = (*entries(), *methods(), ObserveKernels(), *(step for target in TARGETS for step in pipeline(target)))
 PASSES: dict[str, Pass] = {_folder(step): step for step in STEPS}  # of the last target, where several have a pass
 CASES = sorted(HERE.glob("*/*.py"))
 

@@ -44,6 +44,11 @@ def measure_limits(threads: int, repeats: int = 5) -> Limits:
     return Limits(threads, threads * blocks * block_bytes / read_s, threads * flop / fma_s)
 
 
+def has_int8() -> bool:
+    """Whether this CPU has what ``measure_int8`` needs: AVX-512 VNNI."""
+    return bool(llvm.get_host_cpu_features().get("avx512vnni"))
+
+
 def measure_int8(threads: int, repeats: int = 5) -> float:
     """Operations per second (a multiply-add is two) of 8-bit dot products, by ``vpdpbusd`` on `threads` threads."""
     engine = _compile(_int8_source())

@@ -1,0 +1,157 @@
+"""`mlc_cli bench`: how fast a compiled model is, and where its time goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mlc_cli import console, running
+from mlc_cli.options import FILE, json_option
+from mlc_cli.preparing import model_options
+from mlc_errors import UsageError
+
+if TYPE_CHECKING:
+    from mlc_evaluation.benchmark import BenchReport, Percentiles
+    from mlc_evaluation.profile import Profile
+    from mlc_toolchain.prepare_plan import PrepareOptions
+
+PERCENTILES = ("p10", "p50", "p90", "p99")
+
+
+@click.command("bench")
+@model_options
+@click.option("--prompt-lengths", default="128,512", show_default=True, metavar="N,...", help="Tokens of prompts.")
+@click.option("--generate", type=int, default=128, show_default=True, metavar="N", help="Decode steps.")
+@click.option("--batch", default="1", show_default=True, metavar="N,...", help="Sequences that are decoded together.")
+@click.option("--depth", default="0", show_default=True, metavar="N,...", help="Tokens before the first decode step.")
+@click.option("--repeat", type=int, default=5, show_default=True, metavar="N", help="Repetitions of each measurement.")
+@click.option("--profile", is_flag=True, help="Also time every kernel; the model is compiled again for that.")
+@click.option("--html", type=FILE, metavar="FILE", help="With --profile: write a roofline plot and the table to FILE.")
+@running.threads_option
+@json_option
+def bench(
+    model: str,
+    preparing: PrepareOptions,
+    prompt_lengths: str,
+    generate: int,
+    batch: str,
+    depth: str,
+    repeat: int,
+    profile: bool,
+    html: Path | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Measure MODEL: prefill, decode, time to first token, memory.
+
+    Shares are of limits that are measured in the same run: operations per second in prefill, bytes read per second in
+    decode. Times are medians, with percentiles beside them.
+    """
+    from mlc_evaluation.benchmark import BenchOptions, bench
+    from mlc_evaluation.profile import profile as profile_kernels
+    from mlc_evaluation.roofline import roofline_page
+
+    if html and not profile:
+        raise UsageError("--html is for --profile", hint="add --profile")
+    files = running.files(model, preparing, threads)
+    lengths = _numbers("prompt-lengths", prompt_lengths)
+    options = BenchOptions(lengths, generate, _numbers("batch", batch), _numbers("depth", depth), repeat)
+    report, found = bench(files, options), None
+    if profile:
+        with console.progress(as_json) as progress:
+            found = profile_kernels(files, lengths[0], repeat, progress)
+    if html and found and report.limits:
+        html.write_text(roofline_page(files.folder.name, found, report.limits), encoding="utf-8")
+    if as_json:
+        console.write_json({"report": report, "profile": found})
+    else:
+        _print(report)
+        if found:
+            _print_profile(found)
+
+
+def _numbers(name: str, text: str) -> list[int]:
+    """`128,512` as numbers."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--{name}: got {text!r}; expected numbers with commas between them, as 128,512") from None
+
+
+def _print(report: BenchReport) -> None:
+    console.show_fields(
+        {
+            "model": report.model,
+            "machine": f"{report.machine}, {report.threads} threads",
+            "quantization": report.quantization,
+            "load_seconds": report.load_seconds,
+            "peak_bytes": report.peak_bytes,
+            "params_bytes": report.params_bytes,
+        }
+    )
+    if report.limits:
+        integers = report.limits.integer_operations
+        more = f", {integers / 1e9:.0f} G operations/s on bytes" if integers else ""
+        limit = f"{report.limits.read_bytes / 1e9:.1f} GB/s, {report.limits.operations / 1e9:.0f} G operations/s{more}"
+        click.echo(f"limits        {limit}")
+    click.echo()
+    columns = ("prefill", "tok/s", *PERCENTILES, "G op/s", "share")
+    console.table(
+        columns,
+        [
+            (
+                f"{p.tokens} tokens",
+                f"{p.tokens_per_second:.1f}",
+                *_milliseconds(p.time_to_first_token_seconds),
+                f"{p.operations / p.time_to_first_token_seconds.p50 / 1e9:.0f}",
+                _share(p.share),
+            )
+            for p in report.prefill
+        ],
+    )
+    click.echo()
+    console.table(
+        ("decode", "tok/s", *PERCENTILES, "MB/step", "GB/s", "share"),
+        [
+            (
+                f"batch {d.batch}, depth {d.depth}",
+                f"{d.tokens_per_second:.1f}",
+                *_milliseconds(d.step_seconds),
+                f"{d.step_bytes / 1e6:.1f}",
+                f"{d.step_bytes / d.step_seconds.p50 / 1e9:.1f}",
+                _share(d.share),
+            )
+            for d in report.decode
+        ],
+    )
+    console.note("times in ms; of prefill until the first token")
+
+
+def _print_profile(found: Profile) -> None:
+    click.echo()
+    rows = [
+        (
+            k.function,
+            k.kernel,
+            k.calls,
+            f"{k.seconds * 1e3:.3f}",
+            f"{k.nbytes * k.calls / 1e6:.2f}",
+            f"{k.bytes_per_second / 1e9:.1f}",
+            "-" if k.operations is None else f"{k.operations_per_second / 1e9:.1f}",
+            f"{100 * k.share:.1f}",
+        )
+        for k in found.kernels
+    ]
+    console.table(("function", "kernel", "calls", "ms", "MB", "GB/s", "G op/s", "% of time"), rows)
+    sums = ", ".join(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in found.observed_seconds.items())
+    console.note(f"all kernels: {sums}, with the clock read after each")
+
+
+def _milliseconds(times: Percentiles) -> list[str]:
+    return [f"{getattr(times, name) * 1e3:.2f}" for name in PERCENTILES]
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f}%"

@@ -1,0 +1,89 @@
+"""`mlc_cli debug_chat`: write what every kernel of a model computes, or compare it with transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mlc_cli import console, running
+from mlc_cli.options import FOLDER, json_option
+from mlc_cli.preparing import model_options
+from mlc_errors import UsageError
+
+if TYPE_CHECKING:
+    from mlc_evaluation.comparison import Comparison
+    from mlc_evaluation.debug_chat import DebugReport
+    from mlc_toolchain.prepare_plan import PrepareOptions
+
+
+@click.command("debug_chat")
+@model_options
+@click.option("-p", "--prompt", required=True, metavar="TEXT", help="The prompt; in the chat template if there is one.")
+@click.option("--generate-len", type=int, default=1, show_default=True, metavar="N", help="Tokens to generate.")
+@click.option("--debug-dir", type=FOLDER, metavar="DIR", help="Write the arguments of every kernel to files in DIR.")
+@click.option("--compare", metavar="hf:PATH", help="Compare the prompt's layers with transformers' model in PATH.")
+@click.option(
+    "--tolerance",
+    type=float,
+    metavar="X",
+    help="The largest error that agrees, of a tensor's norm. Default: 0.001; 0.2 for quantized weights.",
+)
+@running.threads_option
+@json_option
+def debug_chat(
+    model: str,
+    preparing: PrepareOptions,
+    prompt: str,
+    generate_len: int,
+    debug_dir: Path | None,
+    compare: str | None,
+    tolerance: float | None,
+    threads: int | None,
+    as_json: bool,
+) -> int:
+    """Write what every kernel of MODEL computes, or find the first kernel that departs from transformers.
+
+    The model is compiled again, with the same kernels, so that they are observed. The exit status
+    is 1 where a result has a NaN or an infinity, and where a kernel departs.
+    """
+    from mlc_evaluation.comparison import compare_with_transformers
+    from mlc_evaluation.debug_chat import prompt_ids, write_kernels
+    from mlc_evaluation.transformers_model import TransformersModel, checkpoint_path
+
+    if debug_dir is None and compare is None:
+        raise UsageError("nothing to do", hint="give --debug-dir DIR, --compare hf:PATH, or both")
+    reference = TransformersModel(checkpoint_path(compare)) if compare else None
+    report, comparison = None, None
+    with running.observed(running.files(model, preparing, threads), as_json) as llm:
+        ids = prompt_ids(llm, prompt)
+        if reference:
+            comparison = compare_with_transformers(llm, reference, ids, tolerance)
+        if debug_dir:
+            report = write_kernels(llm, ids, generate_len, debug_dir)
+    if as_json:
+        console.write_json({"report": report, "comparison": comparison})
+    else:
+        _print(report, comparison)
+    return 1 if (report and report.problem) or (comparison and comparison.departs) else 0
+
+
+def _print(report: DebugReport | None, comparison: Comparison | None) -> None:
+    if comparison:
+        show_comparison(comparison)
+    if report:
+        console.show(report)
+
+
+def show_comparison(comparison: Comparison) -> None:
+    """Print the errors of the layers and the first kernel that departs."""
+    from mlc_evaluation.error_plot import error_plot
+
+    click.echo(error_plot(comparison.layers))
+    if not comparison.departs:
+        click.echo(f"all layers agree within {comparison.tolerance:g}, on {comparison.tokens} tokens")
+        return
+    click.echo(f"departs at {comparison.departs}")
+    click.echo(f"  the last kernel that agrees: {comparison.last or 'none'}")
+    click.echo(f"  the reference computes {comparison.expected} there")

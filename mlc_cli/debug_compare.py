@@ -1,0 +1,61 @@
+"""`mlc_cli debug_compare`: the kernels of two libraries of one model side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mlc_cli import console, running
+from mlc_cli.debug_chat import show_comparison
+from mlc_cli.options import FILE, json_option
+from mlc_cli.preparing import model_options
+
+if TYPE_CHECKING:
+    from mlc_toolchain.prepare_plan import PrepareOptions
+
+
+@click.command("debug_compare")
+@model_options
+@click.option("-p", "--prompt", required=True, metavar="TEXT", help="The prompt; in the chat template if there is one.")
+@click.option("--reference", type=FILE, required=True, metavar="FILE", help="A library of MODEL, as one of --opt O0.")
+@click.option(
+    "--tolerance",
+    type=float,
+    default=1e-3,
+    show_default=True,
+    metavar="X",
+    help="The largest error that agrees, of a tensor's norm.",
+)
+@running.threads_option
+@json_option
+def debug_compare(
+    model: str,
+    preparing: PrepareOptions,
+    prompt: str,
+    reference: Path,
+    tolerance: float,
+    threads: int | None,
+    as_json: bool,
+) -> int:
+    """Compare what the kernels of two libraries of MODEL compute for a prompt.
+
+    A kernel's result is searched for in all kernels of the other library, so that these may be fused differently. The
+    exit status is 1 where a kernel departs.
+    """
+    from mlc_evaluation.comparison import compare_libraries, first_tokens, kernel_results
+    from mlc_evaluation.debug_chat import prompt_ids
+
+    files = running.files(model, preparing, threads)
+    with running.observed(replace(files, library=reference), as_json) as llm:
+        ids = first_tokens(llm, prompt_ids(llm, prompt))
+        expected = kernel_results(llm, ids)
+    with running.observed(files, as_json) as llm:
+        comparison = compare_libraries(expected, kernel_results(llm, ids), len(ids), tolerance)
+    if as_json:
+        console.write_json(comparison)
+    else:
+        show_comparison(comparison)
+    return 1 if comparison.departs else 0

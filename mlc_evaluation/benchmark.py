@@ -1,0 +1,242 @@
+"""The `bench` command as a function: speed of prefill and decode, time to first token, load time, memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import UsageError
+from mlc_evaluation.machine_limits import has_int8, machine_name, measure_int8, measure_limits
+from mlc_evaluation.observed import ModelFiles
+from mlc_evaluation.step_costs import StepCost, step_cost
+from mlc_runtime.decoder import Decoder, DecodeStep
+from mlc_runtime.llm import LLM
+
+SEED = 0
+WARM_UP = 2  # steps of decode before the first one that is timed
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """prompt_lengths, depths: tokens. generate: decode steps of each repetition. batches: sequences of a step."""
+
+    prompt_lengths: Sequence[int] = (128, 512)
+    generate: int = 128
+    batches: Sequence[int] = (1,)
+    depths: Sequence[int] = (0,)
+    repeat: int = 5
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """Of seconds."""
+
+    p10: float
+    p50: float
+    p90: float
+    p99: float
+
+    @staticmethod
+    def of(seconds: Sequence[float]) -> Percentiles:
+        return Percentiles(*map(float, np.percentile(seconds, (10, 50, 90, 99))))
+
+
+@dataclass(frozen=True)
+class MachineLimits:
+    """Of the threads that the model runs on, per second, measured by loops that do nothing else.
+
+    operations: on float32; integer_operations: of dot products of bytes, None where the CPU has no AVX-512 VNNI.
+    """
+
+    read_bytes: float
+    operations: float
+    integer_operations: float | None
+
+
+@dataclass(frozen=True)
+class PrefillResult:
+    """A prompt of ``tokens`` tokens, into an empty cache. Seconds until the first token is sampled.
+
+    share: operations per second as a share of the limit.
+    """
+
+    tokens: int
+    tokens_per_second: float
+    time_to_first_token_seconds: Percentiles
+    operations: int
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class DecodeResult:
+    """Steps of ``batch`` sequences that have ``depth`` tokens when the first step begins.
+
+    tokens_per_second: of all sequences together, from the median step. step_bytes: weights, activations, keys and
+    values. share: bytes per second as a share of the limit.
+    """
+
+    batch: int
+    depth: int
+    tokens_per_second: float
+    step_seconds: Percentiles
+    step_bytes: int
+    step_operations: int
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """peak_bytes: of the process's memory, with the model loaded and run."""
+
+    model: Path
+    machine: str
+    threads: int
+    quantization: str
+    load_seconds: float
+    peak_bytes: int
+    params_bytes: int
+    prefill: list[PrefillResult]
+    decode: list[DecodeResult]
+    limits: MachineLimits | None = None
+
+
+def bench(files: ModelFiles, options: BenchOptions) -> BenchReport:
+    """Measure a compiled model on random tokens. Raises UsageError for lengths that it cannot have."""
+    begin = time.perf_counter()
+    with files.open() as llm:
+        load_seconds = time.perf_counter() - begin
+        _check(llm, options)
+        threads = llm.model.context.num_threads
+        runs = Runs(llm)
+        prefill = [runs.prefill(n, options.repeat) for n in options.prompt_lengths]
+        pairs = [(batch, depth) for batch in options.batches for depth in options.depths]
+        decode = [runs.decode(batch, depth, options) for batch, depth in pairs]
+        report = BenchReport(
+            files.folder,
+            machine_name(),
+            threads,
+            llm.compiled.spec.quantization,
+            load_seconds,
+            _peak_bytes(),
+            llm.model.params.nbytes,
+            prefill,
+            decode,
+        )
+        if llm.library.is_for_gpu:
+            return report
+        return _with_limits(report, _limits(threads), llm.library.metadata)  # last: it takes 1 GiB itself
+
+
+class Runs:
+    """Measurements of an open model."""
+
+    def __init__(self, llm: LLM):
+        self.model: Decoder = llm.model
+        self.metadata = llm.library.metadata
+        vocabulary = int(self.metadata["active_vocab_size"])
+        self._ids = np.random.default_rng(SEED).integers(0, vocabulary, self.model.spec.context_window_size).tolist()
+
+    def prefill(self, tokens: int, repeat: int) -> PrefillResult:
+        """``repeat`` prompts of ``tokens`` tokens, after one that is not counted."""
+        step, seconds = DecodeStep(self.model, 1), []
+        for _ in range(repeat + 1):
+            with self.model.pool.lent(1) as (row,):
+                step.assign([row])
+                begin = time.perf_counter()
+                step.prefill([(row, self._ids[:tokens])])
+                step.sampler.sample([0.0])
+                seconds.append(time.perf_counter() - begin)
+        times = Percentiles.of(seconds[1:])
+        return PrefillResult(tokens, tokens / times.p50, times, self._prefill_operations(tokens))
+
+    def decode(self, batch: int, depth: int, options: BenchOptions) -> DecodeResult:
+        """``repeat`` times ``generate`` steps, each time from ``depth`` tokens on."""
+        seconds: list[float] = []
+        with self.model.pool.lent(1) as (first,):
+            if depth:
+                self.model.prefill([(first, self._ids[:depth])], np.empty((1, self.model.spec.vocab_size), np.float32))
+            for _ in range(options.repeat):
+                seconds += self._steps(first, batch, options.generate)
+        times = Percentiles.of(seconds)
+        cost = self._step_cost(batch, depth + options.generate // 2)
+        return DecodeResult(batch, depth, batch / times.p50, times, cost.nbytes, cost.operations)
+
+    def _steps(self, first: int, batch: int, count: int) -> list[float]:
+        """Seconds of ``count`` steps of copies of the sequence in row ``first``."""
+        pool = self.model.pool
+        rows, tokens = [pool.fork(first) for _ in range(batch)], self._ids[:batch]
+        step, seconds = DecodeStep(self.model, batch), []
+        step.assign(rows)
+        try:
+            for _ in range(count):
+                begin = time.perf_counter()
+                step.token_pos[:batch] = [pool.extend(row, 1) for row in rows]
+                step.input_ids[:batch] = tokens
+                step.forward()
+                tokens = step.sampler.sample([0.0] * batch)
+                seconds.append(time.perf_counter() - begin)
+        finally:
+            for row in rows:
+                pool.remove(row)
+        return seconds[min(WARM_UP, count - 1) :]
+
+    def _step_cost(self, batch: int, length: int) -> StepCost:
+        """Of the functions of a step; ``length``: positions of each sequence."""
+        padded = 1 << (batch - 1).bit_length()
+        function = "decode" if batch == 1 else "batch_decode"
+        return step_cost(self.metadata, function, min(padded, self.model.spec.max_batch_size), batch * length)
+
+    def _prefill_operations(self, tokens: int) -> int:
+        chunk = self.model.spec.prefill_chunk_size
+        calls = [chunk] * (tokens // chunk) + ([tokens % chunk] if tokens % chunk else [])
+        return sum(step_cost(self.metadata, "prefill", n).operations for n in calls)
+
+
+def _with_limits(report: BenchReport, limits: MachineLimits, metadata: Mapping[str, Any]) -> BenchReport:
+    """The report with shares. Limit of operations: of dot products of bytes where activations become integers."""
+    integers = not report.quantization.startswith("q0") and "act=exact" not in metadata["opt"]
+    limit = limits.integer_operations if integers else limits.operations
+    prefill = [
+        replace(p, share=p.operations / p.time_to_first_token_seconds.p50 / limit if limit else None)
+        for p in report.prefill
+    ]
+    decode = [replace(d, share=d.step_bytes / d.step_seconds.p50 / limits.read_bytes) for d in report.decode]
+    return replace(report, limits=limits, prefill=prefill, decode=decode)
+
+
+def _check(llm: LLM, options: BenchOptions) -> None:
+    """Raise UsageError for counts below one, and where a measurement needs a longer context or a larger batch."""
+    spec = llm.model.spec
+    counts = {"prompt-lengths": options.prompt_lengths, "batch": options.batches}
+    counts |= {"generate": [options.generate], "repeat": [options.repeat]}
+    for name, values in counts.items():
+        if min(values, default=1) < 1:
+            raise UsageError(f"--{name}: got {min(values)}; expected at least 1")
+    longest = max([*options.prompt_lengths, max(options.depths, default=0) + options.generate])
+    if longest > spec.context_window_size:
+        raise UsageError(
+            f"the measurement needs {longest} tokens; the context holds {spec.context_window_size}",
+            hint="take shorter prompts, fewer steps or a smaller depth, or compile with a larger context_window_size",
+        )
+    if max(options.batches, default=0) > spec.max_batch_size:
+        raise UsageError(
+            f"--batch: got {max(options.batches)}; the library has max_batch_size {spec.max_batch_size}",
+            hint="compile with --overrides max_batch_size=N",
+        )
+
+
+def _limits(threads: int) -> MachineLimits:
+    found = measure_limits(threads, repeats=3)
+    integers = measure_int8(threads, repeats=3) if has_int8() else None
+    return MachineLimits(found.read_bytes_per_s, found.flop_per_s, integers)
+
+
+def _peak_bytes() -> int:
+    """The largest amount of memory that the process has had."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))

@@ -1,0 +1,172 @@
+"""Finds the first kernel of a compiled model whose results depart from a reference's: transformers, or another library.
+
+Both compute the same prompt. Every value of the reference is searched for among the results of the kernels, as a whole
+or as a part of the columns of a fused product, so that neither fusion nor the names of modules matter. What comes after
+a wrong result is wrong too: the first kernel after the last one with a value of the reference is the one that departs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from mlc_evaluation.kernel_calls import KernelCall, KernelCalls, is_float, stored_rows
+from mlc_evaluation.transformers_model import ReferenceValue, TransformersModel
+from mlc_runtime.llm import LLM
+from mlc_runtime.observation import observing
+
+Array = np.ndarray[Any, Any]
+EXACT, QUANTIZED = 1e-3, 0.2
+"""Tolerances for unquantized and for quantized weights."""
+UNQUANTIZED = ("q0f32", "q0f16", "q0bf16")
+
+
+@dataclass(frozen=True)
+class KernelResult:
+    """What a kernel computed for each token: arrays [tokens, width]. place: as of ``KernelCall``."""
+
+    kernel: str
+    place: str
+    layer: int | None
+    values: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class FoundValue:
+    """A value b of the reference. error: of the nearest kernel's result a, ``|a - b| / |b|``; index: of that kernel."""
+
+    value: ReferenceValue
+    error: float
+    index: int
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """The result of a layer, or of what is outside of the layers. error: as of ``FoundValue``.
+
+    name: in the reference; kernel: the place of the nearest kernel.
+    """
+
+    name: str
+    layer: int | None
+    kernel: str
+    error: float
+    agrees: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A model and a reference on the same tokens. layers: the results of layers and of what is outside of them.
+
+    departs: the place of the first kernel that departs, empty where all agree; kernel, layer: its name and layer. last:
+    the place of the last kernel that agrees. expected: the value of the reference that no kernel computes.
+    """
+
+    tokens: int
+    tolerance: float
+    layers: list[LayerError]
+    departs: str = ""
+    kernel: str = ""
+    layer: int | None = None
+    last: str = ""
+    expected: str = ""
+
+
+def compare_with_transformers(
+    llm: LLM, reference: TransformersModel, ids: Sequence[int], tolerance: float | None = None
+) -> Comparison:
+    """Compare an observed model with transformers on the first tokens of ``ids``, as many as a call computes.
+
+    tolerance: of ``FoundValue.error``; None is ``EXACT``, or ``QUANTIZED`` for quantized weights.
+    """
+    tokens = first_tokens(llm, ids)
+    if tolerance is None:
+        tolerance = EXACT if llm.model.spec.quantization in UNQUANTIZED else QUANTIZED
+    return _compared(reference.trace(tokens), kernel_results(llm, tokens), len(tokens), tolerance)
+
+
+def compare_libraries(
+    reference: Sequence[KernelResult], kernels: Sequence[KernelResult], tokens: int, tolerance: float
+) -> Comparison:
+    """Compare the results of a library's kernels with those of another library of the same model."""
+    ends = {id(a) for a, b in zip_longest(reference, reference[1:]) if b is None or a.layer != b.layer}
+    values = [
+        ReferenceValue(k.place, value, k.layer, is_layer=id(k) in ends) for k in reference for value in k.values[:1]
+    ]
+    return _compared(values, kernels, tokens, tolerance)
+
+
+def first_tokens(llm: LLM, ids: Sequence[int]) -> list[int]:
+    """As many of ``ids`` as one call computes."""
+    return list(ids)[: llm.model.spec.prefill_chunk_size]
+
+
+def kernel_results(llm: LLM, ids: Sequence[int]) -> list[KernelResult]:
+    """The results of all kernels that compute the logits after each of ``ids``, in order."""
+    found: list[KernelResult] = []
+    with llm.model.lock.held(), llm.model.pool.lent(1) as (row,):
+
+        def keep(call: KernelCall) -> None:
+            values = [_rows(a, len(ids)) for a in call.outputs if is_float(a)]
+            if not call.results:
+                values = [*stored_rows(llm.model, row, len(ids))]
+            kept = tuple(v for v in values if v is not None)
+            found.append(KernelResult(call.kernel, call.place, call.layer, kept))
+
+        with observing(KernelCalls(llm.model, keep)):
+            llm.model.verify(row, ids)
+    return found
+
+
+def _rows(array: Array, tokens: int) -> Array | None:
+    """A copy, float32 [tokens, width]; None for what has no row for each token."""
+    if array.size == 0 or tokens not in array.shape[:2]:
+        return None
+    return array.astype(np.float32).reshape(tokens, -1) if array.size % tokens == 0 else None
+
+
+def _found(value: ReferenceValue, kernels: Sequence[KernelResult], tolerance: float) -> FoundValue | None:
+    """The first kernel that has the value, else the nearest one; None for a value of zeros."""
+    norm = float(np.linalg.norm(value.value))
+    if norm == 0.0 or not np.isfinite(norm):
+        return None
+    errors = [_distance(value.value, k.values) / norm for k in kernels]
+    agreeing = next((i for i, error in enumerate(errors) if error <= tolerance), None)
+    index = int(np.argmin(errors)) if agreeing is None else agreeing
+    return FoundValue(value, errors[index], index)
+
+
+def _distance(expected: Array, values: Sequence[Array]) -> float:
+    """The least norm of ``expected - columns`` for neighbouring columns of ``values``; infinity where none fit."""
+    width, least = expected.shape[1], np.inf
+    for value in values:
+        step = gcd(width, value.shape[1])
+        for first in range(0, value.shape[1] - width + 1, step):
+            with np.errstate(invalid="ignore", over="ignore"):
+                distance = float(np.linalg.norm(value[:, first : first + width] - expected))
+            least = min(least, distance) if np.isfinite(distance) else least
+    return float(least)
+
+
+def _compared(
+    values: Sequence[ReferenceValue], kernels: Sequence[KernelResult], tokens: int, tolerance: float
+) -> Comparison:
+    found = [f for f in (_found(value, kernels, tolerance) for value in values) if f is not None]
+    layers = [
+        LayerError(f.value.name, f.value.layer, kernels[f.index].place, f.error, f.error <= tolerance)
+        for f in found
+        if f.value.is_layer
+    ]
+    agreeing = [i for i, f in enumerate(found) if f.error <= tolerance]
+    if agreeing and agreeing[-1] == len(found) - 1:
+        return Comparison(tokens, tolerance, layers)
+    last = max((found[i].index for i in agreeing), default=-1)
+    first = next((k for k in kernels[last + 1 :] if k.values), kernels[-1])
+    before = kernels[last].place if last >= 0 else ""
+    expected = found[agreeing[-1] + 1 if agreeing else 0].value.name
+    return Comparison(tokens, tolerance, layers, first.place, first.kernel, first.layer, before, expected)

@@ -1,0 +1,74 @@
+"""Libraries whose kernels are observed: compiled again from the model's folder, with the options of its library."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlc_compiler.passes.observe_kernels import ObserveKernels
+from mlc_errors import UnsupportedError
+from mlc_runtime.library import Library
+from mlc_runtime.llm import LIBRARY_NAME, LLM
+from mlc_runtime.metadata import read_metadata
+from mlc_runtime.weights import LoadProgress
+from mlc_toolchain.compile import AUTO, CompileOptions, compile_model
+from mlc_toolchain.progress import Progress, silent
+
+SIZES = ("context_window_size", "prefill_chunk_size", "max_batch_size")
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A compiled model: its folder, its library when that is not folder/lib.so, and worker threads, all by default."""
+
+    folder: Path
+    library: Path | None = None
+    num_threads: int | None = None
+
+    @property
+    def library_path(self) -> Path:
+        return self.library or self.folder / LIBRARY_NAME
+
+    def open(self, progress: LoadProgress | None = None) -> LLM:
+        """The model. Raises MLCError as ``LLM`` does."""
+        return LLM(self.folder, self.library, self.num_threads, progress=progress)
+
+    @contextmanager
+    def open_observed(
+        self, *, tensors: bool, progress: Progress = silent, open_library: Callable[[Path], Library] = Library
+    ) -> Iterator[LLM]:
+        """The model with a library that calls observers, see ``mlc_runtime.observation``. tensors: observers get them.
+
+        The library has the kernels, layouts and memory plan of the model's own one. Raises UnsupportedError for a
+        library for GPUs.
+        """
+        options = options_of(read_metadata(self.library_path))
+        if json.loads(options["device"])["kind"] != "cpu":
+            raise UnsupportedError(
+                f"the library is for {json.loads(options['device'])['kind']}; kernels are observed on CPUs only",
+                where=[str(self.library_path)],
+                hint="compile the model with --device cpu",
+            )
+        with tempfile.TemporaryDirectory(prefix="mlc-observed-") as folder:
+            path = Path(folder) / LIBRARY_NAME
+            compile_model(CompileOptions(self.folder, path, observe=ObserveKernels(tensors), **options), progress)
+            with LLM(self.folder, open_library(path), self.num_threads) as llm:
+                yield llm
+
+
+def options_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of ``CompileOptions`` by which a model's library with this metadata was compiled."""
+    dtypes = {state["dtype"] for state in metadata["states"] if "dtype" in state}
+    return {
+        "device": json.dumps(metadata["target"]),
+        "opt": metadata["opt"],
+        "quantization": metadata["quantization"],
+        "model_type": metadata["model_type"],
+        "overrides": ";".join(f"{key}={metadata[key]}" for key in SIZES),
+        "kv_cache_dtype": dtypes.pop() if len(dtypes) == 1 else AUTO,
+    }

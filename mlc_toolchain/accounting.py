@@ -1,0 +1,100 @@
+"""What a step costs: the bytes of memory and the arithmetic of every kernel that a compiled function calls.
+
+They come from the shapes of arguments and from the attribute ``operations``. The metadata has them as numbers, or as
+text in the function's symbolic sizes, as shapes are (``mlc_runtime.shapes``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import reduce
+from typing import Any
+
+from mlc_compiler.ir import dtype as dt
+from mlc_compiler.ir.expr import INDEX_DTYPE, IntImm, PrimExpr, const, product
+from mlc_compiler.ir.module import GlobalVar, IRModule
+from mlc_compiler.ir.recursion import deep_recursion
+from mlc_compiler.ir.simplify import simplify
+from mlc_compiler.passes.annotate_patterns import INJECTIVE
+from mlc_compiler.passes.count_operations import OPERATIONS
+from mlc_compiler.relax import nodes as rx
+from mlc_compiler.script.printer import script
+from mlc_compiler.tir.calling import scalar_parameters
+from mlc_compiler.tir.nodes import PrimFunc
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+@deep_recursion
+def accounting(mod: IRModule, states: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    """For each graph function its kernels, with ``calls`` and, for each call, the following.
+
+    weight_bytes: of weights among the arguments; 0 where rows are looked up. activation_bytes: of other arguments,
+    without states. operations: see ``CountOperations``; None where they are not counted. reads_state: whether there are
+    states among the arguments, and the kernel has results of its own, as attention does and an append does not.
+    states: the names of their arrays among the functions' parameters.
+    """
+    kernels = mod.of_type(PrimFunc)
+    return {name: _function(f, kernels, states) for name, f in mod.of_type(rx.Function).items()}
+
+
+def _function(func: rx.Function, kernels: Mapping[str, PrimFunc], states: Collection[str]) -> list[dict[str, Any]]:
+    arrays = {id(p) for p in func.params if p.name in states}
+    found: dict[str, dict[str, Any]] = {}
+    for binding in func.bindings:
+        call = binding.value
+        if isinstance(call, rx.Call) and isinstance(call.target, GlobalVar):
+            name = call.target.name
+            if name not in found:
+                found[name] = {"kernel": name, "calls": 0, **_call(call, kernels[name], arrays)}
+            found[name]["calls"] += 1
+    return list(found.values())
+
+
+def _call(call: rx.Call, kernel: PrimFunc, states: Collection[int]) -> dict[str, Any]:
+    tensors = call.args[: len(kernel.buffers) - int(kernel.attrs.get("num_scratch", 0))]
+    weights = [a for a in tensors if isinstance(a, rx.TupleGetItem)]
+    others = [a for a in tensors if not isinstance(a, rx.TupleGetItem) and id(a) not in states]
+    looks_up = kernel.attrs.get("op_pattern") == INJECTIVE
+    return {
+        "weight_bytes": 0 if looks_up else _text(_bytes(weights)),
+        "activation_bytes": _text(_bytes(others)),
+        "operations": _operations(call, kernel),
+        "reads_state": bool(kernel.attrs.get("num_outputs")) and any(id(a) in states for a in tensors),
+    }
+
+
+def _bytes(args: Iterable[rx.Expr]) -> PrimExpr:
+    infos = [a.struct_info for a in args]
+    sizes = [
+        product(i.shape or ()) * dt.nbytes(i.dtype) for i in infos if isinstance(i, rx.TensorStructInfo) and i.shape
+    ]
+    return _sum(sizes)
+
+
+def _operations(call: rx.Call, kernel: PrimFunc) -> int | str | None:
+    """The attribute of the kernel in the caller's sizes."""
+    count = kernel.attrs.get(OPERATIONS)
+    if not isinstance(count, str):
+        return count
+    given = [_text(a.value) for a in call.args if isinstance(a, rx.PrimValue)]
+    sizes = dict(zip((v.name for v in scalar_parameters(kernel)), given, strict=True))
+    return _NAME.sub(lambda name: _in_product(sizes[name[0]]), count)
+
+
+def _in_product(size: int | str) -> str:
+    return str(size) if isinstance(size, int) or size.isidentifier() else f"({size})"
+
+
+def _text(size: PrimExpr) -> int | str:
+    found = simplify(size)
+    return found.value if isinstance(found, IntImm) else script(found)
+
+
+def _sum(sizes: Iterable[PrimExpr]) -> PrimExpr:
+    return simplify(reduce(lambda a, b: a + b, sizes, _number(0)))
+
+
+def _number(value: int) -> PrimExpr:
+    return const(value, INDEX_DTYPE)
