@@ -41,6 +41,7 @@ COMMANDS = {
     "inspect": Row("mlc_cli.inspect_path:inspect_path", "Describe a library, a model folder or a checkpoint."),
     "verify": Row("mlc_cli.verify:verify", "Check the files of a model folder."),
     "bench": Row("mlc_cli.bench:bench", "Measure speed and memory of a model; time its kernels."),
+    "eval": Row("mlc_cli.evaluate:evaluate", "Measure how well a model predicts a text."),
     "cache": Row("mlc_cli.cache:cache", "List and remove what generate, chat and embed have prepared."),
     "doctor": Row("mlc_cli.doctor:doctor", "Describe this machine and what is missing."),
     "explain": Row("mlc_cli.explain:explain", "Say what an error code means."),

@@ -36,6 +36,7 @@ GROUPED: dict[str, tuple[type, ...]] = {
     "chat": (Choice, *PREPARING),
     "embed": PREPARING,
     "bench": PREPARING,
+    "eval": PREPARING,
     "debug_chat": PREPARING,
     "debug_compare": PREPARING,
 }

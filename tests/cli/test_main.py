@@ -57,6 +57,7 @@ def test_help_lists_the_commands_and_imports_nothing_heavy():
         "inspect",
         "verify",
         "bench",
+        "eval",
         "cache",
         "doctor",
         "explain",

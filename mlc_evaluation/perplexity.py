@@ -1,0 +1,160 @@
+"""Perplexity of a text, and how far a model's predictions are from a reference's.
+
+The text is cut into windows that do not overlap; each is read from an empty cache, its first token is the one that
+begins a text where the tokenizer adds one, and the predictions of its second half are scored. llama.cpp's perplexity
+tool counts in the same way: of a window of N tokens, those at positions N / 2 + 1 to N - 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mlc_errors import UsageError
+from mlc_evaluation.scorers import Scorer, check_same_tokens
+from mlc_runtime.tokenizer import Tokenizer
+from mlc_toolchain.progress import Progress, Step, silent
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of a text. first: the position of each window from which predictions are scored."""
+
+    ids: list[list[int]]
+    size: int
+
+    @property
+    def first(self) -> int:
+        return self.size // 2
+
+    @property
+    def scored(self) -> int:
+        """Tokens that are predicted in all windows."""
+        return len(self.ids) * (self.size - 1 - self.first)
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """From a reference p to the model q, in nats. mean, error, p99: of KL(p || q) over the scored positions, its
+    standard error and 99 % quantile. same_top: the share of positions with the same most likely token.
+    """
+
+    mean: float
+    error: float
+    p99: float
+    same_top: float
+
+
+@dataclass(frozen=True)
+class ModelScore:
+    """perplexity: ``exp`` of the mean of -log p of the scored tokens; error: its standard error."""
+
+    name: str
+    perplexity: float
+    error: float
+    divergence: Divergence | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """windows: how many, of ``window_size`` tokens; scored_tokens: in all of them. reference: of the divergences."""
+
+    windows: int
+    window_size: int
+    scored_tokens: int
+    models: list[ModelScore]
+    reference: ModelScore | None = None
+
+
+def windows_of(text: str, tokenizer: Tokenizer, size: int, limit: int | None = None) -> Windows:
+    """The first ``limit`` windows of a text, all by default; what is left of the text is not read.
+
+    Raises UsageError for a size below 4 and for a text that fills no window.
+    """
+    if size < 4:
+        raise UsageError(f"--window: got {size}; expected at least 4")
+    ids, start = tokenizer.encode(text), tokenizer.encode("")
+    count = len(ids) // size if limit is None else min(limit, len(ids) // size)
+    if count < 1:
+        raise UsageError(f"the text has {len(ids)} tokens; a window has {size}", hint="give a longer text, or --window")
+    found = [ids[i * size : (i + 1) * size] for i in range(count)]
+    return Windows([[*start, *window[len(start) :]] for window in found], size)
+
+
+def evaluate(
+    models: Mapping[str, Scorer],
+    windows: Windows,
+    reference: tuple[str, Scorer] | None = None,
+    progress: Progress = silent,
+) -> EvaluationReport:
+    """Score models, and their divergence from ``reference`` where there is one.
+
+    Raises UsageError for models with different vocabularies and
+    for windows that a model's context does not hold.
+    """
+    every = [*models.values(), *([reference[1]] if reference else [])]
+    check_same_tokens(every)
+    limits = [model.context_size for model in every if model.context_size is not None]
+    if limits and windows.size > min(limits):
+        raise UsageError(f"--window: got {windows.size}; the context of a model holds {min(limits)}")
+    totals, of_reference = {name: _Total() for name in models}, _Total()
+    for number, ids in enumerate(windows.ids):
+        for expected, blocks in _blocks(every, ids, windows.first):
+            log_p = blocks[-1] if reference else None
+            for total, log_q in zip(totals.values(), blocks, strict=False):
+                total.add(expected, log_q, log_p)
+            if reference:
+                of_reference.add(expected, blocks[-1], None)
+        progress(Step("score", number + 1, len(windows.ids), "windows"))
+    scores = [total.score(name) for name, total in totals.items()]
+    base = of_reference.score(reference[0]) if reference else None
+    return EvaluationReport(len(windows.ids), windows.size, windows.scored, scores, base)
+
+
+def _blocks(models: Sequence[Scorer], ids: Sequence[int], first: int) -> Iterator[tuple[Array, tuple[Array, ...]]]:
+    """The tokens that a block predicts, and each model's log-probabilities."""
+    sources = [model.log_probabilities(ids[:-1], first) for model in models]
+    begin = first + 1
+    for blocks in zip(*sources, strict=True):
+        end = begin + len(blocks[0])
+        yield np.asarray(ids[begin:end]), blocks
+        begin = end
+
+
+@dataclass
+class _Total:
+    """What is kept of each scored position of a model."""
+
+    nll: list[Array] = field(default_factory=list)
+    kl: list[Array] = field(default_factory=list)
+    same: list[Array] = field(default_factory=list)
+
+    def add(self, expected: Array, log_q: Array, log_p: Array | None) -> None:
+        """expected: token ids [n]; log_q, log_p: [n, V]."""
+        self.nll.append(-log_q[np.arange(len(expected)), expected])
+        if log_p is not None:
+            self.kl.append((np.exp(log_p) * (log_p - log_q)).sum(-1))
+            self.same.append(log_p.argmax(-1) == log_q.argmax(-1))
+
+    def score(self, name: str) -> ModelScore:
+        nll = np.concatenate(self.nll)
+        perplexity = math.exp(nll.mean())
+        return ModelScore(name, perplexity, perplexity * _standard_error(nll), self._divergence())
+
+    def _divergence(self) -> Divergence | None:
+        if not self.kl:
+            return None
+        kl = np.concatenate(self.kl)
+        same = float(np.concatenate(self.same).mean())
+        return Divergence(float(kl.mean()), _standard_error(kl), float(np.quantile(kl, 0.99)), same)
+
+
+def _standard_error(values: Array) -> float:
+    """Of the mean."""
+    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.inf
