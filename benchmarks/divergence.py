@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mlc_evaluation.scorers import log_softmax
 from mlc_runtime import LLM
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -75,13 +76,6 @@ def open_llm(text: str, threads: int) -> LLM:
     """``DIR`` or ``DIR:LIBRARY``."""
     folder, _, library = text.partition(":")
     return LLM(Path(folder), Path(library) if library else None, threads)
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """float64, of the last axis."""
-    x = logits.astype(np.float64)
-    x -= x.max(-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
 def main() -> None:
