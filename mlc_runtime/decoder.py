@@ -5,7 +5,7 @@ The arrays of a step are allocated and bound to functions once; each token then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -21,7 +21,6 @@ from mlc_runtime.packed import Packed, Prompt, groups
 from mlc_runtime.sampler import ROW, Sampler
 from mlc_runtime.source import encode_sources
 
-VERIFY = "batch_verify"
 HIDDEN_STATES = "batch_prefill_to_last_hidden_states"
 
 
@@ -76,7 +75,7 @@ class Decoder(CompiledModel):
         for span in self._spans(packed):
             inputs, is_image = self._inputs(packed, span), self._is_image(packed, span)
             inputs["logit_positions"] = np.arange(span.stop - span.start, dtype=np.int32)
-            self.bind("prefill_image" if is_image else VERIFY, inputs, [_batched(logits[span])])()
+            self.bind("prefill_image" if is_image else "batch_verify", inputs, [_batched(logits[span])])()
         return logits
 
     @cached_property
@@ -214,6 +213,18 @@ class DecodeStep:
             self._bound[size] = self._bind(size)
         self._embed, self._decode = self._bound[size]
 
+    def extend(self, row: int, begin: int, ids: Sequence[int]) -> None:
+        """Append up to ``capacity`` tokens of one sequence at position ``begin``, which the pool has reserved.
+
+        ``logits``: after each of them. Each is computed as a token alone is, so that they are the same bits wherever
+        kernels add up a row in an order that does not depend on the number of rows.
+        """
+        count = len(ids)
+        self.input_ids[:count] = ids
+        self.token_pos[:count] = np.arange(begin, begin + count)
+        self._select([row] * count, count)
+        self.forward()
+
     def _send_rotary(self) -> None:
         positions, shift = self._rotary[self._size], self._model.pool.rotary.shift
         for i, row in enumerate(self._rows):
@@ -222,39 +233,17 @@ class DecodeStep:
 
     def _bind(self, size: int) -> tuple[Call, Call]:
         """The calls for the first ``size`` elements."""
-        model, (function, shaped) = self._model, self._function(size)
+        model, logits = self._model, self._logits[:size]
         places = {"token_seq": self._token_seq[:size], "token_pos": self.token_pos[:size]}
         embeddings = self._embeddings[:size]
         if model.rotary_axes:
             self._rotary[size] = self._memory.mirrored((model.rotary_axes, size), np.dtype(np.int32))
             places["rotary_pos"] = self._rotary[size]
-        inputs = {"input_embed": shaped(embeddings), **places}
+        inputs = {"input_embed": _unit_axis(embeddings), **places}
         return (
             model.bind("embed", {"input_ids": self.input_ids[:size]}, [embeddings]),
-            model.bind(function, inputs, [shaped(self._logits[:size])]),
+            model.bind("decode" if size == 1 else "batch_decode", inputs, [_unit_axis(logits)]),
         )
-
-    def _function(self, size: int) -> tuple[str, Callable[[Array], Array]]:
-        """The function for ``size`` tokens, and the shape of its rows."""
-        return "decode" if size == 1 else "batch_decode", _unit_axis
-
-
-class VerifyStep(DecodeStep):
-    """The same for up to ``capacity`` tokens that extend one sequence; logits: after each of them.
-
-    ``capacity`` is at most max_batch_size, as many rows as tokens are drawn from, and prefill_chunk_size.
-    """
-
-    def verify(self, row: int, begin: int, ids: Sequence[int]) -> None:
-        """Append tokens at position ``begin``, which the pool has reserved, and compute ``logits``."""
-        count = len(ids)
-        self.input_ids[:count] = ids
-        self.token_pos[:count] = np.arange(begin, begin + count)
-        self._select([row] * count, count)
-        self.forward()
-
-    def _function(self, size: int) -> tuple[str, Callable[[Array], Array]]:
-        return VERIFY, _batched
 
 
 def _batched(rows: Array) -> Array:

@@ -11,7 +11,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from mlc_errors import UsageError
-from mlc_runtime.decoder import Decoder, DecodeStep, VerifyStep
+from mlc_runtime.decoder import Decoder, DecodeStep
 from mlc_runtime.penalties import TextTokens
 from mlc_runtime.sampler import Drawn
 from mlc_runtime.sampling import Sampling
@@ -46,7 +46,7 @@ class Session:
         self._finalizer.atexit = False
         self.step = DecodeStep(model, 1)
         self.step.assign([row])
-        self._verify_step: VerifyStep | None = None
+        self._verify_step: DecodeStep | None = None
 
     @staticmethod
     def empty(model: Decoder, max_tokens: int | None = None) -> Session:
@@ -135,9 +135,9 @@ class Session:
         uniforms: Sequence[float],
     ) -> list[Drawn]:
         if self._verify_step is None or self._verify_step.capacity < len(ids):
-            self._verify_step = VerifyStep(self.model, len(ids))
+            self._verify_step = DecodeStep(self.model, len(ids))
         step = self._verify_step
-        step.verify(self.row, begin, ids)
+        step.extend(self.row, begin, ids)
         step.sampler.assign([sampling] * len(ids))
         return step.sampler.draw(texts, uniforms)
 

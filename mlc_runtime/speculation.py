@@ -1,8 +1,8 @@
 """Guesses of the next tokens, which the model then verifies in one call (Leviathan et al. 2023).
 
 A guess is accepted where the model's own draw, with the random number of its place, is that token. A text is therefore
-the same with and without guesses, for sampled answers too, but for the rounding of sums that calls of other sizes
-compute in another order.
+the same with and without guesses, for sampled answers too. Guesses are computed as a batch of single tokens is: the
+rounding of sums is that of a token alone, wherever kernels add up a row in the same order for any number of rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from mlc_errors import UsageError
-from mlc_runtime.decoder import VERIFY, Decoder
+from mlc_runtime.decoder import Decoder
 from mlc_runtime.penalties import NO_PENALTIES, TextTokens
 from mlc_runtime.sampling import Sampling
 from mlc_runtime.session import Session
@@ -97,15 +97,14 @@ class DraftModel:
 
 def check_speculation(model: Decoder, num_draft: int, draft: Decoder | None) -> None:
     """Raises UsageError where the model cannot verify ``num_draft`` guesses, or ``draft`` cannot make them."""
-    spec = model.spec
-    largest = min(spec.max_batch_size, spec.prefill_chunk_size) - 1
+    largest = model.spec.max_batch_size - 1
     if not 1 <= num_draft <= largest:
         raise UsageError(
             f"num_draft is {num_draft}; expected 1 to {largest}, as the library is compiled",
             hint="a larger max_batch_size allows more",
         )
     for name, checked in (("the model", model), ("the draft model", draft)):
-        if checked is not None and not (checked.pool.can_roll_back and VERIFY in checked.library.functions):
+        if checked is not None and not (checked.pool.can_roll_back and checked.pool.can_fork):
             raise UsageError(
                 f"{name} ({checked.spec.model_type}) has a state that cannot be cut back to the guesses that are right",
                 hint="generate without num_draft",

@@ -29,7 +29,7 @@ class RowReduction(Rule):
         for block in reversed(blocks.in_order[:-1]):
             s.compute_at(block.name, row)
         for block in blocks.reductions:
-            if _is_float_extremum(block):
+            if _is_of_floats(block):
                 _reduce_row(s, block.name, target)
         s.parallel(row)
         for block in blocks.in_order:
@@ -38,10 +38,13 @@ class RowReduction(Rule):
         return s
 
 
-def _is_float_extremum(block: Block) -> bool:
-    """Whether a reduction is a maximum or minimum of floats, of which LLVM makes no lanes: it keeps their order."""
+def _is_of_floats(block: Block) -> bool:
+    """Whether a reduction has floats, of which LLVM makes no lanes, or other ones where the code around differs.
+
+    With lanes of our own, a row has the same result in a call of one row and in one of many.
+    """
     value = block.body.value if isinstance(block.body, BufferStore) else None
-    return isinstance(value, BinaryOp) and value.op in ("max", "min") and dt.is_float(value.dtype)
+    return isinstance(value, BinaryOp) and dt.is_float(value.dtype)
 
 
 def _reduce_row(s: Schedule, name: str, target: Target) -> None:

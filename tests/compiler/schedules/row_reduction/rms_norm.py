@@ -29,6 +29,7 @@ class Module:
 
 
 # ----
+
 # from mlc_compiler.script import I, R, T
 
 
@@ -41,10 +42,18 @@ class Module:
         x = T.match_buffer(var_x, (n, 20), "float32")
         rms_norm = T.match_buffer(var_rms_norm, (n, 20), "float32")
         for i0 in T.parallel(n):
+            square_sum_rf = T.decl_buffer((1, 8), "float32")
             square_sum = T.decl_buffer((1,), "float32")
+            for ax0_1_init in T.vectorized(8):
+                square_sum_rf[0, ax0_1_init] = T.float32(0.0)
+            for ax0_0 in range(3):
+                for ax0_1 in T.vectorized(8):
+                    square_sum_rf[0, ax0_1] = square_sum_rf[0, ax0_1] + T.if_then_else(
+                        ax0_0 * 8 + ax0_1 < 20, x[i0, ax0_0 * 8 + ax0_1] * x[i0, ax0_0 * 8 + ax0_1], T.float32(0.0)
+                    )
             square_sum[0] = T.float32(0.0)
-            for ax0 in range(20):
-                square_sum[0] = square_sum[0] + x[i0, ax0] * x[i0, ax0]
+            for ax0_1 in range(8):
+                square_sum[0] = square_sum[0] + square_sum_rf[0, ax0_1]
             for i1_0 in range(3):
                 for i1_1 in T.vectorized(8):
                     if i1_0 * 8 + i1_1 < 20:
