@@ -11,6 +11,7 @@ import tokenizers
 from transformers import PreTrainedModel
 
 from mlc_runtime import LLM
+from mlc_runtime.decoder import DecodeStep
 from tests.e2e import oracle
 from tests.e2e.building import SharedFolders, run_command
 
@@ -139,3 +140,23 @@ def test_greedy_text(kind: str, request: pytest.FixtureRequest):
     assert len(result.token_ids) == 100 and result.token_ids == tuple(likely)
     tokenizer = tokenizers.Tokenizer.from_file(str(llm.folder / "tokenizer.json"))
     assert result.text == tokenizer.decode(result.token_ids)
+
+
+def test_tokens_side_by_side_have_the_bits_of_single_ones(quantized_llm: LLM):
+    ids = quantized_llm.encode(PROSE.read_text())[:46]
+    alone, together = quantized_llm.new_session(), quantized_llm.new_session()
+    for session in (alone, together):
+        session.extend(ids[:40])
+    step = DecodeStep(quantized_llm.model, 6)
+    step.extend(together.row, quantized_llm.model.pool.extend(together.row, 6), ids[40:])
+    assert np.array_equal(step.logits, [alone.decode_step(token).copy() for token in ids[40:]])
+
+
+@pytest.mark.parametrize("kind", ["float", "quantized"])
+@pytest.mark.parametrize("settings", [{"temperature": 0}, {"temperature": 0.7, "top_k": 40, "seed": 1}], ids=str)
+def test_guesses_do_not_change_the_text(kind: str, settings: dict[str, float], request: pytest.FixtureRequest):
+    llm: LLM = request.getfixturevalue(f"{kind}_llm")
+    prompt = "one two three four five six, " * 6
+    plain = llm.generate(prompt, max_tokens=40, **settings)
+    guessed = llm.generate(prompt, max_tokens=40, num_draft=4, **settings)
+    assert guessed.token_ids == plain.token_ids and guessed.accepted > 2
