@@ -39,6 +39,9 @@ from mlc_cli.options import (
 @click.option("--output-format", default="mlc", show_default=True, metavar="NAME", help="mlc or safetensors.")
 @click.option("--f32-storage", default="raw", show_default=True, metavar="NAME", help="float32 as raw or rounded bf16.")
 @click.option("--lora-adapter", type=FOLDER, metavar="DIR", help="PEFT adapter to merge into the weights.")
+@click.option("--calibration", metavar="TEXT", help="File of text that codes are chosen for, or auto.")
+@click.option("--imatrix", type=FILE, metavar="FILE", help="Importances by llama.cpp, in place of a text.")
+@click.option("--method", default="search", show_default=True, metavar="NAME", help="search, or gptq (error feedback).")
 @click.option("--report", type=FILE, metavar="FILE", help="Write sizes and quantization errors as JSON.")
 @click.option("--dry-run", is_flag=True, help="Report what would be written, from the headers alone.")
 @click.option("--show-mapping", is_flag=True, help="Print which tensors make which parameter, and stop.")
@@ -55,6 +58,9 @@ def convert_weight(
     output_format: str,
     f32_storage: str,
     lora_adapter: Path | None,
+    calibration: str | None,
+    imatrix: Path | None,
+    method: str,
     report: Path | None,
     dry_run: bool,
     show_mapping: bool,
@@ -78,6 +84,9 @@ def convert_weight(
         source_format=source_format,
         output_format=output_format,
         f32_storage=f32_storage,
+        calibration=calibration,
+        imatrix=imatrix,
+        method=method,
         report=report,
         lora_adapter=lora_adapter,
     )

@@ -119,6 +119,13 @@ class Decoder(CompiledModel):
                 self.bind(HIDDEN_STATES, self._inputs(packed, span), [_batched(hidden[span])])()
         return np.split(hidden, packed.lasts[:-1] + 1)
 
+    def results(self, name: str, ids: Sequence[int]) -> Iterator[list[np.ndarray]]:
+        """Call function ``name`` on a text, read from an empty cache; gives its results for each chunk of tokens."""
+        with self.pool.lent(1) as rows:
+            packed = self._packed([(rows[0], ids)])
+            for span in packed.chunks(self.spec.prefill_chunk_size):
+                yield self.call(name, self._inputs(packed, span))
+
     @property
     def hidden_size(self) -> int:
         """The elements of a hidden state. Raises MLCError for a library without their function."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,10 @@ import numpy as np
 
 from mlc_errors import MLCError, UnsupportedError, UsageError
 from mlc_files import check_writable, whole_file
+from mlc_toolchain.calibrated_weights import Calibration
+from mlc_toolchain.calibration import CalibratedModel, calibration_ids, small_chunks
 from mlc_toolchain.dense_heads import HeadsReader
+from mlc_toolchain.imatrix import read_imatrix
 from mlc_toolchain.kept_form import keeps_form
 from mlc_toolchain.lora import LoraCheckpoint
 from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, safetensors_format
@@ -27,15 +32,17 @@ from mlc_toolchain.source import ModelSource, open_weights, resolve_source
 from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, WeightStream, relative, usable_cores
 from mlc_toolchain.writer import open_output
 from model_zoo import registry
+from model_zoo.architecture import Architecture
 from model_zoo.weight_map import Production, Shape, WeightMap, WeightPlan
 from quantization.codecs import codec
-from quantization.rewrite import quantize_model
-from quantization.schemes import Scheme, get_scheme
+from quantization.rewrite import WeightFormat, quantize_model
+from quantization.schemes import SCHEMES, Scheme, get_scheme
 
-JOB_VERSION = 1
+JOB_VERSION = 2
 OUTPUT_FORMATS = ("mlc", "safetensors")
 F32_STORAGES = ("raw", "bf16")
 DEVICES = ("auto", "cpu")
+CHOICE_METHODS = ("search", "gptq")
 
 LOG = logging.getLogger(__name__)
 
@@ -45,6 +52,9 @@ class ConvertOptions:
     """What to convert. source: as for ``resolve_source``; weights: where the weights are, "auto" for the source.
 
     f32_storage: "raw" stores float32 tensors exactly; "bf16" as the public MLC tools do, rounded to bfloat16.
+    calibration: a file of text on which activations are measured, "auto" for Python's language reference, None for no
+    calibration. imatrix: a file of llama.cpp with such measurements, in place of a text. method: one of
+    CHOICE_METHODS.
     report: a file for the report with the quantization error of every parameter, which costs a second pass.
     lora_adapter: folder of a PEFT adapter that is merged into the weights. device: "cpu" or "auto", which is the same.
     """
@@ -60,16 +70,19 @@ class ConvertOptions:
     report: Path | None = None
     lora_adapter: Path | None = None
     device: str = "auto"
+    calibration: str | None = None
+    imatrix: Path | None = None
+    method: str = "search"
 
 
 @dataclass(frozen=True)
 class ModelWeights:
-    """The parameters of a model. quantized: name -> layout of its codes ("NK" or "KN"); dtypes: of the others."""
+    """The parameters of a model. quantized: format by name; dtypes: of the others."""
 
     model_type: str
     parameters: Mapping[str, Shape]
     weight_map: WeightMap
-    quantized: Mapping[str, str]
+    quantized: Mapping[str, WeightFormat]
     dtypes: Mapping[str, str]
 
 
@@ -83,6 +96,11 @@ class Conversion:
     plan: WeightPlan
     tasks: tuple[ParameterTask, ...]
     output: OutputFormat
+    calibration: Calibration | None = None
+
+    def stream(self, measure_error: bool = False) -> WeightStream:
+        """What converts the tasks."""
+        return WeightStream(self.reader, self.scheme, measure_error, self.calibration)
 
     @property
     def peak_bytes(self) -> int:
@@ -97,7 +115,8 @@ class Conversion:
         """A hash that is equal for conversions that write the same bytes from the same, unchanged files."""
         files = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in self.reader.files()]
         tensors = [asdict(output) for task in self.tasks for output in task.outputs]
-        inputs = [JOB_VERSION, asdict(self.scheme), str(self.plan), files, tensors]
+        source = self.calibration and self.calibration.source
+        inputs = [JOB_VERSION, asdict(self.scheme), str(self.plan), files, tensors, source]
         return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 
@@ -132,7 +151,9 @@ def convert_weight(options: ConvertOptions, progress: Progress = silent) -> Conv
     conversion = plan_conversion(options)
     if options.report:
         check_writable(options.report, "the report")
-    resumed, errors = run_conversion(conversion, options.output, options.report is not None, progress)
+    with scratch_folder(options.output) as scratch:
+        conversion = calibrated(conversion, options, scratch)
+        resumed, errors = run_conversion(conversion, options.output, options.report is not None, progress)
     report = report_of(conversion, options.output, resumed, time.monotonic() - started, errors)
     if options.report:
         _write_report(options.report, report, conversion, errors)
@@ -149,6 +170,7 @@ def plan_conversion(options: ConvertOptions) -> Conversion:
     LOG.info("found the model configuration of %r in %s", config.get("model_type"), source.path)
     LOG.info("quantizing to %s on the CPU", scheme.name)
     _check_method(options, config)
+    _check_calibration(options, scheme)
     model = describe_model(unquantized(config, options.source), options.model_type, scheme)
     reader = open_packed(_open(source, options), config, options.source)
     if options.lora_adapter:
@@ -157,6 +179,57 @@ def plan_conversion(options: ConvertOptions) -> Conversion:
         reader = HeadsReader(reader, modules.heads)
     _check_apart(reader, options.output)
     return plan_weights(model, scheme, reader, options.output_format, options.f32_storage)
+
+
+@contextmanager
+def scratch_folder(output: Path) -> Iterator[Path]:
+    """A folder on the same disk as the output where possible, which is removed."""
+    parent = output.parent if output.parent.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix=".mlc-calibration-", dir=parent) as folder:
+        yield Path(folder)
+
+
+def calibrated(conversion: Conversion, options: ConvertOptions, scratch: Path) -> Conversion:
+    """The conversion with the calibration that the options name; as it is where they name none.
+
+    scratch: a folder for the model in float32 and for statistics, which the result reads.
+    """
+    calibration = _calibration(conversion, options, scratch)
+    if calibration is None:
+        return conversion
+    planned = (conversion.model, conversion.scheme, conversion.reader, options.output_format, options.f32_storage)
+    return plan_weights(*planned, calibration)
+
+
+def _calibration(conversion: Conversion, options: ConvertOptions, scratch: Path) -> Calibration | None:
+    if options.imatrix is not None:
+        return read_imatrix(options.imatrix, conversion.plan.productions, conversion.model.model_type)
+    if options.calibration is None:
+        return None
+    source = resolve_source(options.source)
+    ids, where = calibration_ids(options.calibration, source)
+    architecture = registry.get(conversion.model.model_type)
+    config = architecture.config.from_hf(
+        unquantized(with_heads(source.config(), sentence_modules(source)), options.source)
+    )
+    wide = get_scheme("q0f32")
+    run_conversion(plan_weights(describe(architecture, config, wide), wide, conversion.reader), scratch)
+    LOG.info("calibrating on %d tokens of %s", len(ids), where)
+    model = CalibratedModel(architecture, small_chunks(config), scratch)
+    return model.calibrate(ids, feedback=options.method == "gptq")
+
+
+def _check_calibration(options: ConvertOptions, scheme: Scheme) -> None:
+    """Raise UsageError for options that contradict each other or that the scheme cannot follow."""
+    _check_choice("--method", options.method, CHOICE_METHODS)
+    if options.method == "gptq" and options.calibration is None:
+        raise UsageError("--method gptq takes second moments of activations", hint="add --calibration auto")
+    if options.calibration is not None and options.imatrix is not None:
+        raise UsageError("got --calibration and --imatrix; expected one of them")
+    given = next((name for name in ("calibration", "imatrix") if getattr(options, name) is not None), None)
+    if given and not scheme.can_calibrate:
+        expected = ", ".join(name for name, known in SCHEMES.items() if known.can_calibrate)
+        raise UsageError(f"--{given}: {scheme.name} has nothing to choose; expected one of {expected}")
 
 
 def _check_device(device: str) -> None:
@@ -168,41 +241,47 @@ def _check_device(device: str) -> None:
 
 
 def plan_weights(
-    model: ModelWeights, scheme: Scheme, reader: CheckpointReader, output_format: str = "mlc", f32_storage: str = "raw"
+    model: ModelWeights,
+    scheme: Scheme,
+    reader: CheckpointReader,
+    output_format: str = "mlc",
+    f32_storage: str = "raw",
+    calibration: Calibration | None = None,
 ) -> Conversion:
     """Match a model with an opened checkpoint and lay out the files."""
+    notes = {} if calibration is None else {"Calibration": calibration.source}
     _check_choice("output format", output_format, OUTPUT_FORMATS)
     _check_choice("f32 storage", f32_storage, F32_STORAGES)
     shapes = {name: reader.info(name).shape for name in reader.names()}
     plan = model.weight_map.resolve(model.parameters, shapes)
     narrow = f32_storage == "bf16" and output_format == "mlc"
-    tasks = tuple(parameter_task(p, scheme, model, narrow) for p in plan.productions)
+    tasks = tuple(parameter_task(p, model, narrow) for p in plan.productions)
     _check_stored(tasks, reader, scheme)
     tensors = [output for task in tasks for output in task.outputs]
     elements = sum(reader.info(name).elements for name in reader.names() if name not in plan.unused)
     if output_format == "safetensors":
         metadata = {"format": "mlc", "quantization": scheme.name, "model_type": model.model_type}
+        metadata |= {key: json.dumps(value) for key, value in notes.items()}
         output = safetensors_format(tensors, elements, metadata)
     else:
-        output = mlc_format(tensors, elements)
-    return Conversion(model, scheme, reader, plan, tasks, output)
+        output = mlc_format(tensors, elements, notes)
+    return Conversion(model, scheme, reader, plan, tasks, output, calibration)
 
 
-def parameter_task(production: Production, scheme: Scheme, model: ModelWeights, narrow_f32: bool) -> ParameterTask:
+def parameter_task(production: Production, model: ModelWeights, narrow_f32: bool) -> ParameterTask:
     """The output tensors of a parameter."""
-    layout = model.quantized.get(production.name)
+    form = model.quantized.get(production.name)
 
     def output(name: str, shape: Sequence[int], dtype: str) -> OutputTensor:
         return OutputTensor(name, tuple(shape), dtype, "bfloat16" if narrow_f32 and dtype == "float32" else dtype)
 
-    if layout is None:
-        return ParameterTask(
-            production, (output(production.name, production.shape, model.dtypes[production.name]),), None
-        )
+    if form is None:
+        cast = output(production.name, production.shape, model.dtypes[production.name])
+        return ParameterTask(production, (cast,), None)
     stem = production.name.removesuffix(".weight")
-    made = codec(scheme).tensors(production.shape, scheme, layout)
+    made = codec(form.scheme).tensors(production.shape, form.scheme, form.layout)
     outputs = tuple(output(f"{stem}.{kind}", shape, dtype) for kind, (shape, dtype) in made.items())
-    return ParameterTask(production, outputs, layout)
+    return ParameterTask(production, outputs, form)
 
 
 def _check_stored(tasks: Sequence[ParameterTask], reader: CheckpointReader, scheme: Scheme) -> None:
@@ -210,7 +289,7 @@ def _check_stored(tasks: Sequence[ParameterTask], reader: CheckpointReader, sche
     if scheme.kind != "awq":
         return
     for task in tasks:
-        if task.layout is not None and not keeps_form(task.production.value, reader, scheme):
+        if task.format is not None and not keeps_form(task.production.value, reader, scheme):
             source = next(task.production.value.sources())
             raise UnsupportedError(
                 f"{scheme.name}: {task.production.name} is not made of whole AWQ layers with groups of {scheme.group}",
@@ -223,7 +302,7 @@ def run_conversion(
     conversion: Conversion, folder: Path, measure_error: bool = False, progress: Progress = silent
 ) -> tuple[int, dict[str, ErrorNorm]]:
     """Stream the tensors into ``folder``. Returns the number of resumed tensors, and errors by quantized parameter."""
-    stream = WeightStream(conversion.reader, conversion.scheme, measure_error)
+    stream = conversion.stream(measure_error)
     with open_output(folder, conversion.output, conversion.job()) as writer:
         _check_copies(conversion)
         done = writer.done
@@ -283,7 +362,11 @@ def _write_report(path: Path, report: ConvertReport, conversion: Conversion, err
 def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -> ModelWeights:
     """Parameters, weight map and quantized parameters of the model that a Hugging Face config describes."""
     architecture = registry.get(_model_type(config) if model_type == "auto" else model_type)
-    model_config = architecture.config.from_hf(config)
+    return describe(architecture, architecture.config.from_hf(config), scheme)
+
+
+def describe(architecture: Architecture, model_config: Any, scheme: Scheme) -> ModelWeights:
+    """As ``describe_model``, of a configuration of the architecture."""
     model = architecture.model(model_config)
     parameters = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     quantized = quantize_model(model, scheme, architecture.quantization)

@@ -21,10 +21,11 @@ from mlc_toolchain.model_sizes import ModelSizes, SizeOverrides, model_sizes
 from mlc_toolchain.packed_checkpoint import unquantized
 from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.sentence_transformers import SentenceModules, sentence_modules, with_heads
-from mlc_toolchain.source import GGUFSource, ModelSource, resolve_source
+from mlc_toolchain.source import ModelSource, resolve_source
+from mlc_toolchain.source_tokenizer import source_tokenizer
 from mlc_toolchain.text_files import write_files
 from mlc_toolchain.tokenizer import chat_template as templates
-from mlc_toolchain.tokenizer.files import TokenizerFiles, from_folder, from_gguf_metadata
+from mlc_toolchain.tokenizer.files import TokenizerFiles
 from model_zoo import registry
 from model_zoo.architecture import Architecture
 from quantization.schemes import get_scheme
@@ -85,7 +86,7 @@ def gen_config(options: GenConfigOptions) -> GenConfigReport:
     config = unquantized(with_heads(source.config(), modules), str(source.path))
     LOG.info("found the model configuration of %r in %s", config.get("model_type"), source.path)
     sizes = model_sizes(config, options.model_type, scheme, options.sizes)
-    tokenizer = _tokenizer(source)
+    tokenizer = source_tokenizer(source)
     LOG.info("tokenizer files: %s", ", ".join(tokenizer.files) if tokenizer else "none")
     vocabulary = sizes.vocab_size if tokenizer is None else tokenizer.active_vocab_size
     if vocabulary > sizes.vocab_size:
@@ -116,15 +117,6 @@ def gen_config(options: GenConfigOptions) -> GenConfigReport:
         *((WITHOUT_IMAGE_SETTINGS,) if sizes.takes_images and images is None else ()),
     )
     return _report(options, chat_config, estimate, memory, defaults, notes)
-
-
-def _tokenizer(source: ModelSource) -> TokenizerFiles | None:
-    """The tokenizer; None for a preset, and for a checkpoint that has none."""
-    if source.kind == "preset":
-        return None
-    if isinstance(source, GGUFSource):
-        return from_gguf_metadata(source.metadata, where=str(source.path))
-    return from_folder(source.file, where=str(source.path))
 
 
 def _generation_config(source: ModelSource) -> dict[str, Any]:

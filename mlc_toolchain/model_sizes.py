@@ -131,6 +131,7 @@ def _weight_bytes(weights: ModelWeights, scheme: Scheme) -> int:
             total += prod(shape) * DTYPES[weights.dtypes[name]].itemsize
             continue
         *rows, inputs = shape
-        words, groups = scheme.words(inputs), scheme.groups(inputs)
-        total += prod(rows) * (words * DTYPES[scheme.storage_dtype].itemsize + groups * plain)
+        stored = weights.quantized[name].scheme
+        words, groups = stored.words(inputs), stored.groups(inputs)
+        total += prod(rows) * (words * DTYPES[stored.storage_dtype].itemsize + groups * plain)
     return total

@@ -86,15 +86,17 @@ class OutputFormat:
         return 8.0 * self.memory_bytes / self.source_elements if self.source_elements else 0.0
 
 
-def mlc_format(tensors: Sequence[OutputTensor], source_elements: int) -> OutputFormat:
-    """``params_shard_N.bin`` and ``tensor-cache.json``, as MLC's engines read them."""
+def mlc_format(
+    tensors: Sequence[OutputTensor], source_elements: int, notes: Mapping[str, object] | None = None
+) -> OutputFormat:
+    """``params_shard_N.bin`` and ``tensor-cache.json``, as MLC's engines read them. notes: more metadata."""
     shards = _mlc_shards(tensors)
     files = tuple(OutputFile(f"params_shard_{i}.bin", b"", tuple(shard)) for i, shard in enumerate(shards))
     narrowed = any(tensor.dtype != tensor.stored for tensor in tensors)
     index_names = (MLC_BF16_INDEX, MLC_INDEX) if narrowed else (MLC_INDEX,)
 
     def indexes(md5_sums: Mapping[str, str]) -> dict[str, bytes]:
-        return {name: _mlc_index(made, md5_sums, as_stored=name == MLC_BF16_INDEX) for name in index_names}
+        return {name: _mlc_index(made, md5_sums, name == MLC_BF16_INDEX, notes or {}) for name in index_names}
 
     made = OutputFormat(files, index_names, indexes, MLC_STALE, source_elements)
     return made
@@ -118,11 +120,12 @@ def safetensors_format(
     return OutputFormat(files, index_names, lambda _: indexes, SAFETENSORS_STALE, source_elements)
 
 
-def _mlc_index(made: OutputFormat, md5_sums: Mapping[str, str], as_stored: bool) -> bytes:
+def _mlc_index(made: OutputFormat, md5_sums: Mapping[str, str], as_stored: bool, notes: Mapping[str, object]) -> bytes:
     metadata = {
         "ParamSize": len(made.tensors),
         "ParamBytes": float(made.memory_bytes),
         "BitsPerParam": made.bits_per_parameter,
+        **notes,
     }
     shards = [_mlc_shard(file, md5_sums[file.name], as_stored) for file in made.files]
     return json.dumps({"metadata": metadata, "records": shards}, indent=4).encode()

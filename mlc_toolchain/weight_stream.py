@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from mlc_errors import MLCError
+from mlc_toolchain.calibrated_weights import Calibration, encode_calibrated
 from mlc_toolchain.kept_form import keeps_form, kept_form
 from mlc_toolchain.output_layout import OutputTensor
 from mlc_toolchain.readers.base import DTYPES, CheckpointReader
@@ -22,6 +23,7 @@ from model_zoo.weight_expr import CheckpointTensor, is_stacked_rows
 from model_zoo.weight_map import Production
 from quantization.codecs import codec
 from quantization.kept_codes import encode_levels, fits
+from quantization.rewrite import WeightFormat
 from quantization.schemes import Scheme
 
 IN_FLIGHT_BYTES = 256 << 20
@@ -32,11 +34,11 @@ BF16_LIMIT = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
 
 @dataclass(frozen=True)
 class ParameterTask:
-    """A model parameter and the output tensors that it becomes. layout: of a quantized one, else None."""
+    """A model parameter and the output tensors that it becomes. format: of a quantized one, else None."""
 
     production: Production
     outputs: tuple[OutputTensor, ...]
-    layout: str | None
+    format: WeightFormat | None
 
     @property
     def nbytes(self) -> int:
@@ -60,16 +62,19 @@ class Converted:
 
 @dataclass(frozen=True)
 class WeightStream:
-    """Converts tasks of one checkpoint under one scheme."""
+    """Converts tasks of one checkpoint.
+
+    scheme: says what unquantized parameters are cast to. calibration: of layers whose codes it decides.
+    """
 
     reader: CheckpointReader
     scheme: Scheme
     measure_error: bool = False
+    calibration: Calibration | None = None
 
     def convert(self, task: ParameterTask) -> Converted:
         """Read, transform, quantize. Raises MLCError when values do not fit the scheme's dtype."""
-        convert = self._cast if task.layout is None else self._quantize
-        converted = convert(task)
+        converted = self._cast(task) if task.format is None else self._quantize(task, task.format)
         for source in task.production.value.sources():
             self.reader.release(source)
         return converted
@@ -80,41 +85,44 @@ class WeightStream:
         """Every task with its result, in order; later tasks are converted concurrently."""
         yield from ordered_map(self.convert, tasks, workers or usable_cores())
 
-    def _quantize(self, task: ParameterTask) -> Converted:
-        shape, kind = task.production.shape, codec(self.scheme)
-        made = self._kept_form(task) or self._kept_codes(task) or self._encode(task)
+    def _quantize(self, task: ParameterTask, form: WeightFormat) -> Converted:
+        made = self._kept_form(task, form) or self._kept_codes(task, form) or self._encode(task, form)
         error = None
         if self.measure_error:
-            error = measured_error(self._blocks(task), kind.decode_rows(made, self.scheme, shape, task.layout))
+            decoded = codec(form.scheme).decode_rows(made, form.scheme, task.production.shape, form.layout)
+            error = measured_error(self._blocks(task), decoded)
         return Converted(tuple(_stored(made[_kind(output)], output) for output in task.outputs), error)
 
-    def _encode(self, task: ParameterTask) -> dict[str, np.ndarray]:
-        blocks = partial(self._blocks, task)
+    def _encode(self, task: ParameterTask, form: WeightFormat) -> dict[str, np.ndarray]:
+        blocks, shape = partial(self._blocks, task), task.production.shape
         try:
-            return codec(self.scheme).encode_rows(blocks, task.production.shape, self.scheme, task.layout)
+            if self.calibration is not None and form.scheme.can_calibrate:
+                return encode_calibrated(blocks, task.production, form, self.calibration)
+            made: dict[str, np.ndarray] = codec(form.scheme).encode_rows(blocks, shape, form.scheme, form.layout)
+            return made
         except ValueError:
             raise self._not_finite(task) from None
 
-    def _kept_form(self, task: ParameterTask) -> dict[str, np.ndarray] | None:
+    def _kept_form(self, task: ParameterTask, form: WeightFormat) -> dict[str, np.ndarray] | None:
         """The tensors of a checkpoint that is stored as the scheme stores weights; None where it is not."""
-        if not keeps_form(task.production.value, self.reader, self.scheme):
+        if not keeps_form(task.production.value, self.reader, form.scheme):
             return None
         outputs = {_kind(output): DTYPES[output.dtype] for output in task.outputs}
-        made = kept_form(task.production.value, self.reader, outputs, task.layout == "KN")
+        made = kept_form(task.production.value, self.reader, outputs, form.layout == "KN")
         for array in made.values():
             self._check_finite(task, array)
         return made
 
-    def _kept_codes(self, task: ParameterTask) -> dict[str, np.ndarray] | None:
+    def _kept_codes(self, task: ParameterTask, form: WeightFormat) -> dict[str, np.ndarray] | None:
         """The codes of a checkpoint that is quantized already; None where the scheme cannot represent them."""
         value = task.production.value
-        if task.layout != "NK" or not is_stacked_rows(value):
+        if form.layout != "NK" or not is_stacked_rows(value):
             return None
         names = list(value.sources())
         parts = [part for name in names if (part := self.reader.group_levels(name)) is not None]
-        if len(parts) < len(names) or not all(fits(part.group, self.scheme) for part in parts):
+        if len(parts) < len(names) or not all(fits(part.group, form.scheme) for part in parts):
             return None
-        made = encode_levels(parts, self.scheme)
+        made = encode_levels(parts, form.scheme)
         if made is not None:
             self._check_finite(task, made["q_scale"])
         return made

@@ -17,13 +17,13 @@ import ml_dtypes
 import numpy as np
 
 from quantization import kernels
-from quantization.jit import CompiledFunction
-from quantization.scale_search import LARGEST_LEVELS, search
+from quantization.scale_search import middles, search, search_inputs
 from quantization.schemes import Scheme
 
 BLOCK_ELEMENTS = 1 << 17
 COMPILED_ELEMENTS = 1 << 18  # smaller weights are not worth compiling a kernel for
 Blocks = Callable[[], Iterable[np.ndarray]]
+Kernel = Callable[..., None]
 _HALF = np.dtype(np.float16)
 _HALF_TO_FLOAT = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 _SIGNIFICAND_GAP = np.uint32(13)  # bits that float32 has more than float16
@@ -53,12 +53,15 @@ def encode(weight: np.ndarray, scheme: Scheme, layout: str | None = None) -> dic
     return _encode(lambda: [weight], weight.shape, scheme, layout or scheme.layout)[0]
 
 
-def encode_rows(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, np.ndarray]:
+def encode_rows(
+    blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str, importance: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
     """As ``encode`` for a weight of ``shape``; blocks() gives it in pieces, each some of its rows [..., K] in order.
 
-    Raises ValueError for NaN, infinities and values beyond the model dtype.
+    importance: float32 [K], of the inputs, for a scheme with searched scales. Raises ValueError for NaN, infinities and
+    values beyond the model dtype.
     """
-    made, not_finite = _encode(blocks, shape, scheme, layout)
+    made, not_finite = _encode(blocks, shape, scheme, layout, importance)
     if not_finite:
         raise ValueError(f"a weight that {scheme.model_dtype} cannot hold")
     return made
@@ -67,7 +70,7 @@ def encode_rows(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: 
 def decode(made: dict[str, np.ndarray], scheme: Scheme, inputs: int, layout: str | None = None) -> np.ndarray:
     """Dequantize to weights [..., N, inputs] in model_dtype."""
     layout = layout or scheme.layout
-    outer = _laid_out(made["q_scale"], layout).shape[:-1]
+    outer = laid_out(made["q_scale"], layout).shape[:-1]
     blocks = list(decode_rows(made, scheme, (*outer, inputs), layout))
     return np.concatenate(blocks).reshape(*outer, inputs)
 
@@ -77,13 +80,14 @@ def decode_rows(
 ) -> Iterator[np.ndarray]:
     """Dequantize a weight of ``shape`` to blocks of rows [n, K] in model_dtype."""
     outputs, inputs = prod(shape[:-1]), shape[-1]
-    words = _laid_out(made["q_weight"], layout).reshape(outputs, -1)
-    scales = _laid_out(made["q_scale"], layout).reshape(outputs, -1)
+    words = laid_out(made["q_weight"], layout).reshape(outputs, -1)
+    scales = laid_out(made["q_scale"], layout).reshape(outputs, -1)
     step = max(1, BLOCK_ELEMENTS // max(1, inputs))
     for start in range(0, outputs, step):
         rows = slice(start, start + step)
-        centred = unpack(words[rows], scheme).astype(np.float32) - np.float32(scheme.zero_point)
-        values = centred * np.repeat(scales[rows].astype(np.float32), scheme.group, axis=-1)
+        values = scheme.levels.astype(np.float32)[unpack(words[rows], scheme)] * np.repeat(
+            scales[rows].astype(np.float32), scheme.group, axis=-1
+        )
         yield values[:, :inputs].astype(model_dtype(scheme))
 
 
@@ -112,23 +116,26 @@ def row_slices(rows: np.ndarray) -> Iterator[np.ndarray]:
     return (rows[start : start + step] for start in range(0, len(rows), step))
 
 
-def _encode(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str) -> tuple[dict[str, np.ndarray], bool]:
+def _encode(
+    blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str, importance: np.ndarray | None = None
+) -> tuple[dict[str, np.ndarray], bool]:
     """Codes and scales, and whether a weight was NaN or infinite."""
+    by_group = None if importance is None else _padded_groups(importance[None], scheme, np.dtype(np.float32))
     outputs, inputs = prod(shape[:-1]), shape[-1]
     words = np.empty((outputs, scheme.words(inputs)), np.uint32)
     scales = np.empty((outputs, scheme.groups(inputs)), model_dtype(scheme))
     compiled = outputs * inputs >= COMPILED_ELEMENTS and inputs % scheme.group == 0
     start, not_finite = 0, False
     for block in blocks():
-        kernel = kernels.encode_kernel(scheme, block.dtype.name, layout) if compiled else None
+        kernel = _kernel(scheme, block.dtype.name, layout, by_group) if compiled else None
         for rows in row_slices(block.reshape(prod(block.shape[:-1]), inputs)):
             part = slice(start, start + len(rows))
             done = None if kernel is None else _encode_compiled(kernel, rows, scheme, words[part], scales[part])
             if done is None:
-                done = _encode_block(rows, scheme, layout, words[part], scales[part])
+                done = _encode_block(rows, scheme, layout, by_group, words[part], scales[part])
             not_finite |= done
             start = part.stop
-    q_weight, q_scale = (_laid_out(array.reshape(*shape[:-1], -1), layout) for array in (words, scales))
+    q_weight, q_scale = (laid_out(array.reshape(*shape[:-1], -1), layout) for array in (words, scales))
     return {"q_weight": q_weight, "q_scale": q_scale}, not_finite
 
 
@@ -136,17 +143,49 @@ def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-2], shape[-1], shape[-2])
 
 
-def _laid_out(array: np.ndarray, layout: str) -> np.ndarray:
+def laid_out(array: np.ndarray, layout: str) -> np.ndarray:
+    """Codes or scales [..., N, x] in the layout "NK" or "KN", contiguous."""
     return np.ascontiguousarray(np.swapaxes(array, -1, -2)) if layout == "KN" else array
 
 
-def _encode_block(rows: np.ndarray, scheme: Scheme, layout: str, words: np.ndarray, scales: np.ndarray) -> bool:
-    """Fill words and scales; returns whether a weight was NaN or infinite."""
+def _kernel(scheme: Scheme, source: str, layout: str, importance: np.ndarray | None) -> Kernel | None:
+    """A function of weights, codes, scales, largest magnitudes and the number of groups, see ``kernels``."""
+    if not scheme.search:
+        return kernels.encode_kernel(scheme, source, layout)
+    tried, weights = search_inputs(scheme, importance)
+    kernel = kernels.search_kernel(scheme, source, len(tried))
+    if kernel is None:
+        return None
+    levels = scheme.levels.astype(np.float32)
+    return lambda *arrays_and_n: kernel(
+        *arrays_and_n[:-1], tried, levels, middles(scheme), weights, arrays_and_n[-1], len(weights)
+    )
+
+
+def searched_scales(groups: np.ndarray, scheme: Scheme, importance: np.ndarray) -> np.ndarray:
+    """Scales float16 [n] for finite groups float32 [n, group]; importance: float32 [m, group] as for ``search``."""
+    kernel = _kernel(scheme, "float32", "NK", importance)
+    if kernel is None:
+        return search(groups.astype(np.float16).astype(np.float32), scheme, importance)[1]
+    scales, largest = np.empty(len(groups), np.float16), np.empty(len(groups), np.uint16)
+    kernel(np.ascontiguousarray(groups), np.empty(groups.shape, np.uint8), scales, largest, len(groups))
+    return scales
+
+
+def _encode_block(
+    rows: np.ndarray,
+    scheme: Scheme,
+    layout: str,
+    importance: np.ndarray | None,
+    words: np.ndarray,
+    scales: np.ndarray,
+) -> bool:
+    """Fill words and scales; returns whether a weight was NaN or infinite. importance: [groups of a row, group]."""
     groups = _padded_groups(rows, scheme)
     with np.errstate(all="ignore"):
         largest, finite = _largest(groups)
         if scheme.search and finite:
-            codes, found = search(groups, scheme.zero_point, scheme.max_code)
+            codes, found = search(groups, scheme, importance)
             scales[:] = found.reshape(scales.shape)
         else:
             exact = largest / np.float32(scheme.zero_point)
@@ -160,13 +199,12 @@ def _encode_block(rows: np.ndarray, scheme: Scheme, layout: str, words: np.ndarr
 
 
 def _encode_compiled(
-    kernel: CompiledFunction, rows: np.ndarray, scheme: Scheme, words: np.ndarray, scales: np.ndarray
+    kernel: Kernel, rows: np.ndarray, scheme: Scheme, words: np.ndarray, scales: np.ndarray
 ) -> bool | None:
     """As ``_encode_block`` for rows of whole groups; None, with words and scales undefined, when a weight is NaN."""
     codes = np.empty(rows.shape, np.uint8)
     largest = np.empty(scales.shape, kernels.BITS[scheme.model_dtype])
-    tried = (LARGEST_LEVELS,) if scheme.search else ()
-    kernel(np.ascontiguousarray(rows), codes, scales, largest, *tried, scales.size)
+    kernel(np.ascontiguousarray(rows), codes, scales, largest, scales.size)
     top, infinity = int(largest.max(initial=0)), kernels.INFINITY_BITS[scheme.model_dtype]
     if top > infinity:
         return None
@@ -174,12 +212,12 @@ def _encode_compiled(
     return top == infinity
 
 
-def _padded_groups(rows: np.ndarray, scheme: Scheme) -> np.ndarray:
-    """Weights rounded to the model dtype, as float32 [groups of all rows, group], padded with zeros."""
+def _padded_groups(rows: np.ndarray, scheme: Scheme, dtype: np.dtype | None = None) -> np.ndarray:
+    """Rows rounded to ``dtype`` (None: the model dtype), as float32 [groups of all rows, group], padded with zeros."""
     outputs, inputs = rows.shape
     padded = np.zeros((outputs, scheme.groups(inputs) * scheme.group), np.float32)
     with np.errstate(over="ignore"):
-        padded[:, :inputs] = _as_float(rows.astype(model_dtype(scheme), copy=False))
+        padded[:, :inputs] = _as_float(rows.astype(dtype or model_dtype(scheme), copy=False))
     return padded.reshape(-1, scheme.group)
 
 

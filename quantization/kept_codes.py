@@ -46,7 +46,7 @@ class StoredForm:
 
 def fits(group: int, scheme: Scheme) -> bool:
     """Whether every group of the scheme lies in one group of the weights."""
-    return scheme.kind == "group" and group % scheme.group == 0
+    return scheme.kind == "group" and not scheme.values and group % scheme.group == 0
 
 
 def encode_levels(parts: Sequence[Levels], scheme: Scheme) -> dict[str, np.ndarray] | None:

@@ -10,14 +10,15 @@ numpy. It is about ten times as fast as numpy, and compiles in 30 ms.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from mlc_compiler.script import T
 from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_errors import UnsupportedError
 from quantization.jit import CompiledFunction
-from quantization.scale_search import LARGEST_LEVELS
 from quantization.schemes import Scheme
 
 LANES = (16, 8)
@@ -26,7 +27,6 @@ INFINITY_BITS = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000}
 BITS = {"float16": "uint16", "bfloat16": "uint16", "float32": "uint32"}
 SIGN_LESS = {"uint16": 0x7FFF, "uint32": 0x7FFFFFFF}
 ROUNDING = 2.0**23  # added to a small float32, it leaves the nearest integer in the lowest bits
-SIGNED_ROUNDING = 1.5 * 2.0**23  # added and taken away again, it rounds to the nearest integer
 LOWEST_GAIN = -3.0e38  # below every gain
 _compiling = threading.Lock()
 
@@ -34,20 +34,32 @@ _compiling = threading.Lock()
 def encode_kernel(scheme: Scheme, source: str, layout: str) -> CompiledFunction | None:
     """A function (weights [n, group], codes uint8 [n, group], scales [n], bits of the largest magnitudes [n], n).
 
-    source: dtype of the weights. None where there is no kernel: other dtypes, an unknown CPU. Of a scheme with searched
-    scales the function takes the float32 array LARGEST_LEVELS after these buffers.
+    source: dtype of the weights. None where there is no kernel: other dtypes, an unknown CPU.
     """
     if scheme.kind != "group" or source not in SOURCES:
         return None
+    unrounded = scheme.model_dtype == "bfloat16" and layout == "KN"
+    return _compiled(_encode, scheme, source, unrounded)
+
+
+def search_kernel(scheme: Scheme, source: str, tries: int) -> CompiledFunction | None:
+    """As ``encode_kernel``, with searched scales.
+
+    Before the sizes n and m it takes four float32 arrays: candidate levels [tries] of the largest weight, levels and
+    middles of the scheme, importance [m, group].
+    """
+    return _compiled(_search, scheme, source, tries) if source in SOURCES else None
+
+
+def _compiled(build: Callable[..., PrimFunc], *arguments: Any) -> CompiledFunction | None:
     with _compiling:
-        return _compiled(scheme, source, scheme.model_dtype == "bfloat16" and layout == "KN")
+        return _compile_once(build, *arguments)
 
 
 @cache
-def _compiled(scheme: Scheme, source: str, unrounded: bool) -> CompiledFunction | None:
+def _compile_once(build: Callable[..., PrimFunc], *arguments: Any) -> CompiledFunction | None:
     try:
-        func = _search(scheme, source) if scheme.search else _encode(scheme, source, unrounded)
-        return CompiledFunction(func, Target("cpu"))
+        return CompiledFunction(build(*arguments), Target("cpu"))
     except UnsupportedError:
         return None
 
@@ -100,29 +112,47 @@ def _encode(scheme: Scheme, source: str, unrounded: bool) -> PrimFunc:
     return encode
 
 
-def _search(scheme: Scheme, source: str) -> PrimFunc:
-    """As ``scale_search.search``. try 0 divides by the plain scale, the last one by the best scale so far."""
-    group, tries = scheme.group, len(LARGEST_LEVELS) + 2
-    lowest, highest, zero_point = -scheme.zero_point, scheme.max_code - scheme.zero_point, scheme.zero_point
-    half = group // 2
+def _search(scheme: Scheme, source: str, tries: int) -> PrimFunc:
+    """As ``scale_search.search``. try 0 divides by the plain scale, the last one by the best scale so far.
+
+    tries: number of candidate levels of the largest weight. levels, middles: of the scheme. importance: of group g in
+    row g modulo m.
+    """
+    group, count = scheme.group, 1 << scheme.bits
+    plain_level, half = scheme.plain_level, group // 2
 
     @T.prim_func(private=True)
     def encode(
-        var_weights: T.handle, var_codes: T.handle, var_scales: T.handle, var_largest: T.handle, var_tried: T.handle
+        var_weights: T.handle,
+        var_codes: T.handle,
+        var_scales: T.handle,
+        var_largest: T.handle,
+        var_tried: T.handle,
+        var_levels: T.handle,
+        var_middles: T.handle,
+        var_importance: T.handle,
     ):
         T.func_attr({"tir.noalias": True})
         n = T.int64()
+        m = T.int64()
         weights = T.match_buffer(var_weights, (n, group), source)
         codes = T.match_buffer(var_codes, (n, group), "uint8")
         scales = T.match_buffer(var_scales, (n,), "float16")
         largest = T.match_buffer(var_largest, (n,), "uint16")
-        tried = T.match_buffer(var_tried, (tries - 2,), "float32")
+        tried = T.match_buffer(var_tried, (tries,), "float32")
+        levels = T.match_buffer(var_levels, (count,), "float32")
+        middles = T.match_buffer(var_middles, (count - 1,), "float32")
+        importance = T.match_buffer(var_importance, (m, group), "float32")
         wide = T.alloc_buffer((group,), "float32", scope="local")
         top = T.alloc_buffer((half,), "float32", scope="local")
         bottom = T.alloc_buffer((half,), "float32", scope="local")
+        quotient = T.alloc_buffer((group,), "float32", scope="local")
         level = T.alloc_buffer((group,), "float32", scope="local")
+        product = T.alloc_buffer((group,), "float32", scope="local")
         products = T.alloc_buffer((half,), "float32", scope="local")
+        square = T.alloc_buffer((group,), "float32", scope="local")
         squares = T.alloc_buffer((half,), "float32", scope="local")
+        code = T.alloc_buffer((group,), "int32", scope="local")
         divisor = T.alloc_buffer((2,), "float32", scope="local")
         scale = T.alloc_buffer((2,), "float32", scope="local")
         gain = T.alloc_buffer((2,), "float32", scope="local")
@@ -149,19 +179,25 @@ def _search(scheme: Scheme, source: str) -> PrimFunc:
             gain[0] = T.float32(LOWEST_GAIN)
             scale[0] = T.float32(0)
             divisor[0] = T.float32(0)
-            for t in range(tries):
+            for t in range(tries + 2):
                 divisor[1] = scale[0]
                 if t == 0:
-                    divisor[1] = top[1] / T.float32(zero_point)
-                if (t > 0) and (t < tries - 1):
+                    divisor[1] = top[1] / T.float32(plain_level)
+                if (t > 0) and (t < tries + 1):
                     divisor[1] = bottom[1] / tried[t - 1]
                 divisor[1] = T.Cast("float32", T.Cast("float16", divisor[1]))
                 for lane in T.vectorized(group):
-                    quotient = T.min(T.max(wide[lane] / divisor[1], T.float32(lowest)), T.float32(highest))
-                    level[lane] = (quotient + T.float32(SIGNED_ROUNDING)) - T.float32(SIGNED_ROUNDING)
+                    quotient[lane] = wide[lane] / divisor[1]
+                    level[lane] = levels[0]
+                for step in range(count - 1):
+                    for lane in T.vectorized(group):
+                        level[lane] = T.Select(quotient[lane] > middles[step], levels[step + 1], level[lane])
+                for lane in T.vectorized(group):
+                    product[lane] = (wide[lane] * importance[g % m, lane]) * level[lane]
+                    square[lane] = importance[g % m, lane] * (level[lane] * level[lane])
                 for lane in T.vectorized(half):
-                    products[lane] = wide[lane] * level[lane] + wide[lane + half] * level[lane + half]
-                    squares[lane] = level[lane] * level[lane] + level[lane + half] * level[lane + half]
+                    products[lane] = product[lane] + product[lane + half]
+                    squares[lane] = square[lane] + square[lane + half]
                 for lane in T.vectorized(8):
                     products[lane] = products[lane] + products[lane + 8]
                     squares[lane] = squares[lane] + squares[lane + 8]
@@ -183,8 +219,12 @@ def _search(scheme: Scheme, source: str) -> PrimFunc:
                     divisor[0] = divisor[1]
             scales[g] = T.Cast("float16", scale[0])
             for lane in T.vectorized(group):
-                quotient = T.min(T.max(wide[lane] / divisor[0], T.float32(lowest)), T.float32(highest))
-                code = (quotient + T.float32(SIGNED_ROUNDING)) - T.float32(SIGNED_ROUNDING) + T.float32(zero_point)
-                codes[g, lane] = T.Cast("uint8", code)
+                quotient[lane] = wide[lane] / divisor[0]
+                code[lane] = 0
+            for step in range(count - 1):
+                for lane in T.vectorized(group):
+                    code[lane] = T.Select(quotient[lane] > middles[step], step + 1, code[lane])
+            for lane in T.vectorized(group):
+                codes[g, lane] = T.Cast("uint8", code[lane])
 
     return encode

@@ -11,7 +11,7 @@ from mlc_compiler.nn import Parameter, Tensor, op
 from mlc_compiler.nn.layers import with_expert_bias
 from mlc_errors import UnsupportedError
 from quantization import fp8, group
-from quantization.schemes import Scheme
+from quantization.schemes import HEAD, TABLE, Scheme
 from quantization.stored_layers import StoredExperts, StoredLinear
 
 
@@ -51,7 +51,9 @@ class GroupQuantized(nn.Module):
 
     def dequantized(self, q: Tensor, scale: Tensor, dtype: str) -> Tensor:
         s = self.scheme
-        return op.dequantize(q, scale, bits=s.bits, group=s.group, k=self.k, layout=self.layout, dtype=dtype)
+        return op.dequantize(
+            q, scale, bits=s.bits, group=s.group, k=self.k, layout=self.layout, dtype=dtype, values=s.values
+        )
 
     def taken(self, indices: Tensor, dtype: str) -> Tensor:
         """Take elements of the weight along axis 0 and dequantize only these."""
@@ -158,10 +160,18 @@ EXPERTS: Mapping[str, Callable[[nn.Experts, Scheme], Quantized]] = {
 }
 
 
-def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Exceptions()) -> dict[str, str]:
+@dataclass(frozen=True)
+class WeightFormat:
+    """How one weight is stored. layout: of codes and scales, "NK" or "KN"."""
+
+    scheme: Scheme
+    layout: str
+
+
+def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Exceptions()) -> dict[str, WeightFormat]:
     """Replace layers of ``model`` in place and cast the remaining parameters to the scheme's model_dtype.
 
-    Returns the layout of codes and scales, "NK" or "KN", by the former name of each quantized parameter.
+    Returns the format of each quantized parameter by its former name.
     Raises UnsupportedError for a scheme of unknown kind.
     """
     model.to(scheme.model_dtype)
@@ -170,15 +180,24 @@ def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Ex
     if scheme.kind not in LINEARS:
         expected = ", ".join(["none", *LINEARS])
         raise UnsupportedError(f"quantization {scheme.name}: got kind {scheme.kind!r}; expected one of {expected}")
-    layouts = {}
-    for path, layer in list(model.named_modules()):
+    formats, modules = {}, list(model.named_modules())
+    table_role = TABLE if any(exceptions.is_final_fc(path) for path, _ in modules) else HEAD
+    for path, layer in modules:
         if exceptions.is_kept(path):
             continue
-        replacement = _quantized(path, layer, scheme, exceptions)
+        part = scheme.part(path, _role(path, layer, exceptions, table_role))
+        replacement = _quantized(path, layer, part, exceptions)
         if replacement is not None:
             model.replace(path, replacement)
-            layouts[f"{path}.weight"] = replacement.layout
-    return layouts
+            formats[f"{path}.weight"] = WeightFormat(part, replacement.layout)
+    return formats
+
+
+def _role(path: str, layer: nn.Module, exceptions: Exceptions, table_role: str) -> str:
+    """table_role: of token tables, which are output heads where the model has no other."""
+    if isinstance(layer, nn.Embedding):
+        return table_role
+    return HEAD if exceptions.is_final_fc(path) else ""
 
 
 def _quantized(path: str, layer: nn.Module, scheme: Scheme, exceptions: Exceptions) -> Quantized | None:

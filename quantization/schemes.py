@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+import numpy as np
 
 from mlc_errors import UnsupportedError, UsageError
+
+HEAD, TABLE = "head", "table"
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,9 @@ class Scheme:
     rounding: "model" rounds every step to model_dtype, "float32" computes in float32.
     search: scales are chosen to minimise the squared error instead of from the largest weight.
     scaled: whether there is a scale; only an fp8 scheme may have none.
+    values: the code book, the integer weight in [-128, 127] of each code; without one, weights are code - zero_point.
+    parts: (shell pattern of layers' paths, or a role; name of the scheme that these layers have instead). The first
+        that fits decides. Roles: HEAD is an output head, also a token table that is one; TABLE any other token table.
     """
 
     name: str
@@ -38,6 +46,8 @@ class Scheme:
     search: bool = False
     scaled: bool = True
     rows: int = 1
+    values: tuple[int, ...] = ()
+    parts: tuple[tuple[str, str], ...] = ()
 
     @property
     def zero_point(self) -> int:
@@ -46,6 +56,35 @@ class Scheme:
     @property
     def max_code(self) -> int:
         return (1 << self.bits) - 1 if self.search else 2 * self.zero_point
+
+    @property
+    def levels(self) -> np.ndarray:
+        """The integer weight of every code, int16 [1 << bits], ascending; the weight itself is a scale times that."""
+        plain = np.arange(1 << self.bits, dtype=np.int16) - np.int16(self.zero_point)
+        return np.array(self.values, np.int16) if self.values else plain
+
+    @property
+    def plain_level(self) -> int:
+        """The level that a group's largest weight has when its scale is not searched."""
+        return max(self.values, default=self.zero_point)
+
+    @property
+    def can_calibrate(self) -> bool:
+        """Whether codes can be chosen by statistics of activations: of schemes of 4 bits with float16 scales."""
+        parts = [SCHEMES[name] for _, name in self.parts]
+        own = (self.kind, self.bits, self.model_dtype) == ("group", 4, "float16")
+        return own or any(part.can_calibrate for part in parts)
+
+    @property
+    def searched(self) -> Scheme:
+        """The same storage with searched scales, which use every code."""
+        return replace(self, search=True, rounding="float32")
+
+    def part(self, path: str, role: str = "") -> Scheme:
+        """The scheme of the layer at ``path``, which may have a role."""
+        found = (name for pattern, name in self.parts if fnmatchcase(path, pattern) or pattern == role)
+        name = next(found, None)
+        return self if name is None else SCHEMES[name]
 
     @property
     def codes_per_word(self) -> int:
@@ -68,6 +107,9 @@ def _without_ends(scheme: Scheme) -> Scheme:
     return replace(scheme, quantize_embedding=False, quantize_final_fc=False)
 
 
+IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+"""The code book of llama.cpp's type of that name: denser around 0, where most weights are."""
+
 SCHEMES = {
     scheme.name: scheme
     for scheme in (
@@ -80,6 +122,7 @@ SCHEMES = {
         Scheme("q4f16_1", "group", "float16", 4, 32),
         Scheme("q4f16_2", "group", "float16", 4, 32, quantize_embedding=False, quantize_final_fc=False),
         Scheme("q4f16_3", "group", "float16", 4, 32, rounding="float32", search=True),
+        Scheme("q4f16_nl", "group", "float16", 4, 32, rounding="float32", search=True, values=IQ4_NL),
         Scheme("q4bf16_0", "group", "bfloat16", 4, 32, layout="KN"),
         Scheme("q4bf16_1", "group", "bfloat16", 4, 32),
         Scheme("q4f32_1", "group", "float32", 4, 32),

@@ -1,6 +1,8 @@
-"""GGUF files of a checkpoint, all matrices in one type; runs in the environment of llama.cpp, whose quantizer it calls.
+"""GGUF files of a checkpoint; runs in the environment of llama.cpp, whose quantizer it calls.
 
-python -m peers.gguf_files CHECKPOINT_FOLDER OUTPUT.gguf [Q4_0 | Q8_0]
+python -m peers.gguf_files CHECKPOINT_FOLDER OUTPUT.gguf [Q4_0 | Q8_0 | Q4_K_M | ... [mixed]]
+
+All matrices have one type; with "mixed", those that llama.cpp chooses.
 """
 
 from __future__ import annotations
@@ -56,21 +58,21 @@ def _stored(name: str, value: np.ndarray, config: dict[str, Any]) -> np.ndarray:
     return value.reshape(count, 2, -1, value.shape[1]).swapaxes(1, 2).reshape(value.shape)
 
 
-def quantize(source: Path, target: Path, kind: str) -> None:
-    """All matrices of a GGUF in one type, embeddings and head as well."""
+def quantize(source: Path, target: Path, kind: str, pure: bool) -> None:
+    """pure: all matrices of a GGUF in one type, embeddings and head as well."""
     params = llama_cpp.llama_model_quantize_default_params()
-    params.ftype, params.pure = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}"), True
+    params.ftype, params.pure = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}"), pure
     if llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), params):
         raise RuntimeError(f"llama.cpp does not quantize {source}")
 
 
-def main(folder: Path, target: Path, kind: str = "F16") -> None:
+def main(folder: Path, target: Path, kind: str = "F16", how: str = "pure") -> None:
     if kind == "F16":
         return write_f16(folder, target)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         source = Path(scratch) / "F16.gguf"
         write_f16(folder, source)
-        quantize(source, target, kind)
+        quantize(source, target, kind, how == "pure")
 
 
 if __name__ == "__main__":

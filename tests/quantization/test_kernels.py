@@ -72,3 +72,15 @@ def test_a_weight_that_is_nan_gets_code_0_as_in_numpy(monkeypatch):
 def test_schemes_without_a_kernel():
     assert encode_kernel(SCHEMES["q0f16"], "float16", "NK") is None
     assert encode_kernel(SCHEMES["q4f16_1"], "float64", "NK") is None
+
+
+@pytest.mark.parametrize("name", ["q4f16_3", "q4f16_nl"])
+def test_compiled_and_numpy_weigh_alike(name, monkeypatch):
+    scheme, made = SCHEMES[name], []
+    w = weights(160, infinite=False).astype(np.float32)
+    importance = np.random.default_rng(3).chisquare(1, 160).astype(np.float32)
+    for compiled_elements in (0, 1 << 40):
+        monkeypatch.setattr(group, "COMPILED_ELEMENTS", compiled_elements)
+        made.append(group.encode_rows(lambda: [w], w.shape, scheme, "NK", importance))
+    assert np.array_equal(made[0]["q_weight"], made[1]["q_weight"])
+    assert np.array_equal(made[0]["q_scale"].view(np.uint16), made[1]["q_scale"].view(np.uint16))

@@ -37,18 +37,18 @@ def test_products_are_those_of_the_decoded_weights(name: str) -> None:
     scheme, model = get_scheme(name), Toy()
     rng = np.random.default_rng(1)
     plain = {n: rng.standard_normal(p.shape).astype(np.float32) for n, p in model.named_parameters()}
-    layouts = quantize_model(model, scheme)
-    assert ("experts.weight" in layouts) == (scheme.kind != "none")
+    formats = quantize_model(model, scheme)
+    assert ("experts.weight" in formats) == (scheme.kind != "none")
     stored, decoded = {}, {}
     for parameter, array in plain.items():
-        if parameter not in layouts:
+        if parameter not in formats:
             stored[parameter] = array.astype(model_dtype(scheme))
             decoded[parameter] = stored[parameter].astype(np.float32)
             continue
-        made = codec(scheme).encode_rows(lambda: [array], array.shape, scheme, layouts[parameter])  # noqa: B023
+        made = codec(scheme).encode_rows(lambda: [array], array.shape, scheme, formats[parameter].layout)  # noqa: B023
         path = quantized_names(parameter)[0].removesuffix("q_weight")
         stored |= {path + part: value for part, value in made.items()}
-        decoded[parameter] = decode(made, scheme, array.shape, layouts[parameter])
+        decoded[parameter] = decode(made, scheme, array.shape, formats[parameter].layout)
     functions = {"main": {"ids": spec.Tensor(["n"], "int32"), "chosen": spec.Tensor(["n"], "int32")}}
     got = model.jit(functions, params=stored)["main"](IDS, CHOSEN)
     rows = decoded["table.weight"][IDS]

@@ -55,3 +55,24 @@ def test_what_the_dtype_cannot_hold_is_refused(name, value):
     weights[2, 5] = value
     with np.errstate(over="ignore"), pytest.raises(ValueError, match="cannot hold"):
         encode_rows(lambda: [weights], weights.shape, SCHEMES[name], SCHEMES[name].layout)
+
+
+def test_the_documented_error_of_the_code_book():
+    book, weights = SCHEMES["q4f16_nl"], np.random.default_rng(2).standard_normal((256, 1024)).astype(np.float16)
+    total = np.square(weights.astype(np.float64)).sum()
+    assert round((group_errors(weights, book).sum() / total) ** 0.5, 3) == 0.073
+
+
+def test_a_group_of_code_book_values_is_kept_exactly():
+    book = SCHEMES["q4f16_nl"]
+    weights = np.tile(np.array(book.values, np.float16) / 128, (1, 2))
+    assert np.array_equal(decode(encode(weights, book), book, 32), weights)
+
+
+@pytest.mark.parametrize("name", ["q4f16_3", "q4f16_nl"])
+def test_weighted_search_reduces_the_weighted_error(name):
+    scheme, rng = SCHEMES[name], np.random.default_rng(4)
+    weights, importance = rng.standard_normal((64, 512)).astype(np.float16), rng.chisquare(1, 512).astype(np.float32)
+    made = [encode_rows(lambda: [weights], weights.shape, scheme, "NK", u) for u in (None, importance)]
+    errors = [np.square(decode(m, scheme, 512).astype(np.float64) - weights) @ importance for m in made]
+    assert errors[1].sum() < 0.9 * errors[0].sum()

@@ -25,10 +25,18 @@ def matmul(x: Tensor, y: Tensor, out_dtype: str | None = None) -> Tensor:
 
 
 def dequantize(
-    q: Tensor, scale: Tensor, *, bits: int, group: int, k: int, layout: str = "NK", dtype: str = "float32"
+    q: Tensor,
+    scale: Tensor,
+    *,
+    bits: int,
+    group: int,
+    k: int,
+    layout: str = "NK",
+    dtype: str = "float32",
+    values: tuple[int, ...] = (),
 ) -> Tensor:
     """As the operator ``dequantize``: q uint32 [..., N, words], scale [..., N, groups]; returns [..., N, k]."""
-    return apply(ops.dequantize, q, scale, bits=bits, group=group, k=k, layout=layout, dtype=dtype)
+    return apply(ops.dequantize, q, scale, bits=bits, group=group, k=k, layout=layout, dtype=dtype, values=values)
 
 
 def rms_norm(x: Tensor, weight: Tensor, axes: int | Sequence[int] = -1, epsilon: float = 1e-5) -> Tensor:

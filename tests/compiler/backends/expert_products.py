@@ -16,7 +16,7 @@ from mlc_compiler.nn import spec
 from mlc_compiler.pipeline import methods, run_passes
 from quantization import group
 from quantization.codecs import codec
-from quantization.rewrite import quantize_model, quantized_names
+from quantization.rewrite import WeightFormat, quantize_model, quantized_names
 from quantization.schemes import Scheme, get_scheme
 
 
@@ -54,8 +54,8 @@ class Case:
         """The module, the arguments of ``main`` without its tuple of parameters, these, and the expected result."""
         model, scheme, rng = Layer(self), get_scheme(self.scheme), np.random.default_rng(len(self.ids))
         plain = {n: self._random(rng, p.shape) for n, p in model.named_parameters()}
-        layouts = quantize_model(model, scheme)
-        stored, decoded = _stored(plain, scheme, layouts)
+        formats = quantize_model(model, scheme)
+        stored, decoded = _stored(plain, scheme, formats)
         count: Any = "n" if self.symbolic else len(self.ids)
         index = spec.Tensor([count], "int32")
         inputs = {"x": spec.Tensor([self.tokens, self.depth], self.dtype), "ids": index, "rows": index}
@@ -80,19 +80,19 @@ class Case:
 
 
 def _stored(
-    plain: dict[str, np.ndarray], scheme: Scheme, layouts: dict[str, str]
+    plain: dict[str, np.ndarray], scheme: Scheme, formats: dict[str, WeightFormat]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Parameters as a scheme stores them, and what they mean in float32."""
     stored, decoded = {}, {}
     for name, array in plain.items():
-        if name not in layouts:
+        if name not in formats:
             stored[name] = array.astype(to_numpy(scheme.model_dtype))
             decoded[name] = stored[name].astype("f4")
             continue
-        made = codec(scheme).encode_rows(lambda: [array], array.shape, scheme, layouts[name])  # noqa: B023
+        made = codec(scheme).encode_rows(lambda: [array], array.shape, scheme, formats[name].layout)  # noqa: B023
         path = quantized_names(name)[0].removesuffix("q_weight")
         stored |= {path + part: value for part, value in made.items()}
-        decoded[name] = decode(made, scheme, array.shape, layouts[name])
+        decoded[name] = decode(made, scheme, array.shape, formats[name].layout)
     return stored, decoded
 
 

@@ -1,0 +1,44 @@
+"""Codes of weights that are chosen by statistics of the layers' inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from model_zoo.weight_map import Production
+from quantization import error_feedback, group
+from quantization.rewrite import WeightFormat
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Statistics by parameter, over the tokens of a text.
+
+    squares: float32 [K], mean squares of the layer's inputs. products: X^T X over the tokens, float32 [K, K], in files;
+    for error feedback only. source: where they come from, as recorded in the metadata of weights.
+    """
+
+    squares: Mapping[str, np.ndarray]
+    products: Mapping[str, np.ndarray]
+    source: Mapping[str, Any]
+
+
+def encode_calibrated(
+    blocks: group.Blocks, production: Production, form: WeightFormat, calibration: Calibration
+) -> dict[str, np.ndarray]:
+    """Codes and scales of a parameter: by error feedback where there are products, else by weighted scale search.
+
+    Parameters without statistics, whose layers did not run on the text, get scales that are searched without weights.
+    Raises ValueError for weights that float16 cannot hold.
+    """
+    scheme, shape = form.scheme.searched, production.shape
+    products = calibration.products.get(production.name)
+    if products is None:
+        squares = calibration.squares.get(production.name)
+        return group.encode_rows(blocks, shape, scheme, form.layout, squares)
+    rows = np.concatenate([np.asarray(block, np.float32).reshape(-1, shape[-1]) for block in blocks()])
+    made = error_feedback.encode(rows, products, scheme)
+    return {kind: group.laid_out(array.reshape(*shape[:-1], -1), form.layout) for kind, array in made.items()}

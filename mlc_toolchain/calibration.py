@@ -1,0 +1,162 @@
+"""Statistics of the inputs of a model's layers on a text, computed by a float32 library that this compiler builds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from pydoc_data.topics import topics
+from typing import Any
+
+import numpy as np
+
+from mlc_compiler.driver import build_library
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.nn import spec
+from mlc_compiler.target import Target
+from mlc_errors import MLCError, UnsupportedError, UsageError
+from mlc_runtime.decoder import HIDDEN_STATES, Decoder
+from mlc_runtime.library import Library
+from mlc_runtime.weights import TensorCache
+from mlc_toolchain.calibrated_weights import Calibration
+from mlc_toolchain.library_metadata import model_metadata
+from mlc_toolchain.source_base import ModelSource
+from mlc_toolchain.source_tokenizer import source_tokenizer
+from mlc_toolchain.text_files import read_text
+from model_zoo.architecture import Architecture
+from model_zoo.registry import ExportedModel, ParameterInfo
+from quantization.observe import Observer, Statistic, inputs, sum_of_squares
+
+FUNCTION = "calibrate"
+TOKENS = 8192  # of a text that are read; more make no consistent difference
+PART = 512  # tokens that are read from an empty cache
+PRODUCT_BYTES = 1 << 30  # of the matrices X^T X that are summed at the same time; the text is read once for each
+
+
+def calibration_ids(name: str, source: ModelSource) -> tuple[Sequence[int], str]:
+    """At most TOKENS token ids of the text that ``--calibration`` names, and where it comes from.
+
+    auto is English prose with some code that every Python has: its language reference. Raises UsageError for a source
+    without a tokenizer, MLCError for a text of less than PART tokens.
+    """
+    tokenizer = source_tokenizer(source)
+    if tokenizer is None:
+        raise UsageError(f"--calibration: {source.path} has no tokenizer", hint="use --imatrix")
+    text, where = _text(name)
+    ids = tokenizer.tokenizer.encode(text, add_special_tokens=False).ids
+    if len(ids) < PART:
+        raise MLCError(f"--calibration: got {len(ids)} tokens; expected at least {PART}", where=[where])
+    return ids[: min(TOKENS, len(ids) - len(ids) % PART)], where
+
+
+def _text(name: str) -> tuple[str, str]:
+    if name != "auto":
+        return read_text(Path(name)), name
+    return "\n\n".join(topics[key] for key in sorted(topics)), "Python's language reference"
+
+
+@dataclass(frozen=True)
+class CalibratedModel:
+    """A model with float32 weights in ``folder``, in which its libraries and products are written, too."""
+
+    architecture: Architecture
+    config: Any
+    folder: Path
+
+    def calibrate(self, ids: Sequence[int], feedback: bool) -> Calibration:
+        """Statistics over token ids. feedback: also ``products``.
+
+        Memory is that of the weights and of at most PRODUCT_BYTES of products. Raises UnsupportedError for a model
+        that does not continue text.
+        """
+        sums = self._sums(sum_of_squares, lambda row: row, self.names, ids)
+        squares = {name: (total / len(ids)).astype(np.float32) for name, total in sums.items()}
+        digest = hashlib.sha256(np.asarray(ids, np.int32).tobytes()).hexdigest()
+        source = {"kind": "text", "tokens": len(ids), "sha256_of_ids": digest}
+        return Calibration(squares, self._products(squares, ids) if feedback else {}, source)
+
+    @cached_property
+    def names(self) -> list[str]:
+        return Observer(self.architecture.model(self.config), self.architecture.quantization).names
+
+    def _products(self, squares: Mapping[str, np.ndarray], ids: Sequence[int]) -> dict[str, np.ndarray]:
+        """By parameter, as arrays in files."""
+        made = {}
+        for names in _fitting({name: 4 * len(mean) ** 2 for name, mean in squares.items()}, PRODUCT_BYTES):
+            for name, total in self._sums(inputs, lambda rows: rows.T @ rows, names, ids).items():
+                np.save(self.folder / f"{name}.npy", total)
+                made[name] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
+        return made
+
+    def _sums(
+        self,
+        statistic: Statistic,
+        summand: Callable[[np.ndarray], np.ndarray],
+        names: Sequence[str],
+        ids: Sequence[int],
+    ) -> dict[str, np.ndarray]:
+        """Sums of ``summand(statistic)`` over all tokens, by those of the parameters whose layers run."""
+        recorded: list[str] = []
+        model = Decoder(Library(self._build(statistic, names, recorded)), TensorCache(self.folder))
+        totals: dict[str, np.ndarray] = {}
+        try:
+            for start in range(0, len(ids), PART):
+                for arrays in model.results(FUNCTION, ids[start : start + PART]):
+                    for name, array in zip(recorded, arrays, strict=True):
+                        made = summand(array)
+                        totals[name] = np.add(totals[name], made, out=totals[name]) if name in totals else made
+        finally:
+            model.close()
+        return totals
+
+    def _build(self, statistic: Statistic, names: Sequence[str], recorded: list[str]) -> Path:
+        """A library with the function ``calibrate``; fills in the parameter of each of its results."""
+        model = self.architecture.model(self.config)
+        observer = Observer(model, self.architecture.quantization)
+        states = tuple(self.architecture.states(self.config, "float32"))
+        functions = self.architecture.entry_points(model, self.config, states, "float32")
+        if self.architecture.task != "chat" or HIDDEN_STATES not in functions:
+            raise UnsupportedError(
+                f"--calibration: {self.architecture.name} models do not continue text",
+                hint="leave the option out, or give the statistics of llama.cpp with --imatrix",
+            )
+        hidden = functions[HIDDEN_STATES]
+
+        def calibrate(*arguments: Any) -> list[Any]:
+            observer.start(statistic, names)
+            model.logits(hidden.call(*arguments))  # type: ignore[attr-defined]
+            recorded[:] = [name for name, made in observer.recorded.items() for _ in made]
+            return [tensor for made in observer.recorded.values() for tensor in made]
+
+        exported = {"embed": functions["embed"], FUNCTION: replace(hidden, call=calibrate)}
+        mod, parameters = model.export(spec.ModuleSpec(exported))
+        infos = tuple(ParameterInfo(name, p.shape, p.dtype) for name, p in parameters.items())
+        described = ExportedModel(mod, infos, states, self.architecture, self.config)
+
+        def metadata(lowered: IRModule) -> dict[str, Any]:
+            return model_metadata(described, "q0f32", lowered)
+
+        return build_library(mod, Target("cpu"), self.folder / "calibrate.so", metadata=metadata).output
+
+
+def small_chunks(config: Any) -> Any:
+    """The configuration for texts of PART tokens, one at a time."""
+    sizes = {"prefill_chunk_size": PART, "max_batch_size": 1, "context_window_size": PART}
+    known = {f.name for f in fields(config)}
+    return replace(config, **{name: size for name, size in sizes.items() if name in known})
+
+
+def _fitting(sizes: Mapping[str, int], limit: int) -> Iterator[list[str]]:
+    """Names in order, in lists whose sizes sum to at most ``limit``; one that is larger is alone."""
+    names: list[str] = []
+    total = 0
+    for name, size in sizes.items():
+        if names and total + size > limit:
+            yield names
+            names, total = [], 0
+        names.append(name)
+        total += size
+    if names:
+        yield names

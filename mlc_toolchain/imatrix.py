@@ -1,0 +1,117 @@
+"""llama.cpp's importance matrices: mean squares of the inputs of a model's matrices, by GGUF's tensor names.
+
+Files are GGUF, with tensors ``NAME.in_sum2`` [experts, K] and ``NAME.counts`` [experts, 1], or the older format: a
+count of entries, then for each the length of its name, the name, a number of calls, a number of values and the values,
+integers int32 and values float32, little-endian (``tools/imatrix`` of llama.cpp).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from mlc_errors import MLCError, UnsupportedError
+from mlc_files import read_limited
+from mlc_toolchain.calibrated_weights import Calibration
+from mlc_toolchain.gguf_architectures import ARCHITECTURES
+from mlc_toolchain.gguf_base import GGUFArchitecture
+from mlc_toolchain.gguf_experts import MIXTURES
+from mlc_toolchain.readers.gguf import MAGIC, GGUFReader
+from model_zoo.weight_map import Production
+
+LIMIT_BYTES = 1 << 30
+SUMS, COUNTS = ".in_sum2", ".counts"
+EXPERT = re.compile(r"\.experts\.\d+\.")
+
+
+def read_imatrix(path: Path, productions: Iterable[Production], model_type: str) -> Calibration:
+    """The importances of parameters, from the first of each one's checkpoint tensors that the file has.
+
+    Raises MLCError for a file that is damaged or has none of the model's tensors, UnsupportedError for a model whose
+    names in GGUF files are not known.
+    """
+    means, architecture = _means(path), _architecture(model_type)
+    squares = {}
+    for production in productions:
+        stored = [_stored_name(architecture, source) for source in production.value.sources()]
+        found = next((name for name in stored if name in means), None)
+        values = None if found is None else means[found]
+        if values is None:
+            continue
+        if len(values) != production.shape[-1]:
+            raise MLCError(
+                f"--imatrix: {production.name} has {production.shape[-1]} inputs; {found} has {len(values)}",
+                where=[str(path)],
+                hint="the file is of another model",
+            )
+        squares[production.name] = values
+    if not squares:
+        raise MLCError("--imatrix: the file has none of the model's tensors", where=[str(path)])
+    source = {"kind": "imatrix", "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "parameters": len(squares)}
+    return Calibration(squares, {}, source)
+
+
+def _means(path: Path) -> dict[str, np.ndarray]:
+    """Mean squares float32 [K] by name; experts are added."""
+    with path.open("rb") as file:
+        is_gguf = file.read(len(MAGIC)) == MAGIC
+    return _of_gguf(GGUFReader(path)) if is_gguf else _of_legacy(read_limited(path, LIMIT_BYTES), path)
+
+
+def _of_gguf(reader: GGUFReader) -> dict[str, np.ndarray]:
+    names = [name.removesuffix(SUMS) for name in reader.names() if name.endswith(SUMS)]
+    means = {}
+    for name in names:
+        sums = reader.read(name + SUMS)
+        counts = reader.read(name + COUNTS)
+        means[name] = _checked(sums.reshape(-1, sums.shape[-1]).sum(0) / max(1.0, counts.sum()), name, reader.path)
+    return means
+
+
+def _of_legacy(data: bytes, path: Path) -> dict[str, np.ndarray]:
+    try:
+        (count,), position, means = struct.unpack_from("<i", data), 4, {}
+        for _ in range(count):
+            (length,) = struct.unpack_from("<i", data, position)
+            name = data[position + 4 : position + 4 + length].decode()
+            calls, size = struct.unpack_from("<ii", data, position + 4 + length)
+            position += 12 + length
+            values = np.frombuffer(data, "<f4", size, position)
+            position += values.nbytes
+            means[name] = _checked(values / max(1, calls), name, path)
+    except (struct.error, ValueError) as error:
+        raise MLCError(
+            f"--imatrix: the file is neither GGUF nor an older importance matrix: {error}", where=[str(path)]
+        ) from None
+    return means
+
+
+def _checked(values: np.ndarray, name: str, path: Path) -> np.ndarray:
+    if not (np.isfinite(values).all() and (values >= 0).all()):
+        raise MLCError(f"--imatrix: {name} has values that are no mean squares", where=[str(path)])
+    return values.astype(np.float32)
+
+
+def _architecture(model_type: str) -> GGUFArchitecture:
+    known: list[GGUFArchitecture] = [*ARCHITECTURES.values(), *MIXTURES.values()]
+    found = next((a for a in known if a.model_type == model_type), None)
+    if found is None:
+        raise UnsupportedError(
+            f"--imatrix: the names of {model_type} models in GGUF files are not known", hint="use --calibration"
+        )
+    return found
+
+
+def _stored_name(architecture: GGUFArchitecture, name: str) -> str | None:
+    """``blk.3.ffn_down.weight`` for ``model.layers.3.mlp.down_proj.weight``; experts have one name together."""
+    name = EXPERT.sub(".experts.", name.removesuffix(".weight"))
+    inside = re.fullmatch(rf"{re.escape(architecture.layer)}\.(\d+)\.(.+)", name)
+    stem = next((stem for stem, known in architecture.names.items() if known == (inside[2] if inside else name)), None)
+    if stem is None:
+        return None
+    return f"blk.{inside[1]}.{stem}.weight" if inside else f"{stem}.weight"
