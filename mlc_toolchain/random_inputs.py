@@ -68,7 +68,7 @@ class RandomInputs:
         return {p.name: self._input(p) for p in inputs}
 
     def _weight(self, info: ParameterInfo) -> Array:
-        dtype, scheme = dt.to_numpy(info.dtype), self.scheme
+        dtype, scheme = dt.to_numpy(info.dtype), self._scheme(info)
         if scheme.kind == "group" and info.name.endswith("q_weight"):
             shape = (prod(info.shape), scheme.codes_per_word)
             codes = self.rng.integers(0, scheme.max_code, shape, np.uint8, endpoint=True)
@@ -77,7 +77,7 @@ class RandomInputs:
             low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
             return self.rng.integers(low, high, info.shape, dtype=dtype, endpoint=True)
         if info.name.endswith(SCALES):
-            deviation = (scheme.max_code + 1) / 12**0.5 if scheme.bits else 1.0  # of the codes
+            deviation = scheme.levels[: scheme.max_code + 1].std() if scheme.bits else 1.0
             values = self.rng.uniform(0.5, 1.5, info.shape) / deviation / self._depth(info) ** 0.5
         elif len(info.shape) == 1:
             values = self.rng.normal(size=info.shape) * 0.2 + info.name.endswith("weight")
@@ -85,9 +85,14 @@ class RandomInputs:
             values = self.rng.normal(size=info.shape) / self._depth(info) ** 0.5
         return values.astype(dtype)
 
+    def _scheme(self, info: ParameterInfo) -> Scheme:
+        """Of the weight that the parameter is a part of."""
+        form = self.exported.formats.get(f"{info.name.rpartition('.')[0]}.weight")
+        return self.scheme if form is None else form.scheme
+
     def _depth(self, info: ParameterInfo) -> int:
         """About the number of terms in a row of a product with the weight."""
-        group = self.scheme.group if info.name.endswith(SCALES) else 1
+        group = self._scheme(info).group if info.name.endswith(SCALES) else 1
         return max(min(info.shape, default=1) * max(group, 1), 1)
 
     def _input(self, param: Var) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -13,7 +13,7 @@ from mlc_compiler.nn import spec
 from mlc_compiler.nn.states import State
 from mlc_errors import UnsupportedError
 from model_zoo.architecture import Architecture, ModelConfig
-from quantization.rewrite import quantize_model
+from quantization.rewrite import WeightFormat, quantize_model
 from quantization.schemes import Scheme
 
 
@@ -204,13 +204,17 @@ class ParameterInfo:
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """mod: the architecture's functions. params: in the order of ``packed_params``. states: in the functions' order."""
+    """mod: the architecture's functions. params: in the order of ``packed_params``. states: in the functions' order.
+
+    formats: of quantized weights, by their names before they were.
+    """
 
     mod: IRModule
     params: tuple[ParameterInfo, ...]
     states: tuple[State, ...]
     architecture: Architecture
     config: ModelConfig
+    formats: Mapping[str, WeightFormat] = field(default_factory=dict)
 
 
 def export_model(
@@ -236,12 +240,11 @@ def export(
     float32, when None.
     """
     model = architecture.model(config)
-    if scheme is not None:
-        quantize_model(model, scheme, architecture.quantization)
+    formats = {} if scheme is None else quantize_model(model, scheme, architecture.quantization)
     if kv_dtype is None:
         kv_dtype = "float16" if scheme is not None and scheme.model_dtype == "float16" else "float32"
     states = tuple(architecture.states(config, kv_dtype))
     functions = architecture.entry_points(model, config, states, activation_dtype)
     mod, parameters = model.export(spec.ModuleSpec(functions))
     params = tuple(ParameterInfo(name, p.shape, p.dtype) for name, p in parameters.items())
-    return ExportedModel(mod, params, states, architecture, config)
+    return ExportedModel(mod, params, states, architecture, config, formats)

@@ -110,6 +110,9 @@ def _without_ends(scheme: Scheme) -> Scheme:
 IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """The code book of llama.cpp's type of that name: denser around 0, where most weights are."""
 
+_NL = Scheme("q4f16_nl", "group", "float16", 4, 32, rounding="float32", search=True, values=IQ4_NL)
+_WIDE_HEAD = ((HEAD, "q8f16_1"),)
+
 SCHEMES = {
     scheme.name: scheme
     for scheme in (
@@ -122,7 +125,9 @@ SCHEMES = {
         Scheme("q4f16_1", "group", "float16", 4, 32),
         Scheme("q4f16_2", "group", "float16", 4, 32, quantize_embedding=False, quantize_final_fc=False),
         Scheme("q4f16_3", "group", "float16", 4, 32, rounding="float32", search=True),
-        Scheme("q4f16_nl", "group", "float16", 4, 32, rounding="float32", search=True, values=IQ4_NL),
+        _NL,
+        replace(_NL, name="q4f16_m", parts=_WIDE_HEAD),
+        replace(_NL, name="q4f16_l", parts=(*_WIDE_HEAD, ("*down_proj", "q8f16_1"))),
         Scheme("q4bf16_0", "group", "bfloat16", 4, 32, layout="KN"),
         Scheme("q4bf16_1", "group", "bfloat16", 4, 32),
         Scheme("q4f32_1", "group", "float32", 4, 32),

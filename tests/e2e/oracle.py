@@ -17,7 +17,8 @@ from tests.e2e.checkpoints import CLASSES
 from tests.toolchain.hf_from_gguf import hf_config, hf_tensors
 
 EXPERTS = {"gate": "gate.weight", "e1_e3": "experts.gate_up_proj", "e2": "experts.down_proj"}
-CODES_PER_WORD, GROUP, ZERO_POINT = 8, 32, 7
+GROUP = 32
+PLAIN_LEVELS = tuple(range(-7, 9))
 
 
 def logits(model: PreTrainedModel, ids: Iterable[int], *, half_cache: bool = False) -> np.ndarray:
@@ -48,24 +49,32 @@ def from_gguf(path: Path) -> PreTrainedModel:
     return holding(LlamaConfig(**hf_config(reader)), hf_tensors(reader, "float32"))
 
 
-def from_folder(config: PretrainedConfig, folder: Path) -> PreTrainedModel:
-    """The model with the weights of a converted folder; 4-bit codes are decoded."""
+def from_folder(config: PretrainedConfig, folder: Path, levels: tuple[int, ...] = PLAIN_LEVELS) -> PreTrainedModel:
+    """The model with the weights of a converted folder. levels: of 4-bit codes."""
     stored = TensorCache(folder)
     tensors: dict[str, np.ndarray] = {}
     for name in stored.records:
         if name.endswith(".q_weight"):
             path = name.removesuffix("q_weight")
-            tensors |= hf_parts(f"{path}weight", decoded(stored.read(name), stored.read(f"{path}q_scale")), config)
+            weight = decoded(stored.read(name), stored.read(f"{path}q_scale"), levels)
+            tensors |= hf_parts(f"{path}weight", weight, config)
         elif not name.endswith(".q_scale"):
             tensors |= hf_parts(name, stored.read(name).astype(np.float32), config)
     return holding(config, tensors)
 
 
-def decoded(words: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """float32 [..., K up to a whole group] of codes uint32 [..., words], a word's first code in its lowest bits."""
-    codes = np.stack([words >> np.uint32(4 * i) & np.uint32(15) for i in range(CODES_PER_WORD)], axis=-1)
-    centred = codes.reshape(*words.shape[:-1], -1).astype(np.float32) - ZERO_POINT
-    return centred * np.repeat(scales.astype(np.float32), GROUP, axis=-1)
+def decoded(words: np.ndarray, scales: np.ndarray, levels: tuple[int, ...]) -> np.ndarray:
+    """float32 [..., K up to a whole group] of codes uint32 [..., words], a word's first code in its lowest bits.
+
+    Codes have 8 bits where a group of 32 has eight words; then 127 stands for 0.
+    """
+    if words.shape[-1] == 8 * scales.shape[-1]:
+        table = np.arange(-127, 129, dtype=np.float32)
+        codes = np.stack([words >> np.uint32(8 * i) & np.uint32(255) for i in range(4)], axis=-1)
+    else:
+        table = np.array(levels, np.float32)
+        codes = np.stack([words >> np.uint32(4 * i) & np.uint32(15) for i in range(8)], axis=-1)
+    return table[codes.reshape(*words.shape[:-1], -1)] * np.repeat(scales.astype(np.float32), GROUP, axis=-1)
 
 
 def hf_parts(name: str, value: np.ndarray, config: PretrainedConfig) -> dict[str, np.ndarray]:
