@@ -34,6 +34,7 @@ COMMANDS = {
     "convert_weight": Row("mlc_cli.convert_weight:convert_weight", "Quantize a checkpoint's weights."),
     "gen_config": Row("mlc_cli.gen_config:gen_config", "Write mlc-chat-config.json and the tokenizer files."),
     "compile": Row("mlc_cli.compile:compile_command", "Compile a model to one native library."),
+    "tune": Row("mlc_cli.tune:tune", "Search faster schedules of a model's kernels."),
     "model_metadata": Row("mlc_cli.model_metadata:model_metadata", "Describe the model in a compiled library."),
     "generate": Row("mlc_cli.generate:generate", "Answer or continue a prompt with a model."),
     "chat": Row("mlc_cli.chat:chat", "Talk to a model in the terminal."),

@@ -50,6 +50,12 @@ COLLECT_AFTER = 100_000
     metavar="NAME",
     help="Begin the library's symbols with NAME, in a .o, .a or .tar; so that several can be linked into one program.",
 )
+@click.option(
+    "--tune",
+    default="",
+    metavar="TIME|DIR",
+    help="Search faster schedules first, for a time such as 90s or 10m; or take those of a database that tune made.",
+)
 @output_file_option
 @verbose_option
 @json_option
@@ -66,6 +72,7 @@ def compile_command(
     emit: tuple[str, ...],
     enable_subgroups: bool,
     system_lib_prefix: str,
+    tune: str,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -94,6 +101,7 @@ def compile_command(
         debug_dump=debug_dump,
         emit=emit,
         system_lib_prefix=system_lib_prefix,
+        tune=tune,
     )
     with console.progress(as_json) as progress:
         report = compile_model(options, progress=progress)

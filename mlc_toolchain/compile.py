@@ -27,6 +27,7 @@ from mlc_toolchain.device import find_target
 from mlc_toolchain.library_metadata import model_metadata, params_bytes
 from mlc_toolchain.model_folder import config_path
 from mlc_toolchain.progress import Progress, Step, silent
+from mlc_toolchain.tuning import check_tuning, first_rules
 from model_zoo.architecture import ModelConfig
 from model_zoo.config_check import SIZE_LIMIT
 from model_zoo.registry import ExportedModel, export_model, get
@@ -57,7 +58,8 @@ class CompileOptions:
     opt: what ``Optimization.parse`` reads. device: the target as text, see ``Target``; auto is this machine's GPU, or
     else its CPU. host: the LLVM triple of the CPU that runs graph functions; auto is the device's. output: its suffix
     says what it is, see ``write_output``. system_lib_prefix: of the symbols of an output for static linking; auto is
-    none. kv_cache_dtype: of stored keys and values, one of KV_DTYPES; auto is float16 for schemes of
+    none. tune: for how long schedules are searched first (``90s``, ``10m``), or a database that ``tune`` has written;
+    empty is neither. kv_cache_dtype: of stored keys and values, one of KV_DTYPES; auto is float16 for schemes of
     float16, else float32. observe: makes the library call an observer after each kernel, see ``ObserveKernels``.
     """
 
@@ -74,6 +76,19 @@ class CompileOptions:
     emit: tuple[str, ...] = ()
     system_lib_prefix: str = "auto"
     observe: ObserveKernels | None = None
+    tune: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is compiled: the configuration and its file, the target and a note on it, the model's functions."""
+
+    path: Path
+    config: ChatConfig
+    machine: Target
+    note: str
+    optimization: Optimization
+    exported: ExportedModel
 
 
 @dataclass(frozen=True)
@@ -100,17 +115,10 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     """Compile the model that a chat configuration describes. Raises MLCError for what cannot be compiled."""
     check_options(options)
     _check_output(options)
-    path = config_path(options.model)
-    LOG.info("found the model configuration %s", path)
-    config = read_chat_config(path)
-    machine, note = find_target(options.device, options.host)
-    LOG.info("generating code for %s: %s", options.device, json.dumps(machine.export()))
-    optimization = _optimization(options.opt, machine)
-    LOG.info("optimization: %s", optimization.text)
-    if "ptx" in options.emit and machine.kind != "cuda":
-        raise UsageError(f"--emit ptx: the target {machine} has no PTX", hint="use --device cuda or cuda:sm_90a")
+    source = source_of(options)
+    config, machine, optimization, exported = source.config, source.machine, source.optimization, source.exported
     _make_writable(options.output)
-    exported = _export(config, options, parse_overrides(options.overrides), machine)
+    rules = first_rules(options.tune, exported.mod, machine, optimization, progress)
 
     def phase(name: str) -> None:
         progress(Step("compile", 0, 1, detail=name))
@@ -129,6 +137,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         options.output,
         optimization=optimization,
         observe=options.observe,
+        first_rules=rules,
         prefix=_prefix(options),
         metadata=metadata,
         dump=options.debug_dump,
@@ -150,8 +159,27 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         sum(state.bytes_per_token for state in exported.states),
         {k: v for k, v in machine.export().items() if k in ("kind", "arch", "mtriple", "mcpu", "vector-width")},
         read_metadata(options.output).get("images", {}) if options.output.suffix == SHARED else {},
-        "; ".join(filter(None, (note, *(f"{key} of {path.name} is not used" for key in unknown_keys(path))))),
+        "; ".join(filter(None, (source.note, *_unused_keys(source.path)))),
     )
+
+
+def source_of(options: CompileOptions) -> Source:
+    """Read the configuration and export the model. Raises MLCError for what cannot be compiled."""
+    path = config_path(options.model)
+    LOG.info("found the model configuration %s", path)
+    config = read_chat_config(path)
+    machine, note = find_target(options.device, options.host)
+    LOG.info("generating code for %s: %s", options.device, json.dumps(machine.export()))
+    optimization = _optimization(options.opt, machine)
+    LOG.info("optimization: %s", optimization.text)
+    if "ptx" in options.emit and machine.kind != "cuda":
+        raise UsageError(f"--emit ptx: the target {machine} has no PTX", hint="use --device cuda or cuda:sm_90a")
+    exported = _export(config, options, parse_overrides(options.overrides), machine)
+    return Source(path, config, machine, note, optimization, exported)
+
+
+def _unused_keys(path: Path) -> list[str]:
+    return [f"{key} of {path.name} is not used" for key in unknown_keys(path)]
 
 
 def _optimization(text: str, machine: Target) -> Optimization:
@@ -172,6 +200,7 @@ def check_options(options: CompileOptions) -> None:
     find_linker(host_target(machine).arch)
     _optimization(options.opt, machine)
     parse_overrides(options.overrides)
+    check_tuning(options.tune, machine, Optimization.parse(options.opt))
     for kind in options.emit:
         if kind not in EMIT_KINDS:
             raise UsageError(f"--emit: got {kind!r}; expected one of {', '.join(EMIT_KINDS)}")

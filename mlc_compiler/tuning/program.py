@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mlc_errors import MLCError
@@ -62,10 +62,10 @@ class Outcome:
         return self.default_seconds / self.best_seconds
 
 
-def tasks_of(mod: IRModule, target: Target, optimization: Optimization) -> list[Task]:
+def tasks_of(mod: IRModule, target: Target, optimization: Optimization, sizes: Mapping[str, int]) -> list[Task]:
     """The tensor functions of a module that have no schedule when the pipeline comes to ``ApplySchedules``.
 
-    mod: a module that ``build_library`` takes.
+    mod: a module that ``build_library`` takes. sizes: values of symbolic sizes for the measurements, by name.
     """
     passes = pipeline(target, optimization)
     at = next(i for i, step in enumerate(passes) if isinstance(step, ApplySchedules))
@@ -74,7 +74,7 @@ def tasks_of(mod: IRModule, target: Target, optimization: Optimization) -> list[
         n.name for f in prepared.of_type(Function).values() for n in walk(f.blocks) if isinstance(n, GlobalVar)
     )
     functions = prepared.of_type(PrimFunc).items()
-    return [Task(n, f, target, {}, calls[n]) for n, f in functions if not f.attrs.get("tir.is_scheduled")]
+    return [Task(n, f, target, sizes, calls[n]) for n, f in functions if not f.attrs.get("tir.is_scheduled")]
 
 
 def tune_tasks(
@@ -141,10 +141,9 @@ class _Run:
     seed: int
     report: Callable[[Progress], None]
     made: int = 0
-    end: float = field(init=False)
+    end: float = float("inf")
 
     def __post_init__(self) -> None:
-        self.end = time.monotonic() + self.budget.seconds
         for entry in self.entries:
             default = self._space(entry).default(entry.task)
             cycles = account(default.func, entry.task.target, entry.task.sizes).cycles if default else 0.0
@@ -152,6 +151,7 @@ class _Run:
 
     def until_spent(self) -> None:
         """Steps of the heaviest task that is open; at the end the fastest candidates are measured once more."""
+        self.end = time.monotonic() + self.budget.seconds
         while self.made < self.budget.total and time.monotonic() < self.end:
             open_ = [entry for entry in self.entries if entry.is_open(self.budget)]
             if not open_:

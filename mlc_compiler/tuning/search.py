@@ -36,6 +36,14 @@ class Progress:
     failure: str = ""
 
 
+@dataclass(frozen=True)
+class _Best:
+    """The fastest candidate of this search, and the seconds of a call."""
+
+    ready: Ready
+    seconds: float
+
+
 @dataclass
 class Search:
     """The search of one task, in steps: ``run(count)`` makes more trials.
@@ -58,8 +66,7 @@ class Search:
     def __post_init__(self) -> None:
         self.history = History(self.task, self.space, Random(self.seed))
         self.measurer = Measurer(self.task, self.processes, self.folder, self.limits)
-        self._best: Ready | None = None
-        self._best_seconds: float | None = None
+        self._best: _Best | None = None
         self._default = self.space.default(self.task)
         self.exhausted = False
         self.made = 0
@@ -74,8 +81,8 @@ class Search:
     @property
     def default_seconds(self) -> float | None:
         """The seconds of the space's default; None where it has none, or it failed."""
-        key = self._default.key if self._default else None
-        return next((t.seconds for t in self.history.trials if t.candidate.key == key), None)
+        trial = self.history.by_key.get(self._default.key) if self._default else None
+        return trial.seconds if trial else None
 
     def run(self, count: int, deadline: float = float("inf")) -> None:
         """Make up to ``count`` more trials, none after ``deadline`` (``time.monotonic``)."""
@@ -89,17 +96,18 @@ class Search:
             self._done(made if isinstance(made, Trial) else self._tried(made))
 
     def settle(self) -> Record:
-        """Measure the fastest few again, by turns, and record their times; returns the fastest schedule.
+        """Measure the default and the fastest few again, by turns, and record their times; returns the fastest.
 
         Raises MLCError when no candidate gave a right result.
         """
-        finalists = [candidate for _, candidate in self.history.timed[:FINALISTS]]
-        if len(finalists) > 1:
-            ready = [made for made in self.measurer.build(finalists) if isinstance(made, Ready)]
-            seconds = self.measurer.time(ready, SETTLED * self.limits.turns) if ready else []
-            if not isinstance(seconds, Failed):
-                for each, time_of in zip(ready, seconds, strict=True):
-                    self._record(Trial(each.candidate, time_of))
+        finalists = {c.key: c for _, c in self.history.timed[:FINALISTS]}
+        if self._default is not None and self.default_seconds is not None:
+            finalists[self._default.key] = self._default
+        ready = [made for made in self.measurer.build(list(finalists.values())) if isinstance(made, Ready)]
+        seconds = self.measurer.time(ready, SETTLED * self.limits.turns) if ready else []
+        if not isinstance(seconds, Failed):
+            for each, time_of in zip(ready, seconds, strict=True):
+                self._record(Trial(each.candidate, time_of))
         best = self.database.best(self.task.func, self.task.target)
         if best is None:
             count = len(self.history.trials)
@@ -110,31 +118,33 @@ class Search:
 
     def _proposed(self, count: int) -> list[Candidate]:
         default = self._default
-        first = [default] if default is not None and default.key not in self.history.known else []
+        first = [default] if default is not None and default.key not in self.history.by_key else []
         more = self.strategy.propose(self.history, count)
         return (first + [c for c in more if c.key not in {d.key for d in first}])[:count]
 
     def _tried(self, ready: Ready) -> Trial:
+        """The trial of a compiled candidate. Its time is relative to the best one's, which is measured beside it."""
         failed = self.measurer.check(ready)
         if failed is not None:
             return failed
-        against = [self._best] if self._best is not None else []
-        seconds = self.measurer.time([*against, ready])
+        best = self._best
+        seconds = self.measurer.time([ready] if best is None else [best.ready, ready])
         if isinstance(seconds, Failed):
             return Trial(ready.candidate, None, seconds.message)
-        if not against or seconds[-1] < seconds[0]:
-            self._best = ready
-        return Trial(ready.candidate, seconds[-1])
+        relative = seconds[-1] if best is None else seconds[-1] / seconds[0] * best.seconds
+        if best is None or relative < best.seconds:
+            self._best = _Best(ready, relative)
+        return Trial(ready.candidate, relative)
 
     def _done(self, trial: Trial) -> None:
         self.made += 1
-        self.history.add(trial)
         self._record(trial)
         self.report(Progress(self.task, self.made, trial.seconds, self.best_seconds, trial.failure))
 
     def _record(self, trial: Trial) -> None:
         target, arguments = self.task.target.export(), self.task.described()
         record = Record(trial.candidate.trace, trial.seconds, target, arguments, trial.failure)
+        self.history.add(trial)
         self.database.add(self.task.func, record)
 
     def _recall(self, record: Record) -> None:

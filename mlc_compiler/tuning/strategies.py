@@ -30,12 +30,15 @@ class History:
     task: Task
     space: Space
     random: Random
-    trials: list[Trial] = field(default_factory=list)
-    known: set[str] = field(default_factory=set)
+    by_key: dict[str, Trial] = field(default_factory=dict)
 
     def add(self, trial: Trial) -> None:
-        self.trials.append(trial)
-        self.known.add(trial.candidate.key)
+        """Add a trial; it replaces an earlier one of the same candidate."""
+        self.by_key[trial.candidate.key] = trial
+
+    @property
+    def trials(self) -> list[Trial]:
+        return list(self.by_key.values())
 
     @property
     def timed(self) -> list[tuple[float, Candidate]]:
@@ -46,7 +49,7 @@ class History:
     def candidate(self, decisions: Sequence[Decision] = ()) -> Candidate | None:
         """The candidate of some decisions; None when there is none, or when it was tried."""
         made = self.space.candidate(self.task, self.random.randrange(1 << 30), decisions)
-        return None if made is None or made.key in self.known else made
+        return None if made is None or made.key in self.by_key else made
 
     def drawn(self, count: int, draw: Callable[[], Candidate | None]) -> list[Candidate]:
         """Up to ``count`` different candidates of several draws each."""

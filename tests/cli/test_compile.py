@@ -47,6 +47,7 @@ def test_every_flag_reaches_the_options(received: list[toolchain.CompileOptions]
         "--emit": "llvm",
         "--output": "lib.a",
         "--system-lib-prefix": "llama_",
+        "--tune": "60s",
     }
     assert main(["compile", "dist", "--emit", "asm", *(word for pair in flags.items() for word in pair)]) == 0
     assert received == [
@@ -63,6 +64,7 @@ def test_every_flag_reaches_the_options(received: list[toolchain.CompileOptions]
             debug_dump=Path("dump"),
             emit=("asm", "llvm"),
             system_lib_prefix="llama_",
+            tune="60s",
         )
     ]
 

@@ -20,7 +20,7 @@ from mlc_cli.sampling_options import Choice
 from mlc_errors import MLCError, UsageError
 from mlc_runtime import LLM, folder_config
 from mlc_runtime.sampling import Sampling
-from mlc_toolchain import check_kernels, compile, convert_weight, gen_config
+from mlc_toolchain import check_kernels, compile, convert_weight, gen_config, tune
 from mlc_toolchain.chat_config import FOR_OTHER_ENGINES, ChatConfig, read_chat_config
 from mlc_toolchain.model_folder import model_folder
 from mlc_toolchain.model_sizes import SizeOverrides
@@ -123,6 +123,13 @@ def checked_until_code(options: check_kernels.CheckOptions) -> None:
             check_kernels.check_kernels(options)
 
 
+def tuned_until_search(options: tune.TuneOptions) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tune, "tune_module", stop)
+        with pytest.raises(Stop):
+            tune.tune_model(options)
+
+
 def test_every_option_of_the_toolchain_is_read(tmp_path: Path):
     def convert() -> None:
         report = tmp_path / "report.json"
@@ -139,6 +146,8 @@ def test_every_option_of_the_toolchain_is_read(tmp_path: Path):
     assert unread_fields(gen_config.GenConfigOptions, configure) == []
     compiling = compile.CompileOptions(tmp_path, tmp_path / "lib.so", "cpu")
     assert unread_fields(compile.CompileOptions, lambda: compiled_until_code(compiling)) == []
+    tuning = tune.TuneOptions(compiling, tmp_path / "db", "1s")
+    assert unread_fields(tune.TuneOptions, lambda: tuned_until_search(tuning)) == []
     checking = check_kernels.CheckOptions("gpt2", device="cuda:sm_90a")
     assert unread_fields(check_kernels.CheckOptions, lambda: checked_until_code(checking)) == []
 

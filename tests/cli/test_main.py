@@ -50,6 +50,7 @@ def test_help_lists_the_commands_and_imports_nothing_heavy():
         "convert_weight",
         "gen_config",
         "compile",
+        "tune",
         "model_metadata",
         "generate",
         "chat",

@@ -56,7 +56,7 @@ def found(strategy: Strategy, seed: int, kind: type[History]) -> float:
     history = kind(Task("f", scaled(), AVX2), ScheduleFn(four_choices), Random(seed))
     while len(history.trials) < 48:
         for candidate in strategy.propose(history, 8):
-            assert candidate.key not in history.known
+            assert candidate.key not in history.by_key
             history.add(Trial(candidate, planted(candidate)))
     return history.timed[0][0]
 

@@ -11,9 +11,10 @@ from ....ir.expr import PrimExpr, Var
 from ....ir.visitor import walk
 from ....schedules.rule import (
     Blocks,
-    Rule,
+    TunableRule,
     accumulate_locally,
     analyse,
+    choose,
     column_tiles,
     constant_extent,
     round_up,
@@ -52,22 +53,23 @@ class _Tile:
         return replace(self, rows=min(self.rows, round_up(count, together)), rows_in_registers=together)
 
 
-class QuantizedProduct(Rule):
+class QuantizedProduct(TunableRule):
     """Schedule of the functions that ``QuantizedProducts`` rewrote.
 
     Tiles of rows by columns run in parallel. In a tile, for each group, the weights are unpacked into registers, then
-    multiplied with the digits of each row; the digits of a tile's rows are contiguous.
+    multiplied with the digits of each row; the digits of a tile's rows are contiguous. Choices: the tile's sizes.
     """
 
     must_apply = True
 
-    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
+    def schedule(self, s: Schedule, target: Target) -> Schedule | None:
+        func = s.func
         blocks = analyse(func)
         given: Any = func.attrs.get(PLAN)
         if blocks is None or given is None:
             return None
-        s, tile = Schedule(func), _Tile(**given)
-        count = s.extent(s.get_loops("product")[0])
+        count, *_, columns, _ = map(s.extent, s.get_loops("product"))
+        tile = _chosen(s, _Tile(**given), columns)
         tile = tile.of_rows(count) if isinstance(count, int) else tile
         for block, weight in _quantized_parameters(blocks, func):
             s.transform_layout(block, weight.name, _tiled(tile, weight))
@@ -81,6 +83,16 @@ class QuantizedProduct(Rule):
         for loop in (row_group, both):
             s.parallel(loop)
         return s
+
+
+def _chosen(s: Schedule, plan: _Tile, columns: int) -> _Tile:
+    """The planned tile, or one of another size. columns: of the weight, or of each of its sides."""
+    of_side = plan.columns // plan.sides
+    wide = [c for c in (of_side // 2, of_side, 2 * of_side) if c and c % plan.lanes == 0 and columns % c == 0]
+    together = choose(s, sorted({1, 2, 4, plan.rows_in_registers}), plan.rows_in_registers)
+    rows = choose(s, sorted({8, 32, plan.rows}), plan.rows)
+    chosen = choose(s, wide, of_side) * plan.sides
+    return replace(plan, columns=chosen, rows=round_up(rows, together), rows_in_registers=together)
 
 
 def _tiled(tile: _Tile, weight: Buffer) -> IndexMap:

@@ -1,0 +1,117 @@
+"""`mlc_cli tune`: search faster schedules of a model's kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mlc_cli import console
+from mlc_cli.options import (
+    FILE,
+    FOLDER,
+    device_option,
+    json_option,
+    kv_cache_dtype_option,
+    model_type_option,
+    verbose_option,
+)
+from mlc_errors import ResourceError
+
+if TYPE_CHECKING:
+    from mlc_toolchain.tune import KernelGain, TuneReport
+
+COLUMNS = ("kernel", "calls", "default us", "best us", "gain", "trials", "failed", "note")
+BAR_INCHES = 0.3
+
+
+@click.command("tune")
+@click.argument("model", metavar="MODEL")
+@click.option("--database", required=True, type=FOLDER, metavar="DIR", help="Where to keep schedules; made if missing.")
+@click.option("--budget", default="10m", show_default=True, metavar="TIME", help="How long to search: 90s, 10m, 1h.")
+@click.option("--strategy", default="evolution", show_default=True, metavar="NAME", help="random, evolution or beam.")
+@click.option("--quantization", metavar="NAME", help="Scheme of the weights, when not the config's.")
+@model_type_option
+@device_option
+@click.option("--opt", default="O3", show_default=True, metavar="LEVEL", help="As of compile.")
+@click.option("--overrides", default="", metavar="K=V;...", help="As of compile.")
+@kv_cache_dtype_option
+@click.option("--plot", type=FILE, metavar="FILE", help="Draw the gains to an image file; needs matplotlib.")
+@verbose_option
+@json_option
+def tune(
+    model: str,
+    database: Path,
+    budget: str,
+    strategy: str,
+    quantization: str | None,
+    model_type: str,
+    device: str,
+    opt: str,
+    overrides: str,
+    kv_cache_dtype: str,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Search faster schedules of MODEL's kernels on this machine. compile --tune DIR applies them.
+
+    Kernels in which the model spends most come first. Every candidate is compared with the plain loops before its time
+    counts. A search that is interrupted keeps its trials; another one goes on from there. MODEL is what compile takes.
+    """
+    from mlc_toolchain.compile import CompileOptions
+    from mlc_toolchain.tune import TuneOptions, tune_model
+
+    if plot is not None:
+        _check_matplotlib()
+    compiling = CompileOptions(
+        model=model,
+        output=Path("lib.so"),
+        device=device,
+        opt=opt,
+        overrides=overrides,
+        quantization=quantization,
+        kv_cache_dtype=kv_cache_dtype,
+        model_type=model_type,
+    )
+    with console.progress(as_json) as progress:
+        report = tune_model(TuneOptions(compiling, database, budget, strategy), progress)
+    if plot is not None:
+        _draw(report, plot)
+    if as_json:
+        console.write_json(report)
+    else:
+        _print(report)
+
+
+def _print(report: TuneReport) -> None:
+    click.echo(f"target {report.target}, {report.trials} trials, database {report.database}")
+    console.table(COLUMNS, map(_row, report.kernels))
+
+
+def _row(kernel: KernelGain) -> tuple[object, ...]:
+    values = (kernel.default_us, kernel.best_us, kernel.gain)
+    shown = ["-" if value is None else f"{value:.2f}" for value in values]
+    return (kernel.kernel, kernel.calls, *shown, kernel.trials, kernel.failed, kernel.note)
+
+
+def _check_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ResourceError("--plot needs matplotlib", hint="pip install matplotlib") from None
+
+
+def _draw(report: TuneReport, path: Path) -> None:
+    """Bars of the gains, of the kernels that were measured."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    measured = [k for k in report.kernels if k.gain is not None][::-1]
+    figure, axes = pyplot.subplots(figsize=(8, 1 + BAR_INCHES * len(measured)), layout="constrained")
+    axes.barh([k.kernel for k in measured], [k.gain for k in measured])
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_xlabel(f"times as fast as by default, {report.target}")
+    figure.savefig(path)

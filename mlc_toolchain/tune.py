@@ -1,0 +1,97 @@
+"""The `tune` command as a function: search faster schedules of a model's kernels and keep them in a database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlc_compiler.tuning.database import Database
+from mlc_compiler.tuning.program import Outcome
+from mlc_compiler.tuning.strategies import strategy_named
+from mlc_errors import UsageError
+from mlc_toolchain.compile import CompileOptions, check_options, source_of
+from mlc_toolchain.progress import Progress, silent
+from mlc_toolchain.tuning import check_tuning, seconds_of, tune_module
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """compiling: the options with which the model will be compiled; nothing is written to its output. database: a
+    folder, made when missing. budget: a time such as ``90s`` or ``10m``. strategy: one of STRATEGIES.
+    """
+
+    compiling: CompileOptions
+    database: Path
+    budget: str = "10m"
+    strategy: str = "evolution"
+
+
+@dataclass(frozen=True)
+class KernelGain:
+    """What the search of a kernel found. calls: in all functions of the model; times in microseconds of a call.
+
+    gain: how many times as fast as by default. failed: trials of this database that crashed, hung or were wrong. note:
+    why the kernel was left out.
+    """
+
+    kernel: str
+    calls: int
+    default_us: float | None
+    best_us: float | None
+    gain: float | None
+    trials: int
+    failed: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class TuneReport:
+    """target: as text. kernels: those that save most time first, those without a time last."""
+
+    target: str
+    database: Path
+    trials: int
+    kernels: list[KernelGain]
+
+
+def tune_model(options: TuneOptions, progress: Progress = silent) -> TuneReport:
+    """Search for the time of the budget. Raises MLCError for what cannot be compiled or timed here."""
+    seconds = seconds_of(options.budget)
+    if seconds is None:
+        raise UsageError(f"--budget: got {options.budget!r}; expected a time such as 90s or 10m")
+    strategy_named(options.strategy)
+    check_options(options.compiling)
+    source = source_of(options.compiling)
+    check_tuning(options.budget, source.machine, source.optimization)
+    database = Database(options.database)
+    outcomes = tune_module(
+        *(source.exported.mod, source.machine, source.optimization, database, seconds),
+        *(lambda: strategy_named(options.strategy), progress),
+    )
+    database.close()
+    kernels = [_kernel(outcome) for outcome in sorted(outcomes, key=_saved, reverse=True)]
+    return TuneReport(str(source.machine), options.database, sum(k.trials for k in kernels), kernels)
+
+
+def _saved(outcome: Outcome) -> tuple[bool, float]:
+    """Whether there is a time, and the seconds that a program saves."""
+    if outcome.default_seconds is None or outcome.best_seconds is None:
+        return outcome.best_seconds is not None, 0.0
+    return True, outcome.task.calls * (outcome.default_seconds - outcome.best_seconds)
+
+
+def _kernel(outcome: Outcome) -> KernelGain:
+    return KernelGain(
+        outcome.task.name,
+        outcome.task.calls,
+        _microseconds(outcome.default_seconds),
+        _microseconds(outcome.best_seconds),
+        None if outcome.gain is None else round(outcome.gain, 3),
+        outcome.trials,
+        outcome.failed,
+        outcome.problem,
+    )
+
+
+def _microseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e6, 2)

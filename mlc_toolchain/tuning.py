@@ -1,0 +1,83 @@
+"""The search over the schedules of a model's kernels, as `compile --tune` and `tune` do it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from mlc_compiler.ir.module import IRModule
+from mlc_compiler.optimization import Optimization
+from mlc_compiler.schedules.rule import Rule
+from mlc_compiler.target import Target
+from mlc_compiler.tuning import program, search
+from mlc_compiler.tuning.database import Database
+from mlc_compiler.tuning.measure import check_timed
+from mlc_compiler.tuning.program import Outcome, tasks_of, tune_tasks
+from mlc_compiler.tuning.strategies import Strategy
+from mlc_compiler.tuning.tuned import Tuned
+from mlc_errors import UsageError
+from mlc_toolchain.progress import Progress, Step, silent
+
+SIZES = {"seq_len": 64, "batch_size": 1, "num_seqs": 1, "num_tokens": 64}
+"""The values of symbolic sizes during measurements: a prompt of some tokens, and one sequence."""
+UNITS = {"s": 1, "m": 60, "h": 3600}
+STEP = 4  # trials between two choices of the kernel that is searched
+TRIALS = 1000  # of one kernel
+
+
+def seconds_of(text: str) -> float | None:
+    """Seconds of a time such as ``90s``, ``10m`` or ``1.5h``; None for any other text."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    return float(found[1]) * UNITS[found[2]] if found else None
+
+
+def check_tuning(text: str, target: Target, optimization: Optimization) -> None:
+    """Raise MLCError for a ``--tune`` that is neither a time nor a database, or that cannot be done."""
+    if not text:
+        return
+    if not optimization.schedules:
+        raise UsageError("--tune: schedules are off", hint="leave out --opt O0 or O1")
+    if seconds_of(text) is not None:
+        check_timed(target)
+    elif not Path(text).is_dir():
+        raise UsageError(f"--tune: got {text!r}; expected a time such as 90s or 10m, or the folder of a database")
+
+
+def first_rules(
+    text: str, mod: IRModule, target: Target, optimization: Optimization, progress: Progress = silent
+) -> tuple[Rule, ...]:
+    """The rule that applies what ``--tune`` names: a database, or what a search of that time finds."""
+    if not text:
+        return ()
+    seconds = seconds_of(text)
+    database = Database(text if seconds is None else None)
+    if seconds is not None:
+        tune_module(mod, target, optimization, database, seconds, progress=progress)
+    return (Tuned(database),)
+
+
+def tune_module(
+    mod: IRModule,
+    target: Target,
+    optimization: Optimization,
+    database: Database,
+    seconds: float,
+    strategy: Callable[[], Strategy] = program.Evolution,
+    progress: Progress = silent,
+) -> list[Outcome]:
+    """Search the schedules of a module's kernels for some time. Errors are those of ``tune_tasks``."""
+    tasks = tasks_of(mod, target, optimization, SIZES)
+    begin = time.monotonic()
+
+    def report(done: search.Progress) -> None:
+        best = "-" if done.best is None else f"{done.best * 1e6:.1f} us"
+        passed = min(int(time.monotonic() - begin), int(seconds))
+        progress(Step("tune", passed, int(seconds), "s", detail=f"{done.task.name}: {done.trials} trials, best {best}"))
+
+    progress(Step("tune", 0, int(seconds), "s", detail=f"{len(tasks)} kernels"))
+    budget = search.Budget(TRIALS, STEP, seconds)
+    outcomes = tune_tasks(tasks, database, budget, strategy=strategy, report=report)
+    progress(Step("tune", int(seconds), int(seconds), "s"))
+    return outcomes
