@@ -26,11 +26,12 @@ CALL_CYCLES = 8.0  # of a function such as exp, for a vector
 
 @dataclass(frozen=True)
 class Account:
-    """Totals over the blocks of a function, for one thread's share of the work.
+    """Sums over the blocks of a function, of the work of the busiest thread.
 
     operations, loads, stores: vector instructions; gathers: elements loaded one by one. l1_misses, l2_misses: bytes.
-    spills: accesses of sums that do not fit the registers. unrolled: instructions in the code of all unrolled bodies.
-    imbalance: how many times as long the busiest thread works as the average one. parallel: iterations for threads.
+    spills: accesses of sums that do not fit the registers. unrolled: vectors in the unrolled bodies. imbalance: how
+    many times as long the busiest thread works as the average one. parallel: iterations that threads divide;
+    iterations: all of them.
     """
 
     operations: float = 0.0

@@ -88,6 +88,7 @@ class Search:
         """Make up to ``count`` more trials, none after ``deadline`` (``time.monotonic``)."""
         if self.exhausted or count < 1:
             return
+        self._best = self._best or self._recalled_best()
         candidates = self._proposed(count)
         self.exhausted = not candidates
         for made in self.measurer.build(candidates):
@@ -140,6 +141,14 @@ class Search:
         self.made += 1
         self._record(trial)
         self.report(Progress(self.task, self.made, trial.seconds, self.best_seconds, trial.failure))
+
+    def _recalled_best(self) -> _Best | None:
+        """The fastest candidate of earlier searches, compiled again; None without one."""
+        for seconds, candidate in self.history.timed[:1]:
+            for ready in self.measurer.build([candidate]):
+                if isinstance(ready, Ready):
+                    return _Best(ready, seconds)
+        return None
 
     def _record(self, trial: Trial) -> None:
         target, arguments = self.task.target.export(), self.task.described()

@@ -13,7 +13,7 @@ from mlc_errors import UnsupportedError
 
 from ..ir import dtype as dt
 from ..ir.expr import PrimExpr
-from ..ir.visitor import free_vars, walk
+from ..ir.visitor import walk
 from ..target import Target
 from ..tir.intrinsics import written_buffers
 from ..tir.nodes import Buffer, BufferLoad, PrimFunc
@@ -87,7 +87,3 @@ def _index_buffers(func: PrimFunc) -> set[int]:
     loads = [n for n in walk(func.body) if isinstance(n, BufferLoad)]
     return {id(n.buffer) for load in loads for n in walk(load.indices) if isinstance(n, BufferLoad)}
 
-
-def symbolic_names(func: PrimFunc) -> frozenset[str]:
-    """The names of a function's symbolic sizes."""
-    return frozenset(v.name for v in free_vars([b.shape for b in func.buffers]))
