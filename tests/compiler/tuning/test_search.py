@@ -59,11 +59,13 @@ def test_trials_of_the_database_are_not_made_again(processes: Processes, tmp_pat
     search(processes, tmp_path, database).run(3)
     again = search(processes, tmp_path, database)
     assert len(again.history.trials) == 3 and again.default_seconds is not None
-    built = []
+    built, known, (_, before) = [], set(again.history.by_key), again.history.timed[0]
     make = again.measurer.build
     monkeypatch.setattr(again.measurer, "build", lambda candidates: built.extend(candidates) or make(candidates))
     again.run(2)
-    assert len(built) == 2 and len(database) == 5
+    fastest, *others = built
+    assert fastest.key == before.key and len({c.key for c in others} - known) == 2
+    assert again.made == 2 and len(database) == 5
 
 
 SCRIPT = """
