@@ -9,8 +9,8 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parent / "results" / "accuracy.json"
 HEAD = """# Accuracy of quantized weights
 
-How far the distributions of the next token are from those of the float32 model: the Kullback-Leibler divergence in nats,
-its mean with the standard error and its 99 % quantile, how often both have the same most likely token, and the
+How far the distributions of the next token are from those of the float32 model: the Kullback-Leibler divergence in
+nats, its mean with the standard error and its 99 % quantile, how often both have the same most likely token, and the
 perplexity. Written by `benchmarks/accuracy_document.py` from `benchmarks/results/accuracy.json`.
 
 - Model: SmolLM2-135M, whose tied embedding is a fifth of its weights. The weights at hand come from a file with 4 bits;
@@ -18,8 +18,9 @@ perplexity. Written by `benchmarks/accuracy_document.py` from `benchmarks/result
 - Text: {positions} tokens of docstrings of Python's standard library, in parts of 512; perplexity in float32 is
   {perplexity:.2f}. Calibration reads another text, Python's language reference.
 - Weights are dequantized into transformers' float32 model: activations are not quantized (for these see
-  `benchmarks/divergence.py`). Files of llama.cpp have the mixture of types that it chooses, without an importance matrix.
-  Its K types take rows of a multiple of 256, which most matrices of this model do not have; it stores these in 5 or 8 bits.
+  `benchmarks/divergence.py`). Files of llama.cpp have the mixture of types that it chooses, without an importance
+  matrix. Its K types take rows of a multiple of 256, which most matrices of this model do not have; it stores these in
+  5 or 8 bits.
 
 | weights | bits per weight | KL | 99 % | same token | perplexity |
 |---|---|---|---|---|---|"""

@@ -10,7 +10,7 @@ from mlc_compiler import nn
 from mlc_compiler.nn import Parameter, Tensor, op
 from mlc_compiler.nn.layers import with_expert_bias
 from mlc_errors import UnsupportedError
-from quantization import fp8, group
+from quantization import faster_transformer, fp8, group
 from quantization.schemes import HEAD, TABLE, Scheme
 from quantization.stored_layers import StoredExperts, StoredLinear
 
@@ -145,12 +145,19 @@ class PerTensorQuantizeExperts(PerTensorQuantized):
         return with_expert_bias(self.scaled(op.expert_linear(x, self.q_weight, experts, rows)), self.bias, experts)
 
 
+def faster_transformer_linear(linear: nn.Linear, scheme: Scheme) -> StoredLinear | GroupQuantizeLinear:
+    """Groups of inputs where the weight does not fill the tiles of FasterTransformer."""
+    fits = faster_transformer.fits(linear.weight.shape)
+    return StoredLinear(linear, scheme) if fits else GroupQuantizeLinear(linear, scheme.of_ends)
+
+
 Quantized = GroupQuantized | PerTensorQuantized | StoredLinear | StoredExperts
 LINEARS: Mapping[str, Callable[[nn.Linear, Scheme], Quantized]] = {
     "group": GroupQuantizeLinear,
     "fp8": PerTensorQuantizeLinear,
     "block": StoredLinear,
     "awq": StoredLinear,
+    "ft": faster_transformer_linear,
 }
 EXPERTS: Mapping[str, Callable[[nn.Experts, Scheme], Quantized]] = {
     "group": GroupQuantizeExperts,
@@ -201,11 +208,14 @@ def _role(path: str, layer: nn.Module, exceptions: Exceptions, table_role: str) 
 
 
 def _quantized(path: str, layer: nn.Module, scheme: Scheme, exceptions: Exceptions) -> Quantized | None:
+    ends = scheme.of_ends
     match layer:
         case nn.Embedding():
-            return GroupQuantizeEmbedding(layer, scheme) if scheme.quantize_embedding else None
-        case nn.Linear() if scheme.quantize_final_fc or not exceptions.is_final_fc(path):
+            return GroupQuantizeEmbedding(layer, ends) if scheme.quantize_embedding else None
+        case nn.Linear() if exceptions.is_final_fc(path):
+            return LINEARS[ends.kind](layer, ends) if scheme.quantize_final_fc else None
+        case nn.Linear():
             return LINEARS[scheme.kind](layer, scheme)
-        case nn.Experts():
+        case nn.Experts() if scheme.kind in EXPERTS:  # others keep them, as the MLC format does
             return EXPERTS[scheme.kind](layer, scheme)
     return None

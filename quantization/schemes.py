@@ -18,11 +18,13 @@ class Scheme:
     """How the weights of a model are stored.
 
     kind: "none" (cast only), "group" (integer codes and a scale per group of inputs), "fp8" (a scale per tensor),
-        "block" (float8, a scale per block of outputs and inputs) or "awq" (a checkpoint's codes, zero points, scales).
+        "block" (float8, a scale per block of outputs and inputs), "awq" (a checkpoint's codes, zero points, scales) or
+        "ft" (FasterTransformer's codes, a scale per output).
     model_dtype: of scales, norms, biases and everything that stays unquantized.
     bits, group: size of a code; number of inputs that share a scale. rows: number of outputs that share it, in blocks.
     storage_dtype: what holds the codes.
-    layout: "NK" as the checkpoint has it (outputs first); "KN" stores codes and scales transposed. Embeddings are NK.
+    layout: "NK" as the checkpoint has it (outputs first); "KN" stores codes and scales transposed; "FT" is of
+        FasterTransformer. Embeddings are NK.
     quantize_embedding, quantize_final_fc: whether the token table and the output head are quantized.
     zero_point: the code of weight 0. max_code: the largest code used.
     rounding: "model" rounds every step to model_dtype, "float32" computes in float32.
@@ -87,6 +89,11 @@ class Scheme:
         return self if name is None else SCHEMES[name]
 
     @property
+    def of_ends(self) -> Scheme:
+        """The scheme of the token table and the output head, where these are quantized."""
+        return replace(self, kind="group", storage_dtype="uint32", layout="NK") if self.kind == "ft" else self
+
+    @property
     def codes_per_word(self) -> int:
         return 32 // self.bits
 
@@ -137,12 +144,12 @@ SCHEMES = {
         _fp8("e5m2_e5m2_f16", "float8_e5m2", scaled=False),
         _without_ends(Scheme("fp8_e4m3fn_bf16_block_scale", "block", "bfloat16", 8, 128, "float8_e4m3fn", rows=128)),
         _without_ends(Scheme("q4f16_autoawq", "awq", "float16", 4, 128, layout="KN")),
+        Scheme("q4f16_ft", "ft", "float16", 4, 32, "int8", layout="FT"),
     )
 }
 ALIASES = {"q4f16": "q4f16_1", "q4f32": "q4f32_1", "q4bf16": "q4bf16_1", "q3f16": "q3f16_1", "q8f16": "q8f16_1"}
 
 REFUSED = {
-    "q4f16_ft": ("its codes are permuted for the kernels of one library", "q4f16_1"),
     "e4m3_e4m3_f16_max_calibrate": ("it computes in float8 activations, whose scales are measured", "e4m3_e4m3_f16"),
     "fp8_e4m3fn_bf16_block_scale_static_activation": (
         "it computes in float8 activations with the checkpoint's scales",

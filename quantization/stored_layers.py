@@ -1,4 +1,4 @@
-"""Layers whose weights are in the format of a quantized checkpoint: block-scaled fp8 or AWQ."""
+"""Layers whose weights are in a format of others: block-scaled fp8, AWQ or FasterTransformer's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from quantization.schemes import Scheme
 
 
 class StoredWeight(nn.Module):
-    """The tensors of the format, named as in checkpoints, and their dequantization."""
+    """The tensors of the format under its own names, and their dequantization."""
 
     weight: Parameter
     weight_scale_inv: Parameter
     qweight: Parameter
     qzeros: Parameter
     scales: Parameter
+    q_weight: Parameter
+    q_scale: Parameter
 
     def __init__(self, layer: nn.Linear | nn.Experts, scheme: Scheme):
         self.scheme, self.layout = scheme, scheme.layout
@@ -28,6 +30,8 @@ class StoredWeight(nn.Module):
         """The weight [..., N, K]."""
         if self.scheme.kind == "awq":
             return op.dequantize_awq(self.qweight, self.qzeros, self.scales, group=self.scheme.group, dtype=dtype)
+        if self.scheme.kind == "ft":
+            return op.dequantize_ft(self.q_weight, self.q_scale, dtype=dtype)
         rows, columns = self.scheme.rows, self.scheme.group
         return op.dequantize_blocks(self.weight, self.weight_scale_inv, rows=rows, columns=columns, dtype=dtype)
 

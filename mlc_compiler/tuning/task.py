@@ -86,4 +86,3 @@ def _index_buffers(func: PrimFunc) -> set[int]:
     """The identities of the buffers from which indices of other accesses are loaded."""
     loads = [n for n in walk(func.body) if isinstance(n, BufferLoad)]
     return {id(n.buffer) for load in loads for n in walk(load.indices) if isinstance(n, BufferLoad)}
-

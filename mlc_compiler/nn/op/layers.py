@@ -15,6 +15,7 @@ from .traced import traced
 linear = traced(ops.linear)
 dequantize_awq = traced(ops.dequantize_awq)
 dequantize_blocks = traced(ops.dequantize_blocks)
+dequantize_ft = traced(ops.dequantize_ft)
 softmax = traced(ops.softmax, {"x": Tensor})
 log_softmax = traced(ops.log_softmax, {"x": Tensor})
 

@@ -149,7 +149,7 @@ from .search import (
     sort,
     topk,
 )
-from .stored_formats import dequantize_awq, dequantize_blocks
+from .stored_formats import dequantize_awq, dequantize_blocks, dequantize_ft
 
 __all__ = [
     "VIEW_OPERATORS",
@@ -179,6 +179,7 @@ __all__ = [
     "dequantize",
     "dequantize_awq",
     "dequantize_blocks",
+    "dequantize_ft",
     "divide",
     "equal",
     "erf",

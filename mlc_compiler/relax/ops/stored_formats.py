@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from ...ir.expr import PrimExpr
+from ...ir.expr import PrimExpr, const
 from ...tir import te
 from ..info import show_shape
 from .registry import operator
 
 AWQ_CODES = 8
 """4-bit codes in a word of AWQ: those of eight consecutive outputs."""
+FT_TILE = 64
+"""Inputs of an output in a tile of FasterTransformer."""
 
 
 @operator("dequantize_blocks")
@@ -59,6 +61,31 @@ def dequantize_awq(
         return te.cast(level, dtype) * te.cast(scale[(*shared, n)], dtype)
 
     return te.compute((*lead, words * AWQ_CODES, k), element, name="dequantize_awq")
+
+
+@operator("dequantize_ft")
+def dequantize_ft(q: te.Tensor, scale: te.Tensor, *, dtype: str = "float16") -> te.Tensor:
+    """Dequantize FasterTransformer's 4-bit codes for sm_75 and later: ``(code - 8) * scale``, computed in ``dtype``.
+
+    q: int8 [K, N / 2], N and K multiples of 64; scale: [1, N]. The bytes are those of tiles [N / 4, K / 64, 4, 32],
+    each 64 inputs of four outputs. Of 32 inputs, j is in byte ``4 * (j % 8 // 2) + 2 * (j % 2) + j // 16`` of 16, in
+    its upper half where ``j // 8`` is odd. Returns [N, K] in ``dtype``.
+    """
+    if q.ndim != 2:
+        raise ValueError(f"q: got {show_shape(q.shape)}; expected two axes")
+    k, half = q.shape
+    for size in (k, half * 2):
+        te.require_equal(size % FT_TILE, const(0, "int64"), f"q: remainders of {show_shape(q.shape)} by {FT_TILE}")
+    _check_shape("scale", scale, (const(1, "int64"), half * 2))
+
+    def element(n: PrimExpr, j: PrimExpr) -> PrimExpr:
+        tile = (n // 4 * (k // FT_TILE) + j // FT_TILE) * 4 + n % 4
+        byte = tile * 32 + j % FT_TILE // 32 * 16 + j % 8 // 2 * 4 + j % 2 * 2 + j % 32 // 16
+        pair = te.cast(q[byte // half, byte % half], "int32")
+        code = (pair >> te.cast(j % 16 // 8 * 4, "int32")) & 15
+        return te.cast(code - 8, dtype) * te.cast(scale[0, n], dtype)
+
+    return te.compute((half * 2, k), element, name="dequantize_ft")
 
 
 def _check_positive(**sizes: int) -> None:

@@ -15,6 +15,7 @@ from mlc_compiler import Library, build
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.relax.ops import OPERATORS
 from quantization.awq import unpack
+from quantization.faster_transformer import out_of_tiles, unpacked
 from tests.compiler.relax import paged, recurrences
 from tests.compiler.relax.check_op import arrays_in, check_op, graph_of
 from tests.compiler.sampling_reference import filtered
@@ -88,6 +89,10 @@ def dequantize_blocks(q: np.ndarray, scale: np.ndarray) -> np.ndarray:
 def dequantize_awq(q: np.ndarray, zeros: np.ndarray, scale: np.ndarray) -> np.ndarray:
     codes, zero_points = (unpack(words).astype("f4") for words in (q, zeros))
     return ((codes - np.repeat(zero_points, 3, axis=0)) * np.repeat(scale, 3, axis=0)).T
+
+
+def dequantize_ft(q: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return unpacked(out_of_tiles(q)) * scale.T
 
 
 def expert_linear(x: np.ndarray, w: np.ndarray, experts: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -222,6 +227,9 @@ CASES: dict[str, Case] = {
         (RNG.integers(0, 1 << 32, (6, 2), "uint32"), RNG.integers(0, 1 << 32, (2, 2), "uint32"), normal(2, 16)),
         dequantize_awq,
         {"group": 3, "dtype": "float32"},
+    ),
+    "dequantize_ft": Case(
+        (RNG.integers(-128, 128, (128, 96), "int8"), normal(1, 192)), dequantize_ft, {"dtype": "float32"}
     ),
     "reshape": Case((X, (-1, 7)), lambda x, _: x.reshape(-1, 7)),
     "permute_dims": Case((X,), lambda x: x.transpose(2, 0, 1), {"axes": (2, 0, 1)}),
