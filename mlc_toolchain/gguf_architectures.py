@@ -64,7 +64,7 @@ def _gemma_scale(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dense_heads(config: dict[str, Any]) -> dict[str, Any]:
-    """EmbeddingGemma's heads, which the converter leaves out where it is not told to take them."""
+    """EmbeddingGemma's heads, which the converter leaves out without ``--sentence-transformers-dense-modules``."""
     return {**_gemma_scale(config), "dense_sizes": [config.pop(key) for key in DENSE_HEADS if key in config]}
 
 
@@ -104,6 +104,7 @@ GEMMA_EMBEDDING = replace(
     names={**GEMMA3.names, "dense_2": "dense.0", "dense_3": "dense.1"},
     rows={"dense_2": "dense_2.weight", "dense_3": "dense_3.weight"},
     finish=_dense_heads,
+    expected={"dense_2.weight": "vectors are those before the dense heads, not those of the published model"},
 )
 PHI3 = like_llama(
     "phi3",

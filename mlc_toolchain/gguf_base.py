@@ -26,7 +26,7 @@ class GGUFArchitecture:
     in the layer -> expression; none where the file lacks a source. yarn: entries of a rotary scaling of this type
     beside those of the metadata. magnitude: its ``yarn_log_multiplier`` is this share of ``mscale_all_dim``. finish:
     entries that follow from the rest of the config. others: the model types beside ``model_type`` that it chooses
-    between.
+    between. expected: tensor -> what the user is warned of where the file lacks it.
     """
 
     model_type: str
@@ -52,6 +52,7 @@ class GGUFArchitecture:
     present: Mapping[str, str] = field(default_factory=dict)
     finish: Callable[[dict[str, Any]], dict[str, Any]] = lambda config: {}
     others: tuple[str, ...] = ()
+    expected: Mapping[str, str] = field(default_factory=dict)
 
 
 LLAMA = GGUFArchitecture(

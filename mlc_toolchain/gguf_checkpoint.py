@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from mlc_toolchain.rope_factors import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 from model_zoo.weight_expr import Expr
 from quantization.kept_codes import Levels
 
+LOG = logging.getLogger(__name__)
 ORIGINAL_CONTEXT = "rope.scaling.original_context_length"
 TENSOR_NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w[\w.]*?)(?:\.(weight|bias))?")
 
@@ -36,6 +38,7 @@ class GGUFCheckpoint(CheckpointReader):
         self._architecture = self._find_architecture()
         self._derived = self._find_derived()
         self._names = self._find_names()
+        self._warn_of_missing()
 
     def config(self) -> dict[str, Any]:
         """The equivalent config.json, with Hugging Face's keys."""
@@ -107,6 +110,10 @@ class GGUFCheckpoint(CheckpointReader):
         if found is None:
             raise self._values.unsupported(f"GGUF architecture {shown(name)}{what}; expected one of {', '.join(known)}")
         return found
+
+    def _warn_of_missing(self) -> None:
+        for tensor in set(self._architecture.expected) - set(self._reader.names()):
+            LOG.warning("%s has no tensor %s: %s", self._reader.path, tensor, self._architecture.expected[tensor])
 
     def _sizes(self) -> dict[str, Any]:
         """The config without what concerns positions and tokens."""

@@ -56,7 +56,7 @@ def checkpoint(folder, change):
     return folder
 
 
-@pytest.mark.parametrize("scheme", [name for name, scheme in SCHEMES.items() if scheme.kind in ("none", "group")])
+@pytest.mark.parametrize("scheme", [name for name, scheme in SCHEMES.items() if scheme.kind in ("none", "group", "ft")])
 @pytest.mark.parametrize("output_format", ["mlc", "safetensors"])
 def test_a_dry_run_reports_the_exact_size(scheme, output_format, tmp_path, monkeypatch):
     arguments = [str(SOURCE), "--quantization", scheme, "--output-format", output_format, "--json", "-o"]

@@ -84,6 +84,14 @@ def test_dense_heads_of_embeddinggemma(tmp_path: Path) -> None:
         np.testing.assert_allclose(value, wanted, rtol=0, atol=1e-6, err_msg=name)
 
 
+def test_embeddinggemma_without_its_dense_heads_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    raw, tensors = GEMMA.model(tmp_path)
+    path = GEMMA.write(tmp_path / "a.gguf", raw, tensors)
+    assert GGUFCheckpoint(path).config()["dense_sizes"] == []
+    (message,) = caplog.messages
+    assert message.startswith(f"{path} has no tensor dense_2.weight: vectors are those before the dense heads")
+
+
 def test_pooling_by_the_first_token_is_bges(tmp_path: Path) -> None:
     form = FORMS[0]
     raw, tensors = form.model(tmp_path)
