@@ -23,6 +23,7 @@ mistral_default nemotron neural_hermes_mistral oasst olmo olmo2 open_hermes_mist
 qwen2 qwen3 qwen3_5 qwen3_5_nothink redpajama_chat rwkv_world stablelm stablelm-2 stablelm-3b tinyllama_v1_0
 wizard_coder_or_math wizardlm_7b
 """.split()
+OWN_NAMES = ["gpt_oss"]
 
 
 def tokenizer(*added: str):
@@ -33,11 +34,11 @@ def tokenizer(*added: str):
 
 
 def test_every_public_template_is_registered():
-    assert sorted(template_names()) == sorted(PUBLIC_NAMES)
-    assert set(special_tokens()) == set(PUBLIC_NAMES)
+    assert sorted(template_names()) == sorted([*PUBLIC_NAMES, *OWN_NAMES])
+    assert set(special_tokens()) == {*PUBLIC_NAMES, *OWN_NAMES}
 
 
-@pytest.mark.parametrize("name", PUBLIC_NAMES)
+@pytest.mark.parametrize("name", [*PUBLIC_NAMES, *OWN_NAMES])
 def test_registered_template_survives_the_public_schema(name):
     template = load_template(name)
     assert template.name == name
@@ -68,6 +69,19 @@ def test_renders_what_the_published_template_renders(name):
     for probe, text in recorded["rendered"].items():
         messages = PROBES.get(probe) or PROBES["system message and reasoning"]
         assert recorded["begin"] + template.render(messages) == text, probe
+
+
+def test_harmony_has_the_system_message_as_instructions_and_answers_in_the_final_channel():
+    """As gpt-oss's published template, but for the date, which that one takes from the clock."""
+    text = load_template("gpt_oss").render(PROBES["system message and history"])
+    preamble, turns = text.split("<|start|>developer", 1)
+    assert preamble.startswith("<|start|>system<|message|>You are ChatGPT, ")
+    assert preamble.endswith("Channel must be included for every message.<|end|>")
+    assert turns == (
+        "<|message|># Instructions\n\nBe terse, ok.\n\n<|end|><|start|>user<|message|>Where is Zürich?<|end|>"
+        "<|start|>assistant<|channel|>final<|message|>In the north;\n\nnear {Baden}.<|end|>"
+        "<|start|>user<|message|>And Bern?<|end|><|start|>assistant"
+    )
 
 
 def test_keys_are_in_the_public_order():
