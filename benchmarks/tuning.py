@@ -1,16 +1,14 @@
-"""The search over schedules: best time against trials, beside the default rule and Apache TVM's MetaSchedule.
+"""The search over schedules: best time against trials, beside the default rule.
 
     python benchmarks/tuning.py --trials 64 --names matmul-128 softmax --strategies random evolution beam
-    python benchmarks/tuning.py --tvm     # needs what MetaSchedule needs: cloudpickle, psutil, tornado
 
 Every candidate is compared with the plain loops before its time counts. After the search, the default and the fastest
-candidates are timed once more by turns; the gain is of these times. TVM's times are its runner's own.
+candidates are timed once more by turns; the gain is of these times.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +40,7 @@ class Curve:
     """One search. microseconds: of a call, best of so many trials; settled: default and best, by turns at the end."""
 
     name: str
-    engine: str
+    strategy: str
     microseconds: dict[int, float]
     settled: tuple[float, float] | None
     failed: int
@@ -113,31 +111,13 @@ def _at_marks(best: list[float | None]) -> dict[int, float]:
     return {mark: found * 1e6 for mark in marks if (found := best[mark - 1]) is not None}
 
 
-def search_tvm(name: str, trials: int, target: Target) -> Curve:
-    """MetaSchedule with its own space and its evolutionary search; the products only."""
-    import tvm
-    from tvm.s_tir import meta_schedule as ms
-
-    size = int(name.removeprefix("matmul-"))
-    func = tvm.te.create_prim_func(product_relu(tvm.te, size)).with_attr("global_symbol", "main")
-    machine = tvm.target.Target({"kind": "llvm", "mcpu": target.cpu, "num-cores": ms.utils.cpu_count(logical=False)})
-    begin = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        database = ms.tir_integration.tune_tir(
-            tvm.IRModule({"main": func}), machine, folder, trials, num_trials_per_iter=8, cost_model="random"
-        )
-        times = [min(map(float, record.run_secs)) for record in database.get_all_tuning_records()]
-    best: list[float | None] = [min(times[: i + 1]) for i in range(len(times))]
-    return Curve(name, "tvm", _at_marks(best), None, sum(t > 1e9 for t in times), time.monotonic() - begin)
-
-
 # -- the report ---------------------------------------------------------------------------------------------------
 
 
 def show(curves: list[Curve]) -> None:
     """Print the best microseconds after so many trials, and the gain over the default."""
     marks = sorted({mark for curve in curves for mark in curve.microseconds})
-    columns = ("workload", "engine", *map(str, marks), "default", "best", "gain", "failed", "seconds")
+    columns = ("workload", "strategy", *map(str, marks), "default", "best", "gain", "failed", "seconds")
     console.table(columns, [_row(curve, marks) for curve in curves])
 
 
@@ -145,7 +125,7 @@ def _row(curve: Curve, marks: list[int]) -> list[object]:
     at = [f"{curve.microseconds[mark]:.1f}" if mark in curve.microseconds else "-" for mark in marks]
     default, best = curve.settled or (None, None)
     settled = [f"{default:.1f}", f"{best:.1f}", f"{default / best:.2f}"] if default and best else ["-", "-", "-"]
-    return [curve.name, curve.engine, *at, *settled, curve.failed, f"{curve.seconds:.0f}"]
+    return [curve.name, curve.strategy, *at, *settled, curve.failed, f"{curve.seconds:.0f}"]
 
 
 def main() -> None:
@@ -154,7 +134,6 @@ def main() -> None:
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=["evolution"])
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tvm", action="store_true", help="also run MetaSchedule on the products")
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args()
     target, curves = Target("cpu"), []
@@ -162,8 +141,6 @@ def main() -> None:
         for strategy in args.strategies:
             curves.append(search(name, strategy, args.trials, target, args.seed))
             show(curves[-1:])
-        if args.tvm and name.startswith("matmul"):
-            curves.append(search_tvm(name, args.trials, target))
     show(curves)
     args.output.write_text(console.to_json({"cpu": target.cpu, "curves": curves}) + "\n")
 

@@ -128,14 +128,31 @@ class Search:
         failed = self.measurer.check(ready)
         if failed is not None:
             return failed
-        best = self._best
-        seconds = self.measurer.time([ready] if best is None else [best.ready, ready])
-        if isinstance(seconds, Failed):
-            return Trial(ready.candidate, None, seconds.message)
-        relative = seconds[-1] if best is None else seconds[-1] / seconds[0] * best.seconds
-        if best is None or relative < best.seconds:
+        if self._best is None:
+            return self._first(ready)
+        both = self._by_turns(self._best.ready, ready)
+        if isinstance(both, Failed):
+            return Trial(ready.candidate, None, both.message)
+        of_best, seconds = both
+        relative = seconds / of_best * self._best.seconds
+        if seconds < of_best:
             self._best = _Best(ready, relative)
         return Trial(ready.candidate, relative)
+
+    def _first(self, ready: Ready) -> Trial:
+        alone = self.measurer.time([ready])
+        if isinstance(alone, Failed):
+            return Trial(ready.candidate, None, alone.message)
+        self._best = _Best(ready, alone[0])
+        return Trial(ready.candidate, alone[0])
+
+    def _by_turns(self, best: Ready, ready: Ready) -> tuple[float, float] | Failed:
+        """Seconds of the best candidate and of another. One that seems faster has more turns, and may lose them."""
+        first = self.measurer.time([best, ready])
+        if isinstance(first, Failed) or first[1] >= first[0]:
+            return first if isinstance(first, Failed) else (first[0], first[1])
+        more = self.measurer.time([best, ready], SETTLED * self.limits.turns)
+        return more if isinstance(more, Failed) else (min(first[0], more[0]), more[1])
 
     def _done(self, trial: Trial) -> None:
         self.made += 1
