@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def test_an_interrupt(tmp_path: Path, program: str, status: int, shown: str):
     process = subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT)},
+        env={"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
