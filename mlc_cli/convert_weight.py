@@ -93,7 +93,7 @@ def convert_weight(
     if show_mapping:
         click.echo(toolchain.plan_conversion(options).plan)
     elif dry_run:
-        console.show(toolchain.report_of(toolchain.plan_conversion(options), output), as_json)
+        console.show(toolchain.preview(options), as_json)
     else:
         try:
             with console.progress(as_json) as progress:

@@ -48,7 +48,7 @@ def embed(
     truncate: bool,
     threads: int | None,
 ) -> None:
-    """Turn texts into vectors with the compiled model in the folder MODEL, or in HF://owner/name.
+    """Turn texts into vectors with MODEL: a model folder, a checkpoint folder, a .gguf file, or HF://owner/name.
 
     Each line of the output is a JSON object with the text and its embedding. FILE.npy has the vectors alone, float32
     [texts, elements], in order.

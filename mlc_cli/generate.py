@@ -66,7 +66,7 @@ def generate(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Answer or continue a prompt with the compiled model in the folder MODEL, or in HF://owner/name.
+    """Answer or continue a prompt with MODEL: a model folder, a checkpoint folder, a .gguf file, or HF://owner/name.
 
     The text goes to standard output as it is generated, speed to standard error.
     """

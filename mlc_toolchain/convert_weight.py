@@ -30,7 +30,7 @@ from mlc_toolchain.readers.base import CheckpointReader, shown
 from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
 from mlc_toolchain.source import ModelSource, open_weights, resolve_source
 from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, WeightStream, relative, usable_cores
-from mlc_toolchain.writer import open_output
+from mlc_toolchain.writer import check_space, open_output
 from model_zoo import registry
 from model_zoo.architecture import Architecture
 from model_zoo.weight_map import Production, Shape, WeightMap, WeightPlan
@@ -158,6 +158,13 @@ def convert_weight(options: ConvertOptions, progress: Progress = silent) -> Conv
     if options.report:
         _write_report(options.report, report, conversion, errors)
     return report
+
+
+def preview(options: ConvertOptions) -> ConvertReport:
+    """The report of a conversion that is planned only. Raises MLCError where it would, for a full disk, too."""
+    conversion = plan_conversion(options)
+    check_space(options.output, conversion.output.nbytes)
+    return report_of(conversion, options.output)
 
 
 def plan_conversion(options: ConvertOptions) -> Conversion:

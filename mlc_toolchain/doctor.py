@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import re
-import shutil
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -14,6 +13,7 @@ from mlc_compiler.target import Target
 from mlc_errors import MLCError
 from mlc_runtime.host import NVIDIA, default_num_threads, free_memory
 from mlc_toolchain.model_cache import cache_root, entries
+from mlc_toolchain.writer import free_space
 from mlc_version import __version__
 
 PACKAGE = "mlc-cli"
@@ -55,8 +55,7 @@ def examine() -> tuple[list[Finding], Memory]:
     """All findings; nothing is changed."""
     machine = Target("cpu")
     root = cache_root()
-    existing = next(path for path in (root, *root.parents) if path.is_dir())
-    memory = Memory(free_memory(), shutil.disk_usage(existing).free, sum(entry.nbytes for entry in entries()))
+    memory = Memory(free_memory(), free_space(root), sum(entry.nbytes for entry in entries()))
     findings = [
         Finding("mlc_cli", f"{__version__}, Python {platform.python_version()}, {platform.platform()}"),
         _packages(),

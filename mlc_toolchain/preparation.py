@@ -24,6 +24,7 @@ from mlc_toolchain.prepare_plan import AUTO, DEFAULT_QUANTIZATION, Plan, Prepare
 from mlc_toolchain.progress import Progress
 from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
 from mlc_toolchain.source import ModelSource, resolve_source
+from mlc_toolchain.writer import free_space
 from quantization.schemes import get_scheme
 
 CANDIDATES = ("q0f16", "q8f16_1", DEFAULT_QUANTIZATION)
@@ -74,7 +75,7 @@ def report_of(plan: Plan, options: PrepareOptions) -> PreparationReport:
     scheme = _scheme(source, options)
     nbytes = _sizes(source, scheme).weight_bytes if isinstance(source, HubSource) else _planned_bytes(plan, scheme)
     steps = ("convert", "configure", *compiling)
-    return PreparationReport(plan.model, scheme, plan.folder, plan.library, steps, nbytes, _free_disk(plan.folder))
+    return PreparationReport(plan.model, scheme, plan.folder, plan.library, steps, nbytes, free_space(plan.folder))
 
 
 def _source(plan: Plan) -> ModelSource:
@@ -159,8 +160,3 @@ def _sizes(source: ModelSource, scheme: str) -> ModelSizes:
 
 def _planned_bytes(plan: Plan, scheme: str) -> int:
     return plan_conversion(ConvertOptions(plan.source, scheme, plan.folder)).output.nbytes
-
-
-def _free_disk(folder: Path) -> int:
-    existing = next(path for path in folder.parents if path.is_dir())
-    return shutil.disk_usage(existing).free

@@ -192,7 +192,7 @@ def open_output(folder: Path, output: OutputFormat, job: str) -> Iterator[Output
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
             writer = OutputWriter(folder, output, job)
-            _check_space(folder, writer)
+            check_space(folder, sum(t.nbytes for t in output.tensors if t.name not in writer.done))
             try:
                 yield writer
             finally:
@@ -220,9 +220,15 @@ def _take_lock(descriptor: int, folder: Path) -> None:
         ) from None
 
 
-def _check_space(folder: Path, writer: OutputWriter) -> None:
-    needed = sum(tensor.nbytes for tensor in writer.output.tensors if tensor.name not in writer.done)
-    free = shutil.disk_usage(folder).free
+def free_space(folder: Path) -> int:
+    """Bytes that are free on the disk of a folder, which need not exist yet."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+    return shutil.disk_usage(existing).free
+
+
+def check_space(folder: Path, needed: int) -> None:
+    """Raise ResourceError unless ``needed`` bytes are free on the folder's disk."""
+    free = free_space(folder)
     if needed > free:
         raise ResourceError(
             f"not enough disk space: got {free} bytes; expected {needed} ({needed - free} missing)", where=[str(folder)]

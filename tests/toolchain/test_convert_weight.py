@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from mlc_cli.__main__ import main
 from mlc_cli.convert_weight import convert_weight as command
 from mlc_errors import MLCError, UsageError
+from mlc_toolchain import writer
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight, plan_conversion
 from mlc_toolchain.readers.safetensors import SafetensorsReader
 from mlc_toolchain.weight_stream import all_finite, float32_to_bfloat16
@@ -54,6 +55,14 @@ def checkpoint(folder, change):
     safetensors.numpy.save_file(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+def test_a_dry_run_finds_a_full_disk(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(writer, "free_space", lambda folder: 1000)
+    assert (
+        main(["convert_weight", str(SOURCE), "--quantization", "q0f16", "--dry-run", "-o", str(tmp_path / "out")]) == 4
+    )
+    assert "error: not enough disk space: got 1000 bytes; expected 980224 (979224 missing)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("scheme", [name for name, scheme in SCHEMES.items() if scheme.kind in ("none", "group", "ft")])
