@@ -22,7 +22,10 @@ from mlc_compiler.nn.states import State, Tokens, inputs
 from mlc_compiler.tir import te
 from model_zoo import decoder
 
-EXPORTED = ("embed", "prefill", "decode", "batch_prefill", "batch_decode", "sample")
+EXPORTED = (
+    *("embed", "prefill", "decode", "batch_prefill", "batch_decode"),
+    *("penalize", "sample", "sample_filtered", "logprobs"),
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -160,3 +160,17 @@ def test_guesses_do_not_change_the_text(kind: str, settings: dict[str, float], r
     plain = llm.generate(prompt, max_tokens=40, **settings)
     guessed = llm.generate(prompt, max_tokens=40, num_draft=4, **settings)
     assert guessed.token_ids == plain.token_ids and guessed.accepted > 2
+
+
+def test_prompts_in_pieces_and_in_batches_have_the_same_bits(quantized_llm: LLM):
+    """Whole, or as the rest of a cached beginning; alone, or beside other prompts."""
+    ids = quantized_llm.encode(PROSE.read_text())[:60]
+    whole = quantized_llm.new_session().prefill(ids).copy()
+    for cut in (1, 17, 59):
+        session = quantized_llm.new_session()
+        session.extend(ids[:cut])
+        assert np.array_equal(session.prefill(ids[cut:]), whole)
+    prompts = [ids, ids[:9], ids[:33]]
+    batch = quantized_llm.generate(prompts, max_tokens=12, temperature=0)
+    alone = [quantized_llm.generate(prompt, max_tokens=12, temperature=0) for prompt in prompts]
+    assert [r.token_ids for r in batch] == [r.token_ids for r in alone]

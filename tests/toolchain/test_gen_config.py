@@ -262,6 +262,16 @@ def test_generation_defaults(tmp_path):
     assert config["conv_template"]["stop_token_ids"] == [7, 8, 2]
 
 
+def test_filters_are_written_where_the_checkpoint_has_them(tmp_path):
+    given = {"top_k": 20, "min_p": 0.05, "typical_p": 0.9}
+    run(reference_source(tmp_path / "source", generation_config=given), tmp_path / "out")
+    config = config_of(tmp_path / "out")
+    assert {name: config[name] for name in given} == given
+    assert read_chat_config(tmp_path / "out").top_k == 20
+    run(SOURCE, tmp_path / "plain")
+    assert not {"top_k", "min_p", "typical_p"} & set(config_of(tmp_path / "plain"))
+
+
 def test_ids_beyond_the_tokenizer_are_left_out(tmp_path):
     source = reference_source(tmp_path / "source", generation_config={"eos_token_id": [2, 50256]})
     report = run(source, tmp_path / "out")
@@ -275,6 +285,8 @@ def test_ids_beyond_the_tokenizer_are_left_out(tmp_path):
         ({"config": {"vocab_size": 282}}, "has a vocabulary of 282; the tokenizer has ids up to 282"),
         ({"generation_config": {"temperature": "hot"}}, "temperature is hot; expected a number of at least 0"),
         ({"generation_config": {"top_p": 0}}, "top_p is 0; expected a number above 0, up to 1"),
+        ({"generation_config": {"top_k": 1.5}}, "top_k is 1.5; expected an integer of at least 0"),
+        ({"generation_config": {"min_p": "x"}}, "min_p is x; expected a number from 0 to 1"),
         ({"generation_config": {"eos_token_id": [1.5]}}, r"eos_token_id is \[1.5\]; expected a token id or a list"),
         ({"generation_config": "[]"}, "got a JSON list; expected an object"),
         ({"tokenizer_config": {"eos_token": 7}}, "eos_token is '7'; expected a string"),
