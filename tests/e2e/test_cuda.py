@@ -98,20 +98,14 @@ def test_logits_of_every_position(pair: Pair) -> None:
 
 @float32
 def test_tokens_are_those_of_the_cpu(pair: Pair) -> None:
-    """Greedy, sampled, filtered and with penalties; one prompt and a batch, of which one is longer than a call takes.
-
-    Guesses of the next tokens change nothing.
-    """
+    """Greedy, sampled and with penalties; one prompt and a batch, of which one is longer than a call takes."""
 
     def tokens(llm: LLM) -> list[tuple[int, ...]]:
         prompts, drawn = [IDS[:26], OTHER[:3]], {"temperature": 0.8, "top_p": 0.9, "seed": 5}
         likely = llm.generate(prompts, max_tokens=2, temperature=0)
         penalties = {"presence_penalty": 1.5, "repetition_penalty": 1.3, "logit_bias": {3: 1.0}}
         results = [*likely, *llm.generate([OTHER[:2], IDS[:4]], max_tokens=2, **drawn, **penalties)]
-        results.append(llm.generate(OTHER[:5], max_tokens=2, top_k=9, min_p=0.01, top_logprobs=2, **drawn))
-        results.append(llm.generate([5, 6, 7, 5, 6], max_tokens=3, num_draft=1, temperature=0))
-        assert [found.token for found in results[-2].logprobs] == list(results[-2].token_ids)
-        return [r.token_ids for r in results]
+        return [r.token_ids for r in (*results, llm.generate(OTHER[:5], max_tokens=2, **drawn))]
 
     assert tokens(pair.gpu) == tokens(pair.cpu)
 
