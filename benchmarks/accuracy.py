@@ -186,6 +186,13 @@ def show(r: Accuracy) -> None:
     )
 
 
+def record(result: Accuracy, path: Path) -> None:
+    """Put a result into the file, in place of one of the same name."""
+    held = json.loads(path.read_text()) if path.is_file() else []
+    others = [other for other in held if other["name"] != result.name]
+    path.write_text(json.dumps([*others, asdict(result)], indent=2) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path, help="a folder with a float32 or 16-bit checkpoint of a Llama")
@@ -198,12 +205,11 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     reference = Reference(args.model, args.positions, args.part)
-    results = []
     for name in args.names:
         measure = llama_cpp_accuracy if name.startswith(f"{LLAMA_CPP}:") else our_accuracy
-        results.append(measure(reference, name, args.scratch))
-        show(results[-1])
-    args.output.write_text(json.dumps([asdict(r) for r in results], indent=2) + "\n")
+        result = measure(reference, name, args.scratch)
+        show(result)
+        record(result, args.output)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 import pytest
 
+from mlc_compiler import nn
 from mlc_errors import UnsupportedError, UsageError
+from quantization.rewrite import quantize_model
 from quantization.schemes import REFUSED, SCHEMES, get_scheme
 
 
@@ -15,3 +17,28 @@ def test_an_unknown_name_is_answered_with_near_ones():
     with pytest.raises(UsageError, match="got 'q4f16_9'") as caught:
         get_scheme("q4f16_9")
     assert "q4f16_" in caught.value.hint
+
+
+class Model(nn.Module):
+    def __init__(self, tied):
+        self.table = nn.Embedding(7, 32)
+        self.up_proj, self.down_proj = nn.Linear(32, 64), nn.Linear(64, 32)
+        self.lm_head = None if tied else nn.Linear(32, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "tied", "wide"),
+    [
+        ("q4f16_m", True, {"table"}),
+        ("q4f16_m", False, {"lm_head"}),
+        ("q4f16_l", True, {"table", "down_proj"}),
+        ("q4f16_nl", True, set()),
+    ],
+)
+def test_parts_of_a_mixed_scheme(name, tied, wide):
+    model = Model(tied)
+    formats = quantize_model(model, get_scheme(name))
+    stored = {path.removesuffix(".weight"): form.scheme.name for path, form in formats.items()}
+    assert {path for path, scheme in stored.items() if scheme == "q8f16_1"} == wide
+    assert {scheme for path, scheme in stored.items() if path not in wide} == {name}
+    assert model.table.q_weight.shape == ((7, 8) if "table" in wide else (7, 4))

@@ -1,0 +1,12 @@
+"""docs/accuracy.md is what the results say."""
+
+from pathlib import Path
+
+import accuracy_document
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "accuracy.md"
+
+
+def test_the_document_is_written_from_the_results(capsys):
+    accuracy_document.main()
+    assert capsys.readouterr().out == DOCUMENT.read_text()
