@@ -22,6 +22,7 @@ from . import (
     sampling_filters,
     search,
     stored_formats,
+    windows,
 )
 from . import linear as products
 from .attention import append, append_latent, paged_attention, rotary_embedding
@@ -150,6 +151,7 @@ from .search import (
     topk,
 )
 from .stored_formats import dequantize_awq, dequantize_blocks, dequantize_ft
+from .windows import avg_pool2d, conv1d, conv2d, conv3d, max_pool2d
 
 __all__ = [
     "VIEW_OPERATORS",
@@ -165,6 +167,7 @@ __all__ = [
     "argmin",
     "argsort",
     "astype",
+    "avg_pool2d",
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
@@ -173,6 +176,9 @@ __all__ = [
     "ceil",
     "clip",
     "concat",
+    "conv1d",
+    "conv2d",
+    "conv3d",
     "cos",
     "cumprod",
     "cumsum",
@@ -217,6 +223,7 @@ __all__ = [
     "logical_xor",
     "matmul",
     "max",
+    "max_pool2d",
     "maximum",
     "mean",
     "min",
@@ -285,6 +292,7 @@ FAMILIES = (
     manipulate,
     rearrange,
     normalize,
+    windows,
     reduce,
     search,
     attention,

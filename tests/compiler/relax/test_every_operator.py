@@ -73,6 +73,30 @@ def group_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray
     return grouped * gamma + beta
 
 
+def windows_of(
+    x: np.ndarray,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    fill: float,
+) -> np.ndarray:
+    """The windows [N, C, H, W, *kernel] of images with (top, left, bottom, right) of padding."""
+    top, left, bottom, right = padding
+    x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=fill)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    every = np.lib.stride_tricks.sliding_window_view(x, reach, (2, 3))
+    return every[:, :, :: strides[0], :: strides[1], :: dilation[0], :: dilation[1]]
+
+
+def convolved(
+    x: np.ndarray, w: np.ndarray, strides: tuple[int, ...], padding: tuple[int, ...], dilation: Any, groups: int
+) -> np.ndarray:
+    found = windows_of(x, w.shape[2:], strides, padding, dilation, 0)
+    parts = zip(np.split(found, groups, 1), np.split(w, groups), strict=True)
+    return np.concatenate([np.einsum("nchwij,ocij->nohw", a, b) for a, b in parts], 1)
+
+
 def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
@@ -270,6 +294,34 @@ CASES: dict[str, Case] = {
         group_norm,
         {"num_groups": 2, "channel_axis": 2, "axes": (1,)},
         1e-5,
+    ),
+    "nn.conv1d": Case(
+        (normal(N, 4, M), normal(6, 2, 3)),
+        lambda x, w: convolved(x[:, :, None], w[:, :, None], (1, 2), (0, 2, 0, 1), (1, 1), 2)[:, :, 0],
+        {"strides": 2, "padding": (2, 1), "groups": 2},
+        1e-5,
+    ),
+    "nn.conv2d": Case(
+        (normal(N, 4, M, 9), normal(6, 4, 2, 3)),
+        lambda x, w: convolved(x, w, (1, 3), (1, 2, 1, 2), (2, 1), 1),
+        {"strides": (1, 3), "padding": (1, 2), "dilation": (2, 1)},
+        1e-5,
+    ),
+    "nn.conv3d": Case(
+        (normal(N, 2, M, 4, 6), normal(3, 2, 1, 2, 2)),
+        lambda x, w: np.stack([convolved(x[:, :, i], w[:, :, 0], (2, 2), (0,) * 4, (1, 1), 1) for i in range(M)], 2),
+        {"strides": (1, 2, 2)},
+        1e-5,
+    ),
+    "nn.max_pool2d": Case(
+        (normal(2, 3, 6, 9),),
+        lambda x: np.nanmax(windows_of(x, (3, 2), (2, 2), (1, 0, 2, 1), (1, 1), np.nan), (-2, -1)),
+        {"pool_size": (3, 2), "strides": 2, "padding": (1, 0), "ceil_mode": True},
+    ),
+    "nn.avg_pool2d": Case(
+        (normal(N, 3, M, 8),),
+        lambda x: np.nanmean(windows_of(x, (3, 2), (1, 2), (1, 1, 1, 1), (1, 1), np.nan), (-2, -1)),
+        {"pool_size": (3, 2), "strides": (1, 2), "padding": 1},
     ),
     "nn.softmax": Case((X,), lambda x: softmax(x, 1), {"axis": 1}),
     "nn.log_softmax": Case((X,), lambda x: np.log(softmax(x.astype("f8"))).astype("f4"), tolerance=2e-6),

@@ -1,0 +1,186 @@
+"""Convolutions, and pooling over windows of images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.expr import IntImm, PrimExpr, maximum, minimum, product
+from ...ir.simplify import simplify
+from ...tir import te
+from ..info import show_shape, static_size
+from .linear import narrowed, sum_type
+from .rearrange import pad
+from .registry import Operator, operator
+
+Sizes = int | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A window that slides along one axis of ``size`` elements, with ``before`` and ``after`` more around them."""
+
+    size: PrimExpr
+    kernel: PrimExpr
+    stride: int
+    before: int
+    after: int
+    dilation: int
+
+    def count(self, ceil_mode: bool) -> PrimExpr:
+        """How many places the window has; ``ceil_mode``: also one that ends outside, if it begins inside."""
+        reach = (self.kernel - 1) * self.dilation + 1
+        last = self.size + self.before + self.after - reach
+        if not ceil_mode:
+            return simplify(last // self.stride + 1)
+        inside = (self.size + self.before - 1) // self.stride
+        return simplify(minimum((last + self.stride - 1) // self.stride, inside) + 1)
+
+    def missing(self, ceil_mode: bool) -> int:
+        """How many elements after the last one the windows reach, padding included."""
+        if not ceil_mode:
+            return self.after
+        known = static_size(simplify(self.end(self.count(True) - 1) - self.size))
+        if known is None:
+            raise ValueError("ceil_mode: got an image of symbolic size; expected constant sizes")
+        return max(known, 0)
+
+    def end(self, place: PrimExpr) -> PrimExpr:
+        """The index after the window's last element at ``place``."""
+        return place * self.stride - self.before + (self.kernel - 1) * self.dilation + 1
+
+    def members(self, place: PrimExpr, include_padding: bool) -> PrimExpr:
+        """How many elements of the window at ``place`` are in the image, or in the image and its padding."""
+        low, high = (self.before, self.after) if include_padding else (0, 0)
+        return minimum(self.end(place), self.size + high) - maximum(place * self.stride - self.before, -low)
+
+
+def _each(value: Sizes, rank: int, name: str, least: int) -> tuple[int, ...]:
+    """One number for each axis. Raises ValueError for a wrong number of them, or one that is too small."""
+    listed = (value,) * rank if isinstance(value, int) else value * rank if len(value) == 1 else value
+    if len(listed) != rank or min(listed) < least:
+        raise ValueError(f"{name}: got {value}; expected {rank} numbers of at least {least}")
+    return listed
+
+
+def _windows(
+    data: te.Tensor, kernel: Sequence[PrimExpr], strides: Sizes, padding: Sizes, dilation: Sizes
+) -> list[_Window]:
+    rank = data.ndim - 2
+    if rank != len(kernel):
+        raise ValueError(f"got shape {show_shape(data.shape)}; expected {len(kernel) + 2} axes")
+    both = not isinstance(padding, int) and len(padding) == 2 * rank
+    sides = _each(padding, 2 * rank if both else rank, "padding", 0)
+    steps, gaps = _each(strides, rank, "strides", 1), _each(dilation, rank, "dilation", 1)
+    places = zip(data.shape[2:], kernel, steps, sides[:rank], sides[rank:] or sides, gaps, strict=True)
+    return [_Window(*place) for place in places]
+
+
+def _padded(x: te.Tensor, windows: Sequence[_Window], fill: Any, ceil_mode: bool = False) -> te.Tensor:
+    widths = [0, 0, 0, 0, *(w for window in windows for w in (window.before, window.missing(ceil_mode)))]
+    return pad.te(x, pad_width=tuple(widths), pad_value=fill) if any(widths) else x  # type: ignore[return-value]
+
+
+def _places(windows: Sequence[_Window], at: Sequence[PrimExpr], k: Sequence[te.ReduceAxis]) -> tuple[PrimExpr, ...]:
+    """The index in the padded image of element ``k`` of the window at ``at``."""
+    return tuple(i * w.stride + j * w.dilation for w, i, j in zip(windows, at, k, strict=True))
+
+
+def _convolution(rank: int) -> Operator:
+    def definition(
+        data: te.Tensor,
+        weight: te.Tensor,
+        *,
+        strides: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        groups: int = 1,
+    ) -> te.Tensor:
+        if weight.ndim != rank + 2:
+            raise ValueError(f"weight: got shape {show_shape(weight.shape)}; expected {rank + 2} axes")
+        windows = _windows(data, weight.shape[2:], strides, padding, dilation)
+        outputs, inner = weight.shape[:2]
+        if groups < 1 or (static_size(outputs) or 0) % groups:
+            raise ValueError(f"groups: got {groups}; expected a divisor of the {show_shape((outputs,))} outputs")
+        te.require_equal(data.shape[1], simplify(inner * groups), "channels of the data and of the weight's groups")
+        acc, x, members = sum_type(data.dtype), _padded(data, windows, 0), simplify(outputs // groups)
+        c = te.reduce_axis(inner, "c")
+        k = [te.reduce_axis(w.kernel, f"k{i}") for i, w in enumerate(windows)]
+
+        def element(n: PrimExpr, o: PrimExpr, *at: PrimExpr) -> PrimExpr:
+            channel = c if groups == 1 else o // members * inner + c
+            value = x[(n, channel, *_places(windows, at, k))]
+            return te.sum(te.cast(value, acc) * te.cast(weight[(o, c, *k)], acc), axis=[c, *k])
+
+        shape = (data.shape[0], outputs, *(w.count(False) for w in windows))
+        return narrowed(te.compute(shape, element, name=f"conv{rank}d"), data.dtype)
+
+    definition.__doc__ = f"""The cross-correlation of images on {rank} ax{"is" if rank == 1 else "es"}.
+
+    data: [N, C, *size]; weight: [O, C / groups, *kernel] of any floating type, converted elementwise. Attributes have
+    one number for all axes or one for each; padding may also have those before and then those after the image. Returns
+    [N, O, *places] in data's dtype, sums are at least float32; outputs of a group see the channels of their group.
+    """
+    return operator(f"nn.conv{rank}d")(definition)
+
+
+conv1d, conv2d, conv3d = (_convolution(rank) for rank in (1, 2, 3))
+
+
+def _pool(
+    data: te.Tensor, windows: Sequence[_Window], ceil_mode: bool, fill: Any, name: str, combine: Callable[..., Any]
+) -> te.Tensor:
+    x = _padded(data, windows, fill, ceil_mode)
+    k = [te.reduce_axis(w.kernel, f"k{i}") for i, w in enumerate(windows)]
+
+    def element(n: PrimExpr, channel: PrimExpr, *at: PrimExpr) -> PrimExpr:
+        value = x[(n, channel, *_places(windows, at, k))]
+        return combine(te.cast(value, sum_type(data.dtype)), axis=k)
+
+    return te.compute((*data.shape[:2], *(w.count(ceil_mode) for w in windows)), element, name=name)
+
+
+@operator("nn.max_pool2d")
+def max_pool2d(
+    data: te.Tensor,
+    *,
+    pool_size: int | tuple[int, ...],
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
+) -> te.Tensor:
+    """The maximum of each window. data: [N, C, H, W]; attributes as of ``conv2d``.
+
+    ceil_mode: windows that begin in the image may end after it; sizes are constant then.
+    """
+    kernel = [IntImm(s) for s in _each(pool_size, 2, "pool_size", 1)]
+    windows = _windows(data, kernel, strides, padding, dilation)
+    best = _pool(data, windows, ceil_mode, te.min_value(data.dtype), "max_pool2d", te.max)
+    return narrowed(best, data.dtype)
+
+
+@operator("nn.avg_pool2d")
+def avg_pool2d(
+    data: te.Tensor,
+    *,
+    pool_size: int | tuple[int, ...],
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> te.Tensor:
+    """The mean of each window of floating ``data`` [N, C, H, W]; attributes as of ``max_pool2d``.
+
+    count_include_pad: elements of the padding count, as zeros.
+    """
+    kernel = [IntImm(s) for s in _each(pool_size, 2, "pool_size", 1)]
+    windows = _windows(data, kernel, strides, padding, 1)
+    total = _pool(data, windows, ceil_mode, 0, "avg_pool2d", te.sum)
+
+    def mean(*i: PrimExpr) -> PrimExpr:
+        members = [w.members(at, count_include_pad) for w, at in zip(windows, i[2:], strict=True)]
+        return te.cast(total[i] / te.cast(product(members), total.dtype), data.dtype)
+
+    return te.compute(total.shape, mean, name="mean")
