@@ -29,7 +29,7 @@ from .dependence import conflicts, own_conflicts
 from .tree import ScheduleError, find_loop, parent_of, replace_stmts, root_of, sub_statements, with_allocs
 
 
-class _Fresh(Rewriter):
+class FreshCopy(Rewriter):
     """Copies statements with fresh loop variables, block variables, intermediate buffers and block names."""
 
     def __init__(self, buffers: Mapping[int, Buffer], suffix: str):
@@ -93,7 +93,7 @@ def partition(
     for i, (low, high) in enumerate(pairwise(bounds)):
         suffix = f"_p{i}"
         buffers = {id(b): replace(b, name=f"{b.name}{suffix}") for b in root.block.alloc_buffers}
-        copier = _Fresh(buffers, suffix)
+        copier = FreshCopy(buffers, suffix)
         body = copier(root.block.body)
         new_loops = [copier.vars[id(v)] for v in loops]
         parts.append(_narrow(body, new_loops, low, high))

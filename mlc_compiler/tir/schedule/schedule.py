@@ -20,6 +20,7 @@ from ...ir.visitor import free_vars
 from ..index_map import IndexMap, IndexMapError
 from ..intrinsics import find_tensor_intrin
 from ..nodes import PARALLEL, THREAD, UNROLLED, VECTORIZED, Block, PrimFunc
+from ..script_intrin import find_script_intrin
 from .blockize import blockize
 from .caching import cache_read, cache_write, set_scope, storage_align
 from .compute_at import compute_at
@@ -38,6 +39,7 @@ from .sampling import choose_category, choose_tiling
 from .state import WorkingModule
 from .steps import step, step_names
 from .tensorize import tensorize
+from .tensorize_script import tensorize_script
 from .trace import BlockName, Trace
 from .tree import (
     ScheduleError,
@@ -298,7 +300,14 @@ class Schedule(WorkingModule):
 
     @step
     def tensorize(self, loop: Var, intrinsic: str) -> None:
-        """Replace the nest from ``loop`` inwards by a hardware instruction, see ``register_tensor_intrin``."""
+        """Replace the nest from ``loop`` inwards by an instruction.
+
+        See ``register_tensor_intrin``, and ``register_script_intrin`` for statements in the place of an instruction.
+        """
+        script = find_script_intrin(intrinsic)
+        if script is not None:
+            self._run(tensorize_script, loop, script)
+            return
         try:
             row = find_tensor_intrin(intrinsic)
         except MLCError as error:

@@ -16,7 +16,7 @@ from .tree import ScheduleError, analyzer_at, find_loop, loop_path, replace_stmt
 
 
 @dataclass
-class _Nest:
+class Nest:
     """A perfect nest around a block with one store; ``store`` is in terms of the loop variables."""
 
     loops: list[For]
@@ -31,14 +31,11 @@ def tensorize(func: PrimFunc, var: Var, row: TensorIntrin) -> PrimFunc:
     the operand's strides. A predicate may guard the instruction as a whole. A reduction must have been decomposed.
     """
     loop = find_loop(func, var)
-    nest = _nest_of(loop)
-    if nest.realize.block.init is not None:
-        raise ScheduleError(
-            f"tensorize: block {nest.realize.block.name!r} still initialises; use decompose_reduction first"
-        )
-    pattern = _nest_of(root_of(row.function).block.body)
-    matcher = _Matcher(row, nest, pattern, analyzer_at(loop_path(func, var)))
-    pointers = matcher.match()
+    nest = update_nest(loop)
+    pattern = nest_of(root_of(row.function).block.body)
+    matcher = Matcher(row.name, row.function, nest, pattern, analyzer_at(loop_path(func, var)))
+    matcher.match()
+    pointers = matcher.operands()
     call = Evaluate(Call(f"intrinsic.{row.name}", tuple(pointers), "handle"))
     block = replace(nest.realize.block, iter_vars=(), body=call)
     reads, writes = _regions(nest, matcher)
@@ -46,7 +43,17 @@ def tensorize(func: PrimFunc, var: Var, row: TensorIntrin) -> PrimFunc:
     return replace_stmts(func, {loop: BlockRealize((), nest.realize.predicate, block)})
 
 
-def _regions(nest: _Nest, matcher: _Matcher) -> tuple[tuple, tuple]:
+def update_nest(loop: For) -> Nest:
+    """The nest of a block without initialisation. Raises ScheduleError for another one."""
+    nest = nest_of(loop)
+    if nest.realize.block.init is not None:
+        raise ScheduleError(
+            f"tensorize: block {nest.realize.block.name!r} still initialises; use decompose_reduction first"
+        )
+    return nest
+
+
+def _regions(nest: Nest, matcher: Matcher) -> tuple[tuple, tuple]:
     binding = matcher.binding
     block = with_accumulator_read(nest.realize.block) if _accumulates(nest.store) else nest.realize.block
     zero: dict[Var, PrimExpr] = {lp.var: IntImm(0) for lp in nest.loops}
@@ -61,18 +68,21 @@ def _accumulates(store: BufferStore) -> bool:
     return any(isinstance(n, BufferLoad) and n.buffer is store.buffer for n in (getattr(store.value, "a", None),))
 
 
-def _nest_of(stmt: Stmt) -> _Nest:
+def nest_of(stmt: Stmt) -> Nest:
     loops, realize = open_nest(stmt)
     if not isinstance(realize, BlockRealize):
         raise ScheduleError("tensorize: the loop holds more than one nest around one block")
     binding = {it.var: v for it, v in zip(realize.block.iter_vars, realize.iter_values, strict=True)}
     store = substitute(single_store(realize.block), binding)
-    return _Nest(loops, realize, store)
+    return Nest(loops, realize, store)
 
 
-class _Matcher:
-    def __init__(self, row: TensorIntrin, nest: _Nest, pattern: _Nest, analyzer: Analyzer):
-        self.row, self.nest, self.pattern, self.analyzer = row, nest, pattern, analyzer
+class Matcher:
+    """Compares a nest with the one of the semantics ``function`` of the instruction ``name``."""
+
+    def __init__(self, name: str, function: PrimFunc, nest: Nest, pattern: Nest, analyzer: Analyzer):
+        self.name, self.function = name, function
+        self.nest, self.pattern, self.analyzer = nest, pattern, analyzer
         block = nest.realize.block
         values = nest.realize.iter_values
         self.binding = {it.var: v for it, v in zip(block.iter_vars, values, strict=True)}
@@ -82,10 +92,10 @@ class _Matcher:
         self.scalars: dict[int, PrimExpr] = {}
 
     def fail(self, why: str) -> ScheduleError:
-        return ScheduleError(f"tensorize: block {self.nest.realize.block.name!r} is not {self.row.name!r}: {why}")
+        return ScheduleError(f"tensorize: block {self.nest.realize.block.name!r} is not {self.name!r}: {why}")
 
-    def match(self) -> list[PrimExpr]:
-        """Addresses of the operands, the result first, then the scalars. Raises ScheduleError without a match."""
+    def match(self) -> None:
+        """Find the operands. Raises ScheduleError without a match."""
         found, expected = ([lp.extent for lp in n.loops] for n in (self.nest, self.pattern))
         if [key(e) for e in found] != [key(e) for e in expected]:
             shown = [getattr(e, "value", "?") for e in found]
@@ -98,20 +108,23 @@ class _Matcher:
         store, pattern = self.nest.store, self.pattern.store
         self._access(store.buffer, store.indices, pattern.buffer, pattern.indices)
         self._expr(store.value, pattern.value)
-        missing = [v.name for v in self.row.function.params if isinstance(v, Var) and id(v) not in self.scalars]
+
+    def operands(self) -> list[PrimExpr]:
+        """Addresses of the operands, the result first, then the scalars."""
+        missing = [v.name for v in self.function.params if isinstance(v, Var) and id(v) not in self.scalars]
         if missing:
             raise self.fail(f"nothing tells its {', '.join(missing)}")
-        params = list(self.row.function.buffers)
+        params = list(self.function.buffers)
         order = [params[-1], *params[:-1]]
         addresses = [Call("address_of", (self.base[id(b)], *self.extents[id(b)]), "handle") for b in order]
-        return [*addresses, *(self.scalars[id(v)] for v in self.row.function.params if isinstance(v, Var))]
+        return [*addresses, *(self.scalars[id(v)] for v in self.function.params if isinstance(v, Var))]
 
     def _expr(self, expr: PrimExpr, pattern: PrimExpr) -> None:
         if isinstance(pattern, Var) and id(pattern) in self.loop_of:
             if key(self.analyzer.simplify(expr)) != key(self.loop_of[id(pattern)]):
                 raise self.fail(f"{pattern.name!r} stands where the block has another index")
             return
-        if isinstance(pattern, Var) and any(p is pattern for p in self.row.function.params):
+        if isinstance(pattern, Var) and any(p is pattern for p in self.function.params):
             self._scalar(self.analyzer.simplify(expr), pattern)
             return
         if type(expr) is not type(pattern) or expr.dtype != pattern.dtype:
