@@ -82,7 +82,7 @@ class Layers(nn.Module):
 
 def test_tables_heads_and_odd_sizes_are_groups_and_experts_stay() -> None:
     model = Layers()
-    layouts = quantize_model(model, SCHEME)
+    layouts = {name: made.layout for name, made in quantize_model(model, SCHEME).items()}
     assert layouts == {"table.weight": "NK", "tiled.weight": "FT", "odd.weight": "NK", "lm_head.weight": "NK"}
     parameters = dict(model.named_parameters())
     assert parameters["experts.weight"].dtype == "float16"
