@@ -78,7 +78,10 @@ def lazy_zeros(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         memory = mmap.mmap(-1, max(nbytes, 1), flags=flags)
     except OSError as e:
-        raise ResourceError(f"cannot reserve {nbytes / 1e6:.0f} MB of address space: {e.strerror}") from None
+        raise ResourceError(
+            f"cannot reserve {nbytes / 1e6:.0f} MB of address space: {e.strerror}",
+            hint="raise the limit (ulimit -v), or compile with a smaller context_window_size or max_batch_size",
+        ) from None
     return np.frombuffer(memory, np.uint8, nbytes).view(dtype).reshape(tuple(shape))
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ import numpy as np
 
 from mlc_runtime.arrays import aligned_copy, aligned_empty, is_aligned, lazy_zeros, to_tensor, tvm_ffi
 
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)  # of glibc
 Array = Any
 """An array of a memory: numpy's on the host, a ``DeviceArray`` on a device."""
 
@@ -89,3 +91,8 @@ class HostMemory:
 
 
 HOST = HostMemory()
+
+
+def return_free_memory() -> None:
+    """Give memory that was freed back to the system, which the C library keeps otherwise."""
+    _malloc_trim(0)

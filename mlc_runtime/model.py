@@ -78,6 +78,7 @@ class CompiledModel:
     def close(self) -> None:
         with self.lock.held():
             self.context.close()
+            self.params.free()
 
     def _arguments(self, name: str, inputs: Inputs) -> tuple[list[object], Sizes]:
         spec = self.library[name].spec

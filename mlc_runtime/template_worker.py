@@ -86,10 +86,17 @@ def allow_more_time() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used.ru_utime + used.ru_stime) + CPU_SECONDS, hard))
 
 
+def limit_address_space() -> None:
+    """To ADDRESS_SPACE_BYTES, or less where the system allows less."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = ADDRESS_SPACE_BYTES if hard == resource.RLIM_INFINITY else min(ADDRESS_SPACE_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a chat stops the answer, not this process
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
+    limit_address_space()
     env = environment()
     for line in sys.stdin.buffer:
         allow_more_time()

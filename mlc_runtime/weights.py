@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import weakref
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 
 from mlc_errors import MLCError
 from mlc_runtime.arrays import aligned_copy, dtype_of
-from mlc_runtime.memory import HOST, Array, HostMemory
+from mlc_runtime.memory import HOST, Array, HostMemory, return_free_memory
 from mlc_runtime.model_spec import ParamSpec
 from mlc_runtime.weight_index import Shard, TensorRecord, damaged, is_plain_name, read_shards
 
@@ -100,10 +101,18 @@ class Params:
     def __init__(self, arrays: Sequence[Array], memory: HostMemory = HOST):
         self.arrays = list(arrays)
         self.table = np.array([memory.address(a) for a in self.arrays], np.int64)
+        self.free = weakref.finalize(self, _free, self.arrays)
+        """Gives the arrays' memory back to the system; called when the object is deleted, too."""
+        self.free.atexit = False
 
     @property
     def nbytes(self) -> int:
         return sum(int(a.nbytes) for a in self.arrays)
+
+
+def _free(arrays: list[Array]) -> None:
+    arrays.clear()
+    return_free_memory()
 
 
 def load_params(

@@ -11,6 +11,7 @@ import pytest
 import safetensors.numpy
 
 from mlc_errors import MLCError
+from mlc_runtime import weights
 from mlc_runtime.model_spec import PackedLayout, ParamSpec
 from mlc_runtime.weight_index import is_plain_name
 from mlc_runtime.weights import TensorCache, load_params
@@ -70,6 +71,16 @@ def test_packing_goes_through_the_library(folder):
     params = load_params([spec("q", [2, 4], "uint32", layout)], cache, pack)
     assert params.arrays[0].tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]] and params.nbytes == 32
     assert cache.read("q")[1, 3] == 7
+
+
+def test_weights_are_freed_when_they_are_dropped(folder, monkeypatch):
+    freed = []
+    monkeypatch.setattr(weights, "return_free_memory", lambda: freed.append(1))
+    names = next(iter(TensorCache(folder).records.values()))
+    params = load_params([spec(names.name, list(names.shape), names.dtype)], TensorCache(folder), no_packing)
+    arrays = params.arrays
+    del params
+    assert (arrays, freed) == ([], [1])
 
 
 def test_mismatches_are_listed(folder):
