@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ NO = ("false", "no", "0")
 WINDOW_FIELDS = {"sliding_window_size": "sliding_window", "attention_sink_size": "attention_sink_size"}
 AUTO = "auto"
 LOG = logging.getLogger(__name__)
+PHASES = 3
+"""Of ``build_library``: passes, code generation, linking."""
 EMIT_KINDS = {"llvm": ".ll", "asm": ".s", "ptx": ""}
 """Kinds of text, with the suffix of their file; PTX has the architecture's name in it."""
 
@@ -120,8 +123,10 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     _make_writable(options.output)
     rules = first_rules(options.tune, exported.mod, machine, optimization, progress)
 
+    started = count()
+
     def phase(name: str) -> None:
-        progress(Step("compile", 0, 1, detail=name))
+        progress(Step("compile", next(started), PHASES, detail=name))
 
     def metadata(mod: IRModule) -> Mapping[str, Any]:
         quantization = options.quantization or config.quantization
@@ -144,7 +149,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
         emit=options.emit,
         progress=phase,
     )
-    progress(Step("compile", 1, 1))
+    progress(Step("compile", PHASES, PHASES))
     LOG.info("seconds per phase: %s", ", ".join(f"{name} {seconds:.3f}" for name, seconds in built.seconds.items()))
     for kind, text in built.texts.items():
         options.output.with_suffix(EMIT_KINDS.get(kind, f".{kind}")).write_text(text)

@@ -21,7 +21,7 @@ from mlc_toolchain.calibrated_weights import Calibration
 from mlc_toolchain.calibration import CalibratedModel, calibration_ids, small_chunks
 from mlc_toolchain.dense_heads import HeadsReader
 from mlc_toolchain.imatrix import read_imatrix
-from mlc_toolchain.kept_form import keeps_form
+from mlc_toolchain.kept_form import is_quantized_again, keeps_form
 from mlc_toolchain.lora import LoraCheckpoint
 from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, safetensors_format
 from mlc_toolchain.packed_checkpoint import METHODS, open_packed, quantization_method, unquantized
@@ -124,7 +124,7 @@ class Conversion:
 class ConvertReport:
     """What a conversion wrote, or with dry_run would write. peak_bytes: estimated memory beyond the interpreter's.
 
-    relative_error: |w - w'| / |w| over the quantized parameters, when it was measured.
+    relative_error: |w - w'| / |w| over the quantized parameters, when it was measured. note: on the checkpoint.
     """
 
     output: str
@@ -139,6 +139,7 @@ class ConvertReport:
     resumed_tensors: int = 0
     seconds: float = 0.0
     relative_error: float | None = None
+    note: str = ""
 
 
 def convert_weight(options: ConvertOptions, progress: Progress = silent) -> ConvertReport:
@@ -348,7 +349,20 @@ def report_of(
         resumed_tensors=resumed,
         seconds=seconds,
         relative_error=relative(errors.values()) if errors else None,
+        note=_requantized(conversion),
     )
+
+
+def _requantized(conversion: Conversion) -> str:
+    """What to know of weights that are quantized in the checkpoint and are not taken as they are."""
+    again = [
+        task
+        for task in conversion.tasks
+        if task.format and is_quantized_again(task.production.value, conversion.reader, task.format.scheme)
+    ]
+    name = conversion.scheme.name
+    kept = f"weights are quantized in the checkpoint; groups that {name} cannot keep are quantized again"
+    return f"{len(again)} {kept}" if again else ""
 
 
 def _write_report(path: Path, report: ConvertReport, conversion: Conversion, errors: Mapping[str, ErrorNorm]) -> None:

@@ -11,6 +11,9 @@ from model_zoo.weight_expr import CheckpointTensor, Concat, Expr, Stack
 from quantization.kept_codes import StoredForm
 from quantization.schemes import Scheme
 
+QUANTIZED_BITS = 9
+"""Weights that are stored with at most so many bits, scales included, are quantized."""
+
 
 def keeps_form(value: Expr, reader: CheckpointReader, scheme: Scheme) -> bool:
     """Whether the parameter is made of such tensors, joined along outputs where blocks meet. Reads no data."""
@@ -25,6 +28,12 @@ def keeps_form(value: Expr, reader: CheckpointReader, scheme: Scheme) -> bool:
         case Stack(parts):
             return all(keeps_form(part, reader, scheme) for part in parts)
     return False
+
+
+def is_quantized_again(value: Expr, reader: CheckpointReader, scheme: Scheme) -> bool:
+    """Whether the parameter is made of tensors that are stored quantized, but not as the scheme stores weights."""
+    infos = [reader.info(name) for name in value.sources()]
+    return all(8 * i.nbytes <= QUANTIZED_BITS * i.elements for i in infos) and not keeps_form(value, reader, scheme)
 
 
 def kept_form(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlc_errors import UsageError
-from mlc_toolchain.convert_weight import describe_model, plan_weights, run_conversion
+from mlc_toolchain.convert_weight import ConvertOptions, describe_model, plan_weights, preview, run_conversion
 from mlc_toolchain.source import GGUFSource, resolve_source
 from quantization.schemes import get_scheme
 from tests.toolchain.hf_from_gguf import write_hf_checkpoint
@@ -36,6 +36,13 @@ def test_smollm2_as_gguf_and_as_safetensors_convert_to_the_same_weights(smollm2_
     expected = converted_hashes(from_hf, tmp_path / "from_hf")
     assert len(expected) == 303
     assert converted_hashes(from_gguf, tmp_path / "from_gguf") == expected
+
+
+@pytest.mark.parametrize(("scheme", "count"), [("q8f16_1", 121), ("q0f16", 0)])
+def test_weights_that_are_quantized_again_are_named(smollm2_gguf, tmp_path, scheme: str, count: int):
+    note = preview(ConvertOptions(str(smollm2_gguf), scheme, tmp_path / "out")).note
+    again = f"{count} weights are quantized in the checkpoint; groups that {scheme} cannot keep are quantized again"
+    assert note == (again if count else "")
 
 
 @pytest.mark.parametrize(
