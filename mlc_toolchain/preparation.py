@@ -49,17 +49,22 @@ class PreparationReport:
     free_bytes: int | None = None
 
 
-def prepare(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
-    """Do what the plan lacks. Raises MLCError for options and models that cannot be met, before anything is written."""
+def check(plan: Plan, options: PrepareOptions) -> None:
+    """Raise MLCError for a model that is none, for options that cannot be met and without a linker."""
     if not plan.has_weights:
-        _source(plan)
+        _scheme(_source(plan), options)
+    elif not plan.library.is_file():
+        read_shards(plan.folder)
     compiling = _compiling(plan, options)
     if compiling:
         check_options(compiling)
+
+
+def prepare(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
+    """Do what the plan lacks, after ``check``. Raises MLCError, then too, before anything is kept."""
     if not plan.has_weights:
         _convert(plan, options, progress)
-    elif compiling:
-        read_shards(plan.folder)
+    compiling = _compiling(plan, options)
     if compiling:
         _make_entry(plan)
         compile_model(compiling, progress)
@@ -103,8 +108,6 @@ def _compiling(plan: Plan, options: PrepareOptions) -> CompileOptions | None:
 
 
 def _convert(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
-    if plan.folder.is_dir():
-        return
     scheme = _scheme(_source(plan), options)
     template = options.conv_template or AUTO
     folder = model_cache.partial(plan.folder)

@@ -43,8 +43,9 @@ def prepared_model(
     options = options or PrepareOptions()
     plan = plan_preparation(model, options)
     if not plan.is_ready:
-        from mlc_toolchain.preparation import prepare
+        from mlc_toolchain.preparation import check, prepare
 
+        check(plan, options)
         with model_cache.locked(plan.name, waiting):
             prepare(plan, options, progress)
     for path in {plan.folder, plan.library.parent}:

@@ -178,7 +178,7 @@ def test_a_model_folder_that_cannot_be_written(
 def test_what_cannot_be_prepared_leaves_nothing(cache: Path, model: str, options: dict, message: str):
     with pytest.raises(MLCError, match=message):
         prepared_model(model, PrepareOptions(**options))
-    assert model_cache.entries() == []
+    assert model_cache.entries() == [] and (cache.exists() == ("conv_template" in options))
 
 
 def test_a_dry_run_gives_exact_bytes(filled: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
