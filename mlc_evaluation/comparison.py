@@ -7,7 +7,9 @@ a wrong result is wrong too: the first kernel after the last one with a value of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import gcd
@@ -23,6 +25,7 @@ from mlc_runtime.observation import observing
 Array = np.ndarray[Any, Any]
 EXACT, QUANTIZED = 1e-3, 0.2
 """Tolerances for unquantized and for quantized weights."""
+_DIGITS = re.compile(r"\d+")
 UNQUANTIZED = ("q0f32", "q0f16", "q0bf16")
 
 
@@ -61,7 +64,8 @@ class LayerError:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model and a reference on the same tokens. layers: the results of layers and of what is outside of them.
+    """A model and a reference on the same tokens. layers: the results of layers and of what is outside of them, but for
+    those that no kernel has because they are fused with what follows.
 
     departs: the place of the first kernel that departs, empty where all agree; kernel, layer: its name and layer. last:
     the place of the last kernel that agrees. expected: the value of the reference that no kernel computes.
@@ -157,16 +161,42 @@ def _compared(
     values: Sequence[ReferenceValue], kernels: Sequence[KernelResult], tokens: int, tolerance: float
 ) -> Comparison:
     found = [f for f in (_found(value, kernels, tolerance) for value in values) if f is not None]
+    agreeing = [i for i, f in enumerate(found) if f.error <= tolerance]
+    end = agreeing[-1] + 1 if agreeing else 0
     layers = [
         LayerError(f.value.name, f.value.layer, kernels[f.index].place, f.error, f.error <= tolerance)
-        for f in found
-        if f.value.is_layer
+        for i, f in enumerate(found)
+        if f.value.is_layer and (f.error <= tolerance or i >= end)
     ]
-    agreeing = [i for i, f in enumerate(found) if f.error <= tolerance]
-    if agreeing and agreeing[-1] == len(found) - 1:
+    if end == len(found):
         return Comparison(tokens, tolerance, layers)
-    last = max((found[i].index for i in agreeing), default=-1)
-    first = next((k for k in kernels[last + 1 :] if k.values), kernels[-1])
-    before = kernels[last].place if last >= 0 else ""
-    expected = found[agreeing[-1] + 1 if agreeing else 0].value.name
-    return Comparison(tokens, tolerance, layers, first.place, first.kernel, first.layer, before, expected)
+    wrong = _first_wrong(found, end, tolerance)
+    before = max((f.index for f in found[:wrong] if f.error <= tolerance), default=-1)
+    after = next((f.index for f in found[wrong:end] if f.error <= tolerance), len(kernels))
+    first = next((k for k in kernels[before + 1 : after + 1] if k.values), kernels[before])
+    last = kernels[before].place if before >= 0 else ""
+    expected = found[wrong].value.name
+    return Comparison(tokens, tolerance, layers, first.place, first.kernel, first.layer, last, expected)
+
+
+def _first_wrong(found: Sequence[FoundValue], end: int, tolerance: float) -> int:
+    """The first value that no kernel has although one should; ``end``: the one after the last that agrees.
+
+    One value of a fused product may be wrong while others of the same layer, after it, are right. It is told from one
+    that is fused away by another layer before, in which a kernel has it.
+    """
+    layer = found[end - 1].value.layer if end else None
+    places = list(_places(found[:end]))
+    has = {place for place, f in zip(places, found, strict=False) if f.error <= tolerance}
+    for i, (place, f) in enumerate(zip(places, found, strict=False)):
+        if f.error > tolerance and f.value.layer == layer is not None and place in has:
+            return i
+    return end
+
+
+def _places(found: Sequence[FoundValue]) -> Iterator[tuple[int, str]]:
+    """Of each value its number in its layer, and its name without numbers: the same in equal layers."""
+    counts: Counter[int | None] = Counter()
+    for f in found:
+        yield counts[f.value.layer], _DIGITS.sub("*", f.value.name)
+        counts[f.value.layer] += 1
