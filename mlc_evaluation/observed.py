@@ -45,20 +45,31 @@ class ModelFiles:
         """The model with a library that calls observers, see ``mlc_runtime.observation``. tensors: observers get them.
 
         The library has the kernels, layouts and memory plan of the model's own one. Raises UnsupportedError for a
-        library for GPUs.
+        library for GPUs, and for one whose schedules were searched and are not in a database.
         """
-        options = options_of(read_metadata(self.library_path))
-        if json.loads(options["device"])["kind"] != "cpu":
-            raise UnsupportedError(
-                f"the library is for {json.loads(options['device'])['kind']}; kernels are observed on CPUs only",
-                where=[str(self.library_path)],
-                hint="compile the model with --device cpu",
-            )
+        metadata = read_metadata(self.library_path)
+        self._check(metadata)
+        options = options_of(metadata)
         with tempfile.TemporaryDirectory(prefix="mlc-observed-") as folder:
             path = Path(folder) / LIBRARY_NAME
             compile_model(CompileOptions(self.folder, path, observe=ObserveKernels(tensors), **options), progress)
             with LLM(self.folder, open_library(path), self.num_threads) as llm:
                 yield llm
+
+    def _check(self, metadata: Mapping[str, Any]) -> None:
+        kind, tune, where = metadata["target"]["kind"], metadata.get("tune", ""), [str(self.library_path)]
+        if kind != "cpu":
+            raise UnsupportedError(
+                f"the library is for {kind}; kernels are observed on CPUs only",
+                where=where,
+                hint="compile the model with --device cpu",
+            )
+        if tune and not Path(tune).is_dir():
+            raise UnsupportedError(
+                f"the library was compiled with --tune {tune}; its kernels cannot be compiled again",
+                where=where,
+                hint="compile with --tune DATABASE, a folder that tune has written, or without --tune",
+            )
 
 
 def options_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,6 +78,7 @@ def options_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "device": json.dumps(metadata["target"]),
         "opt": metadata["opt"],
+        "tune": metadata.get("tune", ""),
         "quantization": metadata["quantization"],
         "model_type": metadata["model_type"],
         "overrides": ";".join(f"{key}={metadata[key]}" for key in SIZES),

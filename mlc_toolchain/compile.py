@@ -134,6 +134,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
             **model_metadata(exported, quantization, mod, config.active_vocab_size),
             STAMP: {key: config.to_dict()[key] for key in KEYS},
             "opt": optimization.text,
+            **({"tune": options.tune} if options.tune else {}),
         }
 
     built = build_library(
