@@ -15,7 +15,13 @@ from tokenizers import decoders, models, pre_tokenizers
 from mlc_runtime.llm import LLM
 from tests.seeds.notebook import Ran, run
 
-CPU = {"python -m mlc_llm ": "python -m mlc_cli ", "--device cuda": "--device cpu"}
+CPU = {
+    "python -m mlc_llm.testing.debug_chat --model": "python -m mlc_cli debug_chat",
+    "--generate-len 5": "--generate-len 5 --prompt",
+    "python -m mlc_llm ": "python -m mlc_cli ",
+    "--device cuda": "--device cpu",
+    "f0_take3": "f0_fused_take_astype",  # the kernel that looks up the embedding
+}
 IDS = [7, 30, 2, 41, 9]
 VOCABULARY = 50257
 
@@ -52,12 +58,11 @@ def ran(folder: Path) -> Iterator[Ran]:
 
 def test_counts(ran: Ran):
     assert ran.counts() == {
-        "run": 5,
+        "run": 7,
         "environment": 1,
         "ipython": 3,
         "fragment": 2,
         "network": 1,
-        "debug_chat": 2,
     }
 
 
@@ -91,3 +96,11 @@ def test_commands_make_a_model_that_runs(ran: Ran, folder: Path):
     with torch.no_grad():
         expected = small_gpt2()(torch.tensor([IDS])).logits[0].numpy()
     np.testing.assert_allclose(np.asarray(got).reshape(len(IDS), -1), expected, rtol=0.02, atol=0.02)
+
+
+def test_arguments_of_a_kernel_are_in_a_file(ran: Ran):
+    data = ran.after["dumped values"]["data"]
+    table, ids, result = (data[f"arg_{i}"] for i in range(3))
+    assert (table.dtype, ids.shape) == (np.float16, (1,))
+    assert np.array_equal(table[ids].astype(np.float32), result)
+    assert "arg_2" in ran.output["dumped values"]
