@@ -389,13 +389,14 @@ def test_close_ends_the_context(llm):
 
 
 def test_threads_share_a_model(llm):
-    """Streams, batches, sessions and logits of four threads have the answers of one."""
+    """Streams, batches, guesses, sessions and logits of four threads have the answers of one."""
     prompts = [[3, i, 5] for i in range(4)]
     expected = [greedy(p, 12, VOCAB) for p in prompts]
 
     def work(i: int) -> bool:
         session = llm.new_session()
         results = [llm.generate(prompts[i], max_tokens=12), *llm.generate([prompts[i]] * 3, max_tokens=12)]
+        results.append(llm.generate(prompts[i], max_tokens=12, num_draft=2, draft=llm))
         tokens = [session.prefill(prompts[i]).argmax(), *(session.decode_step(t).argmax() for t in expected[i][:3])]
         tokens.append(llm.logits([*prompts[i], *expected[i][:4]])[-1].argmax())
         return tokens == expected[i][:5] and all(list(r.token_ids) == expected[i] for r in results)
