@@ -75,7 +75,8 @@ class _Batch:
         distinct = {tuple(ids): i for i, ids in reversed(list(enumerate(self.prompts)))}
         left = list(self.prompts)
         computed = 0
-        if len(distinct) < len(left) and self.model.pool.can_fork:
+        can_share = self.model.pool.can_fork and all(ids[-1] >= 0 for ids in left)  # an image is not divided
+        if can_share and len(distinct) < len(left):
             computed = self._prefill_beginnings(distinct)
             left = [ids[-1:] for ids in left]
         else:
