@@ -38,7 +38,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class _Best:
-    """The fastest candidate of this search, and the seconds of a call."""
+    """The fastest candidate of this search, and the least seconds of a call that were measured."""
 
     ready: Ready
     seconds: float
@@ -124,7 +124,12 @@ class Search:
         return (first + [c for c in more if c.key not in {d.key for d in first}])[:count]
 
     def _tried(self, ready: Ready) -> Trial:
-        """The trial of a compiled candidate. Its time is relative to the best one's, which is measured beside it."""
+        """The trial of a compiled candidate, measured beside the best one.
+
+        Where it is slower, its time is as many times the least of the best one's as in these turns: a machine that is
+        busy for a while makes it no slower. Where it is faster, it is at most that least; no ratio goes into the time
+        of a best candidate, of which products would go to 0 in noise.
+        """
         failed = self.measurer.check(ready)
         if failed is not None:
             return failed
@@ -134,10 +139,12 @@ class Search:
         if isinstance(both, Failed):
             return Trial(ready.candidate, None, both.message)
         of_best, seconds = both
-        relative = seconds / of_best * self._best.seconds
+        least = min(self._best.seconds, of_best)
         if seconds < of_best:
-            self._best = _Best(ready, relative)
-        return Trial(ready.candidate, relative)
+            self._best = _Best(ready, min(seconds, least))
+            return Trial(ready.candidate, self._best.seconds)
+        self._best = _Best(self._best.ready, least)
+        return Trial(ready.candidate, seconds / of_best * least)
 
     def _first(self, ready: Ready) -> Trial:
         alone = self.measurer.time([ready])

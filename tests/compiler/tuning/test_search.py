@@ -68,6 +68,16 @@ def test_trials_of_the_database_are_not_made_again(processes: Processes, tmp_pat
     assert again.made == 2 and len(database) == 5
 
 
+def test_a_busy_machine_makes_no_candidate_faster(processes: Processes, tmp_path: Path, monkeypatch):
+    """Planted times: alone; a faster one in two measurements of a busy machine; a slower one in a busier machine."""
+    run = search(processes, tmp_path, Database())
+    measured = iter([[1e-6], [3e-6, 2e-6], [3e-6, 2.5e-6], [8e-6, 16e-6]])
+    monkeypatch.setattr(run.measurer, "check", lambda ready: None)
+    monkeypatch.setattr(run.measurer, "time", lambda libraries, turns=None: next(measured))
+    run.run(3)
+    assert [trial.seconds for trial in run.history.trials] == [1e-6, 1e-6, pytest.approx(2e-6)]
+
+
 SCRIPT = """
 from mlc_compiler.tuning.database import Database
 from mlc_compiler.tuning.program import tune_tasks
