@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, as_expr, const, is_const, maximum, minimum, product
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, const, is_const, maximum, minimum, product
 from ...ir.simplify import Analyzer, simplify
 from ...tir import te
 from ..info import show_shape, static_size
@@ -231,5 +231,4 @@ def tril(x: te.Tensor, *, k: int = 0) -> te.Tensor:
 def _triangle(x: te.Tensor, name: str, keep: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> te.Tensor:
     if x.ndim < 2:
         raise ValueError(f"got shape {show_shape(x.shape)}; expected at least two axes")
-    zero = as_expr(0.0 if x.dtype.startswith(("float", "bfloat")) else 0, like=x.dtype)
-    return te.compute(x.shape, lambda *i: te.select(keep(i[-2], i[-1]), x[i], zero), name=name)
+    return te.compute(x.shape, lambda *i: te.select(keep(i[-2], i[-1]), x[i], const(0, x.dtype)), name=name)

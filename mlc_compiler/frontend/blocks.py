@@ -1,0 +1,148 @@
+"""What several formats of models have as one operator, composed of the graph's operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir import dtype as dt
+from ..ir.expr import as_expr
+from ..ir.structural import structural_equal
+from ..relax import ops
+from ..relax.info import shape_of
+from ..relax.nodes import Expr, constant
+from .values import ImportModelError, Size, cast, dtype_of, plain, rank, size_of
+
+CONVOLUTIONS = {1: ops.conv1d, 2: ops.conv2d, 3: ops.conv3d}
+
+
+def filled(shape: Sequence[Size], value: float, dtype: str) -> Expr:
+    """A tensor with ``value`` everywhere."""
+    return ops.full(tuple(shape), cast(value, dtype), dtype=dtype)
+
+
+def reshape(x: Expr, sizes: Sequence[Size]) -> Expr:
+    """``x`` with another shape; one size may be -1. Equal symbolic sizes of both shapes cancel."""
+    new, left = [plain(s) for s in sizes], [plain(s) for s in shape_of(x)]
+    if -1 not in [s for s in new if isinstance(s, int)]:
+        return ops.reshape(x, tuple(new))
+    divisor: list[Size] = []
+    for size in new:
+        same = next((i for i, other in enumerate(left) if structural_equal(size, other)), None)
+        if isinstance(size, int):
+            divisor += [size] if size != -1 else []
+        elif same is None:
+            divisor.append(size)
+        else:
+            left.pop(same)
+    rest = plain(as_expr(math.prod(left)) // as_expr(math.prod(divisor)))
+    return ops.reshape(x, tuple(rest if isinstance(s, int) and s == -1 else s for s in new))
+
+
+def per_channel(x: Expr, like: Expr) -> Expr:
+    """[C] as [C, 1, …], to be broadcast over images ``like`` [N, C, …]."""
+    return ops.reshape(x, (size_of(x, 0), *(1 for _ in range(rank(like) - 2))))
+
+
+def batch_norm(x: Expr, mean: Expr, variance: Expr, gamma: Expr | None, beta: Expr | None, epsilon: float) -> Expr:
+    """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` by channel (Ioffe & Szegedy 2015); x: [N, C, …]."""
+    scale = ops.rsqrt(ops.add(variance, epsilon))
+    scale = scale if gamma is None else ops.multiply(scale, gamma)
+    y = ops.multiply(ops.subtract(x, per_channel(mean, x)), per_channel(scale, x))
+    return y if beta is None else ops.add(y, per_channel(beta, x))
+
+
+def layer_norm(x: Expr, count: int, gamma: Expr | None, beta: Expr | None, epsilon: float) -> Expr:
+    """A layer norm over the last ``count`` axes."""
+    shape = shape_of(x)[rank(x) - count :]
+    gamma = filled(shape, 1.0, dtype_of(x)) if gamma is None else gamma
+    return ops.layer_norm(x, gamma, beta, axes=tuple(range(-count, 0)), epsilon=epsilon)
+
+
+def convolution(
+    x: Expr,
+    weight: Expr,
+    bias: Expr | None,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Expr:
+    """A convolution on one to three axes, plus a bias for each output channel."""
+    axes = rank(weight) - 2
+    if axes not in CONVOLUTIONS:
+        raise ImportModelError(f"convolution: got a weight with {axes + 2} axes; expected 3, 4 or 5")
+    y = CONVOLUTIONS[axes](
+        x, weight, strides=tuple(strides), padding=tuple(padding), dilation=tuple(dilation), groups=groups
+    )
+    return y if bias is None else ops.add(y, per_channel(bias, y))
+
+
+def same_padding(kernel: Sequence[int], dilation: Sequence[int], lower: bool = False) -> tuple[int, ...]:
+    """Padding before and after, for steps of 1, that keeps the size; ``lower``: the odd element is before."""
+    total = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
+    less, more = [t // 2 for t in total], [t - t // 2 for t in total]
+    return (*more, *less) if lower else (*less, *more)
+
+
+def adaptive_average(x: Expr, size: Sequence[int | None]) -> Expr:
+    """The means of ``size`` equal parts of the last two axes of [N, C, H, W]; None keeps an axis."""
+    kernel = []
+    for length, parts in zip((size_of(x, 2), size_of(x, 3)), size, strict=True):
+        if parts == 1:
+            kernel.append(length)
+        elif not isinstance(length, int) or length % (parts or 1):
+            raise ImportModelError(f"adaptive average pooling: got {length} elements; expected a multiple of {parts}")
+        else:
+            kernel.append(length // (parts or length))
+    if list(size) == [1, 1]:
+        return ops.mean(x, axis=(2, 3), keepdims=True)
+    if not all(isinstance(k, int) for k in kernel):
+        raise ImportModelError(f"adaptive average pooling to {list(size)}: got an image of symbolic size")
+    return ops.avg_pool2d(x, pool_size=tuple(kernel), strides=tuple(kernel))
+
+
+def attention(
+    q: Expr, k: Expr, v: Expr, mask: Expr | None = None, is_causal: bool = False, scale: float | None = None
+) -> Expr:
+    """``softmax(q k^T * scale + mask) v``; q: [..., S, D], k and v: [..., T, D], mask: added, or bool: where to look.
+
+    Leading axes of k and v may be divisors of q's on the axis before S (grouped queries).
+    """
+    k, v = _repeated(k, q), _repeated(v, q)
+    order = (*range(rank(k) - 2), rank(k) - 1, rank(k) - 2)
+    if scale is None:
+        scale = 1.0 / math.sqrt(_constant_size(q, rank(q) - 1))
+    scores = ops.multiply(ops.matmul(q, ops.permute_dims(k, axes=order)), scale)
+    if is_causal:
+        shape = (size_of(q, rank(q) - 2), size_of(k, rank(k) - 2))
+        mask = ops.greater(ops.tril(ops.ones(shape, dtype="int32")), 0)
+    if mask is not None and dtype_of(mask) == "bool":
+        lowest = cast(-float(np.finfo("float16" if dtype_of(q) == "float16" else "float32").max), dtype_of(q))
+        scores = ops.where(mask, scores, lowest)
+    elif mask is not None:
+        scores = ops.add(scores, cast(mask, dtype_of(q)))
+    return ops.matmul(ops.softmax(scores, axis=-1), v)
+
+
+def _repeated(x: Expr, q: Expr) -> Expr:
+    if rank(x) < 3 or plain(size_of(x, rank(x) - 3)) == plain(size_of(q, rank(q) - 3)):
+        return x
+    heads, of = _constant_size(q, rank(q) - 3), _constant_size(x, rank(x) - 3)
+    return x if of == 1 else ops.repeat(x, repeats=heads // of, axis=rank(x) - 3)
+
+
+def _constant_size(x: Expr, axis: int) -> int:
+    size = size_of(x, axis)
+    if not isinstance(size, int):
+        raise ImportModelError(f"axis {axis} has the symbolic size {size}; expected a number")
+    return size
+
+
+def number_table(values: np.ndarray) -> Expr:
+    """A constant tensor. Raises ImportModelError for a dtype that the compiler does not have."""
+    if not dt.is_known(str(values.dtype)):
+        raise ImportModelError(f"got a constant of dtype {values.dtype}; expected a number type")
+    return constant(np.ascontiguousarray(values).reshape(values.shape))

@@ -1,0 +1,24 @@
+"""The table of ATen's operators: ``"add.Tensor"``, or ``"add"`` for all its overloads -> a function of its arguments.
+
+Tensors are graph values, sizes integers or symbolic expressions, dtypes names. A row returns a tensor, a tuple of
+tensors, or a size; operators of which only some results are computed return those alone. The operators' meaning is
+that of https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/torch.compiler_ir.html.
+"""
+
+from __future__ import annotations
+
+from . import elementwise, layers, reductions, shapes
+from .elementwise import Row
+
+ROWS: dict[str, Row] = {**elementwise.ROWS, **reductions.ROWS, **shapes.ROWS, **layers.ROWS}
+
+
+def keys_of(name: str) -> tuple[str, str]:
+    """Where ``"aten.add.Tensor"`` may be in the table: ``"add.Tensor"``, or else ``"add"``."""
+    short = name.removeprefix("aten.")
+    return short, short.split(".")[0]
+
+
+def row_of(name: str) -> Row | None:
+    """The row of ``"aten.add.Tensor"`` or ``"operator.mul"``; None for an operator without one."""
+    return next((ROWS[key] for key in keys_of(name) if key in ROWS), None)

@@ -1,0 +1,40 @@
+"""``x[i, :, j]``: selection by tensors of indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from ....relax import ops
+from ....relax.info import shape_of
+from ....relax.nodes import Expr
+from ...values import Size, cast, count_of, dtype_of, promoted, rank, size_of
+
+
+def _nonnegative(places: Expr, size: Size) -> Expr:
+    """Indices with the negative ones counted from the end of an axis."""
+    return ops.where(ops.less(places, 0), ops.add(places, cast(size, dtype_of(places))), places)
+
+
+def index(x: Expr, places: Sequence[Expr | None]) -> Expr:
+    """Elements at broadcast integer indices, None for whole axes.
+
+    Indexed axes are replaced by those of the indices: in their place when they are neighbours, else in front.
+    """
+    axes = [axis for axis, place in enumerate(places) if place is not None]
+    given = [place for place in places if place is not None]
+    if any(dtype_of(place) == "bool" for place in given):
+        raise ValueError("a mask as index: the result's size is not known; select by torch.where")
+    if axes != list(range(axes[0], axes[-1] + 1)):
+        x = ops.permute_dims(x, axes=tuple(axes + [a for a in range(rank(x)) if a not in axes]))
+        axes = list(range(len(axes)))
+    sizes = [size_of(x, axis) for axis in axes]
+    wrapped = promoted(*(_nonnegative(place, size) for place, size in zip(given, sizes, strict=True)))
+    joined = reduce(
+        lambda flat, part: ops.add(ops.multiply(flat, cast(part[1], dtype_of(flat))), part[0]),
+        list(zip(wrapped, sizes, strict=True))[1:],
+        wrapped[0],
+    )
+    shape = shape_of(x)
+    merged = x if len(axes) == 1 else ops.reshape(x, (*shape[: axes[0]], count_of(x, axes), *shape[axes[-1] + 1 :]))
+    return ops.take(merged, joined, axis=axes[0])

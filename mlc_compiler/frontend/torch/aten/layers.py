@@ -1,0 +1,201 @@
+"""ATen's products, norms, convolutions, pooling and attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....relax import ops
+from ....relax.info import shape_of
+from ....relax.nodes import Expr
+from ... import blocks
+from ...values import Number, cast, dtype_of, promoted, rank
+
+Row = Callable[..., Any]
+Sizes = int | Sequence[int]
+
+
+def _plus_product(added: Expr, x: Expr, y: Expr, beta: Number = 1, alpha: Number = 1) -> Expr:
+    product = ops.matmul(x, y)
+    product = product if alpha == 1 else ops.multiply(product, alpha)
+    return ops.add(added if beta == 1 else ops.multiply(added, beta), product)
+
+
+def _layer_norm(
+    x: Expr, shape: Sequence[int], weight: Expr | None = None, bias: Expr | None = None, eps: float = 1e-5, *_: Any
+) -> Expr:
+    return blocks.layer_norm(x, len(shape), weight, bias, eps)
+
+
+def _rms_norm(x: Expr, shape: Sequence[int], weight: Expr | None = None, eps: float | None = None) -> Expr:
+    sizes = shape_of(x)[rank(x) - len(shape) :]
+    weight = blocks.filled(sizes, 1.0, dtype_of(x)) if weight is None else weight
+    epsilon = float(np.finfo(np.float32).eps) if eps is None else eps
+    return ops.rms_norm(x, weight, axes=tuple(range(-len(shape), 0)), epsilon=epsilon)
+
+
+def _group_norm(
+    x: Expr, groups: int, weight: Expr | None = None, bias: Expr | None = None, eps: float = 1e-5, *_: Any
+) -> Expr:
+    channels = shape_of(x)[1:2]
+    weight = blocks.filled(channels, 1.0, dtype_of(x)) if weight is None else weight
+    axes = tuple(range(2, rank(x)))
+    return ops.group_norm(x, weight, bias, num_groups=groups, channel_axis=1, axes=axes, epsilon=eps)
+
+
+def _batch_norm(
+    x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr, variance: Expr, momentum: float, eps: float
+) -> tuple[Expr]:
+    return (blocks.batch_norm(x, mean, variance, weight, bias, eps),)
+
+
+def _instance_norm(
+    x: Expr, weight: Expr | None, bias: Expr | None, training: bool, momentum: float, eps: float
+) -> tuple[Expr]:
+    """A batch norm with the statistics of its input."""
+    axes = tuple(a for a in range(rank(x)) if a != 1)
+    return (blocks.batch_norm(x, ops.mean(x, axis=axes), ops.variance(x, axis=axes), weight, bias, eps),)
+
+
+def _softmax(x: Expr, dim: int, dtype: str | None = None) -> Expr:
+    return ops.softmax(x if dtype is None else cast(x, dtype), axis=dim)
+
+
+def _log_softmax(x: Expr, dim: int, dtype: str | None = None) -> Expr:
+    return ops.log_softmax(x if dtype is None else cast(x, dtype), axis=dim)
+
+
+def _listed(value: Sizes, count: int) -> tuple[int, ...]:
+    numbers = (value,) if isinstance(value, int) else tuple(value)
+    return numbers * count if len(numbers) == 1 else numbers
+
+
+def _convolution(
+    x: Expr,
+    weight: Expr,
+    bias: Expr | None = None,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+) -> Expr:
+    axes = rank(weight) - 2
+    gaps = _listed(dilation, axes)
+    if padding == "same":
+        kernel = [int(s.value) for s in shape_of(weight)[2:]]  # type: ignore[attr-defined]
+        sides = blocks.same_padding(kernel, gaps)
+    else:
+        sides = _listed(0 if isinstance(padding, str) else padding, axes)
+    return blocks.convolution(x, weight, bias, _listed(stride, axes), sides, gaps, groups)
+
+
+def _any_convolution(
+    x: Expr,
+    weight: Expr,
+    bias: Expr | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+) -> Expr:
+    if transposed:
+        raise ValueError("a transposed convolution is not supported; express it as an upsampling and a convolution")
+    return _convolution(x, weight, bias, stride, padding, dilation, groups)
+
+
+def _max_pool(
+    x: Expr, kernel: Sizes, stride: Sizes = (), padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
+) -> Expr:
+    size = _listed(kernel, 2)
+    return ops.max_pool2d(
+        x,
+        pool_size=size,
+        strides=_listed(stride, 2) or size,
+        padding=_listed(padding, 2),
+        dilation=_listed(dilation, 2),
+        ceil_mode=ceil_mode,
+    )
+
+
+def _avg_pool(
+    x: Expr,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Expr:
+    if divisor_override is not None:
+        raise ValueError("an average pooling with divisor_override; scale the result instead")
+    size = _listed(kernel, 2)
+    return ops.avg_pool2d(
+        x,
+        pool_size=size,
+        strides=_listed(stride, 2) or size,
+        padding=_listed(padding, 2),
+        ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+    )
+
+
+def _on_rows(pool: Row) -> Row:
+    """Pooling on one axis as pooling on two, of which the first has size 1."""
+
+    def row(x: Expr, kernel: Sizes, stride: Sizes = (), padding: Sizes = 0, *rest: Any) -> Expr:
+        step = _listed(stride, 1) or _listed(kernel, 1)
+        image = ops.expand_dims(x, axis=-2)
+        sides = (0, *_listed(padding, 1))
+        return ops.squeeze(pool(image, (1, *_listed(kernel, 1)), (1, *step), sides, *rest), axis=-2)
+
+    return row
+
+
+def _attention(
+    q: Expr,
+    k: Expr,
+    v: Expr,
+    mask: Expr | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Expr:
+    if dropout_p:
+        raise ValueError("attention with dropout; call model.eval() before the export")
+    return blocks.attention(q, k, v, mask, is_causal, scale)
+
+
+ROWS: dict[str, Row] = {
+    "_log_softmax": lambda x, dim, half_to_float: ops.log_softmax(x, axis=dim),
+    "_native_batch_norm_legit.no_stats": _instance_norm,
+    "_native_batch_norm_legit_no_training": _batch_norm,
+    "_softmax": lambda x, dim, half_to_float: ops.softmax(x, axis=dim),
+    "adaptive_avg_pool2d": blocks.adaptive_average,
+    "addmm": _plus_product,
+    "avg_pool1d": _on_rows(_avg_pool),
+    "avg_pool2d": _avg_pool,
+    "baddbmm": _plus_product,
+    "bmm": ops.matmul,
+    "conv1d": _convolution,
+    "conv2d": _convolution,
+    "conv3d": _convolution,
+    "convolution": _any_convolution,
+    "group_norm": _group_norm,
+    "layer_norm": _layer_norm,
+    "linear": ops.linear,
+    "log_softmax.int": _log_softmax,
+    "matmul": lambda x, y: ops.matmul(*promoted(x, y)),
+    "max_pool1d": _on_rows(_max_pool),
+    "max_pool2d": _max_pool,
+    "mm": ops.matmul,
+    "native_layer_norm": lambda *args: (_layer_norm(*args),),
+    "rms_norm": _rms_norm,
+    "scaled_dot_product_attention": _attention,
+    "softmax.int": _softmax,
+}

@@ -1,0 +1,200 @@
+"""ATen's functions that make, rearrange and select elements, and those of sizes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....ir.expr import PrimExpr, is_const
+from ....relax import ops
+from ....relax.info import shape_of
+from ....relax.nodes import Expr
+from ... import blocks
+from ...values import Number, Size, axis_of, cast, dtype_of, plain, promoted, rank, size_of
+from .indexing import index
+
+Row = Callable[..., Any]
+NO_END = 2**63 - 1
+"""What ``x[start:]`` has as its end."""
+
+
+def _permute(x: Expr, dims: Sequence[int]) -> Expr:
+    return ops.permute_dims(x, axes=tuple(dims))
+
+
+def _transpose(x: Expr, a: int, b: int) -> Expr:
+    order = list(range(rank(x)))
+    a, b = axis_of(x, a), axis_of(x, b)
+    order[a], order[b] = b, a
+    return _permute(x, order)
+
+
+def _matrix_transpose(x: Expr) -> Expr:
+    return x if rank(x) < 2 else _permute(x, (1, 0))
+
+
+def _squeeze(x: Expr, dims: int | Sequence[int] | None = None) -> Expr:
+    listed = range(rank(x)) if dims is None else [dims] if isinstance(dims, int) else dims
+    axes = [axis_of(x, d) for d in listed]
+    return ops.squeeze(x, axis=tuple(a for a in axes if is_const(shape_of(x)[a], 1)))
+
+
+def _expand(x: Expr, sizes: Sequence[Size], implicit: bool = False) -> Expr:
+    new = len(sizes) - rank(x)
+    return ops.broadcast_to(
+        x, tuple(size_of(x, a - new) if isinstance(s, int) and s == -1 else s for a, s in enumerate(_numbers(sizes)))
+    )
+
+
+def _numbers(sizes: Sequence[Size]) -> list[Any]:
+    return [plain(s) for s in sizes]
+
+
+def _slice(x: Expr, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1) -> Expr:
+    end = NO_END if end is None else end
+    if start in (None, 0) and isinstance(end, int) and end == NO_END and step == 1:
+        return x
+    last = size_of(x, axis_of(x, dim)) if isinstance(end, int) and end == NO_END else end
+    return ops.strided_slice(x, (dim,), (start or 0,), (last,), (step,))
+
+
+def _select(x: Expr, dim: int, place: Size) -> Expr:
+    size = size_of(x, axis_of(x, dim))
+    first = plain(size + place) if isinstance(place, int) and place < 0 else place
+    at = first if isinstance(first, PrimExpr) else cast(first, "int64")
+    return ops.take(x, at, axis=axis_of(x, dim), mode="fast")
+
+
+def _split_with_sizes(x: Expr, sizes: Sequence[int], dim: int = 0) -> Expr:
+    ends = np.cumsum(sizes)[:-1].tolist()
+    return ops.split(x, indices_or_sections=tuple(ends), axis=dim)
+
+
+def _split(x: Expr, size: int, dim: int = 0) -> Expr:
+    length = size_of(x, axis_of(x, dim))
+    if not isinstance(length, int):
+        raise ValueError(f"axis {dim} has the symbolic size {length}; expected a number")
+    return ops.split(x, indices_or_sections=tuple(range(size, length, size)), axis=dim)
+
+
+def _unbind(x: Expr, dim: int = 0) -> tuple[Expr, ...]:
+    length = size_of(x, axis_of(x, dim))
+    if not isinstance(length, int):
+        raise ValueError(f"axis {dim} has the symbolic size {length}; expected a number")
+    return tuple(_select(x, dim, i) for i in range(length))
+
+
+def _repeat(x: Expr, times: Sequence[int]) -> Expr:
+    return ops.tile(x, repeats=tuple(times))
+
+
+def _flip(x: Expr, dims: Sequence[int]) -> Expr:
+    for dim in dims:
+        x = ops.flip(x, axis=dim)
+    return x
+
+
+def _constant_pad(x: Expr, pad: Sequence[int], value: float = 0.0) -> Expr:
+    """``pad``: before and after, from the last axis on; negative numbers cut."""
+    widths = [(0, 0)] * (rank(x) - len(pad) // 2) + list(zip(pad[::2], pad[1::2], strict=True))[::-1]
+    for axis, (before, after) in enumerate(widths):
+        if min(before, after) < 0:
+            x = _slice(x, axis, max(-before, 0), after if after < 0 else None)
+    listed = tuple(max(w, 0) for both in widths for w in both)
+    return ops.pad(x, pad_width=listed, pad_value=value) if any(listed) else x
+
+
+def _arange(start: Any, end: Any = None, step: Any = 1, dtype: str | None = None) -> Expr:
+    first, last = (0, start) if end is None else (start, end)
+    if all(isinstance(v, int | PrimExpr) for v in (first, last, step)):
+        return ops.arange(first, last, step, dtype=dtype or "int64")
+    return blocks.number_table(np.arange(first, last, step).astype(dtype or "float32"))
+
+
+def _full(size: Sequence[Size], value: Number, dtype: str | None = None) -> Expr:
+    return ops.full(tuple(size), cast(value, dtype or dtype_of(value)), dtype=dtype or dtype_of(value))
+
+
+def _filled(value: float) -> Row:
+    return lambda size, dtype="float32": blocks.filled(size, value, dtype)
+
+
+def _filled_like(value: float) -> Row:
+    return lambda x, dtype=None: blocks.filled(shape_of(x), value, dtype or dtype_of(x))
+
+
+def _full_like(x: Expr, value: Number, dtype: str | None = None) -> Expr:
+    return _full(shape_of(x), value, dtype or dtype_of(x))
+
+
+def _new_full(x: Expr, size: Sequence[Size], value: Number, dtype: str | None = None) -> Expr:
+    return _full(size, value, dtype or dtype_of(x))
+
+
+def _nearest(x: Expr, size: Sequence[int] | None, scales: Sequence[float] | None = None) -> Expr:
+    """Whole multiples of the size only."""
+    for axis in (2, 3):
+        length = size_of(x, axis)
+        times = scales[axis - 2] if scales else size[axis - 2] / length if isinstance(length, int) and size else 0.5
+        if times != int(times):
+            raise ValueError(f"a scale of {times}; expected a whole number")
+        x = ops.repeat(x, repeats=int(times), axis=axis)
+    return x
+
+
+def _on_sizes(f: Callable[[Any, Any], Any]) -> Row:
+    return lambda a, b: plain(f(a, b))
+
+
+ROWS: dict[str, Row] = {
+    "_unsafe_view": blocks.reshape,
+    "arange": _arange,
+    "cat": lambda tensors, dim=0: ops.concat(promoted(*tensors), axis=dim),
+    "constant_pad_nd": _constant_pad,
+    "embedding": lambda weight, ids, *_: ops.take(weight, ids, axis=0),
+    "empty.memory_format": _filled(0),
+    "expand": _expand,
+    "flip": _flip,
+    "full": _full,
+    "full_like": _full_like,
+    "gather": lambda x, dim, places, sparse_grad=False: ops.gather_elements(x, places, axis=dim),
+    "index.Tensor": index,
+    "index_select": lambda x, dim, places: ops.take(x, places, axis=dim),
+    "new_full": _new_full,
+    "new_ones": lambda x, size, dtype=None: blocks.filled(size, 1, dtype or dtype_of(x)),
+    "new_zeros": lambda x, size, dtype=None: blocks.filled(size, 0, dtype or dtype_of(x)),
+    "ones": _filled(1),
+    "ones_like": _filled_like(1),
+    "permute": _permute,
+    "repeat": _repeat,
+    "repeat_interleave.self_int": lambda x, times, dim=None: ops.repeat(x, repeats=times, axis=dim),
+    "scalar_tensor": lambda value, dtype="float32": cast(value, dtype),
+    "select.int": _select,
+    "slice.Tensor": _slice,
+    "split.Tensor": _split,
+    "split_with_sizes": _split_with_sizes,
+    "squeeze": _squeeze,
+    "stack": lambda tensors, dim=0: ops.stack(promoted(*tensors), axis=dim),
+    "t": _matrix_transpose,
+    "transpose.int": _transpose,
+    "tril": lambda x, diagonal=0: ops.tril(x, k=diagonal),
+    "triu": lambda x, diagonal=0: ops.triu(x, k=diagonal),
+    "unbind.int": _unbind,
+    "unsqueeze": lambda x, dim: ops.expand_dims(x, axis=dim),
+    "upsample_nearest2d.vec": _nearest,
+    "view": blocks.reshape,
+    "zeros": _filled(0),
+    "zeros_like": _filled_like(0),
+    # sizes
+    "sym_size.int": lambda x, dim: size_of(x, dim),
+    "operator.add": _on_sizes(operator.add),
+    "operator.floordiv": _on_sizes(operator.floordiv),
+    "operator.getitem": operator.getitem,
+    "operator.mod": _on_sizes(operator.mod),
+    "operator.mul": _on_sizes(operator.mul),
+    "operator.neg": lambda a: plain(0 - a),
+    "operator.sub": _on_sizes(operator.sub),
+}

@@ -1,0 +1,110 @@
+"""Translation of torch.fx graphs, node by node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from mlc_errors import MLCError
+from mlc_runtime.arrays import as_numpy
+
+from ...relax.builder import BlockBuilder
+from ...relax.info import get_item, info_of
+from ...relax.nodes import Constant, Expr, TupleStructInfo, Var
+from ..blocks import number_table
+from ..values import ImportModelError
+
+WITHOUT_MEANING = frozenset({"device", "layout", "memory_format", "non_blocking", "pin_memory", "copy"})
+"""Keyword arguments about where and how a tensor is stored."""
+
+Row = Callable[..., Any]
+Rows = Callable[[fx.Node], Row | None]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """``torch.float32`` -> ``"float32"``"""
+    return str(dtype).removeprefix("torch.")
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """The elements of a tensor on the CPU; contiguous."""
+    return as_numpy(tensor.detach().cpu().contiguous())
+
+
+def constant_of(tensor: torch.Tensor) -> Constant:
+    """A tensor as a constant of the graph."""
+    return number_table(array_of(tensor))  # type: ignore[return-value]
+
+
+def needed(graph: fx.Graph) -> list[fx.Node]:
+    """The nodes that the graph's outputs depend on, in order: assertions are left out."""
+    wanted: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output" or node in wanted:
+            wanted.update(node.all_input_nodes, [node])
+    return [node for node in graph.nodes if node in wanted]
+
+
+def operator_name(node: fx.Node) -> str:
+    """``aten.add.Tensor``, ``operator.mul``"""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return str(node.target)
+    module = getattr(node.target, "__module__", "").lstrip("_")
+    return f"{module}.{getattr(node.target, '__name__', node.target)}"
+
+
+def require_rows(nodes: Iterable[fx.Node], rows: Rows) -> None:
+    """Raises ImportModelError with all operators that have no row, and how often each occurs."""
+    missing = Counter(operator_name(node) for node in nodes if node.op.startswith("call_") and rows(node) is None)
+    if missing:
+        listed = ", ".join(f"{op} ({count})" for op, count in sorted(missing.items()))
+        hint = "express them by other operators, or compile the rest of the model and call these in between"
+        raise ImportModelError(f"operators that cannot be imported: {listed}", hint=hint)
+
+
+@dataclass
+class Translation:
+    """Translates nodes to bindings of the function being built. values: of the nodes so far."""
+
+    builder: BlockBuilder
+    rows: Rows
+    values: dict[fx.Node, Any]
+
+    def run(self, node: fx.Node) -> None:
+        """Bind the value of a ``call_…`` node. Raises ImportModelError with the node for arguments that do not fit."""
+        row = self.rows(node)
+        assert row is not None
+        options = {k: v for k, v in node.kwargs.items() if k not in WITHOUT_MEANING}
+        try:
+            self.values[node] = self._bound(row(*self.given(node.args), **self.given(options)), node.name)
+        except (ValueError, TypeError, MLCError, IndexError) as error:
+            where = node.meta.get("stack_trace", "").strip().splitlines()
+            hint = f"at {' '.join(where[-2:])}" if where else None
+            raise ImportModelError(f"{node.format_node()}: {error}", hint=hint) from error
+
+    def given(self, argument: Any) -> Any:
+        """An argument of a node with nodes replaced by their values, and dtypes by their names."""
+        if isinstance(argument, fx.Node):
+            return self.values[argument]
+        if isinstance(argument, list | tuple):
+            return [self.given(a) for a in argument]
+        if isinstance(argument, Mapping):
+            return {k: self.given(v) for k, v in argument.items()}
+        return dtype_name(argument) if isinstance(argument, torch.dtype) else argument
+
+    def _bound(self, value: Any, name: str) -> Any:
+        if isinstance(value, list | tuple):
+            return tuple(self._bound(v, name) for v in value)
+        if isinstance(value, Var) or not isinstance(value, Expr):
+            return value
+        var = self.builder.emit(value, name)
+        info = info_of(var)
+        if not isinstance(info, TupleStructInfo):
+            return var
+        return tuple(self.builder.emit(get_item(var, i), name) for i in range(len(info.fields)))

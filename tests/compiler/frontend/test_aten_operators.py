@@ -1,0 +1,274 @@
+"""Every row of the table of ATen's operators against PyTorch: many functions in one program, compiled once a family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mlc_compiler import build
+from mlc_compiler.frontend.torch import from_exported_program
+from mlc_compiler.frontend.torch.aten import ROWS, keys_of
+from mlc_compiler.frontend.torch.exported_program import decomposed
+from mlc_compiler.frontend.torch.graph import operator_name
+from tests.compiler.frontend.imports import compare, outputs
+
+aten = torch.ops.aten
+Cases = list[Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]]
+"""Of x and y float32 [2, 4, 6], and i int64 [3, 4] from -2 to 3."""
+
+ELEMENTWISE: Cases = [
+    lambda x, y, i: (x.abs() + y, torch.add(x, y, alpha=2), i + 0.5, i + x[0, :3, :4], x - 2, torch.sub(i, i, alpha=3)),
+    lambda x, y, i: (x / y, i / 2, torch.div(x, y, rounding_mode="floor"), torch.div(i, 3, rounding_mode="trunc")),
+    lambda x, y, i: (torch.div(x, y, rounding_mode="trunc"), i // 2, 1 - x, 2 / (x * x + 1), torch.fmod(x, 0.7), i % 3),
+    lambda x, y, i: (torch.fmod(i, 2), x**2, x**3, i**2, x.abs() ** 0.5, x.abs() ** 1.7, x.abs() ** y),
+    lambda x, y, i: (x.clamp(-0.5, 0.5), x.clamp(min=0.1), i.clamp(max=1), torch.clamp(x, y, y + 1)),
+    lambda x, y, i: (aten.clamp_max(x, 0.3), aten.clamp_min(x, 0.3), torch.maximum(x, y), torch.minimum(i, -i)),
+    lambda x, y, i: (F.gelu(x), F.gelu(x, approximate="tanh"), F.elu(x, 0.7), F.selu(x), F.hardswish(3 * x)),
+    lambda x, y, i: (F.hardsigmoid(3 * x), F.hardtanh(x), F.relu6(5 * x), F.leaky_relu(x), F.leaky_relu(x, 0.3)),
+    lambda x, y, i: (
+        F.mish(x),
+        F.softplus(x),
+        F.softplus(x, 2.0, 1.0),
+        F.silu(x),
+        F.relu(x),
+        F.celu(x),
+        F.logsigmoid(x),
+    ),
+    lambda x, y, i: (torch.exp(i), torch.log(x.abs()), torch.sqrt(x.abs()), torch.rsqrt(x.abs()), torch.tanh(x)),
+    lambda x, y, i: (torch.sigmoid(i), torch.erf(x), torch.sin(x), torch.cos(x), torch.tan(x), torch.square(x), -i),
+    lambda x, y, i: (torch.floor(x), torch.ceil(x), torch.round(x), torch.trunc(3 * x), torch.sign(i), x.reciprocal()),
+    lambda x, y, i: (torch.expm1(x), torch.log1p(x.abs()), torch.log2(x.abs()), torch.log10(x.abs()), aten.relu6(x)),
+    lambda x, y, i: (
+        x == y,
+        i != 1,
+        x < y,
+        i <= 0,
+        x > 0.1,
+        i >= i.T[:3, :3].sum(),
+        torch.isnan(x.log()),
+        (x / 0).isinf(),
+    ),
+    lambda x, y, i: ((x > 0) & (y > 0), (x > 0) | (y > 0), (x > 0) ^ (y > 0), ~(x > 0), i & 3, i | 4, i ^ 5, ~i),
+    lambda x, y, i: (
+        torch.logical_and(i, i - 1),
+        torch.logical_or(x, y),
+        torch.logical_not(i),
+        torch.logical_xor(i, i - 1),
+    ),
+    lambda x, y, i: (torch.where(x > 0, x, 0.0), torch.where(i > 0, i, 1.5), x.masked_fill(y > 0, -1.0)),
+    lambda x, y, i: (
+        torch.addcmul(x, x, y, value=0.5),
+        i.to(torch.float32),
+        x.to(torch.int32),
+        x.bool(),
+        F.dropout(x, 0.5, False),
+    ),
+    lambda x, y, i: (x.clone() + 1, x.detach() + 2, x.double().float(), x.contiguous() * 2, aten.alias(x) - 1),
+    lambda x, y, i: (aten.remainder(x, 0.7), torch.floor_divide(x, 0.7), aten.rsub(x, y)),
+]
+
+REDUCTIONS: Cases = [
+    lambda x, y, i: (
+        x.sum(),
+        x.sum(1),
+        x.sum((0, 2), keepdim=True),
+        i.sum(),
+        (x > 0).sum(-1),
+        x.mean(),
+        x.mean((1, 2)),
+    ),
+    lambda x, y, i: (x.amax(1), x.amin((0, 1)), x.max(), x.min(), x.max(1), x.min(-1, keepdim=True), torch.max(x, y)),
+    lambda x, y, i: (
+        x.argmax(),
+        x.argmax(1),
+        x.argmin(-1, keepdim=True),
+        (x > 1).any(),
+        (x > 1).any(1),
+        (i > -3).all(),
+        i.all(1),
+    ),
+    lambda x, y, i: (x.var(1), x.var((0, 2), correction=0), x.std(-1, keepdim=True), x.prod(1), x.prod(), i.prod(0)),
+    lambda x, y, i: (
+        x.cumsum(1),
+        i.cumsum(-1),
+        x.cumprod(2),
+        torch.logsumexp(x, 1),
+        x.norm(dim=1),
+        x.norm(3, 1),
+        x.norm(torch.inf, 1),
+    ),
+    lambda x, y, i: (x.topk(3), x.topk(2, 1, largest=False), x.sort(1), x.sort(-1, descending=True), x.argsort(1)),
+]
+
+SHAPES: Cases = [
+    lambda x, y, i: (x.view(8, 6), x.reshape(2, -1), x.permute(2, 0, 1), x.transpose(0, -1), x[0].t(), x.flatten(1)),
+    lambda x, y, i: (
+        x.unsqueeze(1),
+        x.unsqueeze(-1),
+        x[:, :1].squeeze(),
+        x[:1].squeeze(0),
+        x[:1].squeeze(1),
+        x[:1].expand(5, -1, 6),
+    ),
+    lambda x, y, i: (
+        x[:, 1:3],
+        x[..., -2:],
+        x[:, :, ::2],
+        x[:, 1:-1],
+        x[:, 2],
+        x[-1],
+        x[:, :, -2],
+        x.split(3, 2),
+        x.split([1, 3], 1),
+    ),
+    lambda x, y, i: (
+        x.chunk(2, -1),
+        x.unbind(1),
+        torch.cat([x, y], 1),
+        torch.cat([i, x[0, :3]], 1),
+        torch.stack([x, y], -1),
+    ),
+    lambda x, y, i: (
+        x.repeat(2, 1, 3),
+        x.repeat(2, 1, 1, 1),
+        x.repeat_interleave(2, 1),
+        x.flip(1),
+        x.flip((0, -1)),
+        x.roll(1, 1),
+    ),
+    lambda x, y, i: (F.pad(x, (1, 2)), F.pad(x, (1, 0, 0, 2), value=3.0), F.pad(x, (-1, 1, 0, -2))),
+    lambda x, y, i: (
+        x[:, i],
+        x[i % 2, i],
+        x[i % 2, :, i],
+        x[0, :, i + 1],
+        F.embedding(i % 4, x[0]),
+        x.index_select(1, i[0] % 4),
+    ),
+    lambda x, y, i: (x.gather(1, i[None, :2, :3] % 4), torch.tril(x), x.triu(1), aten._unsafe_view(x, [4, 12])),
+    lambda x, y, i: (torch.arange(5) + i[0, 0], torch.arange(1, 9, 2) * 1, torch.arange(0, 1, 0.25) + x[0, 0, :4]),
+    lambda x, y, i: (
+        torch.full((2, 3), 1.5) + 0,
+        torch.full((2,), 3) + 0,
+        torch.zeros(2, 3) + 1,
+        torch.ones(3, dtype=torch.int64) + 1,
+    ),
+    lambda x, y, i: (
+        torch.zeros_like(x) + 1,
+        torch.ones_like(i) + x[0, 0, 0],
+        torch.full_like(x, 2) + 1,
+        x.new_zeros(3) + 1,
+    ),
+    lambda x, y, i: (
+        x.new_full((2, 2), 4.0) + 1,
+        x.new_ones(2) + 1,
+        aten.scalar_tensor(2.0) + x,
+        x.new_empty(2) * 0 + 1,
+    ),
+    lambda x, y, i: F.interpolate(x[None], scale_factor=2.0, mode="nearest"),
+]
+
+LAYERS: Cases = [
+    lambda x, y, i: (
+        F.linear(x, y[0]),
+        F.linear(x, y[0], x[0, :, 0]),
+        x @ y.mT,
+        x[0] @ y.mT,
+        x[0] @ y[0, 0],
+        torch.mm(x[0], y[1].T),
+    ),
+    lambda x, y, i: (
+        torch.bmm(x, y.mT),
+        torch.addmm(x[0, :, :4], x[0], y[0].T, beta=2, alpha=0.5),
+        torch.baddbmm(x[:, :, :4], x, y.mT),
+    ),
+    lambda x, y, i: (
+        F.layer_norm(x, (6,)),
+        F.layer_norm(x, (4, 6), y[0], x[1]),
+        F.rms_norm(x, (6,), y[0, 0]),
+        F.rms_norm(x, (6,), eps=0.1),
+    ),
+    lambda x, y, i: (F.group_norm(x, 2), F.group_norm(x, 4, y[0, :, 0], y[0, :, 1]), F.instance_norm(x)),
+    lambda x, y, i: F.batch_norm(x, y[0, :, 0], y[0, :, 1].abs(), y[1, :, 0], y[1, :, 1]),
+    lambda x, y, i: (F.softmax(x, 1), F.softmax(x, -1, torch.float32), F.log_softmax(x, 1), aten._softmax(x, 2, False)),
+    lambda x, y, i: (aten._log_softmax(x, 2, False), aten.native_layer_norm(x, [6], None, None, 1e-5)[0]),
+    lambda x, y, i: (
+        F.conv1d(x, y[:, :, :3], x[0, :2, 0], 2, 1),
+        F.conv1d(x, y[:, :, :4], padding="same"),
+        F.conv1d(x, y[:, :2, :3], groups=2),
+    ),
+    lambda x, y, i: (
+        F.conv2d(x[None], y[:, :2, :3, None], padding="valid", dilation=(1, 2)),
+        F.conv3d(x[None, None], y[None, None, :, :2, :3]),
+    ),
+    lambda x, y, i: aten.convolution(x, y[:, :, :2], None, [1], [0], [1], False, [0], 1),
+    lambda x, y, i: (
+        F.max_pool1d(x, 2),
+        F.max_pool2d(x[None], 2, 1, padding=1),
+        F.max_pool2d(x[None], (2, 3), ceil_mode=True),
+    ),
+    lambda x, y, i: (
+        F.avg_pool1d(x, 3, padding=1),
+        F.avg_pool2d(x[None], 2, 1, padding=1),
+        F.avg_pool2d(x[None], 2, padding=1, count_include_pad=False),
+    ),
+    lambda x, y, i: (
+        F.adaptive_avg_pool2d(x[None], 1),
+        F.adaptive_avg_pool2d(x[None], (2, 3)),
+        F.adaptive_avg_pool2d(x[None], (None, 2)),
+    ),
+    lambda x, y, i: (
+        F.scaled_dot_product_attention(x, y, y),
+        F.scaled_dot_product_attention(x, y, x, is_causal=True, scale=0.3),
+    ),
+    lambda x, y, i: F.scaled_dot_product_attention(
+        x, y, y, attn_mask=torch.ones(4, 4, dtype=torch.bool).tril() & (x[0, :, :4] < 9)
+    ),
+    lambda x, y, i: F.scaled_dot_product_attention(x, y, y, attn_mask=x[:, :, :4]),
+    lambda x, y, i: F.scaled_dot_product_attention(
+        x.view(1, 4, 2, 6), y.view(1, 2, 4, 6)[..., :2, :], y.view(1, 2, 4, 6)[:, :, :2], enable_gqa=True
+    ),
+]
+
+FAMILIES = {"elementwise": ELEMENTWISE, "reductions": REDUCTIONS, "shapes": SHAPES, "layers": LAYERS}
+
+
+class Family(torch.nn.Module):
+    """All cases of a family in one model."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        self.cases = FAMILIES[name]
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> list[torch.Tensor]:
+        return outputs([case(x, y, i) for case in self.cases])
+
+
+def inputs() -> tuple[torch.Tensor, ...]:
+    torch.manual_seed(3)
+    return torch.randn(2, 4, 6), torch.randn(2, 4, 6), torch.randint(-2, 4, (3, 4))
+
+
+@pytest.fixture(scope="module")
+def programs() -> dict[str, torch.export.ExportedProgram]:
+    return {name: decomposed(torch.export.export(Family(name), inputs())) for name in FAMILIES}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_family(programs: dict[str, torch.export.ExportedProgram], name: str):
+    got = build(from_exported_program(programs[name]).mod, num_threads=1)["main"](*inputs())
+    compare(got, Family(name)(*inputs()), 1e-5)
+
+
+SIZES = {name for name in ROWS if name.startswith(("operator.", "sym_"))}
+"""Met in models of symbolic sizes."""
+
+
+def test_every_row_is_met(programs: dict[str, torch.export.ExportedProgram]):
+    nodes = [node for program in programs.values() for node in program.graph.nodes if node.op == "call_function"]
+    met = {key for node in nodes for key in keys_of(operator_name(node))}
+    assert set(ROWS) - met - SIZES == set()
