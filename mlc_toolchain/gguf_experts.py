@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mlc_toolchain.gguf_base import EXPERTS, LLAMA, QK_NORMS, SHARED, WINDOW, like_llama
 from mlc_toolchain.gguf_mamba import STATE_SPACE_MIXTURES
+from mlc_toolchain.gguf_mixtures import FAMILY_MIXTURES
 from mlc_toolchain.gguf_recurrent import RECURRENT_MIXTURES
 from mlc_toolchain.gguf_routed import ROUTED_MIXTURES
 
@@ -48,5 +49,6 @@ MIXTURES = {
     **STATE_SPACE_MIXTURES,
     **RECURRENT_MIXTURES,
     **ROUTED_MIXTURES,
+    **FAMILY_MIXTURES,
 }
 """By ``general.architecture``, of files with experts."""
