@@ -59,6 +59,7 @@ ARCHITECTURES = Architectures(
         "glm4_moe_lite": "glm4_moe.LITE",
         "solar_open": "glm4_moe.SOLAR",
         "olmoe": "olmoe.ARCHITECTURE",
+        "flex_olmo": "flex_olmo.ARCHITECTURE",
         "phimoe": "phimoe.ARCHITECTURE",
         "granitemoe": "granitemoe.ARCHITECTURE",
         "ernie4_5_moe": "ernie4_5_moe.ARCHITECTURE",

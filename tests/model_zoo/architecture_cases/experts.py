@@ -70,6 +70,7 @@ CASES = (
         {**EXPERTS, **GROUPS, "sliding_window": 7, "sliding_window_pattern": 2},
     ),
     Case("olmoe", transformers.OlmoeConfig, {"num_experts": 6, "num_experts_per_tok": 3}),
+    Case("flex_olmo", transformers.FlexOlmoConfig, {"num_experts": 6, "num_experts_per_tok": 3}),
     Case("minimax_m2", transformers.MiniMaxM2Config, {**HEADS, **MIXTRAL_LIKE, **rope(partial_rotary_factor=0.5)}),
     Case(
         "phimoe",
