@@ -24,9 +24,9 @@ class GGUFArchitecture:
     vectors in the checkpoint. unused: tensors without a meaning. one_plus: norms stored as ``w + 1`` where the
     checkpoint has w. derived: by config and layer, tensors that are computed from those of the layer, Hugging Face name
     in the layer -> expression; none where the file lacks a source. yarn: entries of a rotary scaling of this type
-    beside those of the metadata. magnitude: its ``yarn_log_multiplier`` is this share of ``mscale_all_dim``. finish:
-    entries that follow from the rest of the config. others: the model types beside ``model_type`` that it chooses
-    between. expected: tensor -> what the user is warned of where the file lacks it.
+    beside those of the metadata; longrope: likewise. magnitude: YaRN's ``yarn_log_multiplier`` is this share of
+    ``mscale_all_dim``. finish: entries that follow from the rest of the config. others: the model types beside
+    ``model_type`` that it chooses between. expected: tensor -> what the user is warned of where the file lacks it.
     """
 
     model_type: str
@@ -45,6 +45,7 @@ class GGUFArchitecture:
     one_plus: frozenset[str] = frozenset()
     derived: Callable[[Mapping[str, Any], int], Mapping[str, Expr]] = lambda config, layer: {}
     yarn: Mapping[str, Any] = field(default_factory=dict)
+    longrope: Mapping[str, Any] = field(default_factory=dict)
     magnitude: float | None = None
     lists: Mapping[str, str] = field(default_factory=dict)
     having: Mapping[str, str] = field(default_factory=dict)

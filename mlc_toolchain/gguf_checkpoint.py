@@ -203,7 +203,8 @@ class GGUFCheckpoint(CheckpointReader):
         if names.issuperset((LONG_FACTORS, SHORT_FACTORS)):
             original = ORIGINAL_CONTEXT if self._values.has(ORIGINAL_CONTEXT) else "context_length"
             context = int(self._values.number(original))
-            return {"rope_scaling": longrope_scaling(read(LONG_FACTORS), read(SHORT_FACTORS), context)}
+            scaling = longrope_scaling(read(LONG_FACTORS), read(SHORT_FACTORS), context)
+            return {"rope_scaling": {**scaling, **self._architecture.longrope}}
         if ROPE_FACTORS not in names:
             return self._values.rope_scaling(self._architecture)
         factors = read(ROPE_FACTORS).astype(np.float32)

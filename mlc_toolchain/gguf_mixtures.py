@@ -1,11 +1,11 @@
-"""GGUF architectures with experts beside attention of their own family: Granite, ERNIE, Hunyuan, MiniMax."""
+"""GGUF architectures with experts beside attention of their own family: Granite, ERNIE, Hunyuan, MiniMax, Phi."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from mlc_toolchain.gguf_base import EXPERTS, LLAMA, QK_NORMS, ROTARY, SCALES, like_llama, rotary_part
+from mlc_toolchain.gguf_base import EXPERTS, LLAMA, QK_NORMS, ROTARY, SCALES, WINDOW, like_llama, rotary_part
 from model_zoo.weight_expr import CheckpointTensor, Concat, Expr
 
 LOCAL = {"num_local_experts": "expert_count", "num_experts_per_tok": "expert_used_count"}
@@ -86,10 +86,22 @@ MINIMAX_M2 = like_llama(
     },
     finish=rotary_part,
 )
+PHI_MOE = like_llama(
+    "phimoe",
+    "PhimoeForCausalLM",
+    config={**LLAMA.config, **LOCAL},
+    optional={**WINDOW, "original_max_position_embeddings": ("rope.scaling.original_context_length",)},
+    names={**EXPERTS, "ffn_gate_inp": "block_sparse_moe.gate"},
+    fixed={"lm_head_bias": True},
+    present=ATTENTION_BIAS,
+    longrope={"short_mscale": 1.243163121016122, "long_mscale": 1.243163121016122},
+)
+"""The scales of its rotation are not in the metadata: they are those of the one published model."""
 FAMILY_MIXTURES = {
     "granitemoe": GRANITE_MOE,
     "ernie4_5-moe": ERNIE_MOE,
     "hunyuan-moe": HUNYUAN_MOE,
     "minimax-m2": MINIMAX_M2,
+    "phimoe": PHI_MOE,
 }
 """By ``general.architecture``, of files with experts."""

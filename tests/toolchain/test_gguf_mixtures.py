@@ -1,4 +1,4 @@
-"""GGUF files of Granite, ERNIE, Hunyuan and MiniMax with experts give the checkpoint's parameters."""
+"""GGUF files of Granite, ERNIE, Hunyuan, MiniMax and Phi with experts give the checkpoint's parameters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mlc_toolchain.gguf_mixtures import FAMILY_MIXTURES
+from tests.model_zoo.architecture_cases.experts import PHIMOE_ROPE
 from tests.toolchain.gguf_forms import (
     Form,
     Tensors,
@@ -55,6 +56,12 @@ def correction(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str,
     return f"blk.{name.split('.')[2]}.exp_probs_b.bias" if is_one else name, tensor
 
 
+def factors(raw: dict[str, Any], tensors: Tensors) -> Tensors:
+    made = {name: np.array(raw["rope_parameters"][f"{name}_factor"], np.float32) for name in ("long", "short")}
+    return tensors | {f"rope_factors_{name}.weight": values for name, values in made.items()}
+
+
+PHI_ROPE = {**PHIMOE_ROPE, "short_mscale": 1.243163121016122, "long_mscale": 1.243163121016122}
 ROUTED = in_turn(experts_stacked, changed(correction))
 FORMS = [
     Form(
@@ -79,6 +86,14 @@ FORMS = [
         {**SIZED, "expert_count": "num_experts", "expert_used_count": "moe_topk", "expert_shared_count": 1},
         ROUTED,
         {"rope_parameters": None},
+    ),
+    Form(
+        "phimoe",
+        "phimoe",
+        {**COMMON, "rope.freq_base": 1e4, "expert_count": "num_local_experts"}
+        | {"rope.scaling.original_context_length": 12, "rope.scaling.attn_factor": 1.4},
+        in_turn(experts_stacked, factors),
+        {"router_jitter_noise": 0.01, "rope_parameters": PHI_ROPE},
     ),
     Form(
         "minimax-m2",
