@@ -70,4 +70,8 @@ def prepared(model: str, preparing: PrepareOptions) -> PreparedModel:
         console.note("another process is preparing this model; waiting for it")
 
     with console.late_progress() as progress:
-        return prepared_model(model, preparing, progress, waiting)
+        try:
+            return prepared_model(model, preparing, progress, waiting)
+        except KeyboardInterrupt:
+            console.note("the same command will continue where this run stopped")
+            raise
