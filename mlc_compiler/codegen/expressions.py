@@ -12,6 +12,7 @@ from ..ir.visitor import walk
 from ..tir.intrinsics import find_tensor_intrin
 from . import values as v
 from .arithmetic import CONTRACT, CodegenError, operate
+from .byte_lookup import LOOKUP_BYTES, lookup_bytes
 from .conversions import literal
 from .emitter import Lanes
 from .functions import call
@@ -80,6 +81,10 @@ class ExprEmitter(MemoryEmitter):
             return self._lazy_select(e)
         if e.op.startswith("intrinsic."):
             return emit_tensor_intrin(self, find_tensor_intrin(e.op.removeprefix("intrinsic.")), e.args)
+        if e.op == LOOKUP_BYTES:
+            return lookup_bytes(
+                self.b, self(e.args[0]), [w.value for w in e.args[1:] if isinstance(w, IntImm)], self.target
+            )
         if not e.args:
             raise CodegenError(f"no code for the function {e.op!r} without arguments")
         args = v.same_lanes(self.b, *(self(a) for a in e.args))

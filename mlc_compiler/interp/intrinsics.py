@@ -60,7 +60,16 @@ _INT_FUNCTIONS: dict[str, Function] = {
     "abs": abs,
     "pow": pow,
     "popcount": lambda x: int(x & 0xFFFFFFFFFFFFFFFF).bit_count() if x >= 0 else int(x % 2**64).bit_count(),
+    "lookup_bytes": lambda x, *words: _lookup_bytes(x, *words),
 }
+
+
+def _lookup_bytes(x: int, *words: int) -> int:
+    """``codegen/byte_lookup.py``"""
+    table = b"".join(int(word).to_bytes(4, "little") for word in words)
+    return int.from_bytes(bytes(table[byte] for byte in int(x).to_bytes(4, "little")), "little")
+
+
 _PREDICATES: dict[str, Function] = {"isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite}
 _REGISTERED: dict[str, Callable[[Call], Function]] = {}
 

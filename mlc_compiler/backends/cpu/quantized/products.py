@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....ir import expr
-from ....ir.expr import Call, ExprLike, Let, PrimExpr, Var, const, is_const
+from ....ir.expr import Call, ExprLike, PrimExpr, Var, const, is_const
 from ....tir import te
 from ....tir.nodes import Buffer, PrimFunc
 from ..instructions.dot import byte_of
@@ -190,15 +190,7 @@ class Words:
         """Look up each byte in the code book, which is packed in uint32 constants."""
         table = self.weight.table
         words = [int.from_bytes(table[i : i + BYTES], "little") for i in range(0, len(table), BYTES)]
-        result = _uint32(0)
-        for byte in range(BYTES):
-            code = Var("code", "uint32")
-            word = _uint32(words[-1])
-            for i in range(len(words) - 2, -1, -1):
-                word = te.select(code < _uint32(BYTES * (i + 1)), _uint32(words[i]), word)
-            value = (word >> ((code & _uint32(BYTES - 1)) * _uint32(8))) & _uint32(255)
-            result = result | (Let(code, (codes >> _uint32(8 * byte)) & _uint32(255), value) << _uint32(8 * byte))
-        return result
+        return Call("lookup_bytes", (codes, *map(_uint32, words)), "uint32")
 
 
 def _parts(weight: Weight) -> int:
