@@ -128,7 +128,7 @@ ELSEWHERE = {
     *("dequantize", "scaled_dot_product_attention", "print_", "debug_func"),
     *("dequantize_awq", "dequantize_blocks", "dequantize_ft"),  # tests/quantization/test_stored_layers.py
     *("extern", "tensor_expr_op", "tensor_ir_op", "tensor_ir_inplace_op"),
-    *("penalize", "sample_top_p", "softmax_with_temperature"),  # test_sampling.py
+    *("filter_probabilities", "penalize", "sample_top_p", "softmax_with_temperature"),  # test_sampling*.py
     *("expert_linear", "expert_sum", "group_by_expert", "route"),  # test_mixture.py
 }
 
