@@ -14,6 +14,7 @@ from mlc_toolchain.convert_weight import describe_model
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.gguf_experts import MIXTURES
 from mlc_toolchain.gguf_mamba import STATE_SPACE_MIXTURES
+from mlc_toolchain.gguf_mixtures import FAMILY_MIXTURES
 from mlc_toolchain.gguf_recurrent import RECURRENT_MIXTURES
 from mlc_toolchain.gguf_routed import ROUTED_MIXTURES
 from quantization.schemes import get_scheme
@@ -85,7 +86,7 @@ def stacks_apart(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def test_every_architecture_is_tested() -> None:
-    elsewhere = {*STATE_SPACE_MIXTURES, *RECURRENT_MIXTURES, *ROUTED_MIXTURES}
+    elsewhere = {*STATE_SPACE_MIXTURES, *RECURRENT_MIXTURES, *ROUTED_MIXTURES, *FAMILY_MIXTURES}
     assert set(MIXTURES) == set(CONFIGS) | {name for name, form in FORMS.items() if form.experts} | elsewhere
 
 
