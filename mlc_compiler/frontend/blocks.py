@@ -23,6 +23,11 @@ def filled(shape: Sequence[Size], value: float, dtype: str) -> Expr:
     return ops.full(tuple(shape), cast(value, dtype), dtype=dtype)
 
 
+def truncated_quotient(x: Expr, y: Expr) -> Expr:
+    """The integer quotient ``x / y``, rounded towards zero."""
+    return ops.multiply(ops.floor_divide(ops.abs(x), ops.abs(y)), ops.multiply(ops.sign(x), ops.sign(y)))
+
+
 def reshape(x: Expr, sizes: Sequence[Size]) -> Expr:
     """``x`` with another shape; one size may be -1. Equal symbolic sizes of both shapes cancel."""
     new, left = [plain(s) for s in sizes], [plain(s) for s in shape_of(x)]

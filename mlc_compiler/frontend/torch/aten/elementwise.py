@@ -9,6 +9,7 @@ from typing import Any
 from ....ir import dtype as dt
 from ....relax import ops
 from ....relax.nodes import Expr
+from ...blocks import truncated_quotient
 from ...values import Number, Value, cast, dtype_of, floating, promoted
 
 Row = Callable[..., Any]
@@ -58,7 +59,7 @@ def _div(x: Value, y: Value, rounding_mode: str | None = None) -> Expr:
         return ops.divide(floating(a), floating(b))
     if dt.is_float(dtype_of(a)):
         return _trunc(ops.divide(a, b))
-    return ops.multiply(ops.floor_divide(ops.abs(a), ops.abs(b)), ops.multiply(ops.sign(a), ops.sign(b)))
+    return truncated_quotient(a, b)
 
 
 def _trunc(x: Expr) -> Expr:
