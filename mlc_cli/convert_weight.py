@@ -42,7 +42,9 @@ from mlc_cli.options import (
 @click.option("--calibration", metavar="TEXT", help="File of text that codes are chosen for, or auto.")
 @click.option("--imatrix", type=FILE, metavar="FILE", help="Importances by llama.cpp, in place of a text.")
 @click.option("--method", default="search", show_default=True, metavar="NAME", help="search, or gptq (error feedback).")
-@click.option("--report", type=FILE, metavar="FILE", help="Write sizes and quantization errors as JSON.")
+@click.option(
+    "--report", type=FILE, metavar="FILE", help="Write sizes and quantization errors as JSON, or as a page (.html)."
+)
 @click.option("--dry-run", is_flag=True, help="Report what would be written, from the headers alone.")
 @click.option("--show-mapping", is_flag=True, help="Print which tensors make which parameter, and stop.")
 @output_folder_option

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from mlc_errors import MLCError, UnsupportedError, UsageError
-from mlc_files import check_writable, whole_file
+from mlc_files import check_writable
 from mlc_toolchain.calibrated_weights import Calibration
 from mlc_toolchain.calibration import CalibratedModel, calibration_ids, small_chunks
+from mlc_toolchain.conversion_report import ReportedParameter, write_report
 from mlc_toolchain.dense_heads import HeadsReader
 from mlc_toolchain.imatrix import read_imatrix
 from mlc_toolchain.kept_form import is_quantized_again, keeps_form
@@ -55,7 +56,8 @@ class ConvertOptions:
     calibration: a file of text on which activations are measured, "auto" for Python's language reference, None for no
     calibration. imatrix: a file of llama.cpp with such measurements, in place of a text. method: one of
     CHOICE_METHODS.
-    report: a file for the report with the quantization error of every parameter, which costs a second pass.
+    report: a file for the report with the quantization error of every parameter, which costs a second pass; a page
+    where its suffix is .html, else JSON.
     lora_adapter: folder of a PEFT adapter that is merged into the weights. device: "cpu" or "auto", which is the same.
     """
 
@@ -157,7 +159,7 @@ def convert_weight(options: ConvertOptions, progress: Progress = silent) -> Conv
         resumed, errors = run_conversion(conversion, options.output, options.report is not None, progress)
     report = report_of(conversion, options.output, resumed, time.monotonic() - started, errors)
     if options.report:
-        _write_report(options.report, report, conversion, errors)
+        write_report(options.report, asdict(report), [_reported(task, errors) for task in conversion.tasks])
     return report
 
 
@@ -365,19 +367,10 @@ def _requantized(conversion: Conversion) -> str:
     return f"{len(again)} {kept}" if again else ""
 
 
-def _write_report(path: Path, report: ConvertReport, conversion: Conversion, errors: Mapping[str, ErrorNorm]) -> None:
-    """The report with a line for every parameter, as JSON."""
-    parameters = [
-        {
-            "name": task.production.name,
-            "shape": list(task.production.shape),
-            "bytes": task.nbytes,
-            "relative_error": relative([errors[task.production.name]]) if task.production.name in errors else 0.0,
-        }
-        for task in conversion.tasks
-    ]
-    with whole_file(path, durable=True) as file:
-        file.write(json.dumps({**asdict(report), "parameters_detail": parameters}, indent=2).encode())
+def _reported(task: ParameterTask, errors: Mapping[str, ErrorNorm]) -> ReportedParameter:
+    name = task.production.name
+    error = relative([errors[name]]) if name in errors else 0.0
+    return ReportedParameter(name, list(task.production.shape), task.nbytes, error)
 
 
 def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -> ModelWeights:

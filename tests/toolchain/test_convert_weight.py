@@ -190,6 +190,16 @@ def test_the_report_has_an_error_for_every_parameter(tmp_path):
     assert sum(entry["bytes"] for entry in told["parameters_detail"]) == report.output_bytes
 
 
+def test_the_report_as_a_page_begins_with_the_largest_error(tmp_path):
+    report = convert_weight(options(tmp_path / "out", report=tmp_path / "report.html"))
+    page = (tmp_path / "report.html").read_text()
+    rows = re.findall(r"<tr><td>([\w.]+)</td><td>.*</td>\n<td>[\d,]+</td>\n<td>([\d.]*)</td>", page)
+    errors = {name: float(error or 0) for name, error in rows}
+    assert len(rows) == 15 and list(errors.values()) == sorted(errors.values(), reverse=True)
+    assert 0.09 < errors["lm_head.weight"] < 0.1
+    assert f"<td>{report.output_bytes}</td>" in page and "http" not in page
+
+
 def test_a_bias_that_the_config_does_not_mention_is_an_error(tmp_path):
     def add(tensors, config):
         tensors["model.layers.0.self_attn.q_proj.bias"] = np.zeros(128, np.float16)
