@@ -36,11 +36,19 @@ def state():
         "pythonapi": [str(getattr(ctypes.pythonapi, f).restype) for f in ("PyCapsule_GetPointer", "PyCapsule_IsValid")],
     }
 
+OPTIONAL = ("mlc_compiler.frontend.torch", "mlc_compiler.frontend.onnx")
+
+def import_all(package):
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
+        if module.name in OPTIONAL or module.name.endswith("__main__"):
+            continue
+        importlib.import_module(module.name)
+        if module.ispkg:
+            import_all(module.name)
+
 before = state()
-for package in ("mlc_compiler", "mlc_runtime", "mlc_toolchain", "model_zoo", "quantization", "mlc_cli"):
-    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+for package in "mlc_compiler mlc_runtime mlc_toolchain mlc_evaluation model_zoo quantization mlc_cli".split():
+    import_all(package)
 print(json.dumps({k: [before[k], v] for k, v in state().items() if v != before[k]}))
 """
 

@@ -118,55 +118,13 @@ class Module:
                 v_g, v_step, v_n0 = T.axis.remap("SSS", [g, step_1, n0])
                 T.reads(q[v_g * 2 + v_step // 4, v_n0])
                 T.writes(words[v_g, v_step, v_n0])
-                words[v_g, v_step, v_n0] = (
-                    T.Let(
-                        T.uint32(4287917084) >> (code & T.uint32(3)) * T.uint32(8) & T.uint32(255),
-                        where={
-                            code: T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n0], T.uint32(0))
-                            >> T.Cast("uint32", v_step % 4 * 2)
-                            & T.uint32(50529027)
-                            & T.uint32(255)
-                        },
-                    )
-                    | T.Let(
-                        T.uint32(4287917084) >> (code & T.uint32(3)) * T.uint32(8) & T.uint32(255),
-                        where={
-                            code: (
-                                T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n0], T.uint32(0))
-                                >> T.Cast("uint32", v_step % 4 * 2)
-                                & T.uint32(50529027)
-                            )
-                            >> T.uint32(8)
-                            & T.uint32(255)
-                        },
-                    )
-                    << T.uint32(8)
-                    | T.Let(
-                        T.uint32(4287917084) >> (code & T.uint32(3)) * T.uint32(8) & T.uint32(255),
-                        where={
-                            code: (
-                                T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n0], T.uint32(0))
-                                >> T.Cast("uint32", v_step % 4 * 2)
-                                & T.uint32(50529027)
-                            )
-                            >> T.uint32(16)
-                            & T.uint32(255)
-                        },
-                    )
-                    << T.uint32(16)
-                    | T.Let(
-                        T.uint32(4287917084) >> (code & T.uint32(3)) * T.uint32(8) & T.uint32(255),
-                        where={
-                            code: (
-                                T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n0], T.uint32(0))
-                                >> T.Cast("uint32", v_step % 4 * 2)
-                                & T.uint32(50529027)
-                            )
-                            >> T.uint32(24)
-                            & T.uint32(255)
-                        },
-                    )
-                    << T.uint32(24)
+                words[v_g, v_step, v_n0] = T.call_intrin(
+                    "uint32",
+                    "lookup_bytes",
+                    T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n0], T.uint32(0))
+                    >> T.Cast("uint32", v_step % 4 * 2)
+                    & T.uint32(50529027),
+                    T.uint32(4287917084),
                 )
         for row, g, k in T.grid(1, 2, 32):
             with T.block("largest"):
