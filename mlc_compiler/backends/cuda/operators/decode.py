@@ -231,9 +231,16 @@ class _Decode:
         """The slot whose score ``scatter_sums`` leaves to a lane."""
         return lane % self.s.slot_lanes * self.s.key_vector + lane // (WARP // self.s.key_vector)
 
-    def weights_place(self, slot: PrimExpr) -> PrimExpr:
-        """Where the weights of a slot lie: in the order of the lanes that store them."""
+    def place(self, slot: PrimExpr) -> PrimExpr:
+        """Where the weights of a slot lie: in the order of the lanes that store them.
+
+        Sizes are powers of two: the place of a sum of slots without a common bit is the sum of their places.
+        """
         return slot % self.s.key_vector * self.s.slot_lanes + slot // self.s.key_vector
+
+    def own_place(self, lane: PrimExpr) -> PrimExpr:
+        """``place(lane_slot(lane))``"""
+        return lane // (WARP // self.s.key_vector) * self.s.slot_lanes + lane % self.s.slot_lanes
 
     def part_place(self, e: PrimExpr) -> PrimExpr:
         """Where element e of a value lies in ``parts``: the quarters of a pass of a warp are in different banks."""

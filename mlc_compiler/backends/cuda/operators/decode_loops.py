@@ -39,15 +39,14 @@ def attend_pieces(k, token, tile, part, warp, lane):
 def stage_queries(k, token, tile, thread):
     p = k.p
     s = k.s
-    for i in range(T.ceildiv(k.padded_key, k.warps * WARP)):
-        d = i * k.warps * WARP + thread
+    for i in range(T.ceildiv(k.padded_key * k.padded_rows, k.warps * WARP)):
+        at = i * k.warps * WARP + thread
+        h = at % k.padded_rows
+        d = at // k.padded_rows
         if d < k.padded_key:
-            for h in T.unroll(k.padded_rows):
-                head = k.head(tile // s.tiles, tile % s.tiles, h)
-                element = T.if_then_else(d < p.key, p.rotated_query(token, head, d), T.float32(0))
-                k.factors[h] = element * T.float32(p.scale)
-            for h in T.vectorized(k.padded_rows):
-                k.query[d, h] = k.factors[h]
+            head = k.head(tile // s.tiles, tile % s.tiles, T.Cast("int32", h))
+            element = T.if_then_else(d < p.key, p.rotated_query(token, head, d), T.float32(0))
+            k.query[d, h] = element * T.float32(p.scale)
 
 
 @T.macro
@@ -177,7 +176,7 @@ def softmax(k, g, tile, j, position, visible, warp, lane):
                 k.acc[h, c, e] = k.acc[h, c, e] * correction
     if is_counted:
         for h in T.vectorized(k.padded_rows):
-            k.weights[warp, k.weights_place(k.lane_slot(lane)), h] = k.weight_of(k.score[h])
+            k.weights[warp, k.own_place(lane), h] = k.weight_of(k.score[h])
 
 
 @T.macro
@@ -200,7 +199,7 @@ def add_values(k, warp, lane):
     s = k.s
     for i in T.unroll(k.value_steps):
         for h in T.vectorized(k.padded_rows):
-            k.factors[h] = k.weights[warp, k.weights_place(i * s.row_lanes + lane // s.value_lanes), h]
+            k.factors[h] = k.weights[warp, k.place(i * s.row_lanes) + k.place(lane // s.value_lanes), h]
         for c in T.unroll(s.value_vectors):
             if k.widen_values:
                 widen(k.widen_values, k.wide, k.values, i * s.value_vectors + c, s.value_vector)
@@ -222,7 +221,7 @@ def add_latent_values(k, page, g, count, slot, warp, lane):
         for x in T.unroll(s.key_vector):
             value = T.Select(at + x < count, T.Cast("float32", k.values[0, x]), T.float32(0))
             for h in T.unroll(s.rows):
-                k.acc[h, c, 0] = k.acc[h, c, 0] + k.weights[warp, k.weights_place(at + x), h] * value
+                k.acc[h, c, 0] = k.acc[h, c, 0] + k.weights[warp, k.place(x) + lane % s.slot_lanes, h] * value
 
 
 # -- partial results ---------------------------------------------------------------------------------------------------
