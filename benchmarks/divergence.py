@@ -18,6 +18,7 @@ import numpy as np
 
 from mlc_evaluation.scorers import log_softmax
 from mlc_runtime import LLM
+from mlc_toolchain.calibration import language_reference
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -63,13 +64,6 @@ class Measured:
             same_top=float(np.concatenate(self.same).mean()),
             perplexity=float(np.exp(np.concatenate(self.nll).mean())),
         )
-
-
-def language_reference() -> str:
-    """English prose with some code: the sections of Python's language reference, in the order of their names."""
-    from pydoc_data.topics import topics
-
-    return "\n\n".join(topics[name] for name in sorted(topics))
 
 
 def open_llm(text: str, threads: int) -> LLM:

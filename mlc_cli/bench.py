@@ -130,21 +130,10 @@ def _print(report: BenchReport) -> None:
 
 
 def _print_profile(found: Profile) -> None:
+    from mlc_evaluation.profile import COLUMNS
+
     click.echo()
-    rows = [
-        (
-            k.function,
-            k.kernel,
-            k.calls,
-            f"{k.seconds * 1e3:.3f}",
-            f"{k.nbytes * k.calls / 1e6:.2f}",
-            f"{k.bytes_per_second / 1e9:.1f}",
-            "-" if k.operations is None else f"{k.operations_per_second / 1e9:.1f}",
-            f"{100 * k.share:.1f}",
-        )
-        for k in found.kernels
-    ]
-    console.table(("function", "kernel", "calls", "ms", "MB", "GB/s", "G op/s", "% of time"), rows)
+    console.table(COLUMNS, [kernel.row for kernel in found.kernels])
     sums = ", ".join(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in found.observed_seconds.items())
     console.note(f"all kernels: {sums}, with the clock read after each")
 

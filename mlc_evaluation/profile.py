@@ -17,6 +17,7 @@ from mlc_runtime.observation import observing
 from mlc_toolchain.progress import Progress, silent
 
 PREFILL, DECODE = "prefill", "decode"
+COLUMNS = ("function", "kernel", "calls", "ms", "MB", "GB/s", "G op/s", "% of time")
 STEPS = 20
 
 
@@ -42,6 +43,20 @@ class KernelProfile:
     @property
     def operations_per_second(self) -> float:
         return self.calls * (self.operations or 0) / self.seconds
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The kernel in a table with ``COLUMNS``."""
+        return (
+            self.function,
+            self.kernel,
+            str(self.calls),
+            f"{self.seconds * 1e3:.3f}",
+            f"{self.calls * self.nbytes / 1e6:.2f}",
+            f"{self.bytes_per_second / 1e9:.1f}",
+            "-" if self.operations is None else f"{self.operations_per_second / 1e9:.1f}",
+            f"{100 * self.share:.1f}",
+        )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 
 from mlc_evaluation.benchmark import MachineLimits
-from mlc_evaluation.profile import KernelProfile, Profile
+from mlc_evaluation.profile import COLUMNS, KernelProfile, Profile
 
 WIDTH, HEIGHT, MARGIN = 860, 480, 60
 COLORS = {"prefill": "#1f6fb2", "decode": "#c2571a"}
@@ -25,22 +25,14 @@ are not counted are in the table only.</p>
 {rows}
 </table></body></html>
 """
-_COLUMNS = ("function", "kernel", "calls", "ms", "MB", "GB/s", "G op/s", "% of time")
 
 
 def roofline_page(title: str, profile: Profile, limits: MachineLimits) -> str:
     """The page: plot and table, without anything that is loaded from elsewhere."""
-    head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
-    rows = "\n".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in _cells(k))}</tr>" for k in profile.kernels)
+    head = "".join(f"<th>{name}</th>" for name in COLUMNS)
+    rows = "\n".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in k.row)}</tr>" for k in profile.kernels)
     plot = _plot([k for k in profile.kernels if k.operations], limits)
     return _PAGE.format(title=escape(f"{title}: kernels"), plot=plot, head=head, rows=rows)
-
-
-def _cells(k: KernelProfile) -> Iterator[str]:
-    yield from (k.function, k.kernel, str(k.calls), f"{k.seconds * 1e3:.3f}", f"{k.calls * k.nbytes / 1e6:.2f}")
-    yield f"{k.bytes_per_second / 1e9:.1f}"
-    yield "-" if k.operations is None else f"{k.operations_per_second / 1e9:.1f}"
-    yield f"{100 * k.share:.1f}"
 
 
 def _plot(kernels: list[KernelProfile], limits: MachineLimits) -> str:

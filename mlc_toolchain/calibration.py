@@ -54,7 +54,12 @@ def calibration_ids(name: str, source: ModelSource) -> tuple[Sequence[int], str]
 def _text(name: str) -> tuple[str, str]:
     if name != "auto":
         return read_text(Path(name)), name
-    return "\n\n".join(topics[key] for key in sorted(topics)), "Python's language reference"
+    return language_reference(), "Python's language reference"
+
+
+def language_reference() -> str:
+    """English prose with some code: the sections of Python's language reference, in the order of their names."""
+    return "\n\n".join(topics[key] for key in sorted(topics))
 
 
 @dataclass(frozen=True)

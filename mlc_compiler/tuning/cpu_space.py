@@ -133,9 +133,7 @@ def _along(s: Schedule, blocks: Blocks) -> None:
     if len(reductions) == 1:
         _sum_in_lanes(s, anchor, choose(s, (0, *LANES), 16))
     s.parallel(row)
-    for block in blocks.in_order:
-        if not block.is_reduction:
-            _lanes(s, block.name)
+    _others(s, blocks)
 
 
 def _parts(s: Schedule, blocks: Blocks) -> None:
@@ -149,6 +147,11 @@ def _parts(s: Schedule, blocks: Blocks) -> None:
     s.reorder(part, *axes)
     _sum_in_lanes(s, partial, choose(s, (0, *LANES), 16))
     s.parallel(part)
+    _others(s, blocks)
+
+
+def _others(s: Schedule, blocks: Blocks) -> None:
+    """The blocks that are no reductions, each by itself."""
     for block in blocks.in_order:
         if not block.is_reduction:
             _lanes(s, block.name)

@@ -126,6 +126,18 @@ def experts_stacked(raw: dict[str, Any], tensors: Tensors) -> Tensors:
     return {n: np.stack([t[i] for i in range(len(t))]) if isinstance(t, dict) else t for n, t in made.items()}
 
 
+def correction(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
+    """The corrections of a router's scores under the file's name."""
+    is_one = name.endswith("e_score_correction_bias")
+    return f"blk.{name.split('.')[2]}.exp_probs_b.bias" if is_one else name, tensor
+
+
+def longrope(raw: dict[str, Any], tensors: Tensors) -> Tensors:
+    """With the factors of LongRoPE, which a checkpoint has in its config."""
+    factors = {name: np.array(raw["rope_parameters"][f"{name}_factor"], np.float32) for name in ("long", "short")}
+    return tensors | {f"rope_factors_{name}.weight": values for name, values in factors.items()}
+
+
 def permuted_heads(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
     """Rows of queries and keys from first halves and second halves of each head to neighbouring pairs."""
     part = name.split(".")[-2]

@@ -14,8 +14,10 @@ from tests.toolchain.gguf_forms import (
     Form,
     Tensors,
     changed,
+    correction,
     experts_stacked,
     in_turn,
+    longrope,
     parameters_of_both,
     permuted_heads,
 )
@@ -51,16 +53,6 @@ def input_linear_split(raw: dict[str, Any], tensors: Tensors) -> Tensors:
     return made
 
 
-def correction(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
-    is_one = name.endswith("e_score_correction_bias")
-    return f"blk.{name.split('.')[2]}.exp_probs_b.bias" if is_one else name, tensor
-
-
-def factors(raw: dict[str, Any], tensors: Tensors) -> Tensors:
-    made = {name: np.array(raw["rope_parameters"][f"{name}_factor"], np.float32) for name in ("long", "short")}
-    return tensors | {f"rope_factors_{name}.weight": values for name, values in made.items()}
-
-
 PHI_ROPE = {**PHIMOE_ROPE, "short_mscale": 1.243163121016122, "long_mscale": 1.243163121016122}
 ROUTED = in_turn(experts_stacked, changed(correction))
 FORMS = [
@@ -92,7 +84,7 @@ FORMS = [
         "phimoe",
         {**COMMON, "rope.freq_base": 1e4, "expert_count": "num_local_experts"}
         | {"rope.scaling.original_context_length": 12, "rope.scaling.attn_factor": 1.4},
-        in_turn(experts_stacked, factors),
+        in_turn(experts_stacked, longrope),
         {"router_jitter_noise": 0.01, "rope_parameters": PHI_ROPE},
     ),
     Form(

@@ -14,8 +14,10 @@ from tests.toolchain.gguf_forms import (
     Form,
     Tensors,
     changed,
+    correction,
     experts_stacked,
     in_turn,
+    longrope,
     parameters_of_both,
 )
 
@@ -80,16 +82,6 @@ def absorbed(raw: dict[str, Any], tensors: Tensors) -> Tensors:
         made[name.replace("kv_b_proj", "k_b_proj")] = keys.swapaxes(1, 2)
         made[name.replace("kv_b_proj", "v_b_proj")] = values
     return made
-
-
-def correction(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
-    is_one = name.endswith("gate.e_score_correction_bias")
-    return f"blk.{name.split('.')[2]}.exp_probs_b.bias" if is_one else name, tensor
-
-
-def longrope(raw: dict[str, Any], tensors: Tensors) -> Tensors:
-    factors = {name: np.array(raw["rope_parameters"][f"{name}_factor"], np.float32) for name in ("long", "short")}
-    return tensors | {f"rope_factors_{name}.weight": values for name, values in factors.items()}
 
 
 def llama4(raw: dict[str, Any], tensors: Tensors) -> Tensors:
