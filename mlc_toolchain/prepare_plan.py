@@ -122,7 +122,7 @@ def _of_folder(model: str, folder: Path, options: PrepareOptions) -> Plan:
 def _of_checkpoint(model: str, source: str, identity: object, options: PrepareOptions) -> Plan:
     scheme = options.quantization or DEFAULT_QUANTIZATION
     made_of = [identity, scheme, options.conv_template, model_cache.tool_stamp()]
-    name = f"{_stem(Path(source))}-{scheme}-{model_cache.digest(made_of)}"
+    name = f"{_stem(Path(source))}-{scheme.partition(',')[0]}-{model_cache.digest(made_of)}"
     folder = model_cache.entry_path(name)
     own = folder / _library_name(options)
     return Plan(model, source, name, folder, own if options.model_lib is None else _given_library(options.model_lib))

@@ -70,7 +70,8 @@ class RandomInputs:
     def _weight(self, info: ParameterInfo) -> Array:
         dtype, scheme = dt.to_numpy(info.dtype), self._scheme(info)
         if scheme.kind == "group" and info.name.endswith("q_weight"):
-            shape = (prod(info.shape), scheme.codes_per_word)
+            of = scheme.code_words
+            shape = (prod(info.shape) // of.run_words, of.run)
             codes = self.rng.integers(0, scheme.max_code, shape, np.uint8, endpoint=True)
             return pack(codes, scheme).reshape(info.shape)
         if dtype.kind in "iu":

@@ -3,9 +3,9 @@
     scale = max |w| / zero_point        code = clamp(round(w / scale + zero_point), 0, max_code)
     w'    = (code - zero_point) * scale
 
-Words hold code 0 of their run in the lowest bits. Codes beyond the last input are 0. float16 schemes round to float16
-after every step, bfloat16 ones compute in float32 with a rounded scale (in the KN layout, an unrounded one): the files
-of the MLC format depend on it.
+``mlc_compiler/tir/code_words.py`` says how codes lie in words. Codes beyond the last input are 0. float16 schemes round
+to float16 after every step, bfloat16 ones compute in float32 with a rounded scale (in the KN layout, an unrounded one):
+the files of the MLC format depend on it.
 """
 
 from __future__ import annotations
@@ -93,10 +93,23 @@ def decode_rows(
 
 def unpack(words: np.ndarray, scheme: Scheme) -> np.ndarray:
     """Codes uint8 [..., groups * group] of words uint32 [..., words]."""
-    shifts = np.arange(scheme.codes_per_word, dtype=np.uint32) * np.uint32(scheme.bits)
-    mask = np.uint32((1 << scheme.bits) - 1)
-    codes = ((words[..., None] >> shifts) & mask).astype(np.uint8)
-    return codes.reshape(*words.shape[:-1], -1)
+    of = scheme.code_words
+    runs, positions = words.reshape(*words.shape[:-1], -1, of.run_words), np.arange(of.run)
+    if of.is_split:
+        low, high = (_fields(runs, *place(positions)) for place in (of.low, of.high))
+        codes = low & _mask(of.low_bits) | (high & _mask(of.high_bits)) << np.uint32(of.low_bits)
+    else:
+        codes = _fields(runs, 0 * positions, positions * of.bits) & _mask(of.bits)
+    return codes.astype(np.uint8).reshape(*words.shape[:-1], -1)
+
+
+def _fields(runs: np.ndarray, words: np.ndarray, shifts: np.ndarray) -> np.ndarray:
+    """Words of runs, each shifted right."""
+    return runs[..., words] >> shifts.astype(np.uint32)
+
+
+def _mask(bits: int) -> np.uint32:
+    return np.uint32((1 << bits) - 1)
 
 
 def max_error(scales: np.ndarray, scheme: Scheme) -> np.ndarray:
@@ -271,8 +284,15 @@ def pack(codes: np.ndarray, scheme: Scheme) -> np.ndarray:
     if scheme.bits == 4:
         pairs = codes.view("<u2")
         return (pairs | pairs >> np.uint16(4)).astype(np.uint8).view("<u4")
-    runs = codes.reshape(len(codes), -1, scheme.codes_per_word).astype(np.uint32)
-    words = runs[..., 0].copy()
-    for position in range(1, scheme.codes_per_word):
-        words |= runs[..., position] << np.uint32(position * scheme.bits)
-    return words
+    of = scheme.code_words
+    runs = codes.reshape(len(codes), -1, of.run).astype(np.uint32)
+    words = np.zeros((*runs.shape[:2], of.run_words), np.uint32)
+    for position in range(of.run):
+        code = runs[..., position]
+        if not of.is_split:
+            words[..., 0] |= code << np.uint32(position * of.bits)
+            continue
+        (low, low_shift), (high, high_shift) = of.low(position), of.high(position)
+        words[..., low] |= (code & _mask(of.low_bits)) << np.uint32(low_shift)
+        words[..., high] |= code >> np.uint32(of.low_bits) << np.uint32(high_shift)
+    return words.reshape(len(codes), -1)

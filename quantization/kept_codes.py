@@ -71,7 +71,7 @@ def _encode_part(part: Levels, signs: np.ndarray, scheme: Scheme) -> dict[str, n
     mask = signs == 0
     if mask.any():
         requantized = encode(part.values(), scheme, "NK")
-        word_mask = np.repeat(mask, scheme.group // scheme.codes_per_word, axis=1)
+        word_mask = np.repeat(mask, scheme.code_words.group_words, axis=1)
         made["q_weight"] = np.where(word_mask, requantized["q_weight"], words)
         made["q_scale"] = np.where(mask, requantized["q_scale"], made["q_scale"])
     return made

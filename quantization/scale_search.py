@@ -19,7 +19,7 @@ import numpy as np
 
 from quantization.schemes import Scheme
 
-LARGEST_LEVELS = np.array([7.2, 7.6, 8.0, 8.5, 9.0], np.float32)  # candidate levels of the largest weight
+LARGEST_LEVELS = np.array([7.2, 7.6, 8.0, 8.5, 9.0], np.float32)  # candidate levels of the largest weight, of 4 bits
 CALIBRATED_LEVELS = np.arange(6.2, 10.0, 0.4, dtype=np.float32)  # more of them, for groups that must not fit best there
 BOOK_SHARES = np.arange(0.70, 1.21, 0.05, dtype=np.float32)  # candidate shares of a code book's ends
 
@@ -33,9 +33,8 @@ def search_inputs(scheme: Scheme, importance: np.ndarray | None) -> tuple[np.nda
 def _tried_levels(scheme: Scheme, calibrated: bool) -> np.ndarray:
     if scheme.values:
         return np.concatenate([BOOK_SHARES * np.float32(end) for end in (min(scheme.values), max(scheme.values))])
-    if not calibrated:
-        return LARGEST_LEVELS
-    return CALIBRATED_LEVELS * np.float32((1 << scheme.bits) / 16)
+    tried = CALIBRATED_LEVELS if calibrated else LARGEST_LEVELS
+    return tried * np.float32((1 << scheme.bits) / 16)
 
 
 def _four_bits(importance: np.ndarray) -> np.ndarray:

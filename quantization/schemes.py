@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 import numpy as np
 
+from mlc_compiler.tir.code_words import CodeWords
 from mlc_errors import UnsupportedError, UsageError
 
 HEAD, TABLE = "head", "table"
@@ -72,9 +74,9 @@ class Scheme:
 
     @property
     def can_calibrate(self) -> bool:
-        """Whether codes can be chosen by statistics of activations: of schemes of 4 bits with float16 scales."""
+        """Whether codes can be chosen by statistics of activations: of schemes of 4 to 6 bits with float16 scales."""
         parts = [SCHEMES[name] for _, name in self.parts]
-        own = (self.kind, self.bits, self.model_dtype) == ("group", 4, "float16")
+        own = (self.kind, self.model_dtype) == ("group", "float16") and self.bits in (4, 5, 6)
         return own or any(part.can_calibrate for part in parts)
 
     @property
@@ -94,15 +96,16 @@ class Scheme:
         return replace(self, kind="group", storage_dtype="uint32", layout="NK") if self.kind == "ft" else self
 
     @property
-    def codes_per_word(self) -> int:
-        return 32 // self.bits
+    def code_words(self) -> CodeWords:
+        """How codes lie in words."""
+        return CodeWords(self.bits, self.group)
 
     def groups(self, inputs: int) -> int:
         return -(-inputs // self.group)
 
     def words(self, inputs: int) -> int:
         """uint32 words that hold the codes of ``inputs`` weights; a partial group takes the space of a whole one."""
-        return self.groups(inputs) * (self.group // self.codes_per_word)
+        return self.groups(inputs) * self.code_words.group_words
 
 
 def _fp8(name: str, storage_dtype: str, scaled: bool) -> Scheme:
@@ -132,6 +135,8 @@ SCHEMES = {
         Scheme("q4f16_1", "group", "float16", 4, 32),
         Scheme("q4f16_2", "group", "float16", 4, 32, quantize_embedding=False, quantize_final_fc=False),
         Scheme("q4f16_3", "group", "float16", 4, 32, rounding="float32", search=True),
+        Scheme("q5f16_3", "group", "float16", 5, 32, rounding="float32", search=True),
+        Scheme("q6f16_3", "group", "float16", 6, 32, rounding="float32", search=True),
         _NL,
         replace(_NL, name="q4f16_m", parts=_WIDE_HEAD),
         replace(_NL, name="q4f16_l", parts=(*_WIDE_HEAD, ("*down_proj", "q8f16_1"))),
@@ -160,10 +165,36 @@ REFUSED = {
 
 
 def get_scheme(name: str) -> Scheme:
-    """The scheme called ``name`` (or its short form).
+    """The scheme called ``name`` (or its short form), or a mixture ``NAME,PATTERN=NAME,…`` of schemes of groups.
 
-    Raises UsageError with the names that exist, UnsupportedError for one of the MLC format that this compiler lacks.
+    A pattern is as in ``Scheme.parts``. Raises UsageError with the names that exist, UnsupportedError for one of the
+    MLC format that this compiler lacks.
     """
+    base, *parts = name.split(",")
+    return _mixture(_named(base), parts) if parts else _named(base)
+
+
+def mixture_name(base: str, parts: Iterable[tuple[str, str]]) -> str:
+    """The name of a mixture. parts: as of ``Scheme``."""
+    return ",".join([base, *(f"{pattern}={name}" for pattern, name in parts)])
+
+
+def _mixture(base: Scheme, texts: Sequence[str]) -> Scheme:
+    fitting = {s.name for s in SCHEMES.values() if (s.kind, s.model_dtype, s.parts) == ("group", base.model_dtype, ())}
+    parts = []
+    for text in texts:
+        pattern, _, name = text.rpartition("=")
+        part = _named(name)
+        if not pattern or part.name not in fitting or base.kind != "group":
+            raise UsageError(
+                f"quantization {base.name}: got the part {text!r}; expected PATTERN=NAME of groups of one dtype",
+                hint=f"names are {', '.join(s for s in SCHEMES if s in fitting)}",
+            )
+        parts.append((pattern, part.name))
+    return replace(base, name=mixture_name(base.name, parts), parts=(*parts, *base.parts))
+
+
+def _named(name: str) -> Scheme:
     if name in REFUSED:
         reason, instead = REFUSED[name]
         raise UnsupportedError(f"quantization {name} is not supported: {reason}", hint=f"take {instead}")

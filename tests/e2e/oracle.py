@@ -13,6 +13,7 @@ from transformers import LlamaConfig, PretrainedConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from mlc_runtime.weights import TensorCache
+from tests.compiler.code_words import stored_codes
 from tests.e2e.checkpoints import CLASSES
 from tests.toolchain.hf_from_gguf import hf_config, hf_tensors
 
@@ -64,17 +65,14 @@ def from_folder(config: PretrainedConfig, folder: Path, levels: tuple[int, ...] 
 
 
 def decoded(words: np.ndarray, scales: np.ndarray, levels: tuple[int, ...]) -> np.ndarray:
-    """float32 [..., K up to a whole group] of codes uint32 [..., words], a word's first code in its lowest bits.
+    """float32 [..., K up to a whole group] of codes uint32 [..., words].
 
-    Codes have 8 bits where a group of 32 has eight words; then 127 stands for 0.
+    Codes have as many bits as a group of 32 has words; of other than 4 bits, the middle one stands for 0.
     """
-    if words.shape[-1] == 8 * scales.shape[-1]:
-        table = np.arange(-127, 129, dtype=np.float32)
-        codes = np.stack([words >> np.uint32(8 * i) & np.uint32(255) for i in range(4)], axis=-1)
-    else:
-        table = np.array(levels, np.float32)
-        codes = np.stack([words >> np.uint32(4 * i) & np.uint32(15) for i in range(8)], axis=-1)
-    return table[codes.reshape(*words.shape[:-1], -1)] * np.repeat(scales.astype(np.float32), GROUP, axis=-1)
+    bits = words.shape[-1] // scales.shape[-1]
+    table = np.array(levels if bits == 4 else np.arange(1 << bits) - (1 << bits - 1) + 1, np.float32)
+    codes = stored_codes(words.reshape(-1, words.shape[-1]), bits, GROUP).reshape(*words.shape[:-1], -1)
+    return table[codes] * np.repeat(scales.astype(np.float32), GROUP, axis=-1)
 
 
 def hf_parts(name: str, value: np.ndarray, config: PretrainedConfig) -> dict[str, np.ndarray]:

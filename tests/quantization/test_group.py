@@ -2,8 +2,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from quantization.group import decode, encode, max_error
-from quantization.schemes import SCHEMES
+from quantization.group import decode, encode, max_error, pack, unpack
+from quantization.schemes import SCHEMES, Scheme
+from tests.compiler.code_words import stored_codes
 
 GROUP_SCHEMES = [name for name, scheme in SCHEMES.items() if scheme.kind == "group"]
 MLC_SCHEMES = [name for name in GROUP_SCHEMES if SCHEMES[name].rounding == "model" and SCHEMES[name].bits < 8]
@@ -27,9 +28,10 @@ def slow_encode(w, scheme, layout):
         shifted = np.rint((quotient + acc.type(zp)).astype(np.float32))
     codes = np.clip(np.where(np.isnan(shifted), 0, shifted), 0, 2 * zp).astype(np.uint32)
     codes[:, k:] = 0
-    words = np.zeros((n, groups * scheme.group // scheme.codes_per_word), np.uint32)
-    for position in range(scheme.codes_per_word):
-        words |= codes[:, position :: scheme.codes_per_word] << np.uint32(position * scheme.bits)
+    per_word = 32 // scheme.bits
+    words = np.zeros((n, groups * scheme.group // per_word), np.uint32)
+    for position in range(per_word):
+        words |= codes[:, position::per_word] << np.uint32(position * scheme.bits)
     return (words.T, scale.T) if layout == "KN" else (words, scale)
 
 
@@ -98,3 +100,13 @@ def test_experts_are_quantized_along_the_last_axis():
     stacked = encode(w.reshape(3, 4, 64), scheme)
     assert stacked["q_weight"].shape == (3, 4, 8)
     assert np.array_equal(stacked["q_weight"].reshape(12, 8), encode(w, scheme)["q_weight"])
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_codes_lie_in_words_as_documented(bits):
+    scheme = Scheme("", "group", "float16", bits, 64 if bits != 7 else 8)
+    codes = np.random.default_rng(0).integers(0, 1 << bits, (5, 3 * scheme.group), np.uint8)
+    words = pack(codes, scheme)
+    assert words.shape == (5, scheme.words(codes.shape[1]))
+    assert np.array_equal(stored_codes(words, bits, scheme.group), codes)
+    assert np.array_equal(unpack(words, scheme), codes)

@@ -63,6 +63,13 @@ def test_the_documented_error_of_the_code_book():
     assert round((group_errors(weights, book).sum() / total) ** 0.5, 3) == 0.073
 
 
+@pytest.mark.parametrize(("name", "error"), [("q5f16_3", 0.040), ("q6f16_3", 0.020)])
+def test_the_documented_errors_of_more_bits(name, error):
+    scheme, weights = SCHEMES[name], np.random.default_rng(2).standard_normal((256, 1024)).astype(np.float16)
+    total = np.square(weights.astype(np.float64)).sum()
+    assert round((group_errors(weights, scheme).sum() / total) ** 0.5, 3) == error
+
+
 def test_a_group_of_code_book_values_is_kept_exactly():
     book = SCHEMES["q4f16_nl"]
     weights = np.tile(np.array(book.values, np.float16) / 128, (1, 2))

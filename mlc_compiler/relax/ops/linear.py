@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr, const, is_const
 from ...tir import te
+from ...tir.code_words import CodeWords
 from ..info import show_shape
 from .registry import operator
 
@@ -84,10 +87,10 @@ def dequantize(
 ) -> te.Tensor:
     """Dequantize symmetric group quantization: ``(code - zero_point) * scale``, zero point ``2**(bits-1) - 1``.
 
-    q: uint32 [..., N, words] with ``32 // bits`` codes per word, the first in the lowest bits; scale: [..., N, groups],
-    one per ``group`` codes. Layout "KN": both are transposed ([words, N] and [groups, N]). values: a codebook, one
-    integer in [-128, 127] per code: elements are ``values[code] * scale``. Returns [..., N, k] in ``dtype``, computed
-    in that dtype.
+    q: uint32 [..., N, words] with ``32 // bits`` codes per word, the first in the lowest bits, or in two planes, see
+    ``tir/code_words.py``; scale: [..., N, groups], one per ``group`` codes. Layout "KN": both are transposed
+    ([words, N] and [groups, N]). values: a codebook, one integer in [-128, 127] per code: elements are
+    ``values[code] * scale``. Returns [..., N, k] in ``dtype``, computed in that dtype.
     """
     if layout not in ("NK", "KN"):
         raise ValueError(f"layout: got {layout!r}; expected 'NK' or 'KN'")
@@ -97,9 +100,8 @@ def dequantize(
         raise ValueError(f"values: got {len(values)} of them; expected {1 << bits}, from -128 to 127")
     if q.ndim < 2 or scale.ndim < 2:
         raise ValueError(f"got shapes {show_shape(q.shape)} and {show_shape(scale.shape)}; expected two axes or more")
-    per_word, zero_point = 32 // bits, (1 << (bits - 1)) - 1
-    if group < 1 or group % per_word:
-        raise ValueError(f"group: got {group}; expected a multiple of the {per_word} codes in a word")
+    words, zero_point = CodeWords(bits, group), (1 << (bits - 1)) - 1
+    words.check()
     lead = q.shape[:-1] if layout == "NK" else (*q.shape[:-2], q.shape[-1])
     groups = scale.shape[-1] if layout == "NK" else scale.shape[-2]
     if not is_const(groups, -(-k // group)):
@@ -110,7 +112,7 @@ def dequantize(
 
     def element(*i: PrimExpr) -> PrimExpr:
         row, j = i[:-1], i[-1]
-        code = (at(q, row, j // per_word) >> te.cast(j % per_word * bits, "uint32")) & ((1 << bits) - 1)
+        code = _code(words, lambda word: at(q, row, word), j)
         return te.cast(_weight(te.cast(code, "int32"), values, zero_point), dtype) * te.cast(
             at(scale, row, j // group), dtype
         )
@@ -121,6 +123,21 @@ def dequantize(
 
 QUANTIZED = "quantized"
 """The annotation of ``dequantize``'s block with the operator's attributes, which back ends use to select kernels."""
+
+
+def _code(words: CodeWords, load: Callable[[PrimExpr], PrimExpr], j: PrimExpr) -> PrimExpr:
+    """uint32: code ``j`` of a row, of which ``load`` gives the words."""
+
+    def field(word: PrimExpr, shift: PrimExpr, bits: int) -> PrimExpr:
+        return (load(word) >> te.cast(shift, "uint32")) & ((1 << bits) - 1)
+
+    run, position = j // words.run, j % words.run
+    if not words.is_split:
+        return field(run, position * words.bits, words.bits)
+    (low, low_shift), (high, high_shift) = words.low(position), words.high(position)
+    first = run * words.run_words
+    upper = field(first + high, high_shift, words.high_bits)
+    return field(first + low, low_shift, words.low_bits) | (upper << const(words.low_bits, "uint32"))
 
 
 def _weight(code: PrimExpr, values: tuple[int, ...], zero_point: int) -> PrimExpr:

@@ -99,7 +99,9 @@ def test_softmax(axis):
     check_op("nn.softmax", 50 * normal(3, 4, 5), reference=reference, axis=axis, tolerance=1e-5)
 
 
-@pytest.mark.parametrize("name", ["q4f16_1", "q4f16_0", "q3f16_1", "q3f16_0", "q8f16_1", "q4f32_1"])
+@pytest.mark.parametrize(
+    "name", ["q4f16_1", "q4f16_0", "q3f16_1", "q3f16_0", "q5f16_3", "q6f16_3", "q8f16_1", "q4f32_1"]
+)
 def test_dequantize_undoes_the_stored_form(name):
     scheme = get_scheme(name)
     weight = normal(5, 83)

@@ -12,6 +12,7 @@ from mlc_compiler.relax.ops import get_operator
 from mlc_compiler.schedules.rule import column_tiles
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import PrimFunc
+from tests.compiler.code_words import group_words
 from tests.compiler.schedules.meaning import AVX2, AVX512, check_meaning
 
 N = Size("n")
@@ -48,7 +49,8 @@ def quantized(
     values: tuple[int, ...] = (),
 ) -> PrimFunc:
     """A product of [rows, k] (or of one vector) with a weight that a prologue dequantizes."""
-    words, groups = -(-k // (32 // bits)), -(-k // group)
+    groups = -(-k // group)
+    words = groups * group_words(bits, group) if group % (32 // bits) else -(-k // (32 // bits))
     shapes = ((columns, words), (columns, groups)) if layout == "NK" else ((words, columns), (groups, columns))
     x = te.placeholder((k,) if rows is None else (rows, k), "float32", "x")
     q, scale = te.placeholder(shapes[0], "uint32", "q"), te.placeholder(shapes[1], "float16", "scale")

@@ -16,6 +16,7 @@ from mlc_compiler.target import Target
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import Block, PrimFunc
 from mlc_compiler.verifier import verify
+from tests.compiler.code_words import stored_codes
 from tests.compiler.schedules.meaning import AVX2, AVX512, Backwards, lowered, random_arguments, run, scheduled
 from tests.compiler.schedules.test_matmul import Epilogue, bias_and_residual, product, quantized, silu
 
@@ -48,8 +49,7 @@ class Codes:
         """float64 [N, k]."""
         if self.layout == "KN":
             words, scales = words.T, scales.T
-        shifts = np.arange(32 // self.bits, dtype=np.uint32) * self.bits
-        codes = (words[:, :, None] >> shifts & ((1 << self.bits) - 1)).reshape(len(words), -1)[:, :k].astype(int)
+        codes = stored_codes(words, self.bits, self.group)[:, :k]
         numbers = np.array(self.values)[codes] if self.values else codes - ((1 << (self.bits - 1)) - 1)
         return numbers * np.repeat(scales.astype(float), self.group, axis=1)[:, :k]
 
@@ -89,7 +89,7 @@ def test_every_instruction(dot: str) -> None:
 @pytest.mark.parametrize(
     "codes",
     [
-        *(Codes(3, 40), Codes(8), Codes(2, 64), Codes(5, 24)),
+        *(Codes(3, 40), Codes(8), Codes(2, 64), Codes(5, 24), Codes(3), Codes(5), Codes(6, 64)),
         *(Codes(layout="KN"), Codes(8, layout="KN"), Codes(values=NORMAL_FLOAT)),
     ],
     ids=lambda codes: f"{codes.bits}-{codes.group}-{codes.layout}{'-book' if codes.values else ''}",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ....ir.expr import PrimExpr
 from ....schedules.rule import largest_divisor, round_up
+from ....tir.code_words import CodeWords
 from ..instructions import DotProduct, find_dot_product
 from ..machine import Cpu
 
@@ -32,8 +33,8 @@ class Weight:
         return -(-self.length // self.group)
 
     @property
-    def codes_per_word(self) -> int:
-        return 32 // self.bits
+    def words(self) -> CodeWords:
+        return CodeWords(self.bits, self.group)
 
     @property
     def zero_point(self) -> int:

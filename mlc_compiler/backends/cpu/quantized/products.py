@@ -158,6 +158,7 @@ class Words:
     def __init__(self, plan: Plan, packed: Callable[[PrimExpr, PrimExpr], PrimExpr], stored: PrimExpr):
         """stored: how many words of codes a column has; those of the last group may be missing."""
         self.plan, self.weight, self.packed, self.stored = plan, plan.weight, packed, stored
+        self.layout = plan.weight.words
 
     def word(self, g: PrimExpr, step: PrimExpr, n: PrimExpr) -> PrimExpr:
         """uint32: the word of a step of a group of column ``n``."""
@@ -167,20 +168,35 @@ class Words:
 
     def _codes(self, g: PrimExpr, step: PrimExpr, n: PrimExpr) -> PrimExpr:
         bits, mask = self.weight.bits, (1 << self.weight.bits) - 1
+        if self.layout.is_split:
+            return self._of_planes(g, step, n)
         if parts := _parts(self.weight):
-            word = self._word_of_codes(g, step // parts, n)
-            return (word >> te.cast(step % parts * bits, "uint32")) & _uint32(mask * 0x01010101)
+            return self._field_of_bytes(g, step // parts, step % parts * bits, bits, n)
         codes = _uint32(0)
         for byte in range(BYTES):
             position = _position(self.weight, step, const(byte, "int64"))
-            word = self._word_of_codes(g, position // self.weight.codes_per_word, n)
-            shift = te.cast(position % self.weight.codes_per_word * bits, "uint32")
+            word = self._word_of_codes(g, position // self.layout.run, n)
+            shift = te.cast(position % self.layout.run * bits, "uint32")
             codes = codes | (((word >> shift) & _uint32(mask)) << _uint32(8 * byte))
         return codes
 
+    def _of_planes(self, g: PrimExpr, step: PrimExpr, n: PrimExpr) -> PrimExpr:
+        """A word of four codes, one per byte, of two planes."""
+        of, parts, steps = self.layout, _parts(self.weight), self.layout.run // BYTES
+        first, step = step // steps * of.run_words, step % steps
+        high_word, shift = of.high_of_step(step)
+        low = self._field_of_bytes(g, first + step // parts, step % parts * of.low_bits, of.low_bits, n)
+        high = self._field_of_bytes(g, first + high_word, shift, of.high_bits, n)
+        return low | (high << _uint32(of.low_bits))
+
+    def _field_of_bytes(self, g: PrimExpr, i: PrimExpr, shift: PrimExpr, bits: int, n: PrimExpr) -> PrimExpr:
+        """``bits`` bits of each byte of packed word ``i`` of a group, from bit ``shift`` on."""
+        word = self._word_of_codes(g, i, n)
+        return (word >> te.cast(shift, "uint32")) & _uint32(((1 << bits) - 1) * 0x01010101)
+
     def _word_of_codes(self, g: PrimExpr, i: PrimExpr, n: PrimExpr) -> PrimExpr:
         """Packed word ``i`` of a group; 0 in the padding of the last group."""
-        per_group = self.weight.group // self.weight.codes_per_word
+        per_group = self.layout.group_words
         word = g * per_group + i
         codes = self.packed(n, word)
         whole = is_const(self.stored, self.weight.groups * per_group)
@@ -194,8 +210,9 @@ class Words:
 
 
 def _parts(weight: Weight) -> int:
-    """Codes per byte of a packed word; 0 when codes cross byte boundaries."""
-    return 8 // weight.bits if 8 % weight.bits == 0 else 0
+    """Codes per byte of a packed word, of the low plane where there are two; 0 when codes cross byte boundaries."""
+    bits = weight.words.low_bits
+    return 8 // bits if 8 % bits == 0 else 0
 
 
 def _position(weight: Weight, step: PrimExpr, byte: PrimExpr) -> PrimExpr:

@@ -32,8 +32,8 @@ def test_some_instruction_is_tested() -> None:
 @pytest.mark.parametrize("activation_bits", [8, 16])
 @pytest.mark.parametrize(
     "codes",
-    [Codes(), Codes(8), Codes(3, 40), Codes(layout="KN"), Codes(values=NORMAL_FLOAT)],
-    ids=["4", "8", "3", "KN", "book"],
+    [Codes(), Codes(8), Codes(3, 40), Codes(6), Codes(layout="KN"), Codes(values=NORMAL_FLOAT)],
+    ids=["4", "8", "3", "6", "KN", "book"],
 )
 def test_machine_code(codes: Codes, activation_bits: int, to: Target) -> None:
     """Random codes; then the maximum and minimum codes with activations of maximum magnitude."""

@@ -29,6 +29,7 @@ from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_compiler.tir.schedule.layout import LAYOUTS
 from tests.compiler.backends.cuda.kernels import main
+from tests.compiler.code_words import group_words, stored_codes
 
 NORMAL_FLOAT = (-127, -89, -67, -49, -37, -23, -11, 0, 9, 20, 31, 43, 56, 71, 92, 127)
 FLOAT8 = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
@@ -42,19 +43,17 @@ class Codes:
     group: int = 32
     values: tuple[int, ...] = ()
 
-    @property
-    def per_word(self) -> int:
-        return 32 // self.bits
-
     def weight(self, q: np.ndarray, scale: np.ndarray, depth: int) -> np.ndarray:
         """The weight [columns, depth] of words [columns, …] and scales [columns, groups], in the dtype of these."""
-        codes = (q[:, :, None] >> (self.bits * np.arange(self.per_word, dtype=np.uint32))) & ((1 << self.bits) - 1)
-        codes = codes.reshape(len(q), -1)[:, :depth].astype(np.int32)
+        codes = stored_codes(q, self.bits, self.group)[:, :depth].astype(np.int32)
         steps = np.array(self.values)[codes] if self.values else codes - ((1 << (self.bits - 1)) - 1)
         return steps.astype(scale.dtype) * np.repeat(scale, self.group, axis=1)[:, :depth]
 
 
-CODES = {"q4": Codes(4), "q3": Codes(3, 40), "q8": Codes(8), "book4": Codes(4, values=NORMAL_FLOAT)}
+CODES = {
+    **{"q4": Codes(4), "q3": Codes(3, 40), "q8": Codes(8), "book4": Codes(4, values=NORMAL_FLOAT)},
+    **{"q5": Codes(5), "q6": Codes(6)},
+}
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class Case:
         """Of words, whole groups of them, and of scales."""
         of = CODES[self.kind]
         groups = -(-self.depth // of.group)
-        return (self.sums, groups * of.group // of.per_word), (self.sums, groups)
+        return (self.sums, groups * group_words(of.bits, of.group)), (self.sums, groups)
 
     def arrays(self, seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
         """Random operands in the order of the parameters, and the expected result."""
