@@ -39,6 +39,6 @@ def encode_calibrated(
     if products is None:
         squares = calibration.squares.get(production.name)
         return group.encode_rows(blocks, shape, scheme, form.layout, squares)
-    rows = np.concatenate([np.asarray(block, np.float32).reshape(-1, shape[-1]) for block in blocks()])
+    rows = np.concatenate([block.reshape(-1, shape[-1]) for block in blocks()])
     made = error_feedback.encode(rows, products, scheme)
     return {kind: group.laid_out(array.reshape(*shape[:-1], -1), form.layout) for kind, array in made.items()}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from quantization import group
+from quantization import error_feedback, group
 from quantization.error_feedback import DAMPING, encode, inverse_factor
 from quantization.schemes import SCHEMES
 
@@ -30,8 +30,11 @@ def reference(weight, hessian, scales, levels):
     return rounded
 
 
-@pytest.mark.parametrize("name", ["q4f16_3", "q4f16_nl"])
-def test_codes_are_those_of_the_paper(name):
+@pytest.mark.parametrize(("name", "span"), [("q4f16_3", 4), ("q4f16_nl", 4), ("q4f16_nl", 1), ("q5f16_3", 2)])
+def test_codes_are_those_of_the_paper(name, span, monkeypatch):
+    monkeypatch.setattr(error_feedback, "SPAN", span)
+    monkeypatch.setattr(error_feedback, "ROWS", 10)
+    monkeypatch.setattr(error_feedback, "INVERTED", 16)
     rng, scheme = np.random.default_rng(0), SCHEMES[name]
     x = correlated_inputs(rng)
     weight = rng.standard_normal((24, INPUTS)).astype(np.float16).astype(np.float32)
@@ -54,7 +57,9 @@ def test_the_error_in_the_result_falls():
     assert errors[1] < 0.3 * errors[0]
 
 
-def test_the_factor_and_inputs_that_are_always_zero():
+@pytest.mark.parametrize("inverted", [16, 256])
+def test_the_factor_and_inputs_that_are_always_zero(inverted, monkeypatch):
+    monkeypatch.setattr(error_feedback, "INVERTED", inverted)
     x = correlated_inputs(np.random.default_rng(2))
     x[:, 7] = 0
     hessian = x.T @ x
