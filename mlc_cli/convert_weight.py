@@ -43,6 +43,12 @@ from mlc_cli.options import (
 @click.option("--imatrix", type=FILE, metavar="FILE", help="Importances by llama.cpp, in place of a text.")
 @click.option("--method", default="search", show_default=True, metavar="NAME", help="search, or gptq (error feedback).")
 @click.option(
+    "--bits",
+    type=float,
+    metavar="N",
+    help="Bits per parameter of the whole model: weights where they count get more than QUANTIZATION's.",
+)
+@click.option(
     "--report", type=FILE, metavar="FILE", help="Write sizes and quantization errors as JSON, or as a page (.html)."
 )
 @click.option("--dry-run", is_flag=True, help="Report what would be written, from the headers alone.")
@@ -63,6 +69,7 @@ def convert_weight(
     calibration: str | None,
     imatrix: Path | None,
     method: str,
+    bits: float | None,
     report: Path | None,
     dry_run: bool,
     show_mapping: bool,
@@ -89,6 +96,7 @@ def convert_weight(
         calibration=calibration,
         imatrix=imatrix,
         method=method,
+        bits=bits,
         report=report,
         lora_adapter=lora_adapter,
     )
@@ -103,4 +111,9 @@ def convert_weight(
         except KeyboardInterrupt:
             console.note("the same command will continue where this run stopped")
             raise
-        console.show(result, as_json)
+        console.show(result, as_json, json_only={"mixture"})
+        if result.mixture and not as_json:
+            console.table(
+                ("first", "last", "scheme", "bits", "divergence at 4 bits"),
+                [(r.first, r.last, r.scheme, r.bits, f"{r.divergence:.5f}") for r in result.mixture],
+            )

@@ -18,12 +18,13 @@ import numpy as np
 from mlc_errors import MLCError, UnsupportedError, UsageError
 from mlc_files import check_writable
 from mlc_toolchain.calibrated_weights import Calibration
-from mlc_toolchain.calibration import CalibratedModel, calibration_ids, small_chunks
+from mlc_toolchain.calibration import SCHEME, CalibratedModel, calibration_ids, small_chunks
 from mlc_toolchain.conversion_report import ReportedParameter, write_report
 from mlc_toolchain.dense_heads import HeadsReader
 from mlc_toolchain.imatrix import read_imatrix
 from mlc_toolchain.kept_form import is_quantized_again, keeps_form
 from mlc_toolchain.lora import LoraCheckpoint
+from mlc_toolchain.mixed_bits import QUANTIZATION, Mixture, MixtureRow, check_base, chosen_mixture, record_mixture
 from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, safetensors_format
 from mlc_toolchain.packed_checkpoint import METHODS, open_packed, quantization_method, unquantized
 from mlc_toolchain.progress import Progress, Step, silent
@@ -55,7 +56,8 @@ class ConvertOptions:
     f32_storage: "raw" stores float32 tensors exactly; "bf16" as the public MLC tools do, rounded to bfloat16.
     calibration: a file of text on which activations are measured, "auto" for Python's language reference, None for no
     calibration. imatrix: a file of llama.cpp with such measurements, in place of a text. method: one of
-    CHOICE_METHODS.
+    CHOICE_METHODS. bits: per parameter of the whole model; what ``quantization`` leaves of them goes to the weights in
+    which more bits reduce the divergence most, as measured on the text of the calibration.
     report: a file for the report with the quantization error of every parameter, which costs a second pass; a page
     where its suffix is .html, else JSON.
     lora_adapter: folder of a PEFT adapter that is merged into the weights. device: "cpu" or "auto", which is the same.
@@ -75,6 +77,7 @@ class ConvertOptions:
     calibration: str | None = None
     imatrix: Path | None = None
     method: str = "search"
+    bits: float | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class Conversion:
     tasks: tuple[ParameterTask, ...]
     output: OutputFormat
     calibration: Calibration | None = None
+    mixture: Mixture | None = None
 
     def stream(self, measure_error: bool = False) -> WeightStream:
         """What converts the tasks."""
@@ -127,6 +131,7 @@ class ConvertReport:
     """What a conversion wrote, or with dry_run would write. peak_bytes: estimated memory beyond the interpreter's.
 
     relative_error: |w - w'| / |w| over the quantized parameters, when it was measured. note: on the checkpoint.
+    mixture: of --bits, the scheme of each range of layers.
     """
 
     output: str
@@ -142,6 +147,7 @@ class ConvertReport:
     seconds: float = 0.0
     relative_error: float | None = None
     note: str = ""
+    mixture: tuple[MixtureRow, ...] = ()
 
 
 def convert_weight(options: ConvertOptions, progress: Progress = silent) -> ConvertReport:
@@ -155,8 +161,10 @@ def convert_weight(options: ConvertOptions, progress: Progress = silent) -> Conv
     if options.report:
         check_writable(options.report, "the report")
     with scratch_folder(options.output) as scratch:
-        conversion = calibrated(conversion, options, scratch)
+        conversion = calibrated(conversion, options, scratch, progress)
         resumed, errors = run_conversion(conversion, options.output, options.report is not None, progress)
+    if conversion.mixture:
+        record_mixture(options.output, conversion.scheme.name)
     report = report_of(conversion, options.output, resumed, time.monotonic() - started, errors)
     if options.report:
         write_report(options.report, asdict(report), [_reported(task, errors) for task in conversion.tasks])
@@ -199,34 +207,41 @@ def scratch_folder(output: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def calibrated(conversion: Conversion, options: ConvertOptions, scratch: Path) -> Conversion:
-    """The conversion with the calibration that the options name; as it is where they name none.
+def calibrated(
+    conversion: Conversion, options: ConvertOptions, scratch: Path, progress: Progress = silent
+) -> Conversion:
+    """The conversion with the calibration and the mixture that the options name; as it is where they name none.
 
-    scratch: a folder for the model in float32 and for statistics, which the result reads.
+    scratch: a folder for the model in 8 bits and for statistics, which the result reads.
     """
-    calibration = _calibration(conversion, options, scratch)
-    if calibration is None:
-        return conversion
-    planned = (conversion.model, conversion.scheme, conversion.reader, options.output_format, options.f32_storage)
-    return plan_weights(*planned, calibration)
-
-
-def _calibration(conversion: Conversion, options: ConvertOptions, scratch: Path) -> Calibration | None:
+    reader, files = conversion.reader, (options.output_format, options.f32_storage)
     if options.imatrix is not None:
-        return read_imatrix(options.imatrix, conversion.plan.productions, conversion.model.model_type)
+        importance = read_imatrix(options.imatrix, conversion.plan.productions, conversion.model.model_type)
+        return plan_weights(conversion.model, conversion.scheme, reader, *files, importance)
     if options.calibration is None:
-        return None
+        return conversion
+    model, ids = _calibrated_model(conversion, options, scratch, options.calibration)
+    calibration = model.calibrate(ids, feedback=options.method == "gptq")
+    if options.bits is None:
+        return plan_weights(conversion.model, conversion.scheme, reader, *files, calibration)
+    mixture = chosen_mixture(model, ids, conversion.scheme, conversion.output, float(options.bits), progress)
+    mixed = describe(model.architecture, model.config, mixture.scheme)
+    return plan_weights(mixed, mixture.scheme, reader, *files, calibration, mixture)
+
+
+def _calibrated_model(
+    conversion: Conversion, options: ConvertOptions, scratch: Path, text: str
+) -> tuple[CalibratedModel, Sequence[int]]:
+    """The model in 8 bits, written to ``scratch``, and the token ids of a text."""
     source = resolve_source(options.source)
-    ids, where = calibration_ids(options.calibration, source)
+    ids, where = calibration_ids(text, source)
     architecture = registry.get(conversion.model.model_type)
     config = architecture.config.from_hf(
         unquantized(with_heads(source.config(), sentence_modules(source)), options.source)
     )
-    wide = get_scheme("q0f32")
-    run_conversion(plan_weights(describe(architecture, config, wide), wide, conversion.reader), scratch)
+    run_conversion(plan_weights(describe(architecture, config, SCHEME), SCHEME, conversion.reader), scratch)
     LOG.info("calibrating on %d tokens of %s", len(ids), where)
-    model = CalibratedModel(architecture, small_chunks(config), scratch)
-    return model.calibrate(ids, feedback=options.method == "gptq")
+    return CalibratedModel(architecture, small_chunks(config), scratch), ids
 
 
 def _check_calibration(options: ConvertOptions, scheme: Scheme) -> None:
@@ -234,6 +249,10 @@ def _check_calibration(options: ConvertOptions, scheme: Scheme) -> None:
     _check_choice("--method", options.method, CHOICE_METHODS)
     if options.method == "gptq" and options.calibration is None:
         raise UsageError("--method gptq takes second moments of activations", hint="add --calibration auto")
+    if options.bits is not None:
+        check_base(scheme)
+        if options.calibration is None:
+            raise UsageError("--bits: where bits count is measured on a text", hint="add --calibration auto")
     if options.calibration is not None and options.imatrix is not None:
         raise UsageError("got --calibration and --imatrix; expected one of them")
     given = next((name for name in ("calibration", "imatrix") if getattr(options, name) is not None), None)
@@ -257,9 +276,11 @@ def plan_weights(
     output_format: str = "mlc",
     f32_storage: str = "raw",
     calibration: Calibration | None = None,
+    mixture: Mixture | None = None,
 ) -> Conversion:
     """Match a model with an opened checkpoint and lay out the files."""
-    notes = {} if calibration is None else {"Calibration": calibration.source}
+    notes: dict[str, Any] = {} if calibration is None else {"Calibration": calibration.source}
+    notes |= {} if mixture is None else {QUANTIZATION: mixture.scheme.name}
     _check_choice("output format", output_format, OUTPUT_FORMATS)
     _check_choice("f32 storage", f32_storage, F32_STORAGES)
     shapes = {name: reader.info(name).shape for name in reader.names()}
@@ -275,7 +296,7 @@ def plan_weights(
         output = safetensors_format(tensors, elements, metadata)
     else:
         output = mlc_format(tensors, elements, notes)
-    return Conversion(model, scheme, reader, plan, tasks, output, calibration)
+    return Conversion(model, scheme, reader, plan, tasks, output, calibration, mixture)
 
 
 def parameter_task(production: Production, model: ModelWeights, narrow_f32: bool) -> ParameterTask:
@@ -352,6 +373,7 @@ def report_of(
         seconds=seconds,
         relative_error=relative(errors.values()) if errors else None,
         note=_requantized(conversion),
+        mixture=conversion.mixture.rows if conversion.mixture else (),
     )
 
 

@@ -17,6 +17,7 @@ from mlc_toolchain.conversation_match import Checkpoint, Match, match_conversati
 from mlc_toolchain.generation_defaults import GenerationDefaults, generation_defaults
 from mlc_toolchain.image_settings import image_settings
 from mlc_toolchain.memory_estimate import MemoryEstimate, estimate_memory, parse_bytes
+from mlc_toolchain.mixed_bits import recorded_mixture
 from mlc_toolchain.model_sizes import ModelSizes, SizeOverrides, model_sizes
 from mlc_toolchain.packed_checkpoint import unquantized
 from mlc_toolchain.readers.bounded_json import read_json_object
@@ -79,6 +80,7 @@ class GenConfigReport:
 
 def gen_config(options: GenConfigOptions) -> GenConfigReport:
     """Write the folder's configuration and tokenizer. Raises MLCError before anything is written."""
+    options = replace(options, quantization=recorded_mixture(options.output, options.quantization))
     scheme = get_scheme(options.quantization)
     memory = None if options.memory is None else parse_bytes(options.memory)
     source = resolve_source(options.source)

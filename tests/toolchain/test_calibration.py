@@ -64,13 +64,13 @@ def seen(source, calibration):
     return {name: np.concatenate(rows) for name, rows in found.items()}
 
 
-def test_statistics_are_those_of_torch(calibration, seen):
+def test_statistics_are_near_those_of_the_float32_model(calibration, seen):
+    """They come from weights of 8 bits."""
     assert calibration.source["tokens"] == 1024
     for name, layer in INPUTS.items():
         x = seen[layer]
-        np.testing.assert_allclose(calibration.squares[name], np.square(x).mean(0), rtol=1e-3, atol=1e-7, err_msg=name)
-        expected = x.T @ x
-        np.testing.assert_allclose(calibration.products[name], expected, atol=1e-3 * expected.max(), err_msg=name)
+        for got, expected in ((calibration.squares[name], np.square(x).mean(0)), (calibration.products[name], x.T @ x)):
+            assert np.linalg.norm(got - expected) < 0.05 * np.linalg.norm(expected), name
 
 
 def test_results_are_nearer_to_those_of_the_weights(source, seen, tmp_path):
@@ -100,6 +100,8 @@ REFUSALS = [
     ({"method": "awq", "calibration": "auto"}, "got 'awq'; expected one of search, gptq"),
     ({"quantization": "q0f16", "calibration": "auto"}, "q0f16 has nothing to choose; expected one of .*q4f16_1"),
     ({"calibration": "auto", "imatrix": "x"}, "expected one of them"),
+    ({"bits": 5.0}, "measured on a text"),
+    ({"bits": 5.0, "calibration": "auto", "quantization": "q4f16_m"}, "q4f16_m cannot be the base"),
 ]
 
 

@@ -1,0 +1,89 @@
+"""Which scheme each weight has in a mixture of a given size: the most bits where they reduce the divergence most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from quantization import group
+from quantization.schemes import SCHEMES, Scheme
+
+CANDIDATES = ("q5f16_3", "q6f16_3", "q8f16_1")
+"""What weights may have in place of the base."""
+_SAMPLE = np.random.default_rng(0).standard_normal((64, 1280)).astype(np.float16)  # whole groups of every scheme
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Parameters that have one scheme together.
+
+    elements: of all of them. divergence: in nats, what ``mlc_toolchain.sensitivity`` measures for them.
+    """
+
+    names: tuple[str, ...]
+    elements: int
+    divergence: float
+
+
+def allocate(units: Sequence[Unit], base: Scheme, extra_bits: float) -> list[Scheme]:
+    """The scheme of each unit, such that all take at most ``extra_bits`` more than in ``base``.
+
+    Greedy: the next step is the one that reduces the sum of divergences most for each bit. The divergence of a unit
+    falls with the squared error that a scheme makes on normally distributed weights.
+    """
+    steps = [base, *(s for name in CANDIDATES if bits_per_weight(s := SCHEMES[name]) > bits_per_weight(base))]
+    bits, errors = [bits_per_weight(s) for s in steps], [_squared_error(s) for s in steps]
+    level, left = [0] * len(units), extra_bits
+
+    def cost(unit: int) -> float:
+        return units[unit].elements * (bits[level[unit] + 1] - bits[level[unit]])
+
+    def gain(unit: int) -> float:
+        return units[unit].divergence * (errors[level[unit]] - errors[level[unit] + 1]) / cost(unit)
+
+    while fitting := [i for i in range(len(units)) if level[i] + 1 < len(steps) and cost(i) <= left]:
+        best = max(fitting, key=gain)
+        left -= cost(best)
+        level[best] += 1
+    return [steps[i] for i in level]
+
+
+def bits_per_weight(scheme: Scheme) -> float:
+    """Of a scheme of groups, with its scales."""
+    return (32 * scheme.code_words.group_words + 8 * group.model_dtype(scheme).itemsize) / scheme.group
+
+
+def mixture_parts(units: Sequence[Unit], schemes: Sequence[Scheme], base: Scheme) -> list[tuple[str, str]]:
+    """The parts of the mixture: paths of layers, or a pattern of layers that differ in numbers and share a scheme."""
+    chosen = {
+        name.removesuffix(".weight"): s.name for unit, s in zip(units, schemes, strict=True) for name in unit.names
+    }
+    parts: list[tuple[str, str]] = []
+    for pattern, paths in _alike(chosen).items():
+        together = {chosen[path] for path in paths}
+        fits_no_other = sum(fnmatchcase(path, pattern) for path in chosen) == len(paths)
+        one = len(together) == 1 and fits_no_other
+        named = [(pattern, together.pop())] if one else [(path, chosen[path]) for path in paths]
+        parts += [(place, name) for place, name in named if name != base.name]
+    return parts
+
+
+def kinds(names: Sequence[str]) -> dict[str, list[str]]:
+    """Names of parameters by what they are in their layers, in the order of the layers."""
+    return _alike(names)
+
+
+def _alike(paths: Sequence[str] | Mapping[str, str]) -> dict[str, list[str]]:
+    """Paths by their pattern, in which numbers are ``*``."""
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        found.setdefault(".".join("*" if part.isdigit() else part for part in path.split(".")), []).append(path)
+    return found
+
+
+def _squared_error(scheme: Scheme) -> float:
+    back = group.decode(group.encode(_SAMPLE, scheme), scheme, _SAMPLE.shape[1], scheme.layout).astype(np.float32)
+    return float(np.square(back - _SAMPLE).mean())

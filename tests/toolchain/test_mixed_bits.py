@@ -1,0 +1,68 @@
+"""Mixtures of a given size: measured, written and configured; tests/e2e/test_quantized.py compiles one."""
+
+import json
+
+import numpy as np
+import pytest
+
+from mlc_errors import UsageError
+from mlc_toolchain.calibration import SCHEME
+from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
+from mlc_toolchain.gen_config import GenConfigOptions, gen_config
+from mlc_toolchain.sensitivity import rounding_table
+from quantization.schemes import get_scheme
+from tests.e2e.checkpoints import random_model, save_checkpoint
+from tests.toolchain.test_calibration import TEXT
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mixed")
+    save_checkpoint(random_model("llama-odd-llama3"), folder / "hf")
+    (folder / "text").write_text(TEXT)
+    return folder
+
+
+def convert(source, output, bits):
+    options = ConvertOptions(str(source / "hf"), "q4f16_nl", output, calibration=str(source / "text"), bits=bits)
+    return convert_weight(options)
+
+
+@pytest.fixture(scope="module")
+def model(source):
+    """A folder whose weights were converted before it was configured."""
+    folder = source / "model"
+    report = convert(source, folder, 6.0)
+    gen_config(GenConfigOptions(str(source / "hf"), "q4f16_nl", folder))
+    return folder, report
+
+
+def test_a_mixture_has_the_size_that_was_asked_for(model):
+    _, report = model
+    assert 5.7 < report.bits_per_parameter <= 6.0
+    assert {row.scheme for row in report.mixture} >= {"q4f16_nl", "q6f16_3"}
+    assert all(row.divergence > 0 for row in report.mixture if "embed_tokens" not in row.first)
+
+
+def test_the_configuration_names_the_mixture_of_the_weights(source, model, tmp_path):
+    folder, report = model
+    assert report.quantization.startswith("q4f16_nl,")
+    assert json.loads((folder / "tensor-cache.json").read_text())["metadata"]["Quantization"] == report.quantization
+    assert json.loads((folder / "mlc-chat-config.json").read_text())["quantization"] == report.quantization
+    gen_config(GenConfigOptions(str(source / "hf"), "q4f16_nl", tmp_path))
+    convert(source, tmp_path, 6.0)
+    assert json.loads((tmp_path / "mlc-chat-config.json").read_text())["quantization"] == report.quantization
+
+
+def test_a_size_below_that_of_the_base_is_refused(source, tmp_path):
+    with pytest.raises(UsageError, match="got 4; expected at least the 5.* of q4f16_nl"):
+        convert(source, tmp_path / "out", 4.0)
+
+
+def test_codes_are_rounded_to_those_of_four_bits():
+    rows, scheme = rounding_table(), get_scheme("q4f16_1")
+    zero = SCHEME.zero_point
+    assert len(set(rows.tolist())) == 2 * scheme.zero_point + 1
+    assert rows[zero] == zero and (rows[[0, 1, 253, 254, 255]] == [0, 0, 254, 254, 254]).all()
+    assert (np.abs(rows.astype(int) - np.arange(256))[:255] <= 10).all()
+    assert np.array_equal(rows[rows], rows)
