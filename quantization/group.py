@@ -175,16 +175,6 @@ def _kernel(scheme: Scheme, source: str, layout: str, importance: np.ndarray | N
     )
 
 
-def searched_scales(groups: np.ndarray, scheme: Scheme, importance: np.ndarray) -> np.ndarray:
-    """Scales float16 [n] for finite groups float32 [n, group]; importance: float32 [m, group] as for ``search``."""
-    kernel = _kernel(scheme, "float32", "NK", importance)
-    if kernel is None:
-        return search(groups.astype(np.float16).astype(np.float32), scheme, importance)[1]
-    scales, largest = np.empty(len(groups), np.float16), np.empty(len(groups), np.uint16)
-    kernel(np.ascontiguousarray(groups), np.empty(groups.shape, np.uint8), scales, largest, len(groups))
-    return scales
-
-
 def _encode_block(
     rows: np.ndarray,
     scheme: Scheme,

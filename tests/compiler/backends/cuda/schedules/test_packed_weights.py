@@ -58,6 +58,13 @@ def test_layouts(weight: str) -> None:
     simulated(Case(2, 24, 1440, weight, symbolic=False), HOPPER, packs=True)
 
 
+@pytest.mark.parametrize("weight", ["q5 NK", "q6 KN"])
+@pytest.mark.parametrize("rows", [1, 20])
+def test_codes_in_two_planes(weight: str, rows: int) -> None:
+    """No instruction unpacks them."""
+    simulated(Case(rows, 24, 96, weight, symbolic=False), HOPPER)
+
+
 @pytest.mark.parametrize(
     ("weight", "depth", "expected"),
     [
