@@ -25,6 +25,7 @@ _OPTIONS = (
         help="Of a checkpoint's weights: q0f16, q4f16_1, ...; auto: the most exact that fits the memory. "
         "Default: q4f16_1.",
     ),
+    click.option("--memory", metavar="SIZE", help="What auto may use: 4GiB. Default: this machine's free memory."),
     click.option(
         "--device",
         metavar="NAME",
@@ -50,7 +51,7 @@ def model_options(command: Callable[..., int | None]) -> Callable[..., int | Non
         from mlc_toolchain.prepare import preview
         from mlc_toolchain.prepare_plan import PrepareOptions
 
-        names = ("quantization", "device", "opt", "overrides", "conv_template", "model_lib")
+        names = ("quantization", "memory", "device", "opt", "overrides", "conv_template", "model_lib")
         preparing = PrepareOptions(**{name: given.pop(name) for name in names})
         if dry_run:
             console.show(preview(model, preparing), bool(given.get("as_json")))

@@ -17,7 +17,7 @@ from mlc_toolchain.convert_weight import ConvertOptions, convert_weight, plan_co
 from mlc_toolchain.device import find_target
 from mlc_toolchain.gen_config import GenConfigOptions, gen_config
 from mlc_toolchain.hub import HubSource
-from mlc_toolchain.memory_estimate import estimate_memory
+from mlc_toolchain.memory_estimate import estimate_memory, parse_bytes
 from mlc_toolchain.model_sizes import ModelSizes, SizeOverrides, model_sizes
 from mlc_toolchain.packed_checkpoint import unquantized
 from mlc_toolchain.prepare_plan import AUTO, DEFAULT_QUANTIZATION, Plan, PrepareOptions
@@ -27,10 +27,12 @@ from mlc_toolchain.source import ModelSource, resolve_source
 from mlc_toolchain.writer import free_space
 from quantization.schemes import get_scheme
 
-CANDIDATES = ("q0f16", "q8f16_1", DEFAULT_QUANTIZATION)
+CANDIDATES = ("q0f16", "q8f16_1", "q6f16_3", "q5f16_3", DEFAULT_QUANTIZATION)
 """What auto chooses from, the most exact first."""
 USABLE = 0.8
-"""The share of the free memory that auto fills with weights and one full context; the rest is for all else."""
+"""The share of the memory that auto fills with weights and one context; the rest is for all else."""
+LEAST_CONTEXT = 1024
+"""Tokens; auto takes no shorter context for the sake of the weights."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class PreparationReport:
     """What a preparation would do. steps: of convert, configure and compile, those that are needed.
 
     weight_bytes: of the weights' files, where they are to be written; free_bytes: of the disk that they go to.
+    context_window_size: where auto shortens the model's own.
     """
 
     model: str
@@ -47,6 +50,7 @@ class PreparationReport:
     steps: tuple[str, ...]
     weight_bytes: int | None = None
     free_bytes: int | None = None
+    context_window_size: int | None = None
 
 
 def check(plan: Plan, options: PrepareOptions) -> None:
@@ -77,10 +81,11 @@ def report_of(plan: Plan, options: PrepareOptions) -> PreparationReport:
         known = read_chat_config(plan.folder).quantization
         return PreparationReport(plan.model, known, plan.folder, plan.library, compiling)
     source = _source(plan)
-    scheme = _scheme(source, options)
+    scheme, context = _scheme(source, options)
     nbytes = _sizes(source, scheme).weight_bytes if isinstance(source, HubSource) else _planned_bytes(plan, scheme)
     steps = ("convert", "configure", *compiling)
-    return PreparationReport(plan.model, scheme, plan.folder, plan.library, steps, nbytes, free_space(plan.folder))
+    made = (plan.model, scheme, plan.folder, plan.library, steps, nbytes, free_space(plan.folder))
+    return PreparationReport(*made, context)
 
 
 def _source(plan: Plan) -> ModelSource:
@@ -108,11 +113,12 @@ def _compiling(plan: Plan, options: PrepareOptions) -> CompileOptions | None:
 
 
 def _convert(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
-    scheme = _scheme(_source(plan), options)
+    scheme, context = _scheme(_source(plan), options)
     template = options.conv_template or AUTO
     folder = model_cache.partial(plan.folder)
     try:
-        gen_config(GenConfigOptions(plan.source, scheme, folder, conv_template=template))
+        sizes = SizeOverrides(context_window_size=context)
+        gen_config(GenConfigOptions(plan.source, scheme, folder, conv_template=template, sizes=sizes))
         convert_weight(ConvertOptions(plan.source, scheme, folder), progress)
     except ResourceError:
         raise  # what is there can be continued
@@ -131,29 +137,52 @@ def _make_entry(plan: Plan) -> None:
         model_cache.publish(model_cache.partial(entry), entry, made_by)
 
 
-def _scheme(source: ModelSource, options: PrepareOptions) -> str:
-    """The scheme of the weights; for auto, the most exact one that fits the free memory of this machine."""
+def _scheme(source: ModelSource, options: PrepareOptions) -> tuple[str, int | None]:
+    """The scheme of the weights; for auto, the most exact one that fits the memory with a whole context.
+
+    Where none does, the least exact one and the longest context that fits with it; else the context is None.
+    """
     if options.quantization != AUTO:
-        return get_scheme(options.quantization or DEFAULT_QUANTIZATION).name
+        if options.memory is not None:
+            raise UsageError("--memory is what --quantization auto may use", hint="add --quantization auto")
+        return get_scheme(options.quantization or DEFAULT_QUANTIZATION).name, None
+    usable = int(USABLE * _memory(options))
+    sizes = {name: _sizes(source, name) for name in CANDIDATES}
+    for name, found in sizes.items():
+        if _needed(found) <= usable:
+            return name, None
+    name, least = list(sizes.items())[-1]
+    context = _context(least, usable)
+    if context is None:
+        raise ResourceError(
+            f"the model does not fit the memory: it takes at least {_needed(least)} bytes of {usable} usable ones",
+            hint="close other programs, take a smaller model, or name a scheme and a smaller context_window_size",
+        )
+    return name, context
+
+
+def _memory(options: PrepareOptions) -> int:
+    """Bytes that auto may use: what the options say, or what is free on this machine."""
+    if options.memory is not None:
+        return parse_bytes(options.memory)
     machine, _ = find_target(options.target)
     if machine.kind != "cpu":
-        raise UsageError(f"--quantization auto is for CPUs; the target is {machine}", hint="name a scheme")
-    free = free_memory()
-    sizes = {name: _memory(_sizes(source, name)) for name in CANDIDATES}
-    for name, needed in sizes.items():
-        if needed <= USABLE * free:
-            return name
-    least = min(sizes.values())
-    raise ResourceError(
-        f"the model does not fit the free memory: it takes at least {least} bytes; {free} are free",
-        hint="close other programs, take a smaller model, or name a scheme and a smaller context_window_size",
-    )
+        raise UsageError(f"--quantization auto for the target {machine} takes its memory", hint="add --memory 80GiB")
+    return free_memory()
 
 
-def _memory(sizes: ModelSizes) -> int:
+def _needed(sizes: ModelSizes) -> int:
     """Bytes of the weights and of one full context."""
     estimate = estimate_memory(sizes)
     return estimate.weight_bytes + estimate.kv_full_context_bytes
+
+
+def _context(sizes: ModelSizes, memory: int) -> int | None:
+    """The longest context, in multiples of LEAST_CONTEXT, that fits beside the weights; None where none does."""
+    if not sizes.kv_bytes_per_token:
+        return None
+    tokens = (memory - sizes.weight_bytes - sizes.state_bytes) // sizes.kv_bytes_per_token
+    return tokens // LEAST_CONTEXT * LEAST_CONTEXT if tokens >= LEAST_CONTEXT else None
 
 
 def _sizes(source: ModelSource, scheme: str) -> ModelSizes:

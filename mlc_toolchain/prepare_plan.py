@@ -25,7 +25,8 @@ OF_THE_RUNTIME = re.compile(r"(cpu|cuda)(:\d+)?")
 class PrepareOptions:
     """How a model is prepared; what is not given is the model's own, or the default.
 
-    quantization: of a checkpoint's weights; auto is the most exact that fits the free memory. device: cpu, cuda or
+    quantization: of a checkpoint's weights; auto is the most exact that fits the memory. memory: such as "8GiB", in
+    place of this machine's free memory. device: cpu, cuda or
     cuda:N, on which the model will run, or a target to compile for. opt, overrides: as of ``CompileOptions``.
     conv_template: as of ``GenConfigOptions``. model_lib: a library to take instead of compiling one.
     """
@@ -36,6 +37,7 @@ class PrepareOptions:
     overrides: str = ""
     conv_template: str | None = None
     model_lib: Path | None = None
+    memory: str | None = None
 
     @property
     def target(self) -> str:
@@ -102,8 +104,14 @@ def plan_preparation(model: str, options: PrepareOptions) -> Plan:
 
 def _of_folder(model: str, folder: Path, options: PrepareOptions) -> Plan:
     """A folder that convert_weight and gen_config have written; its library is its own unless options want another."""
-    for option, given in (("--quantization", options.quantization), ("--conv-template", options.conv_template)):
+    given_once = {
+        "quantization": options.quantization,
+        "memory": options.memory,
+        "conv-template": options.conv_template,
+    }
+    for name, given in given_once.items():
         if given is not None:
+            option = f"--{name}"
             raise UsageError(
                 f"{option} {given}: {model} is converted already", hint=f"leave {option} out, or name the checkpoint"
             )
@@ -121,7 +129,7 @@ def _of_folder(model: str, folder: Path, options: PrepareOptions) -> Plan:
 
 def _of_checkpoint(model: str, source: str, identity: object, options: PrepareOptions) -> Plan:
     scheme = options.quantization or DEFAULT_QUANTIZATION
-    made_of = [identity, scheme, options.conv_template, model_cache.tool_stamp()]
+    made_of = [identity, scheme, options.memory, options.conv_template, model_cache.tool_stamp()]
     name = f"{_stem(Path(source))}-{scheme.partition(',')[0]}-{model_cache.digest(made_of)}"
     folder = model_cache.entry_path(name)
     own = folder / _library_name(options)

@@ -13,6 +13,7 @@ import pytest
 from mlc_errors import MLCError, ResourceError, UsageError
 from mlc_runtime import LLM
 from mlc_toolchain import model_cache, preparation
+from mlc_toolchain.chat_config import read_chat_config
 from mlc_toolchain.prepare import prepared_model, preview
 from mlc_toolchain.prepare_plan import PrepareOptions, plan_preparation
 from tests.e2e.building import run_command
@@ -189,7 +190,7 @@ def test_a_dry_run_gives_exact_bytes(filled: Path, cache: Path, monkeypatch: pyt
     assert (report.weight_bytes, preview(str(filled), CPU).steps) == (written, ())
 
 
-@pytest.mark.parametrize(("free", "scheme"), [(10**9, "q0f16"), (520_000, "q4f16_1")])
+@pytest.mark.parametrize(("free", "scheme"), [(10**9, "q0f16"), (650_000, "q5f16_3"), (520_000, "q4f16_1")])
 def test_auto_takes_what_fits_the_free_memory(cache: Path, monkeypatch: pytest.MonkeyPatch, free: int, scheme: str):
     monkeypatch.setattr(preparation, "free_memory", lambda: free)
     assert preview(str(SOURCE), replace(CPU, quantization="auto")).quantization == scheme
@@ -197,5 +198,34 @@ def test_auto_takes_what_fits_the_free_memory(cache: Path, monkeypatch: pytest.M
 
 def test_auto_refuses_what_does_not_fit(cache: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(preparation, "free_memory", lambda: 1000)
-    with pytest.raises(ResourceError, match=r"it takes at least \d+ bytes; 1000 are free"):
+    with pytest.raises(ResourceError, match=r"it takes at least \d+ bytes of 800 usable ones"):
         preview(str(SOURCE), replace(CPU, quantization="auto"))
+
+
+@pytest.mark.parametrize(("memory", "scheme"), [("1GB", "q0f16"), ("560kB", "q4f16_1")])
+def test_auto_takes_what_fits_a_given_memory_on_any_target(cache: Path, memory: str, scheme: str):
+    options = PrepareOptions("auto", memory=memory, device="cuda:sm_90a")
+    assert preview(str(SOURCE), options).quantization == scheme
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"memory": "1GB"}, "--memory is what --quantization auto may use"),
+        ({"quantization": "auto", "device": "cuda:sm_90a"}, "the target .* takes its memory"),
+        ({"quantization": "auto", "memory": "much"}, "not an amount of memory: got 'much'"),
+    ],
+)
+def test_memory_for_nothing(cache: Path, options: dict, message: str):
+    with pytest.raises(UsageError, match=message):
+        preview(str(SOURCE), PrepareOptions(**options))
+
+
+def test_auto_shortens_the_context_where_a_whole_one_does_not_fit(
+    filled: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(preparation, "LEAST_CONTEXT", 16)
+    options = replace(CPU, quantization="auto", memory="430kB")
+    report = preview(str(filled), options)
+    assert (report.quantization, report.context_window_size) == ("q4f16_1", 112)
+    assert read_chat_config(prepared_model(str(filled), options).folder).context_window_size == 112
