@@ -114,6 +114,6 @@ def convert_weight(
         console.show(result, as_json, json_only={"mixture"})
         if result.mixture and not as_json:
             console.table(
-                ("first", "last", "scheme", "bits", "divergence at 4 bits"),
+                ("first", "last", "scheme", "bits", "divergence of the base"),
                 [(r.first, r.last, r.scheme, r.bits, f"{r.divergence:.5f}") for r in result.mixture],
             )

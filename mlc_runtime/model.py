@@ -12,9 +12,9 @@ from mlc_runtime.arguments import Sizes, allocate, check_arguments
 from mlc_runtime.arrays import to_tensor, tvm_ffi
 from mlc_runtime.library import Context, ForkSafeLock, Library
 from mlc_runtime.memory import Array
-from mlc_runtime.model_spec import model_spec
+from mlc_runtime.model_spec import ParamSpec, model_spec
 from mlc_runtime.pool import SequencePool
-from mlc_runtime.weights import LoadProgress, Params, TensorCache, load_params
+from mlc_runtime.weights import LoadProgress, Params, TensorCache, load_params, packed_array
 
 Call = Callable[[], object]
 Inputs = Mapping[str, Array | tvm_ffi.Tensor]
@@ -74,6 +74,10 @@ class CompiledModel:
             wrong = low if low < 0 else high
             raise UsageError(f"token id {wrong} is outside of the vocabulary; expected 0 to {self.spec.vocab_size - 1}")
         return array.astype(np.int32)
+
+    def packed(self, spec: ParamSpec, source: np.ndarray) -> Array:
+        """A parameter in the layout in which functions read it."""
+        return packed_array(spec, source, self._pack, self.memory)
 
     def close(self) -> None:
         with self.lock.held():

@@ -161,11 +161,18 @@ def _load(
     spec: ParamSpec, cache: TensorCache, pack: Callable[[str, object, object], None], memory: HostMemory
 ) -> Array:
     source = cache.read(spec.name)
-    if spec.packed is None:
-        array = memory.loaded(source)
-    else:
-        array = memory.empty(spec.packed.shape, dtype_of(spec.packed.dtype))
-        pack(spec.packed.function, memory.tensor(source), memory.tensor(array))
+    array = packed_array(spec, source, pack, memory)
     if array is not source:
         cache.forget(spec.name)
+    return array
+
+
+def packed_array(
+    spec: ParamSpec, source: np.ndarray, pack: Callable[[str, object, object], None], memory: HostMemory
+) -> Array:
+    """A parameter in the layout in which the library reads it; the source itself where it is in memory so."""
+    if spec.packed is None:
+        return memory.loaded(source)
+    array = memory.empty(spec.packed.shape, dtype_of(spec.packed.dtype))
+    pack(spec.packed.function, memory.tensor(source), memory.tensor(array))
     return array

@@ -31,8 +31,8 @@ class Unit:
 def allocate(units: Sequence[Unit], base: Scheme, extra_bits: float) -> list[Scheme]:
     """The scheme of each unit, such that all take at most ``extra_bits`` more than in ``base``.
 
-    Greedy: the next step is the one that reduces the sum of divergences most for each bit. The divergence of a unit
-    falls with the squared error that a scheme makes on normally distributed weights.
+    Greedy: the next step is the one that reduces the sum of divergences most for each bit. The divergence of a unit is
+    that of the base times the squared error that a scheme makes on normally distributed weights, over the base's.
     """
     steps = [base, *(s for name in CANDIDATES if bits_per_weight(s := SCHEMES[name]) > bits_per_weight(base))]
     bits, errors = [bits_per_weight(s) for s in steps], [_squared_error(s) for s in steps]

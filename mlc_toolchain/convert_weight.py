@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, 
 from mlc_toolchain.packed_checkpoint import METHODS, open_packed, quantization_method, unquantized
 from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.readers.base import CheckpointReader, shown
+from mlc_toolchain.sensitivity import CoarseWeights
 from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
 from mlc_toolchain.source import ModelSource, open_weights, resolve_source
 from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, WeightStream, relative, usable_cores
@@ -224,7 +225,11 @@ def calibrated(
     calibration = model.calibrate(ids, feedback=options.method == "gptq")
     if options.bits is None:
         return plan_weights(conversion.model, conversion.scheme, reader, *files, calibration)
-    mixture = chosen_mixture(model, ids, conversion.scheme, conversion.output, float(options.bits), progress)
+    base = plan_weights(conversion.model, conversion.scheme, reader, calibration=replace(calibration, products={}))
+    run_conversion(base, scratch / "base")
+    coarse = CoarseWeights(scratch / "base", conversion.model.parameters, conversion.model.quantized)
+    bits = float(options.bits)
+    mixture = chosen_mixture(model, coarse, ids, conversion.scheme, conversion.output, bits, progress)
     mixed = describe(model.architecture, model.config, mixture.scheme)
     return plan_weights(mixed, mixture.scheme, reader, *files, calibration, mixture)
 

@@ -14,7 +14,7 @@ from mlc_toolchain.chat_config import FILE_NAME
 from mlc_toolchain.output_layout import MLC_INDEX, OutputFormat
 from mlc_toolchain.progress import Progress, silent
 from mlc_toolchain.readers.bounded_json import read_json_object
-from mlc_toolchain.sensitivity import measured_units
+from mlc_toolchain.sensitivity import CoarseWeights, measured_units
 from mlc_toolchain.text_files import write_files
 from quantization.schemes import Scheme, get_scheme, mixture_name
 
@@ -24,7 +24,7 @@ QUANTIZATION = "Quantization"
 
 @dataclass(frozen=True)
 class MixtureRow:
-    """Weights that have one scheme together. divergence: in nats, when they alone are rounded to 4 bits."""
+    """Weights that have one scheme together. divergence: in nats, when they alone have the codes of the base."""
 
     first: str
     last: str
@@ -51,6 +51,7 @@ def check_base(scheme: Scheme) -> None:
 
 def chosen_mixture(
     model: CalibratedModel,
+    coarse: CoarseWeights,
     ids: Sequence[int],
     base: Scheme,
     plain: OutputFormat,
@@ -59,11 +60,11 @@ def chosen_mixture(
 ) -> Mixture:
     """A mixture of at most ``bits`` bits per parameter of the whole model, which has ``plain`` in the base alone.
 
-    Raises UsageError where the base alone has more.
+    coarse: the weights in the base. Raises UsageError where the base alone has more.
     """
     if bits < plain.bits_per_parameter:
         raise UsageError(f"--bits: got {bits:g}; expected at least the {plain.bits_per_parameter:.2f} of {base.name}")
-    units = measured_units(model, ids, progress)
+    units = measured_units(model, coarse, ids, progress)
     schemes = allocate(units, base, (bits - plain.bits_per_parameter) * plain.source_elements)
     rows = [
         MixtureRow(unit.names[0], unit.names[-1], scheme.name, bits_per_weight(scheme), unit.divergence)

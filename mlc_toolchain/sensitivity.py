@@ -1,76 +1,112 @@
-"""How much the predictions of a model change when some of its weights are rounded to 4 bits, measured on a text."""
+"""How much the predictions of a model change when some of its weights have the codes of a scheme, on a text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
-from mlc_runtime.arrays import aligned_empty
 from mlc_runtime.decoder import Decoder
+from mlc_runtime.memory import Array
+from mlc_runtime.weights import TensorCache
 from mlc_toolchain.bit_allocation import Unit, kinds
 from mlc_toolchain.calibration import FUNCTION, PART, SCHEME, CalibratedModel
 from mlc_toolchain.progress import Progress, Step, silent
+from model_zoo.weight_map import Shape
+from quantization import group
+from quantization.rewrite import WeightFormat
 
 LOGITS_BYTES = 64 << 20  # of all tokens
 RANGES = 8
 """Layers are measured in that many ranges, since kinds of weights differ more than neighbouring layers do."""
+OUTSTANDING = 1.5
+"""Ranges whose weights matter that many times as much as those of their kind do are measured layer by layer."""
 
 
-def measured_units(model: CalibratedModel, ids: Sequence[int], progress: Progress = silent) -> list[Unit]:
+@dataclass(frozen=True)
+class CoarseWeights:
+    """The weights of a model in the scheme whose divergence is measured, in a folder. shapes, formats: by parameter."""
+
+    folder: Path
+    shapes: Mapping[str, Shape]
+    formats: Mapping[str, WeightFormat]
+
+    @cached_property
+    def _cache(self) -> TensorCache:
+        return TensorCache(self.folder)
+
+    def elements(self, name: str) -> int:
+        """Stored codes, with those that fill up groups."""
+        *outer, inputs = self.shapes[name]
+        return prod(outer) * self.formats[name].scheme.words(inputs) * 32 // self.formats[name].scheme.bits
+
+    def as_eight_bits(self, name: str) -> dict[str, np.ndarray]:
+        """The weight as tensors of ``SCHEME``, whose own rounding is small beside that of fewer bits."""
+        form, stem, shape = self.formats[name], name.removesuffix("weight"), self.shapes[name]
+        made = {kind: self._cache.read(stem + kind) for kind in ("q_weight", "q_scale")}
+
+        def blocks() -> Iterator[np.ndarray]:
+            return group.decode_rows(made, form.scheme, shape, form.layout)
+
+        return group.encode_rows(blocks, shape, SCHEME, SCHEME.layout)
+
+
+def measured_units(
+    model: CalibratedModel, coarse: CoarseWeights, ids: Sequence[int], progress: Progress = silent
+) -> list[Unit]:
     """The quantized parameters of a model in units of one kind and neighbouring layers, with their divergences.
 
     A divergence is the mean Kullback-Leibler divergence, in nats, of the next token's distribution from that of the
     model with weights of 8 bits, over the first of the token ids; more are not taken than LOGITS_BYTES of logits allow.
     """
-    ranges, units = list(_ranges(model.names)), []
+    units: list[Unit] = []
+    alike = list(kinds(model.names).values())
     with model.decoder(lambda logits, _: [logits()]) as decoder:
         ids = ids[: min(PART, max(1, LOGITS_BYTES // (4 * decoder.spec.vocab_size)))]
         exact = _log_probabilities(decoder, ids)
-        for number, names in enumerate(ranges):
-            progress(Step("measure", number, len(ranges), "ranges of layers", detail=names[0]))
-            codes = [i for i, p in enumerate(decoder.spec.params) if _weight_of(p.name) in names]
-            elements = sum(4 * prod(decoder.spec.params[i].shape) for i in codes)
-            units.append(Unit(names, elements, _divergence(decoder, codes, ids, exact)))
+        for number, names in enumerate(alike):
+            progress(Step("measure", number, len(alike), "kinds of weights", detail=names[0]))
+            units += _of_kind(names, lambda part: _measured(decoder, coarse, part, ids, exact))
+        progress(Step("measure", len(alike), len(alike), "kinds of weights"))
     return units
 
 
-def _ranges(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for alike in kinds(names).values():
-        size = -(-len(alike) // RANGES)
-        for start in range(0, len(alike), size):
-            yield tuple(alike[start : start + size])
+def _of_kind(names: Sequence[str], measure: Callable[[tuple[str, ...]], Unit]) -> Iterator[Unit]:
+    """The units of parameters that differ in their layer alone."""
+    size = -(-len(names) // RANGES)
+    ranges = [measure(tuple(names[start : start + size])) for start in range(0, len(names), size)]
+    usual = sum(unit.divergence for unit in ranges) / sum(unit.elements for unit in ranges)
+    for unit in ranges:
+        if len(unit.names) > 1 and unit.divergence > OUTSTANDING * usual * unit.elements:
+            yield from (measure((name,)) for name in unit.names)
+        else:
+            yield unit
 
 
-def _weight_of(parameter: str) -> str:
-    """The weight that codes are of; empty for other parameters."""
-    stem = parameter.removesuffix(".q_weight")
-    return "" if stem == parameter else f"{stem}.weight"
-
-
-def _divergence(decoder: Decoder, rounded: Sequence[int], ids: Sequence[int], exact: np.ndarray) -> float:
-    """With the codes of these parameters rounded, whatever their layout: words hold a code in each byte."""
-    table, rows, kept = decoder.params.table, rounding_table(), []
+def _measured(
+    decoder: Decoder, coarse: CoarseWeights, names: tuple[str, ...], ids: Sequence[int], exact: np.ndarray
+) -> Unit:
+    """The unit of these parameters, with the divergence that their coarse weights cause."""
+    table, specs = decoder.params.table, decoder.spec.params
+    changed: dict[int, Array] = {}
+    for name in names:
+        made = coarse.as_eight_bits(name)
+        stem = name.removesuffix("weight")
+        places = {f"{stem}{kind}": array for kind, array in made.items()}
+        changed |= {i: decoder.packed(s, places[s.name]) for i, s in enumerate(specs) if s.name in places}
     try:
-        for i in rounded:
-            codes = decoder.params.arrays[i]
-            coarse = aligned_empty(codes.shape, codes.dtype)
-            np.take(rows, np.asarray(codes).view(np.uint8), out=coarse.view(np.uint8))
-            kept.append(coarse)
-            table[i] = coarse.ctypes.data
-        changed = _log_probabilities(decoder, ids)
+        for i, array in changed.items():
+            table[i] = decoder.memory.address(array)
+        rounded = _log_probabilities(decoder, ids)
     finally:
-        for i in rounded:
+        for i in changed:
             table[i] = decoder.memory.address(decoder.params.arrays[i])
-    return float((np.exp(exact) * (exact - changed)).sum(-1).mean())
-
-
-def rounding_table() -> np.ndarray:
-    """uint8 [256]: for a code of 8 bits the nearest of the 15 that stand for the values of symmetric 4-bit codes."""
-    zero = SCHEME.zero_point
-    levels = np.clip(np.rint((np.arange(256) - zero) * (7 / zero)), -7, 7)
-    return np.rint(zero + levels * (zero / 7)).astype(np.uint8)
+    divergence = float((np.exp(exact) * (exact - rounded)).sum(-1).mean())
+    return Unit(names, sum(coarse.elements(name) for name in names), divergence)
 
 
 def _log_probabilities(decoder: Decoder, ids: Sequence[int]) -> np.ndarray:

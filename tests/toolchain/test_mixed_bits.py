@@ -2,15 +2,13 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from mlc_errors import UsageError
-from mlc_toolchain.calibration import SCHEME
+from mlc_toolchain.bit_allocation import Unit
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
 from mlc_toolchain.gen_config import GenConfigOptions, gen_config
-from mlc_toolchain.sensitivity import rounding_table
-from quantization.schemes import get_scheme
+from mlc_toolchain.sensitivity import _of_kind
 from tests.e2e.checkpoints import random_model, save_checkpoint
 from tests.toolchain.test_calibration import TEXT
 
@@ -59,10 +57,10 @@ def test_a_size_below_that_of_the_base_is_refused(source, tmp_path):
         convert(source, tmp_path / "out", 4.0)
 
 
-def test_codes_are_rounded_to_those_of_four_bits():
-    rows, scheme = rounding_table(), get_scheme("q4f16_1")
-    zero = SCHEME.zero_point
-    assert len(set(rows.tolist())) == 2 * scheme.zero_point + 1
-    assert rows[zero] == zero and (rows[[0, 1, 253, 254, 255]] == [0, 0, 254, 254, 254]).all()
-    assert (np.abs(rows.astype(int) - np.arange(256))[:255] <= 10).all()
-    assert np.array_equal(rows[rows], rows)
+def test_ranges_that_stand_out_are_measured_layer_by_layer():
+    names = [f"layers.{i}.weight" for i in range(16)]
+    own = {name: 0.1 if name == "layers.5.weight" else 0.001 for name in names}
+    units = list(_of_kind(names, lambda part: Unit(part, 10 * len(part), sum(own[n] for n in part))))
+    assert [len(u.names) for u in units] == [2, 2, 1, 1, 2, 2, 2, 2, 2]
+    assert [n for u in units for n in u.names] == names
+    assert units[3].divergence == 0.1
