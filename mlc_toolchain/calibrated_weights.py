@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,23 @@ import numpy as np
 from model_zoo.weight_map import Production
 from quantization import error_feedback, group
 from quantization.rewrite import WeightFormat
+
+
+class StoredArrays(Mapping[str, np.ndarray]):
+    """Arrays by name, read from their files each time that they are asked for."""
+
+    def __init__(self, paths: Mapping[str, Path]):
+        self._paths = paths
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        array: np.ndarray = np.load(self._paths[name])
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from mlc_errors import MLCError, UnsupportedError, UsageError
 from mlc_runtime.decoder import HIDDEN_STATES, Decoder
 from mlc_runtime.library import Library
 from mlc_runtime.weights import TensorCache
-from mlc_toolchain.calibrated_weights import Calibration
+from mlc_toolchain.calibrated_weights import Calibration, StoredArrays
 from mlc_toolchain.library_metadata import model_metadata
 from mlc_toolchain.source_base import ModelSource
 from mlc_toolchain.source_tokenizer import source_tokenizer
@@ -95,14 +95,14 @@ class CalibratedModel:
     def names(self) -> list[str]:
         return Observer(self.architecture.model(self.config), SCHEME, self.architecture.quantization).names
 
-    def _products(self, squares: Mapping[str, np.ndarray], ids: Sequence[int]) -> dict[str, np.ndarray]:
-        """By parameter, as arrays in files."""
+    def _products(self, squares: Mapping[str, np.ndarray], ids: Sequence[int]) -> StoredArrays:
+        """By parameter."""
         made = {}
         for names in _fitting({name: 4 * len(mean) ** 2 for name, mean in squares.items()}, PRODUCT_BYTES):
             for name, total in self._sums(inputs, lambda rows: rows.T @ rows, names, ids).items():
-                np.save(self.folder / f"{name}.npy", total)
-                made[name] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
-        return made
+                made[name] = self.folder / f"{name}.npy"
+                np.save(made[name], total)
+        return StoredArrays(made)
 
     def _sums(
         self,

@@ -20,7 +20,7 @@ from model_zoo.weight_map import Shape
 from quantization import group
 from quantization.rewrite import WeightFormat
 
-LOGITS_BYTES = 64 << 20  # of all tokens
+LOGITS_BYTES = 32 << 20  # of all tokens; some arrays of that size are held at a time
 RANGES = 8
 """Layers are measured in that many ranges, since kinds of weights differ more than neighbouring layers do."""
 OUTSTANDING = 1.5
@@ -52,7 +52,10 @@ class CoarseWeights:
         def blocks() -> Iterator[np.ndarray]:
             return group.decode_rows(made, form.scheme, shape, form.layout)
 
-        return group.encode_rows(blocks, shape, SCHEME, SCHEME.layout)
+        eight = group.encode_rows(blocks, shape, SCHEME, SCHEME.layout)
+        for kind in made:
+            self._cache.forget(stem + kind)
+        return eight
 
 
 def measured_units(
