@@ -15,7 +15,7 @@ from mlc_errors import MLCError, UnsupportedError
 from ..target import Target
 from ..tir.nodes import PrimFunc
 from ..tir.schedule.layout import LAYOUTS
-from .processes import Processes
+from .processes import TIME_LIMIT, Processes
 from .space import Candidate
 from .task import Task
 from .worker import Arguments, Build, Failed, Run, Turns
@@ -42,6 +42,11 @@ class Trial:
     candidate: Candidate
     seconds: float | None
     failure: str = ""
+
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether a time limit ended it, for which a busy machine is reason enough."""
+        return self.failure.endswith(TIME_LIMIT)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from .worker import Failed, Job
 
 _START = "import sys; sys.path[:] = {path!r}; from mlc_compiler.tuning.worker import main; main()"
 SECONDS_TO_START = 60.0
+TIME_LIMIT = "time limit"
 
 
 class WorkerProcess:
@@ -46,7 +47,7 @@ class WorkerProcess:
         left = self._deadline - time.monotonic()
         if self._deadline and not select.select([process.stdout], [], [], max(0.0, left))[0]:
             self.stop()
-            return Failed("time limit")
+            return Failed(TIME_LIMIT)
         try:
             return receive(process.stdout)
         except (EOFError, OSError):

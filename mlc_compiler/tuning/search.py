@@ -48,8 +48,9 @@ class _Best:
 class Search:
     """The search of one task, in steps: ``run(count)`` makes more trials.
 
-    Every trial is in the database when it is done, and those that the database has are not made again. The first one is
-    the space's default, with which gains are compared. ``made``: the number of trials, without those of the database.
+    Every trial is in the database when it is done, and those that the database has are not made again, but for those
+    that a time limit ended. The first one is the space's default, with which gains are compared. ``made``: the number
+    of trials, without those of the database.
     Raises the errors of Measurer.
     """
 
@@ -70,6 +71,7 @@ class Search:
         self._default = self.space.default(self.task)
         self.exhausted = False
         self.made = 0
+        self._cut_off: list[Candidate] = []
         for record in self.database.records(self.task.func, self.task.target):
             self._recall(record)
 
@@ -118,10 +120,10 @@ class Search:
     # -- trials -------------------------------------------------------------------------------------------------
 
     def _proposed(self, count: int) -> list[Candidate]:
-        default = self._default
-        first = [default] if default is not None and default.key not in self.history.by_key else []
+        default = [self._default] if self._default is not None else []
+        first = {c.key: c for c in default + self._cut_off if c.key not in self.history.by_key}
         more = self.strategy.propose(self.history, count)
-        return (first + [c for c in more if c.key not in {d.key for d in first}])[:count]
+        return [*first.values(), *(c for c in more if c.key not in first)][:count]
 
     def _tried(self, ready: Ready) -> Trial:
         """The trial of a compiled candidate, measured beside the best one.
@@ -181,13 +183,19 @@ class Search:
         self.database.add(self.task.func, record)
 
     def _recall(self, record: Record) -> None:
-        """Take a trial of an earlier search from the database; a schedule that no longer applies is left out."""
+        """Take a trial of an earlier search from the database, or its candidate where a time limit ended the trial.
+
+        A schedule that no longer applies is left out.
+        """
         try:
             scheduled = record.schedule(self.task.workload)
         except ScheduleError:
             return
-        candidate = Candidate(scheduled.func, record.trace)
-        self.history.add(Trial(candidate, record.seconds, record.failure))
+        trial = Trial(Candidate(scheduled.func, record.trace), record.seconds, record.failure)
+        if trial.was_cut_off:
+            self._cut_off.append(trial.candidate)
+        else:
+            self.history.add(trial)
 
 
 @dataclass(frozen=True)

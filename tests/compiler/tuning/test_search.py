@@ -37,7 +37,7 @@ def search(processes: Processes, folder: Path, database: Database, function=tile
     return Search(task, ScheduleFn(function), database, processes, folder, RandomSearch(), SHORT, **options)
 
 
-def test_defective_candidates_are_recorded_and_never_chosen(processes: Processes, tmp_path: Path):
+def test_defective_candidates_are_recorded_and_never_chosen(processes: Processes, tmp_path: Path, monkeypatch):
     database = Database(tmp_path / "db")
     run = search(processes, tmp_path, database, with_defects)
     run.run(10)
@@ -52,6 +52,10 @@ def test_defective_candidates_are_recorded_and_never_chosen(processes: Processes
     assert [r.seconds is None for r in Database(tmp_path / "db").records(scaled(), CPU)].count(True) == 3
     run.run(10)
     assert run.exhausted
+    later, built = search(processes, tmp_path, database, with_defects), []
+    monkeypatch.setattr(later.measurer, "build", lambda candidates: built.extend(candidates) or [])
+    later.run(10)
+    assert [c.decisions[0] for c in built] == [0, 1 + [*DEFECTS].index("hang")]  # the best, and what a limit ended
 
 
 def test_trials_of_the_database_are_not_made_again(processes: Processes, tmp_path: Path, monkeypatch):
