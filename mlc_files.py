@@ -108,11 +108,11 @@ def seal_library(path: Path) -> None:
 
 
 def check_library(path: Path) -> None:
-    """Raise MLCError unless the file has the sum in its metadata; one without the entry, or with zeros, passes."""
+    """Raise MLCError unless the file has the sum in its metadata; zeros, of a file that is not sealed, pass."""
     _check_regular(path)
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
         at = _sum_position(image)
-        if at and image[at : at + len(NO_SUM)] not in (NO_SUM.encode(), _sum(image, at)):
+        if not at or image[at : at + len(NO_SUM)] not in (NO_SUM.encode(), _sum(image, at)):
             hint = "copy it again, or compile the model again"
             raise MLCError("the library is damaged: it does not have its checksum", where=[str(path)], hint=hint)
 

@@ -120,9 +120,10 @@ def test_a_sealed_library_has_its_sum(tmp_path: Path):
             check_library(path)
 
 
-def test_a_library_without_a_sum_passes(tmp_path: Path):
+def test_a_library_whose_entry_of_the_sum_is_damaged(tmp_path: Path):
     path = tmp_path / "lib.so"
-    path.write_bytes(b"of another compiler")
+    path.write_bytes(json.dumps({"format": "x", SUM_KEY: NO_SUM}).encode())
     seal_library(path)
-    check_library(path)
-    assert path.read_bytes() == b"of another compiler"
+    path.write_bytes(path.read_bytes().replace(b"library_sha", b"libsary_sha"))
+    with pytest.raises(MLCError, match="the library is damaged: it does not have its checksum"):
+        check_library(path)
