@@ -16,11 +16,13 @@ import click
 from mlc_cli import interrupts
 from mlc_cli.console import open_streams, to_json
 from mlc_cli.interrupts import EXIT_INTERRUPTED
-from mlc_errors import MLCError, ResourceError, UsageError
+from mlc_errors import MLCError, ResourceError, UnsupportedError, UsageError
 from mlc_version import __version__
 
 PROGRAM = "mlc_cli"
 DEBUG_HINT = "set MLC_DEBUG=1 to see the traceback"
+COMPILER = frozenset({"mlc_compiler", "mlc_evaluation", "mlc_toolchain", "model_zoo", "quantization"})
+"""Packages that the distribution mlc-cli-runtime leaves out, as a whole or in part."""
 
 
 class Row(NamedTuple):
@@ -146,6 +148,11 @@ def _as_failure(exc: Exception) -> MLCError:
             return UsageError(exc.format_message().rstrip("."), hint=f"see `{command} --help`")
         case click.ClickException():
             return MLCError(exc.format_message())
+        case ModuleNotFoundError(name=str() as name) if name.partition(".")[0] in COMPILER:
+            return UnsupportedError(
+                "mlc-cli-runtime is installed, which only runs models that are compiled already",
+                hint="name a folder with lib.so, or pip install mlc-cli instead",
+            )
         case MemoryError():
             return ResourceError("out of memory", hint="close other programs, or take a smaller model or context")
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):

@@ -13,7 +13,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from mlc_errors import MLCError
+from mlc_toolchain.readers.errors import CheckpointError, shown
 from quantization.kept_codes import Levels, StoredForm
 
 MAX_TENSORS = 200_000
@@ -28,12 +28,6 @@ DTYPES = {
         "uint64 uint32 uint16 uint8 bool"
     ).split()
 }
-
-
-class CheckpointError(MLCError):
-    """A checkpoint file that is damaged, incomplete or not what its name says."""
-
-    code = "MLC6"
 
 
 @dataclass(frozen=True)
@@ -124,9 +118,3 @@ def check_shape(shape: object, name: str, path: Path) -> tuple[int, ...]:
             where=[str(path)],
         )
     return tuple(sizes)
-
-
-def shown(value: object, limit: int = 120) -> str:
-    """A value from an untrusted file, short and printable."""
-    text = ascii(value)
-    return text if len(text) <= limit else f"{text[:limit]}…"

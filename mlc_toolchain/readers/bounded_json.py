@@ -9,7 +9,7 @@ from typing import Any
 
 from mlc_errors import MLCError
 from mlc_files import read_limited
-from mlc_toolchain.readers.base import CheckpointError, shown
+from mlc_toolchain.readers.errors import CheckpointError, shown
 
 MAX_CONFIG_BYTES = 16 << 20
 MAX_INDEX_BYTES = 64 << 20

@@ -20,6 +20,13 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("numpy", "llvmlite", "tokenizers", "ml_dtypes", "safetensors", "huggingface_hub", "jinja2", "rich", "tvm_ffi")
 
 
+DEBUG_HINT = "  hint set MLC_DEBUG=1 to see the traceback\n"
+WITHOUT_COMPILER = (
+    "error: mlc-cli-runtime is installed, which only runs models that are compiled already\n"
+    "  hint name a folder with lib.so, or pip install mlc-cli instead\n"
+)
+
+
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 
@@ -129,7 +136,9 @@ def test_bad_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]):
         (MemoryError(), 4, "error: out of memory\n  hint close other programs, or take a smaller model or context\n"),
         (OSError(errno.ENOSPC, "No space left", "/x/y"), 4, "error: no space left on the disk: /x/y\n"),
         (FileNotFoundError(errno.ENOENT, "No such file", "a.json"), 1, "error: a.json: No such file\n"),
-        (KeyError("q"), 1, "error: unexpected KeyError: 'q'\n  hint set MLC_DEBUG=1 to see the traceback\n"),
+        (ModuleNotFoundError(name="mlc_toolchain.compile"), 3, WITHOUT_COMPILER),
+        (ModuleNotFoundError("no x", name="x"), 1, f"error: unexpected ModuleNotFoundError: no x\n{DEBUG_HINT}"),
+        (KeyError("q"), 1, f"error: unexpected KeyError: 'q'\n{DEBUG_HINT}"),
         (KeyboardInterrupt(), 130, "\ninterrupted\n"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
@@ -137,7 +146,7 @@ def test_bad_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]):
 def test_failures(exception: BaseException, status: int, text: str, failing, capsys: pytest.CaptureFixture[str]):
     failing(exception)
     assert command_line.main(["compile"]) == status
-    code = exception.code if isinstance(exception, MLCError) else "MLC4" if status == 4 else "MLC1"
+    code = exception.code if isinstance(exception, MLCError) else {3: "MLC3", 4: "MLC4"}.get(status, "MLC1")
     more = "" if status == 130 else f"  more mlc_cli explain {code}\n"
     assert capsys.readouterr().err == text + more
 
