@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -221,6 +222,20 @@ def test_sampled_tokens_lie_in_the_nucleus(llm):
         order = np.argsort(-p)
         nucleus = order[: int(np.searchsorted(np.cumsum(p[order]) / p.sum(), top_p[row])) + 1]
         assert seen[row] <= set(nucleus.tolist()) and len(seen[row]) > len(nucleus) // 4
+
+
+def test_threads_share_a_compiled_model(llm):
+    """Each of four threads asks 20 times; the answers are those of one thread."""
+    settings = [{"temperature": 0}, {"temperature": 0.9, "top_k": 20, "seed": 7}]
+    prompts = [[5, 1 + i, 9, 30 + i] for i in range(20)]
+    expected = [llm.generate(p, max_tokens=6, **settings[i % 2]).token_ids for i, p in enumerate(prompts)]
+
+    def ask(i: int) -> bool:
+        return llm.generate(prompts[i], max_tokens=6, **settings[i % 2]).token_ids == expected[i]
+
+    with ThreadPoolExecutor(4) as pool:
+        right = list(pool.map(ask, list(range(20)) * 4))
+    assert right == [True] * 80
 
 
 WILD = np.array([1 << 28, -(1 << 28), (1 << 31) - 1, -(1 << 31), -1, 0, 1, 64], np.int32)
