@@ -174,3 +174,26 @@ def test_prompts_in_pieces_and_in_batches_have_the_same_bits(quantized_llm: LLM)
     batch = quantized_llm.generate(prompts, max_tokens=12, temperature=0)
     alone = [quantized_llm.generate(prompt, max_tokens=12, temperature=0) for prompt in prompts]
     assert [r.token_ids for r in batch] == [r.token_ids for r in alone]
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0}, {"temperature": 0.8, "top_p": 0.9, "seed": 5}], ids=str)
+def test_the_same_tokens_however_they_are_computed(
+    settings: dict[str, float],
+    quantized_llm: LLM,
+    smollm2_folder: Callable[[str], Path],
+    opened: Callable[[Path, int], LLM],
+):
+    ids = quantized_llm.encode(PROSE.read_text())[:50]
+
+    def tokens(llm: LLM, **options: int) -> tuple[int, ...]:
+        return llm.generate(ids, max_tokens=24, **settings, **options).token_ids
+
+    quantized_llm.generate(ids[20:], max_tokens=1)
+    cold = tokens(quantized_llm)
+    assert len(cold) == 24 and tokens(quantized_llm) == cold  # with all of the prompt cached
+    quantized_llm.generate(ids[:17], max_tokens=3, temperature=0)
+    assert tokens(quantized_llm) == cold  # with a part of it cached
+    assert tokens(quantized_llm, num_draft=4) == cold
+    batch = quantized_llm.generate([ids, ids[9:]], max_tokens=24, **settings)
+    assert batch[0].token_ids == cold
+    assert tokens(opened(smollm2_folder("q4f16_1"), 2)) == cold
