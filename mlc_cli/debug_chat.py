@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlc_cli import console, running
-from mlc_cli.options import FOLDER, json_option
+from mlc_cli import console, plots, running
+from mlc_cli.options import FILE, FOLDER, json_option
 from mlc_cli.preparing import model_options
 from mlc_errors import UsageError
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     metavar="X",
     help="The largest error that agrees, of a tensor's norm. Default: 0.001; 0.2 for quantized weights.",
 )
+@click.option("--plot", type=FILE, metavar="FILE", help="With --compare: draw the errors; needs matplotlib.")
 @running.threads_option
 @json_option
 def debug_chat(
@@ -40,6 +41,7 @@ def debug_chat(
     debug_dir: Path | None,
     compare: str | None,
     tolerance: float | None,
+    plot: Path | None,
     threads: int | None,
     as_json: bool,
 ) -> int:
@@ -54,6 +56,10 @@ def debug_chat(
 
     if debug_dir is None and compare is None:
         raise UsageError("nothing to do", hint="give --debug-dir DIR, --compare hf:PATH, or both")
+    if plot is not None:
+        if compare is None:
+            raise UsageError("--plot is for --compare", hint="add --compare hf:PATH")
+        plots.check_plot(plot)
     reference = TransformersModel(checkpoint_path(compare)) if compare else None
     report, comparison = None, None
     with running.observed(running.files(model, preparing, threads), as_json) as llm:
@@ -62,6 +68,8 @@ def debug_chat(
             comparison = compare_with_transformers(llm, reference, ids, tolerance)
         if debug_dir:
             report = write_kernels(llm, ids, generate_len, debug_dir)
+    if plot and comparison:
+        plots.draw_errors(comparison, plot)
     if as_json:
         console.write_json({"report": report, "comparison": comparison})
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlc_cli import console
+from mlc_cli import console, plots
 from mlc_cli.options import (
     FILE,
     FOLDER,
@@ -17,13 +17,11 @@ from mlc_cli.options import (
     model_type_option,
     verbose_option,
 )
-from mlc_errors import ResourceError
 
 if TYPE_CHECKING:
     from mlc_toolchain.tune import KernelGain, TuneReport
 
 COLUMNS = ("kernel", "calls", "default us", "best us", "gain", "trials", "failed", "note")
-BAR_INCHES = 0.3
 
 
 @click.command("tune")
@@ -63,7 +61,7 @@ def tune(
     from mlc_toolchain.tune import TuneOptions, tune_model
 
     if plot is not None:
-        _check_matplotlib()
+        plots.check_plot(plot)
     compiling = CompileOptions(
         model=model,
         output=Path("lib.so"),
@@ -77,7 +75,7 @@ def tune(
     with console.progress(as_json) as progress:
         report = tune_model(TuneOptions(compiling, database, budget, strategy), progress)
     if plot is not None:
-        _draw(report, plot)
+        plots.draw_gains(report.kernels, report.target, plot)
     if as_json:
         console.write_json(report)
     else:
@@ -93,25 +91,3 @@ def _row(kernel: KernelGain) -> tuple[object, ...]:
     values = (kernel.default_us, kernel.best_us, kernel.gain)
     shown = ["-" if value is None else f"{value:.2f}" for value in values]
     return (kernel.kernel, kernel.calls, *shown, kernel.trials, kernel.failed, kernel.note)
-
-
-def _check_matplotlib() -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ResourceError("--plot needs matplotlib", hint="pip install matplotlib") from None
-
-
-def _draw(report: TuneReport, path: Path) -> None:
-    """Bars of the gains, of the kernels that were measured."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    measured = [k for k in report.kernels if k.gain is not None][::-1]
-    figure, axes = pyplot.subplots(figsize=(8, 1 + BAR_INCHES * len(measured)), layout="constrained")
-    axes.barh([k.kernel for k in measured], [k.gain for k in measured])
-    axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.set_xlabel(f"times as fast as by default, {report.target}")
-    figure.savefig(path)

@@ -72,6 +72,8 @@ def test_a_plot_needs_matplotlib(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["tune", "dist", "--database", "db", "--plot", "gains.png"]) == 4
     assert received == [] and "--plot needs matplotlib" in capsys.readouterr().err
+    assert main(["tune", "dist", "--database", "db", "--plot", "gains.jpg"]) == 2
+    assert "got '.jpg'; expected one of .png, .svg, .pdf" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--budget", "soon"), ("--strategy", "luck")])
