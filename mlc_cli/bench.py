@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from mlc_errors import UsageError
 
 if TYPE_CHECKING:
     from mlc_evaluation.benchmark import BenchReport, Percentiles
+    from mlc_evaluation.llama_cpp import LlamaCpp, PeerReport
     from mlc_evaluation.profile import Profile
     from mlc_toolchain.prepare_plan import PrepareOptions
 
@@ -29,6 +31,13 @@ PERCENTILES = ("p10", "p50", "p90", "p99")
 @click.option("--repeat", type=int, default=5, show_default=True, metavar="N", help="Repetitions of each measurement.")
 @click.option("--profile", is_flag=True, help="Also time every kernel; the model is compiled again for that.")
 @click.option("--html", type=FILE, metavar="FILE", help="With --profile: write a roofline plot and the table to FILE.")
+@click.option("--compare", type=FILE, metavar="FILE", help="Measure llama.cpp on a GGUF file, too; of one sequence.")
+@click.option(
+    "--compare-python",
+    type=FILE,
+    metavar="PATH",
+    help="A Python interpreter with llama-cpp-python, for --compare. Default: this one.",
+)
 @running.threads_option
 @json_option
 def bench(
@@ -41,6 +50,8 @@ def bench(
     repeat: int,
     profile: bool,
     html: Path | None,
+    compare: Path | None,
+    compare_python: Path | None,
     threads: int | None,
     as_json: bool,
 ) -> None:
@@ -55,19 +66,23 @@ def bench(
 
     if html and not profile:
         raise UsageError("--html is for --profile", hint="add --profile")
+    peer = _peer(compare, compare_python)
     files = running.files(model, preparing, threads)
     lengths = _numbers("prompt-lengths", prompt_lengths)
     options = BenchOptions(lengths, generate, _numbers("batch", batch), _numbers("depth", depth), repeat)
     report, found = bench(files, options), None
+    compared = peer.measure(options, report.threads) if peer else None
     if profile:
         with console.progress(as_json) as progress:
             found = profile_kernels(files, lengths[0], repeat, progress)
     if html and found and report.limits:
         html.write_text(roofline_page(files.folder.name, found, report.limits), encoding="utf-8")
     if as_json:
-        console.write_json({"report": report, "profile": found})
+        console.write_json({"report": report, "profile": found, "compared": compared})
     else:
         _print(report)
+        if compared:
+            _print_peer(compared, report)
         if found:
             _print_profile(found)
 
@@ -127,6 +142,40 @@ def _print(report: BenchReport) -> None:
         ],
     )
     console.note("times in ms; of prefill until the first token")
+
+
+def _peer(file: Path | None, python: Path | None) -> LlamaCpp | None:
+    """What is measured beside the model, after a look whether it can be."""
+    from mlc_evaluation.llama_cpp import LlamaCpp
+
+    if file is None:
+        if python is not None:
+            raise UsageError("--compare-python is for --compare", hint="add --compare FILE.gguf")
+        return None
+    peer = LlamaCpp(python or Path(sys.executable), file)
+    peer.check()
+    return peer
+
+
+def _print_peer(peer: PeerReport, report: BenchReport) -> None:
+    """The other engine's rows, and how many times as fast the model is."""
+    click.echo(f"\n{peer.engine}, {peer.file.name}")
+    prefill = {p.tokens: p.tokens_per_second for p in report.prefill}
+    decode = {d.depth: d.tokens_per_second for d in report.decode if d.batch == 1}
+    rows = [(f"prefill, {s.tokens} tokens", s, prefill.get(s.tokens)) for s in peer.prefill]
+    rows += [(f"decode, depth {s.tokens}", s, decode.get(s.tokens)) for s in peer.decode]
+    console.table(
+        ("", "tok/s", *PERCENTILES, "this model"),
+        [
+            (
+                name,
+                f"{s.tokens_per_second:.1f}",
+                *_milliseconds(s.seconds),
+                f"{ours / s.tokens_per_second:.2f} x" if ours else "-",
+            )
+            for name, s, ours in rows
+        ],
+    )
 
 
 def _print_profile(found: Profile) -> None:
