@@ -302,6 +302,8 @@ def _fits(value: int, dtype: str) -> bool:
 
 
 def _fold(op: str, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
+    if not isinstance(a, IntImm) and not isinstance(b, IntImm):
+        return None
     both_int = isinstance(a, IntImm) and isinstance(b, IntImm)
     if op in _FOLD_COMPARE:
         if both_int:
@@ -359,10 +361,11 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> PrimExpr:
     elif not isinstance(b, PrimExpr) and isinstance(a, PrimExpr):
         b = as_expr(b, like=a.dtype)
     a, b = as_expr(a), as_expr(b)
-    if a.dtype != b.dtype:
-        common = dt.promote(a.dtype, b.dtype)
-        a, b = cast(common, a), cast(common, b)
-    require_defined(op, a.dtype)
+    dtype = a.dtype
+    if dtype != b.dtype:
+        dtype = dt.promote(dtype, b.dtype)
+        a, b = cast(dtype, a), cast(dtype, b)
+    require_defined(op, dtype)
     folded = _fold(op, a, b)
     return BinaryOp(op, a, b) if folded is None else folded
 

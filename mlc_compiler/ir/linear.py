@@ -5,7 +5,7 @@ An atom is a variable, a nonlinear expression, or a product of these.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from math import gcd
 from types import MappingProxyType
@@ -20,15 +20,33 @@ Key = tuple[Any, ...]
 
 def key(node: Any) -> Key:
     """A hashable value, equal for structurally equal expressions (variables and buffers by identity)."""
-    if isinstance(node, IntImm | FloatImm):
-        return (type(node).__name__, node.value, node.dtype)
-    if isinstance(node, tuple):
-        return tuple(key(item) for item in node)
-    if not isinstance(node, PrimExpr):
-        return (node,) if isinstance(node, str) else (id(node),)
-    if isinstance(node, Var):
-        return ("Var", id(node))
-    return (type(node).__name__, *(key(getattr(node, name)) for name in field_names(type(node))))
+    return _keys[type(node)](node)
+
+
+class _Keys(dict[type, Callable[[Any], Key]]):
+    """The function that gives the key of values of a class."""
+
+    def __missing__(self, cls: type) -> Callable[[Any], Key]:
+        self[cls] = found = self._of(cls)
+        return found
+
+    @staticmethod
+    def _of(cls: type) -> Callable[[Any], Key]:
+        name = cls.__name__
+        if issubclass(cls, IntImm | FloatImm):
+            return lambda node: (name, node.value, node.dtype)
+        if issubclass(cls, tuple):
+            return lambda items: tuple([key(item) for item in items])
+        if issubclass(cls, Var):
+            return lambda var: ("Var", id(var))
+        if issubclass(cls, BinaryOp):
+            return lambda node: (name, (node.op,), key(node.a), key(node.b))
+        if issubclass(cls, PrimExpr):
+            return lambda node: (name, *[key(getattr(node, field)) for field in field_names(cls)])
+        return (lambda text: (text,)) if issubclass(cls, str) else lambda other: (id(other),)
+
+
+_keys = _Keys()
 
 
 Terms = Mapping[Key, tuple[PrimExpr, int]]
@@ -42,6 +60,8 @@ class Linear(NamedTuple):
 
     def add(self, other: Linear, scale: int = 1) -> Linear:
         """``self + scale * other``"""
+        if not other.terms:
+            return Linear(self.const + scale * other.const, self.terms)
         terms = dict(self.terms)
         for k, (atom, coefficient) in other.terms.items():
             combined = terms[k][1] + scale * coefficient if k in terms else scale * coefficient
@@ -55,7 +75,7 @@ class Linear(NamedTuple):
         return Linear(self.const, {other: v for other, v in self.terms.items() if other != k})
 
     def scaled(self, factor: int) -> Linear:
-        return Linear().add(self, factor)
+        return self if factor == 1 else Linear().add(self, factor)
 
     def reduced(self) -> Linear:
         """The form divided by the gcd of its coefficients (the constant rounded down): nonnegative iff this one is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from . import dtype as dt
@@ -13,6 +13,8 @@ from .expr import BinaryOp, Cast, ExprLike, IntImm, PrimExpr, Select, Var, as_ex
 from .intervals import UNKNOWN, Interval
 from .linear import Key, Linear, factors
 from .visitor import walk
+
+_OPEN_ALREADY = nullcontext()
 
 
 @dataclass
@@ -87,12 +89,12 @@ class Ranges(ABC):
     def nonnegative(self, form: Linear) -> bool:
         """Whether ``form >= 0`` can be proved."""
 
-    @contextmanager
-    def _query(self, *exprs: PrimExpr) -> Iterator[None]:
+    def _query(self, *exprs: PrimExpr) -> AbstractContextManager[None]:
         """A query about expressions: inside, the loops of their variables are assumed not to be empty."""
-        if self._is_open():
-            yield
-            return
+        return _OPEN_ALREADY if self._is_open() else self._opened(exprs)
+
+    @contextmanager
+    def _opened(self, exprs: Iterable[PrimExpr]) -> Iterator[None]:
         self._nonempty = self._loops_of(exprs)
         self.known = self._known()
         try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from operator import attrgetter, is_
-from typing import Any
+from operator import attrgetter, is_, itemgetter
+from typing import Any, ClassVar, NamedTuple
 
 from .expr import BinaryOp, Cast, PrimExpr, Var, binary, cast
 
@@ -20,9 +20,10 @@ def field_names(cls: type) -> tuple[str, ...]:
 
 
 Values = tuple[Any, ...]
+Getter = Callable[[Any], Values]
 
 
-def _getter(names: list[str]) -> Callable[[Any], Values]:
+def _getter(names: list[str]) -> Getter:
     """A function that gives the attributes with these names as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
@@ -39,36 +40,70 @@ def _inner_fields(cls: type) -> list[str]:
     return _inner_names[cls]
 
 
-_traversals: dict[type, tuple[str, Callable[[Any], Values]]] = {}
-
-
-def _traversal(cls: type) -> tuple[str, Callable[[Any], Values]]:
+class _Traversal(NamedTuple):
     """How values of a class are traversed: as "leaf", "sequence", "mapping", "node" (with fields) or "other".
 
-    With a function that gives the values inside one that can hold nodes.
+    inner: gives the values inside that can hold nodes. backwards: the same in reverse order; None where there are none.
     """
-    if cls not in _traversals:
-        found: tuple[str, Callable[[Any], Values]] = ("other", lambda _: ())
+
+    kind: str
+    inner: Getter
+    backwards: Getter | None
+
+    @property
+    def is_node(self) -> bool:
+        """Whether ``walk`` gives values of the class."""
+        return self.kind in ("node", "other")
+
+
+_NOTHING_INSIDE: Getter = lambda _: ()  # noqa: E731
+_REVERSED: Getter = itemgetter(slice(None, None, -1))
+
+
+class _Traversals(dict[type, _Traversal]):
+    """The traversal of each class, made at its first use."""
+
+    def __missing__(self, cls: type) -> _Traversal:
+        self[cls] = found = self._of(cls)
+        return found
+
+    @staticmethod
+    def _of(cls: type) -> _Traversal:
         if issubclass(cls, str | int | float | type(None)):
-            found = "leaf", lambda _: ()
-        elif issubclass(cls, tuple | list):
-            found = "sequence", tuple
-        elif issubclass(cls, Mapping):
-            found = "mapping", lambda mapping: tuple(mapping.values())
-        elif is_dataclass(cls):
-            found = "node", _getter(_inner_fields(cls))
-        _traversals[cls] = found
-    return _traversals[cls]
+            return _Traversal("leaf", _NOTHING_INSIDE, None)
+        if issubclass(cls, tuple | list):
+            return _Traversal("sequence", tuple, _REVERSED)
+        if issubclass(cls, Mapping):
+            return _Traversal("mapping", lambda m: tuple(m.values()), lambda m: tuple(m.values())[::-1])
+        if not is_dataclass(cls):
+            return _Traversal("other", _NOTHING_INSIDE, None)
+        names = _inner_fields(cls)
+        return _Traversal("node", _getter(names), _getter(names[::-1]) if names else None)
+
+
+_traversals = _Traversals()
 
 
 def children(node: Any) -> Iterator[Any]:
     """The values directly inside a node, in field order; strings and numbers included."""
-    kind, inner = _traversal(type(node))
-    if kind == "node":
+    traversal = _traversals[type(node)]
+    if traversal.kind == "node":
         for name in field_names(type(node)):
             yield getattr(node, name)
     else:
-        yield from inner(node)
+        yield from traversal.inner(node)
+
+
+class _Steps(dict[type, tuple[bool, Getter | None]]):
+    """What ``walk`` does at values of a class: whether it gives them, and the values inside, backwards."""
+
+    def __missing__(self, cls: type) -> tuple[bool, Getter | None]:
+        traversal = _traversals[cls]
+        self[cls] = step = traversal.is_node, traversal.backwards
+        return step
+
+
+_steps = _Steps()
 
 
 def walk(node: Any) -> Iterator[Any]:
@@ -76,13 +111,11 @@ def walk(node: Any) -> Iterator[Any]:
     stack = [node]
     while stack:
         item = stack.pop()
-        cls = type(item)
-        kind, inner = _traversals.get(cls) or _traversal(cls)
-        if kind == "leaf":
-            continue
-        if kind == "node" or kind == "other":
+        is_node, backwards = _steps[type(item)]
+        if is_node:
             yield item
-        stack += inner(item)[::-1]
+        if backwards is not None:
+            stack += backwards(item)
 
 
 def depth(node: Any) -> int:
@@ -90,7 +123,7 @@ def depth(node: Any) -> int:
     deepest, level = 0, _outermost_nodes([node])
     while level:
         deepest += 1
-        level = _outermost_nodes([value for item in level for value in _traversal(type(item))[1](item)])
+        level = _outermost_nodes([value for item in level for value in _traversals[type(item)].inner(item)])
     return deepest
 
 
@@ -99,12 +132,28 @@ def _outermost_nodes(values: list[Any]) -> list[Any]:
     found, stack = {}, values
     while stack:
         item = stack.pop()
-        kind, inner = _traversal(type(item))
-        if kind == "node":
+        traversal = _traversals[type(item)]
+        if traversal.kind == "node":
             found[id(item)] = item
         else:
-            stack += inner(item)
+            stack += traversal.inner(item)
     return list(found.values())
+
+
+Method = Callable[[Any, Any], Any]
+
+
+class _Methods(dict[type, Method]):
+    """The method of a rewriter class for values of each class: ``rewrite_NodeName``, or that for any node."""
+
+    def __init__(self, rewriter: type):
+        self.rewriter = rewriter
+
+    def __missing__(self, cls: type) -> Method:
+        is_node = _traversals[cls].is_node
+        own: Method | None = getattr(self.rewriter, f"rewrite_{cls.__name__}", None) if is_node else None
+        self[cls] = found = own or _rebuilders[cls]
+        return found
 
 
 class Rewriter:
@@ -113,41 +162,59 @@ class Rewriter:
     ``rewrite_children(node)`` returns the node with rewritten children, or the same object when none changed.
     """
 
+    _methods: ClassVar[_Methods]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._methods = _Methods(cls)
+
     def __call__(self, node: Any) -> Any:
-        cls = type(node)
-        return (_methods.get((type(self), cls)) or _method(type(self), cls))(self, node)
+        return self._methods[type(node)](self, node)
 
     def rewrite_children(self, node: Any) -> Any:
-        kind, inner = _traversal(type(node))
-        old = inner(node)
-        new = tuple([self(value) for value in old])
-        if all(map(is_, new, old)):
-            return node
-        if kind == "node":
-            return _rebuilt(node, dict(zip(_inner_fields(type(node)), new, strict=True)))
-        return dict(zip(node, new, strict=True)) if kind == "mapping" else type(node)(new)
-
-
-def _rebuilt(node: Any, changed: Mapping[str, Any]) -> Any:
-    cls = type(node)
-    return cls(*[changed[name] if name in changed else getattr(node, name) for name in field_names(cls)])
-
-
-Method = Callable[[Any, Any], Any]
-_methods: dict[tuple[type, type], Method] = {}
-
-
-def _method(rewriter: type, cls: type) -> Method:
-    """The method of a rewriter class for values of class ``cls``: ``rewrite_NodeName``, or that for any node."""
-    kind, _ = _traversal(cls)
-    own: Method | None = getattr(rewriter, f"rewrite_{cls.__name__}", None) if kind in ("node", "other") else None
-    generic: Method = _unchanged if kind == "leaf" else Rewriter.rewrite_children
-    _methods[rewriter, cls] = found = own or generic
-    return found
+        return _rebuilders[type(node)](self, node)
 
 
 def _unchanged(_: Any, node: Any) -> Any:
     return node
+
+
+def _rewrite_items(rewrite: Any, items: Any) -> Any:
+    new = [rewrite(item) for item in items]
+    return items if all(map(is_, new, items)) else type(items)(new)
+
+
+def _rewrite_values(rewrite: Any, mapping: Any) -> Any:
+    new = [rewrite(value) for value in mapping.values()]
+    return mapping if all(map(is_, new, mapping.values())) else dict(zip(mapping, new, strict=True))
+
+
+def _rewrite_fields(cls: type) -> Method:
+    """The method for nodes of a class: the node, or one made of its other fields and the rewritten ones."""
+    names, inner, get = field_names(cls), _inner_fields(cls), _traversals[cls].inner
+
+    def method(rewrite: Any, node: Any) -> Any:
+        old = get(node)
+        new = [rewrite(value) for value in old]
+        if all(map(is_, new, old)):
+            return node
+        changed = dict(zip(inner, new, strict=True))
+        return cls(*[changed[name] if name in changed else getattr(node, name) for name in names])
+
+    return method if inner else _unchanged
+
+
+class _Rebuilders(dict[type, Method]):
+    """The function of a rewriter and a value that rewrites what is inside values of a class."""
+
+    def __missing__(self, cls: type) -> Method:
+        of_kind = {"sequence": _rewrite_items, "mapping": _rewrite_values}
+        kind = _traversals[cls].kind
+        self[cls] = found = _rewrite_fields(cls) if kind == "node" else of_kind.get(kind, _unchanged)
+        return found
+
+
+_rebuilders = _Rebuilders()
 
 
 class Substitute(Rewriter):
@@ -162,7 +229,7 @@ class Substitute(Rewriter):
     def __call__(self, node: Any) -> Any:
         if id(node) in self.mapping:
             return self.mapping[id(node)]
-        result = super().__call__(node)
+        result = self._methods[type(node)](self, node)
         if result is not node and getattr(node, "binds_by_identity", False):
             self.mapping[id(node)] = result
         return result
