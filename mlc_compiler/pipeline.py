@@ -7,20 +7,23 @@ and graph functions are straight-line sequences of calls whose intermediate tens
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from mlc_errors import MLCError
 
 from .backends import backend_of
+from .ir.forks import at_once
 from .ir.module import IRModule
 from .ir.recursion import deep_recursion
+from .ir.visitor import walk
 from .optimization import Optimization
 from .passes.absorb_transposes import AbsorbTransposes
 from .passes.annotate_patterns import AnnotatePatterns
 from .passes.apply_schedules import ApplySchedules
-from .passes.base import Pass
+from .passes.base import FunctionPass, Pass
 from .passes.common_subexpressions import CommonSubexpressions
 from .passes.copy_results import CopyResults
 from .passes.count_operations import CountOperations
@@ -43,9 +46,11 @@ from .passes.resolve_match_casts import ResolveMatchCasts
 from .passes.verify import Verify
 from .schedules.rule import Rule
 from .script.printer import to_text
-from .target import Target
+from .target import Target, available_cores
+from .tir.nodes import PrimFunc
 
 _DEFAULT = Optimization()
+NODES_WORTH_A_PROCESS = 2000  # of tensor functions
 
 
 def entries() -> tuple[Pass, ...]:
@@ -90,8 +95,8 @@ def pipeline(
         *own.kernels,
         ApplySchedules(rules, target),
         PackLayouts(),
-        ApplySchedules(rules, target),  # the packing functions that PackLayouts added
         EliminateDead(),
+        ApplySchedules(rules, target),  # the packing functions that PackLayouts added
         # lowering to loops and memory planning
         LowerBlocks(),
         LiftAllocs(),
@@ -128,21 +133,62 @@ def run_passes(
 
     times: receives the seconds of each pass. dump: a folder to which the module's text is written before the first and
     after each pass. check: called with the module after each pass; an MLCError that it raises gets the name of the pass
-    in ``where``.
+    in ``where``. Without these two, consecutive passes over tensor functions run on several functions at once, in as
+    many processes as there are cores.
     """
     if dump is not None:
         dump.mkdir(parents=True, exist_ok=True)
         _write(dump / "00-input.py", mod)
-    for number, step in enumerate(passes, 1):
-        start = time.perf_counter()
-        mod = step.run(mod)
-        if times is not None:
-            times.add(step.name, time.perf_counter() - start)
+    times = times or PhaseTimes()
+    for number, steps in enumerate(_groups(passes, together=check is None and dump is None), 1):
+        mod = _run(mod, steps, times)
         if check is not None:
-            _check_after(step, mod, check)
+            _check_after(steps[-1], mod, check)
         if dump is not None:
-            _write(dump / f"{number:02}-{step.name}.py", mod)
+            _write(dump / f"{number:02}-{steps[-1].name}.py", mod)
     return mod
+
+
+def _groups(passes: Sequence[Pass], together: bool) -> Iterator[Sequence[Pass]]:
+    """The passes, one by one; ``together``: consecutive ones over tensor functions as one group."""
+    for by_function, steps in groupby(passes, lambda step: isinstance(step, FunctionPass)):
+        group = tuple(steps)
+        yield from [group] if by_function and together else ((step,) for step in group)
+
+
+def _run(mod: IRModule, steps: Sequence[Pass], times: PhaseTimes) -> IRModule:
+    start, spent = time.perf_counter(), PhaseTimes()
+    by_function = [step for step in steps if isinstance(step, FunctionPass)]
+    if by_function:
+        mod = _on_each_function(mod, by_function, spent)
+    else:
+        mod = steps[0].run(mod)
+        spent.add(steps[0].name, 1.0)
+    wall, total = time.perf_counter() - start, sum(spent.seconds.values())
+    for name, seconds in spent.seconds.items():
+        times.add(name, wall * seconds / total)
+    return mod
+
+
+def _on_each_function(mod: IRModule, steps: Sequence[FunctionPass], spent: PhaseTimes) -> IRModule:
+    """The module after passes over its tensor functions, several functions at once; ``spent`` sums all processes."""
+
+    def work(item: tuple[str, PrimFunc]) -> tuple[str, PrimFunc, list[float]]:
+        name, func = item
+        seconds = []
+        for step in steps:
+            start = time.perf_counter()
+            func = step.function(func, name)
+            seconds.append(time.perf_counter() - start)
+        return name, func, seconds
+
+    sizes = {name: sum(1 for _ in walk(func)) for name, func in mod.of_type(PrimFunc).items()}
+    processes = available_cores() if sum(sizes.values()) > NODES_WORTH_A_PROCESS else 1
+    longest_first = sorted(mod.of_type(PrimFunc).items(), key=lambda item: -sizes[item[0]])
+    done = at_once(work, longest_first, processes)
+    for step, seconds in zip(steps, zip(*(each for _, _, each in done), strict=True), strict=False):
+        spent.add(step.name, sum(seconds))
+    return mod.updated({name: func for name, func, _ in done})
 
 
 def _check_after(step: Pass, mod: IRModule, check: Callable[[IRModule], None]) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..ir.module import IRModule
 from ..schedules.rule import Rule
 from ..target import Target
 from ..tir.nodes import PrimFunc
 from ..tir.schedule import Schedule, ScheduleError
-from .base import Pass
+from .base import FunctionPass
 
 
 @dataclass(frozen=True)
-class ApplySchedules(Pass):
+class ApplySchedules(FunctionPass):
     """Schedule each tensor function by the first rule that applies.
 
     Functions with the attribute ``tir.is_scheduled`` are left alone. The attribute ``schedule`` names the rule.
@@ -24,11 +23,7 @@ class ApplySchedules(Pass):
     rules: Sequence[Rule]
     target: Target
 
-    def run(self, mod: IRModule) -> IRModule:
-        return mod.updated({name: self.schedule(f) for name, f in mod.of_type(PrimFunc).items()})
-
-    def schedule(self, func: PrimFunc) -> PrimFunc:
-        """One function, scheduled."""
+    def function(self, func: PrimFunc, name: str) -> PrimFunc:
         if func.attrs.get("tir.is_scheduled"):
             return func
         for rule in self.rules:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.module import IRModule
+from ..tir.nodes import PrimFunc
 
 
 @dataclass(frozen=True)
@@ -18,3 +19,15 @@ class Pass(ABC):
     @abstractmethod
     def run(self, mod: IRModule) -> IRModule:
         """The rewritten module."""
+
+
+@dataclass(frozen=True)
+class FunctionPass(Pass):
+    """A pass that rewrites tensor functions, each by itself: the pipeline may run it on several at once."""
+
+    @abstractmethod
+    def function(self, func: PrimFunc, name: str) -> PrimFunc:
+        """The rewritten function; ``name``: in the module, for messages."""
+
+    def run(self, mod: IRModule) -> IRModule:
+        return mod.updated({name: self.function(func, name) for name, func in mod.of_type(PrimFunc).items()})

@@ -6,19 +6,18 @@ from dataclasses import dataclass, field, replace
 
 from ..ir import dtype as dt
 from ..ir.expr import IntImm, Var
-from ..ir.module import IRModule
 from ..ir.visitor import free_vars, walk
 from ..tir.calling import scalar_parameters
 from ..tir.leading_axes import LeadingAxes
 from ..tir.nodes import PARALLEL, THREAD, ZEROED, Allocate, Buffer, For, PrimFunc, Stmt
-from .base import Pass
+from .base import FunctionPass
 
 MAX_STACK_BYTES = 1 << 18  # per buffer; thread stacks have a few MiB
 ON_CHIP = ("shared", "warp")
 
 
 @dataclass(frozen=True)
-class LiftAllocs(Pass):
+class LiftAllocs(FunctionPass):
     """Lift allocations of scope ``global`` or ``local`` to trailing buffer parameters, counted by ``num_scratch``.
 
     Lifted are those around whole parallel loops or GPU threads, and those whose size is symbolic or large; inside of a
@@ -29,8 +28,8 @@ class LiftAllocs(Pass):
 
     name = "lift-allocs"
 
-    def run(self, mod: IRModule) -> IRModule:
-        return mod.updated({name: lift_allocs(f) for name, f in mod.of_type(PrimFunc).items()})
+    def function(self, func: PrimFunc, name: str) -> PrimFunc:
+        return lift_allocs(func)
 
 
 def lift_allocs(func: PrimFunc) -> PrimFunc:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir.expr import BinaryOp, IntImm, PrimExpr, conjuncts, const, is_const, logical_and
-from ..ir.module import IRModule
 from ..ir.simplify import Analyzer, simplify
 from ..ir.visitor import Rewriter, substitute, uses, walk
 from ..tir.guards import tighten_loops
@@ -36,11 +35,11 @@ from ..tir.schedule.reduction import decompose_reduction
 from ..tir.schedule.tree import ScheduleError, loops_above, paths
 from ..tir.scratch import Alignment, Touched, place_scratch
 from ..tir.threads import merge_nested_threads
-from .base import Pass
+from .base import FunctionPass
 
 
 @dataclass(frozen=True)
-class LowerBlocks(Pass):
+class LowerBlocks(FunctionPass):
     """Turn blocks into loops, stores and conditionals; intermediate buffers become allocations of the live size.
 
     Initialisations run before the loops of their reduction, also when these turn out to be empty. Predicates become
@@ -49,9 +48,8 @@ class LowerBlocks(Pass):
 
     name = "lower-blocks"
 
-    def run(self, mod: IRModule) -> IRModule:
-        funcs = {name: lower_blocks(f) for name, f in mod.of_type(PrimFunc).items() if is_root(f.body)}
-        return mod.updated(funcs)
+    def function(self, func: PrimFunc, name: str) -> PrimFunc:
+        return lower_blocks(func) if is_root(func.body) else func
 
 
 def lower_blocks(func: PrimFunc, guarded: frozenset[int] = frozenset()) -> PrimFunc:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from mlc_compiler.driver import build_library, native_text
-from mlc_compiler.ir.module import IRModule
 from mlc_compiler.passes.base import Pass
 from mlc_compiler.passes.lower_blocks import LowerBlocks
 from mlc_compiler.script import parse
 from mlc_compiler.target import Target
+from mlc_compiler.tir.nodes import PrimFunc
 from mlc_errors import InternalError
 
 TARGET = Target("cpu")
@@ -50,14 +50,14 @@ def test_a_malformed_module_of_the_front_end(tmp_path: Path) -> None:
 
 
 def test_a_pass_that_leaves_a_malformed_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    lower = LowerBlocks.run
+    lower = LowerBlocks.function
 
-    def broken(self: Pass, mod: IRModule) -> IRModule:
+    def broken(self: Pass, func: PrimFunc, name: str) -> PrimFunc:
         """Lowers a function whose loop is too long."""
         wrong = parse(MODULE.replace("range(8)", "range(9)").replace("spatial(8", "spatial(9"))
-        return lower(LowerBlocks(), mod.updated({"shift": wrong["shift"]}))
+        return lower(LowerBlocks(), wrong["shift"] if name == "shift" else func, name)
 
-    monkeypatch.setattr(LowerBlocks, "run", broken)
+    monkeypatch.setattr(LowerBlocks, "function", broken)
     with pytest.raises(InternalError, match="axis 0 of 'y' ends before its size; got an index of 8") as caught:
         native_text(parse(MODULE), TARGET, "llvm")
     assert caught.value.where[0] == "function shift" and caught.value.where[-1] == "the module after the passes"

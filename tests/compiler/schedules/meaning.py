@@ -29,7 +29,7 @@ AVX2, AVX512 = Target("cpu:x86-64-v3"), Target("cpu:znver4")
 
 def scheduled(func: PrimFunc, to: Any = AVX2) -> PrimFunc:
     """The function as scheduled by the CPU rules."""
-    return ApplySchedules(CPU_RULES, to).schedule(func)
+    return ApplySchedules(CPU_RULES, to).function(func, "main")
 
 
 def lowered(func: PrimFunc) -> PrimFunc:

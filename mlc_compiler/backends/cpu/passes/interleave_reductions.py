@@ -8,10 +8,9 @@ from math import prod
 
 from ....ir import dtype as dt
 from ....ir.expr import BinaryOp, IntImm, PrimExpr, Var, const
-from ....ir.module import IRModule
 from ....ir.simplify import key
 from ....ir.visitor import Rewriter, substitute, uses, walk
-from ....passes.base import Pass
+from ....passes.base import FunctionPass
 from ....target import Target
 from ....tir.nodes import (
     SERIAL,
@@ -36,7 +35,7 @@ KINDS = {"+": "sum", "max": "max", "min": "min"}
 
 
 @dataclass(frozen=True)
-class InterleaveReductions(Pass):
+class InterleaveReductions(FunctionPass):
     """Split reductions over SIMD lanes into interleaved partial reductions that are combined at the end.
 
     A reduction is a serial loop around stores ``acc[i] = acc[i] + x`` to scratch memory, where ``i`` does not depend on
@@ -47,8 +46,8 @@ class InterleaveReductions(Pass):
     name = "interleave-reductions"
     target: Target
 
-    def run(self, mod: IRModule) -> IRModule:
-        return mod.updated({name: _Interleave(self.target)(f) for name, f in mod.of_type(PrimFunc).items()})
+    def function(self, func: PrimFunc, name: str) -> PrimFunc:
+        return _Interleave(self.target)(func)
 
 
 @dataclass(frozen=True)

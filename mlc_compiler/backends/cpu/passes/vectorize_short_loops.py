@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 
 from ....ir import dtype as dt
 from ....ir.expr import Call, IntImm
-from ....ir.module import IRModule
 from ....ir.simplify import Analyzer, key
 from ....ir.visitor import Rewriter, walk
-from ....passes.base import Pass
+from ....passes.base import FunctionPass
 from ....target import Target
 from ....tir.calling import step_along
 from ....tir.nodes import SERIAL, VECTORIZED, BufferLoad, BufferStore, For, PrimFunc, Stmt
@@ -17,7 +16,7 @@ from ..machine import Cpu
 
 
 @dataclass(frozen=True)
-class VectorizeShortLoops(Pass):
+class VectorizeShortLoops(FunctionPass):
     """Vectorize the innermost serial loops that fit one SIMD register.
 
     Such a loop has one store with stride 1 and loads with stride 0 or 1. LLVM would unroll it first, then vectorize the
@@ -28,9 +27,8 @@ class VectorizeShortLoops(Pass):
     name = "vectorize-short-loops"
     target: Target
 
-    def run(self, mod: IRModule) -> IRModule:
-        apart = {name: f for name, f in mod.of_type(PrimFunc).items() if f.attrs.get("tir.noalias")}
-        return mod.updated({name: _Vectorize(self.target)(f) for name, f in apart.items()})
+    def function(self, func: PrimFunc, name: str) -> PrimFunc:
+        return _Vectorize(self.target)(func) if func.attrs.get("tir.noalias") else func
 
 
 class _Vectorize(Rewriter):

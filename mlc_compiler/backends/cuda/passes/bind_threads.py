@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ....ir.expr import Var, ceildiv, const
-from ....ir.module import IRModule
 from ....ir.visitor import Rewriter, substitute, walk
-from ....passes.base import Pass
+from ....passes.base import FunctionPass
 from ....tir.nodes import (
     PARALLEL,
     SERIAL,
@@ -28,7 +27,7 @@ THREADS = 8 * WARP  # of a block; small enough for any number of registers per t
 
 
 @dataclass(frozen=True)
-class BindThreads(Pass):
+class BindThreads(FunctionPass):
     """Bind parallel loops to blocks and threads; anything else outside of GPU threads runs on one thread.
 
     Needs: lowered tensor functions. Loops and conditions around kernels are left, to run on the host.
@@ -36,8 +35,8 @@ class BindThreads(Pass):
 
     name = "bind-threads"
 
-    def run(self, mod: IRModule) -> IRModule:
-        return mod.updated({name: replace(f, body=_bound(f.body)) for name, f in mod.of_type(PrimFunc).items()})
+    def function(self, func: PrimFunc, name: str) -> PrimFunc:
+        return replace(func, body=_bound(func.body))
 
 
 def has_kernels(stmt: Stmt) -> bool:

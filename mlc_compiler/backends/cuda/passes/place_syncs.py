@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from mlc_errors import MLCError
 
 from ....ir.expr import PrimExpr
-from ....ir.module import IRModule
-from ....passes.base import Pass
+from ....passes.base import FunctionPass
 from ....tir.nodes import (
     VECTORIZED,
     Allocate,
@@ -29,7 +28,7 @@ EXPLICIT = "cuda.explicit_sync"
 
 
 @dataclass(frozen=True)
-class PlaceSyncs(Pass):
+class PlaceSyncs(FunctionPass):
     """Insert ``tvm_storage_sync("shared")`` between dependent accesses of shared buffers by different threads.
 
     A linear scan of every kernel nest: a barrier is placed before the first statement that conflicts with an access
@@ -41,8 +40,8 @@ class PlaceSyncs(Pass):
 
     name = "place-syncs"
 
-    def run(self, mod: IRModule) -> IRModule:
-        return mod.updated({name: place_syncs(f, name) for name, f in mod.of_type(PrimFunc).items()})
+    def function(self, func: PrimFunc, name: str) -> PrimFunc:
+        return place_syncs(func, name)
 
 
 def place_syncs(func: PrimFunc, name: str) -> PrimFunc:

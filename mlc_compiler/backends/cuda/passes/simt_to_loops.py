@@ -8,10 +8,9 @@ from math import prod
 from mlc_errors import MLCError
 
 from ....ir.expr import IntImm, PrimExpr, Var, cast, const
-from ....ir.module import IRModule
 from ....ir.simplify import Analyzer
 from ....ir.visitor import Rewriter, substitute, walk
-from ....passes.base import Pass
+from ....passes.base import FunctionPass
 from ....passes.lower_blocks import Simplify
 from ....tir.intrinsics import operands_of
 from ....tir.leading_axes import LeadingAxes
@@ -47,7 +46,7 @@ BLOCK_BARRIERS = ("cuda.barrier.sync", "cuda.mbarrier.wait")
 
 
 @dataclass(frozen=True)
-class SimtToLoops(Pass):
+class SimtToLoops(FunctionPass):
     """Replace blocks and threads of kernels by loops, which run one thread after the other between barriers.
 
     Blocks become a parallel loop. Loops over threads are distributed over the parts of a kernel between its barriers,
@@ -65,9 +64,6 @@ class SimtToLoops(Pass):
     descending: bool = False
 
     name = "simt-to-loops"
-
-    def run(self, mod: IRModule) -> IRModule:
-        return mod.updated({name: self.function(f, name) for name, f in mod.of_type(PrimFunc).items()})
 
     def function(self, func: PrimFunc, name: str) -> PrimFunc:
         """One function; ``name`` is for errors."""

@@ -11,9 +11,8 @@ from mlc_errors import MLCError
 
 from ....ir import dtype as dt
 from ....ir.expr import BinaryOp, Call, IntImm, PrimExpr, Var, as_expr, binary, cast, const, max_value, min_value
-from ....ir.module import IRModule
 from ....ir.visitor import Rewriter, substitute, uses, walk
-from ....passes.base import Pass
+from ....passes.base import FunctionPass
 from ....tir.nodes import (
     THREAD,
     UNROLLED,
@@ -38,7 +37,7 @@ SHUFFLED = ("float32", "int32", "uint32")
 
 
 @dataclass(frozen=True)
-class ThreadReductions(Pass):
+class ThreadReductions(FunctionPass):
     """Combine the results of reduction loops that ``Schedule.bind`` bound to ``threadIdx.x``.
 
     Each thread reduces its iterations into registers. Lanes of a warp exchange these by shuffles, warps through shared
@@ -49,8 +48,8 @@ class ThreadReductions(Pass):
 
     name = "thread-reductions"
 
-    def run(self, mod: IRModule) -> IRModule:
-        return mod.updated({name: thread_reductions(f, name) for name, f in mod.of_type(PrimFunc).items()})
+    def function(self, func: PrimFunc, name: str) -> PrimFunc:
+        return thread_reductions(func, name)
 
 
 def thread_reductions(func: PrimFunc, name: str) -> PrimFunc:

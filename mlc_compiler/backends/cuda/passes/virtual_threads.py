@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from mlc_errors import MLCError
 
 from ....ir.expr import IntImm, PrimExpr, Var
-from ....ir.module import IRModule
 from ....ir.visitor import Rewriter, substitute, walk
-from ....passes.base import Pass
+from ....passes.base import FunctionPass
 from ....tir.leading_axes import LeadingAxes
 from ....tir.nodes import (
     UNROLLED,
@@ -30,7 +29,7 @@ from ....tir.varying import Varying
 
 
 @dataclass(frozen=True)
-class VirtualThreads(Pass):
+class VirtualThreads(FunctionPass):
     """Replace loops over ``vthread`` by innermost unrolled loops around the statements that depend on their variable.
 
     Other statements run once for all virtual threads, as does a barrier. Buffers that are allocated inside and hold
@@ -40,8 +39,8 @@ class VirtualThreads(Pass):
 
     name = "virtual-threads"
 
-    def run(self, mod: IRModule) -> IRModule:
-        return mod.updated({name: virtual_threads(f) for name, f in mod.of_type(PrimFunc).items()})
+    def function(self, func: PrimFunc, name: str) -> PrimFunc:
+        return virtual_threads(func)
 
 
 def virtual_threads(func: PrimFunc) -> PrimFunc:
