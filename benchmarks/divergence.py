@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mlc_evaluation.perplexity import Divergence, divergence_of
 from mlc_evaluation.scorers import log_softmax
 from mlc_runtime import LLM
 from mlc_toolchain.calibration import language_reference
@@ -24,16 +25,13 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 @dataclass(frozen=True)
-class Divergence:
-    """Of one library from the reference, in nats; same_top: a share of positions."""
+class Measurement:
+    """Of one library. divergence: from the reference; its error is that of parts."""
 
     name: str
     options: str
     positions: int
-    kl_mean: float
-    kl_standard_error: float
-    kl_p99: float
-    same_top: float
+    divergence: Divergence
     perplexity: float
 
 
@@ -52,16 +50,14 @@ class Measured:
         self.same.append(log_p.argmax(-1) == log_q.argmax(-1))
         self.nll.append(-log_q[np.arange(len(ids) - 1), ids[1:]])
 
-    def result(self) -> Divergence:
+    def result(self) -> Measurement:
+        """Of parts of equal lengths."""
         kl = np.concatenate(self.kl)
-        return Divergence(
+        return Measurement(
             name=self.name,
             options=str(self.llm.library.metadata.get("opt", "")),
             positions=len(kl),
-            kl_mean=float(kl.mean()),
-            kl_standard_error=float(kl.std() / np.sqrt(len(kl))),
-            kl_p99=float(np.quantile(kl, 0.99)),
-            same_top=float(np.concatenate(self.same).mean()),
+            divergence=divergence_of(kl, np.concatenate(self.same), len(self.kl[0])),
             perplexity=float(np.exp(np.concatenate(self.nll).mean())),
         )
 
@@ -77,7 +73,7 @@ def main() -> None:
     parser.add_argument("--reference", required=True, metavar="DIR[:LIBRARY]")
     parser.add_argument("others", nargs="+", metavar="DIR[:LIBRARY]")
     parser.add_argument("--text", type=Path, help="a file of text (default: Python's language reference)")
-    parser.add_argument("--positions", type=int, default=8192)
+    parser.add_argument("--positions", type=int, default=8192, help="rounded down to whole parts")
     parser.add_argument("--part", type=int, default=512, help="tokens that are read from an empty cache")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--output", type=Path, default=RESULTS / "divergence.json")
@@ -86,16 +82,17 @@ def main() -> None:
     text = args.text.read_text() if args.text else language_reference()
     ids = reference.tokenizer.encode(text, add_special_tokens=False)[: args.positions]
     measured = [Measured(other, open_llm(other, args.threads)) for other in args.others]
-    for start in range(0, len(ids), args.part):
+    for start in range(0, len(ids) - args.part + 1, args.part):
         part = ids[start : start + args.part]
         expected = log_softmax(reference.logits(part))
         for other in measured:
             other.add(part, expected, log_softmax(other.llm.logits(part)))
     results = [other.result() for other in measured]
     for r in results:
+        d = r.divergence
         print(
-            f"{r.name}: KL {r.kl_mean:.5f} +- {r.kl_standard_error:.5f}, p99 {r.kl_p99:.4f}, "
-            f"same token {r.same_top:.4f}, perplexity {r.perplexity:.3f}, {r.positions} positions"
+            f"{r.name}: KL {d.mean:.5f} +- {d.error:.5f}, p99 {d.p99:.4f}, same token {d.same_top:.4f}, "
+            f"perplexity {r.perplexity:.3f}, {r.positions} positions"
         )
     args.output.write_text(json.dumps([asdict(r) for r in results], indent=2) + "\n")
 

@@ -145,16 +145,29 @@ class _Total:
     def score(self, name: str) -> ModelScore:
         nll = np.concatenate(self.nll)
         perplexity = math.exp(nll.mean())
-        return ModelScore(name, perplexity, perplexity * _standard_error(nll), self._divergence())
+        return ModelScore(name, perplexity, perplexity * standard_error(nll), self._divergence())
 
     def _divergence(self) -> Divergence | None:
         if not self.kl:
             return None
-        kl = np.concatenate(self.kl)
-        same = float(np.concatenate(self.same).mean())
-        return Divergence(float(kl.mean()), _standard_error(kl), float(np.quantile(kl, 0.99)), same)
+        return divergence_of(np.concatenate(self.kl), np.concatenate(self.same))
 
 
-def _standard_error(values: Array) -> float:
-    """Of the mean."""
-    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.inf
+def divergence_of(kl: Array, same: Array, window: int = 1) -> Divergence:
+    """kl, same: by position, [n]; window: as in ``standard_error``."""
+    return Divergence(
+        mean=float(kl.mean()),
+        error=standard_error(kl, window),
+        p99=float(np.quantile(kl, 0.99)),
+        same_top=float(same.mean()),
+    )
+
+
+def standard_error(values: Array, window: int = 1) -> float:
+    """Of the mean of values [n]; infinite for a single window.
+
+    window: a divisor of n. Values of different windows are taken to be independent, those of a window, which are
+    consecutive, are not. With 1 it is the usual standard deviation over the root of n.
+    """
+    means = values.reshape(-1, window).mean(1)
+    return float(means.std(ddof=1) / math.sqrt(len(means))) if len(means) > 1 else math.inf
