@@ -26,7 +26,8 @@ from accuracy_texts import held_out_text
 from peers.environments import Environments
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from mlc_toolchain.convert_weight import Conversion, ConvertOptions, calibrated, plan_conversion, scratch_folder
+from mlc_toolchain.conversion_plan import Conversion
+from mlc_toolchain.convert_weight import ConvertOptions, calibrated, plan_conversion, scratch_folder
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.readers.base import CheckpointReader
 from model_zoo.weight_expr import CheckpointTensor, Concat, Expr

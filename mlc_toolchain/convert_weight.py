@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import tempfile
 import time
@@ -13,37 +11,28 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from mlc_errors import MLCError, UnsupportedError, UsageError
+from mlc_errors import UnsupportedError, UsageError
 from mlc_files import check_writable
-from mlc_toolchain.calibrated_weights import Calibration
 from mlc_toolchain.calibration import SCHEME, CalibratedModel, calibration_ids, small_chunks
+from mlc_toolchain.conversion_plan import Conversion, check_choice, describe, describe_model, plan_weights
 from mlc_toolchain.conversion_report import ReportedParameter, write_report
+from mlc_toolchain.conversion_run import run_conversion
 from mlc_toolchain.dense_heads import HeadsReader
 from mlc_toolchain.imatrix import read_imatrix
-from mlc_toolchain.kept_form import is_quantized_again, keeps_form
+from mlc_toolchain.kept_form import is_quantized_again
 from mlc_toolchain.lora import LoraCheckpoint
-from mlc_toolchain.mixed_bits import QUANTIZATION, Mixture, MixtureRow, check_base, chosen_mixture, record_mixture
-from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, safetensors_format
+from mlc_toolchain.mixed_bits import MixtureRow, check_base, chosen_mixture, record_mixture
 from mlc_toolchain.packed_checkpoint import METHODS, open_packed, quantization_method, unquantized
-from mlc_toolchain.progress import Progress, Step, silent
-from mlc_toolchain.readers.base import CheckpointReader, shown
+from mlc_toolchain.progress import Progress, silent
+from mlc_toolchain.readers.base import CheckpointReader
 from mlc_toolchain.sensitivity import CoarseWeights
 from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
 from mlc_toolchain.source import ModelSource, open_weights, resolve_source
-from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, WeightStream, relative, usable_cores
-from mlc_toolchain.writer import check_space, open_output
+from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, relative
+from mlc_toolchain.writer import check_space
 from model_zoo import registry
-from model_zoo.architecture import Architecture
-from model_zoo.weight_map import Production, Shape, WeightMap, WeightPlan
-from quantization.codecs import codec
-from quantization.rewrite import WeightFormat, quantize_model
 from quantization.schemes import SCHEMES, Scheme, get_scheme
 
-JOB_VERSION = 2
-OUTPUT_FORMATS = ("mlc", "safetensors")
-F32_STORAGES = ("raw", "bf16")
 DEVICES = ("auto", "cpu")
 CHOICE_METHODS = ("search", "gptq")
 
@@ -79,52 +68,6 @@ class ConvertOptions:
     imatrix: Path | None = None
     method: str = "search"
     bits: float | None = None
-
-
-@dataclass(frozen=True)
-class ModelWeights:
-    """The parameters of a model. quantized: format by name; dtypes: of the others."""
-
-    model_type: str
-    parameters: Mapping[str, Shape]
-    weight_map: WeightMap
-    quantized: Mapping[str, WeightFormat]
-    dtypes: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """A conversion that has been checked and can run; no tensor data has been read yet."""
-
-    model: ModelWeights
-    scheme: Scheme
-    reader: CheckpointReader
-    plan: WeightPlan
-    tasks: tuple[ParameterTask, ...]
-    output: OutputFormat
-    calibration: Calibration | None = None
-    mixture: Mixture | None = None
-
-    def stream(self, measure_error: bool = False) -> WeightStream:
-        """What converts the tasks."""
-        return WeightStream(self.reader, self.scheme, measure_error, self.calibration)
-
-    @property
-    def peak_bytes(self) -> int:
-        """Estimated memory of the parameters that are being converted or wait to be written."""
-        outputs = [task.nbytes for task in self.tasks]
-        sources = [_source_bytes(task, self.reader) for task in self.tasks]
-        workers = usable_cores()
-        starts = range(max(1, len(self.tasks) - workers - 1))
-        return max(sum(outputs[i : i + workers + 2]) + sum(sources[i : i + workers]) for i in starts)
-
-    def job(self) -> str:
-        """A hash that is equal for conversions that write the same bytes from the same, unchanged files."""
-        files = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in self.reader.files()]
-        tensors = [asdict(output) for task in self.tasks for output in task.outputs]
-        source = self.calibration and self.calibration.source
-        inputs = [JOB_VERSION, asdict(self.scheme), str(self.plan), files, tensors, source]
-        return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -251,7 +194,7 @@ def _calibrated_model(
 
 def _check_calibration(options: ConvertOptions, scheme: Scheme) -> None:
     """Raise UsageError for options that contradict each other or that the scheme cannot follow."""
-    _check_choice("--method", options.method, CHOICE_METHODS)
+    check_choice("--method", options.method, CHOICE_METHODS)
     if options.method == "gptq" and options.calibration is None:
         raise UsageError("--method gptq takes second moments of activations", hint="add --calibration auto")
     if options.bits is not None:
@@ -272,87 +215,6 @@ def _check_device(device: str) -> None:
             f"--device: got {device!r}; expected {' or '.join(DEVICES)}",
             hint="weights are quantized on the CPU, for every device that the model is compiled for",
         )
-
-
-def plan_weights(
-    model: ModelWeights,
-    scheme: Scheme,
-    reader: CheckpointReader,
-    output_format: str = "mlc",
-    f32_storage: str = "raw",
-    calibration: Calibration | None = None,
-    mixture: Mixture | None = None,
-) -> Conversion:
-    """Match a model with an opened checkpoint and lay out the files."""
-    notes: dict[str, Any] = {} if calibration is None else {"Calibration": calibration.source}
-    notes |= {} if mixture is None else {QUANTIZATION: mixture.scheme.name}
-    _check_choice("output format", output_format, OUTPUT_FORMATS)
-    _check_choice("f32 storage", f32_storage, F32_STORAGES)
-    shapes = {name: reader.info(name).shape for name in reader.names()}
-    plan = model.weight_map.resolve(model.parameters, shapes)
-    narrow = f32_storage == "bf16" and output_format == "mlc"
-    tasks = tuple(parameter_task(p, model, narrow) for p in plan.productions)
-    _check_stored(tasks, reader, scheme)
-    tensors = [output for task in tasks for output in task.outputs]
-    elements = sum(reader.info(name).elements for name in reader.names() if name not in plan.unused)
-    if output_format == "safetensors":
-        metadata = {"format": "mlc", "quantization": scheme.name, "model_type": model.model_type}
-        metadata |= {key: json.dumps(value) for key, value in notes.items()}
-        output = safetensors_format(tensors, elements, metadata)
-    else:
-        output = mlc_format(tensors, elements, notes)
-    return Conversion(model, scheme, reader, plan, tasks, output, calibration, mixture)
-
-
-def parameter_task(production: Production, model: ModelWeights, narrow_f32: bool) -> ParameterTask:
-    """The output tensors of a parameter."""
-    form = model.quantized.get(production.name)
-
-    def output(name: str, shape: Sequence[int], dtype: str) -> OutputTensor:
-        return OutputTensor(name, tuple(shape), dtype, "bfloat16" if narrow_f32 and dtype == "float32" else dtype)
-
-    if form is None:
-        cast = output(production.name, production.shape, model.dtypes[production.name])
-        return ParameterTask(production, (cast,), None)
-    stem = production.name.removesuffix(".weight")
-    made = codec(form.scheme).tensors(production.shape, form.scheme, form.layout)
-    outputs = tuple(output(f"{stem}.{kind}", shape, dtype) for kind, (shape, dtype) in made.items())
-    return ParameterTask(production, outputs, form)
-
-
-def _check_stored(tasks: Sequence[ParameterTask], reader: CheckpointReader, scheme: Scheme) -> None:
-    """Raise UnsupportedError when the scheme's codes come from checkpoints and this one does not store a weight so."""
-    if scheme.kind != "awq":
-        return
-    for task in tasks:
-        if task.format is not None and not keeps_form(task.production.value, reader, scheme):
-            source = next(task.production.value.sources())
-            raise UnsupportedError(
-                f"{scheme.name}: {task.production.name} is not made of whole AWQ layers with groups of {scheme.group}",
-                where=[str(reader.file_of(source))],
-                hint="q4f16_1 and q4f16_3 quantize any checkpoint",
-            )
-
-
-def run_conversion(
-    conversion: Conversion, folder: Path, measure_error: bool = False, progress: Progress = silent
-) -> tuple[int, dict[str, ErrorNorm]]:
-    """Stream the tensors into ``folder``. Returns the number of resumed tensors, and errors by quantized parameter."""
-    stream = conversion.stream(measure_error)
-    with open_output(folder, conversion.output, conversion.job()) as writer:
-        _check_copies(conversion)
-        done = writer.done
-        tasks = [task for task in conversion.tasks if not done.issuperset(o.name for o in task.outputs)]
-        report = _Counter(conversion, tasks, progress)
-        for task, converted in stream.run(tasks):
-            note = {"error": converted.error} if converted.error else None
-            for output, array in zip(task.outputs, converted.arrays):
-                if output.name not in done:
-                    writer.write(output.name, array, note)
-            report.advance(task)
-        writer.finish()
-    notes = {task.production.name: writer.notes.get(task.outputs[0].name) for task in conversion.tasks}
-    return len(done), {name: ErrorNorm(*note["error"]) for name, note in notes.items() if note}
 
 
 def report_of(
@@ -400,43 +262,6 @@ def _reported(task: ParameterTask, errors: Mapping[str, ErrorNorm]) -> ReportedP
     return ReportedParameter(name, list(task.production.shape), task.nbytes, error)
 
 
-def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -> ModelWeights:
-    """Parameters, weight map and quantized parameters of the model that a Hugging Face config describes."""
-    architecture = registry.get(_model_type(config) if model_type == "auto" else model_type)
-    return describe(architecture, architecture.config.from_hf(config), scheme)
-
-
-def describe(architecture: Architecture, model_config: Any, scheme: Scheme) -> ModelWeights:
-    """As ``describe_model``, of a configuration of the architecture."""
-    model = architecture.model(model_config)
-    parameters = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    quantized = quantize_model(model, scheme, architecture.quantization)
-    dtypes = {name: parameter.dtype for name, parameter in model.named_parameters() if name in parameters}
-    return ModelWeights(architecture.name, parameters, architecture.weights(model_config), quantized, dtypes)
-
-
-class _Counter:
-    """Progress in tensors and in bytes of output."""
-
-    def __init__(self, conversion: Conversion, tasks: Sequence[ParameterTask], progress: Progress):
-        self._progress = progress
-        self._total = len(conversion.tasks)
-        self._total_bytes = sum(task.nbytes for task in conversion.tasks)
-        self._done = self._total - len(tasks)
-        self._done_bytes = self._total_bytes - sum(task.nbytes for task in tasks)
-        self._report("")
-
-    def advance(self, task: ParameterTask) -> None:
-        self._done += 1
-        self._done_bytes += task.nbytes
-        self._report(task.production.name)
-
-    def _report(self, detail: str) -> None:
-        self._progress(
-            Step("convert", self._done, self._total, "parameters", self._done_bytes, self._total_bytes, detail)
-        )
-
-
 def _open(source: ModelSource, options: ConvertOptions) -> CheckpointReader:
     files = "auto" if options.source_format in METHODS else options.source_format
     return source.weights(files) if options.weights == "auto" else open_weights(options.weights, files)
@@ -456,34 +281,3 @@ def _check_apart(reader: CheckpointReader, output: Path) -> None:
         raise UsageError(
             f"the output folder holds the checkpoint's {inside.name}; expected another folder", where=[str(output)]
         )
-
-
-def _check_choice(what: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise UsageError(f"unknown {what}: got {value!r}; expected one of {', '.join(choices)}")
-
-
-def _check_copies(conversion: Conversion) -> None:
-    """Raise MLCError when a tied tensor that is stored twice differs between the two copies."""
-    for copy, original in conversion.plan.copies:
-        first, second = conversion.reader.read(copy), conversion.reader.read(original)
-        if first.dtype != second.dtype or not np.array_equal(first, second):
-            raise MLCError(
-                f"{copy} differs from {original}, but the config ties them",
-                where=[str(conversion.reader.file_of(copy))],
-                hint='set "tie_word_embeddings": false in config.json if the checkpoint has a head of its own',
-            )
-
-
-def _source_bytes(task: ParameterTask, reader: CheckpointReader) -> int:
-    return sum(reader.info(name).nbytes for name in task.production.value.sources())
-
-
-def _model_type(config: Mapping[str, Any]) -> str:
-    nested = config.get("model_config")
-    found = registry.name_of(config) or (nested.get("model_type") if isinstance(nested, dict) else None)
-    if not isinstance(found, str):
-        raise MLCError(
-            f"config.json has the model_type {shown(found)}; expected a name", hint="say it with --model-type NAME"
-        )
-    return found

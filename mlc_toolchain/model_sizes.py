@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from mlc_errors import UsageError
-from mlc_toolchain.convert_weight import ModelWeights, describe_model
+from mlc_toolchain.conversion_plan import ModelWeights, describe_model
 from mlc_toolchain.readers.base import DTYPES
 from model_zoo import registry
 from quantization.schemes import Scheme

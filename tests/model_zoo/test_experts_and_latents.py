@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mlc_errors import MLCError
-from mlc_toolchain.convert_weight import describe_model
+from mlc_toolchain.conversion_plan import describe_model
 from mlc_toolchain.model_sizes import SizeOverrides, model_sizes
 from mlc_toolchain.source import resolve_source
 from model_zoo import deepseek_v3, registry

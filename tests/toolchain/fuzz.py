@@ -27,7 +27,7 @@ import safetensors.numpy
 import torch
 
 from mlc_errors import MLCError
-from mlc_toolchain.convert_weight import describe_model, plan_weights
+from mlc_toolchain.conversion_plan import describe_model, plan_weights
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.lora import LoraCheckpoint
 from mlc_toolchain.packed_checkpoint import open_packed

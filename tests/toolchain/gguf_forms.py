@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 from safetensors.numpy import load_file
 
-from mlc_toolchain.convert_weight import describe_model
+from mlc_toolchain.conversion_plan import describe_model
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from model_zoo import registry
 from quantization.schemes import get_scheme
@@ -64,7 +64,7 @@ class Form:
             key: raw.get(value, value) if isinstance(value, str) else value for key, value in self.metadata.items()
         }
         arch = next(a for a, text in gguf.MODEL_ARCH_NAMES.items() if text == self.arch)
-        names = gguf.get_tensor_name_map(arch, values["block_count"])
+        names = gguf.get_tensor_name_map(arch, max(values["block_count"], values.get("decoder_block_count", 0)))
         suffixes = (".weight", ".bias")
         stored = self.change(raw, dict(tensors))
         known = {names.get_name(name, suffixes) or name: tensor for name, tensor in stored.items()}

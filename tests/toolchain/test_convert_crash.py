@@ -14,7 +14,8 @@ import pytest
 import mlc_toolchain.writer
 from mlc_errors import MLCError, ResourceError
 from mlc_toolchain import output_layout
-from mlc_toolchain.convert_weight import describe_model, plan_weights, run_conversion
+from mlc_toolchain.conversion_plan import describe_model, plan_weights
+from mlc_toolchain.conversion_run import run_conversion
 from mlc_toolchain.source import resolve_source
 from quantization.schemes import get_scheme
 

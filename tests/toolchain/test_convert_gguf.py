@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from mlc_errors import UsageError
-from mlc_toolchain.convert_weight import ConvertOptions, describe_model, plan_weights, preview, run_conversion
+from mlc_toolchain.conversion_plan import describe_model, plan_weights
+from mlc_toolchain.conversion_run import run_conversion
+from mlc_toolchain.convert_weight import ConvertOptions, preview
 from mlc_toolchain.source import GGUFSource, resolve_source
 from quantization.schemes import get_scheme
 from tests.toolchain.hf_from_gguf import write_hf_checkpoint

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mlc_toolchain.convert_weight import describe_model, plan_weights, run_conversion
+from mlc_toolchain.conversion_plan import describe_model, plan_weights
+from mlc_toolchain.conversion_run import run_conversion
 from mlc_toolchain.source import resolve_source
 from quantization.schemes import get_scheme
 

@@ -13,7 +13,7 @@ from mlc_errors import MLCError, UnsupportedError, UsageError
 from mlc_runtime.chat_template import render_chat_template, render_conversation
 from mlc_toolchain.chat_config import read_chat_config
 from mlc_toolchain.conversation_match import PROBES
-from mlc_toolchain.convert_weight import describe_model
+from mlc_toolchain.conversion_plan import describe_model
 from mlc_toolchain.gen_config import GenConfigOptions, GenConfigReport, gen_config
 from mlc_toolchain.memory_estimate import parse_bytes
 from mlc_toolchain.model_sizes import SizeOverrides

@@ -8,7 +8,8 @@ from transformers import GPT2Config, LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from mlc_errors import MLCError, UnsupportedError
-from mlc_toolchain.convert_weight import ConvertOptions, convert_weight, describe_model, plan_weights
+from mlc_toolchain.conversion_plan import describe_model, plan_weights
+from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.source import resolve_source
 from quantization.schemes import get_scheme

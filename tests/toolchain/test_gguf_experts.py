@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import transformers
 
-from mlc_toolchain.convert_weight import describe_model
+from mlc_toolchain.conversion_plan import describe_model
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.gguf_experts import MIXTURES
 from mlc_toolchain.gguf_mamba import STATE_SPACE_MIXTURES
