@@ -50,8 +50,8 @@ softplus = traced(ops.softplus)
 
 
 def where(condition: Tensor, x1: Operand, x2: Operand) -> Tensor:
-    """``x1`` where ``condition`` (bool) holds, else ``x2``."""
-    return apply(ops.where, condition, x1, x2)
+    """``x1`` where ``condition`` is true or not 0, else ``x2``."""
+    return apply(ops.where, condition.astype("bool"), x1, x2)
 
 
 def astype(x: Tensor, dtype: str) -> Tensor:

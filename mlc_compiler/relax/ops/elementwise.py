@@ -150,6 +150,8 @@ def astype(x: te.Tensor, *, dtype: str) -> te.Tensor:
 @operator("where")
 def where(condition: te.Tensor, x: te.Tensor, y: te.Tensor) -> te.Tensor:
     """``x`` where ``condition`` (bool) holds, else ``y``."""
+    if condition.dtype != "bool":
+        raise ValueError(f"condition: got {condition.dtype}; expected bool")
     return te.elementwise("where", te.select, condition, x, y)
 
 

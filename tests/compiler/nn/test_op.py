@@ -56,7 +56,11 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[np.nda
     "logical_and": (lambda x, y: op.logical_and(x > 0, y < 0), lambda x, y: (x > 0) & (y < 0), (X, Y)),
     "logical_or": (lambda x, y: op.logical_or(x >= 0, y <= 0), lambda x, y: (x >= 0) | (y <= 0), (X, Y)),
     "logical_not": (lambda x: op.logical_not(x > 0), lambda x: x <= 0, (X,)),
-    "where": (lambda x, y: op.where(x > y, x, 0), lambda x, y: np.where(x > y, x, np.float32(0)), (X, Y)),
+    "where": (
+        lambda x, y: op.where(x > y, x, op.where(op.floor(x), y, 0)),
+        lambda x, y: np.where(x > y, x, np.where(np.floor(x), y, np.float32(0))),
+        (X, Y),
+    ),
     "astype": (lambda x: op.astype(x * 9, "int8"), lambda x: (x * 9).astype("int8"), (X,)),
     "clip": (lambda x: op.clip(x, -0.5, 0.5), lambda x: x.clip(-0.5, 0.5), (X,)),
     **{n: (getattr(op, n), getattr(np, n), (X,)) for n in ("negative", "abs", "square", "exp", "sin", "cos", "floor")},

@@ -140,6 +140,8 @@ def test_astype(source, target):
 
 def test_where():
     check_op("where", np.array([True, False, True]), normal(2, 3), normal(3), reference=np.where)
+    with pytest.raises(OperatorError, match="where.*: condition: got float32; expected bool"):
+        run_op("where", normal(3), normal(3), normal(3))
 
 
 def test_clip():
