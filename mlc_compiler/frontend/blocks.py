@@ -114,7 +114,8 @@ def attention(
 ) -> Expr:
     """``softmax(q k^T * scale + mask) v``; q: [..., S, D], k and v: [..., T, D], mask: added, or bool: where to look.
 
-    Leading axes of k and v may be divisors of q's on the axis before S (grouped queries).
+    Leading axes of k and v may be divisors of q's on the axis before S (grouped queries). The result of a query
+    that may look nowhere, whose mask is false or minus infinity everywhere, is 0, as in PyTorch.
     """
     k, v = _repeated(k, q), _repeated(v, q)
     order = (*range(rank(k) - 2), rank(k) - 1, rank(k) - 2)
@@ -125,11 +126,14 @@ def attention(
         shape = (size_of(q, rank(q) - 2), size_of(k, rank(k) - 2))
         mask = ops.greater(ops.tril(ops.ones(shape, dtype="int32")), 0)
     if mask is not None and dtype_of(mask) == "bool":
-        lowest = cast(-float(np.finfo("float16" if dtype_of(q) == "float16" else "float32").max), dtype_of(q))
-        scores = ops.where(mask, scores, lowest)
+        scores = ops.where(mask, scores, cast(-math.inf, dtype_of(q)))
     elif mask is not None:
         scores = ops.add(scores, cast(mask, dtype_of(q)))
-    return ops.matmul(ops.softmax(scores, axis=-1), v)
+    weights = ops.softmax(scores, axis=-1)
+    if mask is not None and not is_causal:
+        sees = ops.greater(ops.max(scores, axis=-1, keepdims=True), -math.inf)
+        weights = ops.where(sees, weights, cast(0.0, dtype_of(q)))
+    return ops.matmul(weights, v)
 
 
 def _repeated(x: Expr, q: Expr) -> Expr:

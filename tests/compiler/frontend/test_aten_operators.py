@@ -229,6 +229,10 @@ LAYERS: Cases = [
         x, y, y, attn_mask=torch.ones(4, 4, dtype=torch.bool).tril() & (x[0, :, :4] < 9)
     ),
     lambda x, y, i: F.scaled_dot_product_attention(x, y, y, attn_mask=x[:, :, :4]),
+    lambda x, y, i: (  # the first query may look nowhere
+        F.scaled_dot_product_attention(x, y, y, attn_mask=torch.ones(4, 4, dtype=torch.bool).tril(-1)),
+        F.scaled_dot_product_attention(x, y, y, attn_mask=torch.full((4, 4), -torch.inf).triu()),
+    ),
     lambda x, y, i: F.scaled_dot_product_attention(
         x.view(1, 4, 2, 6), y.view(1, 2, 4, 6)[..., :2, :], y.view(1, 2, 4, 6)[:, :, :2], enable_gqa=True
     ),
