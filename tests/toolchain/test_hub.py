@@ -18,6 +18,13 @@ from mlc_toolchain.source import resolve_source
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "tests" / "data" / "reference"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+SMALL_BLOCKS = """
+import sys
+from huggingface_hub import constants
+from mlc_cli.__main__ import main
+constants.DOWNLOAD_CHUNK_SIZE = 100_000
+sys.exit(main())
+"""  # a download is resumed after the last whole block, which has 10 MB
 REVISIONS = ("main", "v1", COMMIT)
 
 
@@ -29,6 +36,8 @@ class Hub:
         self.requests = []
         self.cuts = []  # lengths after which the next answers break off
         self.forbidden = set()
+        self.gated = {}  # repository -> the status with which it is refused
+        self.ranges = []  # of the weights: where each answer began
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -54,6 +63,8 @@ class Hub:
                 files = hub.repositories.get(f"{owner}/{name}")
                 if files is None:
                     self.refuse("RepoNotFound")
+                elif f"{owner}/{name}" in hub.gated:
+                    self.refuse("GatedRepo", hub.gated[f"{owner}/{name}"])
                 elif revision not in REVISIONS:
                     self.refuse("RevisionNotFound")
                 elif file not in files:
@@ -70,11 +81,17 @@ class Hub:
                 self.end_headers()
 
             def send(self, data, body):
-                self.send_response(200)
+                tag, total = hashlib.sha1(data).hexdigest(), len(data)
+                start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").split("-")[0])
+                data = data[start:]
+                self.send_response(206 if start else 200)
                 self.send_header("X-Repo-Commit", COMMIT)
-                self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
+                self.send_header("ETag", f'"{tag}"')
                 self.send_header("Content-Length", str(len(data)))
+                self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
                 self.end_headers()
+                if body and self.path.endswith(".safetensors"):
+                    hub.ranges.append(start)
                 if body and hub.cuts and len(data) > hub.cuts[0]:
                     self.wfile.write(data[: hub.cuts.pop(0)])
                     self.close_connection = True
@@ -114,7 +131,7 @@ def command(hub, tmp_path):
         proxies = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
         settings = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_ETAG_TIMEOUT": "5"}
         return subprocess.run(
-            [sys.executable, "-m", "mlc_cli", *map(str, words)],
+            [sys.executable, "-c", SMALL_BLOCKS, *map(str, words)],
             cwd=ROOT,
             env={**os.environ, **proxies, **settings, **environment},
             capture_output=True,
@@ -189,7 +206,17 @@ def test_an_interrupted_download_is_resumed(hub, convert, tmp_path):
     done = convert("HF://tiny/llama")
     assert done.returncode == 0, done.stderr
     assert weights(tmp_path / "out") == EXPECTED
-    assert hub.fetched().count("model.safetensors") == 2
+    assert hub.ranges == [0, 300_000]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_gated_repository(status, hub, convert, tmp_path):
+    hub.gated = {"tiny/llama": status}
+    refused = convert("HF://tiny/llama")
+    assert refused.returncode == 2, refused.stderr
+    assert "error: access to the repository is restricted" in refused.stderr
+    assert "accept its terms and set HF_TOKEN" in refused.stderr
+    assert hub.fetched() == [] and not (tmp_path / "out").exists()
 
 
 def test_a_failing_download_is_an_error_and_the_next_run_completes(hub, convert, tmp_path):
