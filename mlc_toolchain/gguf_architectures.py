@@ -20,9 +20,11 @@ from mlc_toolchain.gguf_base import (
 )
 from mlc_toolchain.gguf_encoders import ENCODERS
 from mlc_toolchain.gguf_families import FAMILIES
+from mlc_toolchain.gguf_gemma3n import GEMMA3N
 from mlc_toolchain.gguf_mamba import STATE_SPACE
 from mlc_toolchain.gguf_recurrent import RECURRENT
 from mlc_toolchain.gguf_routed import LATENT_DENSE
+from mlc_toolchain.gguf_t5 import T5, T5_ENCODER
 
 GPT2 = GGUFArchitecture(
     model_type="gpt2",
@@ -142,6 +144,7 @@ ARCHITECTURES = {
     "gemma": GEMMA,
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
+    "gemma3n": GEMMA3N,
     "gemma-embedding": GEMMA_EMBEDDING,
     "phi3": PHI3,
     "olmo2": OLMO2,
@@ -156,5 +159,7 @@ ARCHITECTURES = {
     **RECURRENT,
     **ENCODERS,
     **LATENT_DENSE,
+    "t5": T5,
+    "t5encoder": T5_ENCODER,
 }
 """By ``general.architecture``."""

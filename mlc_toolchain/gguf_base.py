@@ -17,16 +17,19 @@ class GGUFArchitecture:
     lists: likewise, of one number for each layer, for ``finish``. having: config key -> tensor without layer prefix;
     for each layer, whether it has one, for ``finish``. rows: config key -> tensor, if any, of which it is the number of
     rows. fixed: config values that the architecture implies. present: config key -> tensor without layer prefix; true
-    where some layer has it. layer: the Hugging Face layer prefix. names: tensor name without layer prefix -> Hugging
-    Face name, with its suffix where the tensor is named with it. heads: tensors whose rows were reordered per attention
-    head, with the metadata key of the number of heads. grouped: joined queries, keys and values whose rows were ordered
-    by group. transposed: matrices of which the checkpoint has the last two axes swapped. flat: matrices that are
-    vectors in the checkpoint. unused: tensors without a meaning. one_plus: norms stored as ``w + 1`` where the
-    checkpoint has w. derived: by config and layer, tensors that are computed from those of the layer, Hugging Face name
-    in the layer -> expression; none where the file lacks a source. yarn: entries of a rotary scaling of this type
-    beside those of the metadata; longrope: likewise. magnitude: YaRN's ``yarn_log_multiplier`` is this share of
-    ``mscale_all_dim``. finish: entries that follow from the rest of the config. others: the model types beside
-    ``model_type`` that it chooses between. expected: tensor -> what the user is warned of where the file lacks it.
+    where some layer has it. layer: the Hugging Face layer prefix. parts: of a model with layers of several parts, the
+    prefix of each part's tensors -> its layer prefix; ``names`` have the former, too. names: tensor name without layer
+    prefix -> Hugging Face name, with its suffix where the tensor is named with it. heads: tensors whose rows were
+    reordered per attention head, with the metadata key of the number of heads. grouped: joined queries, keys and values
+    whose rows were ordered by group. transposed: matrices of which the checkpoint has the last two axes swapped. flat:
+    matrices that are vectors in the checkpoint. stacked: tensors of several matrices along axis 0 -> the Hugging Face
+    name of each, with a place for its number. unused: tensors without a meaning. one_plus: norms stored as ``w + 1``
+    where the checkpoint has w. derived: by config and layer, tensors that are computed from those of the layer, Hugging
+    Face name in the layer -> expression; none where the file lacks a source. yarn: entries of a rotary scaling of this
+    type beside those of the metadata; longrope: likewise. magnitude: YaRN's ``yarn_log_multiplier`` is this share of
+    ``mscale_all_dim``. instead: tensor -> the description of files that have it. finish: entries that follow from the
+    rest of the config. others: the model types beside ``model_type`` that it chooses between. expected: tensor -> what
+    the user is warned of where the file lacks it.
     """
 
     model_type: str
@@ -41,6 +44,8 @@ class GGUFArchitecture:
     grouped: frozenset[str] = frozenset()
     transposed: frozenset[str] = frozenset()
     flat: frozenset[str] = frozenset()
+    stacked: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, str] = field(default_factory=dict)
     unused: frozenset[str] = frozenset()
     one_plus: frozenset[str] = frozenset()
     derived: Callable[[Mapping[str, Any], int], Mapping[str, Expr]] = lambda config, layer: {}
@@ -54,6 +59,12 @@ class GGUFArchitecture:
     finish: Callable[[dict[str, Any]], dict[str, Any]] = lambda config: {}
     others: tuple[str, ...] = ()
     expected: Mapping[str, str] = field(default_factory=dict)
+    instead: Mapping[str, GGUFArchitecture] = field(default_factory=dict)
+
+    @property
+    def layer_prefixes(self) -> Mapping[str, str]:
+        """``parts``; a model without parts has one, whose tensors have no prefix."""
+        return self.parts or {"": self.layer}
 
 
 LLAMA = GGUFArchitecture(

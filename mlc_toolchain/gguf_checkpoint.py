@@ -17,12 +17,12 @@ from mlc_toolchain.gguf_metadata import GGUFMetadata
 from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, TensorInfo, shown
 from mlc_toolchain.readers.gguf import GGUFReader
 from mlc_toolchain.rope_factors import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS, llama3_scaling, longrope_scaling
-from model_zoo.weight_expr import Expr
+from model_zoo.weight_expr import CheckpointTensor, Expr, Reshape, Slice
 from quantization.kept_codes import Levels
 
 LOG = logging.getLogger(__name__)
 ORIGINAL_CONTEXT = "rope.scaling.original_context_length"
-TENSOR_NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w[\w.]*?)(?:\.(weight|bias))?")
+TENSOR_NAME = re.compile(r"(?:(\w+\.)?blk\.(\d+)\.)?(\w[\w.]*?)(?:\.(weight|bias))?")
 
 
 class GGUFCheckpoint(CheckpointReader):
@@ -109,7 +109,7 @@ class GGUFCheckpoint(CheckpointReader):
         found = known.get(name) if isinstance(name, str) else None
         if found is None:
             raise self._values.unsupported(f"GGUF architecture {shown(name)}{what}; expected one of {', '.join(known)}")
-        return found
+        return next((other for tensor, other in found.instead.items() if tensor in self._reader.names()), found)
 
     def _warn_of_missing(self) -> None:
         for tensor in set(self._architecture.expected) - set(self._reader.names()):
@@ -127,7 +127,12 @@ class GGUFCheckpoint(CheckpointReader):
     def _find_derived(self) -> dict[str, Expr]:
         """Tensors that are computed from others, as Hugging Face name -> expression of the names in the file."""
         arch, config, held = self._architecture, self._sizes(), set(self._reader.names())
-        found = {}
+        found: dict[str, Expr] = {}
+        for name in held.intersection(arch.stacked):
+            count, *shape = self._reader.info(name).shape
+            for i in range(count):
+                part = Slice((CheckpointTensor(name),), 0, i, i + 1)
+                found[arch.stacked[name].format(i)] = Reshape((part,), tuple(shape))
         for layer in range(self._values.layers()):
             for name, value in arch.derived(config, layer).items():
                 located = value.map_names(f"blk.{layer}.{{}}".format)
@@ -142,20 +147,21 @@ class GGUFCheckpoint(CheckpointReader):
         layers, found = self._values.layers(), {}
         for name in self._reader.names():
             parts = TENSOR_NAME.fullmatch(name)
-            predicts = parts and parts[1] and int(parts[1]) >= layers
+            predicts = parts and parts[2] and not parts[1] and int(parts[2]) >= layers
             if name not in used and not predicts:
                 found[self._hf_name(name, parts)] = name
         return found
 
     def _hf_name(self, name: str, parts: re.Match[str] | None) -> str:
         arch = self._architecture
-        layer, stem, kind = parts.groups() if parts else (None, "", None)
+        part, layer, stem, kind = parts.groups("") if parts else ("", "", "", "")
+        stem = part + stem
         known = arch.names.get(f"{stem}.{kind}") or (
             stem in arch.names and ".".join(filter(None, (arch.names[stem], kind)))
         )
-        if not known:
+        if not known or (layer and part not in arch.layer_prefixes):
             raise self._values.unsupported(f"tensor {shown(name)} has no place in a {arch.model_type} model")
-        return f"{arch.layer}.{int(layer)}.{known}" if layer else known
+        return f"{arch.layer_prefixes[part]}.{int(layer)}.{known}" if layer else known
 
     def _derived_info(self, name: str) -> TensorInfo:
         value = self._derived[name]
@@ -167,7 +173,7 @@ class GGUFCheckpoint(CheckpointReader):
     def _stem(self, name: str) -> str:
         """attn_q for blk.3.attn_q.weight."""
         parts = TENSOR_NAME.fullmatch(self._names[name])
-        return parts[2] if parts else ""
+        return (parts[1] or "") + parts[3] if parts else ""
 
     def _is_changed(self, stem: str) -> bool:
         arch = self._architecture

@@ -12,7 +12,11 @@ from mlc_toolchain.gguf_base import GGUFArchitecture
 from mlc_toolchain.readers.base import CheckpointError, shown
 
 PREDICTING_LAYERS = "nextn_predict_layers"
-MAY_BE_ZERO = frozenset({"leading_dense_block_count", "expert_shared_count", "pooling_type", PREDICTING_LAYERS})
+MAY_BE_ZERO = frozenset(
+    {"leading_dense_block_count", "expert_shared_count", "pooling_type", PREDICTING_LAYERS}
+    | {"decoder_start_token_id", "altup.active_idx", "attention.shared_kv_layers"}
+)
+REAL = frozenset({"activation_sparsity_scale"})
 NAMES = frozenset({"hidden_activation"})
 MULTIPLIER = "yarn_log_multiplier"
 YARN_KEYS = {
@@ -56,11 +60,13 @@ class GGUFMetadata:
             f"metadata {self.key(key)} is {shown(value)}; expected one positive number", where=[self.where]
         )
 
-    def numbers(self, key: str, layers: int) -> list[int]:
-        """One number for each layer; a single one stands for all of them."""
+    def numbers(self, key: str, layers: int) -> list[Any]:
+        """One number for each layer; a single one stands for all of them. Integers, but floats for ``REAL`` keys."""
         value = self.values.get(self.key(key))
-        listed = value if isinstance(value, list) else [value] * layers
-        found = [int(v) for v in listed[:layers] if isinstance(v, int) and 0 <= v < 2**31]
+        listed = (value if isinstance(value, list) else [value] * layers)[:layers]
+        found: list[int | float] = [int(v) for v in listed if isinstance(v, int) and 0 <= v < 2**31]
+        if key in REAL:
+            found = [v for v in listed if isinstance(v, float)]
         if len(found) < layers:
             raise CheckpointError(
                 f"metadata {self.key(key)} is {shown(value)}; expected {layers} numbers", where=[self.where]

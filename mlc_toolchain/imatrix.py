@@ -35,10 +35,10 @@ def read_imatrix(path: Path, productions: Iterable[Production], model_type: str)
     Raises MLCError for a file that is damaged or has none of the model's tensors, UnsupportedError for a model whose
     names in GGUF files are not known.
     """
-    means, architecture = _means(path), _architecture(model_type)
+    means, architectures = _means(path), _architectures(model_type)
     squares = {}
     for production in productions:
-        stored = [_stored_name(architecture, source) for source in production.value.sources()]
+        stored = [_stored_name(a, source) for a in architectures for source in production.value.sources()]
         found = next((name for name in stored if name in means), None)
         values = None if found is None else means[found]
         if values is None:
@@ -97,21 +97,28 @@ def _checked(values: np.ndarray, name: str, path: Path) -> np.ndarray:
     return values.astype(np.float32)
 
 
-def _architecture(model_type: str) -> GGUFArchitecture:
+def _architectures(model_type: str) -> list[GGUFArchitecture]:
     known: list[GGUFArchitecture] = [*ARCHITECTURES.values(), *MIXTURES.values()]
     found = next((a for a in known if a.model_type == model_type), None)
     if found is None:
         raise UnsupportedError(
             f"--imatrix: the names of {model_type} models in GGUF files are not known", hint="use --calibration"
         )
-    return found
+    return [found, *found.instead.values()]
 
 
 def _stored_name(architecture: GGUFArchitecture, name: str) -> str | None:
     """``blk.3.ffn_down.weight`` for ``model.layers.3.mlp.down_proj.weight``; experts have one name together."""
     name = EXPERT.sub(".experts.", name.removesuffix(".weight"))
-    inside = re.fullmatch(rf"{re.escape(architecture.layer)}\.(\d+)\.(.+)", name)
-    stem = next((stem for stem, known in architecture.names.items() if known == (inside[2] if inside else name)), None)
-    if stem is None:
-        return None
-    return f"blk.{inside[1]}.{stem}.weight" if inside else f"{stem}.weight"
+    for part, layer in architecture.layer_prefixes.items():
+        if inside := re.fullmatch(rf"{re.escape(layer)}\.(\d+)\.(.+)", name):
+            stem = _stem(architecture, inside[2], part)
+            return stem and f"{part}blk.{inside[1]}.{stem.removeprefix(part)}.weight"
+    stem = _stem(architecture, name, "")
+    return stem and f"{stem}.weight"
+
+
+def _stem(architecture: GGUFArchitecture, name: str, part: str) -> str | None:
+    """The name in the file, without number and suffix, of a tensor called ``name`` in the checkpoint's part."""
+    named = architecture.names.items()
+    return next((stem for stem, known in named if known == name and stem.startswith(part)), None)

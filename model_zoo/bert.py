@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -57,7 +57,7 @@ def model(c: BertConfig) -> Encoder:
     return bert_model(c, Encoder)
 
 
-def bert_model(c: BertConfig, kind: type[Encoder]) -> Encoder:
+def bert_model(c: BertConfig, kind: Callable[..., Encoder]) -> Encoder:
     """A ``kind`` with BERT's layers."""
     norm = layer_norm(c.layer_norm_eps)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from mlc_compiler import nn
 from mlc_compiler.nn import Parameter, Tensor, op
+from mlc_compiler.nn.kv_cache import PagedKVCache
 from mlc_compiler.relax.nodes import constant
+from model_zoo.transformer import Encoder
 
 
 class DistanceBiases(nn.Module):
@@ -22,6 +25,19 @@ class DistanceBiases(nn.Module):
         """float32 [heads, 2 R + 1]"""
         chosen = op.take(self.weight.astype("float32"), Tensor(constant(self.buckets)), axis=0)
         return op.permute_dims(chosen, (1, 0))
+
+
+class BiasedEncoder(Encoder):
+    """An encoder whose layers add the same ``biases`` to their scores."""
+
+    def __init__(self, biases: DistanceBiases, *parts: Any, **options: Any):
+        super().__init__(*parts, **options)
+        self.biases = biases
+
+    def forward(self, x_1SD: Tensor, *caches: PagedKVCache) -> Tensor:
+        (cache,) = caches
+        cache.biases = self.biases()
+        return super().forward(x_1SD, cache)
 
 
 def buckets(count: int, farthest: int, backward: bool) -> np.ndarray:

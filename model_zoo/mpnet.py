@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
-from mlc_compiler.nn import Tensor
-from mlc_compiler.nn.kv_cache import PagedKVCache
 from model_zoo.architecture import encoder_architecture
 from model_zoo.bert import SIZES, RobertaConfig, bert_model
-from model_zoo.distance_biases import DistanceBiases
+from model_zoo.distance_biases import BiasedEncoder, DistanceBiases
 from model_zoo.transformer import Encoder
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import renamed
@@ -26,19 +25,8 @@ class MPNetConfig(RobertaConfig):
     type_vocab_size: int | None = None
 
 
-class MPNet(Encoder):
-    def __init__(self, c: MPNetConfig, *parts: Any, **options: Any):
-        super().__init__(c, *parts, **options)
-        self.biases = DistanceBiases(c.num_attention_heads, BUCKETS, FARTHEST)
-
-    def forward(self, x_1SD: Tensor, *caches: PagedKVCache) -> Tensor:
-        (cache,) = caches
-        cache.biases = self.biases()
-        return super().forward(x_1SD, cache)
-
-
 def model(c: MPNetConfig) -> Encoder:
-    return bert_model(c, MPNet)
+    return bert_model(c, partial(BiasedEncoder, DistanceBiases(c.num_attention_heads, BUCKETS, FARTHEST)))
 
 
 def weights(c: MPNetConfig) -> WeightMap:

@@ -171,6 +171,7 @@ ARCHITECTURES = Architectures(
         "eagle": "eagle.ARCHITECTURE",
         "medusa": "medusa.ARCHITECTURE",
         "t5": "t5.ARCHITECTURE",
+        "t5_encoder": "t5_encoder.ARCHITECTURE",
     }
 )
 """By ``model_type``."""

@@ -189,7 +189,18 @@ def _layer(m: WeightMap, layer: str, source: str, *, is_decoder: bool, gated: bo
         m.rename(f"{layer}.mlp.up_proj", f"{last}.DenseReluDense.wi")
 
 
+def _variant(config: Mapping[str, Any]) -> str | None:
+    return "t5_encoder" if config.get("architectures") == ["T5EncoderModel"] else None
+
+
 TINY = T5Config(**{**tiny.SIZES, "num_key_value_heads": 4})
 ARCHITECTURE = Architecture(
-    "t5", T5Config, T5, weights, TINY, states=encoder_decoder.states, entry_points=encoder_decoder.entry_points
+    "t5",
+    T5Config,
+    T5,
+    weights,
+    TINY,
+    states=encoder_decoder.states,
+    entry_points=encoder_decoder.entry_points,
+    variant=_variant,
 )

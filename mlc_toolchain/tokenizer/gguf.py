@@ -9,6 +9,7 @@ from typing import Any
 from mlc_errors import MLCError, UnsupportedError
 from mlc_toolchain.tokenizer import pretokenizers
 from mlc_toolchain.tokenizer import tokenizer_json as tj
+from mlc_toolchain.tokenizer.sentencepiece import SentencePieceModel, assembled
 from mlc_toolchain.tokenizer.word_pieces import spelled, word_pieces
 from mlc_toolchain.tokenizer.world import MODEL_NAME
 
@@ -140,9 +141,7 @@ def _merge(line: str, where: str) -> tuple[str, str]:
 
 
 def _sentencepiece(m: _Metadata, tokens: _Tokens) -> dict[str, Any]:
-    scores = m.items("tokenizer.ggml.scores", (int, float))
-    if len(scores) < len(tokens.texts):
-        raise MLCError(f"the tokenizer has {len(scores)} scores; expected {len(tokens.texts)}", where=[m.where])
+    scores = _scores(m, tokens)
     vocab = {text: i for i, text in enumerate(tokens.texts)}
     mergeable = {text: -scores[i] for i, text in tokens.of_type(1)}
     unknown = m.token_id("unknown", len(tokens.texts))
@@ -151,6 +150,26 @@ def _sentencepiece(m: _Metadata, tokens: _Tokens) -> dict[str, Any]:
     model = tj.bpe(vocab, tj.merges_by_rank(mergeable, vocab), unk_token=unk_token, byte_fallback=fallback)
     spaces = tj.spaced(prefix=m.flag("tokenizer.ggml.add_space_prefix", True))
     return tj.assemble(model, tokens.added(), post_processor=_prefix(m, tokens, True), **spaces)
+
+
+def _scores(m: _Metadata, tokens: _Tokens) -> list[float]:
+    scores = m.items("tokenizer.ggml.scores", (int, float))
+    if len(scores) < len(tokens.texts):
+        raise MLCError(f"the tokenizer has {len(scores)} scores; expected {len(tokens.texts)}", where=[m.where])
+    return scores
+
+
+def _unigram(m: _Metadata, tokens: _Tokens) -> dict[str, Any]:
+    """SentencePiece's segmentation by probabilities, as T5 has it; a text ends with the end token by default."""
+    model = SentencePieceModel(
+        list(zip(tokens.texts, _scores(m, tokens), tokens.types, strict=False)),
+        byte_fallback=bool(tokens.of_type(BYTE)),
+        charsmap=bytes(m.items("tokenizer.ggml.precompiled_charsmap", int, [])),
+        space_before_text=m.flag("tokenizer.ggml.add_space_prefix", True),
+        removes_extra_spaces=m.flag("tokenizer.ggml.remove_extra_whitespaces", False),
+    )
+    frame = tj.surround(_end(m, tokens, "bos", False), _end(m, tokens, "eos", True))
+    return assembled(model, tokens.added(), frame, where=m.where)
 
 
 def _word_pieces(m: _Metadata, tokens: _Tokens) -> dict[str, Any]:
@@ -168,10 +187,14 @@ def _word_pieces(m: _Metadata, tokens: _Tokens) -> dict[str, Any]:
 
 
 def _prefix(m: _Metadata, tokens: _Tokens, default: bool) -> dict[str, Any] | None:
-    bos = m.token_id("bos", len(tokens.texts))
-    if bos is None or not m.flag("tokenizer.ggml.add_bos_token", default):
-        return None
-    return tj.surround([(tokens.texts[bos], bos)])
+    return tj.surround(_end(m, tokens, "bos", default))
+
+
+def _end(m: _Metadata, tokens: _Tokens, name: str, default: bool) -> list[tuple[str, int]]:
+    """The token ``bos`` or ``eos``, where it is put at this end of a text."""
+    found = m.token_id(name, len(tokens.texts))
+    wanted = found is not None and m.flag(f"tokenizer.ggml.add_{name}_token", default)
+    return [(tokens.texts[found], found)] if wanted and found is not None else []
 
 
 def _config(m: _Metadata, tokens: _Tokens) -> dict[str, Any]:
@@ -183,4 +206,4 @@ def _config(m: _Metadata, tokens: _Tokens) -> dict[str, Any]:
     }
 
 
-_CONVERTERS = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": _word_pieces}
+_CONVERTERS = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": _word_pieces, "t5": _unigram}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,13 +48,21 @@ def from_sentencepiece(
     special = {i: tj.added_token(i, text, special=True) for text, i in m.of_type(CONTROL, UNKNOWN).items()}
     own = {i: tj.added_token(i, _written(text), special=False) for text, i in m.of_type(USER_DEFINED).items()}
     added = own | special | added_tokens(vocab, config, added_json)
+    frame = _frame(config, vocab | {token["content"]: i for i, token in added.items()})
+    return assembled(m, added.values(), frame, where=where)
+
+
+def assembled(
+    m: SentencePieceModel, added: Iterable[dict[str, Any]], frame: dict[str, Any] | None, *, where: str
+) -> dict[str, Any]:
+    """tokenizer.json of a model, with the added tokens and what comes around a text."""
     spaces = tj.spaced(prefix=m.space_before_text)
     normalizers = [*_text_cleaning(m), *_members(spaces["normalizer"])]
     return tj.assemble(
-        _model(m, vocab, where),
-        added.values(),
+        _model(m, {text: i for i, (text, _, _) in enumerate(m.pieces)}, where),
+        added,
         normalizer=tj.sequence("normalizers", normalizers),
-        post_processor=_frame(config, vocab | {token["content"]: i for i, token in added.items()}),
+        post_processor=frame,
         decoder=spaces["decoder"],
     )
 

@@ -91,6 +91,18 @@ T5_LIKE = {
 }
 
 
+@dataclass(frozen=True)
+class T5EncoderCase(EncoderCase):
+    def model(self) -> PreTrainedModel:
+        return transformers.T5EncoderModel(transformers.T5Config(**{**COMMON, **self.sizes, **self.options}))
+
+
+CASES += [
+    T5EncoderCase("t5_encoder", transformers.T5Config, sizes=T5_LIKE),
+    T5EncoderCase("t5_encoder", transformers.T5Config, {"feed_forward_proj": "gated-gelu"}, "gated", T5_LIKE),
+]
+
+
 class EncoderDecoderCase(Case):
     """One variant of an encoder-decoder; what is compared are logits after a source."""
 

@@ -22,6 +22,7 @@ from mlc_toolchain.gguf_recurrent import RECURRENT
 from mlc_toolchain.gguf_routed import LATENT_DENSE
 from model_zoo import registry
 from tests.model_zoo.architecture_cases import CASES, Case
+from tests.toolchain import test_gguf_parts
 
 KEYS = {
     **dict.fromkeys(("hidden_size", "n_embd", "d_model"), "embedding_length"),
@@ -123,7 +124,15 @@ LIKE_DECODERS = {"gemma-embedding"}  # tested with encoders
 
 
 def test_every_architecture_is_tested() -> None:
-    elsewhere = {*LLAMAS, *STATE_SPACE, *RECURRENT, *ENCODERS, *LIKE_DECODERS, *LATENT_DENSE}
+    elsewhere = {
+        *LLAMAS,
+        *STATE_SPACE,
+        *RECURRENT,
+        *ENCODERS,
+        *LIKE_DECODERS,
+        *LATENT_DENSE,
+        *(form.arch for form in test_gguf_parts.FORMS),
+    }
     assert set(ARCHITECTURES) == {name for name, form in FORMS.items() if not form.experts} | elsewhere
 
 

@@ -15,7 +15,9 @@ from mlc_toolchain.tokenizer import pretokenizers
 from mlc_toolchain.tokenizer import tokenizer_json as tj
 from mlc_toolchain.tokenizer.files import from_gguf_metadata
 from mlc_toolchain.tokenizer.gguf import from_gguf
+from mlc_toolchain.tokenizer.sentencepiece import read_model
 from mlc_toolchain.tokenizer.tiktoken import LETTERS
+from tests.toolchain.test_tokenizer_convert import LINES, train_sentencepiece
 
 # [text, ids that llama.cpp 0.3.36 gives, special tokens recognised, none added]
 SMOLLM2 = json.loads((Path(__file__).parents[1] / "data" / "tok_smollm2.json").read_text())
@@ -143,7 +145,7 @@ def test_a_token_twice(trained):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer.ggml.model": "t5"}, "a tokenizer of kind 't5'; supported are gpt2, llama, bert, rwkv"),
+        ({"tokenizer.ggml.model": "plamo2"}, "a tokenizer of kind 'plamo2'; supported are gpt2, llama, bert, t5, rwkv"),
         ({"tokenizer.ggml.pre": "klingon"}, "names the pretokenizer 'klingon'; supported are a.x-4.0, "),
     ],
 )
@@ -183,3 +185,19 @@ def test_words(name):
     of_letter = {letter: byte for byte, letter in LETTERS.items()}
     words = [bytes(of_letter[c] for c in word).decode() for word, _ in pre_tokenizer.pre_tokenize_str(SAMPLE)]
     assert words == WORDS[name].split("|")
+
+
+@pytest.mark.parametrize("ends", [{}, {"add_eos_token": False, "add_bos_token": True}], ids=["t5", "bos"])
+def test_unigram_gives_sentencepieces_ids(ends):
+    data = train_sentencepiece(model_type="unigram")
+    theirs, model = sentencepiece.SentencePieceProcessor(model_proto=data), read_model(data, where="test")
+    texts, scores, types = (list(column) for column in zip(*model.pieces))
+    metadata = {"model": "t5", "pre": "default", "scores": [*scores, -1e4], "token_type": [*types, 5]}
+    metadata |= {"tokens": [*texts, "[PAD600]"], "precompiled_charsmap": list(model.charsmap)}
+    metadata |= {"add_space_prefix": True, "remove_extra_whitespaces": True, **ends}
+    metadata |= {"bos_token_id": theirs.bos_id(), "eos_token_id": theirs.eos_id(), "unknown_token_id": theirs.unk_id()}
+    ours = from_gguf_metadata({f"tokenizer.ggml.{key}": value for key, value in metadata.items()}, where="a.gguf")
+    before, after = ([theirs.bos_id()], []) if ends else ([], [theirs.eos_id()])
+    for line in LINES[:200]:
+        assert ours.tokenizer.encode(line).ids == [*before, *theirs.encode(line), *after]
+    assert len(ours.tokenizer.get_vocab()) == len(texts)
