@@ -1,16 +1,18 @@
-"""Codes of weights that are chosen by statistics of the layers' inputs."""
+"""Codes of weights that are chosen by statistics of the layers' inputs, and scales of these inputs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mlc_errors import MLCError
 from model_zoo.weight_map import Production
-from quantization import error_feedback, group
+from quantization import error_feedback, fp8, group
 from quantization.rewrite import WeightFormat
 
 
@@ -36,12 +38,14 @@ class Calibration:
     """Statistics by parameter, over the tokens of a text.
 
     squares: float32 [K], mean squares of the layer's inputs. products: X^T X over the tokens, float32 [K, K], in files;
-    for error feedback only. source: where they come from, as recorded in the metadata of weights.
+    for error feedback only. source: where they come from, as recorded in the metadata of weights. largest: magnitudes
+    of the layer's inputs, for float8 inputs only.
     """
 
     squares: Mapping[str, np.ndarray]
     products: Mapping[str, np.ndarray]
     source: Mapping[str, Any]
+    largest: Mapping[str, np.float32] = field(default_factory=dict)
 
 
 def encode_calibrated(
@@ -50,8 +54,12 @@ def encode_calibrated(
     """Codes and scales of a parameter: by error feedback where there are products, else by weighted scale search.
 
     Parameters without statistics, whose layers did not run on the text, get scales that are searched without weights.
-    Raises ValueError for weights that float16 cannot hold.
+    With float8 inputs, codes are those of ``fp8`` and the inputs have a scale beside them.
+    Raises ValueError for weights that float16 cannot hold, MLCError for float8 inputs that were not measured.
     """
+    if form.scheme.float8_inputs:
+        scale = _input_scale(production, form, calibration)
+        return fp8.encode_rows(blocks, production.shape, form.scheme, form.layout, scale)
     scheme, shape = form.scheme.searched, production.shape
     products = calibration.products.get(production.name)
     if products is None:
@@ -60,3 +68,15 @@ def encode_calibrated(
     rows = np.concatenate([block.reshape(-1, shape[-1]) for block in blocks()])
     made = error_feedback.encode(rows, products, scheme)
     return {kind: group.laid_out(array.reshape(*shape[:-1], -1), form.layout) for kind, array in made.items()}
+
+
+def _input_scale(production: Production, form: WeightFormat, calibration: Calibration) -> float:
+    largest = calibration.largest.get(production.name)
+    scale = math.inf if largest is None else float(fp8.tensor_scale(largest, form.scheme))
+    if not math.isfinite(scale):
+        got = "the layer did not run on the text" if largest is None else f"inputs reach {largest:g} on the text"
+        raise MLCError(
+            f"{form.scheme.name}: {production.name} has no scale for its inputs: {got}",
+            hint="take e4m3_e4m3_f16, which leaves inputs in their own type",
+        )
+    return scale

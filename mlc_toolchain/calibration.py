@@ -32,7 +32,7 @@ from mlc_toolchain.source_tokenizer import source_tokenizer
 from mlc_toolchain.text_files import read_text
 from model_zoo.architecture import Architecture
 from model_zoo.registry import ExportedModel, ParameterInfo
-from quantization.observe import Observer, Statistic, inputs, sum_of_squares
+from quantization.observe import Observer, Statistic, inputs, largest_magnitudes, sum_of_squares
 from quantization.schemes import SCHEMES
 
 FUNCTION = "calibrate"
@@ -85,11 +85,14 @@ class CalibratedModel:
         Memory is that of the weights and of at most PRODUCT_BYTES of products. Raises UnsupportedError for a model
         that does not continue text.
         """
-        sums = self._sums(sum_of_squares, lambda row: row, self.names, ids)
+        sums = self._totals(sum_of_squares, self.names, ids)
         squares = {name: (total / len(ids)).astype(np.float32) for name, total in sums.items()}
-        digest = hashlib.sha256(np.asarray(ids, np.int32).tobytes()).hexdigest()
-        source = {"kind": "text", "tokens": len(ids), "sha256_of_ids": digest}
-        return Calibration(squares, self._products(squares, ids) if feedback else {}, source)
+        return Calibration(squares, self._products(squares, ids) if feedback else {}, _source(ids))
+
+    def measure_inputs(self, ids: Sequence[int]) -> Calibration:
+        """The largest magnitudes of the layers' inputs over token ids; as ``calibrate`` otherwise."""
+        rows = self._totals(largest_magnitudes, self.names, ids, combine=np.maximum)
+        return Calibration({}, {}, _source(ids), {name: row.max() for name, row in rows.items()})
 
     @cached_property
     def names(self) -> list[str]:
@@ -99,19 +102,20 @@ class CalibratedModel:
         """By parameter."""
         made = {}
         for names in _fitting({name: 4 * len(mean) ** 2 for name, mean in squares.items()}, PRODUCT_BYTES):
-            for name, total in self._sums(inputs, lambda rows: rows.T @ rows, names, ids).items():
+            for name, total in self._totals(inputs, names, ids, lambda rows: rows.T @ rows).items():
                 made[name] = self.folder / f"{name}.npy"
                 np.save(made[name], total)
         return StoredArrays(made)
 
-    def _sums(
+    def _totals(
         self,
         statistic: Statistic,
-        summand: Callable[[np.ndarray], np.ndarray],
         names: Sequence[str],
         ids: Sequence[int],
+        term: Callable[[np.ndarray], np.ndarray] = lambda row: row,
+        combine: np.ufunc = np.add,
     ) -> dict[str, np.ndarray]:
-        """Sums of ``summand(statistic)`` over all tokens, by those of the parameters whose layers run."""
+        """``term(statistic)`` combined over all tokens, by those of the parameters whose layers run."""
         recorded: list[str] = []
 
         def statistics(logits: Callable[[], Tensor], observer: Observer) -> list[Tensor]:
@@ -125,8 +129,8 @@ class CalibratedModel:
             for start in range(0, len(ids), PART):
                 for arrays in model.results(FUNCTION, ids[start : start + PART]):
                     for name, array in zip(recorded, arrays, strict=True):
-                        made = summand(array)
-                        totals[name] = np.add(totals[name], made, out=totals[name]) if name in totals else made
+                        made = term(array)
+                        totals[name] = combine(totals[name], made, out=totals[name]) if name in totals else made
         return totals
 
     @contextmanager
@@ -162,6 +166,11 @@ class CalibratedModel:
             return model_metadata(described, SCHEME.name, lowered)
 
         return build_library(mod, Target("cpu"), self.folder / "calibrate.so", metadata=metadata).output
+
+
+def _source(ids: Sequence[int]) -> dict[str, Any]:
+    digest = hashlib.sha256(np.asarray(ids, np.int32).tobytes()).hexdigest()
+    return {"kind": "text", "tokens": len(ids), "sha256_of_ids": digest}
 
 
 def small_chunks(config: Any) -> Any:

@@ -165,7 +165,10 @@ def calibrated(
     if options.calibration is None:
         return conversion
     model, ids = _calibrated_model(conversion, options, scratch, options.calibration)
-    calibration = model.calibrate(ids, feedback=options.method == "gptq")
+    if conversion.scheme.float8_inputs:
+        calibration = model.measure_inputs(ids)
+    else:
+        calibration = model.calibrate(ids, feedback=options.method == "gptq")
     if options.bits is None:
         return plan_weights(conversion.model, conversion.scheme, reader, *files, calibration)
     base = plan_weights(conversion.model, conversion.scheme, reader, calibration=replace(calibration, products={}))
@@ -203,6 +206,15 @@ def _check_calibration(options: ConvertOptions, scheme: Scheme) -> None:
             raise UsageError("--bits: where bits count is measured on a text", hint="add --calibration auto")
     if options.calibration is not None and options.imatrix is not None:
         raise UsageError("got --calibration and --imatrix; expected one of them")
+    if scheme.float8_inputs and (options.method != "search" or options.imatrix is not None):
+        raise UsageError(
+            f"{scheme.name} takes no --imatrix and no other --method", hint="take --calibration auto alone"
+        )
+    if scheme.float8_inputs and options.calibration is None:
+        raise UsageError(
+            f"{scheme.name} takes the largest inputs of layers on a text",
+            hint="convert_weight --calibration auto, or a file of text",
+        )
     given = next((name for name in ("calibration", "imatrix") if getattr(options, name) is not None), None)
     if given and not scheme.can_calibrate:
         expected = ", ".join(name for name, known in SCHEMES.items() if known.can_calibrate)

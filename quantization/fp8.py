@@ -1,6 +1,8 @@
 """Per-tensor fp8: weights as float8, with one scale for a whole tensor where the scheme has scales.
 
 scale = max(max |w| / largest fp8, tiny), in float16        code = fp8(w / scale)        w' = code * scale
+
+Inputs of products have a scale by the same formula where the scheme rounds them, too; it is ``q_calibration_scale``.
 """
 
 from __future__ import annotations
@@ -19,15 +21,18 @@ Blocks = Callable[[], Iterable[np.ndarray]]
 
 
 def tensors(shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and dtype of the tensors of a weight of ``shape``. q_calibration_scale: for activations, not used."""
+    """Shape and dtype of the tensors of a weight of ``shape``. q_calibration_scale: of inputs, unused where they are
+    not rounded."""
     made = {"q_weight": (shape, scheme.storage_dtype)}
     if scheme.scaled:
         made |= {"q_scale": ((1,), "float32"), "q_calibration_scale": ((1,), "float32")}
     return made
 
 
-def encode_rows(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, np.ndarray]:
-    """Codes float8 of ``shape``; with scales also q_scale float32 [1] and q_calibration_scale [1], which is 1.
+def encode_rows(
+    blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str, input_scale: float = 1.0
+) -> dict[str, np.ndarray]:
+    """Codes float8 of ``shape``; with scales also q_scale and q_calibration_scale, the input_scale, float32 [1].
 
     Raises ValueError for NaN, infinities and values beyond float16.
     """
@@ -43,7 +48,7 @@ def encode_rows(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: 
             start += len(part)
     made = {"q_weight": codes.reshape(shape)}
     if scheme.scaled:
-        made |= {"q_scale": np.array([scale], np.float32), "q_calibration_scale": np.ones(1, np.float32)}
+        made |= {"q_scale": np.array([scale], np.float32), "q_calibration_scale": np.array([input_scale], np.float32)}
     return made
 
 
@@ -65,10 +70,19 @@ def max_error(weights: np.ndarray, scale: float, scheme: Scheme) -> np.ndarray:
 
 
 def tensor_scale(largest: np.float32, scheme: Scheme) -> np.float32:
-    """The scale of a tensor whose largest magnitude is ``largest``, rounded to float16 on the way."""
-    top = float(ml_dtypes.finfo(_code_dtype(scheme)).max)
+    """The scale of a tensor whose largest magnitude is ``largest``, rounded to float16 on the way.
+
+    Infinite where float16 cannot hold ``largest``.
+    """
+    top = largest_code(scheme)
     smallest = np.float16(1.0 / (top * SMALLEST_SCALE_STEPS))
-    return np.float32(max(np.float16(np.float16(largest) / np.float16(top)), smallest))
+    with np.errstate(over="ignore"):
+        return np.float32(max(np.float16(np.float16(largest) / np.float16(top)), smallest))
+
+
+def largest_code(scheme: Scheme) -> float:
+    """The largest finite number of the codes' dtype."""
+    return float(ml_dtypes.finfo(_code_dtype(scheme)).max)
 
 
 def largest_magnitude(blocks: Iterable[np.ndarray]) -> np.float32:

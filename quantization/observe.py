@@ -19,6 +19,11 @@ def sum_of_squares(x: Tensor) -> Tensor:
     return op.sum(wide * wide, axis=list(range(x.ndim - 1)))
 
 
+def largest_magnitudes(x: Tensor) -> Tensor:
+    """float32 [K], over all but the last axis of x [..., K]"""
+    return op.max(op.abs(x.astype("float32")), axis=list(range(x.ndim - 1)))
+
+
 def inputs(x: Tensor) -> Tensor:
     """The rows of x [..., K], float32 [rows, K]"""
     return x.astype("float32").reshape(-1, x.shape[-1])

@@ -105,21 +105,31 @@ class GroupQuantizeExperts(GroupQuantized):
 class PerTensorQuantized(nn.Module):
     """A weight in float8, times one scale where the scheme has scales.
 
-    ``q_calibration_scale`` belongs to the format; it would scale float8 activations, which stay in their own type here.
+    Where the scheme rounds inputs of products to float8, ``q_calibration_scale`` is their scale; it belongs to the
+    format of other schemes, too.
     """
 
     layout = "NK"
     q_weight: Parameter
     q_scale: Parameter
+    q_calibration_scale: Parameter
 
     def __init__(self, weight: Parameter, scheme: Scheme):
         for name, (shape, dtype) in fp8.tensors(weight.shape, scheme, self.layout).items():
             setattr(self, name, Parameter(shape, dtype))
-        self.is_scaled = scheme.scaled
+        self.scheme = scheme
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """The input x as its float8 codes have it, where the scheme rounds inputs; computed in float32."""
+        if not self.scheme.float8_inputs:
+            return x
+        top, scale = fp8.largest_code(self.scheme), self.q_calibration_scale
+        codes = op.clip(x.astype("float32") / scale, -top, top).astype(self.scheme.storage_dtype)
+        return (codes.astype("float32") * scale).astype(x.dtype)
 
     def scaled(self, y: Tensor) -> Tensor:
         """Multiply a product with the codes by the scale, which gives the product with the weight."""
-        return y * self.q_scale.astype(y.dtype) if self.is_scaled else y
+        return y * self.q_scale.astype(y.dtype) if self.scheme.scaled else y
 
 
 class PerTensorQuantizeLinear(PerTensorQuantized):
@@ -130,7 +140,7 @@ class PerTensorQuantizeLinear(PerTensorQuantized):
         self.bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.scaled(op.linear(x, self.q_weight))
+        y = self.scaled(op.linear(self.rounded(x), self.q_weight))
         return y + self.bias.astype(x.dtype) if self.bias is not None else y
 
 
@@ -142,7 +152,8 @@ class PerTensorQuantizeExperts(PerTensorQuantized):
         self.num_experts, self.bias = experts.num_experts, experts.bias
 
     def forward(self, x: Tensor, experts: Tensor, rows: Tensor | None = None) -> Tensor:
-        return with_expert_bias(self.scaled(op.expert_linear(x, self.q_weight, experts, rows)), self.bias, experts)
+        y = self.scaled(op.expert_linear(self.rounded(x), self.q_weight, experts, rows))
+        return with_expert_bias(y, self.bias, experts)
 
 
 def faster_transformer_linear(linear: nn.Linear, scheme: Scheme) -> StoredLinear | GroupQuantizeLinear:

@@ -32,6 +32,7 @@ class Scheme:
     rounding: "model" rounds every step to model_dtype, "float32" computes in float32.
     search: scales are chosen to minimise the squared error instead of from the largest weight.
     scaled: whether there is a scale; only an fp8 scheme may have none.
+    float8_inputs: whether inputs of products are rounded to ``storage_dtype``, too, by scales measured on a text.
     values: the code book, the integer weight in [-128, 127] of each code; without one, weights are code - zero_point.
     parts: (shell pattern of layers' paths, or a role; name of the scheme that these layers have instead). The first
         that fits decides. Roles: HEAD is an output head, also a token table that is one; TABLE any other token table.
@@ -49,6 +50,7 @@ class Scheme:
     rounding: str = "model"
     search: bool = False
     scaled: bool = True
+    float8_inputs: bool = False
     rows: int = 1
     values: tuple[int, ...] = ()
     parts: tuple[tuple[str, str], ...] = ()
@@ -74,9 +76,10 @@ class Scheme:
 
     @property
     def can_calibrate(self) -> bool:
-        """Whether codes can be chosen by statistics of activations: of schemes of 4 to 6 bits with float16 scales."""
+        """Whether statistics of activations choose something: codes of 4 to 6 bits, scales of float8 inputs."""
         parts = [SCHEMES[name] for _, name in self.parts]
-        own = (self.kind, self.model_dtype) == ("group", "float16") and self.bits in (4, 5, 6)
+        coded = (self.kind, self.model_dtype) == ("group", "float16") and self.bits in (4, 5, 6)
+        own = coded or self.float8_inputs
         return own or any(part.can_calibrate for part in parts)
 
     @property
@@ -146,6 +149,7 @@ SCHEMES = {
         Scheme("q8f16_1", "group", "float16", 8, 32, rounding="float32"),
         Scheme("q8f32_1", "group", "float32", 8, 32),
         _fp8("e4m3_e4m3_f16", "float8_e4m3fn", scaled=True),
+        replace(_fp8("e4m3_e4m3_f16_max_calibrate", "float8_e4m3fn", scaled=True), float8_inputs=True),
         _fp8("e5m2_e5m2_f16", "float8_e5m2", scaled=False),
         _without_ends(Scheme("fp8_e4m3fn_bf16_block_scale", "block", "bfloat16", 8, 128, "float8_e4m3fn", rows=128)),
         _without_ends(Scheme("q4f16_autoawq", "awq", "float16", 4, 128, layout="KN")),
@@ -155,7 +159,6 @@ SCHEMES = {
 ALIASES = {"q4f16": "q4f16_1", "q4f32": "q4f32_1", "q4bf16": "q4bf16_1", "q3f16": "q3f16_1", "q8f16": "q8f16_1"}
 
 REFUSED = {
-    "e4m3_e4m3_f16_max_calibrate": ("it computes in float8 activations, whose scales are measured", "e4m3_e4m3_f16"),
     "fp8_e4m3fn_bf16_block_scale_static_activation": (
         "it computes in float8 activations with the checkpoint's scales",
         "fp8_e4m3fn_bf16_block_scale",

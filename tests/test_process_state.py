@@ -36,7 +36,7 @@ def state():
         "pythonapi": [str(getattr(ctypes.pythonapi, f).restype) for f in ("PyCapsule_GetPointer", "PyCapsule_IsValid")],
     }
 
-OPTIONAL = ("mlc_compiler.frontend.torch", "mlc_compiler.frontend.onnx")
+OPTIONAL = ("mlc_compiler.frontend.torch", "mlc_compiler.frontend.onnx", "mlc_evaluation.workers.llama_cpp_worker")
 
 def import_all(package):
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):

@@ -1,4 +1,4 @@
-"""Linear layers with float8 weights against products with the decoded weights."""
+"""Linear layers with float8 weights against products with the decoded weights, and with rounded inputs."""
 
 from __future__ import annotations
 
@@ -15,33 +15,41 @@ from quantization.schemes import get_scheme
 
 
 class Two(nn.Module):
-    def __init__(self):
+    def __init__(self) -> None:
         self.first = nn.Linear(24, 10, bias=True)
         self.lm_head = nn.Linear(10, 7, bias=False)
 
-    def forward(self, x):
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
         return self.lm_head(self.first(x))
 
 
-@pytest.mark.parametrize("name", ["e4m3_e4m3_f16", "e5m2_e5m2_f16"])
-def test_the_product_is_that_of_the_decoded_weights(name: str):
-    scheme = get_scheme(name)
-    model = Two()
-    quantized = quantize_model(model, scheme)
-    assert list(quantized) == ["first.weight"]
-    mod, parameters = model.export(
-        spec.ModuleSpec({"main": spec.Function(model.forward, {"x": spec.Tensor([3, 24], "float32")}, "plain", {})})
-    )
-    rng = np.random.default_rng(0)
-    weight = rng.standard_normal((10, 24)).astype(np.float32)
-    made = fp8.encode_rows(lambda: [weight], weight.shape, scheme, "NK")
+def rounded(x: np.ndarray, scale: np.float32) -> np.ndarray:
+    """x as float8 codes of ``scale`` have it; beyond their range it is the largest."""
+    codes = np.clip(x.astype(np.float32) / scale, -448, 448).astype(ml_dtypes.float8_e4m3fn)
+    return codes.astype(np.float32) * scale
+
+
+def results(name: str, weight: np.ndarray, x: np.ndarray, input_scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Of ``Two``, by the interpreter and by the formulas of the scheme."""
+    scheme, model = get_scheme(name), Two()
+    assert list(quantize_model(model, scheme)) == ["first.weight"]
+    given = {"x": spec.Tensor([3, 24], str(x.dtype))}
+    mod, parameters = model.export(spec.ModuleSpec({"main": spec.Function(model.forward, given, "plain", {})}))
+    rng, scale = np.random.default_rng(0), np.float32(input_scale)
+    made = fp8.encode_rows(lambda: [weight], weight.shape, scheme, "NK", scale)
     values = {f"first.{part}": array for part, array in made.items()}
     values["first.bias"] = rng.standard_normal(10).astype(np.float16)
     values["lm_head.weight"] = rng.standard_normal((7, 10)).astype(np.float16)
-    x = rng.standard_normal((3, 24)).astype(np.float32)
     got = run_function(mod, "main", x, *(values[n] for n in parameters))
-    scale = made["q_scale"] if scheme.scaled else np.float32(1)
-    decoded = made["q_weight"].astype(np.float32) * scale
-    assert made["q_weight"].dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
-    hidden = x @ decoded.T + values["first.bias"].astype(np.float32)
-    np.testing.assert_allclose(got, hidden @ values["lm_head.weight"].astype(np.float32).T, rtol=1e-5, atol=1e-4)
+    decoded = made["q_weight"].astype(np.float32) * made.get("q_scale", np.float32(1))
+    seen = rounded(x, scale) if scheme.float8_inputs else x.astype(np.float32)
+    hidden = seen @ decoded.T + values["first.bias"].astype(np.float32)
+    return got, hidden @ values["lm_head.weight"].astype(np.float32).T
+
+
+@pytest.mark.parametrize("name", ["e4m3_e4m3_f16", "e5m2_e5m2_f16", "e4m3_e4m3_f16_max_calibrate"])
+def test_the_product_is_that_of_the_decoded_weights(name: str) -> None:
+    rng = np.random.default_rng(1)
+    weight, x = rng.standard_normal((10, 24)).astype(np.float32), rng.standard_normal((3, 24)).astype(np.float32)
+    got, expected = results(name, weight, x, 1.5 / 448)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4)

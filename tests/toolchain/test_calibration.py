@@ -9,9 +9,13 @@ import pytest
 import torch
 
 from mlc_errors import MLCError, UsageError
+from mlc_toolchain.calibrated_weights import Calibration, encode_calibrated
 from mlc_toolchain.convert_weight import ConvertOptions, calibrated, convert_weight, plan_conversion
 from mlc_toolchain.imatrix import read_imatrix
+from model_zoo.weight_expr import as_expr
+from model_zoo.weight_map import Production
 from quantization.group import decode
+from quantization.rewrite import WeightFormat
 from quantization.schemes import SCHEMES
 from tests.e2e.checkpoints import random_model, save_checkpoint
 from tests.toolchain.test_convert_weight import tensors_of
@@ -90,6 +94,32 @@ def test_results_are_nearer_to_those_of_the_weights(source, seen, tmp_path):
     assert list(tmp_path.glob(".mlc-calibration-*")) == []
 
 
+FLOAT8 = "e4m3_e4m3_f16_max_calibrate"
+
+
+def test_scales_of_float8_inputs_are_of_the_largest_that_torch_sees(source, seen, tmp_path):
+    made = tensors_of_conversion(options(source, tmp_path / "a", quantization=FLOAT8, calibration=str(source / "text")))
+    for name, layer in INPUTS.items():
+        if name != "lm_head.weight":
+            expected = np.float16(np.float16(np.abs(seen[layer]).max()) / np.float16(448))
+            scale = made[f"{name.removesuffix('weight')}q_calibration_scale"]
+            np.testing.assert_allclose(scale, [expected], rtol=2e-3, err_msg=name)
+    plain = tensors_of_conversion(options(source, tmp_path / "b", quantization="e4m3_e4m3_f16"))
+    assert made.keys() == plain.keys()
+    for name in plain:
+        if not name.endswith("q_calibration_scale"):
+            assert made[name].tobytes() == plain[name].tobytes(), name
+
+
+def test_a_layer_whose_inputs_were_not_measured():
+    production = Production("a.weight", (2, 32), as_expr("a.weight"))
+    form, blocks = WeightFormat(SCHEMES[FLOAT8], "NK"), lambda: [np.ones((2, 32), np.float16)]
+    with pytest.raises(MLCError, match="a.weight has no scale for its inputs: the layer did not run"):
+        encode_calibrated(blocks, production, form, Calibration({}, {}, {}))
+    with pytest.raises(MLCError, match="inputs reach 3e[+]07 on the text"):
+        encode_calibrated(blocks, production, form, Calibration({}, {}, {}, {"a.weight": np.float32(3e7)}))
+
+
 def tensors_of_conversion(chosen):
     convert_weight(chosen)
     return tensors_of(chosen.output)
@@ -102,6 +132,8 @@ REFUSALS = [
     ({"calibration": "auto", "imatrix": "x"}, "expected one of them"),
     ({"bits": 5.0}, "measured on a text"),
     ({"bits": 5.0, "calibration": "auto", "quantization": "q4f16_m"}, "q4f16_m cannot be the base"),
+    ({"quantization": "e4m3_e4m3_f16_max_calibrate"}, "takes the largest inputs of layers on a text"),
+    ({"quantization": "e4m3_e4m3_f16_max_calibrate", "imatrix": "x"}, "takes no --imatrix"),
 ]
 
 
