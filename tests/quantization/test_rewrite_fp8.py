@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mlc_compiler import nn
+from mlc_compiler import build, nn
 from mlc_compiler.interp import run_function
 from mlc_compiler.nn import spec
 from quantization import fp8
@@ -29,8 +29,8 @@ def rounded(x: np.ndarray, scale: np.float32) -> np.ndarray:
     return codes.astype(np.float32) * scale
 
 
-def results(name: str, weight: np.ndarray, x: np.ndarray, input_scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """Of ``Two``, by the interpreter and by the formulas of the scheme."""
+def results(name: str, weight: np.ndarray, x: np.ndarray, input_scale: float) -> tuple[np.ndarray, ...]:
+    """Of ``Two``, by the interpreter, compiled, and by the formulas of the scheme."""
     scheme, model = get_scheme(name), Two()
     assert list(quantize_model(model, scheme)) == ["first.weight"]
     given = {"x": spec.Tensor([3, 24], str(x.dtype))}
@@ -40,16 +40,18 @@ def results(name: str, weight: np.ndarray, x: np.ndarray, input_scale: float) ->
     values = {f"first.{part}": array for part, array in made.items()}
     values["first.bias"] = rng.standard_normal(10).astype(np.float16)
     values["lm_head.weight"] = rng.standard_normal((7, 10)).astype(np.float16)
-    got = run_function(mod, "main", x, *(values[n] for n in parameters))
+    arguments = [x, *(values[n] for n in parameters)]
+    got, native = run_function(mod, "main", *arguments), build(mod)["main"](*arguments)
     decoded = made["q_weight"].astype(np.float32) * made.get("q_scale", np.float32(1))
     seen = rounded(x, scale) if scheme.float8_inputs else x.astype(np.float32)
     hidden = seen @ decoded.T + values["first.bias"].astype(np.float32)
-    return got, hidden @ values["lm_head.weight"].astype(np.float32).T
+    return got, native, hidden @ values["lm_head.weight"].astype(np.float32).T
 
 
 @pytest.mark.parametrize("name", ["e4m3_e4m3_f16", "e5m2_e5m2_f16", "e4m3_e4m3_f16_max_calibrate"])
 def test_the_product_is_that_of_the_decoded_weights(name: str) -> None:
     rng = np.random.default_rng(1)
     weight, x = rng.standard_normal((10, 24)).astype(np.float32), rng.standard_normal((3, 24)).astype(np.float32)
-    got, expected = results(name, weight, x, 1.5 / 448)
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4)
+    *computed, expected = results(name, weight, x, 1.5 / 448)
+    for got in computed:
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4)
