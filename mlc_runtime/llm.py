@@ -148,8 +148,8 @@ class LLM:
         repetition_penalty: float | None = None,
         logit_bias: Mapping[int, float] | None = None,
         seed: int | None = None,
-        stop: str | Sequence[str] = (),
-        stop_ids: Sequence[int] = (),
+        stop: str | Sequence[str] | None = None,
+        stop_ids: Sequence[int] | None = None,
         ignore_eos: bool = False,
         top_logprobs: int | None = None,
         overflow: str = "stop",
@@ -173,13 +173,13 @@ class LLM:
             ),
             logit_bias=dict(logit_bias or {}),
             seed=seed,
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
-            eos_ids=frozenset(stop_ids) | (frozenset() if ignore_eos else defaults.eos_ids),
+            stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
+            eos_ids=frozenset(stop_ids or ()) | (frozenset() if ignore_eos else defaults.eos_ids),
             top_logprobs=top_logprobs,
             overflow=overflow,
         )
         _check_tokens("logit_bias", sampling.logit_bias, self.model.spec.vocab_size)
-        _check_tokens("stop_ids", stop_ids, self.model.spec.vocab_size)
+        _check_tokens("stop_ids", stop_ids or (), self.model.spec.vocab_size)
         return sampling
 
     def generate(

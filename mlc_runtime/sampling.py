@@ -117,8 +117,8 @@ class SamplingSettings(TypedDict, total=False):
     repetition_penalty: float | None
     logit_bias: Mapping[int, float] | None
     seed: int | None
-    stop: str | Sequence[str]
-    stop_ids: Sequence[int]
+    stop: str | Sequence[str] | None
+    stop_ids: Sequence[int] | None
     ignore_eos: bool
     top_logprobs: int | None
     overflow: str

@@ -329,6 +329,7 @@ def test_chat_falls_back_to_the_conversation_template(tmp_path):
     assert llm.has_chat_template
     assert llm.chat_prompt([{"role": "user", "content": "x"}]) == [257, *llm.tokenizer.encode("U:x\nA:")]
     assert llm.with_chat_stops(llm.sampling(stop="z")).stop == ("z", "\n")
+    assert llm.sampling(stop=None, stop_ids=None) == llm.sampling()
 
 
 @pytest.mark.parametrize(
