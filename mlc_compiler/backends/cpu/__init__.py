@@ -14,6 +14,7 @@ from .instructions import INSTRUCTIONS
 from .kernels import emit_kernels
 from .machine import CPU_KIND
 from .operators import kernels_of
+from .passes.channels_last import ChannelsLast
 from .passes.interleave_reductions import InterleaveReductions
 from .passes.place_barriers import PlaceBarriers
 from .passes.quantized_products import QuantizedProducts
@@ -35,6 +36,7 @@ class CpuBackend(Backend):
         scheduled = optimization.schedules
         products = QuantizedProducts(target, optimization.activation_bits if scheduled else None)
         return Lowering(
+            graph=(ChannelsLast(),) if scheduled else (),
             operators=kernels_of(target, optimization.activation_bits == 8) if scheduled else {},
             gates=products.gates,
             kernels=(products,),

@@ -15,6 +15,31 @@ from .rearrange import pad
 from .registry import Operator, operator
 
 Sizes = int | tuple[int, ...]
+AXES = "DHW"
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The order of a tensor's axes: ``NCHW``, or ``NHWC`` with the channels last, for any number of places."""
+
+    channels_last: bool
+
+    @staticmethod
+    def named(name: str, rank: int, attribute: str) -> _Layout:
+        """The layout of images on ``rank`` axes. Raises ValueError for any other name."""
+        places = AXES[-rank:]
+        if name not in (f"NC{places}", f"N{places}C"):
+            raise ValueError(f"{attribute}: got {name!r}; expected 'NC{places}' or 'N{places}C'")
+        return _Layout(name.endswith("C"))
+
+    def joined(self, batch: PrimExpr, channel: PrimExpr, places: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+        """An index or a shape, from its parts."""
+        return (batch, *places, channel) if self.channels_last else (batch, channel, *places)
+
+    def parts(self, of: Sequence[PrimExpr]) -> tuple[PrimExpr, PrimExpr, tuple[PrimExpr, ...]]:
+        """Batch, channel and places of an index or a shape."""
+        first, *rest = of
+        return (first, rest[-1], tuple(rest[:-1])) if self.channels_last else (first, rest[0], tuple(rest[1:]))
 
 
 @dataclass(frozen=True)
@@ -65,7 +90,7 @@ def _each(value: Sizes, rank: int, name: str, least: int) -> tuple[int, ...]:
 
 
 def _windows(
-    data: te.Tensor, kernel: Sequence[PrimExpr], strides: Sizes, padding: Sizes, dilation: Sizes
+    data: te.Tensor, layout: _Layout, kernel: Sequence[PrimExpr], strides: Sizes, padding: Sizes, dilation: Sizes
 ) -> list[_Window]:
     rank = data.ndim - 2
     if rank != len(kernel):
@@ -73,13 +98,14 @@ def _windows(
     both = not isinstance(padding, int) and len(padding) == 2 * rank
     sides = _each(padding, 2 * rank if both else rank, "padding", 0)
     steps, gaps = _each(strides, rank, "strides", 1), _each(dilation, rank, "dilation", 1)
-    places = zip(data.shape[2:], kernel, steps, sides[:rank], sides[rank:] or sides, gaps, strict=True)
+    places = zip(layout.parts(data.shape)[2], kernel, steps, sides[:rank], sides[rank:] or sides, gaps, strict=True)
     return [_Window(*place) for place in places]
 
 
-def _padded(x: te.Tensor, windows: Sequence[_Window], fill: Any, ceil_mode: bool = False) -> te.Tensor:
-    widths = [0, 0, 0, 0, *(w for window in windows for w in (window.before, window.missing(ceil_mode)))]
-    return pad.te(x, pad_width=tuple(widths), pad_value=fill) if any(widths) else x  # type: ignore[return-value]
+def _padded(x: te.Tensor, layout: _Layout, windows: Sequence[_Window], fill: Any, ceil_mode: bool = False) -> te.Tensor:
+    sides = [w for window in windows for w in (window.before, window.missing(ceil_mode))]
+    widths = (0, 0, *sides, 0, 0) if layout.channels_last else (0, 0, 0, 0, *sides)
+    return pad.te(x, pad_width=widths, pad_value=fill) if any(widths) else x  # type: ignore[return-value]
 
 
 def _places(windows: Sequence[_Window], at: Sequence[PrimExpr], k: Sequence[te.ReduceAxis]) -> tuple[PrimExpr, ...]:
@@ -96,24 +122,29 @@ def _convolution(rank: int) -> Operator:
         padding: int | tuple[int, ...] = 0,
         dilation: int | tuple[int, ...] = 1,
         groups: int = 1,
+        data_layout: str = f"NC{AXES[-rank:]}",
     ) -> te.Tensor:
         if weight.ndim != rank + 2:
             raise ValueError(f"weight: got shape {show_shape(weight.shape)}; expected {rank + 2} axes")
-        windows = _windows(data, weight.shape[2:], strides, padding, dilation)
+        layout = _Layout.named(data_layout, rank, "data_layout")
+        windows = _windows(data, layout, weight.shape[2:], strides, padding, dilation)
         outputs, inner = weight.shape[:2]
         if groups < 1 or (static_size(outputs) or 0) % groups:
             raise ValueError(f"groups: got {groups}; expected a divisor of the {show_shape((outputs,))} outputs")
-        te.require_equal(data.shape[1], simplify(inner * groups), "channels of the data and of the weight's groups")
-        acc, x, members = sum_type(data.dtype), _padded(data, windows, 0), simplify(outputs // groups)
+        batch, channels, _ = layout.parts(data.shape)
+        te.require_equal(channels, simplify(inner * groups), "channels of the data and of the weight's groups")
+        acc, x, members = sum_type(data.dtype), _padded(data, layout, windows, 0), simplify(outputs // groups)
         c = te.reduce_axis(inner, "c")
         k = [te.reduce_axis(w.kernel, f"k{i}") for i, w in enumerate(windows)]
 
-        def element(n: PrimExpr, o: PrimExpr, *at: PrimExpr) -> PrimExpr:
+        def element(*i: PrimExpr) -> PrimExpr:
+            n, o, at = layout.parts(i)
             channel = c if groups == 1 else o // members * inner + c
-            value = x[(n, channel, *_places(windows, at, k))]
-            return te.sum(te.cast(value, acc) * te.cast(weight[(o, c, *k)], acc), axis=[c, *k])
+            value = x[layout.joined(n, channel, _places(windows, at, k))]
+            axes = [*k, c] if layout.channels_last else [c, *k]
+            return te.sum(te.cast(value, acc) * te.cast(weight[(o, c, *k)], acc), axis=axes)
 
-        shape = (data.shape[0], outputs, *(w.count(False) for w in windows))
+        shape = layout.joined(batch, outputs, [w.count(False) for w in windows])
         return narrowed(te.compute(shape, element, name=f"conv{rank}d"), data.dtype)
 
     definition.__doc__ = f"""The cross-correlation of images on {rank} ax{"is" if rank == 1 else "es"}.
@@ -121,6 +152,7 @@ def _convolution(rank: int) -> Operator:
     data: [N, C, *size]; weight: [O, C / groups, *kernel] of any floating type, converted elementwise. Attributes have
     one number for all axes or one for each; padding may also have those before and then those after the image. Returns
     [N, O, *places] in data's dtype, sums are at least float32; outputs of a group see the channels of their group.
+    data_layout: "N{AXES[-rank:]}C" has the channels of data and result last.
     """
     return operator(f"nn.conv{rank}d")(definition)
 
@@ -129,16 +161,24 @@ conv1d, conv2d, conv3d = (_convolution(rank) for rank in (1, 2, 3))
 
 
 def _pool(
-    data: te.Tensor, windows: Sequence[_Window], ceil_mode: bool, fill: Any, name: str, combine: Callable[..., Any]
+    data: te.Tensor,
+    layout: _Layout,
+    windows: Sequence[_Window],
+    ceil_mode: bool,
+    fill: Any,
+    name: str,
+    combine: Callable[..., Any],
 ) -> te.Tensor:
-    x = _padded(data, windows, fill, ceil_mode)
+    x = _padded(data, layout, windows, fill, ceil_mode)
     k = [te.reduce_axis(w.kernel, f"k{i}") for i, w in enumerate(windows)]
+    batch, channels, _ = layout.parts(data.shape)
 
-    def element(n: PrimExpr, channel: PrimExpr, *at: PrimExpr) -> PrimExpr:
-        value = x[(n, channel, *_places(windows, at, k))]
+    def element(*i: PrimExpr) -> PrimExpr:
+        n, channel, at = layout.parts(i)
+        value = x[layout.joined(n, channel, _places(windows, at, k))]
         return combine(te.cast(value, sum_type(data.dtype)), axis=k)
 
-    return te.compute((*data.shape[:2], *(w.count(ceil_mode) for w in windows)), element, name=name)
+    return te.compute(layout.joined(batch, channels, [w.count(ceil_mode) for w in windows]), element, name=name)
 
 
 @operator("nn.max_pool2d")
@@ -150,14 +190,16 @@ def max_pool2d(
     padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
     ceil_mode: bool = False,
+    layout: str = "NCHW",
 ) -> te.Tensor:
     """The maximum of each window. data: [N, C, H, W]; attributes as of ``conv2d``.
 
-    ceil_mode: windows that begin in the image may end after it; sizes are constant then.
+    ceil_mode: windows that begin in the image may end after it; sizes are constant then. layout: "NHWC" has the
+    channels last.
     """
-    kernel = [IntImm(s) for s in _each(pool_size, 2, "pool_size", 1)]
-    windows = _windows(data, kernel, strides, padding, dilation)
-    best = _pool(data, windows, ceil_mode, te.min_value(data.dtype), "max_pool2d", te.max)
+    kernel, order = [IntImm(s) for s in _each(pool_size, 2, "pool_size", 1)], _Layout.named(layout, 2, "layout")
+    windows = _windows(data, order, kernel, strides, padding, dilation)
+    best = _pool(data, order, windows, ceil_mode, te.min_value(data.dtype), "max_pool2d", te.max)
     return narrowed(best, data.dtype)
 
 
@@ -170,17 +212,19 @@ def avg_pool2d(
     padding: int | tuple[int, ...] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
+    layout: str = "NCHW",
 ) -> te.Tensor:
     """The mean of each window of floating ``data`` [N, C, H, W]; attributes as of ``max_pool2d``.
 
     count_include_pad: elements of the padding count, as zeros.
     """
-    kernel = [IntImm(s) for s in _each(pool_size, 2, "pool_size", 1)]
-    windows = _windows(data, kernel, strides, padding, 1)
-    total = _pool(data, windows, ceil_mode, 0, "avg_pool2d", te.sum)
+    kernel, order = [IntImm(s) for s in _each(pool_size, 2, "pool_size", 1)], _Layout.named(layout, 2, "layout")
+    windows = _windows(data, order, kernel, strides, padding, 1)
+    total = _pool(data, order, windows, ceil_mode, 0, "avg_pool2d", te.sum)
 
     def mean(*i: PrimExpr) -> PrimExpr:
-        members = [w.members(at, count_include_pad) for w, at in zip(windows, i[2:], strict=True)]
+        places = order.parts(i)[2]
+        members = [w.members(at, count_include_pad) for w, at in zip(windows, places, strict=True)]
         return te.cast(total[i] / te.cast(product(members), total.dtype), data.dtype)
 
     return te.compute(total.shape, mean, name="mean")

@@ -1,9 +1,20 @@
 """Default schedule rules for CPUs, in the order in which they are tried."""
 
 from ....schedules.fallback import Fallback
+from .column_reduction import ColumnReduction
+from .convolution import Convolution
 from .expert_product import ExpertProduct
 from .matmul import Matmul
 from .quantized_product import QuantizedProduct
 from .rowwise import Elementwise, RowReduction
 
-CPU_RULES = (QuantizedProduct(), Matmul(), ExpertProduct(), RowReduction(), Elementwise(), Fallback())
+CPU_RULES = (
+    QuantizedProduct(),
+    Matmul(),
+    Convolution(),
+    ExpertProduct(),
+    ColumnReduction(),
+    RowReduction(),
+    Elementwise(),
+    Fallback(),
+)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import compress
 from math import prod
 
-from ....ir.expr import BinaryOp, IntImm, Var, is_const
+from ....ir.expr import BinaryOp, IntImm, Var
 from ....ir.visitor import walk
 from ....schedules.rule import (
     Blocks,
@@ -17,13 +16,13 @@ from ....schedules.rule import (
     choose,
     column_tiles,
     constant_extent,
-    largest_divisor,
     match_matmul,
 )
 from ....target import Target
 from ....tir.nodes import Block, Buffer, BufferLoad, PrimFunc
-from ....tir.schedule import Schedule, ScheduleError
+from ....tir.schedule import Schedule
 from ..machine import Cpu
+from .register_tiles import check_elementwise, split_depth, static_heights, sum_in_registers, unroll_around_lanes
 
 UNROLLED_REDUCTION = 8
 UNROLLINGS = (1, 2, 4, UNROLLED_REDUCTION, 16)
@@ -55,7 +54,7 @@ class Matmul(TunableRule):
         for weight in _weight_parameters(s, matched):
             s.transform_layout(matched.block.name, weight.name, column_tiles(columns))
         last = accumulate_locally(s, matched.block.name, epilogue)
-        _check_elementwise(s.block(matched.block.name), s.block(last))
+        check_elementwise(s.block(matched.block.name), s.block(last))
         _tile(s, matched, last, heights, _Tile(columns, unrolled))
         return s
 
@@ -115,17 +114,6 @@ def _weight_parameters(s: Schedule, matched: MatmulBlock) -> list[Buffer]:
     return list(found.values())
 
 
-def _check_elementwise(product: Block, last: Block) -> None:
-    """Raise ScheduleError unless the last block reads one element of the product per element that it writes."""
-    accumulated = product.writes[0].buffer
-    loads = [n for n in walk(last.body) if isinstance(n, BufferLoad) and n.buffer is accumulated]
-    wide = [not is_const(size, 1) for size in accumulated.shape]
-    places = {tuple(compress(map(id, load.indices), wide)) for load in loads}
-    own = {id(it.var) for it in last.iter_vars}
-    if len(places) != 1 or any(len(own.intersection(p)) < len(p) for p in places):
-        raise ScheduleError(f"block {last.name!r} reads {accumulated.name!r} elsewhere than where it writes")
-
-
 def _tile(s: Schedule, matched: MatmulBlock, last: str, heights: tuple[int, ...], tile: _Tile) -> None:
     product = matched.block.name
     _in_order_of_product(s, product, last)
@@ -133,7 +121,7 @@ def _tile(s: Schedule, matched: MatmulBlock, last: str, heights: tuple[int, ...]
     last_rows = _row_loop(s, last, inner=1)
     extent = s.extent(rows)
     if isinstance(extent, int):
-        heights, points = _static_heights(extent, heights)
+        heights, points = static_heights(extent, heights)
     else:
         points = [extent // h * h for h in heights[:-1]]
     parts, suffixes = s.partition([rows, last_rows], points) if len(heights) > 1 else ([[rows, last_rows]], [""])
@@ -172,17 +160,6 @@ def _row_loop(s: Schedule, block: str, inner: int) -> Var:
     return s.fuse(*rows[wide[-1] if len(wide) > 1 else 0 :])
 
 
-def _static_heights(extent: int, heights: tuple[int, ...]) -> tuple[tuple[int, ...], list[int]]:
-    """The tile heights for a constant number of rows, and the row at which each next height begins."""
-    used, points, done = [], [], 0
-    for height in heights:
-        if extent - done >= height:
-            done += (extent - done) // height * height
-            used.append(height)
-            points.append(done)
-    return tuple(used), points[:-1]
-
-
 def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, tile: _Tile) -> Var:
     """Schedule one part: parallel column tiles, row tiles, then the reduction over register accumulators."""
     group = _quantization_group(s.block(product)) if height <= MAX_FACTORED_HEIGHT else None
@@ -190,10 +167,10 @@ def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, tile
     *outer_rows, row, column, reduction = s.get_loops(product)
     row_tile, row_in = s.split(row, [None, height])
     column_tile, lane = s.split(column, [None, tile.columns])
-    step, *inner = [reduction] if partial else _split_depth(s, reduction, tile.unrolled)
+    step, *inner = [reduction] if partial else split_depth(s, reduction, tile.unrolled)
     s.reorder(column_tile, *outer_rows, row_tile, step, *inner, row_in, lane)
     s.reverse_compute_at(last, row_tile)
-    _registers(s, product, step)
+    sum_in_registers(s, product, step)
     for loop in inner:
         s.unroll(loop)
     if partial:
@@ -201,37 +178,11 @@ def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, tile
         *rows, columns_loop, position = s.get_loops(partial)[len(outer_rows) + 3 :]
         outer, unrolled = s.split(position, [None, tile.unrolled])
         s.reorder(outer, unrolled, *rows, columns_loop)
-        _registers(s, partial, outer)
+        sum_in_registers(s, partial, outer)
         s.unroll(unrolled)
-    _lanes(s, last, skip=len(outer_rows) + 2)
+    unroll_around_lanes(s, last, skip=len(outer_rows) + 2)
     s.parallel(column_tile)
     return column_tile
-
-
-def _split_depth(s: Schedule, reduction: Var, unrolled: int) -> list[Var]:
-    """Split the reduction into steps and the at most ``unrolled`` iterations of a step."""
-    extent = s.extent(reduction)
-    if not isinstance(extent, int):
-        return [reduction]
-    return s.split(reduction, [None, largest_divisor(extent, unrolled)])
-
-
-def _registers(s: Schedule, block: str, step: Var) -> None:
-    """Initialise a reduction's accumulators before ``step``; unroll rows, vectorize columns."""
-    depth = [v is step for v in s.get_loops(block)].index(True)
-    init = s.decompose_reduction(block, step)
-    _lanes(s, init, skip=depth)
-    update = f"{block}_update"
-    _lanes(s, update, skip=len(s.get_loops(update)) - len(s.get_loops(init)) + depth)
-
-
-def _lanes(s: Schedule, block: str, skip: int) -> None:
-    """Vectorize the innermost loop of a block and unroll those around it, without its ``skip`` outermost loops."""
-    loops = s.get_loops(block)[skip:]
-    for loop in loops[:-1]:
-        s.unroll(loop)
-    for loop in loops[-1:]:
-        s.vectorize(loop)
 
 
 def _quantization_group(block: Block) -> int | None:
