@@ -103,7 +103,7 @@ def test_scales_of_float8_inputs_are_of_the_largest_that_torch_sees(source, seen
         if name != "lm_head.weight":
             expected = np.float16(np.float16(np.abs(seen[layer]).max()) / np.float16(448))
             scale = made[f"{name.removesuffix('weight')}q_calibration_scale"]
-            np.testing.assert_allclose(scale, [expected], rtol=2e-3, err_msg=name)
+            np.testing.assert_allclose(scale, [expected], rtol=1e-2, err_msg=name)
     plain = tensors_of_conversion(options(source, tmp_path / "b", quantization="e4m3_e4m3_f16"))
     assert made.keys() == plain.keys()
     for name in plain:
