@@ -138,6 +138,7 @@ ARCHITECTURES = Architectures(
         "lfm2": "lfm2.ARCHITECTURE",
         "hy_v3": "hy_v3.ARCHITECTURE",
         "lfm2_moe": "lfm2_moe.ARCHITECTURE",
+        "lfm2_vl": "lfm2_vl.ARCHITECTURE",
         "mamba": "mamba.ARCHITECTURE",
         "falcon_mamba": "mamba.FALCON",
         "mamba2": "mamba2.ARCHITECTURE",

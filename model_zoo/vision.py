@@ -302,6 +302,15 @@ def _tower_weights(m: WeightMap, c: VisionConfig, num_layers: int) -> None:
     embeddings = f"{TOWER}.embeddings"
     m.flatten(f"{embeddings}.patch_embedding")
     m.rename(f"{embeddings}.position_embedding", f"{embeddings}.position_embedding.weight")
+    encoder_layers(m, num_layers)
+    for layer in range(num_layers, c.num_hidden_layers):
+        m.unused(f"{TOWER}.encoder.layers.{layer}.*")
+    for name in ("head.*", "post_layernorm.*", "embeddings.position_ids"):
+        m.unused(f"{TOWER}.{name}")
+
+
+def encoder_layers(m: WeightMap, num_layers: int) -> None:
+    """The rules of a tower's first layers."""
     for layer in range(num_layers):
         ours, theirs = f"{TOWER}.layers.{layer}", f"{TOWER}.encoder.layers.{layer}"
         m.concat(f"{ours}.self_attn.qkv_proj", [f"{theirs}.self_attn.{x}_proj" for x in "qkv"])
@@ -309,7 +318,3 @@ def _tower_weights(m: WeightMap, c: VisionConfig, num_layers: int) -> None:
         m.rename(f"{ours}.mlp.down_proj", f"{theirs}.mlp.fc2")
         for name in ("layer_norm1", "layer_norm2", "self_attn.out_proj"):
             m.rename(f"{ours}.{name}", f"{theirs}.{name}")
-    for layer in range(num_layers, c.num_hidden_layers):
-        m.unused(f"{TOWER}.encoder.layers.{layer}.*")
-    for name in ("head.*", "post_layernorm.*", "embeddings.position_ids"):
-        m.unused(f"{TOWER}.{name}")

@@ -119,34 +119,40 @@ class VisionTransformer(Module):
 
 
 class PatchTransformer(Module):
-    """Patches of an image of any size, with rotary positions (Qwen2-VL, section 2.1).
+    """Patches of an image of any size, with rotary or learned positions (Qwen2-VL, section 2.1).
 
     pixels: [T, M, K], the M patches of each of T tokens. positions: int32 [T, M, 2], their rows and columns.
     Returns [1, T, M, D]. inv_freq: float32 [R/4], of rows for the first half of the pairs and of columns for the rest,
-    or [2, R/4] where these differ.
+    or [2, R/4] where these differ; None for no rotation.
     window: unless 0, patches see those of the same square of this many rows and columns, but in ``full_layers``.
+    pos_embed: from places [T M, 2] to what is added to the patches, [T M, D]. post_norm: after the last layer.
     """
 
     def __init__(
         self,
         patch: Module,
         layers: Sequence[Module],
-        inv_freq: np.ndarray,
+        inv_freq: np.ndarray | None,
         window: int = 0,
         full_layers: Collection[int] = (),
+        pos_embed: Module | None = None,
+        post_norm: Module | None = None,
     ):
-        self.patch_embed = patch
+        self.patch_embed, self.pos_embed = patch, pos_embed
         self.layers = ModuleList(layers)
+        self.post_layernorm = post_norm
         self.inv_freq, self.window, self.full_layers = inv_freq, window, frozenset(full_layers)
 
     def forward(self, pixels: Tensor, positions: Tensor) -> Tensor:
-        return self.results(pixels, positions, ())[-1]
+        x = self.results(pixels, positions, ())[-1]
+        return self.post_layernorm(x) if self.post_layernorm else x
 
     def results(self, pixels: Tensor, positions: Tensor, tapped: Collection[int]) -> list[Tensor]:
         """The results [1, T, M, D] of some layers, and of all."""
         tokens, patches, size = pixels.shape
         places = op.reshape(positions, (tokens * patches, 2))
-        x = self.embed(op.reshape(pixels, (1, tokens * patches, size)), places)
+        x = self.patch_embed(op.reshape(pixels, (1, tokens * patches, size)))
+        x = x + self.pos_embed(places).astype(x.dtype) if self.pos_embed else x
         rotation, mask = self._rotation(places), self._mask(places, x.dtype) if self.window else None
         results = []
         for i, layer in enumerate(self.layers):
@@ -154,11 +160,9 @@ class PatchTransformer(Module):
             results += [x] if i in tapped else []
         return [op.reshape(result, (1, tokens, patches, x.shape[2])) for result in (*results, x)]
 
-    def embed(self, pixels: Tensor, places: Tensor) -> Tensor:
-        """The first layer's input, [1, S, K] -> [1, S, D]. places: [S, 2]"""
-        return self.patch_embed(pixels)
-
-    def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
+        if self.inv_freq is None:
+            return None
         both = np.broadcast_to(np.asarray(self.inv_freq, np.float32), (2, self.inv_freq.shape[-1]))
         axes = op.split(positions.astype("float32"), 2, axis=1)
         angles = op.concat([x * Tensor(constant(f[None, :])) for x, f in zip(axes, both, strict=True)], dim=1)
@@ -177,7 +181,7 @@ class PatchTransformer(Module):
 
 
 class DeepPatchTransformer(PatchTransformer):
-    """With learned positions, of which the patch embedding has a square grid, and the results of some layers too.
+    """With learned positions, and the results of some layers too.
 
     The list of results of ``tapped`` layers and of all, [1, T, M, D] each (DeepStack, Meng et al. 2024).
     """
@@ -185,16 +189,11 @@ class DeepPatchTransformer(PatchTransformer):
     def __init__(
         self, patch: Linear, layers: Sequence[Module], inv_freq: np.ndarray, pos_embed: Module, tapped: Collection[int]
     ):
-        super().__init__(patch, layers, inv_freq)
-        self.pos_embed = pos_embed
+        super().__init__(patch, layers, inv_freq, pos_embed=pos_embed)
         self.tapped = frozenset(tapped)
 
     def forward(self, pixels: Tensor, positions: Tensor) -> list[Tensor]:  # type: ignore[override]
         return self.results(pixels, positions, self.tapped)
-
-    def embed(self, pixels: Tensor, places: Tensor) -> Tensor:
-        x = self.patch_embed(pixels)
-        return x + self.pos_embed(places).astype(x.dtype)
 
 
 class GridPositions(Embedding):
@@ -226,3 +225,33 @@ class GridPositions(Embedding):
         """The lower and the upper coordinate along an axis, with their shares, [S, 1]."""
         below, above, share = (op.split(x, 2, axis=1)[axis] for x in (low, high, part))
         return [(below, 1.0 - share), (above, share)]
+
+
+class ResampledPositions(Module):
+    """Learned vectors of a square grid, resampled to the grid of an image; weight [side * side, D].
+
+    Bilinear, with the edges of both grids on each other, and over more vectors where the image has fewer rows or
+    columns than the grid, as ``interpolate(mode="bilinear", antialias=True)`` of PyTorch.
+    """
+
+    def __init__(self, side: int, hidden_size: int):
+        self.weight = Parameter((side * side, hidden_size))
+        self.side = side
+
+    def forward(self, places: Tensor) -> Tensor:
+        """places: integers [S, 2] of rows and columns, all of an image. Returns float32 [S, D]."""
+        points = places.astype("float32")
+        step = float(self.side) / (op.max(points, axis=0, keepdims=True) + 1.0)
+        centres, reach = (points + 0.5) * step, op.maximum(step, 1.0)
+        rows, columns = (
+            self._shares(*parts) for parts in zip(op.split(centres, 2, axis=1), op.split(reach, 2, axis=1), strict=True)
+        )
+        length = places.shape[0]
+        shares = op.reshape(rows, (length, self.side, 1)) * op.reshape(columns, (length, 1, self.side))
+        return op.matmul(op.reshape(shares, (length, self.side**2)), self.weight.astype("float32"))
+
+    def _shares(self, centres: Tensor, reach: Tensor) -> Tensor:
+        """Of each row, or column, of the grid: a triangle around the centre, float32 [S, side]."""
+        middles = Tensor(constant(np.arange(self.side, dtype=np.float32)[None, :] + 0.5))
+        heights = op.maximum(1.0 - op.abs(middles - centres) / reach, 0.0)
+        return heights / op.sum(heights, axis=1, keepdims=True)

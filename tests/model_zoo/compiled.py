@@ -64,6 +64,8 @@ def image_logits(case: Case, model: PreTrainedModel, ids: list[int], pixels: lis
     is_image = (tokens == IMAGE_TOKEN).int()
     if case.name == "mistral3":
         inputs = padded_images(pixels, case.grids)
+    elif case.name == "lfm2_vl":
+        inputs = padded_patches(pixels, case.grids)
     elif case.grids:
         joined = torch.from_numpy(np.concatenate(pixels))
         inputs: dict[str, torch.Tensor] = {
@@ -79,6 +81,21 @@ def image_logits(case: Case, model: PreTrainedModel, ids: list[int], pixels: lis
     with torch.no_grad():
         given = {name: value for name, value in inputs.items() if name in known}
         return model(tokens, **given, use_cache=False).logits[0].numpy()
+
+
+def padded_patches(patches: list[np.ndarray], grids: Sequence[tuple[int, int]]) -> dict[str, torch.Tensor]:
+    """Images of which ``patches``, float32 [T, 4, 3 P P], are given, as rows of patches with channels last, padded."""
+    side, longest = int(np.sqrt(patches[0].shape[2] / 3)), max(4 * rows * columns for rows, columns in grids)
+    batch, mask = np.zeros((len(grids), longest, patches[0].shape[2]), np.float32), np.zeros((len(grids), longest))
+    for i, (image, (rows, columns)) in enumerate(zip(patches, grids, strict=True)):
+        in_rows = image.reshape(rows, columns, 2, 2, 3, side * side).transpose(0, 2, 1, 3, 5, 4)
+        mask[i, : 4 * rows * columns] = 1
+        batch[i, : 4 * rows * columns] = in_rows.reshape(4 * rows * columns, -1)
+    return {
+        "pixel_values": torch.from_numpy(batch),
+        "pixel_attention_mask": torch.from_numpy(mask).int(),
+        "spatial_shapes": torch.tensor([[2 * rows, 2 * columns] for rows, columns in grids]),
+    }
 
 
 def padded_images(patches: list[np.ndarray], grids: Sequence[tuple[int, int]]) -> dict[str, torch.Tensor]:

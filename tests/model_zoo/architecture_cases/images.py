@@ -66,6 +66,7 @@ def with_tower(
     }
 
 
+SIGLIP2 = {**{key: value for key, value in TOWER.items() if key != "image_size"}, "num_patches": 25}
 IMAGES_OF_ANY_SIZE: Mapping[str, Any] = {"sizes": {}, "grids": [(2, 3), (3, 1)]}
 
 
@@ -176,6 +177,23 @@ CASES = (
             "vision_config": {**TOWER, "model_type": "pixtral", "hidden_size": 48},
             "image_token_index": IMAGE_TOKEN,
             "tie_word_embeddings": False,
+        },
+        **IMAGES_OF_ANY_SIZE,
+    ),
+    Case(
+        "lfm2_vl",
+        transformers.Lfm2VlConfig,
+        {
+            "text_config": {
+                **COMMON,
+                **LLAMA_LIKE,
+                "model_type": "lfm2",
+                "layer_types": ["conv", "full_attention"],
+                "block_multiple_of": 4,
+            },
+            "vision_config": {**SIGLIP2, "model_type": "siglip2_vision_model"},
+            "projector_hidden_size": 52,
+            "image_token_id": IMAGE_TOKEN,
         },
         **IMAGES_OF_ANY_SIZE,
     ),
