@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from mlc_errors import MLCError, UsageError
+from mlc_errors import MLCError
 from mlc_runtime.bicubic import bicubic
-from mlc_runtime.images import import_pillow
+from mlc_runtime.image_patches import PatchedImages, TiledPatchedImages
+from mlc_runtime.image_views import ImageProcessor, Normalization, View, Views, resampling, resized
 
-RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-"""Pillow's filters, in the order of its numbers, which preprocessor_config.json has."""
-MAX_ASPECT = 200
 MAX_EDGE = 4096  # pixels of an image that is shown in tiles
-
-
-@dataclass(frozen=True)
-class View:
-    """The inputs of one call of ``image_embed``. grid: rows and columns of tokens, where the image decides on them."""
-
-    inputs: Mapping[str, np.ndarray]
-    grid: tuple[int, int] | None = None
-
-    @staticmethod
-    def of_pixels(pixels: np.ndarray) -> View:
-        """pixels: float32 [1, C, height, width]"""
-        return View({"pixel_values": pixels})
-
-
-@dataclass(frozen=True)
-class Views:
-    """An image as a model sees it: tiles row by row, then the whole."""
-
-    views: Sequence[View]
-    rows: int = 0
-    columns: int = 0
-
-
-class ImageProcessor(Protocol):
-    def views(self, image: np.ndarray) -> Views:
-        """The views of an image uint8 [H, W, 3]."""
 
 
 def image_processor(settings: Mapping[str, Any], max_tokens: int) -> ImageProcessor:
@@ -59,25 +30,6 @@ def image_processor(settings: Mapping[str, Any], max_tokens: int) -> ImageProces
     except (KeyError, TypeError, ValueError) as e:
         message = f"image_processor is malformed: {type(e).__name__}: {e}"
         raise MLCError(message, hint="run gen_config again") from None
-
-
-@dataclass(frozen=True)
-class Normalization:
-    """Makes pixels of images: an element x becomes ``(x * scale - mean) / std``, mean and std by channel."""
-
-    scale: float
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    @staticmethod
-    def of(settings: Mapping[str, Any]) -> Normalization:
-        mean, std = (tuple(float(v) for v in settings[key]) for key in ("mean", "std"))
-        return Normalization(float(settings["scale"]), mean, std)
-
-    def pixels(self, image: np.ndarray) -> np.ndarray:
-        scaled = (image.astype(np.float64) * self.scale).astype(np.float32)
-        normal = (scaled - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
-        return np.ascontiguousarray(normal.transpose(2, 0, 1)[None])
 
 
 @dataclass(frozen=True)
@@ -100,7 +52,7 @@ class WholeImages:
         return WholeImages(
             pad_to_square=None if pad is None else tuple(int(v) for v in pad),
             resize=resize if resize is None or isinstance(resize, int) else _size(resize),
-            resample=_resample(settings),
+            resample=resampling(settings),
             crop=None if crop is None else _size(crop),
             normalization=Normalization.of(settings),
         )
@@ -133,7 +85,7 @@ class TiledImages:
         edge, tile = int(settings["longest_edge"]), int(settings["tile"])
         if min(edge, tile) < 1:
             raise ValueError(f"longest_edge is {edge}, tile is {tile}; expected positive numbers")
-        return TiledImages(edge, tile, bool(settings["divided"]), _resample(settings), Normalization.of(settings))
+        return TiledImages(edge, tile, bool(settings["divided"]), resampling(settings), Normalization.of(settings))
 
     def views(self, image: np.ndarray) -> Views:
         image = resized(image, self._first_size(image), self.resample)
@@ -198,7 +150,7 @@ class FittedTiledImages:
         tile, tiles = int(settings["tile"]), int(settings["max_tiles"])
         if min(tile, tiles) < 1:
             raise ValueError(f"tile is {tile}, max_tiles is {tiles}; expected positive numbers")
-        enlarged, resample = bool(settings["enlarged"]), _resample(settings)
+        enlarged, resample = bool(settings["enlarged"]), resampling(settings)
         return FittedTiledImages(tile, tiles, enlarged, resample, Normalization.of(settings))
 
     def views(self, image: np.ndarray) -> Views:
@@ -253,7 +205,7 @@ class WideTiledImages:
         tile, tiles = int(settings["tile"]), int(settings["max_tiles"])
         if min(tile, tiles) < 1:
             raise ValueError(f"tile is {tile}, max_tiles is {tiles}; expected positive numbers")
-        return WideTiledImages(tile, tiles, _resample(settings), Normalization.of(settings))
+        return WideTiledImages(tile, tiles, resampling(settings), Normalization.of(settings))
 
     def views(self, image: np.ndarray) -> Views:
         is_high = image.shape[0] > image.shape[1]
@@ -274,121 +226,9 @@ class WideTiledImages:
         return np.pad(image, ((missing // 2, missing - missing // 2), (0, 0), (0, 0)), constant_values=255)
 
 
-@dataclass(frozen=True)
-class AreaBounds:
-    """The number of tokens of an image is between ``least`` and ``most``, in pixels (Qwen2-VL, section 2.1)."""
-
-    least: int
-    most: int
-
-    def grid(self, height: int, width: int, unit: int) -> tuple[int, int]:
-        """Rows and columns of tokens, in about the same proportion; unit: a token's height and width in pixels."""
-        rows, columns = round(height / unit), round(width / unit)
-        if rows * columns * unit**2 > self.most:
-            return _fitting(height, width, unit, self.most)
-        if rows * columns * unit**2 < self.least:
-            factor = math.sqrt(self.least / (height * width))
-            rows, columns = (math.ceil(edge * factor / unit) for edge in (height, width))
-        return rows, columns
-
-
-@dataclass(frozen=True)
-class EdgeBound:
-    """An image's longer edge is at most ``edge`` pixels, and its tokens have at most ``most`` pixels (Pixtral)."""
-
-    edge: int
-    most: int
-
-    def grid(self, height: int, width: int, unit: int) -> tuple[int, int]:
-        """As of ``AreaBounds``, rounded up."""
-        ratio = max(1.0, height / self.edge, width / self.edge)
-        height, width = (max(1, math.floor(edge / ratio)) for edge in (height, width))
-        rows, columns = -(-height // unit), -(-width // unit)
-        is_large = rows * columns * unit**2 > self.most
-        return _fitting(height, width, unit, self.most) if is_large else (rows, columns)
-
-
-@dataclass(frozen=True)
-class PatchedImages:
-    """Divides images of any size into patches (Qwen2-VL, section 2.1). Sizes in pixels.
-
-    patch: height and width. merge: squares of this many patches each way are one token. frames: how often the image is
-    repeated in a patch. bounds: of a resized image.
-    """
-
-    patch: int
-    merge: int
-    frames: int
-    bounds: AreaBounds | EdgeBound
-    resample: str
-    normalization: Normalization
-
-    @staticmethod
-    def of(settings: Mapping[str, Any], max_tokens: int) -> PatchedImages:
-        patch, merge, frames = (int(settings[key]) for key in ("patch", "merge", "frames"))
-        if min(patch, merge, frames) < 1:
-            raise ValueError(f"patch, merge, frames are {patch}, {merge}, {frames}; expected positive numbers")
-        bounds = _bounds(settings, max_tokens * (patch * merge) ** 2)
-        return PatchedImages(patch, merge, frames, bounds, _resample(settings), Normalization.of(settings))
-
-    def views(self, image: np.ndarray) -> Views:
-        p, m = self.patch, self.merge
-        pixels = self.normalization.pixels(resized(image, self._size(image), self.resample))[0]
-        channels, height, width = pixels.shape
-        rows, columns = height // (p * m), width // (p * m)
-        squares = pixels.reshape(channels, rows, m, p, columns, m, p).transpose(1, 4, 2, 5, 0, 3, 6)
-        repeated = np.repeat(squares.reshape(rows * columns, m * m, channels, 1, p * p), self.frames, axis=3)
-        patches = np.ascontiguousarray(repeated.reshape(rows * columns, m * m, -1))
-        return Views(
-            [View({"pixel_values": patches, "patch_pos": _patch_positions(rows, columns, m)}, (rows, columns))]
-        )
-
-    def _size(self, image: np.ndarray) -> tuple[int, int]:
-        """Height and width as multiples of a token's, in about the same proportion, of an allowed number of pixels."""
-        (height, width), unit = image.shape[:2], self.patch * self.merge
-        if max(height, width) > MAX_ASPECT * min(height, width):
-            raise UsageError(
-                f"an image is {width} x {height} pixels; expected at most {MAX_ASPECT} times as long as wide"
-            )
-        rows, columns = self.bounds.grid(height, width, unit)
-        return rows * unit, columns * unit
-
-
-def _bounds(settings: Mapping[str, Any], most: int) -> AreaBounds | EdgeBound:
-    """most: pixels of an image."""
-    if "longest_edge" in settings:
-        edge = int(settings["longest_edge"])
-        if edge < 1:
-            raise ValueError(f"longest_edge is {edge}; expected a positive number")
-        return EdgeBound(edge, most)
-    most = min(int(settings["max_pixels"]), most)
-    return AreaBounds(min(int(settings["min_pixels"]), most), most)
-
-
-def _fitting(height: int, width: int, unit: int, most: int) -> tuple[int, int]:
-    """Rows and columns of tokens, in about the same proportion, of at most ``most`` pixels."""
-    factor = math.sqrt(height * width / most)
-    rows, columns = (max(1, math.floor(edge / factor / unit)) for edge in (height, width))
-    return rows, columns
-
-
-def _patch_positions(rows: int, columns: int, merge: int) -> np.ndarray:
-    """The row and column of each patch of each token, int32 [rows * columns, merge * merge, 2]."""
-    grid = np.indices((rows * merge, columns * merge), np.int32).reshape(2, rows, merge, columns, merge)
-    return np.ascontiguousarray(grid.transpose(1, 3, 2, 4, 0).reshape(rows * columns, merge * merge, 2))
-
-
 def _turned(image: np.ndarray) -> np.ndarray:
     """The image with rows and columns exchanged."""
     return np.ascontiguousarray(image.transpose(1, 0, 2))
-
-
-def resized(image: np.ndarray, size: tuple[int, int], resample: str) -> np.ndarray:
-    """The image with another (height, width), by one of RESAMPLING."""
-    if image.shape[:2] == size:
-        return image
-    image_module, _ = import_pillow()
-    return np.asarray(image_module.fromarray(image).resize(size[::-1], RESAMPLING.index(resample)))
 
 
 def _even(edge: int) -> int:
@@ -402,23 +242,9 @@ def _scaled(image: np.ndarray, length: int) -> tuple[int, int]:
     return height, width
 
 
-def _resample(settings: Mapping[str, Any]) -> str:
-    name = settings["resample"]
-    if name not in RESAMPLING:
-        raise ValueError(f"resample is {name!r}; expected one of {', '.join(RESAMPLING)}")
-    return str(name)
-
-
 def _size(value: Any) -> tuple[int, int]:
     height, width = value
     return int(height), int(width)
-
-
-def _with_shorter_edge(size: tuple[int, ...], length: int) -> tuple[int, int]:
-    """Height and width in the same proportion, the shorter one being ``length``."""
-    short = min(size)
-    height, width = (length if edge == short else int(length * edge / short) for edge in size)
-    return height, width
 
 
 def _square(image: np.ndarray, colour: tuple[int, ...]) -> np.ndarray:
@@ -449,4 +275,5 @@ _KINDS: Mapping[str, Callable[[Mapping[str, Any], int], ImageProcessor]] = {
     "wide_tiles": WideTiledImages.of,
     "fitted_tiles": FittedTiledImages.of,
     "patches": PatchedImages.of,
+    "tiled_patches": TiledPatchedImages.of,
 }

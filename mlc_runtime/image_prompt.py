@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any
 
 from mlc_errors import MLCError, UsageError
-from mlc_runtime.image_processor import ImageProcessor, Views
 from mlc_runtime.image_table import ImageTable
+from mlc_runtime.image_views import ImageProcessor, Views
 from mlc_runtime.images import load_image
 from mlc_runtime.model_spec import ImageSpec
 from mlc_runtime.tokenizer import Tokenizer

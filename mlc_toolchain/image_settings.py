@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mlc_errors import MLCError, UnsupportedError
-from mlc_runtime.image_processor import RESAMPLING, image_processor
+from mlc_runtime.image_processor import image_processor
+from mlc_runtime.image_views import RESAMPLING
 from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.source import ModelSource
+from model_zoo.vision import MAX_IMAGE_TOKENS
 
 FILE, JOINT_FILE, JOINT_KEY = "preprocessor_config.json", "processor_config.json", "image_processor"
 CLIP = {
@@ -44,6 +46,18 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         "max_patches": 16,
         "resize_to_max_canvas": False,
     },
+    "Lfm2VlImageProcessor": {
+        **HALVES,
+        "resample": RESAMPLING.index("bilinear"),
+        "encoder_patch_size": 16,
+        "downsample_factor": 2,
+        "min_image_tokens": 64,
+        "max_image_tokens": 256,
+        "tile_size": 512,
+        "min_tiles": 2,
+        "max_tiles": 10,
+        "max_pixels_tolerance": 2.0,
+    },
     "PixtralImageProcessor": {**CLIP, "size": {"longest_edge": 1024}, "patch_size": 16, "spatial_merge_size": 1},
     "Qwen2VLImageProcessor": {**CLIP, "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}},
 }
@@ -70,7 +84,7 @@ def image_settings(source: ModelSource) -> dict[str, Any] | None:
         given = {**raw, **_joint_keys(source, PROCESSORS[kind])}
         values = {**PROCESSORS[kind], **{k: v for k, v in given.items() if v is not None}}
         settings = {**_STEPS.get(kind, _whole)(values), **_common(values)}
-        image_processor(settings, max_tokens=1)
+        image_processor(settings, max_tokens=MAX_IMAGE_TOKENS)
     except MLCError as e:
         raise MLCError(e.message, where=[where]) from None
     except (KeyError, TypeError, ValueError, IndexError) as e:
@@ -149,6 +163,27 @@ def _patches(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _tiled_patches(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Where images are not divided, they are patches of one size of their own only."""
+    for key in ("do_resize", "use_thumbnail"):
+        if not values.get(key, True):
+            raise ValueError(f"{key} is false; expected true")
+    patch, merge = int(values["encoder_patch_size"]), int(values["downsample_factor"])
+    least, most = (int(values[f"{name}_image_tokens"]) * (patch * merge) ** 2 for name in ("min", "max"))
+    is_divided = values.get("do_image_splitting", True)
+    return {
+        "kind": "tiled_patches",
+        "patch": patch,
+        "merge": merge,
+        "frames": 1,
+        "min_pixels": least,
+        "max_pixels": most,
+        "tile": int(values["tile_size"]),
+        "tiles": [int(values["min_tiles"]), int(values["max_tiles"])],
+        "largest": most * float(values["max_pixels_tolerance"]) if is_divided else None,
+    }
+
+
 def _edge_patches(values: Mapping[str, Any]) -> dict[str, Any]:
     if not values.get("do_resize", True):
         raise ValueError("do_resize is false; expected true")
@@ -189,6 +224,7 @@ def _height_width(value: Any) -> list[int]:
 
 _STEPS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     **dict.fromkeys(TILED, _tiles),
+    "Lfm2VlImageProcessor": _tiled_patches,
     "Llama4ImageProcessor": _fitted_tiles,
     "Phi3VImageProcessor": _wide_tiles,
     "PixtralImageProcessor": _edge_patches,

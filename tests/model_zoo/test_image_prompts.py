@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from PIL import Image
+from transformers.models.lfm2_vl.processing_lfm2_vl import Lfm2VlProcessor
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from model_zoo.lfm2_vl import END, START, TILE, WHOLE
 from model_zoo.mistral3 import ROW_ENDS
 from tests.model_zoo.architecture_cases import CASES
-from tests.model_zoo.compiled import build, random_model, save
+from tests.model_zoo.compiled import build, padded_patches, random_model, save
 from tests.model_zoo.phi3_v_reference import MEAN, STD, pixels
 from tests.runtime.fake_library import BOS, byte_tokenizer
 
@@ -96,3 +99,33 @@ def test_an_image_in_tiles_whose_rows_of_tokens_go_through_all_tiles(tmp_path: P
                 expected = model.with_image(before, pixels(Image.fromarray(image), MAX_TILES), after).numpy()
             assert len(ids) == len(expected)
             np.testing.assert_allclose(llm.logits(ids), expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_an_image_in_tiles_of_patches(tmp_path: Path) -> None:
+    """Transformers' processor needs torchvision: pixels are ours, texts around tiles are its."""
+    texts = {"start": START, "end": END, "thumbnail": WHOLE}
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens(["<image>", *texts.values(), *(TILE.format(row=1, column=c) for c in (1, 2))])
+    token = tokenizer.token_to_id("<image>")
+    case = next(c for c in CASES if c.name == "lfm2_vl")
+    text = {**case.options["text_config"], "vocab_size": tokenizer.get_vocab_size()}
+    case = replace(case, options={**case.options, "text_config": text, "image_token_id": token})
+    model, source = random_model(case), tmp_path / "source"
+    save(case, model, source)
+    tokenizer.save(str(source / "tokenizer.json"))
+    sizes = {"encoder_patch_size": 7, "tile_size": 28, "min_image_tokens": 1, "max_image_tokens": 4}
+    settings = {"image_processor_type": "Lfm2VlImageProcessorFast", "max_pixels_tolerance": 1.0, **sizes}
+    (source / "preprocessor_config.json").write_text(json.dumps(settings))
+    names = SimpleNamespace(image_token="<image>", **{f"image_{name}_token": text for name, text in texts.items()})
+    image = Lfm2VlProcessor._build_image_tokens(names, 1, 2, 4, 2, True, True)
+    tokens = torch.tensor([tokenizer.encode(f"Here: {image} what?").ids])
+    with build(case, model, tmp_path) as llm:
+        views = llm.image_prompts.processor.views(IMAGE)
+        grids = [view.grid for view in views.views if view.grid]
+        inputs = padded_patches([view.inputs["pixel_values"] for view in views.views], grids)
+        with torch.no_grad():
+            expected = model(tokens, **inputs, use_cache=False).logits[0].numpy()
+        ids = llm.encode("Here: <image> what?", [IMAGE])
+        assert grids == [(2, 2), (2, 2), (1, 2)]
+        assert [max(i, -1) for i in ids] == [-1 if i == token else i for i in tokens[0].tolist()]
+        np.testing.assert_allclose(llm.logits(ids), expected, rtol=0, atol=1e-4 * np.abs(expected).max())

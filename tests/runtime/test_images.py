@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 from mlc_errors import MLCError, UsageError
-from mlc_runtime.image_processor import EdgeBound, image_processor
+from mlc_runtime.image_patches import EdgeBound
+from mlc_runtime.image_processor import image_processor
 from mlc_runtime.image_table import ImageTable
 from mlc_runtime.images import load_image
 from mlc_runtime.llm import LLM

@@ -20,6 +20,7 @@ from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImag
 
 from mlc_errors import MLCError
 from mlc_runtime.image_processor import image_processor
+from mlc_runtime.image_views import View
 from mlc_toolchain.image_settings import FILE, JOINT_FILE, image_settings
 from mlc_toolchain.source import FolderSource
 from tests.model_zoo import phi3_v_reference
@@ -103,6 +104,60 @@ def test_tiles_of_the_canvas_that_fits_best(
     np.testing.assert_allclose(np.concatenate(bands, axis=1), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("size", "tiles", "patches"),
+    [
+        ((96, 128), (2, 3), (6, 8)),
+        ((128, 128), (2, 2), (8, 8)),
+        ((125, 41), (3, 1), (12, 4)),
+        ((250, 62), (4, 1), (16, 2)),
+        ((75, 100), (2, 3), (6, 8)),  # 2 x 2 fit its proportions as well
+        ((8, 8), (0, 0), (4, 4)),
+        ((2, 112), (0, 0), (2, 28)),
+    ],
+)
+def test_tiles_of_patches(
+    size: tuple[int, int], tiles: tuple[int, int], patches: tuple[int, int], tmp_path: Path
+) -> None:
+    """Of LFM2-VL, whose processor needs torchvision: its results for these sizes, and its resampling.
+
+    patches: rows and columns of those of the whole image.
+    """
+    settings: dict[str, Any] = {"encoder_patch_size": 4, "tile_size": 32, "max_tiles": 6, "max_pixels_tolerance": 1.5}
+    settings |= {"min_image_tokens": 4, "max_image_tokens": 16, "image_processor_type": "Lfm2VlImageProcessorFast"}
+    processor = image_processor(image_settings(written(tmp_path, settings)) or {}, max_tokens=1000)
+    image = np.random.default_rng(3).integers(0, 256, (*size, 3), np.uint8)
+    views = processor.views(image)
+    assert (views.rows, views.columns, len(views.views)) == (*tiles, tiles[0] * tiles[1] + 1)
+    *parts, whole = (_pixels(view, 4) for view in views.views)
+    assert whole.shape == (4 * patches[0], 4 * patches[1], 3)
+    _close_to_resized(whole, image)
+    if parts:
+        rows = [np.concatenate(parts[i : i + tiles[1]], axis=1) for i in range(0, len(parts), tiles[1])]
+        _close_to_resized(np.concatenate(rows), image)
+
+
+def _close_to_resized(pixels: np.ndarray, image: np.ndarray) -> None:
+    """Within one level of 255: Pillow rounds between its two passes, PyTorch does not."""
+    planes = torch.from_numpy(image).permute(2, 0, 1)[None]
+    resized = torch.nn.functional.interpolate(planes, pixels.shape[:2], mode="bilinear", antialias=True)[0]
+    np.testing.assert_allclose(pixels, resized.permute(1, 2, 0).numpy() / 127.5 - 1, atol=1.01 / 127.5)
+
+
+def _pixels(view: View, side: int) -> np.ndarray:
+    """The pixels of which patches were made, float32 [H, W, 3]."""
+    rows, columns = view.inputs["patch_pos"].max(axis=(0, 1)) + 1
+    result = np.empty((rows, columns, 3, side, side), np.float32)
+    result[tuple(view.inputs["patch_pos"].reshape(-1, 2).T)] = view.inputs["pixel_values"].reshape(-1, 3, side, side)
+    return result.transpose(0, 3, 1, 4, 2).reshape(rows * side, columns * side, 3)
+
+
+def test_an_image_that_is_not_divided(tmp_path: Path) -> None:
+    source = written(tmp_path, {"image_processor_type": "Lfm2VlImageProcessor", "do_image_splitting": False})
+    views = image_processor(image_settings(source) or {}, max_tokens=1000).views(np.zeros((768, 1024, 3), np.uint8))
+    assert [view.grid for view in views.views] == [(13, 18)]
+
+
 def test_rows_of_tiles_are_those_of_the_published_processor(tmp_path: Path) -> None:
     tiles = 7
     source = written(tmp_path, {"image_processor_type": "Phi3VImageProcessor", "num_crops": tiles})
@@ -141,6 +196,18 @@ def test_settings_in_the_file_of_a_joint_processor(tmp_path: Path) -> None:
         (
             {"image_processor_type": "Phi3VImageProcessor", "num_crops": 0},
             "max_tiles is 0; expected positive numbers",
+        ),
+        (
+            {"image_processor_type": "Lfm2VlImageProcessor", "use_thumbnail": False},
+            "use_thumbnail is false; expected true",
+        ),
+        (
+            {"image_processor_type": "Lfm2VlImageProcessor", "tile_size": 500},
+            "tile is 500; expected a multiple of 32 of at most 1024 tokens",
+        ),
+        (
+            {"image_processor_type": "Lfm2VlImageProcessor", "min_tiles": 1},
+            "tiles are 1 to 10; expected at least 2",
         ),
         ({"resample": 77}, "the image settings are malformed: IndexError"),
     ],
