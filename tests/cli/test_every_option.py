@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, make_dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -18,12 +19,14 @@ import pytest
 from mlc_cli.__main__ import COMMANDS, cli
 from mlc_cli.sampling_options import Choice
 from mlc_errors import MLCError, UsageError
-from mlc_runtime import LLM, folder_config
+from mlc_evaluation import benchmark
+from mlc_runtime import LLM, embedding, folder_config
 from mlc_runtime.sampling import Sampling
-from mlc_toolchain import check_kernels, compile, convert_weight, gen_config, tune
+from mlc_toolchain import check_kernels, compile, convert_weight, gen_config, preparation, tune
 from mlc_toolchain.chat_config import FOR_OTHER_ENGINES, ChatConfig, read_chat_config
 from mlc_toolchain.model_folder import model_folder
 from mlc_toolchain.model_sizes import SizeOverrides
+from mlc_toolchain.prepare import prepared_model
 from mlc_toolchain.prepare_plan import PrepareOptions
 from tests.runtime.fake_library import FakeLibrary, metadata, write_folder
 from tests.runtime.test_native import write_config
@@ -157,6 +160,32 @@ def test_every_sampling_setting_is_read(tmp_path: Path):
     choice = Choice(logit_bias=("3=1",), greedy=True)
     assert unread_fields(Choice, lambda: choice.sampling(llm, 3)) == []
     assert unread_fields(Sampling, lambda: llm.generate([1, 2], max_tokens=3, stop="x")) == []
+
+
+def test_every_option_of_a_preparation_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MLC_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(preparation, "compile_model", stop)
+
+    def prepare() -> None:
+        with pytest.raises(Stop):
+            prepared_model(str(SOURCE), PrepareOptions(device="cpu"))
+
+    assert unread_fields(PrepareOptions, prepare) == []
+
+
+def names_read_in(module: ModuleType) -> set[str]:
+    """The attributes of names ``options`` in a module's code."""
+    attributes = (n for n in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(n, ast.Attribute))
+    return {a.attr for a in attributes if isinstance(a.value, ast.Name) and a.value.id == "options"}
+
+
+@pytest.mark.parametrize(
+    ("module", "kind"),
+    [(benchmark, benchmark.BenchOptions), (embedding, embedding.TextOptions)],
+    ids=["bench", "embed"],
+)
+def test_every_option_of_a_module_is_read(module: ModuleType, kind: type):
+    assert {f.name for f in fields(kind)} - names_read_in(module) == set()
 
 
 def test_a_planted_field_is_found():
