@@ -226,14 +226,17 @@ class LLM:
         return self._run(self.chat_prompt(messages), sampling, on_text, num_draft, draft)
 
     def stream(
-        self, ids: Sequence[int], sampling: Sampling, *, num_draft: int = 0, draft: LLM | None = None
+        self, prompt: Prompt, sampling: Sampling | None = None, *, num_draft: int = 0, draft: LLM | None = None
     ) -> TextStream:
-        """The answer to `ids` as an iterator over pieces of text; its ``result`` is the GenerationResult.
+        """The answer to a text or token ids as an iterator over pieces of text; its ``result`` is the GenerationResult.
 
-        num_draft: tokens to guess at a time and to verify in one call, 0 for none. draft: a model of the same tokens
-        that guesses them; None looks for repetitions in the text. The answer is the same as without. Raises UsageError
-        for models whose state cannot be cut back, and for an ``overflow`` that the prompt does not allow.
+        sampling: of ``sampling``, by default the model's own. num_draft: tokens to guess at a time and to verify in
+        one call, 0 for none. draft: a model of the same tokens that guesses them; None looks for repetitions in the
+        text. The answer is the same as without. Raises UsageError for models whose state cannot be cut back, and for an
+        ``overflow`` that the prompt does not allow.
         """
+        ids = self.encode(prompt) if isinstance(prompt, str) else prompt
+        sampling = self.sampling() if sampling is None else sampling
         has_source = self.model.spec.decoder_start is not None
         check_overflow(sampling, ids, has_source=has_source)
         if not num_draft:

@@ -74,6 +74,13 @@ def test_interleaved_streams_give_the_answers_of_single_streams(llm):
     )  # the idle session is that of the last stream
 
 
+def test_a_stream_takes_a_text(llm):
+    stream = llm.stream("abc", llm.sampling(max_tokens=4))
+    assert "".join(stream) == stream.result.text == llm.generate("abc", max_tokens=4).text
+    assert list(stream.result.token_ids) == greedy(llm.encode("abc"), 4, VOCAB)
+    assert "".join(llm.stream("abc")) == llm.generate("abc").text
+
+
 def test_sessions_beside_streams(llm):
     session, fork = llm.new_session(), None
     session.prefill(LONG[:9])
