@@ -16,17 +16,29 @@ class Module:
             R.output(h, k, e)
         return (h, k, e)
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
 
+
 @I.ir_module
 class Module:
     @R.function
-    def main(x: R.Tensor((2, 10, 4), dtype="float32"), w: R.Tensor((6, 4, 3), dtype="float32"), o: R.Tensor((2, 3, 4), dtype="float32")) -> R.Tuple(R.Tensor((2, 8, 5), dtype="float32"), R.Tensor((2, 12, 8), dtype="float32"), R.Tensor((2, 3, 4), dtype="float32")):
+    def main(
+        x: R.Tensor((2, 10, 4), dtype="float32"),
+        w: R.Tensor((6, 4, 3), dtype="float32"),
+        o: R.Tensor((2, 3, 4), dtype="float32"),
+    ) -> R.Tuple(
+        R.Tensor((2, 8, 5), dtype="float32"),
+        R.Tensor((2, 12, 8), dtype="float32"),
+        R.Tensor((2, 3, 4), dtype="float32"),
+    ):
         with R.dataflow():
             first: R.Tensor((2, 4, 10), dtype="float32") = R.permute_dims(x, axes=(0, 2, 1))
-            y_last: R.Tensor((2, 8, 6), dtype="float32") = R.nn.conv1d(x, w, strides=1, padding=0, dilation=1, groups=1, data_layout="NWC")
+            y_last: R.Tensor((2, 8, 6), dtype="float32") = R.nn.conv1d(
+                x, w, strides=1, padding=0, dilation=1, groups=1, data_layout="NWC"
+            )
             y: R.Tensor((2, 6, 8), dtype="float32") = R.permute_dims(y_last, axes=(0, 2, 1))
             g_last: R.Tensor((2, 8, 6), dtype="float32") = R.nn.gelu(y_last)
             g: R.Tensor((2, 6, 8), dtype="float32") = R.permute_dims(g_last, axes=(0, 2, 1))

@@ -12,7 +12,11 @@ class Module:
                 v_i0, v_i1, v_i2, v_i3 = T.axis.remap("SSSS", [i0, i1, i2, i3])
                 T.reads(x[v_i0, v_i1 - 1, v_i2 - 1, v_i3])
                 T.writes(pad[v_i0, v_i1, v_i2, v_i3])
-                pad[v_i0, v_i1, v_i2, v_i3] = T.if_then_else(v_i1 >= 1 and v_i2 >= 1 and v_i1 - 1 < 5 and v_i2 - 1 < 6, x[v_i0, v_i1 - 1, v_i2 - 1, v_i3], T.float32("-inf"))
+                pad[v_i0, v_i1, v_i2, v_i3] = T.if_then_else(
+                    v_i1 >= 1 and v_i2 >= 1 and v_i1 - 1 < 5 and v_i2 - 1 < 6,
+                    x[v_i0, v_i1 - 1, v_i2 - 1, v_i3],
+                    T.float32("-inf"),
+                )
         for i0, i1, i2, i3, k0, k1 in T.grid(2, 3, 3, 20, 3, 3):
             with T.block("max_pool2d"):
                 v_i0, v_i1, v_i2, v_i3, v_k0, v_k1 = T.axis.remap("SSSSRR", [i0, i1, i2, i3, k0, k1])
@@ -20,11 +24,15 @@ class Module:
                 T.writes(max_pool2d[v_i0, v_i1, v_i2, v_i3])
                 with T.init():
                     max_pool2d[v_i0, v_i1, v_i2, v_i3] = T.float32("-inf")
-                max_pool2d[v_i0, v_i1, v_i2, v_i3] = T.max(max_pool2d[v_i0, v_i1, v_i2, v_i3], pad[v_i0, v_i1 * 2 + v_k0, v_i2 * 2 + v_k1, v_i3])
+                max_pool2d[v_i0, v_i1, v_i2, v_i3] = T.max(
+                    max_pool2d[v_i0, v_i1, v_i2, v_i3], pad[v_i0, v_i1 * 2 + v_k0, v_i2 * 2 + v_k1, v_i3]
+                )
+
 
 # ----
 
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -38,7 +46,23 @@ class Module:
             for k0, k1 in T.grid(3, 3):
                 for i3_1 in T.vectorized(24):
                     if i3_1 < 20:
-                        max_pool2d_local[0, 0, 0, i3_1] = T.max(max_pool2d_local[0, 0, 0, i3_1], T.if_then_else(i0_i1_i2_i3_0_fused // 3 % 3 * 2 + k0 >= 1 and k1 + i0_i1_i2_i3_0_fused % 3 * 2 >= 1 and i0_i1_i2_i3_0_fused // 3 % 3 * 2 + k0 - 1 < 5, x[i0_i1_i2_i3_0_fused // 9, i0_i1_i2_i3_0_fused // 3 % 3 * 2 + k0 - 1, k1 + i0_i1_i2_i3_0_fused % 3 * 2 - 1, i3_1], T.float32("-inf")))
+                        max_pool2d_local[0, 0, 0, i3_1] = T.max(
+                            max_pool2d_local[0, 0, 0, i3_1],
+                            T.if_then_else(
+                                i0_i1_i2_i3_0_fused // 3 % 3 * 2 + k0 >= 1
+                                and k1 + i0_i1_i2_i3_0_fused % 3 * 2 >= 1
+                                and i0_i1_i2_i3_0_fused // 3 % 3 * 2 + k0 - 1 < 5,
+                                x[
+                                    i0_i1_i2_i3_0_fused // 9,
+                                    i0_i1_i2_i3_0_fused // 3 % 3 * 2 + k0 - 1,
+                                    k1 + i0_i1_i2_i3_0_fused % 3 * 2 - 1,
+                                    i3_1,
+                                ],
+                                T.float32("-inf"),
+                            ),
+                        )
             for ax0 in T.vectorized(24):
                 if ax0 < 20:
-                    max_pool2d[i0_i1_i2_i3_0_fused // 9, i0_i1_i2_i3_0_fused // 3 % 3, i0_i1_i2_i3_0_fused % 3, ax0] = max_pool2d_local[0, 0, 0, ax0]
+                    max_pool2d[i0_i1_i2_i3_0_fused // 9, i0_i1_i2_i3_0_fused // 3 % 3, i0_i1_i2_i3_0_fused % 3, ax0] = (
+                        max_pool2d_local[0, 0, 0, ax0]
+                    )

@@ -24,9 +24,11 @@ class Module:
                 T.writes(mean[v_i0])
                 mean[v_i0] = sum[v_i0] / T.Cast("float32", n)
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
