@@ -144,6 +144,13 @@ def match_matmul(block: Block) -> MatmulBlock | None:
     return _with_weight(block, a, b) or _with_weight(block, b, a)
 
 
+def single_matmul(blocks: Blocks) -> MatmulBlock | None:
+    """The only reduction of a function, if it is a matrix product."""
+    if len(blocks.reductions) != 1:
+        return None
+    return match_matmul(blocks.reductions[0])
+
+
 def _with_weight(block: Block, x: BufferLoad, w: BufferLoad) -> MatmulBlock | None:
     """The match in which ``w`` is the weight; its column must be the last axis of the result."""
     spatial, reduction = [it.var for it in block.iter_vars if it.kind == "S"], block.iter_vars[-1].var

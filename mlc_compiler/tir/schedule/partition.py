@@ -77,35 +77,46 @@ def partition(
 ) -> tuple[PrimFunc, tuple[list[list[Var]], list[str]]]:
     """Copy the function's body for each part ``[0, p0), [p0, p1), … [pn, extent)`` of one loop of each of its nests.
 
-    ``loops``: that loop in every top-level nest. They must have equal extents, and the parts must be independent. Each
-    part has its own intermediate buffers and block names. Returns the function, the loops of each part, and the
-    suffixes of the parts' block names.
+    ``loops``: that loop in every top-level nest from the first one on that has it; nests before that one stay as they
+    are. The loops must have equal extents, and the parts must be independent. Each part has block names and
+    intermediate buffers of its own, but for those of the nests before. Returns the function, the loops of each part,
+    and the suffixes of the parts' block names.
     """
     root = root_of(func)
     chosen = [find_loop(func, v) for v in loops]
     dtype = chosen[0].var.dtype
     bounds = [const(0, dtype), *(cast(dtype, as_expr(p, like=dtype)) for p in points), chosen[0].extent]
-    _check_parts(root.block.body, chosen, bounds)
-    parts: list[Stmt] = []
+    before, nests = _divided(root.block.body, chosen)
+    _check_parts(nests, chosen, bounds)
+    common = {id(a.buffer) for nest in before for a in accesses_in(nest)}
+    own = [b for b in root.block.alloc_buffers if id(b) not in common]
+    parts: list[Stmt] = [*before]
     all_loops: list[list[Var]] = []
     suffixes: list[str] = []
     allocs: list[Buffer] = []
     for i, (low, high) in enumerate(pairwise(bounds)):
         suffix = f"_p{i}"
-        buffers = {id(b): replace(b, name=f"{b.name}{suffix}") for b in root.block.alloc_buffers}
+        buffers = {id(b): replace(b, name=f"{b.name}{suffix}") for b in own}
         copier = FreshCopy(buffers, suffix)
-        body = copier(root.block.body)
+        body = copier(seq(*nests))
         new_loops = [copier.vars[id(v)] for v in loops]
         parts.append(_narrow(body, new_loops, low, high))
         all_loops.append(new_loops)
         suffixes.append(suffix)
         allocs.extend(buffers.values())
-    func = with_allocs(func, tuple(allocs), root.block.alloc_buffers)
+    func = with_allocs(func, tuple(allocs), tuple(own))
     root = root_of(func)
     return replace_stmts(func, {root.block.body: seq(*parts)}), (all_loops, suffixes)
 
 
-def _check_parts(body: Stmt, chosen: Sequence[For], bounds: Sequence[PrimExpr]) -> None:
+def _divided(body: Stmt, chosen: Sequence[For]) -> tuple[Sequence[Stmt], Sequence[Stmt]]:
+    """The top-level nests before the first that has one of the loops, and the others."""
+    nests = body.stmts if isinstance(body, SeqStmt) else (body,)
+    first = next(i for i, nest in enumerate(nests) if any(n is c for n in walk(nest) for c in chosen))
+    return nests[:first], nests[first:]
+
+
+def _check_parts(nests: Sequence[Stmt], chosen: Sequence[For], bounds: Sequence[PrimExpr]) -> None:
     analyzer = Analyzer()
     names = ", ".join(repr(c.var.name) for c in chosen)
     for other in chosen[1:]:
@@ -115,11 +126,10 @@ def _check_parts(body: Stmt, chosen: Sequence[For], bounds: Sequence[PrimExpr]) 
             raise ScheduleError(f"partition: points of {names} do not ascend from 0 to the extent")
         if analyzer.prove(low >= high):
             raise ScheduleError(f"partition: a part of {names} is empty")
-    nests = body.stmts if isinstance(body, SeqStmt) else (body,)
     for nest in nests:
         if sum(any(n is c for c in chosen) for n in walk(nest)) != 1:
             raise ScheduleError(f"partition: {names} are not one loop of each top-level nest")
-    unified = _Rename({c.var: chosen[0].var for c in chosen})(body)
+    unified = _Rename({c.var: chosen[0].var for c in chosen})(seq(*nests))
     for conflict in own_conflicts(accesses_in(unified), ()):
         if id(chosen[0].var) not in conflict.equal:
             raise ScheduleError(f"partition: parts of {names} depend on each other: {conflict} ({conflict.kind})")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from ...ir import dtype as dt
-from ...ir.expr import Call, IntImm, PrimExpr, Var, cast, minimum
-from ...ir.simplify import Analyzer
+from ...ir.expr import Call, IntImm, PrimExpr, Var, cast, is_const, minimum
+from ...ir.simplify import Analyzer, key
 from ...ir.visitor import substitute
 from ..nodes import (
     Block,
@@ -84,14 +85,36 @@ def _constant_box(source: Buffer, bounds: Sequence[Bounds | None], analyzer: Ana
 
 
 def _touches(source: Buffer, box: Sequence[Range]) -> Stmt:
-    """Loops over a box, with one instruction for each cache line when rows begin at multiples of a line."""
+    """Loops over a box, with one instruction for each cache line when runs begin at multiples of a line.
+
+    A run is what is contiguous in the last axis, and in the axes before it as long as it is shorter than a line.
+    """
     line = max(1, LINE // dt.nbytes(source.dtype))
-    *outer, last = (r.extent.value for r in box if isinstance(r.extent, IntImm))
-    counts = [*outer, -(-last // line)]
-    loops = [Var(f"ax{i}") for i in range(len(box))]
-    places = [
-        r.min if n == 1 else r.min + at for r, at, n in zip(box, (*loops[:-1], loops[-1] * line), counts, strict=True)
-    ]
+    sizes = [r.extent.value for r in box if isinstance(r.extent, IntImm)]
+    first = len(box) - 1
+    while first and prod(sizes[first:]) < line and _is_whole(source, box, first):
+        first -= 1
+    counts = [*sizes[:first], -(-prod(sizes[first:]) // line)]
+    loops = [Var(f"ax{i}") for i in range(len(counts))]
+    *outer, inner = (loop if n > 1 else IntImm(0) for loop, n in zip(loops, counts, strict=True))
+    analyzer = Analyzer()
+    analyzer.bind(loops[-1], IntImm(counts[-1]))
+    within = [analyzer.simplify(index) for index in _unflattened(inner * line, sizes[first:])]
+    places = [r.min if is_const(at, 0) else r.min + at for r, at in zip(box, (*outer, *within), strict=True)]
     address = Call("address_of", (BufferLoad(source, tuple(places)),), "handle")
     wanted = [(loop, IntImm(n)) for loop, n in zip(loops, counts, strict=True) if n > 1]
     return loop_nest(wanted, Evaluate(Call("intrinsic.cpu.prefetch", (address,), "handle")))
+
+
+def _is_whole(source: Buffer, box: Sequence[Range], axis: int) -> bool:
+    size = source.shape[axis]
+    return is_const(box[axis].min, 0) and key(box[axis].extent) == key(size)
+
+
+def _unflattened(place: PrimExpr, sizes: Sequence[int]) -> list[PrimExpr]:
+    """The indices of the element at ``place`` of a row-major array."""
+    indices: list[PrimExpr] = []
+    for size in reversed(sizes[1:]):
+        indices.append(place % size)
+        place = place // size
+    return [place, *reversed(indices)]

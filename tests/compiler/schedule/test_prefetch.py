@@ -107,3 +107,17 @@ def test_refusals_name_the_argument(block: str, index: int, loop: int, message: 
         return
     with pytest.raises(ScheduleError, match="got distance 0"):
         s.prefetch("B_update", inner, 1, 0)
+
+
+def test_lines_of_rows_that_are_shorter_than_a_line() -> None:
+    """Rows of two bfloat16 numbers, of which 32 follow each other: two lines for 32 of them."""
+    a, k = te.placeholder((8, 32, 2), "bfloat16", "A"), te.reduce_axis(8, "k")
+    b = te.compute((32, 2), lambda i, j: te.sum(te.f32(a[k, i, j]), axis=k), name="B")
+    s = Schedule(te.create_prim_func([a, b]))
+    i, j, k_loop = s.get_loops("B")
+    s.reorder(k_loop, i, j)
+    s.decompose_reduction("B", k_loop)
+    s.prefetch("B_update", k_loop, 1, 2)
+    text = plain(s.func.script())
+    assert plain('for ax1 in range(2): T.evaluate(T.call_intrin("handle", "intrinsic.cpu.prefetch"') in text
+    assert "A[T.min(k+2,7),ax1*16,0]" in text

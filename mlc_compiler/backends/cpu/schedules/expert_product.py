@@ -17,7 +17,8 @@ from ..quantized.experts import DIGITS
 from .expert_digits import integer_kernel
 from .expert_loops import multiply_floats
 from .expert_runs import Runs
-from .matmul import UNROLLED_REDUCTION, row_tiles
+from .matmul import UNROLLED_REDUCTION
+from .row_tiles import row_tiles
 
 
 class ExpertProduct(Rule):

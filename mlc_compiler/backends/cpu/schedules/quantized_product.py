@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
-from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Var
 from ....ir.visitor import walk
 from ....schedules.rule import (
@@ -27,8 +25,8 @@ from ....tir.nodes import Buffer, BufferLoad, PrimFunc
 from ....tir.schedule import Schedule
 from ..passes.quantized_products import PLAN
 from .lanes import reduce_in_lanes
+from .prefetching import prefetch_weight
 
-IN_FLIGHT = 4096  # bytes to ask for before they are needed: 130 ns from memory at 30 GB/s of a core
 PARTIAL_SUMS = 8  # lanes of a reduction over a group
 
 
@@ -167,16 +165,8 @@ def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
     vector, lane = s.split(lane, [None, tile.lanes])
     for loop in (vector, *steps, *s.get_loops(init)[-unrolled - 1 : -1], row_here, *side):
         s.unroll(loop)
-    s.prefetch("words", group, 0, -(-IN_FLIGHT // _bytes_of_group(s, group)))
+    prefetch_weight(s, "words", 0, group)
     return both, [init, "product_update", last, start, "words"]
-
-
-def _bytes_of_group(s: Schedule, group: Var) -> int:
-    """The bytes of the codes of one group for the columns of a tile."""
-    codes = s.block("words").reads[0].buffer
-    elements = [constant_extent(size) for size in codes.shape[1:]]
-    assert all(elements)
-    return prod(e for e in elements if e) * dt.nbytes(codes.dtype) // s.extent(group)
 
 
 def _dots(s: Schedule, row_in: Var, tile: _Tile) -> str:

@@ -237,12 +237,12 @@ class Module:
             for g in range(2):
                 dots = T.decl_buffer((1, 1, 2, 8), "int32", scope="local")
                 words = T.decl_buffer((1, 8, 8), "uint32")
-                for ax1 in range(4):
+                for ax1 in range(2):
                     T.evaluate(
                         T.call_intrin(
                             "handle",
                             "intrinsic.cpu.prefetch",
-                            T.call_intrin("handle", "address_of", q[1, g * 4 + ax1, 0]),
+                            T.call_intrin("handle", "address_of", q[1, g * 4 + ax1 * 2, 0]),
                         )
                     )
                 for ax0 in T.unroll(8):

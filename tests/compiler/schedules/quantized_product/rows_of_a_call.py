@@ -257,7 +257,7 @@ class Module:
                         product_local[row_1_0_init * 2 + row_1_1_init, n_1_1_init] = T.float32(0.0)
             for g in range(2):
                 words = T.decl_buffer((1, 8, 8), "uint32")
-                for ax1 in range(4):
+                for ax1 in range(2):
                     T.evaluate(
                         T.call_intrin(
                             "handle",
@@ -265,7 +265,7 @@ class Module:
                             T.call_intrin(
                                 "handle",
                                 "address_of",
-                                q[T.min(row_0_n_1_0_fused + 16, (n + 63) // 64 * 2 - 1) % 2, g * 4 + ax1, 0],
+                                q[T.min(row_0_n_1_0_fused + 16, (n + 63) // 64 * 2 - 1) % 2, g * 4 + ax1 * 2, 0],
                             ),
                         )
                     )

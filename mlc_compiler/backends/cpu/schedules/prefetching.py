@@ -1,0 +1,21 @@
+"""Prefetching of weights that are stored in tiles of columns."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ....ir import dtype as dt
+from ....ir.expr import Var
+from ....schedules.rule import constant_extent
+from ....tir.schedule import Schedule
+
+IN_FLIGHT = 4096  # bytes to ask for before they are needed: 130 ns from memory at 30 GB/s of a core
+
+
+def prefetch_weight(s: Schedule, block: str, index: int, loop: Var) -> None:
+    """Prefetch the ``index``-th buffer that a block reads. loop: goes through all of a tile in its iterations."""
+    weight = s.block(block).reads[index].buffer
+    sizes = [constant_extent(size) for size in weight.shape[1:]]
+    assert all(sizes)
+    bytes_of_step = prod(size for size in sizes if size) * dt.nbytes(weight.dtype) // s.extent(loop)
+    s.prefetch(block, loop, index, -(-IN_FLIGHT // bytes_of_step))
