@@ -15,7 +15,8 @@ Passes, in the order in which a compilation runs them (--list describes each):
   inline-calls eliminate-dead make-entries resolve-match-casts keep-schedules
   verify channels-last fold-constants common-subexpressions absorb-transposes
   legalize annotate-patterns fuse-ops fuse-tensor-functions copy-results
-  count-operations mark-activations quantized-products apply-schedules pack-layouts
+  count-operations mark-activations quantized-products bfloat16-products
+  apply-schedules pack-layouts
   lower-blocks lift-allocs vectorize-short-loops interleave-reductions
   plan-memory observe-kernels place-barriers lower-math
 """

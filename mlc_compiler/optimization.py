@@ -16,7 +16,8 @@ class Optimization:
     fusion: folds constants and fuses operators into one tensor function. schedules: applies the schedule rules of the
     back end, its hand-written operators and its packed layouts; tensor functions are plain loops otherwise.
     activation_bits: width of the activations in integer products with quantized weights on CPUs, 8 or 16; None computes
-    such products in float32. Other targets multiply in floating point whatever it is.
+    such products in float32. With 8, CPUs that multiply pairs of bfloat16 numbers also round activations to bfloat16 in
+    attention and before bfloat16 weights. Other targets multiply in floating point whatever it is.
     """
 
     fusion: bool = True

@@ -14,6 +14,7 @@ from .instructions import INSTRUCTIONS
 from .kernels import emit_kernels
 from .machine import CPU_KIND
 from .operators import kernels_of
+from .passes.bfloat16_products import Bfloat16Products
 from .passes.channels_last import ChannelsLast
 from .passes.interleave_reductions import InterleaveReductions
 from .passes.place_barriers import PlaceBarriers
@@ -34,12 +35,13 @@ class CpuBackend(Backend):
 
     def lowering(self, target: Target, optimization: Optimization) -> Lowering:
         scheduled = optimization.schedules
+        narrow = scheduled and optimization.activation_bits == 8
         products = QuantizedProducts(target, optimization.activation_bits if scheduled else None)
         return Lowering(
             graph=(ChannelsLast(),) if scheduled else (),
-            operators=kernels_of(target, optimization.activation_bits == 8) if scheduled else {},
+            operators=kernels_of(target, narrow) if scheduled else {},
             gates=products.gates,
-            kernels=(products,),
+            kernels=(products, *((Bfloat16Products(target),) if narrow else ())),
             rules=CPU_RULES if scheduled else (),
             loops=(VectorizeShortLoops(target), InterleaveReductions(target)),
             calls=(PlaceBarriers(),),

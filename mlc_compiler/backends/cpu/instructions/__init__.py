@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ..machine import Cpu
 from .aarch64 import AARCH64_DOT_PRODUCTS
-from .bfloat16 import DOT2, JOIN, ROUND
+from .bfloat16 import DOT2, DOT2_PAIRS, JOIN, ROUND
 from .cache import PREFETCH
 from .dot import DotProduct
 from .x86 import NIBBLES, VPDPBUSD, X86_DOT_PRODUCTS
 
 DOT_PRODUCTS = (*X86_DOT_PRODUCTS, *AARCH64_DOT_PRODUCTS)
-INSTRUCTIONS = (VPDPBUSD, NIBBLES, DOT2, JOIN, ROUND, PREFETCH, *(row.intrin for row in DOT_PRODUCTS))
+INSTRUCTIONS = (VPDPBUSD, NIBBLES, DOT2, DOT2_PAIRS, JOIN, ROUND, PREFETCH, *(row.intrin for row in DOT_PRODUCTS))
 
 
 def find_dot_product(cpu: Cpu, max_weight: int) -> DotProduct | None:

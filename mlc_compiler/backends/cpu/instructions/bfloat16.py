@@ -51,6 +51,15 @@ def _vdpbf16ps(b: ll.IRBuilder, acc: ll.Value, words: ll.Value, two: ll.Value) -
     )
 
 
+def _dot2_pairs(two: te.Tensor, pairs: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis(2, "k")
+    return te.compute((LANES,), lambda i: te.sum(te.f32(two[k]) * te.f32(pairs[i, k]), axis=k), name="acc")
+
+
+def _vdpbf16ps_pairs(b: ll.IRBuilder, acc: ll.Value, two: ll.Value, pairs: ll.Value) -> ll.Value:
+    return _vdpbf16ps(b, acc, pairs, two)
+
+
 def _round(values: te.Tensor) -> te.Tensor:
     return te.compute((LANES,), lambda i: te.cast(values[i], "bfloat16"), name="rounded")
 
@@ -79,6 +88,14 @@ DOT2 = TensorIntrin(
     (Operand("acc", (LANES,), "float32"), Operand("words", (LANES,), "uint32"), Operand("two", (2,), "bfloat16")),
     _dot2,
     {"cpu": on_vectors(_vdpbf16ps)},
+    requires="avx512bf16",
+    accumulates=True,
+)
+DOT2_PAIRS = TensorIntrin(
+    "dot2.avx512bf16.pairs",
+    (Operand("acc", (LANES,), "float32"), Operand("two", (2,), "bfloat16"), Operand("pairs", (LANES, 2), "bfloat16")),
+    _dot2_pairs,
+    {"cpu": on_vectors(_vdpbf16ps_pairs)},
     requires="avx512bf16",
     accumulates=True,
 )

@@ -5,11 +5,13 @@ from .column_reduction import ColumnReduction
 from .convolution import Convolution
 from .expert_product import ExpertProduct
 from .matmul import Matmul
+from .pair_product import PairProduct
 from .quantized_product import QuantizedProduct
 from .rowwise import Elementwise, RowReduction
 
 CPU_RULES = (
     QuantizedProduct(),
+    PairProduct(),
     Matmul(),
     Convolution(),
     ExpertProduct(),
