@@ -48,15 +48,18 @@ class AttentionKind:
 
     window: the number of positions that a token attends to, None for all. chunked: they are those of its chunk, of
     so many positions, instead of the last ones. rope: None for a layer without rotation.
-    head_dim, kv_heads: where they differ from the config's ``head_dim`` and ``num_key_value_heads``. latent: of
-    latent attention, the number of first elements of a stored vector that are the value of all heads.
+    head_dim, heads, kv_heads: where they differ from the config's ``head_dim``, ``num_attention_heads`` and
+    ``num_key_value_heads``. value_dim: elements of a value, where they are not those of a key. latent: of latent
+    attention, the number of first elements of a stored vector that are the value of all heads.
     """
 
     name: str = ""
     window: int | None = None
     rope: RopeParameters | None = None
     head_dim: int | None = None
+    heads: int | None = None
     kv_heads: int | None = None
+    value_dim: int | None = None
     chunked: bool = False
     latent: int | None = None
 

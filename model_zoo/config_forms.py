@@ -33,7 +33,8 @@ def with_rope_keys(raw: Mapping[str, Any], has_local: bool) -> dict[str, Any]:
         rope, local = (rope.get(kind) or {} for kind in LAYER_TYPES)
         if not isinstance(local, Mapping):
             raise MLCError("rope_parameters: expected an object for each kind of layer", where=["config.json"])
-        values |= {"rope_local_base_freq": local["rope_theta"]} if "rope_theta" in local else {}
+        keys = {"rope_theta": "rope_local_base_freq", "partial_rotary_factor": "local_partial_rotary_factor"}
+        values |= {ours: local[theirs] for theirs, ours in keys.items() if theirs in local}
         values["rope_local_scaling"] = None if _is_default(local) else local
     if rope is not None:
         if not isinstance(rope, Mapping) or any(isinstance(v, Mapping) for v in rope.values()):

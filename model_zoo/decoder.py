@@ -63,10 +63,10 @@ def _cache(config: DecoderConfig, dtype: str, kind: AttentionKind, layers: int, 
     rope = kind.rope
     return KVCacheConfig(
         num_hidden_layers=layers,
-        num_attention_heads=config.num_attention_heads,
+        num_attention_heads=kind.heads or config.num_attention_heads,
         num_key_value_heads=kind.kv_heads or config.num_key_value_heads,
         head_dim=kind.head_dim or config.head_dim,
-        v_head_dim=kind.latent,
+        v_head_dim=kind.latent or kind.value_dim,
         latent=kind.latent is not None,
         dtype=dtype,
         rope_mode=RopeMode.NORMAL if rope else RopeMode.NONE,

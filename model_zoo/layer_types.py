@@ -95,5 +95,24 @@ class LocalRopeConfig(LayerTypesConfig):
     @property
     def local_rope(self) -> RopeParameters | None:
         return RopeParameters.from_hf(
-            self.rotary_dim, self.rope_local_base_freq, self.rope_local_scaling, self.context_window_size
+            self.local_rotary_dim, self.rope_local_base_freq, self.rope_local_scaling, self.context_window_size
         )
+
+    @property
+    def local_rotary_dim(self) -> int:
+        """Elements of a head that are rotated in layers with a window."""
+        return self.rotary_dim
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartialLocalRopeConfig(LocalRopeConfig):
+    """partial_rotary_factor, local_partial_rotary_factor: the part of a head that is rotated in layers that see all
+    positions, and in those with a window.
+    """
+
+    partial_rotary_factor: float = 1.0  # type: ignore[misc]  # a field here, a class constant of the base
+    local_partial_rotary_factor: float = 1.0
+
+    @property
+    def local_rotary_dim(self) -> int:
+        return int(self.head_dim * self.local_partial_rotary_factor)

@@ -20,6 +20,7 @@ class SparseMLP(nn.Module):
 
     corrected: a learned correction of the scores, float32 [experts] under any scheme, takes part in the choice and not
     in the weights. float32_router: logits are computed in float32. shared: a network of all tokens, which is added.
+    limit: as of ``nn.gated``.
     """
 
     def __init__(
@@ -33,8 +34,9 @@ class SparseMLP(nn.Module):
         float32_router: bool = False,
         shared: nn.Module | None = None,
         activation: Activation = op.silu,
+        limit: float | None = None,
     ):
-        self.routing, self.float32_router, self.activation = routing, float32_router, nn.gated(activation)
+        self.routing, self.float32_router, self.activation = routing, float32_router, nn.gated(activation, limit)
         self.gate = nn.Linear(hidden_size, experts, bias=False)
         self.e_score_correction_bias = nn.Parameter((experts,), keeps_dtype=True) if corrected else None
         self.moe_gate_up_proj = nn.Experts(experts, hidden_size, 2 * inner)

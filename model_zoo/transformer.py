@@ -17,7 +17,7 @@ from mlc_compiler.nn.feed_forward import ACTIVATIONS, MLP, Activation, GatedMLP
 from mlc_compiler.nn.kv_cache import PagedKVCache
 from mlc_compiler.nn.states import RecurrentState
 from mlc_errors import UnsupportedError
-from model_zoo.config import BaseConfig, DecoderConfig
+from model_zoo.config import AttentionKind, BaseConfig, DecoderConfig
 from model_zoo.decoder import places
 from model_zoo.encoder import EncoderConfig
 
@@ -33,9 +33,12 @@ def layer_norm(epsilon: float, bias: bool = True) -> Norm:
     return lambda size: nn.LayerNorm(size, epsilon, bias)
 
 
-def attention(c: DecoderConfig, **options: Any) -> SelfAttention:
-    """Attention of the config's sizes; options as of ``SelfAttention``."""
-    return SelfAttention(c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim, **options)
+def attention(c: DecoderConfig, kind: AttentionKind | None = None, /, **options: Any) -> SelfAttention:
+    """Attention of the config's sizes, or of a kind that has its own; options as of ``SelfAttention``."""
+    kind = kind or AttentionKind()
+    heads, kv_heads = kind.heads or c.num_attention_heads, kind.kv_heads or c.num_key_value_heads
+    size = kind.head_dim or c.head_dim
+    return SelfAttention(c.hidden_size, heads, kv_heads, size, value_dim=kind.value_dim, **options)
 
 
 def gated_mlp(c: DecoderConfig, activation: str = "silu", bias: bool = False, *, size: int | None = None) -> GatedMLP:

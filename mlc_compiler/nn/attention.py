@@ -43,7 +43,8 @@ class SelfAttention(Module):
     keys_as_values: there is no product for values, which are the keys before their norm and rotation. slopes: of each
     head, by which its scores fall with distance (ALiBi, Press et al. 2022). sinks: each head learns a logit that takes
     part in the softmax, without a value. output_gate: the result of the heads is multiplied, element by element, by
-    ``sigmoid(gate_proj(x))``. growth: of queries, by position.
+    ``sigmoid(gate_proj(x))``; head_gate: likewise, each head by one element of ``sigmoid(head_gate_proj(x))``, which
+    has no bias. growth: of queries, by position. value_dim: elements of a value, ``head_dim`` when None.
     """
 
     def __init__(
@@ -65,33 +66,40 @@ class SelfAttention(Module):
         slopes: Sequence[float] | None = None,
         sinks: bool = False,
         output_gate: bool = False,
+        head_gate: bool = False,
         growth: Growth | None = None,
+        value_dim: int | None = None,
     ):
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
+        self.value_dim = head_dim if value_dim is None else value_dim
         self.scale, self.soft_cap, self.clip, self.slopes = scale, soft_cap, clip, slopes
         self.growth = growth
-        self.rows = heads + (1 if keys_as_values else 2) * kv_heads
-        self.qkv_proj = Linear(hidden_size, self.rows * head_dim, bias=qkv_bias)
+        self.keys_as_values = keys_as_values
+        size = (heads + kv_heads) * head_dim + (0 if keys_as_values else kv_heads * self.value_dim)
+        self.qkv_proj = Linear(hidden_size, size, bias=qkv_bias)
         self.q_norm, self.k_norm, self.v_norm = q_norm, k_norm, v_norm
         self.sinks = Parameter((heads,)) if sinks else None
-        self.gate_proj = Linear(hidden_size, heads * head_dim, bias=qkv_bias) if output_gate else None
-        self.o_proj = Linear(heads * head_dim, hidden_size, bias=out_bias)
+        self.gate_proj = Linear(hidden_size, heads * self.value_dim, bias=qkv_bias) if output_gate else None
+        self.head_gate_proj = Linear(hidden_size, heads, bias=False) if head_gate else None
+        self.o_proj = Linear(heads * self.value_dim, hidden_size, bias=out_bias)
 
     def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
         batch, length, _ = x.shape
         qkv = self.qkv_proj(x)
         if self.clip is not None:
             qkv = op.clip(qkv, -self.clip, self.clip)
-        qkv = op.reshape(qkv, (batch * length, self.rows, self.head_dim))
-        out = self.attend(qkv, cache, layer)
-        out = op.reshape(out, (batch, length, self.heads * self.head_dim))
+        out = self.attend(op.reshape(qkv, (batch * length, qkv.shape[-1])), cache, layer)
+        if self.head_gate_proj:
+            out = out * op.reshape(op.sigmoid(self.head_gate_proj(x)), (batch * length, self.heads, 1))
+        out = op.reshape(out, (batch, length, self.heads * self.value_dim))
         return self.o_proj(out * op.sigmoid(self.gate_proj(x)) if self.gate_proj else out)
 
     def attend(self, qkv: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
-        """qkv [T, rows, head_dim], queries, keys and, unless keys are values, values -> [T, heads, head_dim]"""
+        """Queries, keys and, unless keys are values, values of each token in a row of qkv -> [T, heads, value_dim]"""
         if self._is_plain():
-            return cache.attention_with_fused_qkv(layer, qkv, self.heads, self.scale)
-        q, k, *values = op.split(qkv, list(range(self.heads, self.rows, self.kv_heads)), axis=1)
+            rows = op.reshape(qkv, (qkv.shape[0], self.heads + 2 * self.kv_heads, self.head_dim))
+            return cache.attention_with_fused_qkv(layer, rows, self.heads, self.scale)
+        q, k, *values = self._parts(qkv)
         v = values[0] if values else k
         q, k, v = (norm(x) if norm else x for norm, x in ((self.q_norm, q), (self.k_norm, k), (self.v_norm, v)))
         if self.growth:
@@ -99,10 +107,22 @@ class SelfAttention(Module):
         slopes = Tensor(constant(np.array(self.slopes, np.float32))) if self.slopes else None
         return cache.attention(layer, q, k, v, self.scale, soft_cap=self.soft_cap, sinks=self.sinks, slopes=slopes)
 
+    def _parts(self, qkv: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and perhaps values, each [T, heads of its own, elements]."""
+        tokens, heads, kv_heads = qkv.shape[0], self.heads, self.kv_heads
+        if self.value_dim == self.head_dim:
+            rows = heads + (1 if self.keys_as_values else 2) * kv_heads
+            by_head = op.reshape(qkv, (tokens, rows, self.head_dim))
+            return op.split(by_head, list(range(heads, rows, kv_heads)), axis=1)
+        ends = [heads * self.head_dim, (heads + kv_heads) * self.head_dim]
+        q, k, v = op.split(qkv, ends, axis=1)
+        keys = op.reshape(k, (tokens, kv_heads, self.head_dim))
+        return op.reshape(q, (tokens, heads, self.head_dim)), keys, op.reshape(v, (tokens, kv_heads, self.value_dim))
+
     def _is_plain(self) -> bool:
         """Whether queries, keys and values are used as they are computed, with scores that nothing else changes."""
         more = (self.q_norm, self.k_norm, self.v_norm, self.soft_cap, self.slopes, self.growth)
-        return not any(more) and self.sinks is None and self.rows == self.heads + 2 * self.kv_heads
+        return not any(more) and self.sinks is None and not self.keys_as_values and self.value_dim == self.head_dim
 
 
 class SharedAttention(Module):

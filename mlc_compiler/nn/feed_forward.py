@@ -7,6 +7,7 @@ from functools import partial
 
 from . import op
 from .layers import Linear
+from .mixture import gated
 from .module import Module
 from .tensor import Parameter, Tensor
 
@@ -59,7 +60,7 @@ class XIELU(Module):
 class GatedMLP(Module):
     """``down(activation(gate(x)) * up(x))``; gate and up are one product, in this order (Shazeer 2020).
 
-    bias: of all products; down_bias: of ``down`` alone.
+    bias: of all products; down_bias: of ``down`` alone. limit: as of ``mixture.gated``.
     """
 
     def __init__(
@@ -70,14 +71,14 @@ class GatedMLP(Module):
         bias: bool = False,
         *,
         down_bias: bool = False,
+        limit: float | None = None,
     ):
-        self.activation = activation
+        self.activation, self.limit = activation, limit
         self.gate_up_proj = Linear(hidden_size, 2 * intermediate_size, bias=bias)
         self.down_proj = Linear(intermediate_size, hidden_size, bias=bias or down_bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = op.split(self.gate_up_proj(x), 2, axis=-1)
-        return self.down_proj(self.activation(gate) * up)
+        return self.down_proj(gated(self.activation, self.limit)(self.gate_up_proj(x)))
 
 
 class MLP(Module):

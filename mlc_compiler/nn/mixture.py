@@ -50,12 +50,17 @@ class Routing:
         return Choice(*op.route(flat, correction=correction, **asdict(self)))
 
 
-def gated(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """``activation(gate) * up`` of the halves of the last axis (Shazeer 2020, "GLU Variants Improve Transformer")."""
+def gated(activation: Callable[[Tensor], Tensor], limit: float | None = None) -> Callable[[Tensor], Tensor]:
+    """``activation(gate) * up`` of the halves of the last axis (Shazeer 2020, "GLU Variants Improve Transformer").
+
+    limit: the greatest value of ``activation(gate)``, and the greatest magnitude of ``up``; None for none.
+    """
 
     def apply(x: Tensor) -> Tensor:
         gate, up = op.split(x, 2, axis=-1)
-        return activation(gate) * up
+        if limit is None:
+            return activation(gate) * up
+        return op.minimum(activation(gate), limit) * op.clip(up, -limit, limit)
 
     return apply
 

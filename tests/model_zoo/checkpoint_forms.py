@@ -211,6 +211,83 @@ def deepseek(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     )
 
 
+BAILING_NAMES = {
+    "model.embed_tokens": "model.word_embeddings",
+    "self_attn.o_proj": "attention.dense",
+    "self_attn.q_norm": "attention.query_layernorm",
+    "self_attn.k_norm": "attention.key_layernorm",
+    "mlp.gate.e_score_correction_bias": "mlp.gate.expert_bias",
+    "shared_expert.": "shared_experts.",
+}
+
+
+def bailing_moe(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    keys = (*SIZES, "num_key_value_heads", "rms_norm_eps", "moe_intermediate_size", "num_experts_per_tok")
+    experts = {"num_experts": 6, "num_shared_experts": 2, "first_k_dense_replace": 1, "norm_topk_prob": True}
+    made = _config(config, "bailing_moe", *keys, **experts, norm_head=False, use_bias=False, use_qkv_bias=True)
+    return made, _renamed(_qkv(tensors, "attention.query_key_value"), BAILING_NAMES)
+
+
+def bailing_moe_v2(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """Published files have the first version's ``model_type``."""
+    same = ("num_key_value_heads", "head_dim", "rms_norm_eps", "moe_intermediate_size", "num_experts_per_tok")
+    routing = ("n_group", "topk_group", "routed_scaling_factor", "first_k_dense_replace")
+    experts = {"num_experts": 6, "num_shared_experts": 2, "moe_shared_expert_intermediate_size": 20}
+    more = {"score_function": "sigmoid", "moe_router_enable_expert_bias": True, "router_dtype": "fp32"}
+    more |= {"use_qk_norm": True, "partial_rotary_factor": 0.5, "rope_theta": 1e4, "use_rmsnorm": True}
+    made = _config(config, "bailing_moe", *SIZES, *same, *routing, **experts, **more)
+    return made, _renamed(_qkv(tensors, "attention.query_key_value"), BAILING_NAMES)
+
+
+def step3p5(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """The text part with published keys and names, and a layer that predicts further tokens."""
+    text = config["text_config"]
+    same = ("head_dim", "num_attention_heads", "moe_intermediate_size", "sliding_window", "rms_norm_eps")
+    made = _config(text, "step3p5", *SIZES, *same, **STEP_TEXT, num_attention_groups=2, moe_num_experts=6)
+    made |= {"moe_top_k": 3, "zero_centered": True, "use_moe": True, "moe_router_activation": "sigmoid"}
+    names = {
+        "model.language_model.": "model.",
+        "mlp.shared_experts": "share_expert",
+        "mlp.gate.weight": "moe.gate.weight",
+        "mlp.gate.e_score_correction_bias": "moe.router_bias",
+        "mlp.experts.down_proj": "moe.down_proj.weight",
+    }
+    result = {"model.layers.2.eh_proj.weight": torch.zeros(8, 8)}
+    for name, tensor in _renamed({n: t for n, t in tensors.items() if "vision" not in n}, names).items():
+        if "experts.gate_up_proj" in name:
+            halves = zip(("gate", "up"), tensor.chunk(2, dim=1), strict=True)
+            result |= {name.replace("mlp.experts.gate_up_proj", f"moe.{n}_proj.weight"): half for n, half in halves}
+        elif "multi_modal" not in name:
+            result[name] = tensor
+    return made, result
+
+
+STEP_TEXT: dict[str, Any] = {
+    "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    "num_nextn_predict_layers": 1,
+    "rope_theta": [5e3, 1e4, 5e3],
+    "partial_rotary_factors": [0.5, 1.0, 0.5],
+    "attention_other_setting": {"attention_type": "sliding_attention", "num_attention_heads": 4, "head_dim": 12},
+    "moe_layers_enum": "1",
+    "moe_router_scaling_factor": 1.5,
+    "share_expert_dim": 28,
+    "swiglu_limits": [0.0, 0.7, 0.0],
+    "swiglu_limits_shared": [0.9, 0.8, 0.0],
+}
+
+
+def mimo_v2(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """The published keys and names of windows, rotations and sinks."""
+    rope = config.pop("rope_parameters")
+    full, local = rope["full_attention"], rope["sliding_attention"]
+    made = {key: value for key, value in config.items() if key not in ("layer_types", "mlp_layer_types")}
+    made |= {"hybrid_layer_pattern": [0, 1], "moe_layer_freq": [0, 1], "sliding_window": 6, "sliding_window_size": 6}
+    made |= {"rope_theta": full["rope_theta"], "swa_rope_theta": local["rope_theta"], "partial_rotary_factor": 0.334}
+    made |= {"add_swa_attention_sink_bias": True, "add_full_attention_sink_bias": False, "attention_chunk_size": 6}
+    made |= {"swa_num_key_value_heads": 4, "swa_head_dim": 12, "layernorm_epsilon": config["rms_norm_eps"]}
+    return made, _renamed(tensors, {"self_attn.sinks": "self_attn.attention_sink_bias"})
+
+
 def mistral3_text(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     """The model without the configuration of its tower, whose tensors are there."""
     vision = {"vision_tower.patch.weight": torch.zeros(8, 3), "multi_modal_projector.weight": torch.zeros(8, 8)}

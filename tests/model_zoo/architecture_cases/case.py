@@ -12,7 +12,10 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from tests.model_zoo.checkpoint_forms import ToCheckpoint
 
-UNKNOWN_TO_AUTO = {transformers.Mistral4Config: transformers.Mistral4ForCausalLM}
+UNKNOWN_TO_AUTO = {
+    transformers.Mistral4Config: transformers.Mistral4ForCausalLM,
+    transformers.Step3p7Config: transformers.Step3p7ForConditionalGeneration,
+}
 VOCAB, CONTEXT, IMAGE_TOKEN = 261, 64, 250
 COMMON = {"vocab_size": VOCAB, "attn_implementation": "eager", "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 LLAMA_LIKE = {

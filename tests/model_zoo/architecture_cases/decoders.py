@@ -42,6 +42,7 @@ BIASES = {"attention_bias": True, "mlp_bias": True}
 MULTI_HEAD = {"num_key_value_heads": 6}
 
 CASES = (
+    Case("doge", transformers.DogeConfig, {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
     Case("qwen3", transformers.Qwen3Config, {**HEADS, "tie_word_embeddings": True}, quantized=True),
     Case(
         "qwen3",

@@ -6,9 +6,11 @@ import transformers
 
 from tests.model_zoo.architecture_cases.case import (
     ALPHA,
+    COMMON,
     EXPERTS,
     GROUPS,
     HEADS,
+    LLAMA_LIKE,
     LONGROPE_OF_8,
     MIXED,
     MULTIPLIERS,
@@ -17,7 +19,15 @@ from tests.model_zoo.architecture_cases.case import (
     Case,
     rope,
 )
-from tests.model_zoo.checkpoint_forms import deepseek, without_shared_gate
+from tests.model_zoo.checkpoint_forms import (
+    STEP_TEXT,
+    bailing_moe,
+    bailing_moe_v2,
+    deepseek,
+    mimo_v2,
+    step3p5,
+    without_shared_gate,
+)
 
 LLAMA4 = {
     **HEADS,
@@ -45,6 +55,32 @@ ROUTED = {
     "n_shared_experts": 2,
     "first_k_dense_replace": 1,
 }
+MIMO = {
+    **HEADS,
+    "num_attention_heads": 8,
+    "v_head_dim": 8,
+    "sliding_window": 7,
+    "layer_types": MIXED[::-1],
+    "mlp_layer_types": ["dense", "sparse"],
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 20,
+}
+MIMO_ROPE = {
+    "rope_parameters": {
+        kind: {"rope_type": "default", "rope_theta": theta, "partial_rotary_factor": 0.334}
+        for kind, theta in (("full_attention", 5e3), ("sliding_attention", 1e4))
+    }
+}
+STEP = {
+    **WINDOWS,
+    **STEP_TEXT,
+    "n_routed_experts": 6,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 20,
+}
+STEP_TOWER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "mlp_ratio": 1.0}
 MIXTRAL_LIKE = {"num_local_experts": 6, "num_experts_per_tok": 2}
 
 CASES = (
@@ -68,6 +104,29 @@ CASES = (
         "exaone_moe",
         transformers.ExaoneMoeConfig,
         {**EXPERTS, **GROUPS, "sliding_window": 7, "sliding_window_pattern": 2},
+    ),
+    Case(
+        "bailing_moe",
+        transformers.Qwen2MoeConfig,
+        {**EXPERTS, "mlp_only_layers": [0], "shared_expert_intermediate_size": 40, "norm_topk_prob": True},
+        adapt=without_shared_gate,
+        to_checkpoint=bailing_moe,
+    ),
+    Case(
+        "bailing_moe_v2",
+        transformers.Glm4MoeConfig,
+        {**HEADS, **ROUTED, **GROUPS, "use_qk_norm": True, **rope(partial_rotary_factor=0.5)},
+        to_checkpoint=bailing_moe_v2,
+    ),
+    Case("mimo_v2_flash", transformers.MiMoV2FlashConfig, MIMO),
+    Case("mimo_v2_flash", transformers.MiMoV2FlashConfig, {**MIMO, **MIMO_ROPE}, "published", to_checkpoint=mimo_v2),
+    Case(
+        "step3p5",
+        transformers.Step3p7Config,
+        {"text_config": {**COMMON, **LLAMA_LIKE, **STEP}, "vision_config": STEP_TOWER},
+        sizes={},
+        norms_around_zero=True,
+        to_checkpoint=step3p5,
     ),
     Case("olmoe", transformers.OlmoeConfig, {"num_experts": 6, "num_experts_per_tok": 3}),
     Case("flex_olmo", transformers.FlexOlmoConfig, {"num_experts": 6, "num_experts_per_tok": 3}),
