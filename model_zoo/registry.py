@@ -168,6 +168,7 @@ ARCHITECTURES = Architectures(
         "distilbert": "distilbert.ARCHITECTURE",
         "mpnet": "mpnet.ARCHITECTURE",
         "gte": "gte.ARCHITECTURE",
+        "deberta-v2": "deberta_v2.ARCHITECTURE",
         "jina_embeddings_v3": "gte.JINA",
         "modernbert": "modernbert.ARCHITECTURE",
         "nomic_bert": "nomic_bert.ARCHITECTURE",

@@ -25,6 +25,14 @@ class EncoderCase(Case):
 BERT_LIKE = {k: v for k, v in LLAMA_LIKE.items() if k != "num_key_value_heads"}
 ONE_LAYER = {"num_hidden_layers": 1}
 OFFSET = {**BERT_LIKE, "max_position_embeddings": CONTEXT + 2, "pad_token_id": 1, "type_vocab_size": 1}
+DEBERTA = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": "p2c|c2p",
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_buckets": 12,
+}
 DISTIL_LIKE = {
     "dim": 60,
     "hidden_dim": 52,
@@ -39,6 +47,14 @@ CASES = [
     EncoderCase("xlm-roberta", transformers.XLMRobertaConfig, ONE_LAYER, sizes=OFFSET),
     EncoderCase("distilbert", transformers.DistilBertConfig, sizes=DISTIL_LIKE),
     EncoderCase("mpnet", transformers.MPNetConfig, sizes={**OFFSET, "type_vocab_size": None}),
+    EncoderCase("deberta-v2", transformers.DebertaV2Config, DEBERTA, sizes={**BERT_LIKE, "type_vocab_size": 0}),
+    EncoderCase(
+        "deberta-v2",
+        transformers.DebertaV2Config,
+        {**DEBERTA, **ONE_LAYER, "share_att_key": False, "norm_rel_ebd": "none", "position_buckets": -1},
+        "own-projections",
+        sizes={**BERT_LIKE, "type_vocab_size": 2},
+    ),
     EncoderCase("gte", transformers.GteConfig, sizes=BERT_LIKE),
     EncoderCase("gte", transformers.GteConfig, {**ONE_LAYER, "type_vocab_size": 0}, "no-types", BERT_LIKE),
     EncoderCase("jina_embeddings_v3", transformers.JinaEmbeddingsV3Config, ONE_LAYER, sizes=BERT_LIKE),
