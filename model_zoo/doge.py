@@ -73,7 +73,7 @@ class DogeAttention(SelfAttention):
         self.dt_proj = nn.Linear(kv_heads * size, kv_heads, bias=bias)
 
     def attend(self, qkv: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
-        q, k, v = self._parts(qkv)
+        q, k, v = self.parts(qkv)
         assert self.q_norm and self.k_norm and self.scale
         tokens, rest = qkv.shape[0], EXTRA - 1
         rates = op.softplus(self.dt_proj(op.reshape(v, (tokens, self.kv_heads * self.head_dim))))

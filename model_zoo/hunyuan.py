@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from mlc_compiler import nn
-from mlc_compiler.nn import Tensor, op
+from mlc_compiler.nn import Tensor
 from mlc_compiler.nn.attention import SelfAttention, rotated
 from mlc_compiler.nn.kv_cache import PagedKVCache
 from model_zoo import tiny
@@ -50,7 +50,7 @@ class HunYuanAttention(SelfAttention):
         self.inv_freq: np.ndarray = c.rope.inv_freq
 
     def attend(self, qkv: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
-        q, k, v = op.split(qkv, [self.heads, self.heads + self.kv_heads], axis=1)
+        q, k, v = self.parts(qkv)
         q, k = (rotated(x, cache.token_pos, self.inv_freq) for x in (q, k))
         return cache.attention(layer, self.query_norm(q), self.key_norm(k), v, self.scale)
 

@@ -99,7 +99,7 @@ class SelfAttention(Module):
         if self._is_plain():
             rows = op.reshape(qkv, (qkv.shape[0], self.heads + 2 * self.kv_heads, self.head_dim))
             return cache.attention_with_fused_qkv(layer, rows, self.heads, self.scale)
-        q, k, *values = self._parts(qkv)
+        q, k, *values = self.parts(qkv)
         v = values[0] if values else k
         q, k, v = (norm(x) if norm else x for norm, x in ((self.q_norm, q), (self.k_norm, k), (self.v_norm, v)))
         if self.growth:
@@ -107,7 +107,7 @@ class SelfAttention(Module):
         slopes = Tensor(constant(np.array(self.slopes, np.float32))) if self.slopes else None
         return cache.attention(layer, q, k, v, self.scale, soft_cap=self.soft_cap, sinks=self.sinks, slopes=slopes)
 
-    def _parts(self, qkv: Tensor) -> tuple[Tensor, ...]:
+    def parts(self, qkv: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and perhaps values, each [T, heads of its own, elements]."""
         tokens, heads, kv_heads = qkv.shape[0], self.heads, self.kv_heads
         if self.value_dim == self.head_dim:
