@@ -149,6 +149,7 @@ ARCHITECTURES = Architectures(
         "mamba2": "mamba2.ARCHITECTURE",
         "bamba": "bamba.ARCHITECTURE",
         "jamba": "jamba.ARCHITECTURE",
+        "zamba2": "zamba2.ARCHITECTURE",
         "seed_oss": "seed_oss.ARCHITECTURE",
         "ernie4_5": "seed_oss.ERNIE4_5",
         "exaone4": "exaone4.ARCHITECTURE",

@@ -44,7 +44,8 @@ class SelfAttention(Module):
     head, by which its scores fall with distance (ALiBi, Press et al. 2022). sinks: each head learns a logit that takes
     part in the softmax, without a value. output_gate: the result of the heads is multiplied, element by element, by
     ``sigmoid(gate_proj(x))``; head_gate: likewise, each head by one element of ``sigmoid(head_gate_proj(x))``, which
-    has no bias. growth: of queries, by position. value_dim: elements of a value, ``head_dim`` when None.
+    has no bias. growth: of queries, by position. value_dim: elements of a value, ``head_dim`` when None. out_size: of
+    the result, ``hidden_size`` when None.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class SelfAttention(Module):
         head_gate: bool = False,
         growth: Growth | None = None,
         value_dim: int | None = None,
+        out_size: int | None = None,
     ):
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
         self.value_dim = head_dim if value_dim is None else value_dim
@@ -81,11 +83,12 @@ class SelfAttention(Module):
         self.sinks = Parameter((heads,)) if sinks else None
         self.gate_proj = Linear(hidden_size, heads * self.value_dim, bias=qkv_bias) if output_gate else None
         self.head_gate_proj = Linear(hidden_size, heads, bias=False) if head_gate else None
-        self.o_proj = Linear(heads * self.value_dim, hidden_size, bias=out_bias)
+        self.o_proj = Linear(heads * self.value_dim, out_size or hidden_size, bias=out_bias)
 
-    def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
+    def forward(self, x: Tensor, cache: PagedKVCache, layer: int, added: Tensor | None = None) -> Tensor:
+        """added: to queries, keys and values, [B, S, their elements]"""
         batch, length, _ = x.shape
-        qkv = self.qkv_proj(x)
+        qkv = self.qkv_proj(x) if added is None else self.qkv_proj(x) + added
         if self.clip is not None:
             qkv = op.clip(qkv, -self.clip, self.clip)
         out = self.attend(op.reshape(qkv, (batch * length, qkv.shape[-1])), cache, layer)

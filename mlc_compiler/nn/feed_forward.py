@@ -77,8 +77,10 @@ class GatedMLP(Module):
         self.gate_up_proj = Linear(hidden_size, 2 * intermediate_size, bias=bias)
         self.down_proj = Linear(intermediate_size, hidden_size, bias=bias or down_bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(gated(self.activation, self.limit)(self.gate_up_proj(x)))
+    def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """added: to gate and up"""
+        gate_up = self.gate_up_proj(x) if added is None else self.gate_up_proj(x) + added
+        return self.down_proj(gated(self.activation, self.limit)(gate_up))
 
 
 class MLP(Module):

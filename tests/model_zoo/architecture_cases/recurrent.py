@@ -22,6 +22,22 @@ MUP = {
     "ssm_multipliers": [0.9, 0.8, 0.7, 1.1, 1.2],
     "mlp_multipliers": [1.4, 0.6],
 }
+ZAMBA2 = {
+    "hidden_size": 36,
+    "num_hidden_layers": 4,
+    "layers_block_type": ["linear_attention", "hybrid", "hybrid", "hybrid"],
+    "num_key_value_heads": 6,
+    "n_mamba_heads": 6,
+    "mamba_d_state": 10,
+    "mamba_ngroups": 2,
+    "chunk_size": 8,
+    "num_mem_blocks": 2,
+    "adapter_rank": 7,
+    "use_shared_attention_adapter": True,
+    "use_mem_rope": True,
+    "time_step_min": 0.6,
+    "rms_norm_eps": 0.05,
+}
 NO_ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": None}}
 DELTA_NET_SIZES = {
     "layer_types": ["linear_attention", "full_attention"],
@@ -137,6 +153,14 @@ CASES = (
         transformers.JambaConfig,
         {"num_experts": 6, "num_experts_per_tok": 3, "attn_layer_period": 2, "attn_layer_offset": 1}
         | {"expert_layer_offset": 0, "mamba_d_state": 10},
+    ),
+    Case("zamba2", transformers.Zamba2Config, ZAMBA2),
+    Case(
+        "zamba2",
+        transformers.Zamba2Config,
+        {**ZAMBA2, "num_mem_blocks": 1, "use_shared_attention_adapter": False, "use_mem_rope": False}
+        | {"layers_block_type": ["hybrid", "linear_attention"], "num_hidden_layers": 2, "add_bias_linear": True},
+        "plain",
     ),
     Case("falcon_h1", transformers.FalconH1Config, {**MAMBA2, **MUP, "mamba_d_ssm": 42}),
     Case(
