@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -23,6 +24,7 @@ from ....target import Target
 from ....tir.nodes import Block, Buffer, BufferLoad, PrimFunc
 from ....tir.schedule import Schedule
 from ..machine import Cpu
+from .prefetching import prefetch_weight
 from .register_tiles import check_elementwise, split_depth, sum_in_registers, unroll_around_lanes
 from .row_tiles import row_tiles, tile_rows
 
@@ -51,20 +53,23 @@ class Matmul(TunableRule):
         heights = _heights(s, cpu)
         unrolled = choose(s, UNROLLINGS, UNROLLED_REDUCTION)
         epilogue = _inline_around(s, blocks, matched)
-        for weight in _weight_parameters(s, matched):
+        weights = _weight_parameters(s, matched)
+        for weight in weights:
             s.transform_layout(matched.block.name, weight.name, column_tiles(columns))
         last = accumulate_locally(s, matched.block.name, epilogue)
         check_elementwise(s.block(matched.block.name), s.block(last))
-        tile_rows(s, matched.block.name, last, heights, partial(_tile_part, s, tile=_Tile(columns, unrolled)))
+        tile = _Tile(columns, unrolled, _streamed(weights, matched))
+        tile_rows(s, matched.block.name, last, heights, partial(_tile_part, s, tile=tile))
         return s
 
 
 @dataclass(frozen=True)
 class _Tile:
-    """Sizes of a tile that do not depend on the number of rows: columns, and unrolled steps of the reduction."""
+    """What does not depend on the number of rows: columns of a tile, unrolled steps, the weight that is prefetched."""
 
     columns: int
     unrolled: int
+    prefetched: str | None
 
 
 def _heights(s: Schedule, cpu: Cpu) -> tuple[int, ...]:
@@ -103,6 +108,12 @@ def _weight_parameters(s: Schedule, matched: MatmulBlock) -> list[Buffer]:
     return list(found.values())
 
 
+def _streamed(weights: Sequence[Buffer], matched: MatmulBlock) -> str | None:
+    """The weight whose tiles are prefetched: one of constant size, without scales."""
+    alone = len(weights) == 1 and weights[0] is not matched.activation
+    return weights[0].name if alone and all(constant_extent(size) for size in weights[0].shape) else None
+
+
 def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, *, tile: _Tile) -> Var:
     """Schedule one part: parallel column tiles, row tiles, then the reduction over register accumulators."""
     group = _quantization_group(s.block(product)) if height <= MAX_FACTORED_HEIGHT else None
@@ -114,6 +125,9 @@ def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, *, t
     s.reorder(column_tile, *outer_rows, row_tile, step, *inner, row_in, lane)
     s.reverse_compute_at(last, row_tile)
     sum_in_registers(s, product, step)
+    if tile.prefetched and not sums:
+        reads = [r.buffer.name for r in s.block(product).reads]
+        prefetch_weight(s, product, reads.index(tile.prefetched), step)
     for loop in inner:
         s.unroll(loop)
     if sums:

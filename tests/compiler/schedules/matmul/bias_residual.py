@@ -42,6 +42,7 @@ class Module:
 
 
 # ----
+
 # from mlc_compiler.script import I, R, T
 
 
@@ -75,6 +76,14 @@ class Module:
                     for i1_1_init in T.vectorized(16):
                         matmul_local_p0[i0_1_init, i1_1_init] = T.float32(0.0)
                 for k_0 in range(4):
+                    for ax1 in range(5):
+                        T.evaluate(
+                            T.call_intrin(
+                                "handle",
+                                "intrinsic.cpu.prefetch",
+                                T.call_intrin("handle", "address_of", w[i1_0, ax1 + (k_0 + 1) % 4 * 5, 0]),
+                            )
+                        )
                     for k_1 in T.unroll(5):
                         for i0_1 in T.unroll(4):
                             for i1_1 in T.vectorized(16):
@@ -95,6 +104,14 @@ class Module:
                 for i1_1_init in T.vectorized(16):
                     matmul_local_p1[0, i1_1_init] = T.float32(0.0)
                 for k_0 in range(4):
+                    for ax1 in range(5):
+                        T.evaluate(
+                            T.call_intrin(
+                                "handle",
+                                "intrinsic.cpu.prefetch",
+                                T.call_intrin("handle", "address_of", w[i1_0, ax1 + (k_0 + 1) % 4 * 5, 0]),
+                            )
+                        )
                     for k_1 in T.unroll(5):
                         for i1_1 in T.vectorized(16):
                             matmul_local_p1[0, i1_1] = (

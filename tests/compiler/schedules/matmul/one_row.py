@@ -17,6 +17,7 @@ class Module:
 
 
 # ----
+
 # from mlc_compiler.script import I, R, T
 
 
@@ -38,6 +39,10 @@ class Module:
         matmul_local = T.decl_buffer((1, 16), "float32", scope="local")
         for i1_1_init in T.vectorized(16):
             matmul_local[0, i1_1_init] = T.float32(0.0)
+        for ax1 in range(7):
+            T.evaluate(
+                T.call_intrin("handle", "intrinsic.cpu.prefetch", T.call_intrin("handle", "address_of", w[0, ax1, 0]))
+            )
         for k_1 in T.unroll(7):
             for i1_1 in T.vectorized(16):
                 matmul_local[0, i1_1] = matmul_local[0, i1_1] + x[0, k_1] * T.Cast("float32", w[0, k_1, i1_1])
