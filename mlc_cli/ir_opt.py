@@ -13,7 +13,7 @@ from mlc_errors import UsageError
 PASSES = """\b
 Passes, in the order in which a compilation runs them (--list describes each):
   inline-calls eliminate-dead make-entries resolve-match-casts keep-schedules
-  verify channels-last fold-constants common-subexpressions absorb-transposes
+  verify fold-constants common-subexpressions channels-last fuse-attention absorb-transposes
   legalize annotate-patterns fuse-ops fuse-tensor-functions copy-results
   count-operations mark-activations quantized-products bfloat16-products
   apply-schedules pack-layouts

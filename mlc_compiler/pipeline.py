@@ -79,7 +79,7 @@ def pipeline(
     """
     own = backend_of(target).lowering(target, optimization)
     rules = (*first_rules, *own.rules)
-    graph = (*own.graph, FoldConstants(), CommonSubexpressions(), AbsorbTransposes(), EliminateDead())
+    graph = (FoldConstants(), CommonSubexpressions(), *own.graph, AbsorbTransposes(), EliminateDead())
     fusion = (FuseOps(own.prologues, own.gates), FuseTensorFunctions(), EliminateDead())
     return (
         Verify(after="the front end"),

@@ -24,7 +24,7 @@ from ..tir.math import ON_CPU, Rules
 class Lowering:
     """A back end's part of the pipeline; ``pipeline.py`` inserts it.
 
-    graph: passes on graph functions before anything else. operators: hand-written kernels by operator name, see
+    graph: passes on graph functions before they are lowered. operators: hand-written kernels by operator name, see
     ``Legalize``. prologues, gates: see ``FuseOps``.
     kernels: passes on fused, unscheduled tensor functions. rules: schedule rules, in the order in which they are tried.
     loops: passes on lowered tensor functions (plain loops, scratch buffers allocated). calls: passes on graph functions

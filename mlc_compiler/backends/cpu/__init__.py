@@ -16,6 +16,7 @@ from .machine import CPU_KIND
 from .operators import kernels_of
 from .passes.bfloat16_products import Bfloat16Products
 from .passes.channels_last import ChannelsLast
+from .passes.fuse_attention import FuseAttention
 from .passes.interleave_reductions import InterleaveReductions
 from .passes.place_barriers import PlaceBarriers
 from .passes.quantized_products import QuantizedProducts
@@ -38,7 +39,7 @@ class CpuBackend(Backend):
         narrow = scheduled and optimization.activation_bits == 8
         products = QuantizedProducts(target, optimization.activation_bits if scheduled else None)
         return Lowering(
-            graph=(ChannelsLast(),) if scheduled else (),
+            graph=(ChannelsLast(), FuseAttention()) if scheduled else (),
             operators=kernels_of(target, narrow) if scheduled else {},
             gates=products.gates,
             kernels=(products, *((Bfloat16Products(target),) if narrow else ())),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from . import (
     attention,
     create,
+    dense,
     elementwise,
     experts,
     manipulate,
@@ -35,6 +36,7 @@ from .create import (
     zeros,
     zeros_like,
 )
+from .dense import dense_attention
 from .elementwise import (
     abs,
     add,
@@ -182,6 +184,7 @@ __all__ = [
     "cos",
     "cumprod",
     "cumsum",
+    "dense_attention",
     "dequantize",
     "dequantize_awq",
     "dequantize_blocks",
@@ -296,6 +299,7 @@ FAMILIES = (
     reduce,
     search,
     attention,
+    dense,
     quantized_cache,
     sampling,
     sampling_filters,

@@ -34,6 +34,7 @@ INTS, SMALL = RNG.integers(-9, 9, (N, M)).astype("int32"), RNG.integers(1, 5, (N
 TRUTH, OTHER = X > 0, Y > 0
 PLACES = RNG.integers(0, M, (N, 2)).astype("int32")
 EXPERTS = normal(4, 6, 7)
+SEEN = np.arange(M)[:, None] > np.arange(4)  # the first query sees nothing
 CHOSEN, TIED, BIAS = np.array([3, 0, 3, 2, 0], "int32"), RNG.integers(0, 3, (N, 9)).astype("float32"), normal(9)
 
 
@@ -360,6 +361,12 @@ CASES: dict[str, Case] = {
     "kv_cache.append_latent": Case(
         (BATCH.k_pages[:, :, :1].copy(), BATCH.q[:, 0].copy(), *BATCH.args[3:], 0),
         lambda pages, x, *places: paged.append(pages, BATCH.v_pages, x[:, None], x[:, None], *places, [])[0],
+    ),
+    "nn.dense_attention": Case(
+        (X, normal(N, 7, 4), normal(N, 4, 2), SEEN),
+        lambda q, k, v, seen: softmax(np.where(seen, q @ k * np.float32(0.5), -1e30)) @ v * seen.any(1)[:, None],
+        {"scale": 0.5, "zero_rows": True},
+        1e-5,
     ),
     "nn.paged_attention": Case(
         (*BATCH.args, 1, ANGLES),

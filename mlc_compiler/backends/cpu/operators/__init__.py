@@ -9,6 +9,7 @@ from ....relax.tensor_call import TensorExpression
 from ....target import Target
 from .append import append
 from .attention import paged_attention
+from .dense_attention import dense_attention
 from .filters import filter_probabilities
 from .recurrent import recurrent_kernels
 from .sampling import draw_top_p
@@ -24,6 +25,7 @@ def kernels_of(target: Target, narrow: bool) -> Mapping[str, TensorExpression]:
     return {
         "kv_cache.append": append,
         "nn.paged_attention": partial(paged_attention, target=target, narrow=narrow),
+        "nn.dense_attention": partial(dense_attention, target=target),
         **recurrent_kernels(target),
         "nn.filter_probabilities": partial(filter_probabilities, target=target),
         "nn.sample_top_p": partial(draw_top_p, target=target),

@@ -19,16 +19,16 @@ from ....target import Target
 from ....tir import te
 from ....tir.intrinsics import TensorIntrin
 from ....tir.math.exponential import coarse_exp
-from ....tir.nodes import PARALLEL, Allocate, Buffer, BufferLoad, For, Stmt, buffer, seq
+from ....tir.nodes import PARALLEL, BufferLoad, For, Stmt, buffer, seq
 from ...paged_attention import PagedAttention
 from ..instructions.bfloat16 import DOT2, JOIN, LANES, ROUND
 from ..machine import Cpu
+from .attention_buffers import TileBuffers, allocated
 from .attention_loops import attend_piece, attend_tile, count_pieces, merge_pieces
 from .attention_tiles import Sizes, Tiles
 
 TILES_PER_THREAD = 4  # at least, when a prompt is long enough
 MAX_PIECES = 32  # of one context; longer contexts get longer pieces
-DYNAMIC = {"schedule": "dynamic"}
 
 
 def paged_attention(
@@ -54,7 +54,7 @@ def paged_attention(
 
 
 @dataclass(eq=False)
-class _Kernel(PagedAttention):
+class _Kernel(TileBuffers, PagedAttention):
     """Tiles and buffers that the macros of ``attention_loops.py`` use; see ``Tiles`` for the terms.
 
     A run is a range of tokens of one sequence. stop: end of the current run. low, high: range of positions that its
@@ -71,25 +71,19 @@ class _Kernel(PagedAttention):
         readable = not self.inline and not self.latent
         cpu = Cpu.of(self.target)
         self.tiles = t = Tiles.of(sizes, cpu, self.single_query, readable)
-        self.lanes, self.row_tile, self.block, self.piece = t.lanes, t.row_tile, t.block, t.piece
-        self.padded_value = t.value_tiles * t.value_vectors * t.lanes
+        self.piece = t.piece
         self.narrow = self.narrow and self._in_pairs(cpu)
         self._make_scratch()
 
     def _in_pairs(self, cpu: Cpu) -> bool:
         """Whether the products are of pairs of bfloat16 numbers: keys and values have been rounded already."""
         rounded = dt.nbytes(self.k_pages.dtype) < dt.nbytes("float32")
-        fits = self.lanes == LANES and not any(size % LANES for size in (self.key, self.value, self.page))
+        fits = self.tiles.lanes == LANES and not any(size % LANES for size in (self.key, self.value, self.page))
         return cpu.has(DOT2.requires) and rounded and fits and self.tiles.staged and not self.inline
 
     def _make_scratch(self) -> None:
-        def local(name: str, *shape: int, dtype: str = "float32") -> Buffer:
-            self.scratch.append(buffer(name, shape, dtype, scope="local"))
-            return self.scratch[-1]
-
-        t, self.scratch = self.tiles, list[Buffer]()
-        self.query, self.acc = local("query", t.rows, self.key), local("acc", t.rows, self.padded_value)
-        self.row_max, self.row_sum = local("row_max", t.rows), local("row_sum", t.rows)
+        t, local = self.tiles, self.local
+        self.make_tile(t, self.key)
         self.ends, self.positions = local("ends", t.rows, dtype="int32"), local("positions", t.rows, dtype="int32")
         self.keys = self.values = None
         staged = (2, "uint32") if self.narrow else (1, "float32")
@@ -102,10 +96,6 @@ class _Kernel(PagedAttention):
             self.low_half, self.high_half = local("low_half", LANES), local("high_half", LANES)
         self.key_scales = local("key_scales", t.block) if self.scaled else None
         self.value_scales = local("value_scales", t.block) if self.scaled else None
-        self.score, self.fold = local("score", t.row_tile, t.block), local("fold", t.lanes)
-        self.new_max, self.correction = local("new_max", t.row_tile), local("correction", t.row_tile)
-        self.key_sums = local("key_sums", t.row_tile, t.key_vectors, t.lanes)
-        self.value_sums = local("value_sums", t.value_rows, t.value_vectors, t.lanes)
         self.pages = local("pages", t.block // self.page, dtype="int64")
         self.last, self.low, self.high = (local(x, 1, dtype="int32") for x in ("last", "low", "high"))
         self.stop = local("stop", 1, dtype="int64")
@@ -118,25 +108,22 @@ class _Kernel(PagedAttention):
         if not self.single_query:
             self.step = self._tokens_of_a_tile()
             self.count = ceildiv(self.n, self.step)
-            return self._parallel(item, self.count * self.kv_heads, expand(attend_tile, self, item))
+            return self.parallel(item, self.count * self.kv_heads, expand(attend_tile, self, item))
         shape = (self.n, self.heads, MAX_PIECES)
         self.partial = buffer("partial", (*shape, self.value))
         self.partial_max, self.partial_sum = buffer("partial_max", shape), buffer("partial_sum", shape)
         self.max_pieces, merged = buffer("max_pieces", (1,), "int64"), Var("merged")
         extent = self.n * self.kv_heads * self.max_pieces[0]
-        pieces = self._parallel(item, extent, expand(attend_piece, self, item))
+        pieces = self.parallel(item, extent, expand(attend_piece, self, item))
         merge = For(merged, self.n * self.heads, expand(merge_pieces, self, merged), PARALLEL)
         body = seq(expand(count_pieces, self), pieces, merge)
-        return _allocated([self.partial, self.partial_max, self.partial_sum, self.max_pieces], body)
+        return allocated([self.partial, self.partial_max, self.partial_sum, self.max_pieces], body)
 
     def _tokens_of_a_tile(self) -> PrimExpr:
         """Tokens per tile: as many as fit, fewer when that leaves threads without tiles."""
         threads = int(str(self.target.attrs.get("num-cores", 1)))
         share = ceildiv(self.n * self.kv_heads, TILES_PER_THREAD * threads)
         return maximum(minimum(share, self.tiles.tokens), 1)
-
-    def _parallel(self, item: Var, extent: PrimExpr, body: Stmt) -> Stmt:
-        return For(item, extent, _allocated(self.scratch, body), PARALLEL, None, DYNAMIC)
 
     # -- expressions
 
@@ -189,9 +176,3 @@ class _Kernel(PagedAttention):
 def _instruction(row: TensorIntrin, *places: BufferLoad) -> Call:
     """The call of an instruction on the memory from each place on."""
     return Call(f"intrinsic.{row.name}", tuple(Call("address_of", (p,), "handle") for p in places), "handle")
-
-
-def _allocated(buffers: list[Buffer], body: Stmt) -> Stmt:
-    for scratch in reversed(buffers):
-        body = Allocate(scratch, body)
-    return body
