@@ -108,8 +108,10 @@ def accumulate_locally(s: Schedule, product: str, epilogue: Sequence[str]) -> st
     return after[-1]
 
 
-def column_tiles(factor: int) -> IndexMap:
-    """The layout ``[ceil(N / factor), K, factor]`` of a matrix [N, K]: ``factor`` rows interleaved."""
+def column_tiles(factor: int, transposed: bool = False) -> IndexMap:
+    """The layout ``[ceil(N / factor), K, factor]`` of a matrix [N, K], or [K, N] if ``transposed``."""
+    if transposed:
+        return IndexMap.from_func(lambda k, n: (n // factor, k, n % factor))
     return IndexMap.from_func(lambda n, k: (n // factor, k, n % factor))
 
 

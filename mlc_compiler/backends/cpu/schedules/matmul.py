@@ -38,7 +38,7 @@ FEW_ROWS = 12
 class Matmul(TunableRule):
     """``x[m, k] * w[n, k]`` or ``x[m, k] * w[k, n]`` with element-wise blocks around it.
 
-    Weights ``w[n, k]``, or their codes and scales, are stored in tiles of ``2 x SIMD width`` columns. The rows are
+    Weights, or their codes and scales, are stored in tiles of ``2 x SIMD width`` columns. The rows are
     partitioned into tiles of decreasing height, so that no tile is guarded. Column tiles run in parallel. Choices: the
     columns and rows of a tile, the unrolled steps of the reduction.
     """
@@ -54,11 +54,11 @@ class Matmul(TunableRule):
         unrolled = choose(s, UNROLLINGS, UNROLLED_REDUCTION)
         epilogue = _inline_around(s, blocks, matched)
         weights = _weight_parameters(s, matched)
-        for weight in weights:
-            s.transform_layout(matched.block.name, weight.name, column_tiles(columns))
+        for weight, transposed in weights:
+            s.transform_layout(matched.block.name, weight.name, column_tiles(columns, transposed))
         last = accumulate_locally(s, matched.block.name, epilogue)
         check_elementwise(s.block(matched.block.name), s.block(last))
-        tile = _Tile(columns, unrolled, _streamed(weights, matched))
+        tile = _Tile(columns, unrolled, _streamed([weight for weight, _ in weights], matched))
         tile_rows(s, matched.block.name, last, heights, partial(_tile_part, s, tile=tile))
         return s
 
@@ -96,15 +96,22 @@ def _inline_around(s: Schedule, blocks: Blocks, matched: MatmulBlock) -> list[st
     return names[at + 1 :]
 
 
-def _weight_parameters(s: Schedule, matched: MatmulBlock) -> list[Buffer]:
-    """The two-dimensional parameters that the product reads by column: weights, codes, scales."""
+def _weight_parameters(s: Schedule, matched: MatmulBlock) -> list[tuple[Buffer, bool]]:
+    """The matrices among the parameters that the product reads by column, and whether columns are their last axis.
+
+    These are weights, codes, scales. An activation [K, N] stays as it is: packing it at every call gains little.
+    """
     block = s.block(matched.block.name)
     parameters = {id(p) for p in s.func.buffers} - {id(w.buffer) for w in block.writes}
-    found: dict[int, Buffer] = {}
+    kept = {id(s.func.buffers[i]) for i in s.func.attrs.get("activations", ())}
+    found: dict[int, tuple[Buffer, bool]] = {}
     for load in walk(block.body):
-        by_column = isinstance(load, BufferLoad) and len(load.indices) == 2 and load.indices[0] is matched.column
-        if by_column and id(load.buffer) in parameters:
-            found[id(load.buffer)] = load.buffer
+        if not isinstance(load, BufferLoad) or len(load.indices) != 2 or id(load.buffer) not in parameters:
+            continue
+        first, last = load.indices
+        transposed = first is matched.reduction and last is matched.column and id(load.buffer) not in kept
+        if first is matched.column or transposed:
+            found[id(load.buffer)] = (load.buffer, transposed)
     return list(found.values())
 
 

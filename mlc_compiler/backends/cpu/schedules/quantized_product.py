@@ -97,7 +97,7 @@ def _tiled(tile: _Tile, weight: Buffer) -> IndexMap:
     """The codes or scales of a tile's columns next to each other, those of a side together."""
     factor, by_column = tile.columns // tile.sides, tile.layout == "NK"
     if tile.sides == 1:
-        return column_tiles(factor) if by_column else IndexMap.from_func(lambda k, n: (n // factor, k, n % factor))
+        return column_tiles(factor, transposed=not by_column)
     columns = constant_extent(weight.shape[0 if by_column else 1])
     assert columns is not None
     width = columns // tile.sides
