@@ -7,6 +7,7 @@ from mlc_toolchain.gguf_mamba import STATE_SPACE_MIXTURES
 from mlc_toolchain.gguf_mixtures import FAMILY_MIXTURES
 from mlc_toolchain.gguf_recurrent import RECURRENT_MIXTURES
 from mlc_toolchain.gguf_routed import ROUTED_MIXTURES
+from mlc_toolchain.gguf_routed_families import ROUTED_FAMILIES
 
 COUNTS = {"num_experts": "expert_count", "num_experts_per_tok": "expert_used_count"}
 SIZED = {**LLAMA.config, **COUNTS, "moe_intermediate_size": "expert_feed_forward_length"}
@@ -49,6 +50,7 @@ MIXTURES = {
     **STATE_SPACE_MIXTURES,
     **RECURRENT_MIXTURES,
     **ROUTED_MIXTURES,
+    **ROUTED_FAMILIES,
     **FAMILY_MIXTURES,
 }
 """By ``general.architecture``, of files with experts."""

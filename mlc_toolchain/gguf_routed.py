@@ -43,7 +43,7 @@ def _tensor(name: str) -> CheckpointTensor:
     return CheckpointTensor(f"{name}.weight")
 
 
-def _dense_first(config: dict[str, Any]) -> dict[str, Any]:
+def dense_first(config: dict[str, Any]) -> dict[str, Any]:
     """Layers without experts come first."""
     sparse = config.pop("sparse")
     routing = {"norm_topk_prob": False, "routed_scaling_factor": 1.0} | {k: config[k] for k in ROUTING if k in config}
@@ -52,7 +52,7 @@ def _dense_first(config: dict[str, Any]) -> dict[str, Any]:
 
 def _deepseek(config: dict[str, Any]) -> dict[str, Any]:
     """Sizes of heads before values and keys were absorbed; a correction of scores makes it DeepSeek-V3."""
-    found = _dense_first(config) | _latent_heads(config)
+    found = dense_first(config) | _latent_heads(config)
     if config.pop("corrected"):
         return {**found, "model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"]}
     grouped = config.get("n_group", 1) > 1
@@ -74,7 +74,7 @@ def _absorbed(config: Mapping[str, Any], layer: int) -> dict[str, Expr]:
 
 
 def _glm(config: dict[str, Any]) -> dict[str, Any]:
-    return _dense_first(config) | rotary_part(config)
+    return dense_first(config) | rotary_part(config)
 
 
 def _llama4(config: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ DOTS1 = like_llama(
     having=SPARSE,
     names={**EXPERTS, **QK_NORMS},
     present={"attention_bias": "attn_q.bias"},
-    finish=_dense_first,
+    finish=dense_first,
 )
 LLAMA4 = like_llama(
     "llama4_text",

@@ -149,8 +149,9 @@ def permuted_heads(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[
 
 def assert_same_config(form: Form, raw: dict[str, Any], config: dict[str, Any]) -> None:
     """The config of the file is that of the checkpoint, but for what is lost."""
-    assert config["model_type"] == raw["model_type"]
-    ours, theirs = (vars(registry.get(c["model_type"]).config.from_hf(c)) for c in (config, raw))
+    name, wanted = registry.name_of(config), registry.name_of(raw)
+    assert name == wanted is not None
+    ours, theirs = (vars(registry.get(wanted).config.from_hf(c)) for c in (config, raw))
     assert repr(ours.pop("rope", None)) == repr(theirs.pop("rope", None))
     different = {key for key, value in ours.items() if value != theirs[key]}
     assert not different - form.lost - {"context_window_size", "prefill_chunk_size"}, different
