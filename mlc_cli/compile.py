@@ -41,6 +41,7 @@ COLLECT_AFTER = 100_000
     "--overrides", default="", metavar="K=V;...", help="Sizes to change: context_window_size=2048;max_batch_size=4."
 )
 @kv_cache_dtype_option
+@click.option("--draft-heads", is_flag=True, help="Add the functions with which a head of EAGLE or Medusa can guess.")
 @click.option("--debug-dump", type=FOLDER, metavar="DIR", help="Write the module after each phase, as text.")
 @click.option("--emit", multiple=True, metavar="KIND", help="Also write the library's code as text: llvm, asm, ptx.")
 @click.option("--enable-subgroups", is_flag=True, hidden=True)
@@ -68,6 +69,7 @@ def compile_command(
     opt: str,
     overrides: str,
     kv_cache_dtype: str,
+    draft_heads: bool,
     debug_dump: Path | None,
     emit: tuple[str, ...],
     enable_subgroups: bool,
@@ -96,6 +98,7 @@ def compile_command(
         output=output,
         overrides=overrides,
         kv_cache_dtype=kv_cache_dtype,
+        draft_heads=draft_heads,
         quantization=quantization,
         model_type=model_type,
         debug_dump=debug_dump,

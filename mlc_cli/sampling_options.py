@@ -141,7 +141,9 @@ num_draft_option = click.option(
     help="Guess N tokens at a time, by repetitions in the text or by --draft. The answer stays the same.",
 )
 draft_option = click.option(
-    "--draft", metavar="MODEL", help="The folder of a smaller model with the same tokens, which guesses."
+    "--draft",
+    metavar="MODEL",
+    help="A smaller model with the same tokens, which guesses; or the folder of an EAGLE or Medusa head.",
 )
 
 

@@ -114,10 +114,17 @@ class Decoder(CompiledModel):
     def _hidden_states(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
         with self.pool.lent(len(texts)) as rows:
             packed = self._packed(list(zip(rows, texts, strict=True)))
-            hidden = aligned_empty((len(packed.ids), self.hidden_size), np.dtype(np.float32))
-            for span in packed.chunks(self.spec.prefill_chunk_size):
-                self.bind(HIDDEN_STATES, self._inputs(packed, span), [_batched(hidden[span])])()
-        return np.split(hidden, packed.lasts[:-1] + 1)
+            return np.split(self._states(packed), packed.lasts[:-1] + 1)
+
+    def extend(self, row: int, ids: Sequence[int]) -> np.ndarray:
+        """Extend a sequence and return the last hidden state of each of the tokens, float32 [len(ids), D]."""
+        return self._states(self._packed([(row, ids)]))
+
+    def _states(self, packed: Packed) -> np.ndarray:
+        hidden = aligned_empty((len(packed.ids), self.hidden_size), np.dtype(np.float32))
+        for span in packed.chunks(self.spec.prefill_chunk_size):
+            self.bind(HIDDEN_STATES, self._inputs(packed, span), [_batched(hidden[span])])()
+        return hidden
 
     def results(self, name: str, ids: Sequence[int]) -> Iterator[list[np.ndarray]]:
         """Call function ``name`` on a text, read from an empty cache; gives its results for each chunk of tokens."""
@@ -246,11 +253,13 @@ class DecodeStep:
         if model.rotary_axes:
             self._rotary[size] = self._memory.mirrored((model.rotary_axes, size), np.dtype(np.int32))
             places["rotary_pos"] = self._rotary[size]
-        inputs = {"input_embed": _unit_axis(embeddings), **places}
-        return (
-            model.bind("embed", {"input_ids": self.input_ids[:size]}, [embeddings]),
-            model.bind("decode" if size == 1 else "batch_decode", inputs, [_unit_axis(logits)]),
-        )
+        inputs = {"input_embed": unit_axis(embeddings), **places}
+        embed = model.bind("embed", {"input_ids": self.input_ids[:size]}, [embeddings])
+        return embed, self._bind_decode(inputs, logits)
+
+    def _bind_decode(self, inputs: Mapping[str, Array], logits: np.ndarray) -> Call:
+        """The call that computes ``logits``, [size, V]."""
+        return self._model.bind("decode" if len(logits) == 1 else "batch_decode", inputs, [unit_axis(logits)])
 
 
 def _batched(rows: Array) -> Array:
@@ -258,6 +267,6 @@ def _batched(rows: Array) -> Array:
     return rows.reshape(1, *rows.shape)
 
 
-def _unit_axis(rows: Array) -> Array:
+def unit_axis(rows: Array) -> Array:
     """[n, D] as [n, 1, D]."""
     return rows.reshape(rows.shape[0], 1, rows.shape[1])

@@ -14,14 +14,17 @@ from mlc_errors import MLCError, UsageError
 from mlc_runtime.batch import generate_batch
 from mlc_runtime.chat_template import render_chat_template, render_conversation
 from mlc_runtime.decoder import Decoder
+from mlc_runtime.draft_heads import head_proposer, is_draft_head
 from mlc_runtime.embedding import Embedder, TextOptions
 from mlc_runtime.encoder import FUNCTION as ENCODE
 from mlc_runtime.encoder import Encoder
 from mlc_runtime.folder_config import CONFIG_NAME, GenerationDefaults, embedding_settings, generation_defaults
 from mlc_runtime.generation import GenerationResult, TextStream, check_overflow
+from mlc_runtime.hidden_states import HiddenSessions
 from mlc_runtime.image_processor import image_processor
 from mlc_runtime.image_prompt import ImagePrompts, with_parts, with_placeholders, without_images
 from mlc_runtime.library import Library
+from mlc_runtime.model import CompiledModel
 from mlc_runtime.sampling import Sampling, SamplingSettings, given
 from mlc_runtime.session import Session, SessionCache
 from mlc_runtime.speculation import DraftModel, PromptLookup, check_speculation
@@ -231,9 +234,9 @@ class LLM:
         """The answer to a text or token ids as an iterator over pieces of text; its ``result`` is the GenerationResult.
 
         sampling: of ``sampling``, by default the model's own. num_draft: tokens to guess at a time and to verify in
-        one call, 0 for none. draft: a model of the same tokens that guesses them; None looks for repetitions in the
-        text. The answer is the same as without. Raises UsageError for models whose state cannot be cut back, and for an
-        ``overflow`` that the prompt does not allow.
+        one call, 0 for none. draft: a model of the same tokens that guesses them, or a head of EAGLE or Medusa for this
+        model; None looks for repetitions in the text. The answer is the same as without. Raises UsageError for models
+        whose state cannot be cut back or is hidden, and for an ``overflow`` that the prompt does not allow.
         """
         ids = self.encode(prompt) if isinstance(prompt, str) else prompt
         sampling = self.sampling() if sampling is None else sampling
@@ -243,11 +246,20 @@ class LLM:
             if draft is not None:
                 raise UsageError("a draft model is given, and num_draft is 0; expected at least 1")
             return TextStream(self.sessions, self.tokenizer, ids, sampling)
+        if draft is not None and is_draft_head(draft.compiled):
+            return self._headed(ids, sampling, num_draft, draft.compiled)
         check_speculation(self.model, num_draft, draft.model if draft else None)
         if draft is not None and draft.tokenizer.vocabulary != self.tokenizer.vocabulary:
             raise UsageError("the draft model's tokenizer has other tokens; expected those of the model")
         proposer = DraftModel(draft.model, sampling) if draft else PromptLookup()
         return TextStream(self.sessions, self.tokenizer, ids, sampling, proposer, num_draft)
+
+    def _headed(self, ids: Sequence[int], sampling: Sampling, num_draft: int, head: CompiledModel) -> TextStream:
+        check_speculation(self.model, num_draft, None)
+        if min(ids) < 0:
+            raise UsageError("a draft head is given for a prompt with images; expected one of text")
+        sessions = HiddenSessions(self.model)
+        return TextStream(sessions, self.tokenizer, ids, sampling, head_proposer(head, sessions, sampling), num_draft)
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """The logits after each of `ids`, float32 [len(ids), vocab_size]."""

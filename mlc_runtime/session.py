@@ -44,7 +44,7 @@ class Session:
         self.model, self.pool, self.row, self.token_ids = model, model.pool, row, list(token_ids)
         self._finalizer = weakref.finalize(self, self.pool.retire, row)
         self._finalizer.atexit = False
-        self.step = DecodeStep(model, 1)
+        self.step = self._make_step(1)
         self.step.assign([row])
         self._verify_step: DecodeStep | None = None
 
@@ -53,6 +53,9 @@ class Session:
         """A new sequence that may grow to ``max_tokens``, at most and by default the context window."""
         with model.lock.held():
             return Session(model, model.pool.add(max_tokens), [])
+
+    def _make_step(self, capacity: int) -> DecodeStep:
+        return DecodeStep(self.model, capacity)
 
     @property
     @_in_turn
@@ -135,7 +138,7 @@ class Session:
         uniforms: Sequence[float],
     ) -> list[Drawn]:
         if self._verify_step is None or self._verify_step.capacity < len(ids):
-            self._verify_step = DecodeStep(self.model, len(ids))
+            self._verify_step = self._make_step(len(ids))
         step = self._verify_step
         step.extend(self.row, begin, ids)
         step.sampler.assign([sampling] * len(ids))
@@ -193,7 +196,7 @@ class SessionCache:
     """Sessions for streams: one for each running stream; the last used one is kept for the next prompt."""
 
     def __init__(self, model: Decoder):
-        self._model = model
+        self.model = model
         self._idle: Session | None = None
         self._busy: list[Session] = []
 
@@ -201,19 +204,19 @@ class SessionCache:
     def idle(self) -> Session:
         """The session that was used last and is free; a new one when there is none."""
         if self._idle is None:
-            self._idle = Session.empty(self._model)
+            self._idle = Session.empty(self.model)
         return self._idle
 
     @contextmanager
     def lease(self, ids: Sequence[int]) -> Iterator[Session]:
         """A session for the prompt ``ids``: the idle one, or a fork of a busy one that shares a longer prefix."""
-        with self._model.lock.held():
+        with self.model.lock.held():
             session = self._choose(ids)
             self._busy.append(session)
         try:
             yield session
         finally:
-            with self._model.lock.held():
+            with self.model.lock.held():
                 self._busy.remove(session)
                 if self._idle is not None:
                     self._idle.close()

@@ -64,6 +64,7 @@ class CompileOptions:
     none. tune: for how long schedules are searched first (``90s``, ``10m``), or a database that ``tune`` has written;
     empty is neither. kv_cache_dtype: of stored keys and values, one of KV_DTYPES; auto is float16 for schemes of
     float16, else float32. observe: makes the library call an observer after each kernel, see ``ObserveKernels``.
+    draft_heads: adds the functions that draft heads (EAGLE, Medusa) take.
     """
 
     model: str | Path
@@ -74,6 +75,7 @@ class CompileOptions:
     overrides: str = ""
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
+    draft_heads: bool = False
     model_type: str = "auto"
     debug_dump: Path | None = None
     emit: tuple[str, ...] = ()
@@ -268,21 +270,23 @@ def _export(
     scheme = get_scheme(options.quantization or config.quantization)
     activation_dtype = backend_of(machine).activation_dtype(scheme.model_dtype)
     model = model_config(config, overrides, options.model_type)
-    return export_with_cache(model, scheme, activation_dtype, options.kv_cache_dtype)
+    return export_with_cache(model, scheme, activation_dtype, options.kv_cache_dtype, options.draft_heads)
 
 
-def export_with_cache(model: ModelConfig, scheme: Scheme, activation_dtype: str, kv_cache_dtype: str) -> ExportedModel:
+def export_with_cache(
+    model: ModelConfig, scheme: Scheme, activation_dtype: str, kv_cache_dtype: str, draft_heads: bool = False
+) -> ExportedModel:
     """The model's functions, with keys and values stored as ``kv_cache_dtype``; auto is the scheme's own.
 
     Raises UsageError for a dtype that the model's cache cannot have, and where the model has no cache.
     """
     if kv_cache_dtype == AUTO:
-        return export_model(model, scheme, activation_dtype)
+        return export_model(model, scheme, activation_dtype, draft_heads=draft_heads)
     if kv_cache_dtype not in KV_DTYPES:
         expected = ", ".join((AUTO, *KV_DTYPES))
         raise UsageError(f"--kv-cache-dtype: got {kv_cache_dtype!r}; expected one of {expected}")
     try:
-        exported = export_model(model, scheme, activation_dtype, kv_cache_dtype)
+        exported = export_model(model, scheme, activation_dtype, kv_cache_dtype, draft_heads)
     except CacheError as error:
         raise UsageError(f"--kv-cache-dtype: {error}", hint="use --kv-cache-dtype auto") from error
     if not any("dtype" in state.describe() for state in exported.states):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from mlc_compiler.nn import Module, spec
 from mlc_compiler.nn.states import State
-from model_zoo import decoder, encoder
+from model_zoo import decoder, encoder, vision
 from model_zoo.vision import ImageInput
 from model_zoo.weight_map import WeightMap
 from quantization.rewrite import Exceptions
@@ -69,6 +69,11 @@ class Architecture:
     def is_encoder(self) -> bool:
         """Whether tokens see all positions of their text, so that a text is computed in one call."""
         return self.entry_points is encoder.entry_points
+
+    @property
+    def takes_draft_heads(self) -> bool:
+        """Whether the functions of draft heads can be exported besides."""
+        return self.entry_points in (decoder.entry_points, vision.entry_points)
 
 
 def encoder_architecture(

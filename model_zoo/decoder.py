@@ -96,6 +96,13 @@ def embedding_entry_points(model: Any, config: Any, states: Sequence[State], dty
     return {name: functions[name] for name in ("embed", "batch_prefill_to_last_hidden_states")}
 
 
+def draft_head_entry_points(
+    model: Any, config: Any, states: Sequence[State], dtype: str
+) -> Mapping[str, spec.Function]:
+    """What draft heads take besides: hidden states of steps, float32 [B, 1, D], and the logits of hidden states."""
+    return _Decoder(model, config, states, dtype).draft_head_functions()
+
+
 @dataclass(frozen=True)
 class _Decoder:
     model: Any
@@ -126,6 +133,18 @@ class _Decoder:
     def last_hidden_states(self, input_embed: Tensor, views: Sequence[Any]) -> Tensor:
         """[1, S, D], what the output head would take"""
         return self.model.forward(input_embed, *views).astype("float32")
+
+    def last_hidden_states_of_steps(self, input_embed: Tensor, views: Sequence[Any]) -> Tensor:
+        """[B, 1, D], computed as ``batch_decode`` is"""
+        batch, one, size = input_embed.shape
+        hidden = self.last_hidden_states(input_embed.reshape(one, batch, size), views)
+        return hidden.reshape(batch, one, hidden.shape[-1])
+
+    def get_logits(self, hidden_states: Tensor) -> Tensor:
+        """[B, D] -> [B, V]"""
+        batch, size = hidden_states.shape
+        logits = self._logits(hidden_states.astype(self.dtype).reshape(1, batch, size))
+        return logits.reshape(batch, logits.shape[-1])
 
     def sample(self, logits: Tensor, temperature: Tensor, top_p: Tensor, uniform: Tensor) -> Tensor:
         return op.sample_top_p(op.softmax_with_temperature(logits, temperature), top_p, uniform)
@@ -189,6 +208,17 @@ class _Decoder:
             "sample": spec.Function(self.sample, drawn, "none", bounds),
             "sample_filtered": spec.Function(self.sample_filtered, filtered, "none", bounds),
             "logprobs": spec.Function(self.logprobs, {"logits": logits, "token": whole}, "none", bounds),
+        }
+
+    def draft_head_functions(self) -> dict[str, spec.Function]:
+        bounds = {"batch_size": self.config.max_batch_size}
+        hidden = {"hidden_states": spec.Tensor(["batch_size", self.config.hidden_size], "float32")}
+        steps = self._inputs("batch_size", 1)
+        return {
+            "batch_decode_to_last_hidden_states": spec.Function(
+                self.last_hidden_states_of_steps, steps, "packed", bounds
+            ),
+            "get_logits": spec.Function(self.get_logits, hidden, "packed", bounds),
         }
 
     def _inputs(

@@ -11,8 +11,10 @@ from typing import Any
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.nn import spec
 from mlc_compiler.nn.states import State
-from mlc_errors import UnsupportedError
+from mlc_errors import UnsupportedError, UsageError
+from model_zoo import decoder
 from model_zoo.architecture import Architecture, ModelConfig
+from model_zoo.vision import VisionLanguageModel
 from quantization.rewrite import WeightFormat, quantize_model
 from quantization.schemes import Scheme
 
@@ -232,9 +234,10 @@ def export_model(
     scheme: Scheme | None = None,
     activation_dtype: str = "float32",
     kv_dtype: str | None = None,
+    draft_heads: bool = False,
 ) -> ExportedModel:
     """Trace every function of a model whose architecture is registered; see ``export``."""
-    return export(get(config.model_type), config, scheme, activation_dtype, kv_dtype)
+    return export(get(config.model_type), config, scheme, activation_dtype, kv_dtype, draft_heads)
 
 
 def export(
@@ -243,18 +246,25 @@ def export(
     scheme: Scheme | None = None,
     activation_dtype: str = "float32",
     kv_dtype: str | None = None,
+    draft_heads: bool = False,
 ) -> ExportedModel:
     """Trace every function of a model.
 
     scheme: how weights are stored, float32 when None. kv_dtype: of keys and values; float16 for float16 schemes, else
-    float32, when None.
+    float32, when None. draft_heads: also the functions that draft heads take. Raises UsageError for a model that has
+    none of these.
     """
     model = architecture.model(config)
     formats = {} if scheme is None else quantize_model(model, scheme, architecture.quantization)
     if kv_dtype is None:
         kv_dtype = "float16" if scheme is not None and scheme.model_dtype == "float16" else "float32"
     states = tuple(architecture.states(config, kv_dtype))
-    functions = architecture.entry_points(model, config, states, activation_dtype)
+    functions = dict(architecture.entry_points(model, config, states, activation_dtype))
+    if draft_heads:
+        if not architecture.takes_draft_heads:
+            raise UsageError(f"{architecture.name} models take no draft heads; expected a decoder")
+        text = model.language_model if isinstance(model, VisionLanguageModel) else model
+        functions |= decoder.draft_head_entry_points(text, config, states, activation_dtype)
     mod, parameters = model.export(spec.ModuleSpec(functions))
     params = tuple(ParameterInfo(name, p.shape, p.dtype) for name, p in parameters.items())
     return ExportedModel(mod, params, states, architecture, config, formats)

@@ -19,8 +19,10 @@ from mlc_runtime.weights import TensorCache
 from mlc_toolchain.compile import CompileOptions, compile_model
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
 from mlc_toolchain.gen_config import GenConfigOptions, gen_config
+from mlc_toolchain.model_sizes import SizeOverrides
 from tests.model_zoo.architecture_cases import COMMON, LLAMA_LIKE, VOCAB
 from tests.model_zoo.test_architectures import TOLERANCE, close
+from tests.runtime.fake_library import byte_tokenizer
 
 NAMES = ("eagle", "medusa")
 SIZE, TOKENS = LLAMA_LIKE["hidden_size"], 11
@@ -28,14 +30,22 @@ RNG = np.random.default_rng(9)
 
 
 def build(config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], name: str, folder: Path) -> CompiledModel:
+    output = made(config, tensors, name, folder)
+    compile_model(CompileOptions(output, output / "lib.so", device="cpu"))
+    return CompiledModel(Library(output / "lib.so"), TensorCache(output), num_threads=2)
+
+
+def made(config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], name: str, folder: Path) -> Path:
+    """The folder of a model, without its library."""
     source, output = folder / "source", folder / "output"
     source.mkdir()
     (source / "config.json").write_text(json.dumps(config))
-    save_file(dict(tensors), source / "model.safetensors")
+    save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, source / "model.safetensors")
+    byte_tokenizer().save(str(source / "tokenizer.json"))
     convert_weight(ConvertOptions(str(source), "q0f32", output, name))
-    gen_config(GenConfigOptions(str(source), "q0f32", output, name))
-    compile_model(CompileOptions(output, output / "lib.so", device="cpu"))
-    return CompiledModel(Library(output / "lib.so"), TensorCache(output), num_threads=2)
+    sizes = SizeOverrides(prefill_chunk_size=16, max_batch_size=5)
+    gen_config(GenConfigOptions(str(source), "q0f32", output, name, sizes=sizes))
+    return output
 
 
 def test_eagle(tmp_path: Path) -> None:
