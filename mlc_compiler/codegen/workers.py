@@ -10,12 +10,14 @@ import sys
 import tempfile
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 
 from ..target import available_cores
 from .arithmetic import CodegenError
 from .llvm_worker import Reply, Request, compile_text, receive, send
 
 MAX_PROCESSES = 16
+KEPT = 32  # modules that a process which compiles by itself does not compile again
 _START = "import sys; sys.path[:] = {path!r}; from mlc_compiler.codegen.llvm_worker import main; main()"
 
 
@@ -102,14 +104,18 @@ class Workers:
 
 
 class ThisProcess(Workers):
-    """Compiles in the calling process, which LLVM aborts on fatal errors."""
+    """Compiles in the calling process, which LLVM aborts on fatal errors.
+
+    It keeps the last replies: libraries of the same function differ in their kernels, but seldom in the host's code.
+    """
 
     def __init__(self) -> None:
         super().__init__(1)
+        self._compile = lru_cache(maxsize=KEPT)(compile_text)
 
     def submit(self, request: Request) -> Future[Reply]:
         done: Future[Reply] = Future()
-        done.set_result(compile_text(request))
+        done.set_result(self._compile(request))
         return done
 
 

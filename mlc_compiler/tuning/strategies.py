@@ -19,7 +19,7 @@ from .measure import Trial
 from .space import Candidate, Space
 from .task import Task
 
-ATTEMPTS = 8  # draws for each candidate wanted
+MISSES = 32  # draws in a row that give nothing new, after which a space counts as exhausted
 INNERMOST = 16  # the default of ``sample_perfect_tile``
 
 
@@ -31,6 +31,7 @@ class History:
     space: Space
     random: Random
     by_key: dict[str, Trial] = field(default_factory=dict)
+    _accounts: dict[str, Account] = field(default_factory=dict)
 
     def add(self, trial: Trial) -> None:
         """Add a trial; it replaces an earlier one of the same candidate."""
@@ -52,18 +53,21 @@ class History:
         return None if made is None or made.key in self.by_key else made
 
     def drawn(self, count: int, draw: Callable[[], Candidate | None]) -> list[Candidate]:
-        """Up to ``count`` different candidates of several draws each."""
+        """Up to ``count`` different candidates; fewer where many draws in a row give no other."""
         found: dict[str, Candidate] = {}
-        for _ in range(count * ATTEMPTS):
-            if len(found) == count:
-                break
+        misses = 0
+        while len(found) < count and misses < MISSES:
             made = draw()
+            misses = misses + 1 if made is None or made.key in found else 0
             if made is not None:
                 found[made.key] = made
         return list(found.values())
 
     def account(self, candidate: Candidate) -> Account:
-        return account(candidate.func, self.task.target, self.task.sizes)
+        """What a candidate costs by its loops; kept, as the cost model is fitted anew for each proposal."""
+        if candidate.key not in self._accounts:
+            self._accounts[candidate.key] = account(candidate.func, self.task.target, self.task.sizes)
+        return self._accounts[candidate.key]
 
 
 class Strategy(ABC):

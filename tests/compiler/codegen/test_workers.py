@@ -9,8 +9,9 @@ import pytest
 
 from mlc_compiler.backends import emit_llvm
 from mlc_compiler.codegen.arithmetic import CodegenError
+from mlc_compiler.codegen.llvm_worker import Reply
 from mlc_compiler.codegen.native import compile_modules
-from mlc_compiler.codegen.workers import Workers
+from mlc_compiler.codegen.workers import ThisProcess, Workers
 from mlc_compiler.driver import build_library
 from mlc_compiler.ir.expr import Call
 from mlc_compiler.pipeline import pipeline, run_passes
@@ -71,6 +72,17 @@ def test_an_abort_of_llvm_is_an_error(one_process):
     assert any("LLVM ERROR" in line for line in error.value.where)
     text = llvm_text({"f": elementwise(lambda x: Call("exp", (x,), "float32"), ("float32",), "float32")})
     assert compile_modules([text], HOST, workers=one_process).objects[0][:4] == b"\x7fELF"
+
+
+def test_a_process_that_compiles_by_itself_compiles_a_module_once(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(
+        "mlc_compiler.codegen.workers.compile_text", lambda request: compiled.append(request.text) or Reply(b"object")
+    )
+    here = ThisProcess()
+    for texts in (["kernel 1", "host"], ["kernel 2", "host"]):
+        assert compile_modules(texts, HOST, workers=here).objects == (b"object", b"object")
+    assert compiled == ["kernel 1", "host", "kernel 2"]
 
 
 def test_text_that_is_no_module(one_process):

@@ -15,6 +15,7 @@ from mlc_compiler.tuning.cost_model import FEWEST, CostModel
 from mlc_compiler.tuning.measure import Trial
 from mlc_compiler.tuning.space import Candidate, ScheduleFn
 from mlc_compiler.tuning.strategies import (
+    MISSES,
     Beam,
     Evolution,
     History,
@@ -65,6 +66,16 @@ def found(strategy: Strategy, seed: int, kind: type[History]) -> float:
 def test_searches_beat_random_draws(strategy: Callable[[], Strategy], kind: type[History]):
     mean = lambda make: np.mean([found(make(), seed, kind) for seed in range(3)])  # noqa: E731
     assert mean(strategy) < 0.7 * mean(RandomSearch)
+
+
+def test_a_space_with_few_candidates_is_left_after_few_draws():
+    made: list[int] = []
+
+    def one_of_three(s: Schedule) -> None:
+        made.append(s.sample_categorical([0, 1, 2], [1 / 3] * 3))
+
+    history = History(Task("f", scaled(), AVX2), ScheduleFn(one_of_three), Random(0))
+    assert len(Evolution().propose(history, 8)) == 3 and len(made) <= 3 * MISSES
 
 
 def test_failed_trials_have_no_children():
