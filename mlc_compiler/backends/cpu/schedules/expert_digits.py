@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 from mlc_errors import MLCError
 
-from ....ir.expr import Call, IntImm, PrimExpr, const
+from ....ir.expr import Call, IntImm, PrimExpr, const, minimum
 from ....ir.visitor import Substitute
 from ....tir import te
 from ....tir.nodes import Buffer, PrimFunc, Stmt, seq
 from ....tir.schedule import Schedule
+from ....tir.schedule.prefetch import LINE
 from ....tir.schedule.tree import root_of
 from ..machine import Cpu
 from ..quantized.experts import DIGITS, QuantizedExperts, match_quantized_experts
@@ -18,7 +19,10 @@ from ..quantized.plan import BYTES, Plan
 from ..quantized.products import Activations, Rows, Words
 from .expert_loops import multiply_digits
 from .expert_runs import Runs
+from .prefetching import IN_FLIGHT
 from .quantized_product import prepare_activations
+
+WORDS_OF_LINE = LINE // 4
 
 
 def integer_kernel(func: PrimFunc, cpu: Cpu) -> PrimFunc:
@@ -77,10 +81,21 @@ class DigitRuns(Runs):
         self.groups, self.steps, self.lanes = self.plan.weight.groups, self.plan.steps, self.plan.dot.lanes
         self.digits_of_one, self.height = self.plan.digits, self.plan.rows_in_registers
         self.words = Words(self.plan, self._packed_word, self.codes.shape[2])
+        self.words_of_group = self.plan.weight.words.group_words
+        self.lines = -(-self.words_of_group * self.tile_columns // WORDS_OF_LINE)
+        self.distance = -(-IN_FLIGHT // (self.lines * LINE))
 
     def _packed_word(self, c: PrimExpr, i: PrimExpr) -> PrimExpr:
         """The i-th word of codes of a column of ``self.tile``."""
         return self.codes[self.run[2], self.tile, i, c]
+
+    def prefetch(self, g: PrimExpr, line: PrimExpr, following: PrimExpr) -> Call:
+        """Ask for a line of the codes ``distance`` groups later: of this expert, then of the next run's."""
+        later, place = g + self.distance, line * WORDS_OF_LINE
+        expert = te.select(later < self.groups, self.run[2], following)
+        word = later % self.groups * self.words_of_group + place // self.tile_columns
+        at = (expert, self.tile, minimum(word, self.codes.shape[2] - 1), place % self.tile_columns)
+        return Call("intrinsic.cpu.prefetch", (Call("address_of", (self.codes[at],), "handle"),), "handle")
 
     def word(self, g: PrimExpr, step: PrimExpr, c: PrimExpr) -> PrimExpr:
         return self.words.word(g, step, c)

@@ -60,7 +60,11 @@ def multiply_digits(k):
     for r in range(k.run[1]):
         for c in T.vectorized(k.tile_columns):
             acc[r, c] = T.float32(0)
+    following = T.decl_buffer((1,), "int64", scope="local")
+    following[0] = k.expert_of(k.run[0] + k.run[1])
     for g in range(k.groups):
+        for line in T.unroll(k.lines):
+            k.prefetch(g, line, following[0])
         words = T.decl_buffer((k.steps, k.tile_columns), "uint32", scope="local")
         for step in T.unroll(k.steps):
             for side in T.unroll(k.tile_columns // k.lanes):

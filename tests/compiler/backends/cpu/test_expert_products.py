@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlc_compiler.ir.expr import Call, Var, const
+from mlc_compiler.ir.simplify import simplify
+from mlc_compiler.ir.visitor import substitute, walk
 from mlc_compiler.pipeline import pipeline, run_passes
 from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PrimFunc
@@ -42,13 +46,17 @@ def test_instruction_sets(target: str) -> None:
     check(Case(IDS, 4, 40, 96, "q0f16", "float32"), target)
 
 
-def rules(case: Case) -> list[tuple[object, object]]:
-    """The schedule rule of each tensor function, and the digits of activations."""
+def scheduled(case: Case) -> list[PrimFunc]:
+    """The tensor functions of products."""
     passes = pipeline(Target("cpu:x86-64-v4"))
     names = [p.name for p in passes]
     mod = run_passes(case.module()[0], passes[: names.index("lower-blocks")])
-    found = mod.of_type(PrimFunc).items()
-    return [(f.attrs.get("schedule"), f.attrs.get("expert_digits")) for name, f in found if "linear" in name]
+    return [f for name, f in mod.of_type(PrimFunc).items() if "linear" in name]
+
+
+def rules(case: Case) -> list[tuple[object, object]]:
+    """The schedule rule of each tensor function, and the digits of activations."""
+    return [(f.attrs.get("schedule"), f.attrs.get("expert_digits")) for f in scheduled(case)]
 
 
 def test_which_kernel() -> None:
@@ -57,6 +65,21 @@ def test_which_kernel() -> None:
     assert rules(case) == [("ExpertProduct", 1)]
     assert rules(replace(case, columns=36)) == [("ExpertProduct", None)]
     assert rules(replace(case, scheme="q0f16")) == [("ExpertProduct", None)]
+
+
+def test_codes_are_prefetched() -> None:
+    """20 groups of 4 lines: 4 KiB later in a tile, which is of the next run's expert after the last group."""
+    (func,) = scheduled(Case(IDS, 4, 64, 640, "q4f16_1", "float32"))
+    (address,) = (n.args[0] for n in walk(func.body) if isinstance(n, Call) and n.op == "intrinsic.cpu.prefetch")
+    names = {n.name: n for n in walk(address) if isinstance(n, Var)}
+    asked = []
+    for g, line in itertools.product(range(20), range(4)):
+        at = {names["g"]: const(g, "int64"), names["line"]: const(line, "int64")}
+        expert, _, word, column = map(simplify, substitute(address.args[0].indices, at))
+        asked.append((expert.buffer.name, word.value, column.value))
+    assert sorted(asked) == [("following", word, 0) for word in range(64)] + [
+        ("run", word, 0) for word in range(64, 80)
+    ]
 
 
 @settings(max_examples=8)
