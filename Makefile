@@ -1,9 +1,10 @@
-# `make help` lists the targets.  VENV, PYTHON, QUANTIZATION, PROMPT, JOBS, PYTEST_ARGS and BENCH_ARGS can be set on the
-# command line.
+# `make help` lists the targets.  VENV, PYTHON, QUANTIZATION, CALIBRATION, PROMPT, JOBS, PYTEST_ARGS and BENCH_ARGS can be
+# set on the command line.
 
 PYTHON       ?= python3
 VENV         ?= .venv
-QUANTIZATION ?= q4f16_1
+QUANTIZATION ?= q4f16_nl
+CALIBRATION  ?= $(if $(filter q4f16_nl,$(QUANTIZATION)),--calibration auto)
 PROMPT       ?= What is the capital of France?
 JOBS         ?= 2
 PYTEST_ARGS  ?=
@@ -89,7 +90,7 @@ $(GGUF): | $(VENV)/.installed
 	@ln -sf "$$($(BIN)/python -c "$(FIND_GGUF)")" $@
 
 $(MODEL)/.converted: $(VENV)/.installed $(CONVERTER) | $(GGUF)
-	$(MLC) convert_weight $(GGUF) --quantization $(QUANTIZATION) --output $(MODEL)
+	$(MLC) convert_weight $(GGUF) --quantization $(QUANTIZATION) $(CALIBRATION) --output $(MODEL)
 	@touch $@
 
 $(MODEL)/.configured: $(VENV)/.installed $(CONVERTER) | $(GGUF)

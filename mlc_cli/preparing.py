@@ -23,7 +23,7 @@ _OPTIONS = (
         "--quantization",
         metavar="NAME",
         help="Of a checkpoint's weights: q0f16, q4f16_1, ...; auto: the most exact that fits the memory. "
-        "Default: q4f16_1.",
+        "Default: q4f16_nl, calibrated; q4f16_1 where the checkpoint has such codes or calibration is not possible.",
     ),
     click.option("--memory", metavar="SIZE", help="What auto may use: 4GiB. Default: this machine's free memory."),
     click.option(

@@ -7,7 +7,7 @@ a quarter of the memory and of the time that it takes in float32.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -19,7 +19,7 @@ import numpy as np
 
 from mlc_compiler.driver import build_library
 from mlc_compiler.ir.module import IRModule
-from mlc_compiler.nn import Tensor, spec
+from mlc_compiler.nn import Module, Tensor, spec
 from mlc_compiler.target import Target
 from mlc_errors import MLCError, UnsupportedError, UsageError
 from mlc_runtime.decoder import HIDDEN_STATES, Decoder
@@ -147,7 +147,7 @@ class CalibratedModel:
         observer = Observer(model, SCHEME, self.architecture.quantization)
         states = tuple(self.architecture.states(self.config, "float32"))
         functions = self.architecture.entry_points(model, self.config, states, "float32")
-        if self.architecture.task != "chat" or HIDDEN_STATES not in functions:
+        if not _continues_text(self.architecture, model, functions):
             raise UnsupportedError(
                 f"--calibration: {self.architecture.name} models do not continue text",
                 hint="leave the option out, or give the statistics of llama.cpp with --imatrix",
@@ -166,6 +166,17 @@ class CalibratedModel:
             return model_metadata(described, SCHEME.name, lowered)
 
         return build_library(mod, Target("cpu"), self.folder / "calibrate.so", metadata=metadata).output
+
+
+def can_calibrate(architecture: Architecture, config: Any) -> bool:
+    """Whether a model continues text, so that a text shows what its layers see."""
+    model, states = architecture.model(config), tuple(architecture.states(config, "float32"))
+    functions = architecture.entry_points(model, config, states, "float32")
+    return _continues_text(architecture, model, functions)
+
+
+def _continues_text(architecture: Architecture, model: Module, functions: Container[str]) -> bool:
+    return architecture.task == "chat" and HIDDEN_STATES in functions and hasattr(model, "logits")
 
 
 def _source(ids: Sequence[int]) -> dict[str, Any]:

@@ -14,20 +14,21 @@ from mlc_toolchain import model_cache
 from mlc_toolchain.chat_config import read_chat_config
 from mlc_toolchain.compile import CompileOptions, check_options, compile_model
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight, plan_conversion
+from mlc_toolchain.default_quantization import COMPATIBLE, Quantization, default_quantization
 from mlc_toolchain.device import find_target
 from mlc_toolchain.gen_config import GenConfigOptions, gen_config
 from mlc_toolchain.hub import HubSource
 from mlc_toolchain.memory_estimate import estimate_memory, parse_bytes
 from mlc_toolchain.model_sizes import ModelSizes, SizeOverrides, model_sizes
 from mlc_toolchain.packed_checkpoint import unquantized
-from mlc_toolchain.prepare_plan import AUTO, DEFAULT_QUANTIZATION, Plan, PrepareOptions
+from mlc_toolchain.prepare_plan import AUTO, Plan, PrepareOptions
 from mlc_toolchain.progress import Progress
 from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
 from mlc_toolchain.source import ModelSource, resolve_source
 from mlc_toolchain.writer import free_space
 from quantization.schemes import get_scheme
 
-CANDIDATES = ("q0f16", "q8f16_1", "q6f16_3", "q5f16_3", DEFAULT_QUANTIZATION)
+CANDIDATES = ("q0f16", "q8f16_1", "q6f16_3", "q5f16_3", COMPATIBLE)
 """What auto chooses from, the most exact first."""
 USABLE = 0.8
 """The share of the memory that auto fills with weights and one context; the rest is for all else."""
@@ -40,7 +41,7 @@ class PreparationReport:
     """What a preparation would do. steps: of convert, configure and compile, those that are needed.
 
     weight_bytes: of the weights' files, where they are to be written; free_bytes: of the disk that they go to.
-    context_window_size: where auto shortens the model's own.
+    context_window_size: where auto shortens the model's own. calibration: the text, where codes are chosen for one.
     """
 
     model: str
@@ -51,12 +52,13 @@ class PreparationReport:
     weight_bytes: int | None = None
     free_bytes: int | None = None
     context_window_size: int | None = None
+    calibration: str | None = None
 
 
 def check(plan: Plan, options: PrepareOptions) -> None:
     """Raise MLCError for a model that is none, for options that cannot be met and without a linker."""
     if not plan.has_weights:
-        _scheme(_source(plan), options)
+        _quantization(plan, _source(plan), options)
     elif not plan.library.is_file():
         read_shards(plan.folder)
     compiling = _compiling(plan, options)
@@ -81,11 +83,11 @@ def report_of(plan: Plan, options: PrepareOptions) -> PreparationReport:
         known = read_chat_config(plan.folder).quantization
         return PreparationReport(plan.model, known, plan.folder, plan.library, compiling)
     source = _source(plan)
-    scheme, context = _scheme(source, options)
-    nbytes = _sizes(source, scheme).weight_bytes if isinstance(source, HubSource) else _planned_bytes(plan, scheme)
+    made, context = _quantization(plan, source, options)
+    sizes = _sizes(source, made.scheme).weight_bytes if isinstance(source, HubSource) else _planned_bytes(plan, made)
     steps = ("convert", "configure", *compiling)
-    made = (plan.model, scheme, plan.folder, plan.library, steps, nbytes, free_space(plan.folder))
-    return PreparationReport(*made, context)
+    wanted = (plan.model, made.scheme, plan.folder, plan.library, steps, sizes, free_space(plan.folder))
+    return PreparationReport(*wanted, context, made.calibration)
 
 
 def _source(plan: Plan) -> ModelSource:
@@ -113,19 +115,19 @@ def _compiling(plan: Plan, options: PrepareOptions) -> CompileOptions | None:
 
 
 def _convert(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
-    scheme, context = _scheme(_source(plan), options)
+    made, context = _quantization(plan, _source(plan), options)
     template = options.conv_template or AUTO
     folder = model_cache.partial(plan.folder)
     try:
         sizes = SizeOverrides(context_window_size=context)
-        gen_config(GenConfigOptions(plan.source, scheme, folder, conv_template=template, sizes=sizes))
-        convert_weight(ConvertOptions(plan.source, scheme, folder), progress)
+        gen_config(GenConfigOptions(plan.source, made.scheme, folder, conv_template=template, sizes=sizes))
+        convert_weight(ConvertOptions(plan.source, made.scheme, folder, calibration=made.calibration), progress)
     except ResourceError:
         raise  # what is there can be continued
     except MLCError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    model_cache.publish(folder, plan.folder, model_cache.Manifest(plan.model, scheme, model_cache.tool_stamp()))
+    model_cache.publish(folder, plan.folder, model_cache.Manifest(plan.model, made.scheme, model_cache.tool_stamp()))
 
 
 def _make_entry(plan: Plan) -> None:
@@ -137,15 +139,23 @@ def _make_entry(plan: Plan) -> None:
         model_cache.publish(model_cache.partial(entry), entry, made_by)
 
 
-def _scheme(source: ModelSource, options: PrepareOptions) -> tuple[str, int | None]:
-    """The scheme of the weights; for auto, the most exact one that fits the memory with a whole context.
+def _quantization(plan: Plan, source: ModelSource, options: PrepareOptions) -> tuple[Quantization, int | None]:
+    """How the weights are quantized, and the context where auto shortens it."""
+    if options.quantization == AUTO:
+        scheme, context = _fitting(source, options)
+        return Quantization(scheme), context
+    if options.memory is not None:
+        raise UsageError("--memory is what --quantization auto may use", hint="add --quantization auto")
+    if options.quantization is None:
+        return default_quantization(plan.source, source, plan.folder), None
+    return Quantization(get_scheme(options.quantization).name), None
+
+
+def _fitting(source: ModelSource, options: PrepareOptions) -> tuple[str, int | None]:
+    """The most exact scheme that fits the memory with a whole context.
 
     Where none does, the least exact one and the longest context that fits with it; else the context is None.
     """
-    if options.quantization != AUTO:
-        if options.memory is not None:
-            raise UsageError("--memory is what --quantization auto may use", hint="add --quantization auto")
-        return get_scheme(options.quantization or DEFAULT_QUANTIZATION).name, None
     usable = int(USABLE * _memory(options))
     sizes = {name: _sizes(source, name) for name in CANDIDATES}
     for name, found in sizes.items():
@@ -190,5 +200,6 @@ def _sizes(source: ModelSource, scheme: str) -> ModelSizes:
     return model_sizes(config, AUTO, get_scheme(scheme), SizeOverrides())
 
 
-def _planned_bytes(plan: Plan, scheme: str) -> int:
-    return plan_conversion(ConvertOptions(plan.source, scheme, plan.folder)).output.nbytes
+def _planned_bytes(plan: Plan, made: Quantization) -> int:
+    options = ConvertOptions(plan.source, made.scheme, plan.folder, calibration=made.calibration)
+    return plan_conversion(options).output.nbytes

@@ -12,7 +12,6 @@ from mlc_runtime.host import machine_identity
 from mlc_toolchain import model_cache
 
 AUTO = "auto"
-DEFAULT_QUANTIZATION = "q4f16_1"
 HUB_PREFIX = "HF://"
 CHAT_CONFIG, CONFIG, LIBRARY = "mlc-chat-config.json", "config.json", "lib.so"
 WEIGHTS = "tensor-cache.json"
@@ -25,9 +24,9 @@ OF_THE_RUNTIME = re.compile(r"(cpu|cuda)(:\d+)?")
 class PrepareOptions:
     """How a model is prepared; what is not given is the model's own, or the default.
 
-    quantization: of a checkpoint's weights; auto is the most exact that fits the memory. memory: such as "8GiB", in
-    place of this machine's free memory. device: cpu, cuda or
-    cuda:N, on which the model will run, or a target to compile for. opt, overrides: as of ``CompileOptions``.
+    quantization: of a checkpoint's weights; auto is the most exact that fits the memory, None what
+    ``default_quantization`` chooses. memory: such as "8GiB", in place of this machine's free memory. device: cpu,
+    cuda or cuda:N, on which the model will run, or a target to compile for. opt, overrides: as of ``CompileOptions``.
     conv_template: as of ``GenConfigOptions``. model_lib: a library to take instead of compiling one.
     """
 
@@ -128,7 +127,7 @@ def _of_folder(model: str, folder: Path, options: PrepareOptions) -> Plan:
 
 
 def _of_checkpoint(model: str, source: str, identity: object, options: PrepareOptions) -> Plan:
-    scheme = options.quantization or DEFAULT_QUANTIZATION
+    scheme = options.quantization or "default"
     made_of = [identity, scheme, options.memory, options.conv_template, model_cache.tool_stamp()]
     name = f"{_stem(Path(source))}-{scheme.partition(',')[0]}-{model_cache.digest(made_of)}"
     folder = model_cache.entry_path(name)

@@ -204,6 +204,10 @@ class VisionLanguageModel(nn.Module):
         self.vision_tower = vision_tower
         self.multi_modal_projector = multi_modal_projector
 
+    def logits(self, x_BSD: Tensor) -> Tensor:
+        logits: Tensor = self.language_model.logits(x_BSD)  # type: ignore[attr-defined]
+        return logits
+
     def image_embed(self, *inputs: Tensor) -> Tensor:
         """The embeddings of the tokens of an image, [T, D]."""
         assert self.vision_tower is not None and self.multi_modal_projector is not None

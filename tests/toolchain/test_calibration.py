@@ -9,9 +9,12 @@ import pytest
 import torch
 
 from mlc_errors import MLCError, UsageError
+from mlc_toolchain import calibration as calibration_module
 from mlc_toolchain.calibrated_weights import Calibration, encode_calibrated
+from mlc_toolchain.calibration import CalibratedModel, can_calibrate, small_chunks
 from mlc_toolchain.convert_weight import ConvertOptions, calibrated, convert_weight, plan_conversion
 from mlc_toolchain.imatrix import read_imatrix
+from model_zoo import registry
 from model_zoo.weight_expr import as_expr
 from model_zoo.weight_map import Production
 from quantization.group import decode
@@ -204,3 +207,22 @@ def test_files_that_are_no_importance_matrix_of_the_model(source, tmp_path):
     (tmp_path / "damaged").write_bytes(b"\x05\x00\x00\x00abc")
     with pytest.raises(MLCError, match="neither GGUF nor an older importance matrix"):
         read_imatrix(tmp_path / "damaged", productions, "llama")
+
+
+@pytest.mark.parametrize("name", ["llava", "jamba", "deepseek_v2"])
+def test_layers_of_every_kind_of_decoder_are_observed(name, tmp_path, monkeypatch):
+    architecture = registry.get(name)
+    assert can_calibrate(architecture, architecture.tiny)
+    built = []
+    monkeypatch.setattr(calibration_module, "build_library", lambda mod, *_, **__: built.append(mod) or 1 / 0)
+    model = CalibratedModel(architecture, small_chunks(architecture.tiny), tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        model.calibrate([1] * 512, feedback=False)
+    sums = [info for info in built[0]["calibrate"].ret_info.fields if info.ndim == 1]
+    assert len(sums) >= len(model.names) - 1  # a token table that is no head multiplies nothing
+
+
+@pytest.mark.parametrize("name", ["bert", "t5", "eagle", "medusa"])
+def test_models_that_do_not_continue_text_are_not_calibrated(name):
+    architecture = registry.get(name)
+    assert not can_calibrate(architecture, architecture.tiny)

@@ -61,8 +61,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_the_files_are_those_of_the_single_commands(filled: Path, tmp_path: Path):
     found = prepared_model(str(filled), CPU)
     out = tmp_path / "out"
-    run_command("gen_config", filled, "--quantization", "q4f16_1", "-o", out)
-    run_command("convert_weight", filled, "--quantization", "q4f16_1", "-o", out)
+    run_command("gen_config", filled, "--quantization", "q4f16_nl", "-o", out)
+    run_command("convert_weight", filled, "--quantization", "q4f16_nl", "--calibration", "auto", "-o", out)
     assert contents(found.folder) == contents(out)
     with LLM(found.folder, found.library, device=found.device) as llm:
         assert llm.logits([1, 2]).shape == (2, 1000)
@@ -74,7 +74,7 @@ def test_a_second_start_finds_what_there_is(filled: Path, idle: None):
     os.utime(found.folder / model_cache.MANIFEST, (0, 0))
     prepared_model(str(filled), CPU)
     (entry,) = model_cache.entries()
-    assert entry.used > 0 and not entry.is_stale and entry.manifest.quantization == "q4f16_1"
+    assert entry.used > 0 and not entry.is_stale and entry.manifest.quantization == "q4f16_nl"
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,28 @@ class Module:
             R.output(s, y, z, w, x)
         return (s, y, z, w, x)
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
 
+
 @I.ir_module
 class Module:
     @R.function
-    def main(q: R.Tensor((2, 9, 8), dtype="float32"), k: R.Tensor((2, 8, 9), dtype="float32"), v: R.Tensor((2, 9, 8), dtype="float32"), one: R.Tensor((2, 1, 8), dtype="float32"), wide: R.Tensor((2, 9, "d"), dtype="float32")) -> R.Tuple(R.Tensor((2, 9, 9), dtype="float32"), R.Tensor((2, 9, 8), dtype="float32"), R.Tensor((2, 1, 8), dtype="float32"), R.Tensor((2, 9, "d"), dtype="float32"), R.Tensor((2, 9, 8), dtype="float32")):
+    def main(
+        q: R.Tensor((2, 9, 8), dtype="float32"),
+        k: R.Tensor((2, 8, 9), dtype="float32"),
+        v: R.Tensor((2, 9, 8), dtype="float32"),
+        one: R.Tensor((2, 1, 8), dtype="float32"),
+        wide: R.Tensor((2, 9, "d"), dtype="float32"),
+    ) -> R.Tuple(
+        R.Tensor((2, 9, 9), dtype="float32"),
+        R.Tensor((2, 9, 8), dtype="float32"),
+        R.Tensor((2, 1, 8), dtype="float32"),
+        R.Tensor((2, 9, "d"), dtype="float32"),
+        R.Tensor((2, 9, 8), dtype="float32"),
+    ):
         d = T.int64()
         with R.dataflow():
             s: R.Tensor((2, 9, 9), dtype="float32") = R.matmul(q, k)

@@ -1,0 +1,74 @@
+"""How a checkpoint is quantized where nobody names a scheme."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlc_runtime.host import free_memory
+from mlc_toolchain.calibration import SCHEME as CALIBRATED_IN
+from mlc_toolchain.calibration import can_calibrate
+from mlc_toolchain.convert_weight import ConvertOptions, plan_conversion
+from mlc_toolchain.hub import HubSource
+from mlc_toolchain.kept_form import keeps_form
+from mlc_toolchain.model_sizes import SizeOverrides, model_sizes
+from mlc_toolchain.packed_checkpoint import unquantized
+from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
+from mlc_toolchain.source import ModelSource
+from mlc_toolchain.source_tokenizer import source_tokenizer
+from mlc_toolchain.writer import free_space
+from model_zoo import registry
+
+ACCURATE, COMPATIBLE = "q4f16_nl", "q4f16_1"
+USABLE = 0.5
+"""The share of the free memory and of the disk that the model may take while it is calibrated."""
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """A scheme of weights, and the text that ``ConvertOptions.calibration`` names."""
+
+    scheme: str
+    calibration: str | None = None
+
+
+def default_quantization(name: str, source: ModelSource, folder: Path) -> Quantization:
+    """``q4f16_nl``, calibrated, where that can be done: of 4.5 bits, the most exact (``docs/accuracy.md``).
+
+    ``q4f16_1``, as other engines read it, for a checkpoint whose weights are stored so, for a model that does not
+    continue text or has no tokenizer, and where there is no room for the calibration. name: of the source, as
+    ``resolve_source`` reads it. folder: where the weights will be. Raises MLCError as ``plan_conversion`` does.
+    """
+    if _keeps_codes(name, source, folder):
+        LOG.info("weights are stored as in %s, and are kept", COMPATIBLE)
+        return Quantization(COMPATIBLE)
+    if obstacle := _obstacle(source, folder):
+        LOG.info("quantizing to %s without calibration: %s", COMPATIBLE, obstacle)
+        return Quantization(COMPATIBLE)
+    return Quantization(ACCURATE, "auto")
+
+
+def _keeps_codes(name: str, source: ModelSource, folder: Path) -> bool:
+    """Whether most of the quantized parameters keep their codes in the compatible scheme."""
+    if isinstance(source, HubSource):
+        return False
+    conversion = plan_conversion(ConvertOptions(name, COMPATIBLE, folder))
+    formed = [task for task in conversion.tasks if task.format]
+    kept = [task for task in formed if keeps_form(task.production.value, conversion.reader, conversion.scheme)]
+    return 2 * sum(task.nbytes for task in kept) > sum(task.nbytes for task in formed)
+
+
+def _obstacle(source: ModelSource, folder: Path) -> str:
+    """Why the model cannot be calibrated; empty where it can."""
+    config = unquantized(with_heads(source.config(), sentence_modules(source)), str(source.path))
+    sizes = model_sizes(config, "auto", CALIBRATED_IN, SizeOverrides())
+    architecture = registry.get(sizes.model_type)
+    if not can_calibrate(architecture, architecture.config.from_hf(config)):
+        return f"{architecture.name} models do not continue text"
+    if not isinstance(source, HubSource) and source_tokenizer(source) is None:
+        return "there is no tokenizer"
+    room = USABLE * min(free_memory(), free_space(folder))
+    return f"that takes {sizes.weight_bytes} bytes of {room:.0f} usable ones" if sizes.weight_bytes > room else ""
