@@ -27,6 +27,7 @@ from mlc_runtime.library import Library
 from mlc_runtime.weights import TensorCache
 from mlc_toolchain.calibrated_weights import Calibration, StoredArrays
 from mlc_toolchain.library_metadata import model_metadata
+from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.source_base import ModelSource
 from mlc_toolchain.source_tokenizer import source_tokenizer
 from mlc_toolchain.text_files import read_text
@@ -73,11 +74,15 @@ def language_reference() -> str:
 
 @dataclass(frozen=True)
 class CalibratedModel:
-    """A model with weights of ``SCHEME`` in ``folder``, in which its libraries and products are written, too."""
+    """A model with weights of ``SCHEME`` in ``folder``, in which its libraries and products are written, too.
+
+    progress: is told of the tokens that have been read.
+    """
 
     architecture: Architecture
     config: Any
     folder: Path
+    progress: Progress = silent
 
     def calibrate(self, ids: Sequence[int], feedback: bool) -> Calibration:
         """Statistics over token ids. feedback: also ``products``.
@@ -127,10 +132,12 @@ class CalibratedModel:
         totals: dict[str, np.ndarray] = {}
         with self.decoder(statistics) as model:
             for start in range(0, len(ids), PART):
+                self.progress(Step("calibrate", start, len(ids), "tokens"))
                 for arrays in model.results(FUNCTION, ids[start : start + PART]):
                     for name, array in zip(recorded, arrays, strict=True):
                         made = term(array)
                         totals[name] = combine(totals[name], made, out=totals[name]) if name in totals else made
+            self.progress(Step("calibrate", len(ids), len(ids), "tokens"))
         return totals
 
     @contextmanager

@@ -164,7 +164,7 @@ def calibrated(
         return plan_weights(conversion.model, conversion.scheme, reader, *files, importance)
     if options.calibration is None:
         return conversion
-    model, ids = _calibrated_model(conversion, options, scratch, options.calibration)
+    model, ids = _calibrated_model(conversion, options, scratch, options.calibration, progress)
     if conversion.scheme.float8_inputs:
         calibration = model.measure_inputs(ids)
     else:
@@ -181,7 +181,7 @@ def calibrated(
 
 
 def _calibrated_model(
-    conversion: Conversion, options: ConvertOptions, scratch: Path, text: str
+    conversion: Conversion, options: ConvertOptions, scratch: Path, text: str, progress: Progress
 ) -> tuple[CalibratedModel, Sequence[int]]:
     """The model in 8 bits, written to ``scratch``, and the token ids of a text."""
     source = resolve_source(options.source)
@@ -192,7 +192,7 @@ def _calibrated_model(
     )
     run_conversion(plan_weights(describe(architecture, config, SCHEME), SCHEME, conversion.reader), scratch)
     LOG.info("calibrating on %d tokens of %s", len(ids), where)
-    return CalibratedModel(architecture, small_chunks(config), scratch), ids
+    return CalibratedModel(architecture, small_chunks(config), scratch, progress), ids
 
 
 def _check_calibration(options: ConvertOptions, scheme: Scheme) -> None:
