@@ -16,7 +16,7 @@ MAY_BE_ZERO = frozenset(
     {"leading_dense_block_count", "expert_shared_count", "pooling_type", PREDICTING_LAYERS}
     | {"decoder_start_token_id", "altup.active_idx", "attention.shared_kv_layers"}
 )
-REAL = frozenset({"activation_sparsity_scale"})
+REAL = frozenset({"activation_sparsity_scale", "swiglu_clamp_exp", "swiglu_clamp_shexp"})
 NAMES = frozenset({"hidden_activation"})
 MULTIPLIER = "yarn_log_multiplier"
 YARN_KEYS = {
@@ -55,7 +55,7 @@ class GGUFMetadata:
         if type(value) is bool or (type(value) is int and least <= value < 2**31):
             return value
         if type(value) is float and value > 0:
-            return float(str(np.float32(value)))
+            return _decimal(value)
         raise CheckpointError(
             f"metadata {self.key(key)} is {shown(value)}; expected one positive number", where=[self.where]
         )
@@ -66,7 +66,7 @@ class GGUFMetadata:
         listed = (value if isinstance(value, list) else [value] * layers)[:layers]
         found: list[int | float] = [int(v) for v in listed if isinstance(v, int) and 0 <= v < 2**31]
         if key in REAL:
-            found = [v for v in listed if isinstance(v, float)]
+            found = [_decimal(v) for v in listed if isinstance(v, float)]
         if len(found) < layers:
             raise CheckpointError(
                 f"metadata {self.key(key)} is {shown(value)}; expected {layers} numbers", where=[self.where]
@@ -138,3 +138,8 @@ class GGUFMetadata:
             raise self.unsupported(f"{prefix}{sorted(given - set(YARN_KEYS))[0]} is not supported")
         numbers = {YARN_KEYS[key]: self.number(f"rope.scaling.{key}") for key in sorted(given)}
         return {"rope_type": "yarn", **numbers, **scales}
+
+
+def _decimal(value: float) -> float:
+    """The shortest decimal that a config.json would have."""
+    return float(str(np.float32(value)))

@@ -1,11 +1,11 @@
-"""GGUF architectures with DeepSeek's routers beside attention of their own family: Bailing, MiMo V2."""
+"""GGUF architectures with DeepSeek's routers beside attention of their own family: Bailing, MiMo V2, Step 3.5."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from mlc_toolchain.gguf_base import LLAMA, ROTARY, WINDOW, like_llama, rotary_part
+from mlc_toolchain.gguf_base import LLAMA, QK_NORMS, ROTARY, WINDOW, like_llama, rotary_part
 from mlc_toolchain.gguf_routed import EXPERTS, ROUTED, ROUTING, SPARSE, dense_first
 from model_zoo.layer_types import FULL, SLIDING
 from model_zoo.weight_expr import CheckpointTensor, Concat, Expr, Permute
@@ -34,19 +34,30 @@ def _sigmoid(config: dict[str, Any]) -> dict[str, Any]:
     return dense_first(config) | rotary_part(config)
 
 
-def _mimo(config: dict[str, Any]) -> dict[str, Any]:
-    """Heads of keys by layer; the window is that of the config, which does not count a token's own position."""
+def _by_kind(config: dict[str, Any], key: str, counts: Mapping[str, str]) -> dict[str, Any]:
+    """The types of layers, and the numbers of a list as those of a type each; counts: config key -> type."""
     kinds = [SLIDING if flag else FULL for flag in config.pop("windows")]
-    heads = dict(zip(kinds, config["num_key_value_heads"], strict=True))
-    found = dense_first(config) | rotary_part(config)
+    numbers = dict(zip(kinds, config.pop(key), strict=True))
+    return {"layer_types": kinds, **{name: numbers[kind] for name, kind in counts.items() if kind in numbers}}
+
+
+def _mimo(config: dict[str, Any]) -> dict[str, Any]:
+    """The window is that of the published config, which does not count a token's own position."""
     counts = {"num_key_value_heads": FULL, "swa_num_key_value_heads": SLIDING}
+    found = {**_by_kind(config, "num_key_value_heads", counts), **_sigmoid(config), "norm_topk_prob": True}
+    rotated = found["partial_rotary_factor"]
+    return {**found, "local_partial_rotary_factor": rotated, "sliding_window": config["sliding_window"] + 1}
+
+
+def _step(config: dict[str, Any]) -> dict[str, Any]:
+    """Half of a head is rotated in layers that see all positions, which the metadata does not say."""
+    heads = {"num_attention_heads": FULL, "num_sliding_attention_heads": SLIDING}
+    sparse = [str(i) for i, is_sparse in enumerate(config.pop("sparse")) if is_sparse]
     return {
-        **found,
-        "norm_topk_prob": True,
-        "layer_types": kinds,
-        "local_partial_rotary_factor": found["partial_rotary_factor"],
-        "sliding_window": config["sliding_window"] + 1,
-        **{key: heads[kind] for key, kind in counts.items() if kind in heads},
+        **_by_kind(config, "num_attention_heads", heads),
+        "num_key_value_heads": config["num_key_value_heads"][0],
+        "moe_layers_enum": ",".join(sparse),
+        "partial_rotary_factor": 0.5,
     }
 
 
@@ -95,5 +106,34 @@ MIMO2 = like_llama(
     present={"attention_bias": "attn_q.bias"},
     finish=_mimo,
 )
-ROUTED_FAMILIES = {"bailingmoe": BAILING, "bailingmoe2": BAILING2, "mimo2": MIMO2}
+STEP35 = like_llama(
+    "step3p5",
+    "Step3p5ForCausalLM",
+    config={key: name for key, name in {**LLAMA.config, **ROUTED}.items() if key != "num_attention_heads"}
+    | {"share_expert_dim": "expert_shared_feed_forward_length"},
+    optional={
+        **WINDOW,
+        "routed_scaling_factor": ROUTING["routed_scaling_factor"],
+        "rope_local_base_freq": ("rope.freq_base_swa",),
+    },
+    lists={
+        "num_attention_heads": "attention.head_count",
+        "num_key_value_heads": "attention.head_count_kv",
+        "windows": "attention.sliding_window_pattern",
+        "swiglu_limits": "swiglu_clamp_exp",
+        "swiglu_limits_shared": "swiglu_clamp_shexp",
+    },
+    having=SPARSE,
+    names={
+        **QK_NORMS,
+        "attn_gate": "self_attn.g_proj",
+        "ffn_gate_inp": "moe.gate",
+        "exp_probs_b.bias": "moe.router_bias",
+        **{f"ffn_{part}_exps": f"moe.{part}_proj" for part in ("gate", "up", "down")},
+        **{f"ffn_{part}_shexp": f"share_expert.{part}_proj" for part in ("gate", "up", "down")},
+    },
+    one_plus=frozenset({"attn_norm", "ffn_norm", "output_norm", *QK_NORMS}),
+    finish=_step,
+)
+ROUTED_FAMILIES = {"bailingmoe": BAILING, "bailingmoe2": BAILING2, "mimo2": MIMO2, "step35": STEP35}
 """By ``general.architecture``, of files with experts."""

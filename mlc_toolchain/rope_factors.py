@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,9 +10,24 @@ from mlc_errors import UnsupportedError
 
 ROPE_FACTORS = "rope_freqs.weight"
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
-FACTORS = (8.0, 16.0, 32.0)
-LOW_FREQUENCY, HIGH_FREQUENCY = 1.0, 4.0
-ORIGINAL_CONTEXT = 8192
+
+
+class Llama3(NamedTuple):
+    """The keys of a rope_scaling entry of type llama3."""
+
+    factor: float
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position_embeddings: int = 8192
+
+
+KNOWN = (
+    Llama3(8.0),
+    Llama3(16.0),
+    Llama3(32.0),
+    Llama3(2.0, high_freq_factor=32.0, original_max_position_embeddings=131072),
+)
+"""Of Llama 3.1, 3.2, and Step 3.5."""
 
 
 def longrope_scaling(long: np.ndarray, short: np.ndarray, original_context: int) -> dict[str, Any]:
@@ -25,25 +39,20 @@ def longrope_scaling(long: np.ndarray, short: np.ndarray, original_context: int)
 
 def llama3_scaling(factors: np.ndarray, theta: float, where: str) -> dict[str, Any]:
     """The rope_scaling entry whose factors float32 [head_dim / 2] equal the given ones. Raises UnsupportedError."""
-    for factor, original in product(FACTORS, (ORIGINAL_CONTEXT,)):
-        if np.allclose(_llama3_factors(len(factors), theta, factor, original), factors, rtol=1e-4, atol=0):
-            return {
-                "rope_type": "llama3",
-                "factor": factor,
-                "low_freq_factor": LOW_FREQUENCY,
-                "high_freq_factor": HIGH_FREQUENCY,
-                "original_max_position_embeddings": original,
-            }
+    for known in KNOWN:
+        if np.allclose(_llama3_factors(len(factors), theta, known), factors, rtol=1e-4, atol=0):
+            return {"rope_type": "llama3", **known._asdict()}
+    tried = [known.factor for known in KNOWN]
     raise UnsupportedError(
-        f"{ROPE_FACTORS} does not belong to a known rotary scaling (tried llama3 with factors {list(FACTORS)})",
+        f"{ROPE_FACTORS} does not belong to a known rotary scaling (tried llama3 with factors {tried})",
         where=[where],
         hint="convert from the original Hugging Face checkpoint, whose config.json names the scaling",
     )
 
 
-def _llama3_factors(half: int, theta: float, factor: float, original: int) -> np.ndarray:
+def _llama3_factors(half: int, theta: float, scaling: Llama3) -> np.ndarray:
     """The divisor of each frequency: 1 for short wavelengths, ``factor`` for long ones, smooth between (Llama 3.1)."""
     wavelength = 2 * np.pi * theta ** (np.arange(half) / half)
-    smooth = (original / wavelength - LOW_FREQUENCY) / (HIGH_FREQUENCY - LOW_FREQUENCY)
-    smooth = np.clip(smooth, 0, 1)
-    return 1 / ((1 - smooth) / factor + smooth)
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    smooth = np.clip((scaling.original_max_position_embeddings / wavelength - low) / (high - low), 0, 1)
+    return 1 / ((1 - smooth) / scaling.factor + smooth)

@@ -109,10 +109,10 @@ def test_a_tied_llama_without_kv_heads(tmp_path):
     assert len(planned(tmp_path / "a.gguf").tasks) == 8
 
 
-@pytest.mark.parametrize("factor", [8.0, 32.0])
-def test_rotary_scaling_of_llama3_is_recovered(factor, tmp_path):
-    scaling = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    scaling |= {"original_max_position_embeddings": 8192}
+@pytest.mark.parametrize(("factor", "high", "original"), [(8.0, 4.0, 8192), (32.0, 4.0, 8192), (2.0, 32.0, 131072)])
+def test_rotary_scaling_of_llama3_is_recovered(factor, high, original, tmp_path):
+    scaling = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": high}
+    scaling |= {"original_max_position_embeddings": original}
     config = LlamaConfig(
         hidden_size=HIDDEN * 8, num_attention_heads=HEADS, rope_parameters={"rope_theta": 5e5, **scaling}
     )

@@ -1,4 +1,4 @@
-"""GGUF files of Bailing and MiMo V2 give the checkpoint's parameters."""
+"""GGUF files of Bailing, MiMo V2 and Step 3.5 give the checkpoint's parameters."""
 
 from __future__ import annotations
 
@@ -65,6 +65,29 @@ def sinks(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.n
     return (f"{name}.weight" if name.endswith("attention_sink_bias") else name), tensor
 
 
+def step(raw: dict[str, Any], tensors: Tensors) -> Tensors:
+    """Norms as factors, without the layer that predicts further tokens."""
+    made = {}
+    for name, tensor in tensors.items():
+        if not name.startswith("model.layers.2."):
+            made[f"{name}.bias" if name.endswith("router_bias") else name] = tensor + name.endswith("norm.weight")
+    return made
+
+
+STEP: dict[str, Any] = {
+    "attention.head_count": [6, 4],
+    "attention.head_count_kv": [2, 2],
+    "attention.sliding_window": "sliding_window",
+    "attention.sliding_window_pattern": [False, True],
+    "expert_count": "moe_num_experts",
+    "expert_used_count": "moe_top_k",
+    "expert_shared_feed_forward_length": "share_expert_dim",
+    "expert_weights_scale": "moe_router_scaling_factor",
+    "rope.freq_base": 5e3,
+    "rope.freq_base_swa": 1e4,
+    "swiglu_clamp_exp": [0.0, 0.7],
+    "swiglu_clamp_shexp": [0.9, 0.8],
+}
 FORMS = [
     Form(
         "bailingmoe",
@@ -90,6 +113,14 @@ FORMS = [
         in_turn(experts_split, changed(correction, sinks)),
         lost=frozenset("swa_head_dim mlp_layer_types partial_rotary_factor local_partial_rotary_factor".split()),
     ),
+    Form(
+        "step35",
+        "step3p5",
+        {key: value for key, value in {**ROUTED, **ATTENTION, **STEP}.items() if key != "expert_shared_count"},
+        step,
+        lost=frozenset({"layer_types", "num_nextn_predict_layers"}),
+        exact=False,
+    ),
 ]
 
 
@@ -100,4 +131,4 @@ def test_every_architecture_is_tested() -> None:
 @pytest.mark.parametrize("form", FORMS, ids=[form.id for form in FORMS])
 def test_parameters_are_those_of_the_checkpoint(form: Form, tmp_path: Path) -> None:
     for name, value, wanted in parameters_of_both(form, tmp_path / "a.gguf", *form.model(tmp_path)):
-        np.testing.assert_array_equal(value, wanted, err_msg=name)
+        np.testing.assert_allclose(value, wanted, rtol=0, atol=0 if form.exact else 2e-7, err_msg=name)

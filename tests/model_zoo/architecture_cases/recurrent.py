@@ -23,7 +23,7 @@ MUP = {
     "mlp_multipliers": [1.4, 0.6],
 }
 ZAMBA2 = {
-    "hidden_size": 36,
+    "hidden_size": 24,
     "num_hidden_layers": 4,
     "layers_block_type": ["linear_attention", "hybrid", "hybrid", "hybrid"],
     "num_key_value_heads": 6,
