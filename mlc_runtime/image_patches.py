@@ -54,6 +54,22 @@ class EdgeBound:
 
 
 @dataclass(frozen=True)
+class FilledArea:
+    """An image has as many tokens as fit in ``most`` pixels, whatever its size (Gemma 4)."""
+
+    most: int
+
+    def grid(self, height: int, width: int, unit: int) -> tuple[int, int]:
+        """As of ``AreaBounds``, rounded down; of an image that is too narrow, one row or column."""
+        scale = math.sqrt(self.most / (height * width))
+        rows, columns = (math.floor(scale * edge / unit) for edge in (height, width))
+        longest = self.most // unit**2
+        if not rows:
+            return 1, min(width // height, longest)
+        return (rows, columns) if columns else (min(height // width, longest), 1)
+
+
+@dataclass(frozen=True)
 class PatchedImages:
     """Divides images of any size into patches (Qwen2-VL, section 2.1). Sizes in pixels.
 
@@ -64,7 +80,7 @@ class PatchedImages:
     patch: int
     merge: int
     frames: int
-    bounds: AreaBounds | EdgeBound
+    bounds: AreaBounds | EdgeBound | FilledArea
     resample: str
     normalization: Normalization
 
@@ -162,8 +178,10 @@ class TiledPatchedImages:
         return (filled or best[:1])[-1]
 
 
-def _bounds(settings: Mapping[str, Any], most: int, shortest: int = 0) -> AreaBounds | EdgeBound:
+def _bounds(settings: Mapping[str, Any], most: int, shortest: int = 0) -> AreaBounds | EdgeBound | FilledArea:
     """most: pixels of an image. shortest: see ``AreaBounds``."""
+    if "filled_pixels" in settings:
+        return FilledArea(min(int(settings["filled_pixels"]), most))
     if "longest_edge" in settings:
         edge = int(settings["longest_edge"])
         if edge < 1:

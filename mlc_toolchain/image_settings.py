@@ -29,6 +29,15 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
     "LlavaImageProcessor": CLIP,
     "SiglipImageProcessor": {**HALVES, "resample": RESAMPLING.index("bicubic")},
     "Gemma3ImageProcessor": {**HALVES, "resample": RESAMPLING.index("bilinear")},
+    "Gemma4ImageProcessor": {
+        "do_normalize": False,
+        "image_mean": [0.0] * 3,
+        "image_std": [1.0] * 3,
+        "resample": RESAMPLING.index("bicubic"),
+        "patch_size": 16,
+        "pooling_kernel_size": 3,
+        "max_soft_tokens": 280,
+    },
     **{
         name: {
             **HALVES,
@@ -184,6 +193,14 @@ def _tiled_patches(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _filled_patches(values: Mapping[str, Any]) -> dict[str, Any]:
+    if not values.get("do_resize", True):
+        raise ValueError("do_resize is false; expected true")
+    patch, merge = int(values["patch_size"]), int(values["pooling_kernel_size"])
+    filled = int(values["max_soft_tokens"]) * (patch * merge) ** 2
+    return {"kind": "patches", "patch": patch, "merge": merge, "frames": 1, "filled_pixels": filled}
+
+
 def _edge_patches(values: Mapping[str, Any]) -> dict[str, Any]:
     if not values.get("do_resize", True):
         raise ValueError("do_resize is false; expected true")
@@ -224,6 +241,7 @@ def _height_width(value: Any) -> list[int]:
 
 _STEPS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     **dict.fromkeys(TILED, _tiles),
+    "Gemma4ImageProcessor": _filled_patches,
     "Lfm2VlImageProcessor": _tiled_patches,
     "Llama4ImageProcessor": _fitted_tiles,
     "Phi3VImageProcessor": _wide_tiles,

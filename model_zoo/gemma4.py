@@ -1,7 +1,4 @@
-"""Gemma 4, text: Gemma 3 with wider heads in full layers, inputs of each layer, shared keys, and perhaps experts.
-
-``gemma4`` is the text part of the model that also takes images and sound.
-"""
+"""Gemma 4, text: Gemma 3 with wider heads in full layers, inputs of each layer, shared keys, and perhaps experts."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ from mlc_compiler.nn.kv_cache import PagedKVCache
 from mlc_compiler.nn.norms import UnweightedRMSNorm
 from model_zoo import tiny
 from model_zoo.architecture import Architecture
-from model_zoo.gemma4_config import Gemma4Config, Gemma4TextConfig
+from model_zoo.gemma4_config import Gemma4TextConfig
 from model_zoo.per_layer_inputs import PerLayerCausalLM, PerLayerGate, per_layer_rules
 from model_zoo.transformer import CausalLM, SandwichLayer, activation_of, gated_mlp, rms_norm
 from model_zoo.weight_map import WeightMap
-from model_zoo.weight_rules import LAYER, beside_towers, shared_attention_rules, tie
+from model_zoo.weight_rules import LAYER, shared_attention_rules, tie
 from quantization.rewrite import Exceptions
 
 
@@ -142,12 +139,6 @@ def _expert_rules(m: WeightMap, layer: str) -> None:
         m.rename(f"{inner}.{name}", f"{layer}.{name}")
 
 
-def weights_of_text_part(c: Gemma4Config) -> WeightMap:
-    m = weights(c)
-    beside_towers(m)
-    return m
-
-
 SIZES = {
     **tiny.SIZES,
     "num_hidden_layers": 4,
@@ -160,6 +151,3 @@ SIZES = {
 }
 KEPT = Exceptions(kept=("*.experts.proj",))
 TEXT = Architecture("gemma4_text", Gemma4TextConfig, model, weights, Gemma4TextConfig(**SIZES), quantization=KEPT)
-ARCHITECTURE = Architecture(
-    "gemma4", Gemma4Config, model, weights_of_text_part, Gemma4Config(**SIZES), quantization=KEPT
-)

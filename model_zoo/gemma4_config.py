@@ -10,14 +10,9 @@ from typing import Any, ClassVar, Self
 from mlc_errors import UnsupportedError
 from model_zoo.config import AttentionKind
 from model_zoo.config_check import check_chosen_experts
-from model_zoo.config_forms import text_part
 from model_zoo.layer_types import FULL, LocalRopeConfig
 from model_zoo.rope import RopeParameters
 
-OTHER_KEYS = frozenset(
-    "vision_config audio_config image_token_id video_token_id audio_token_id boi_token_id eoi_token_id boa_token_id "
-    "eoa_token_id eoa_token_index vision_soft_tokens_per_image".split()
-)
 GLOBAL_SIZES = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
 
 
@@ -93,15 +88,6 @@ class Gemma4TextConfig(LocalRopeConfig):
             return kind
         kv_heads = self.num_global_key_value_heads if self.attention_k_eq_v else None
         return replace(kind, head_dim=self.global_head_dim, kv_heads=kv_heads)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gemma4Config(Gemma4TextConfig):
-    model_type: ClassVar[str] = "gemma4"
-
-    @classmethod
-    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        return super().from_hf(text_part(raw, OTHER_KEYS))
 
 
 def with_global_sizes(raw: Mapping[str, Any]) -> Mapping[str, Any]:

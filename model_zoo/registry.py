@@ -95,7 +95,7 @@ ARCHITECTURES = Architectures(
         "gemma3n_text": "gemma3n.TEXT",
         "gemma3n": "gemma3n.ARCHITECTURE",
         "gemma4_text": "gemma4.TEXT",
-        "gemma4": "gemma4.ARCHITECTURE",
+        "gemma4": "gemma4_images.ARCHITECTURE",
         "llava": "llava.ARCHITECTURE",
         "idefics3": "idefics3.ARCHITECTURE",
         "smolvlm": "idefics3.SMOLVLM",

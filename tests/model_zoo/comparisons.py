@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -81,11 +82,13 @@ def _images(llm: LLM, case: Case, model: PreTrainedModel) -> Iterator[Pair]:
 
 
 def image_inputs(rng: np.random.Generator, shape: tuple[int, ...], grid: tuple[int, int]) -> dict[str, np.ndarray]:
-    """Random inputs of ``image_embed``; for images of any size, 2 x 2 patches for each token and their positions."""
+    """Random inputs of ``image_embed``; for images of any size, a square of patches for each token, with positions."""
     if shape[0] == 1:
         return {"pixel_values": rng.normal(size=shape).astype(np.float32)}
     rows, columns = grid
-    places = [[(2 * r + i, 2 * c + j) for i in (0, 1) for j in (0, 1)] for r in range(rows) for c in range(columns)]
+    side = math.isqrt(shape[1])
+    square = [(i, j) for i in range(side) for j in range(side)]
+    places = [[(side * r + i, side * c + j) for i, j in square] for r in range(rows) for c in range(columns)]
     pixels = rng.normal(size=(rows * columns, *shape[1:])).astype(np.float32)
     return {"pixel_values": pixels, "patch_pos": np.array(places, np.int32)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -66,6 +67,8 @@ def image_logits(case: Case, model: PreTrainedModel, ids: list[int], pixels: lis
         inputs = padded_images(pixels, case.grids)
     elif case.name == "lfm2_vl":
         inputs = padded_patches(pixels, case.grids)
+    elif case.name == "gemma4":
+        inputs = placed_patches(pixels, case.grids)
     elif case.grids:
         joined = torch.from_numpy(np.concatenate(pixels))
         inputs: dict[str, torch.Tensor] = {
@@ -84,18 +87,29 @@ def image_logits(case: Case, model: PreTrainedModel, ids: list[int], pixels: lis
 
 
 def padded_patches(patches: list[np.ndarray], grids: Sequence[tuple[int, int]]) -> dict[str, torch.Tensor]:
-    """Images of which ``patches``, float32 [T, 4, 3 P P], are given, as rows of patches with channels last, padded."""
-    side, longest = int(np.sqrt(patches[0].shape[2] / 3)), max(4 * rows * columns for rows, columns in grids)
-    batch, mask = np.zeros((len(grids), longest, patches[0].shape[2]), np.float32), np.zeros((len(grids), longest))
+    """Images of which ``patches``, float32 [T, M, 3 P P], are given, as rows of patches with channels last, padded."""
+    _, squares, elements = patches[0].shape
+    side, longest = math.isqrt(squares), max(squares * rows * columns for rows, columns in grids)
+    batch, mask = np.zeros((len(grids), longest, elements), np.float32), np.zeros((len(grids), longest))
     for i, (image, (rows, columns)) in enumerate(zip(patches, grids, strict=True)):
-        in_rows = image.reshape(rows, columns, 2, 2, 3, side * side).transpose(0, 2, 1, 3, 5, 4)
-        mask[i, : 4 * rows * columns] = 1
-        batch[i, : 4 * rows * columns] = in_rows.reshape(4 * rows * columns, -1)
+        in_rows = image.reshape(rows, columns, side, side, 3, elements // 3).transpose(0, 2, 1, 3, 5, 4)
+        mask[i, : squares * rows * columns] = 1
+        batch[i, : squares * rows * columns] = in_rows.reshape(squares * rows * columns, -1)
     return {
         "pixel_values": torch.from_numpy(batch),
         "pixel_attention_mask": torch.from_numpy(mask).int(),
-        "spatial_shapes": torch.tensor([[2 * rows, 2 * columns] for rows, columns in grids]),
+        "spatial_shapes": torch.tensor([[side * rows, side * columns] for rows, columns in grids]),
     }
+
+
+def placed_patches(patches: list[np.ndarray], grids: Sequence[tuple[int, int]]) -> dict[str, torch.Tensor]:
+    """As ``padded_patches``, with columns and rows of patches, and -1 for what is padded."""
+    padded = padded_patches(patches, grids)
+    positions = torch.full((*padded["pixel_values"].shape[:2], 2), -1)
+    for image, (rows, columns) in zip(positions, padded["spatial_shapes"].tolist(), strict=True):
+        row, column = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+        image[: rows * columns] = torch.stack([column, row], dim=-1).flatten(0, 1)
+    return {"pixel_values": padded["pixel_values"], "image_position_ids": positions}
 
 
 def padded_images(patches: list[np.ndarray], grids: Sequence[tuple[int, int]]) -> dict[str, torch.Tensor]:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from PIL import Image
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.lfm2_vl.processing_lfm2_vl import Lfm2VlProcessor
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -119,7 +120,7 @@ def test_an_image_in_tiles_of_patches(tmp_path: Path) -> None:
     names = SimpleNamespace(image_token="<image>", **{f"image_{name}_token": text for name, text in texts.items()})
     image = Lfm2VlProcessor._build_image_tokens(names, 1, 2, 4, 2, True, True)
     tokens = torch.tensor([tokenizer.encode(f"Here: {image} what?").ids])
-    with build(case, model, tmp_path) as llm:
+    with build(case, model, tmp_path, optimized=False) as llm:
         views = llm.image_prompts.processor.views(IMAGE)
         grids = [view.grid for view in views.views if view.grid]
         inputs = padded_patches([view.inputs["pixel_values"] for view in views.views], grids)
@@ -129,3 +130,29 @@ def test_an_image_in_tiles_of_patches(tmp_path: Path) -> None:
         assert grids == [(2, 2), (2, 2), (1, 2)]
         assert [max(i, -1) for i in ids] == [-1 if i == token else i for i in tokens[0].tolist()]
         np.testing.assert_allclose(llm.logits(ids), expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_an_image_between_two_tokens(tmp_path: Path) -> None:
+    names = ("<|image|>", "<|image>", "<image|>")
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens(list(names))
+    token, begin, end = (tokenizer.token_to_id(name) for name in names)
+    case = next(c for c in CASES if c.name == "gemma4" and c.grids)
+    text = {**case.options["text_config"], "vocab_size_per_layer_input": 261, "max_position_embeddings": 128}
+    ids = {"image_token_id": token, "boi_token_id": begin, "eoi_token_id": end}
+    case = replace(case, options={**case.options, **ids, "text_config": text})
+    model, source = random_model(case), tmp_path / "source"
+    save(case, model, source)
+    tokenizer.save(str(source / "tokenizer.json"))
+    processor = Gemma4ImageProcessorPil(patch_size=7, max_soft_tokens=70)
+    processor.save_pretrained(source)
+    inputs = processor(Image.fromarray(IMAGE), return_tensors="pt")
+    count = int(inputs.pop("num_soft_tokens_per_image")[0])
+    image = [begin, *[token] * count, end]
+    tokens = torch.tensor([[*tokenizer.encode("Here: ").ids, *image, *tokenizer.encode(" what?").ids]])
+    with torch.no_grad():
+        expected = model(tokens, **inputs, use_cache=False).logits[0].numpy()
+    with build(case, model, tmp_path, optimized=False) as llm:
+        prompt = llm.encode("Here: <|image|> what?", [IMAGE])
+        assert [max(i, -1) for i in prompt] == [-1 if i == token else i for i in tokens[0].tolist()]
+        np.testing.assert_allclose(llm.logits(prompt), expected, rtol=0, atol=1e-4 * np.abs(expected).max())

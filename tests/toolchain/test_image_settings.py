@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -74,6 +75,27 @@ def test_patches_are_those_of_transformers(pixels: dict[str, Any], tmp_path: Pat
         (view,) = ours.views(image).views
         np.testing.assert_allclose(view.inputs["pixel_values"].ravel(), expected["pixel_values"].ravel(), atol=1e-6)
         assert [2 * size for size in view.grid or ()] == expected["image_grid_thw"][0, 1:].tolist()
+
+
+@pytest.mark.parametrize("size", [(40, 61), (75, 33), (20, 20), (4, 300), (300, 4)])
+def test_patches_that_fill_an_area(size: tuple[int, int], tmp_path: Path) -> None:
+    processor = Gemma4ImageProcessorPil(patch_size=2, max_soft_tokens=70)
+    processor.save_pretrained(tmp_path)
+    ours = image_processor(image_settings(FolderSource(tmp_path)) or {}, max_tokens=1000)
+    image = RNG.integers(0, 256, (*size, 3), np.uint8)
+    expected = processor(Image.fromarray(image), return_tensors="np")
+    (view,) = ours.views(image).views
+    rows, columns = view.grid or (0, 0)
+    assert rows * columns == expected["num_soft_tokens_per_image"][0]
+    column, row = expected["image_position_ids"][0, : 9 * rows * columns].T
+    pixels = expected["pixel_values"][0, : 9 * rows * columns].reshape(-1, 2, 2, 3)
+    np.testing.assert_allclose(_patches(_pixels(view, 2), 2)[row, column], pixels, atol=1e-6)
+
+
+def _patches(pixels: np.ndarray, side: int) -> np.ndarray:
+    """float32 [rows, columns, side, side, 3] of pixels [H, W, 3]"""
+    height, width, _ = pixels.shape
+    return pixels.reshape(height // side, side, width // side, side, 3).swapaxes(1, 2)
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,9 @@ class Case:
 
     def model(self) -> PreTrainedModel:
         config = self.config(**deepcopy({**COMMON, **self.sizes, **self.options}))  # some configs write into theirs
-        if self.image_tokens or self.grids:
-            return transformers.AutoModelForImageTextToText.from_config(config)
-        model = UNKNOWN_TO_AUTO.get(self.config, transformers.AutoModelForCausalLM.from_config)(config)
+        takes_images = self.image_tokens or self.grids
+        auto = transformers.AutoModelForImageTextToText if takes_images else transformers.AutoModelForCausalLM
+        model = UNKNOWN_TO_AUTO.get(self.config, auto.from_config)(config)
         if self.adapt:
             self.adapt(model)
         return model

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import transformers
+from transformers import PreTrainedModel
 
-from tests.model_zoo.architecture_cases.case import HEADS, MIXED, WINDOWS, Case
-from tests.model_zoo.checkpoint_forms import gemma3n_or_4
+from tests.model_zoo.architecture_cases.case import COMMON, HEADS, IMAGE_TOKEN, LLAMA_LIKE, MIXED, WINDOWS, Case
+from tests.model_zoo.checkpoint_forms import gemma3n, gemma4_text_part
 
 GEMMA4 = {
     "head_dim": 12,
@@ -29,6 +30,27 @@ GEMMA3N = {
     "laurel_rank": 8,
     "altup_num_inputs": 3,
 }
+
+GEMMA4_TOWER = {
+    "hidden_size": 44,
+    "intermediate_size": 60,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 12,
+    "patch_size": 7,
+    "position_embedding_size": 40,
+    "use_clipped_linears": True,
+    "standardize": True,
+}
+
+
+def with_bounds(model: PreTrainedModel) -> None:
+    """Make the bounds of products those that some of the values exceed."""
+    for name, buffer in model.named_buffers():
+        if name.endswith(("_min", "_max")):
+            buffer.fill_(2.0 if name.endswith("_max") else -1.5)
+
 
 CASES = (
     Case("gemma", transformers.GemmaConfig, {**HEADS, "num_key_value_heads": 1}, norms_around_zero=True),
@@ -57,7 +79,7 @@ CASES = (
         "gemma3n",
         transformers.Gemma3nTextConfig,
         {**GEMMA3N, "num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layers": 0, "altup_active_idx": 1},
-        to_checkpoint=gemma3n_or_4,
+        to_checkpoint=gemma3n,
     ),
     Case("gemma4_text", transformers.Gemma4TextConfig, GEMMA4),
     Case("vaultgemma", transformers.VaultGemmaConfig, {**WINDOWS, "query_pre_attn_scalar": 9}, norms_around_zero=True),
@@ -82,8 +104,28 @@ CASES = (
     ),
     Case(
         "gemma4",
+        transformers.Gemma4Config,
+        {
+            "text_config": {
+                **COMMON,
+                **LLAMA_LIKE,
+                **GEMMA4,
+                "num_hidden_layers": 2,
+                "layer_types": MIXED,
+                "num_kv_shared_layers": 0,
+            },
+            "vision_config": GEMMA4_TOWER,
+            "image_token_id": IMAGE_TOKEN,
+        },
+        sizes={},
+        grids=[(2, 3), (3, 1)],
+        adapt=with_bounds,
+    ),
+    Case(
+        "gemma4",
         transformers.Gemma4TextConfig,
         {**GEMMA4, "num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layers": 0},
-        to_checkpoint=gemma3n_or_4,
+        "text-part",
+        to_checkpoint=gemma4_text_part,
     ),
 )
