@@ -101,7 +101,7 @@ def entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -
 
     bounds = {"seq_len": config.prefill_chunk_size, "batch_size": config.max_batch_size}
     ids = spec.Tensor(["seq_len"], "int32")
-    given: dict[str, spec.Input] = {"input_ids": ids, "views": inputs(states, "seq_len", bidirectional=True)}
+    given: dict[str, spec.Input] = {"input_ids": ids, "views": inputs(states, "seq_len", bidirectional=states)}
     given |= {"token_types": ids} if config.type_vocab_size else {}
     functions = {"encode": spec.Function(encode, given, "packed", bounds)}
     if config.dense_sizes:

@@ -74,6 +74,7 @@ def states(config: Any, kv_dtype: str) -> tuple[State, ...]:
 def entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:
     """encode_source: [1, S, D], float32; and the functions of a decoder; see ``decoder.entry_points``."""
     *of_decoder, of_encoder = states
+    of_source = (of_decoder[1], of_encoder)
 
     def encode_source(input_ids: Tensor, views: Sequence[Any]) -> Tensor:
         source, own = views
@@ -81,7 +82,7 @@ def entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -
 
     given: dict[str, spec.Input] = {
         "input_ids": spec.Tensor(["seq_len"], "int32"),
-        "views": inputs((of_decoder[1], of_encoder), "seq_len", bidirectional=True),
+        "views": inputs(of_source, "seq_len", bidirectional=of_source),
     }
     encode = spec.Function(encode_source, given, "packed", {"seq_len": config.prefill_chunk_size})
     functions = decoder.entry_points(model, config, of_decoder, dtype)

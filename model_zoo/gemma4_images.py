@@ -10,7 +10,9 @@ from typing import Any, ClassVar, Self
 
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor, op
+from mlc_compiler.nn.kv_cache import KVCacheConfig
 from mlc_compiler.nn.norms import UnweightedRMSNorm
+from mlc_compiler.nn.states import State
 from mlc_errors import UnsupportedError
 from model_zoo import gemma4, gemma4_vision, vision
 from model_zoo.architecture import Architecture
@@ -30,8 +32,8 @@ QUANTIZATION = Exceptions(vision.QUANTIZATION.final_fc, (*gemma4.KEPT.kept, *vis
 class Gemma4Config(ImageFields, Gemma4TextConfig):
     """boi_token_id, eoi_token_id: the tokens before and after an image's. vision_soft_tokens_per_image: at most.
 
-    use_bidirectional_attention: "vision" where tokens of an image see all of it in layers with a window, which is not
-    implemented: such models take texts only.
+    use_bidirectional_attention: "vision" where tokens of an image see all of it in layers with a window. Such an image
+    has no more tokens than a window.
     """
 
     model_type: ClassVar[str] = "gemma4"
@@ -53,17 +55,21 @@ class Gemma4Config(ImageFields, Gemma4TextConfig):
 
     @cached_property
     def vision(self) -> Gemma4VisionConfig | None:  # type: ignore[override]
-        if self.vision_config is None or self.use_bidirectional_attention:
-            return None
-        return Gemma4VisionConfig.from_hf(self.vision_config)
+        return None if self.vision_config is None else Gemma4VisionConfig.from_hf(self.vision_config)
+
+    def shows_whole_images(self, state: State) -> bool:
+        return isinstance(state, KVCacheConfig) and state.sliding_window is not None
 
     @property
     def images(self) -> ImageInput | None:
         if self.vision is None:
             return None
         shape, token = (-1, self.vision.pooling_kernel_size**2, self.vision.patch_elements), self.image_token_id
-        expansion = (self.boi_token_id, token, self.eoi_token_id)
-        return ImageInput(shape, self.vision_soft_tokens_per_image, token, token, expansion)
+        expansion, sees_itself = (self.boi_token_id, token, self.eoi_token_id), bool(self.use_bidirectional_attention)
+        tokens = self.vision_soft_tokens_per_image
+        if sees_itself and self.sliding_window:
+            tokens = min(tokens, self.sliding_window)
+        return ImageInput(shape, tokens, token, token, expansion, sees_itself)
 
 
 class Projector(nn.Module):

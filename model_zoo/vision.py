@@ -186,6 +186,10 @@ class ImageFields:
             raise MLCError("missing key vision_config", where=["config.json"])
         return self.vision
 
+    def shows_whole_images(self, state: State) -> bool:
+        """Whether tokens of an image see all of it in layers with this state, where ``ImageInput.sees_itself``."""
+        return True
+
     @cached_property
     def vision(self) -> VisionConfig | None:
         return None if self.vision_config is None else VisionConfig.from_hf(self.vision_config)
@@ -268,7 +272,7 @@ def entry_points(
 
 def _prefill_image(batch_prefill: spec.Function, config: Any, states: Sequence[State]) -> spec.Function:
     bounds = dict.fromkeys(("seq_len", "batch_size"), config.images.tokens)
-    seen = {"states": inputs(states, "seq_len", bidirectional=True)}
+    seen = {"states": inputs(states, "seq_len", bidirectional=[s for s in states if config.shows_whole_images(s)])}
     return replace(batch_prefill, inputs={**batch_prefill.inputs, **seen}, upper_bounds=bounds)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -70,12 +70,12 @@ class State(ABC):
 
 
 def inputs(
-    states: Sequence[State], num_tokens: int | str, single_query: bool = False, bidirectional: bool = False
+    states: Sequence[State], num_tokens: int | str, single_query: bool = False, bidirectional: Sequence[State] = ()
 ) -> spec.Object:
     """The states as one input of an exported function of ``num_tokens`` tokens: the argument is a tuple of views.
 
-    single_query: see ``Tokens``. bidirectional: there is an input ``lengths``, see ``Tokens``. ``rotary_pos`` is an
-    input where a state has ``position_axes``.
+    single_query: see ``Tokens``. bidirectional: the states whose views have ``lengths``, see ``Tokens``, which are an
+    input where there are such states. ``rotary_pos`` is an input where a state has ``position_axes``.
     """
     fields = {state.prefix + name: tensor for state in states for name, tensor in state.fields().items()}
     fields |= {name: spec.Tensor((num_tokens,), "int32") for name in ("token_seq", "token_pos")}
@@ -90,8 +90,14 @@ def inputs(
         rotary_pos: Tensor | None = None,
         **tensors: Tensor,
     ) -> tuple[Any, ...]:
-        tokens = Tokens(token_seq, token_pos, single_query, lengths, rotary_pos)
-        return tuple(s.view({n: tensors[s.prefix + n] for n in s.fields()}, tokens) for s in states)
+        causal = Tokens(token_seq, token_pos, single_query, None, rotary_pos)
+        both_ways = replace(causal, lengths=lengths)
+
+        def view(state: State) -> Any:
+            tokens = both_ways if any(state is seen for seen in bidirectional) else causal
+            return state.view({n: tensors[state.prefix + n] for n in state.fields()}, tokens)
+
+        return tuple(map(view, states))
 
     return spec.Object(views, fields, mutable=True)
 

@@ -169,20 +169,13 @@ def chatglm(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     return made, _renamed(_qkv(tensors, "self_attn.query_key_value"), names)
 
 
-def gemma3n(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+def gemma3n_or_4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     """The whole model: the text part's config and tensors, and towers for images and sound."""
     kind = config["model_type"].removesuffix("_text")
     outer = {"model_type": kind, "text_config": config, "vision_config": {"hidden_size": 8}, "audio_token_id": 7}
     others = {f"model.{part}.weight": torch.zeros(8, 3) for part in ("vision_tower.patch", "embed_audio.projection")}
     text = {n.replace("model.", "model.language_model.", 1): t for n, t in tensors.items() if "lm_head" not in n}
     return outer, {**text, **others}
-
-
-def gemma4_text_part(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """A model whose images would see themselves in both directions: text part, and towers that are not used."""
-    outer, all_tensors = gemma3n(config, tensors)
-    text = {**outer["text_config"], "use_bidirectional_attention": "vision"}
-    return {**outer, "text_config": text}, all_tensors
 
 
 def with_experts_by_input(config: dict[str, Any], tensors: Tensors) -> Checkpoint:

@@ -68,7 +68,7 @@ def image_logits(case: Case, model: PreTrainedModel, ids: list[int], pixels: lis
     elif case.name == "lfm2_vl":
         inputs = padded_patches(pixels, case.grids)
     elif case.name == "gemma4":
-        inputs = placed_patches(pixels, case.grids)
+        inputs = {**placed_patches(pixels, case.grids), "mm_token_type_ids": is_image}
     elif case.grids:
         joined = torch.from_numpy(np.concatenate(pixels))
         inputs: dict[str, torch.Tensor] = {

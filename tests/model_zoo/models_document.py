@@ -53,7 +53,6 @@ own have a cache of their own.
 | LLaVA with other texts than Llama and Mistral, or several layers of the tower | LLaVA 1.5 and its like only |
 | numbered placeholders of images in Phi-3-vision's prompts | each is `image` between bars; images go in their order |
 | images of more than 1024 tokens in Qwen-VL | they are made smaller: scores take memory with the square |
-| images in Gemma 4 26B and 31B | their tokens see each other, but in layers with a window only; texts work |
 | images in Gemma 3n | its tower is one of convolutions (MobileNet v5); texts work |
 | sound in Gemma 3n and 4 | its towers are not used |
 | videos | refused |

@@ -200,7 +200,7 @@ def test_a_key_without_a_meaning_is_refused_by_every_architecture(name):
         ("gemma4", {"vision_config": {"head_dim": 66}}, "head_dim: got 66; expected 68"),
         ("gemma4", {"vision_config": {"model_type": "siglip"}}, "got model_type 'siglip'; expected gemma4_vision"),
         ("lfm2_vl", {"vision_config": {"num_patches": 27}}, "num_patches: got 27; expected a square, such as 25"),
-        ("lfm2_vl", {"vision_config": {"num_attention_heads": 5}}, "hidden_size: got 768; expected a multiple of the 5"),
+        ("lfm2_vl", {"vision_config": {"num_attention_heads": 5}}, "got 768; expected a multiple of the 5 heads"),
         ("lfm2_vl", {"vision_config": {"model_type": "clip"}}, "got model_type 'clip'; expected siglip2_vision_model"),
         ("lfm2_vl", {"use_thumbnail": False}, "use_thumbnail: got False; lfm2_vl models are supported with True only"),
         (

@@ -6,7 +6,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from tests.model_zoo.architecture_cases.case import COMMON, HEADS, IMAGE_TOKEN, LLAMA_LIKE, MIXED, WINDOWS, Case
-from tests.model_zoo.checkpoint_forms import gemma3n, gemma4_text_part
+from tests.model_zoo.checkpoint_forms import gemma3n_or_4
 
 GEMMA4 = {
     "head_dim": 12,
@@ -40,9 +40,10 @@ GEMMA4_TOWER = {
     "head_dim": 12,
     "patch_size": 7,
     "position_embedding_size": 40,
-    "use_clipped_linears": True,
-    "standardize": True,
 }
+
+
+TWO_LAYERS = {"num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layers": 0}
 
 
 def with_bounds(model: PreTrainedModel) -> None:
@@ -79,7 +80,7 @@ CASES = (
         "gemma3n",
         transformers.Gemma3nTextConfig,
         {**GEMMA3N, "num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layers": 0, "altup_active_idx": 1},
-        to_checkpoint=gemma3n,
+        to_checkpoint=gemma3n_or_4,
     ),
     Case("gemma4_text", transformers.Gemma4TextConfig, GEMMA4),
     Case("vaultgemma", transformers.VaultGemmaConfig, {**WINDOWS, "query_pre_attn_scalar": 9}, norms_around_zero=True),
@@ -102,30 +103,23 @@ CASES = (
         },
         "experts",
     ),
-    Case(
-        "gemma4",
-        transformers.Gemma4Config,
-        {
-            "text_config": {
-                **COMMON,
-                **LLAMA_LIKE,
-                **GEMMA4,
-                "num_hidden_layers": 2,
-                "layer_types": MIXED,
-                "num_kv_shared_layers": 0,
+    *(
+        Case(
+            "gemma4",
+            transformers.Gemma4Config,
+            {
+                "text_config": {**COMMON, **LLAMA_LIKE, **GEMMA4, **TWO_LAYERS, **more},
+                "vision_config": {**GEMMA4_TOWER, "use_clipped_linears": not more, "standardize": bool(more)},
+                "image_token_id": IMAGE_TOKEN,
             },
-            "vision_config": GEMMA4_TOWER,
-            "image_token_id": IMAGE_TOKEN,
-        },
-        sizes={},
-        grids=[(2, 3), (3, 1)],
-        adapt=with_bounds,
-    ),
-    Case(
-        "gemma4",
-        transformers.Gemma4TextConfig,
-        {**GEMMA4, "num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layers": 0},
-        "text-part",
-        to_checkpoint=gemma4_text_part,
+            variant,
+            sizes={},
+            grids=[(2, 3), (3, 1)],
+            adapt=with_bounds,
+        )
+        for variant, more in (
+            ("", {}),
+            ("both-ways", {"use_bidirectional_attention": "vision", "hidden_size_per_layer_input": 0}),
+        )
     ),
 )
