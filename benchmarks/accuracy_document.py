@@ -6,48 +6,98 @@ import json
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).resolve().parent / "results" / "accuracy.json"
+import numpy as np
+
+RESULTS = Path(__file__).resolve().parent / "results"
+MODELS = {"off-grid": "accuracy_model.py CHECKPOINT build/off-grid"}
+"""The folders' names, and how their models are made."""
+BEST = "q4f16_nl+calibration=auto+method=gptq"
+K_QUANTS = "llama.cpp:Q4_K_M"
 HEAD = """# Accuracy of quantized weights
 
 How far the distributions of the next token are from those of the float32 model: the Kullback-Leibler divergence in
 nats, its mean with the standard error and its 99 % quantile, how often both have the same most likely token, and the
-perplexity. Written by `benchmarks/accuracy_document.py` from `benchmarks/results/accuracy.json`.
+perplexity. Written by `benchmarks/accuracy_document.py` from `benchmarks/results/accuracy-*.json`.
 
-- Model: SmolLM2-135M, whose tied embedding is a fifth of its weights. The weights at hand come from a file with 4 bits;
-  `benchmarks/accuracy_model.py` adds to each a random number within half a step, so that they lie on no grid.
-- Text: {positions} tokens of docstrings of Python's standard library, in parts of 512; perplexity in float32 is
-  {perplexity:.2f}. Calibration reads another text, Python's language reference.
-- Weights are dequantized into transformers' float32 model: activations are not quantized (for these see
-  `benchmarks/divergence.py`). Files of llama.cpp have the mixture of types that it chooses, without an importance
-  matrix. Its K types take rows of a multiple of 256, which most matrices of this model do not have; it stores these in
-  5 or 8 bits.
-
-| weights | bits per weight | KL | 99 % | same token | perplexity |
-|---|---|---|---|---|---|"""
-FOOT = """
-    python benchmarks/accuracy_model.py CHECKPOINT build/off-grid
-    python benchmarks/accuracy.py build/off-grid --scratch build/peers {names}"""
+- Text: Newton's *Opticks*, a book of 1730 that the package apache-tvm-ffi carries, and what installed packages say of
+  themselves; parts of 512 tokens, evenly over both. Calibration reads another kind, Python's language reference, and
+  training a third, docstrings.
+- Errors take parts as independent, not tokens. Errors of ratios are smaller, because both rows read the same parts.
+- Weights are dequantized into transformers' model: activations are not quantized (for these see
+  `benchmarks/divergence.py`). Layers multiply in bfloat16, which is a divergence of 0.0004 by itself, in float32 where
+  weights have more than 7 bits. Bits are those of the whole file, norms and headers as well, for each weight.
+- Files of llama.cpp have the mixture of types that it chooses; `imatrix`: with the mean squares of the layers' inputs
+  that `--calibration auto` measures."""
 
 
-def row(r: dict[str, Any]) -> str:
-    kl = f"{r['kl_mean']:.4f} ± {r['kl_standard_error']:.4f}"
-    shares = f"{r['kl_p99']:.2f} | {100 * r['same_top']:.1f} % | {r['perplexity']:.2f}"
+def section(folder: str, how: str) -> str:
+    results = json.loads((RESULTS / f"accuracy-{folder}.json").read_text())
+    rows = sorted(results["rows"], key=lambda r: (round(r["bits"], 2), -r["divergence"]["mean"]))
+    settings = [f"--positions {rows[0]['positions']}", *(r["name"] for r in rows)]
+    return "\n".join(
+        [
+            f"## {results['about']['title']}",
+            "",
+            *_facts(results["about"], rows[0]),
+            "",
+            "| weights | bits per weight | KL | 99 % | same token | perplexity |",
+            "|---|---|---|---|---|---|",
+            *map(_row, rows),
+            "",
+            *_comparisons({row["name"]: row for row in rows}),
+            "",
+            f"    python benchmarks/{how}",
+            f"    python benchmarks/accuracy.py build/{folder} --scratch build/peers {' '.join(settings)}",
+        ]
+    )
+
+
+def _facts(about: dict[str, Any], first: dict[str, Any]) -> list[str]:
+    moved = about["moved"]
+    grid = f" The median weight is {moved:.2f} steps of a 4-bit grid away from its place on it." if moved else ""
+    return [
+        f"- {about['parameters'] / 1e6:.1f} M parameters; {about['steps']} steps of training on {about['tokens']:,} "
+        f"tokens took the loss from {about['first_loss']:.2f} to {about['last_loss']:.2f}.{grid}",
+        f"- {first['positions']:,} positions; the perplexity in float32 is {about['perplexity']:.2f}.",
+    ]
+
+
+def _row(r: dict[str, Any]) -> str:
+    d = r["divergence"]
+    kl = f"{d['mean']:.4f} ± {d['error']:.4f}"
+    shares = f"{d['p99']:.2f} | {100 * d['same_top']:.1f} % | {r['perplexity']:.2f}"
     return f"| {_title(r['name'])} | {r['bits']:.2f} | {kl} | {shares} |"
+
+
+def _comparisons(rows: dict[str, dict[str, Any]]) -> list[str]:
+    """Divergences of pairs of rows, one over the other."""
+    mixtures = sorted((row for name, row in rows.items() if name.startswith(f"{BEST}+bits=")), key=lambda r: r["bits"])
+    pairs = [(rows[BEST], rows["q4f16_1"]), *((row, rows[K_QUANTS]) for row in mixtures)]
+    return ["| KL of | over that of | ratio |", "|---|---|---|", *(_comparison(*pair) for pair in pairs)]
+
+
+def _comparison(row: dict[str, Any], other: dict[str, Any]) -> str:
+    value, error = ratio(np.array(row["part_divergences"]), np.array(other["part_divergences"]))
+    sides = " | ".join(f"{_title(r['name'])}, {r['bits']:.2f} bits" for r in (row, other))
+    return f"| {sides} | {value:.2f} ± {error:.2f} |"
+
+
+def ratio(numerators: np.ndarray, denominators: np.ndarray) -> tuple[float, float]:
+    """Of the means of two samples of the same parts [n], with its standard error (the delta method)."""
+    value = numerators.mean() / denominators.mean()
+    spread = (numerators - value * denominators).std(ddof=1) / len(numerators) ** 0.5
+    return float(value), float(spread / denominators.mean())
 
 
 def _title(name: str) -> str:
     scheme, *options = name.split("+")
-    if scheme.startswith("llama.cpp:"):
-        return scheme.replace(":", " ")
+    if ":" in scheme:
+        return " ".join([scheme.replace(":", " "), *options])
     return " ".join([f"`{scheme}`", *(f"`--{option.replace('=', ' ')}`" for option in options)])
 
 
 def main() -> None:
-    results = sorted(json.loads(RESULTS.read_text()), key=lambda r: (r["bits"], -r["kl_mean"]))
-    first = results[0]
-    print(HEAD.format(positions=first["positions"], perplexity=first["perplexity_float32"]))
-    print("\n".join(map(row, results)))
-    print(FOOT.format(names=" ".join(r["name"] for r in results)))
+    print("\n\n".join([HEAD, *(section(folder, how) for folder, how in MODELS.items())]))
 
 
 if __name__ == "__main__":

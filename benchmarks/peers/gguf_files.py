@@ -1,12 +1,13 @@
 """GGUF files of a checkpoint; runs in the environment of llama.cpp, whose quantizer it calls.
 
-python -m peers.gguf_files CHECKPOINT_FOLDER OUTPUT.gguf [Q4_0 | Q8_0 | Q4_K_M | ... [mixed]]
+python -m peers.gguf_files CHECKPOINT_FOLDER OUTPUT.gguf [Q4_0 | Q8_0 | Q4_K_M | ... [mixed [IMPORTANCE]]]
 
-All matrices have one type; with "mixed", those that llama.cpp chooses.
+All matrices have one type; with "mixed", those that llama.cpp chooses. IMPORTANCE: of ``peers.importance_files``.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 import tempfile
@@ -17,6 +18,8 @@ import gguf
 import llama_cpp
 import numpy as np
 from safetensors.numpy import load_file
+
+from peers import importance_files
 
 
 def write_f16(folder: Path, path: Path) -> None:
@@ -51,6 +54,7 @@ def _stored(name: str, value: np.ndarray, config: dict[str, Any]) -> np.ndarray:
     """GGUF has norms in float32, and rotates neighbouring rows of queries and keys, not the halves of a head."""
     if value.ndim == 1:
         return value.astype(np.float32)
+    value = value.astype(np.float16)
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     count = next((count for key, count in heads.items() if key in name), None)
     if count is None:
@@ -58,21 +62,31 @@ def _stored(name: str, value: np.ndarray, config: dict[str, Any]) -> np.ndarray:
     return value.reshape(count, 2, -1, value.shape[1]).swapaxes(1, 2).reshape(value.shape)
 
 
-def quantize(source: Path, target: Path, kind: str, pure: bool) -> None:
-    """pure: all matrices of a GGUF in one type, embeddings and head as well."""
+def quantize(source: Path, target: Path, kind: str, pure: bool, means: dict[str, np.ndarray]) -> None:
+    """pure: all matrices of a GGUF in one type, embeddings and head as well. means: squares of inputs, by name."""
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype, params.pure = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}"), pure
+    if means:
+        params.imatrix = _importances(means)
     if llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), params):
         raise RuntimeError(f"llama.cpp does not quantize {source}")
 
 
-def main(folder: Path, target: Path, kind: str = "F16", how: str = "pure") -> None:
+def _importances(means: dict[str, np.ndarray]) -> Any:
+    """An array of structs, of which the last has no name. ``means`` has to outlive it."""
+    entry = llama_cpp.llama_model_imatrix_data
+    numbers = ctypes.POINTER(ctypes.c_float)
+    known = [entry(name.encode(), values.ctypes.data_as(numbers), len(values)) for name, values in means.items()]
+    return (entry * (len(known) + 1))(*known)
+
+
+def main(folder: Path, target: Path, kind: str = "F16", how: str = "pure", measured: str = "") -> None:
     if kind == "F16":
         return write_f16(folder, target)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         source = Path(scratch) / "F16.gguf"
         write_f16(folder, source)
-        quantize(source, target, kind, how == "pure")
+        quantize(source, target, kind, how == "pure", importance_files.read(Path(measured)) if measured else {})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,129 @@
+"""A float32 model in transformers on a held-out text, and how far models with other weights are from it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from accuracy_texts import held_out_text
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from mlc_evaluation.perplexity import Divergence, divergence_of
+
+PART = 512  # tokens that are read from an empty cache
+EXACT_BITS = 7
+"""Weights of more bits are measured with float32 products: bfloat16 ones are a divergence of 0.0004 of their own."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Of a quantized model: by Hugging Face's names, dequantized; bytes of the file."""
+
+    tensors: Mapping[str, np.ndarray]
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Of one scheme. bits: of the file, per weight. divergence: from the float32 model; its error is that of parts.
+
+    part_divergences: the means of parts of PART tokens, for comparing rows on the same text.
+    """
+
+    name: str
+    bits: float
+    megabytes: float
+    positions: int
+    divergence: Divergence
+    perplexity: float
+    part_divergences: list[float]
+
+
+class Reference:
+    """The float32 model and the text, ids [parts, PART].
+
+    Its log-probabilities, float16 [parts, PART, V], are kept in a file below ``scratch``.
+    """
+
+    def __init__(self, folder: Path, positions: int, scratch: Path):
+        self.folder = folder
+        text = held_out_text()
+        self.text_sha256 = hashlib.sha256(text.encode()).hexdigest()
+        ids = AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
+        parts = positions // PART
+        stride = (len(ids) - PART) // max(1, parts - 1)  # evenly over the text
+        self.ids = torch.tensor([ids[i * stride : i * stride + PART] for i in range(parts)])
+        model = load(folder)
+        self.parameters = sum(p.numel() for p in model.parameters())
+        path = scratch / f"{folder.name}-{parts}.npy"
+        if not path.is_file():
+            self._record(model, path)
+        self.log_p = np.load(path, mmap_mode="r")
+
+    def _record(self, model: PreTrainedModel, path: Path) -> None:
+        shape = (*self.ids.shape, model.config.vocab_size)
+        unfinished = path.with_suffix(".tmp")
+        stored = np.lib.format.open_memmap(unfinished, "w+", np.float16, shape)
+        for place, part in zip(stored, self.ids, strict=True):
+            place[:] = log_probabilities(model, part, exact=True).numpy()
+        unfinished.rename(path)
+
+    @property
+    def perplexity(self) -> float:
+        losses = [loss(_float32(log_p), ids) for log_p, ids in zip(self.log_p, self.ids, strict=True)]
+        return float(torch.cat(losses).double().mean().exp())
+
+    def compare(self, name: str, weights: Weights) -> Accuracy:
+        """Divergence of the model with ``weights`` from this one."""
+        bits, model = 8 * weights.nbytes / self.parameters, with_weights(load(self.folder), weights.tensors)
+        kl, same, losses = [], [], []
+        for stored, ids in zip(self.log_p, self.ids, strict=True):
+            log_p, log_q = _float32(stored), log_probabilities(model, ids, bits > EXACT_BITS)
+            kl.append((log_p.exp() * (log_p - log_q)).sum(-1).double().numpy())
+            same.append((log_p.argmax(-1) == log_q.argmax(-1)).numpy())
+            losses.append(loss(log_q, ids))
+        return Accuracy(
+            name=name,
+            bits=bits,
+            megabytes=weights.nbytes / 1e6,
+            positions=self.ids.numel(),
+            divergence=divergence_of(np.concatenate(kl), np.concatenate(same), PART),
+            perplexity=float(torch.cat(losses).double().mean().exp()),
+            part_divergences=[round(float(part.mean()), 6) for part in kl],
+        )
+
+
+def load(folder: Path) -> PreTrainedModel:
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model
+
+
+@torch.inference_mode()
+def log_probabilities(model: PreTrainedModel, ids: torch.Tensor, exact: bool) -> torch.Tensor:
+    """float32 [length, V]. exact: layers multiply float32, else bfloat16; the output head always float32."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=not exact):
+        hidden = model.model(ids[None]).last_hidden_state[0]
+    return torch.log_softmax(model.lm_head(hidden.float()), -1)
+
+
+def loss(log_probability: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Of the tokens after the first, [length - 1]."""
+    return -log_probability[torch.arange(len(ids) - 1), ids[1:]]
+
+
+def with_weights(model: PreTrainedModel, weights: Mapping[str, np.ndarray]) -> PreTrainedModel:
+    """Set the model's weights by Hugging Face's names. Raises RuntimeError when one is missing."""
+    parameters = dict(model.named_parameters())
+    if missing := sorted(parameters.keys() - weights.keys()):
+        raise RuntimeError(f"no weight for {missing[0]} and {len(missing) - 1} more")
+    for name, parameter in parameters.items():
+        parameter.data.copy_(torch.from_numpy(weights[name].astype(np.float32)))
+    return model
+
+
+def _float32(stored: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(stored.astype(np.float32))

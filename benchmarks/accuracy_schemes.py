@@ -1,0 +1,82 @@
+"""The weights that ``convert_weight`` would write, dequantized."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accuracy_reference import Weights
+
+from mlc_toolchain.calibrated_weights import Calibration
+from mlc_toolchain.conversion_plan import Conversion, plan_weights
+from mlc_toolchain.convert_weight import ConvertOptions, calibrated, plan_conversion, scratch_folder
+from mlc_toolchain.readers.base import CheckpointReader
+from model_zoo.weight_expr import CheckpointTensor, Concat, Expr
+from quantization.codecs import codec
+
+
+class OurWeights:
+    """Of one checkpoint. The text is read once for all schemes; its statistics are below ``scratch`` until the end."""
+
+    def __init__(self, folder: Path, scratch: Path):
+        self._options = ConvertOptions(str(folder), "q4f16_1", scratch / "unused")
+        self._stack = ExitStack()
+
+    def __enter__(self) -> OurWeights:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """Of ``--calibration auto``, with what error feedback takes."""
+        options = replace(self._options, calibration="auto", method="gptq")
+        folder = self._stack.enter_context(scratch_folder(options.output))
+        found = calibrated(plan_conversion(options), options, folder).calibration
+        assert found is not None
+        return found
+
+    def weights(self, name: str) -> Weights:
+        """name: a scheme, with ``+`` and options of ConvertOptions: ``q4f16_nl+calibration=auto+bits=4.6``."""
+        scheme, *settings = name.split("+")
+        given: dict[str, Any] = dict(setting.split("=", 1) for setting in settings)
+        options = replace(self._options, quantization=scheme, **given)
+        with scratch_folder(options.output) as folder:
+            conversion = self._calibrated(plan_conversion(options), options, folder)
+            return Weights(dict(decoded(conversion)), conversion.output.nbytes)
+
+    def _calibrated(self, planned: Conversion, options: ConvertOptions, folder: Path) -> Conversion:
+        if options.calibration is None or options.bits is not None:
+            return calibrated(planned, options, folder)
+        known = self.calibration if options.method == "gptq" else replace(self.calibration, products={})
+        return plan_weights(planned.model, planned.scheme, planned.reader, calibration=known)
+
+
+def decoded(conversion: Conversion) -> Iterator[tuple[str, np.ndarray]]:
+    """The weights that a conversion would write, dequantized, by the names of the checkpoint's tensors."""
+    for task, converted in conversion.stream().run(conversion.tasks):
+        array, form, shape = converted.arrays[0], task.format, task.production.shape
+        if form is not None:
+            kinds = [output.name.rpartition(".")[2] for output in task.outputs]
+            made = dict(zip(kinds, converted.arrays, strict=True))
+            array = np.concatenate(list(codec(form.scheme).decode_rows(made, form.scheme, shape, form.layout)))
+        yield from by_source(task.production.value, array, conversion.reader)
+
+
+def by_source(value: Expr, array: np.ndarray, reader: CheckpointReader) -> Iterator[tuple[str, np.ndarray]]:
+    """The checkpoint's tensors in a parameter that joins them along its rows."""
+    match value:
+        case CheckpointTensor(name):
+            yield name, array
+        case Concat(parts, axis=0):
+            ends = np.cumsum([reader.info(next(part.sources())).shape[0] for part in parts])
+            for part, rows in zip(parts, np.split(array, ends[:-1]), strict=True):
+                yield from by_source(part, rows, reader)
+        case _:
+            raise RuntimeError(f"cannot take {value} apart")
