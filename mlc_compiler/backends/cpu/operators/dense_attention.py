@@ -86,8 +86,8 @@ class _Kernel(TileBuffers):
         item, all_lead = Var("item"), product(self.lead)
         threads = int(str(self.target.attrs.get("num-cores", 1)))
         share = maximum(ceildiv(self.n * all_lead, TILES_PER_THREAD * threads), 1)
-        tiles = ceildiv(self.n, minimum(share, self.tiles.rows))
-        self.step = ceildiv(self.n, tiles)  # tiles of a head are as even as possible
+        tiles = maximum(ceildiv(self.n, minimum(share, self.tiles.rows)), 1)
+        self.step = maximum(ceildiv(self.n, tiles), 1)  # tiles of a matrix are as even as possible
         self.count = ceildiv(self.n, self.step)
         return self.parallel(item, all_lead * self.count, expand(attend, self, item))
 

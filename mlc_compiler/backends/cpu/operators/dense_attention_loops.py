@@ -79,14 +79,7 @@ def stage_bias(k, lead, row, rows, j, size):
 @T.macro
 def store_result(k, lead, first, row):
     total = k.row_sum[row]
-    if k.zero_rows:
-        scale = T.float32(1) / T.Select(total > T.float32(0), total, T.float32(1))
-        store_scaled(k, lead, first, row, scale)
-    else:
-        store_scaled(k, lead, first, row, T.float32(1) / total)
-
-
-@T.macro
-def store_scaled(k, lead, first, row, scale):
+    is_empty = total <= T.float32(0) if k.zero_rows else k.length < 1
+    scale = T.float32(1) / T.Select(is_empty, T.float32(1), total)
     for e in T.vectorized(k.value):
         k.out[k.place(k.out, lead, first + row, e)] = T.Cast(k.out.dtype, k.acc[row, e] * scale)

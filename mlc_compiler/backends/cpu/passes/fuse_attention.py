@@ -38,10 +38,9 @@ class FuseAttention(Pass):
 
 
 def _rewrite(func: rx.Function, mod: IRModule) -> rx.Function:
-    if (
-        not any(is_op(b.value, "nn.softmax") for b in func.bindings)
-        or Mutations(func.bindings, mod.functions).positions
-    ):
+    if not any(is_op(b.value, "nn.softmax") for b in func.bindings):
+        return func
+    if Mutations(func.bindings, mod.functions).positions:
         return func
     values = {id(b.var): b.value for b in func.bindings if b.var.dataflow}
     reads = Counter(id(v) for b in func.bindings for v in used_vars(b.value))

@@ -49,6 +49,13 @@ def test_kernel(mask: np.ndarray | None, zero_rows: bool):
     np.testing.assert_allclose(got, np.nan_to_num(wanted) if zero_rows else wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(0, 5), (4, 0)])
+def test_empty_sizes(queries: int, keys: int):
+    mod = graph_of("nn.dense_attention", (normal(2, 7, 3), normal(2, 3, 9), normal(2, 9, 3)), symbolic=(7, 9))
+    got = build(mod, target="cpu")["main"](normal(2, queries, 3), normal(2, 3, keys), normal(2, keys, 3))
+    np.testing.assert_array_equal(got, np.zeros((2, queries, 3), "f4"))
+
+
 def imported(mask: str, is_causal: bool) -> IRModule:
     """The attention of imported models as ``main``."""
     shapes = [((2, 9, 8), "float32")] * 3 + [((9, 9), mask)] * bool(mask)
