@@ -28,6 +28,8 @@ class Module:
                 for i1_1_init in T.vectorized(16):
                     y_local[i0_1_init, i1_1_init] = T.float32(0.0)
             for k_0 in range(3):
+                for ax1 in range(8):
+                    T.evaluate(T.call_intrin("handle", "intrinsic.cpu.prefetch", T.call_intrin("handle", "address_of", w[i1_0, ax1 + (k_0 + 2) % 3 * 8, 0])))
                 for k_1 in T.unroll(8):
                     for i0_1 in T.unroll(4):
                         for i1_1 in T.vectorized(16):
