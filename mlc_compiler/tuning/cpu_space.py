@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..backends.cpu.schedules.lanes import reduce_in_lanes
-from ..ir.expr import Call, Select, Var
-from ..ir.visitor import walk
+from ..backends.cpu.schedules.padding import inline_or_keep, rows_in_lanes
+from ..ir.expr import Var
 from ..schedules.rule import Blocks, accumulate_locally, analyse, choose, inline_intermediates
 from ..tir.nodes import Block
 from ..tir.schedule import Schedule
@@ -24,7 +24,8 @@ class CpuSketches(Space):
 
     One reduction is tiled, as for a product or a convolution (``_tiles``), or has lanes along the reduction
     (``_along``), or is split into parts that run in parallel (``_parts``). Of several reductions, as in a softmax, the
-    rows run in parallel (``_rows``); without any, all axes but the lanes (``_lanes``).
+    rows run in parallel (``_rows``), or each block is scheduled by itself (``_each``), as products need; without any,
+    all axes but the lanes (``_lanes``).
     """
 
     def schedule(self, s: Schedule) -> Schedule | None:
@@ -36,10 +37,11 @@ class CpuSketches(Space):
             for name in s.get_blocks():
                 _lanes(s, name)
         elif len(blocks.reductions) > 1:
-            _rows(s, blocks)
+            several = (_rows, _each)
+            several[choose(s, range(len(several)), 0)](s, blocks)
         else:
-            ways = (_tiles, _along, _parts)
-            ways[choose(s, range(len(ways)), 0)](s, blocks)
+            single = (_tiles, _along, _parts)
+            single[choose(s, range(len(single)), 0)](s, blocks)
         return s
 
 
@@ -54,8 +56,14 @@ def _tiles(s: Schedule, blocks: Blocks) -> None:
     anchor = blocks.reductions[0].name
     names = [b.name for b in blocks.in_order]
     at = names.index(anchor)
-    before = _prepare(s, names[:at])
-    last = accumulate_locally(s, anchor, names[at + 1 :])
+    before = inline_or_keep(s, names[:at])
+    _tile(s, anchor, names[at + 1 :])
+    for name in before:
+        _lanes(s, name)
+
+
+def _tile(s: Schedule, anchor: str, epilogue: list[str]) -> None:
+    last = accumulate_locally(s, anchor, epilogue)
     axes, reductions = _axes(s, anchor), _reductions(s, anchor)
     parts = [_tiled(s, axis, 3, LARGEST_TILE if axis is axes[-1] else LARGEST_STEP) for axis in axes]
     steps = [_tiled(s, loop, 2, LARGEST_STEP) for loop in reductions]
@@ -69,8 +77,6 @@ def _tiles(s: Schedule, blocks: Blocks) -> None:
     for name in (init, f"{anchor}_update", last):
         _unroll_around_lanes(s, name, depth + (len(first) if name == f"{anchor}_update" else 0), limit)
     s.parallel(s.fuse(*outer))
-    for name in before:
-        _lanes(s, name)
 
 
 def _axes(s: Schedule, block: str) -> list[Var]:
@@ -84,21 +90,6 @@ def _reductions(s: Schedule, block: str) -> list[Var]:
 def _loops_of(s: Schedule, block: str, kind: str) -> list[Var]:
     pairs = zip(s.get_loops(block), s.block(block).iter_vars, strict=True)
     return [loop for loop, variable in pairs if variable.kind == kind]
-
-
-def _prepare(s: Schedule, names: list[str]) -> list[str]:
-    """Inline blocks that only compute; those that choose between values, as padding does, may stay. Returns these."""
-    kept = []
-    for name in names:
-        if _has_condition(s.block(name)) and choose(s, (0, 1), 0):
-            kept.append(name)
-        else:
-            s.compute_inline(name)
-    return kept
-
-
-def _has_condition(block: Block) -> bool:
-    return any(isinstance(n, Select) or (isinstance(n, Call) and n.op == "if_then_else") for n in walk(block.body))
 
 
 def _tiled(s: Schedule, loop: Var, parts: int, innermost: int) -> list[Var]:
@@ -176,11 +167,29 @@ def _rows(s: Schedule, blocks: Blocks) -> None:
             _vectorize(s, block.name, width)
 
 
+def _each(s: Schedule, blocks: Blocks) -> None:
+    """Each block by itself: products in tiles, other reductions in lanes along them, the other blocks in lanes."""
+    lanes, width = choose(s, (0, *LANES), 16), choose(s, LANES, 16)
+    for block in blocks.in_order:
+        if block.is_reduction and _is_product(block):
+            _tile(s, block.name, [])
+        elif block.is_reduction:
+            row = s.fuse(*_axes(s, block.name))
+            _sum_in_lanes(s, block.name, lanes)
+            s.parallel(row)
+        else:
+            rows_in_lanes(s, block.name, width)
+
+
+def _is_product(block: Block) -> bool:
+    """Whether a reduction reads several buffers besides the one that it writes."""
+    written = {id(w.buffer) for w in block.writes}
+    return len({id(r.buffer) for r in block.reads} - written) > 1
+
+
 def _lanes(s: Schedule, name: str) -> None:
     """Lanes of the last axis; the other loops in parallel, fused."""
-    _vectorize(s, name, choose(s, LANES, 16))
-    *outer, last = s.get_loops(name)
-    s.parallel(s.fuse(*(outer or [last])))
+    rows_in_lanes(s, name, choose(s, LANES, 16))
 
 
 def _vectorize(s: Schedule, name: str, width: int) -> None:

@@ -23,7 +23,7 @@ from mlc_compiler.tuning.task import Task
 from mlc_errors import MLCError, UnsupportedError
 from tests.compiler.tuning.spaces import CPU, DEFECTS, scaled, tiled, with_defects
 
-SHORT = Limits(run=1.0, turns=2)
+SHORT = Limits(run=3.0, turns=2)
 
 
 @pytest.fixture(scope="module")

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from ....ir.simplify import Analyzer
 from ....ir.visitor import walk
-from ....schedules.rule import Blocks, Rule, accumulate_locally, analyse, constant_extent
+from ....schedules.rule import Blocks, TunableRule, accumulate_locally, analyse, choose, constant_extent
 from ....target import Target
 from ....tir.calling import step_along
-from ....tir.nodes import Block, BufferLoad, PrimFunc
+from ....tir.nodes import Block, BufferLoad
 from ....tir.schedule import Schedule
 from ..machine import Cpu
 from .register_tiles import check_elementwise, sum_in_registers, unroll_around_lanes
 
-VECTORS = 4  # that are reduced at a time: independent sums
+VECTORS = (1, 2, 4, 8)  # that are reduced at a time: independent sums
 
 
-class ColumnReduction(Rule):
+class ColumnReduction(TunableRule):
     """One reduction of which neighbouring results read neighbouring elements, with element-wise blocks around it.
 
     Results have SIMD lanes along the last axis, some vectors of them in registers; the other axes run in parallel.
+    Choice: the vectors.
     """
 
-    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
-        blocks = analyse(func)
+    def schedule(self, s: Schedule, target: Target) -> Schedule | None:
+        blocks = analyse(s.func)
         if blocks is None or not _fits(blocks):
             return None
-        s, names = Schedule(func), [b.name for b in blocks.in_order]
+        names = [b.name for b in blocks.in_order]
+        vectors = choose(s, VECTORS, 4)
         product = blocks.reductions[0].name
         at = names.index(product)
         for name in names[:at]:
@@ -35,7 +37,7 @@ class ColumnReduction(Rule):
         count = len(s.get_loops(last))
         loops = s.get_loops(product)
         outer, column, reduced = loops[: count - 1], loops[count - 1], loops[count:]
-        column_tile, lane = s.split(column, [None, _width(s.extent(column), Cpu.of(target).lanes(32))])
+        column_tile, lane = s.split(column, [None, _width(s.extent(column), Cpu.of(target).lanes(32), vectors)])
         s.reorder(*outer, column_tile, *reduced, lane)
         s.reverse_compute_at(last, column_tile)
         sum_in_registers(s, product, reduced[0])
@@ -62,6 +64,6 @@ def _reads_columns(block: Block, column: int) -> bool:
     return len(loads) == 1 and step_along(loads[0], block.iter_vars[column].var, Analyzer()) == 1
 
 
-def _width(extent: int, lanes: int) -> int:
-    """As many whole vectors as there are columns for, at most ``VECTORS``."""
-    return min(VECTORS * lanes, -(-extent // lanes) * lanes) if extent >= lanes else extent
+def _width(extent: int, lanes: int, vectors: int) -> int:
+    """As many whole vectors as there are columns for, at most ``vectors``."""
+    return min(vectors * lanes, -(-extent // lanes) * lanes) if extent >= lanes else extent

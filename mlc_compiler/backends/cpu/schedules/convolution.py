@@ -12,6 +12,7 @@ from ....tir.index_map import IndexMap
 from ....tir.nodes import Block, BufferLoad, BufferStore, IterVar
 from ....tir.schedule import Schedule
 from ..machine import Cpu
+from .padding import inline_or_keep, rows_in_lanes
 from .register_tiles import check_elementwise, split_depth, static_heights, sum_in_registers, unroll_around_lanes
 
 UNROLLED = 4  # steps of the innermost reduction
@@ -26,7 +27,8 @@ class Convolution(TunableRule):
 
     A tile is a run of places along x and some vectors of columns o; its sums stay in registers. The weights of a tile's
     columns are stored in the order in which the sums read them. Tiles of columns, and the axes before x, run in
-    parallel. Choices: the vectors and places of a tile, the unrolled steps of the sums.
+    parallel. Choices: the vectors and places of a tile, the unrolled steps of the sums, whether padding among the
+    blocks before is computed beforehand.
     """
 
     def schedule(self, s: Schedule, target: Target) -> Schedule | None:
@@ -44,13 +46,14 @@ class Convolution(TunableRule):
         names = [b.name for b in blocks.in_order]
         product = found.block.name
         at = names.index(product)
-        for name in names[:at]:
-            s.compute_inline(name)
+        padded = inline_or_keep(s, names[:at])
         for load in _parameters(s, found):
             s.transform_layout(product, load.buffer.name, found.in_order_of_sums(load, columns))
         last = accumulate_locally(s, product, names[at + 1 :])
         check_elementwise(s.block(product), s.block(last))
         _tile(s, product, last, _heights(places, tallest), columns, unrolled)
+        for name in padded:
+            rows_in_lanes(s, name, cpu.lanes(32))
         return s
 
 

@@ -5,36 +5,38 @@ from __future__ import annotations
 from ....ir import dtype as dt
 from ....ir.expr import BinaryOp, Var, is_const
 from ....ir.visitor import walk
-from ....schedules.rule import Rule, analyse, contiguous_axis, inline_intermediates
+from ....schedules.rule import Blocks, TunableRule, analyse, choose, contiguous_axis, inline_intermediates
 from ....target import Target
-from ....tir.nodes import Block, BufferStore, For, PrimFunc, While
+from ....tir.nodes import Block, BufferStore, For, While
 from ....tir.schedule import Schedule
 from ..machine import Cpu
 from .lanes import reduce_in_lanes
 
+VECTORS = (1, 2, 4)  # that a loop is vectorized to
 SQUARE = 8  # rows at a power-of-two stride map to the same L1 set, which has at least 8 ways
 
 
-class RowReduction(Rule):
-    """Chains of blocks of which some reduce the last axis: rows in parallel, SIMD lanes along a row."""
+class RowReduction(TunableRule):
+    """Chains of blocks of which some reduce the last axis: rows in parallel, SIMD lanes along a row.
 
-    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
-        blocks = analyse(func)
+    Choices: the vectors of lanes of a reduction, and of a step of the other blocks.
+    """
+
+    def schedule(self, s: Schedule, target: Target) -> Schedule | None:
+        blocks = analyse(s.func)
         if blocks is None or not blocks.reductions or blocks.last.is_reduction:
             return None
-        s = Schedule(func)
         if not s.get_loops(blocks.last.name):
             return None
         row = _rows_of(s, blocks.last.name)
         for block in reversed(blocks.in_order[:-1]):
             s.compute_at(block.name, row)
-        for block in blocks.reductions:
-            if _is_of_floats(block):
-                _reduce_row(s, block.name, target)
+        _reduce_rows(s, blocks, target)
         s.parallel(row)
+        width = choose(s, VECTORS, 1) * Cpu.of(target).lanes(32)
         for block in blocks.in_order:
             if not block.is_reduction:
-                _vectorize_innermost(s, block.name, target, outer=row)
+                _vectorize_innermost(s, block.name, width, outer=row)
         return s
 
 
@@ -47,14 +49,24 @@ def _is_of_floats(block: Block) -> bool:
     return isinstance(value, BinaryOp) and dt.is_float(value.dtype)
 
 
-def _reduce_row(s: Schedule, name: str, target: Target) -> None:
-    """Reduce each lane of the innermost loop, then the lanes."""
-    loop = s.get_loops(name)[-1]
-    lanes, extent = Cpu.of(target).lanes(32), s.extent(loop)
-    if not isinstance(extent, int) or extent < 2 * lanes:
+def _reduce_rows(s: Schedule, blocks: Blocks, target: Target) -> None:
+    """Reduce each lane of the innermost loops of reductions of floats, then the lanes."""
+    lanes = Cpu.of(target).lanes(32)
+    long = [b.name for b in blocks.reductions if _is_of_floats(b) and _is_longer(s, b.name, 2 * lanes)]
+    if not long:
         return
-    for block in reduce_in_lanes(s, loop, lanes, axis=len(s.get_loops(name)) - 1):
-        s.vectorize(s.get_loops(block)[-1])
+    lanes *= choose(s, VECTORS, 1)
+    for name in long:
+        loops = s.get_loops(name)
+        if _is_longer(s, name, 2 * lanes):
+            for block in reduce_in_lanes(s, loops[-1], lanes, axis=len(loops) - 1):
+                s.vectorize(s.get_loops(block)[-1])
+
+
+def _is_longer(s: Schedule, name: str, least: int) -> bool:
+    """Whether the innermost loop of a block has ``least`` iterations or more, for all that is known."""
+    extent = s.extent(s.get_loops(name)[-1])
+    return isinstance(extent, int) and extent >= least
 
 
 def _rows_of(s: Schedule, name: str) -> Var:
@@ -65,17 +77,17 @@ def _rows_of(s: Schedule, name: str) -> Var:
     return s.fuse(*loops[:-1])
 
 
-class Elementwise(Rule):
+class Elementwise(TunableRule):
     """Element-wise functions, copies and gathers: all loops but the SIMD lanes fused into one parallel loop.
 
-    Strided reads, as of a transposition, are tiled in small squares.
+    Strided reads, as of a transposition, are tiled in small squares. Choice: the vectors of a step.
     """
 
-    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
-        blocks = analyse(func)
+    def schedule(self, s: Schedule, target: Target) -> Schedule | None:
+        blocks = analyse(s.func)
         if blocks is None or blocks.reductions:
             return None
-        s = Schedule(func)
+        width = choose(s, VECTORS, 1) * Cpu.of(target).lanes(32)
         inline_intermediates(s, [b.name for b in blocks.in_order[:-1]])
         for name in s.get_blocks():
             loops = s.get_loops(name)
@@ -83,7 +95,7 @@ class Elementwise(Rule):
             if across is not None and _tile_squares(s, loops, across):
                 continue
             if loops:
-                _vectorize_innermost(s, name, target)
+                _vectorize_innermost(s, name, width)
                 vectorized = len(s.get_loops(name)) > len(loops)
                 outer = s.get_loops(name)[:-1] if vectorized else s.get_loops(name)
                 s.parallel(s.fuse(*outer))
@@ -104,8 +116,8 @@ def _tile_squares(s: Schedule, loops: list[Var], across: int) -> bool:
     return True
 
 
-def _vectorize_innermost(s: Schedule, name: str, target: Target, outer: Var | None = None) -> None:
-    """Vectorize the innermost loop; the last vector is masked when the extent does not divide.
+def _vectorize_innermost(s: Schedule, name: str, width: int, outer: Var | None = None) -> None:
+    """Vectorize ``width`` iterations of the innermost loop; the last ones are masked when the extent does not divide.
 
     Blocks with inner loops of non-constant extent stay scalar: their lanes would need different trip counts.
     """
@@ -114,8 +126,7 @@ def _vectorize_innermost(s: Schedule, name: str, target: Target, outer: Var | No
     if not loops or loops[-1] is outer or not all(isinstance(n, For) and is_const(n.extent) for n in inner):
         return
     extent = s.extent(loops[-1])
-    lanes = Cpu.of(target).lanes(32)
     if not isinstance(extent, int) or extent < 2:
         return
-    _, lane = s.split(loops[-1], [None, min(lanes, extent)])
+    _, lane = s.split(loops[-1], [None, min(width, extent)])
     s.vectorize(lane)
