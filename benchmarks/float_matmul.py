@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
+
+from tuning_workloads import product_relu
 
 from mlc_compiler import Schedule, te
 from mlc_compiler.ir.expr import PrimExpr, Var
 from mlc_compiler.tir.nodes import PrimFunc
 
 # -- four steps ---------------------------------------------------------------------------------------------------
-
-
-def product_relu(lang: ModuleType, size: int) -> list[Any]:
-    """``C = max(A B, 0)``, float32 [size, size], as tensor expressions of ``lang``: ours or Apache TVM's ``te``."""
-    a = lang.placeholder((size, size), "float32", name="A")
-    b = lang.placeholder((size, size), "float32", name="B")
-    k = lang.reduce_axis((0, size), name="k")
-    y = lang.compute((size, size), lambda i, j: lang.sum(a[i, k] * b[k, j], axis=k), name="Y")
-    c = lang.compute((size, size), lambda i, j: lang.max(y[i, j], 0), name="C")
-    return [a, b, c]
 
 
 def four_steps(s: Any, product: Any, relu: Any) -> None:

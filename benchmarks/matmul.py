@@ -22,7 +22,8 @@ from pathlib import Path
 import int4_matmul
 import numpy as np
 import tvm
-from float_matmul import four_steps, product_relu, scheduled_product_relu, tiled_product
+from float_matmul import four_steps, scheduled_product_relu, tiled_product
+from tuning_workloads import product_relu
 
 from mlc_cli import console
 from mlc_compiler import build, parse, structural_equal

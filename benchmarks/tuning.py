@@ -10,19 +10,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from float_matmul import product_relu
+from tuning_workloads import WORKLOADS
 
 from mlc_cli import console
 from mlc_compiler import te
-from mlc_compiler.ir import expr as ir
-from mlc_compiler.relax.ops import get_operator
 from mlc_compiler.target import Target
-from mlc_compiler.tir.nodes import PrimFunc
 from mlc_compiler.tuning.database import Database
 from mlc_compiler.tuning.program import tune_tasks
 from mlc_compiler.tuning.search import Budget, Progress
@@ -30,8 +25,6 @@ from mlc_compiler.tuning.strategies import STRATEGIES, strategy_named
 from mlc_compiler.tuning.task import Task
 
 RESULTS = Path(__file__).resolve().parent / "results" / "tuning.json"
-ROWS, COLUMNS = 512, 1024  # of softmax and of layer norm
-IMAGE, CHANNELS = 56, 64
 MARKS = (1, 4, 8, 16, 32, 64, 128, 256, 512)  # numbers of trials at which the best time is reported
 
 
@@ -47,44 +40,6 @@ class Curve:
     seconds: float
 
 
-# -- workloads ----------------------------------------------------------------------------------------------------
-
-
-def of_rows(operator: Callable[..., Any], *vectors: str, **attributes: Any) -> PrimFunc:
-    """An operator on float32 [ROWS, COLUMNS] and vectors of [COLUMNS]."""
-    operands = [te.placeholder((ROWS, COLUMNS), "float32", "x")]
-    operands += [te.placeholder((COLUMNS,), "float32", name) for name in vectors]
-    return te.create_prim_func([*operands, operator(*operands, **attributes)])
-
-
-def convolution() -> PrimFunc:
-    """3 x 3, float32 [IMAGE, IMAGE, CHANNELS] with a border of zeros."""
-    x = te.placeholder((IMAGE, IMAGE, CHANNELS), "float32", "x")
-    w = te.placeholder((3, 3, CHANNELS, CHANNELS), "float32", "w")
-
-    def bordered(i: ir.Var, j: ir.Var, c: ir.Var) -> ir.PrimExpr:
-        inside = ir.logical_and(i >= 1, i <= IMAGE, j >= 1, j <= IMAGE)
-        return te.if_then_else(inside, x[i - 1, j - 1, c], 0.0)
-
-    border = te.compute((IMAGE + 2, IMAGE + 2, CHANNELS), bordered, name="border")
-    a, b, c = te.reduce_axis(3, "a"), te.reduce_axis(3, "b"), te.reduce_axis(CHANNELS, "c")
-    y = te.compute(
-        (IMAGE, IMAGE, CHANNELS),
-        lambda i, j, o: te.sum(border[i + a, j + b, c] * w[a, b, c, o], axis=(a, b, c)),
-        name="y",
-    )
-    return te.create_prim_func([x, w, y])
-
-
-WORKLOADS: dict[str, Callable[[], PrimFunc]] = {
-    "matmul-128": lambda: te.create_prim_func(product_relu(te, 128)),
-    "matmul-1024": lambda: te.create_prim_func(product_relu(te, 1024)),
-    "softmax": lambda: of_rows(get_operator("nn.softmax").te, axis=-1),
-    "layer-norm": lambda: of_rows(get_operator("nn.layer_norm").te, "gamma", "beta", axes=(-1,)),
-    "convolution": convolution,
-}
-
-
 # -- searches -----------------------------------------------------------------------------------------------------
 
 
@@ -95,7 +50,7 @@ def search(name: str, strategy: str, trials: int, target: Target, seed: int) -> 
     def report(done: Progress) -> None:
         best.append(done.best)
 
-    begin, task = time.monotonic(), Task(name, WORKLOADS[name](), target)
+    begin, task = time.monotonic(), Task(name, te.create_prim_func(WORKLOADS[name](te)), target)
     budget = Budget(trials, step=8)
     (found,) = tune_tasks(
         [task], Database(), budget, strategy=lambda: strategy_named(strategy), seed=seed, report=report

@@ -111,7 +111,7 @@ class Turns(Job):
 
     def run(self) -> list[float]:
         values = [arguments.load() for _, arguments in self.libraries]
-        timed = [partial(_seconds, path, given) for (path, _), given in zip(self.libraries, values, strict=True)]
+        timed = [partial(seconds_of_call, path, given) for (path, _), given in zip(self.libraries, values, strict=True)]
         once = [measure(1) for measure in timed]
         kept = [i for i, seconds in enumerate(once) if i == 0 or seconds < HOPELESS * once[0]]
         turns = {i: [timed[i](_calls(once[i]))] for i in kept}
@@ -126,7 +126,7 @@ def _calls(seconds: float) -> int:
     return max(1, math.ceil(SECONDS_OF_A_TURN / max(seconds, 1e-9)))
 
 
-def _seconds(path: Path, values: Sequence[Any], count: int) -> float:
+def seconds_of_call(path: Path, values: Sequence[Any], count: int) -> float:
     """The seconds of a call, the mean of some. The threads of the library's team end with the measurement."""
     library = Library(path)
     with library.context:

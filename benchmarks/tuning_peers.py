@@ -1,0 +1,209 @@
+"""The search over schedules beside Apache TVM's MetaSchedule, the default rules and torch: the fastest kernel of each.
+
+    python benchmarks/tuning_peers.py --tvm PYTHON --trials 64 --names softmax gemv
+
+PYTHON has apache-tvm, cloudpickle, xgboost and numpy installed. All run on one thread, on the same tensor expressions
+(torch: its own functions, ``gemv`` with float32 weights). The fastest kernels are timed by turns at the end,
+and the least of all rounds counts; times during a search are worth nothing on a busy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tuning_workloads import WORKLOADS
+
+from mlc_cli import console
+from mlc_compiler import te
+from mlc_compiler.target import Target
+from mlc_compiler.tuning.database import Database
+from mlc_compiler.tuning.measure import Limits, Measurer, Ready
+from mlc_compiler.tuning.processes import Processes
+from mlc_compiler.tuning.program import default_space, tune_tasks
+from mlc_compiler.tuning.search import Budget
+from mlc_compiler.tuning.space import Candidate
+from mlc_compiler.tuning.task import Task
+from mlc_compiler.tuning.worker import seconds_of_call
+
+HERE = Path(__file__).resolve().parent
+SECONDS_OF_A_ROUND = 0.02
+Timer = Callable[[int], float]
+"""Seconds of a call, the mean of so many."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A workload. microseconds: of a call, least of the rounds, by contender; searches: processor seconds of each."""
+
+    name: str
+    microseconds: Mapping[str, float]
+    processor_seconds: Mapping[str, float]
+
+
+# -- ours ---------------------------------------------------------------------------------------------------------
+
+
+def searched(task: Task, trials: int, database: Database) -> float:
+    """Search; returns the processor seconds of the search and its child processes."""
+    begin = _processor_seconds()
+    tune_tasks([task], database, Budget(trials, step=8))
+    return _processor_seconds() - begin
+
+
+def _processor_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
+
+
+def built(task: Task, database: Database, folder: Path, processes: Processes) -> dict[str, Timer]:
+    """The default and the fastest schedule, compiled."""
+    record, default = database.best(task.func, task.target), default_space(task.target).default(task)
+    assert record is not None and default is not None
+    candidates = [default, Candidate(record.schedule(task.workload).func, record.trace)]
+    ready = Measurer(task, processes, folder, Limits()).build(candidates)
+    return {
+        name: _timer(each) for name, each in zip(("default", "best"), ready, strict=True) if isinstance(each, Ready)
+    }
+
+
+def _timer(ready: Ready) -> Timer:
+    values = ready.arguments.load()
+    return lambda count: seconds_of_call(ready.library, values, count)
+
+
+# -- others -------------------------------------------------------------------------------------------------------
+
+
+def torch_function(name: str) -> Callable[..., Any]:
+    """What torch has for a workload."""
+    functional = torch.nn.functional
+    functions: dict[str, Callable[..., Any]] = {
+        "softmax": lambda x: torch.softmax(x, -1),
+        "layer-norm": lambda x, gamma, beta: functional.layer_norm(x, x.shape[-1:], gamma, beta),
+        "attention": lambda q, k, v: functional.scaled_dot_product_attention(q[None], k[None], v[None]),
+        "gemv": lambda x, w: x @ w.T,
+        "convolution": lambda x, w: functional.conv2d(x, w, padding=1),
+    }
+    return functions.get(name, lambda a, b: torch.relu(a @ b))
+
+
+def torch_arguments(task: Task) -> list[torch.Tensor]:
+    values = [torch.from_numpy(a) for a in task.arguments()[:-1]]
+    if task.name == "gemv":
+        return [values[0], torch.randn(values[1].shape[0], values[0].shape[1])]
+    if task.name == "convolution":
+        x, w = values[0].permute(2, 0, 1)[None], values[1].permute(3, 2, 0, 1)
+        return [x.contiguous(memory_format=torch.channels_last), w.contiguous(memory_format=torch.channels_last)]
+    return values
+
+
+def of_torch(task: Task) -> Timer:
+    function, values = torch_function(task.name), torch_arguments(task)
+
+    def seconds(count: int) -> float:
+        with torch.inference_mode():
+            function(*values)
+            begin = time.perf_counter()
+            for _ in range(count):
+                function(*values)
+            return (time.perf_counter() - begin) / count
+
+    return seconds
+
+
+def searched_by_tvm(python: Path, name: str, trials: int, folder: Path) -> float:
+    """Search in a process, unless it was done; returns its processor seconds."""
+    result = folder / f"{name}-tvm.json"
+    if not result.exists():
+        _tvm(python, "search", name, folder, "--trials", str(trials), "--cpu", str(Target("cpu").cpu)).communicate()
+    return float(json.loads(result.read_text())["processor"])
+
+
+def of_tvm(process: subprocess.Popen[str]) -> Timer:
+    assert process.stdin is not None and process.stdout is not None
+    to, reply = process.stdin, process.stdout
+
+    def seconds(count: int) -> float:
+        to.write(f"{count}\n")
+        to.flush()
+        return float(reply.readline())
+
+    return seconds
+
+
+def _tvm(python: Path, command: str, name: str, folder: Path, *options: str) -> subprocess.Popen[str]:
+    script = [str(python), str(HERE / "tuning_tvm.py"), command, name, "--folder", str(folder), *options]
+    return subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+# -- side by side -------------------------------------------------------------------------------------------------
+
+
+def least(timers: Mapping[str, Timer], rounds: int) -> dict[str, float]:
+    """Microseconds of a call of each, the least of the rounds, by turns."""
+    counts = {name: max(1, int(SECONDS_OF_A_ROUND / timer(1))) for name, timer in timers.items()}
+    found = [{name: timer(counts[name]) for name, timer in timers.items()} for _ in range(rounds)]
+    return {name: min(each[name] for each in found) * 1e6 for name in timers}
+
+
+def compared(name: str, python: Path | None, trials: int, rounds: int, folder: Path) -> Found:
+    """Both searches of a workload, and the fastest kernels by turns."""
+    target = Target({**Target("cpu").export(), "num-cores": 1})
+    task = Task(name, te.create_prim_func(WORKLOADS[name](te)), target)
+    database, scratch = Database(), folder / name
+    scratch.mkdir(parents=True, exist_ok=True)
+    spent = {"ours": searched(task, trials, database)}
+    with Processes(1) as processes, ExitStack() as stack:
+        timers = built(task, database, scratch, processes) | {"torch": of_torch(task)}
+        if python is not None:
+            spent["tvm"] = searched_by_tvm(python, name, trials, folder)
+            child = stack.enter_context(_tvm(python, "time", name, folder))
+            stack.callback(child.kill)
+            timers["tvm"] = of_tvm(child)
+        return Found(name, least(timers, rounds), spent)
+
+
+def show(rows: list[Found]) -> None:
+    """Print microseconds, how many times as fast the best is, and processor seconds of the searches."""
+    contenders = ("default", "best", "tvm", "torch")
+    columns = ("workload", *contenders, "tvm / best", "torch / best", "search, s", "tvm's, s")
+    console.table(columns, [_row(row, contenders) for row in rows])
+
+
+def _row(row: Found, contenders: tuple[str, ...]) -> list[object]:
+    found, spent = row.microseconds, row.processor_seconds
+    times = [f"{found[c]:.1f}" if c in found else "-" for c in contenders]
+    ratios = [f"{found[c] / found['best']:.2f}" if c in found else "-" for c in ("tvm", "torch")]
+    return [row.name, *times, *ratios, *(f"{spent[c]:.0f}" if c in spent else "-" for c in ("ours", "tvm"))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--names", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--tvm", type=Path, help="a Python interpreter with apache-tvm")
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--folder", type=Path, default=HERE.parent / "build" / "tuning", help="what TVM has found")
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "tuning_peers.json")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rows: list[Found] = []
+    for name in args.names:
+        rows.append(compared(name, args.tvm, args.trials, args.rounds, args.folder))
+        show(rows[-1:])
+        args.output.write_text(console.to_json({"cpu": Target("cpu").cpu, "trials": args.trials, "rows": rows}) + "\n")
+    show(rows)
+
+
+if __name__ == "__main__":
+    main()
