@@ -24,8 +24,8 @@ class CpuSketches(Space):
 
     One reduction is tiled, as for a product or a convolution (``_tiles``), or has lanes along the reduction
     (``_along``), or is split into parts that run in parallel (``_parts``). Of several reductions, as in a softmax, the
-    rows run in parallel (``_rows``), or each block is scheduled by itself (``_each``), as products need; without any,
-    all axes but the lanes (``_lanes``).
+    rows run in parallel (``_rows``), or products are tiled, each by itself (``_each``); without any, all axes but the
+    lanes (``_lanes``).
     """
 
     def schedule(self, s: Schedule) -> Schedule | None:
@@ -157,9 +157,10 @@ def _rows(s: Schedule, blocks: Blocks) -> None:
     row = s.fuse(*loops[:-1]) if len(loops) > 1 else s.split(loops[0], [1, None])[0]
     for block in reversed(blocks.in_order[:-1]):
         s.compute_at(block.name, row)
-    lanes = choose(s, (0, *LANES), 16)
-    for block in blocks.reductions:
-        _sum_in_lanes(s, block.name, lanes)
+    if blocks.reductions:
+        lanes = choose(s, (0, *LANES), 16)
+        for block in blocks.reductions:
+            _sum_in_lanes(s, block.name, lanes)
     width = choose(s, LANES, 16)
     s.parallel(row)
     for block in blocks.in_order:
@@ -168,17 +169,24 @@ def _rows(s: Schedule, blocks: Blocks) -> None:
 
 
 def _each(s: Schedule, blocks: Blocks) -> None:
-    """Each block by itself: products in tiles, other reductions in lanes along them, the other blocks in lanes."""
-    lanes, width = choose(s, (0, *LANES), 16), choose(s, LANES, 16)
+    """Products in tiles, each by itself; what lies between them in rows, as a softmax."""
+    chain: list[Block] = []
     for block in blocks.in_order:
         if block.is_reduction and _is_product(block):
+            _chain(s, chain)
+            chain = []
             _tile(s, block.name, [])
-        elif block.is_reduction:
-            row = s.fuse(*_axes(s, block.name))
-            _sum_in_lanes(s, block.name, lanes)
-            s.parallel(row)
         else:
-            rows_in_lanes(s, block.name, width)
+            chain.append(block)
+    _chain(s, chain)
+
+
+def _chain(s: Schedule, chain: list[Block]) -> None:
+    """Rows of neighbouring blocks in parallel; reductions after the last other block by themselves."""
+    while chain and chain[-1].is_reduction:
+        s.parallel(s.fuse(*_axes(s, chain.pop().name)))
+    if chain:
+        _rows(s, Blocks(tuple(chain)))
 
 
 def _is_product(block: Block) -> bool:
@@ -205,5 +213,6 @@ def _sum_in_lanes(s: Schedule, name: str, lanes: int) -> None:
     extent = s.extent(loops[-1])
     if not lanes or not isinstance(extent, int) or extent < 2 * lanes:
         return
-    for block in reduce_in_lanes(s, loops[-1], lanes, axis=len(loops) - 1):
+    axis = sum(it.kind == "S" for it in s.block(name).iter_vars)
+    for block in reduce_in_lanes(s, loops[-1], lanes, axis=axis):
         s.vectorize(s.get_loops(block)[-1])
