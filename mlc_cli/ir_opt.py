@@ -32,8 +32,9 @@ def ir_opt(file: Path | None, passes: tuple[str, ...], device: str, output: Path
     """Run passes over the module in FILE and print the result.
 
     FILE holds TVMScript, a module or a single function, for instance what `compile --debug-dump` wrote. Without passes
-    it is only parsed and printed.
+    it is only parsed and printed. Large constants are not part of a text: those of FILE.py are in FILE.npz.
     """
+    from mlc_compiler.script.files import write_script
     from mlc_compiler.target import Target
     from mlc_toolchain.ir_opt import known_passes, run_passes
 
@@ -43,11 +44,13 @@ def ir_opt(file: Path | None, passes: tuple[str, ...], device: str, output: Path
         return
     if file is None:
         raise UsageError("no file given", hint="see `mlc_cli ir_opt --help`")
-    text = run_passes(file, passes, device)
-    if output is None:
-        click.echo(text)
-    else:
-        output.write_text(text + "\n", encoding="utf-8")
+    printed = run_passes(file, passes, device)
+    if output is not None:
+        write_script(output, printed)
+        return
+    click.echo(printed.text)
+    if printed.constants:
+        console.note(f"{len(printed.constants)} constants are not part of the text; with --output they are in a file")
 
 
 def _summary(kind: type) -> str:

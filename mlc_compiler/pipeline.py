@@ -45,6 +45,7 @@ from .passes.plan_memory import PlanMemory
 from .passes.resolve_match_casts import ResolveMatchCasts
 from .passes.verify import Verify
 from .schedules.rule import Rule
+from .script.files import write_script
 from .script.printer import to_text
 from .target import Target, available_cores
 from .tir.nodes import PrimFunc
@@ -131,21 +132,21 @@ def run_passes(
 ) -> IRModule:
     """Run passes in order.
 
-    times: receives the seconds of each pass. dump: a folder to which the module's text is written before the first and
-    after each pass. check: called with the module after each pass; an MLCError that it raises gets the name of the pass
-    in ``where``. Without these two, consecutive passes over tensor functions run on several functions at once, in as
-    many processes as there are cores.
+    times: receives the seconds of each pass. dump: a folder to which the module is written before the first and after
+    each pass (``script/files.py``). check: called with the module after each pass; an MLCError that it raises gets the
+    name of the pass in ``where``. Without these two, consecutive passes over tensor functions run on several functions
+    at once, in as many processes as there are cores.
     """
     if dump is not None:
         dump.mkdir(parents=True, exist_ok=True)
-        _write(dump / "00-input.py", mod)
+        write_script(dump / "00-input.py", to_text(mod))
     times = times or PhaseTimes()
     for number, steps in enumerate(_groups(passes, together=check is None and dump is None), 1):
         mod = _run(mod, steps, times)
         if check is not None:
             _check_after(steps[-1], mod, check)
         if dump is not None:
-            _write(dump / f"{number:02}-{steps[-1].name}.py", mod)
+            write_script(dump / f"{number:02}-{steps[-1].name}.py", to_text(mod))
     return mod
 
 
@@ -197,7 +198,3 @@ def _check_after(step: Pass, mod: IRModule, check: Callable[[IRModule], None]) -
     except MLCError as error:
         error.where = (*error.where, f"the module after the pass {step.name}")
         raise
-
-
-def _write(path: Path, mod: IRModule) -> None:
-    path.write_text(to_text(mod).text)

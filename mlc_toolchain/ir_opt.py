@@ -16,8 +16,9 @@ from mlc_compiler.optimization import Optimization
 from mlc_compiler.passes.base import Pass
 from mlc_compiler.passes.observe_kernels import ObserveKernels
 from mlc_compiler.pipeline import entries, pipeline
+from mlc_compiler.script.files import read_constants
 from mlc_compiler.script.parser import parse
-from mlc_compiler.script.printer import script
+from mlc_compiler.script.printer import ScriptText, to_text
 from mlc_compiler.target import Target
 from mlc_errors import UsageError
 from mlc_toolchain.text_files import read_text
@@ -31,8 +32,8 @@ def known_passes(target: Target) -> dict[str, type[Pass]]:
     return {step.name: type(step) for step in (*entries(), *pipeline(target, observe=ObserveKernels()))}
 
 
-def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> str:
-    """The module in `file` after the passes, as text. A file with a single function is a module of just that.
+def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> ScriptText:
+    """The module in `file` after the passes, printed. A file with a single function is a module of just that.
 
     Each string is one or more passes, separated by commas; a pass is `name` or `name:option=value,option=value`.
 
@@ -40,13 +41,13 @@ def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> str:
     """
     target = Target(device)
     steps = [make_pass(spec.strip(), target) for listed in passes for spec in _NEXT_PASS.split(listed)]
-    parsed = parse(read_text(file), name=str(file))
+    parsed = parse(read_text(file), read_constants(file), str(file))
     if not steps:
-        return script(parsed)
+        return to_text(parsed)
     module = as_module(parsed)
     for step in steps:
         module = step.run(module)
-    return script(module)
+    return to_text(module)
 
 
 def make_pass(spec: str, target: Target) -> Pass:

@@ -109,7 +109,11 @@ class GraphEvaluator(StructInfoReader):
         if base.path == "metadata.constants":
             index = self.value(node.slice)
             if not isinstance(index, int) or not 0 <= index < len(self.constants):
-                raise self.error(node, f"constant {index} is not given; got {len(self.constants)} constants")
+                raise self.error(
+                    node,
+                    f"constant {index} is not given; got {len(self.constants)} constants",
+                    hint="those of a file NAME.py that `compile --debug-dump` wrote are in NAME.npz beside it",
+                )
             return _constant(self.constants[index])
         return super().subscript_of_name(node, base)
 

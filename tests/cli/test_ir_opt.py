@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from mlc_cli.__main__ import main
+from mlc_compiler.interp import run_function
 from mlc_compiler.pipeline import entries, pipeline, run_passes
+from mlc_compiler.relax import ops
+from mlc_compiler.relax.builder import BlockBuilder, tensor_var
+from mlc_compiler.relax.nodes import constant
 from mlc_compiler.script import parse, script
+from mlc_compiler.script.files import read_constants
 from mlc_compiler.target import Target
 from mlc_toolchain.ir_opt import known_passes
 
@@ -134,3 +141,29 @@ def test_help_names_the_passes(capsys: pytest.CaptureFixture[str]):
 def test_similar_names_are_suggested(module_file: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["ir_opt", str(module_file), "-p", "legalize,eliminate_daed"]) == 2
     assert "did you mean eliminate-dead?" in capsys.readouterr().err
+
+
+def test_constants_of_a_dumped_module_are_read_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rng = np.random.default_rng(2)
+    weight = constant(rng.random((8, 5), np.float32)), constant(rng.random((8, 5)).astype(ml_dtypes.bfloat16))
+    bb, x = BlockBuilder(), tensor_var("x", (3, 8), "float32")
+    with bb.function("main", [x]), bb.dataflow():
+        sums = bb.emit(ops.add(weight[0], ops.astype(weight[1], dtype="float32")))
+        bb.emit_func_output(bb.emit_output(bb.emit(ops.matmul(x, sums))))
+    dump, target = tmp_path / "dump", Target("cpu:x86-64-v3")
+    run_passes(bb.get(), (*entries(), *pipeline(target)), dump=dump)
+    files = sorted(dump.glob("*.py"))
+    assert len(files) > 20
+    for file in files:
+        assert printed(capsys, file) == file.read_text() + "\n"
+    out = tmp_path / "out.py"
+    assert main(["ir_opt", str(files[0]), "-p", "legalize", "-o", str(out)]) == 0
+    result = run_function(parse(out.read_text(), read_constants(out)), "main", np.ones((3, 8), np.float32))
+    expected = np.ones((3, 8)) @ sum(w.data.astype(np.float64) for w in weight)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+    out.with_suffix(".npz").write_bytes(b"PK")
+    assert main(["ir_opt", str(out)]) == 1
+    assert "error: the constants of out.py cannot be read" in capsys.readouterr().err
+    out.with_suffix(".npz").unlink()
+    assert main(["ir_opt", str(out)]) == 1
+    assert "in NAME.npz beside it" in capsys.readouterr().err

@@ -118,7 +118,7 @@ def test_names_are_taken_once_and_given_back():
 def test_its_passes_run_alone(tmp_path: Path):
     file = tmp_path / "twice.py"
     file.write_text(PARALLEL)
-    assert "T.parallel" in ir_opt.run_passes(file, [], "toy")
-    assert "for i, j in T.grid(4, 8):" in ir_opt.run_passes(file, ["serial-loops"], "toy")
+    assert "T.parallel" in ir_opt.run_passes(file, [], "toy").text
+    assert "for i, j in T.grid(4, 8):" in ir_opt.run_passes(file, ["serial-loops"], "toy").text
     with pytest.raises(UsageError, match="no pass 'serial-loops'"):
         ir_opt.run_passes(file, ["serial-loops"], "cpu")
