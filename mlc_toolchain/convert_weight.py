@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -104,8 +105,7 @@ def convert_weight(options: ConvertOptions, progress: Progress = silent) -> Conv
     conversion = plan_conversion(options)
     if options.report:
         check_writable(options.report, "the report")
-    with scratch_folder(options.output) as scratch:
-        conversion = calibrated(conversion, options, scratch, progress)
+    with calibrated(conversion, options, progress) as conversion:
         resumed, errors = run_conversion(conversion, options.output, options.report is not None, progress)
     if conversion.mixture:
         record_mixture(options.output, conversion.scheme.name)
@@ -144,27 +144,32 @@ def plan_conversion(options: ConvertOptions) -> Conversion:
 
 
 @contextmanager
-def scratch_folder(output: Path) -> Iterator[Path]:
-    """A folder on the same disk as the output where possible, which is removed."""
-    parent = output.parent if output.parent.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix=".mlc-calibration-", dir=parent) as folder:
-        yield Path(folder)
-
-
-def calibrated(
-    conversion: Conversion, options: ConvertOptions, scratch: Path, progress: Progress = silent
-) -> Conversion:
+def calibrated(conversion: Conversion, options: ConvertOptions, progress: Progress = silent) -> Iterator[Conversion]:
     """The conversion with the calibration and the mixture that the options name; as it is where they name none.
 
-    scratch: a folder for the model in 8 bits and for statistics, which the result reads.
+    It may be run inside the block: statistics that it reads are in files until then, beside the output or, where no
+    file can be written there, in the folder of temporary files.
     """
-    reader, files = conversion.reader, (options.output_format, options.f32_storage)
     if options.imatrix is not None:
         importance = read_imatrix(options.imatrix, conversion.plan.productions, conversion.model.model_type)
-        return plan_weights(conversion.model, conversion.scheme, reader, *files, importance)
-    if options.calibration is None:
-        return conversion
-    model, ids = _calibrated_model(conversion, options, scratch, options.calibration, progress)
+        files = (options.output_format, options.f32_storage)
+        yield plan_weights(conversion.model, conversion.scheme, conversion.reader, *files, importance)
+    elif options.calibration is not None:
+        beside = options.output.absolute().parent
+        with tempfile.TemporaryDirectory(
+            prefix=".mlc-calibration-", dir=beside if os.access(beside, os.W_OK) else None
+        ) as scratch:
+            yield _calibrated(conversion, options, options.calibration, Path(scratch), progress)
+    else:
+        yield conversion
+
+
+def _calibrated(
+    conversion: Conversion, options: ConvertOptions, text: str, scratch: Path, progress: Progress
+) -> Conversion:
+    """The conversion calibrated on a text. scratch: a folder for the model in 8 bits and for statistics."""
+    reader, files = conversion.reader, (options.output_format, options.f32_storage)
+    model, ids = _calibrated_model(conversion, options, scratch, text, progress)
     if conversion.scheme.float8_inputs:
         calibration = model.measure_inputs(ids)
     else:

@@ -47,9 +47,10 @@ def options(source, output, **more):
 
 
 @pytest.fixture(scope="module")
-def calibration(source, tmp_path_factory):
+def calibration(source):
     chosen = options(source, source / "out", calibration=str(source / "text"), method="gptq")
-    return calibrated(plan_conversion(chosen), chosen, tmp_path_factory.mktemp("scratch")).calibration
+    with calibrated(plan_conversion(chosen), chosen) as conversion:
+        yield conversion.calibration
 
 
 @pytest.fixture(scope="module")

@@ -161,6 +161,12 @@ def test_the_source_folder_is_never_written_to(tmp_path):
         convert_weight(options(SOURCE))
 
 
+def test_an_output_folder_among_read_only_ones(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    convert_weight(options(Path("/proc/self/cwd")))
+    assert tensors_of(tmp_path).keys() > {"lm_head.q_weight"}
+
+
 def test_files_have_the_permissions_of_the_umask(tmp_path):
     convert_weight(options(tmp_path / "out"))
     old = os.umask(0)
