@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of files for which there is no room: on the disk, in the user's quota, under ``ulimit -f``."""
 
 
 class MLCError(Exception):

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from mlc_errors import MLCError, ResourceError
+from mlc_errors import FULL_DISK, MLCError, ResourceError
 
 SUM_KEY = "library_sha256"
 """The entry of a library's metadata with the SHA-256 sum of its file, in which these 64 digits are zeros."""
@@ -95,7 +95,7 @@ def copy_library(source: Path, path: Path) -> None:
 
 def cannot_write(what: str, path: Path, error: OSError) -> MLCError:
     """The error for a file that could not be written: a ResourceError where the disk is full."""
-    kind = ResourceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else MLCError
+    kind = ResourceError if error.errno in FULL_DISK else MLCError
     return kind(f"cannot write {what}: {error.strerror or error}", where=[str(path)])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import errno
 import importlib
 import os
 import sys
@@ -16,7 +15,7 @@ import click
 from mlc_cli import interrupts
 from mlc_cli.console import open_streams, to_json
 from mlc_cli.interrupts import EXIT_INTERRUPTED
-from mlc_errors import MLCError, ResourceError, UnsupportedError, UsageError
+from mlc_errors import FULL_DISK, MLCError, ResourceError, UnsupportedError, UsageError
 from mlc_version import __version__
 
 PROGRAM = "mlc_cli"
@@ -155,7 +154,7 @@ def _as_failure(exc: Exception) -> MLCError:
             )
         case MemoryError():
             return ResourceError("out of memory", hint="close other programs, or take a smaller model or context")
-        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+        case OSError(errno=number) if number in FULL_DISK:
             return ResourceError(f"no space left on the disk: {exc.filename or exc}")
         case OSError(filename=str() as filename):
             return MLCError(f"{filename}: {exc.strerror}")

@@ -7,7 +7,6 @@ that it names. A killed run leaves staging and journal; the next run of the same
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mlc_errors import MLCError, ResourceError
+from mlc_errors import FULL_DISK, MLCError, ResourceError
 from mlc_files import md5_of, whole_file
 from mlc_toolchain.output_layout import OutputFile, OutputFormat
 
@@ -237,7 +236,7 @@ def check_space(folder: Path, needed: int) -> None:
 
 def _explained(error: OSError, folder: Path, writer: OutputWriter | None) -> MLCError:
     where = [str(error.filename or folder)]
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno not in FULL_DISK:
         return MLCError(f"cannot write the output: {error.strerror}", where=where)
     done = writer.done if writer else set()
     needed = sum(tensor.nbytes for tensor in writer.output.tensors if tensor.name not in done) if writer else 0

@@ -44,12 +44,10 @@ def test_a_link_to_nothing_makes_the_file(tmp_path: Path):
     assert link.is_symlink() and (tmp_path / "missing").read_bytes() == b"new"
 
 
-def test_a_full_disk_is_a_missing_resource():
-    error = cannot_write("the library", Path("/disk/x"), OSError(errno.ENOSPC, "No space left on device"))
-    assert (type(error), str(error)) == (
-        ResourceError,
-        "cannot write the library: No space left on device\n  in   /disk/x",
-    )
+@pytest.mark.parametrize(("code", "text"), [(errno.ENOSPC, "No space left on device"), (errno.EFBIG, "File too large")])
+def test_a_full_disk_is_a_missing_resource(code: int, text: str):
+    error = cannot_write("the library", Path("/disk/x"), OSError(code, text))
+    assert (type(error), str(error)) == (ResourceError, f"cannot write the library: {text}\n  in   /disk/x")
 
 
 def test_a_library_is_executable_by_those_who_may_read_it(tmp_path: Path):

@@ -135,6 +135,7 @@ def test_bad_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]):
         (ResourceError("no device"), 4, "error: no device\n"),
         (MemoryError(), 4, "error: out of memory\n  hint close other programs, or take a smaller model or context\n"),
         (OSError(errno.ENOSPC, "No space left", "/x/y"), 4, "error: no space left on the disk: /x/y\n"),
+        (OSError(errno.EFBIG, "File too large", "/x/y"), 4, "error: no space left on the disk: /x/y\n"),
         (FileNotFoundError(errno.ENOENT, "No such file", "a.json"), 1, "error: a.json: No such file\n"),
         (ModuleNotFoundError(name="mlc_toolchain.compile"), 3, WITHOUT_COMPILER),
         (ModuleNotFoundError("no x", name="x"), 1, f"error: unexpected ModuleNotFoundError: no x\n{DEBUG_HINT}"),
