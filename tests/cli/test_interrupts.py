@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SLOW = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"
 SWALLOWING = "try:\n    import slow\nexcept BaseException:\n    raise ImportError('half a module')\n"
 START = "import sys; sys.argv = ['-m']; import mlc_cli\n"
+SCRIPT = "import sys; sys.argv = ['/usr/bin/mlc_cli', 'chat']; import mlc_cli\n"
+OTHER = "import sys; sys.argv = ['/usr/bin/other']; import mlc_cli\n"
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,8 @@ START = "import sys; sys.argv = ['-m']; import mlc_cli\n"
     [
         (START + "import slow", 130, "\ninterrupted\n"),
         (START + "import swallowing", 130, "\ninterrupted\n"),
+        (SCRIPT + "import slow", 130, "\ninterrupted\n"),
+        (OTHER + "import slow", -signal.SIGINT, "KeyboardInterrupt\n"),
         (START + SLOW, -signal.SIGINT, "KeyboardInterrupt\n"),
     ],
 )
