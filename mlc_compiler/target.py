@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from typing import Any, ClassVar
 from mlc_errors import MLCError, UnsupportedError
 
 Attribute = str | int | tuple[str, ...]
+
+_SPACED = re.compile(r"(\s-[\w-]+)\s+(?=[^-\s])")
+"""An option whose value is the next word: ``-num-cores 4``."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +197,7 @@ def _from_text(text: str) -> dict[str, Any]:
             return _options(json.loads(text))
         except ValueError as error:
             raise MLCError(f"target: got text that is not JSON: {error}") from None
-    head, *words = text.split() or [""]
+    head, *words = _SPACED.sub(r"\1=", text).split() or [""]
     kind, _, model = head.partition(":")
     options: dict[str, Any] = {"kind": kind, **dict(map(_word, words))}
     if model and model != "native":

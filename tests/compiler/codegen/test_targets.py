@@ -72,6 +72,7 @@ def test_generic_is_the_baseline_of_this_architecture():
     [
         "cpu:znver4 -num-cores=8",
         "llvm -mcpu=znver4 --num-cores=8",
+        "llvm -mcpu znver4  -num-cores 8",
         '{"kind": "llvm", "mcpu": "znver4", "num-cores": 8}',
         {"kind": "cpu", "mcpu": "znver4", "num-cores": "8"},
         Target("cpu:znver4 -num-cores=8"),
