@@ -18,6 +18,7 @@ from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.expr import Var as Size
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import free_vars
+from mlc_compiler.optimization import Optimization
 from mlc_compiler.passes.eliminate_dead import EliminateDead
 from mlc_compiler.pipeline import entries, run_passes
 from mlc_compiler.relax.nodes import Function, TensorStructInfo, Var
@@ -30,6 +31,7 @@ from tests.compiler.fuzz.recipes import Recipe, module, random_recipe
 
 SIZES = ((5,), (1, 13), (24,), (0, 5), (0, 2))
 TARGETS = ("cpu", "cpu", "cpu", "cpu:x86-64-v3", "cpu:x86-64")
+PRECISE = Optimization(activation_bits=16)  # what errors of products are bounded for
 Arrays = tuple[np.ndarray, ...]
 
 
@@ -79,7 +81,8 @@ def check(mod: IRModule, sizes: Sequence[int], target: str, errors: Mapping[str,
     verify(mod)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         path = Path(folder) / "lib.so"
-        build_library(run_passes(mod, entries(), check=verify), Target(target), path, check=verify)
+        flat = run_passes(mod, entries(), check=verify)
+        build_library(flat, Target(target), path, optimization=PRECISE, check=verify)
         with _opened(path, Target(target)) as libraries:
             for name, func in mod.of_type(Function).items():
                 symbolic = any(free_vars(p.struct_info) for p in func.params)
