@@ -33,8 +33,8 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 HEAD = """# A session
 
 Typed and seen by `benchmarks/session.py`, which writes this file, in a terminal without colours. `^C` is Ctrl-C.
-Below each command are the seconds that it took, keys that were waited for included, and the load of the machine
-in the minute before it: how many processes wanted its {cores} cores, {machine}.
+Below each command are the seconds that it took, and the load of the machine in the minute before: how many processes
+wanted its {cores} cores ({machine}).
 """
 
 
