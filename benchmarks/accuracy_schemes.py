@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from accuracy_reference import Weights
 
 from mlc_toolchain.calibrated_weights import Calibration
 from mlc_toolchain.conversion_plan import Conversion, plan_weights
-from mlc_toolchain.convert_weight import ConvertOptions, calibrated, plan_conversion, scratch_folder
+from mlc_toolchain.convert_weight import ConvertOptions, calibrated, plan_conversion
 from mlc_toolchain.readers.base import CheckpointReader
 from model_zoo.weight_expr import CheckpointTensor, Concat, Expr
 from quantization.codecs import codec
@@ -37,8 +37,7 @@ class OurWeights:
     def calibration(self) -> Calibration:
         """Of ``--calibration auto``, with what error feedback takes."""
         options = replace(self._options, calibration="auto", method="gptq")
-        folder = self._stack.enter_context(scratch_folder(options.output))
-        found = calibrated(plan_conversion(options), options, folder).calibration
+        found = self._stack.enter_context(calibrated(plan_conversion(options), options)).calibration
         assert found is not None
         return found
 
@@ -47,15 +46,14 @@ class OurWeights:
         scheme, *settings = name.split("+")
         given: dict[str, Any] = dict(setting.split("=", 1) for setting in settings)
         options = replace(self._options, quantization=scheme, **given)
-        with scratch_folder(options.output) as folder:
-            conversion = self._calibrated(plan_conversion(options), options, folder)
+        with self._calibrated(plan_conversion(options), options) as conversion:
             return Weights(dict(decoded(conversion)), conversion.output.nbytes)
 
-    def _calibrated(self, planned: Conversion, options: ConvertOptions, folder: Path) -> Conversion:
+    def _calibrated(self, planned: Conversion, options: ConvertOptions) -> AbstractContextManager[Conversion]:
         if options.calibration is None or options.bits is not None:
-            return calibrated(planned, options, folder)
+            return calibrated(planned, options)
         known = self.calibration if options.method == "gptq" else replace(self.calibration, products={})
-        return plan_weights(planned.model, planned.scheme, planned.reader, calibration=known)
+        return nullcontext(plan_weights(planned.model, planned.scheme, planned.reader, calibration=known))
 
 
 def decoded(conversion: Conversion) -> Iterator[tuple[str, np.ndarray]]:
