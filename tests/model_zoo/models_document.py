@@ -42,6 +42,9 @@ own have a cache of their own.
 
 | what | why |
 |---|---|
+| Doge beyond `keep_window_size` tokens, or with experts | tokens would see only the keys of greatest bias |
+| DeBERTa v2 with a convolution (XL, XXL), or positions in the embeddings | v3 has neither |
+| Bailing with a normalized head (`norm_head`) | refused by name |
 | LongRoPE's short factors in a long context | frequencies are fixed; a longer context takes the long factors |
 | dynamic NTK scaling beyond the trained context | likewise; within it, it changes nothing |
 | Qwen 1's logarithmic scaling of queries | acts beyond `seq_length` only, which is the longest context |
