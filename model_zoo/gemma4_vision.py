@@ -11,7 +11,7 @@ import numpy as np
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor, op
 from mlc_compiler.nn.norms import UnweightedRMSNorm
-from mlc_compiler.nn.vision import PatchTransformer
+from mlc_compiler.nn.vision import AxialPositions, PatchTransformer
 from mlc_compiler.relax import ops
 from mlc_errors import MLCError, UnsupportedError
 from model_zoo.transformer import activation_of
@@ -141,19 +141,6 @@ class SandwichVisionLayer(nn.Module):
         y = self.pre_feedforward_layernorm(x)
         y = self.down_proj(self.activation(self.gate_proj(y)) * self.up_proj(y))
         return x + self.post_feedforward_layernorm(y)
-
-
-class AxialPositions(nn.Embedding):
-    """The sum of a learned vector for the column and one for the row; weight [2 * count, E], columns first."""
-
-    def __init__(self, count: int, hidden_size: int):
-        super().__init__(2 * count, hidden_size)
-        self.count = count
-
-    def forward(self, places: Tensor) -> Tensor:
-        """places: int32 [S, 2], columns and rows"""
-        column, row = (op.reshape(x, (places.shape[0],)) for x in op.split(places, 2, axis=1))
-        return super().forward(column) + super().forward(row + self.count)
 
 
 class PooledPatchTransformer(PatchTransformer):

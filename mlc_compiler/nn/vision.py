@@ -255,3 +255,16 @@ class ResampledPositions(Module):
         middles = Tensor(constant(np.arange(self.side, dtype=np.float32)[None, :] + 0.5))
         heights = op.maximum(1.0 - op.abs(middles - centres) / reach, 0.0)
         return heights / op.sum(heights, axis=1, keepdims=True)
+
+
+class AxialPositions(Embedding):
+    """The sum of a learned vector for the column and one for the row; weight [2 * count, E], columns first."""
+
+    def __init__(self, count: int, hidden_size: int):
+        super().__init__(2 * count, hidden_size)
+        self.count = count
+
+    def forward(self, places: Tensor) -> Tensor:
+        """places: int32 [S, 2], columns and rows"""
+        column, row = (op.reshape(x, (places.shape[0],)) for x in op.split(places, 2, axis=1))
+        return super().forward(column) + super().forward(row + self.count)
