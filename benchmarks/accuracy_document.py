@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 RESULTS = Path(__file__).resolve().parent / "results"
-MODELS = {"off-grid": "accuracy_model.py CHECKPOINT build/off-grid"}
+MODELS = {
+    "off-grid": "accuracy_model.py CHECKPOINT build/off-grid",
+    "small": "accuracy_small_model.py build/small",
+}
 """The folders' names, and how their models are made."""
 BEST = "q4f16_nl+calibration=auto+method=gptq"
 K_QUANTS = "llama.cpp:Q4_K_M"
@@ -26,7 +29,8 @@ perplexity. Written by `benchmarks/accuracy_document.py` from `benchmarks/result
 - Weights are dequantized into transformers' model: activations are not quantized (for these see
   `benchmarks/divergence.py`). Layers of SmolLM2 multiply in bfloat16, which is a divergence of 0.0004 by itself.
   Bits are those of the whole file, norms and headers as well, for each weight.
-- Files of llama.cpp have the mixture of types that it chooses, without an importance matrix unless a row says so."""
+- Files of llama.cpp have the mixture of types that it chooses, and no importance matrix, whereas
+  `--calibration` has measured a text."""
 
 
 DEFAULT = """## What a default should be
@@ -35,8 +39,9 @@ DEFAULT = """## What a default should be
 4.6 bits, less than a fifth of that of `q4f16_1`. Without `--bits` it takes 4.50 bits, and a tenth more divergence.
 `q4f16_1` is for files that other engines read.
 
-A file of Q4_K_M diverges less and is a third larger: llama.cpp's K types take rows of a multiple of 256, which most
-matrices of SmolLM2-135M do not have, and it stores these in 5 or 8 bits."""
+A file of SmolLM2-135M in Q4_K_M diverges less and is a third larger: llama.cpp's K types take rows of a multiple of
+256, which most of its matrices do not have, and it stores these in 5 or 8 bits. The small model has such rows. It has
+read little, the text is of another kind, and its divergences are small: it says less than SmolLM2 does."""
 
 
 def section(folder: str, how: str) -> str:

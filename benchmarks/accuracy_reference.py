@@ -95,7 +95,7 @@ class Reference:
             positions=self.ids.numel(),
             divergence=divergence_of(np.concatenate(kl), np.concatenate(same), PART),
             perplexity=float(torch.cat(losses).double().mean().exp()),
-            part_divergences=[round(float(part.mean()), 6) for part in kl],
+            part_divergences=[round(float(part.mean()), 8) for part in kl],
         )
 
 
