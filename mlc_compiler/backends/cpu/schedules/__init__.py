@@ -8,6 +8,7 @@ from .matmul import Matmul
 from .pair_product import PairProduct
 from .quantized_product import QuantizedProduct
 from .rowwise import Elementwise, RowReduction
+from .wide_reduction import WideReduction
 
 CPU_RULES = (
     QuantizedProduct(),
@@ -16,6 +17,7 @@ CPU_RULES = (
     Convolution(),
     ExpertProduct(),
     ColumnReduction(),
+    WideReduction(),
     RowReduction(),
     Elementwise(),
     Fallback(),

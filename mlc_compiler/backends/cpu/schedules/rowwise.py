@@ -40,7 +40,7 @@ class RowReduction(TunableRule):
         return s
 
 
-def _is_of_floats(block: Block) -> bool:
+def is_of_floats(block: Block) -> bool:
     """Whether a reduction has floats, of which LLVM makes no lanes, or other ones where the code around differs.
 
     With lanes of our own, a row has the same result in a call of one row and in one of many.
@@ -52,7 +52,7 @@ def _is_of_floats(block: Block) -> bool:
 def _reduce_rows(s: Schedule, blocks: Blocks, target: Target) -> None:
     """Reduce each lane of the innermost loops of reductions of floats, then the lanes."""
     lanes = Cpu.of(target).lanes(32)
-    long = [b.name for b in blocks.reductions if _is_of_floats(b) and _is_longer(s, b.name, 2 * lanes)]
+    long = [b.name for b in blocks.reductions if is_of_floats(b) and _is_longer(s, b.name, 2 * lanes)]
     if not long:
         return
     lanes *= choose(s, VECTORS, 1)
@@ -90,16 +90,20 @@ class Elementwise(TunableRule):
         width = choose(s, VECTORS, 1) * Cpu.of(target).lanes(32)
         inline_intermediates(s, [b.name for b in blocks.in_order[:-1]])
         for name in s.get_blocks():
-            loops = s.get_loops(name)
-            across = contiguous_axis(s.block(name))
-            if across is not None and _tile_squares(s, loops, across):
-                continue
-            if loops:
-                _vectorize_innermost(s, name, width)
-                vectorized = len(s.get_loops(name)) > len(loops)
-                outer = s.get_loops(name)[:-1] if vectorized else s.get_loops(name)
-                s.parallel(s.fuse(*outer))
+            tile_elementwise(s, name, width)
         return s
+
+
+def tile_elementwise(s: Schedule, name: str, width: int) -> None:
+    """Schedule the loops around one block, with vectors of ``width`` lanes."""
+    loops = s.get_loops(name)
+    across = contiguous_axis(s.block(name))
+    if not loops or (across is not None and _tile_squares(s, loops, across)):
+        return
+    _vectorize_innermost(s, name, width)
+    vectorized = len(s.get_loops(name)) > len(loops)
+    outer = s.get_loops(name)[:-1] if vectorized else s.get_loops(name)
+    s.parallel(s.fuse(*outer))
 
 
 def _tile_squares(s: Schedule, loops: list[Var], across: int) -> bool:

@@ -6,7 +6,7 @@ class Module:
     def sum(var_x: T.handle, var_sum: T.handle):
         T.func_attr({"tir.noalias": True, "num_outputs": 1})
         n = T.int64()
-        x = T.match_buffer(var_x, (2, n, 20), "float32")
+        x = T.match_buffer(var_x, (2, n, 12), "float32")
         sum = T.match_buffer(var_sum, (n,), "float32")
         # with T.block("root"):
         for i0, k0, k1 in T.grid(n, 2, 20):
@@ -22,9 +22,9 @@ class Module:
     def max_all(var_x: T.handle, max: T.Buffer((), "float32")):
         T.func_attr({"tir.noalias": True, "num_outputs": 1})
         n = T.int64()
-        x = T.match_buffer(var_x, (2, n, 20), "float32")
+        x = T.match_buffer(var_x, (2, n, 12), "float32")
         # with T.block("root"):
-        for k0, k1, k2 in T.grid(2, n, 20):
+        for k0, k1, k2 in T.grid(2, n, 12):
             with T.block("max"):
                 v_k0, v_k1, v_k2 = T.axis.remap("RRR", [k0, k1, k2])
                 T.reads(x[v_k0, v_k1, v_k2])
