@@ -14,7 +14,7 @@ import pytest
 
 from mlc_compiler.target import Target
 from mlc_compiler.tuning.database import RECORDS, Database
-from mlc_compiler.tuning.measure import Limits
+from mlc_compiler.tuning.measure import Limits, Trial
 from mlc_compiler.tuning.processes import Processes
 from mlc_compiler.tuning.search import Search
 from mlc_compiler.tuning.space import ScheduleFn
@@ -80,6 +80,19 @@ def test_a_busy_machine_makes_no_candidate_faster(processes: Processes, tmp_path
     monkeypatch.setattr(run.measurer, "time", lambda libraries, turns=None: next(measured))
     run.run(3)
     assert [trial.seconds for trial in run.history.trials] == [1e-6, 1e-6, pytest.approx(2e-6)]
+
+
+def test_the_chosen_candidate_was_measured_beside_the_default(processes: Processes, tmp_path: Path, monkeypatch):
+    """Planted times: the three that seemed the fastest are slower beside the default than the fourth seemed to be."""
+    run = search(processes, tmp_path, Database())
+    measured = iter([[1e-6], [2e-6, 4e-6, 5e-6, 6e-6], [2e-6, 4e-6, 5e-6, 6e-6]])
+    monkeypatch.setattr(run.measurer, "check", lambda ready: None)
+    monkeypatch.setattr(run.measurer, "time", lambda libraries, turns=None: next(measured)[: len(libraries)])
+    run.run(1)
+    for candidate, seconds in zip(RandomSearch().propose(run.history, 4), (6e-7, 7e-7, 8e-7, 9e-7), strict=True):
+        run.history.add(Trial(candidate, seconds))
+    run.settle()
+    assert [t.seconds for t in run.history.trials] == [6e-6, 4e-6, 5e-6, 5e-6, 2e-6]
 
 
 SCRIPT = """
