@@ -4,7 +4,7 @@
 
 PYTHON has apache-tvm, cloudpickle, xgboost and numpy installed. All run on one thread, on the same tensor expressions
 (torch: its own functions, ``gemv`` with float32 weights). The fastest kernels are timed by turns at the end,
-and the least of all rounds counts; times during a search are worth nothing on a busy machine.
+and the least of all rounds counts, of the processor's time: one thread's does not depend on what else runs.
 """
 
 from __future__ import annotations
@@ -113,10 +113,10 @@ def of_torch(task: Task) -> Timer:
     def seconds(count: int) -> float:
         with torch.inference_mode():
             function(*values)
-            begin = time.perf_counter()
+            begin = time.thread_time()
             for _ in range(count):
                 function(*values)
-            return (time.perf_counter() - begin) / count
+            return (time.thread_time() - begin) / count
 
     return seconds
 
