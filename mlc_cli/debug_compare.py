@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 @click.option(
     "--tolerance",
     type=float,
-    default=1e-3,
-    show_default=True,
     metavar="X",
-    help="The largest error that agrees, of a tensor's norm.",
+    help="The largest error that agrees, of a tensor's norm. Default: 0.001; 0.2 where only one library rounds "
+    "activations.",
 )
 @running.threads_option
 @json_option
@@ -36,7 +35,7 @@ def debug_compare(
     preparing: PrepareOptions,
     prompt: str,
     reference: Path,
-    tolerance: float,
+    tolerance: float | None,
     threads: int | None,
     as_json: bool,
 ) -> int:
@@ -45,14 +44,16 @@ def debug_compare(
     A kernel's result is searched for in all kernels of the other library, so that these may be fused differently. The
     exit status is 1 where a kernel departs.
     """
-    from mlc_evaluation.comparison import compare_libraries, first_tokens, kernel_results
+    from mlc_evaluation.comparison import compare_libraries, first_tokens, kernel_results, library_tolerance
     from mlc_evaluation.debug_chat import prompt_ids
 
     files = running.files(model, preparing, threads)
     with running.observed(replace(files, library=reference), as_json) as llm:
         ids = first_tokens(llm, prompt_ids(llm, prompt))
-        expected = kernel_results(llm, ids)
+        expected, options = kernel_results(llm, ids), llm.library.metadata["opt"]
     with running.observed(files, as_json) as llm:
+        if tolerance is None:
+            tolerance = library_tolerance(llm.model.spec.quantization, [options, llm.library.metadata["opt"]])
         comparison = compare_libraries(expected, kernel_results(llm, ids), len(ids), tolerance)
     if as_json:
         console.write_json(comparison)

@@ -105,6 +105,15 @@ def compare_libraries(
     return _compared(values, kernels, tokens, tolerance)
 
 
+def library_tolerance(quantization: str, options: Sequence[str]) -> float:
+    """Of results of two libraries that were compiled with ``options``, as their metadata names them.
+
+    ``QUANTIZED`` where one rounds activations to other numbers of bits than the other, else ``EXACT``.
+    """
+    rounded = {part for text in options for part in text.split(";") if part.startswith("act=")}
+    return EXACT if len(rounded) == 1 or quantization == "q0f32" else QUANTIZED
+
+
 def first_tokens(llm: LLM, ids: Sequence[int]) -> list[int]:
     """As many of ``ids`` as one call computes."""
     return list(ids)[: llm.model.spec.prefill_chunk_size]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from mlc_evaluation.comparison import KernelResult, _compared
+from mlc_compiler.optimization import Optimization
+from mlc_evaluation.comparison import EXACT, QUANTIZED, KernelResult, _compared, library_tolerance
 from mlc_evaluation.transformers_model import ReferenceValue
 
 RNG = np.random.default_rng(1)
@@ -82,3 +84,14 @@ def test_nothing_agrees():
     wrong = {name: np.zeros((TOKENS, 6), np.float32) for name in ("take", "qkv", "attention", "proj_add", "head_tanh")}
     found = _compared(REFERENCE, kernels(**wrong), TOKENS, 1e-4)
     assert (found.departs, found.last, found.expected) == ("kernel take", "", "embed")
+
+
+@pytest.mark.parametrize(
+    ("quantization", "reference", "expected"),
+    [("q4f16_1", "O2;act=8", EXACT), ("q4f16_1", "O0", QUANTIZED), ("q0f32", "O0", EXACT)],
+)
+def test_libraries_that_round_activations_differently_may_differ_more(
+    quantization: str, reference: str, expected: float
+):
+    options = [Optimization.parse(text).text for text in ("O3", reference)]
+    assert library_tolerance(quantization, options) == expected
