@@ -11,7 +11,7 @@ from .rowwise import is_of_floats, tile_elementwise
 
 
 class WideReduction(Rule):
-    """Reductions of at least two axes: the innermost one fills lanes, or there are fewer results than rows that read them.
+    """Reductions of at least two axes whose innermost one fills lanes, or whose results are fewer than their readers.
 
     One reduction after the other, its results in parallel, SIMD lanes along the innermost axis; then what reads them,
     as ``Elementwise`` has it. In ``RowReduction`` each row would repeat them.

@@ -9,7 +9,7 @@ class Module:
         x = T.match_buffer(var_x, (2, n, 12), "float32")
         sum = T.match_buffer(var_sum, (n,), "float32")
         # with T.block("root"):
-        for i0, k0, k1 in T.grid(n, 2, 20):
+        for i0, k0, k1 in T.grid(n, 2, 12):
             with T.block("sum"):
                 v_i0, v_k0, v_k1 = T.axis.remap("SRR", [i0, k0, k1])
                 T.reads(x[v_k0, v_i0, v_k1])
@@ -35,6 +35,7 @@ class Module:
 
 
 # ----
+
 # from mlc_compiler.script import I, R, T
 
 
@@ -44,18 +45,18 @@ class Module:
     def sum(var_x: T.handle, var_sum: T.handle):
         T.func_attr({"tir.noalias": True, "num_outputs": 1, "tir.is_scheduled": True, "schedule": "Fallback"})
         n = T.int64()
-        x = T.match_buffer(var_x, (2, n, 20), "float32")
+        x = T.match_buffer(var_x, (2, n, 12), "float32")
         sum = T.match_buffer(var_sum, (n,), "float32")
         for i0 in T.parallel(n):
             sum[i0] = T.float32(0.0)
-            for k0, k1 in T.grid(2, 20):
+            for k0, k1 in T.grid(2, 12):
                 sum[i0] = sum[i0] + x[k0, i0, k1]
 
     @T.prim_func(private=True)
     def max_all(var_x: T.handle, max: T.Buffer((), "float32")):
         T.func_attr({"tir.noalias": True, "num_outputs": 1, "tir.is_scheduled": True, "schedule": "Fallback"})
         n = T.int64()
-        x = T.match_buffer(var_x, (2, n, 20), "float32")
+        x = T.match_buffer(var_x, (2, n, 12), "float32")
         max[()] = T.float32("-inf")
-        for k0, k1, k2 in T.grid(2, n, 20):
+        for k0, k1, k2 in T.grid(2, n, 12):
             max[()] = T.max(max[()], x[k0, k1, k2])
