@@ -33,11 +33,11 @@ perplexity. Written by `benchmarks/accuracy_document.py` from `benchmarks/result
   `--calibration` has measured a text."""
 
 
-DEFAULT = """## What a default should be
+DEFAULT = """## The default
 
-`q4f16_nl` with `--calibration auto --method gptq --bits 4.6`: it has the least divergence of what was measured at about
-4.6 bits, less than a fifth of that of `q4f16_1`. Without `--bits` it takes 4.50 bits, and a tenth more divergence.
-`q4f16_1` is for files that other engines read.
+Where no scheme is named, checkpoints are prepared in `q4f16_nl` with `--calibration auto`: less than a quarter of the
+divergence of `q4f16_1` at the same size. `--method gptq` takes off a seventh of it, `--bits 4.6` some more, each for
+several times the time. `q4f16_1` is for files that other engines read.
 
 A file of SmolLM2-135M in Q4_K_M diverges less and is a third larger: llama.cpp's K types take rows of a multiple of
 256, which most of its matrices do not have, and it stores these in 5 or 8 bits. The small model has such rows. It has

@@ -5,7 +5,7 @@ Glorioso et al. 2024, "The Zamba2 Suite", section 2. D hidden, R rank of adapter
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -170,7 +170,10 @@ def model(c: Zamba2Config) -> CausalLM:
 
 
 IN_MAMBA = ("in_proj", "out_proj", "norm", "dt_bias", "D")
-BLOCK = ("input_layernorm", "self_attn.o_proj", "pre_ff_layernorm")
+BLOCK = {
+    **{name: name for name in ("input_layernorm", "self_attn.o_proj", "pre_ff_layernorm")},
+    **{f"mlp.{name}_proj": f"feed_forward.{name}_proj" for name in ("gate_up", "down")},
+}
 
 
 def weights(c: Zamba2Config) -> WeightMap:
@@ -182,22 +185,14 @@ def weights(c: Zamba2Config) -> WeightMap:
     m = renamed(c, {"model.norm": "model.final_layernorm"}, LAYER, [inner[kind] for kind in c.types])
     mamba2_rules(m, c, "mixer", "mamba")
     mamba2_rules(m, c, "mixer", "mamba_decoder.mamba", (HYBRID,))
-    for i in range(c.blocks):
-        block, stored = f"model.blocks.{i}", _stored(c, i)
-        m.concat(f"{block}.self_attn.qkv_proj", [f"{stored}.self_attn.{letter}_proj" for letter in "qkv"])
-        for ours, theirs in (*zip(BLOCK, BLOCK, strict=True), *_mlp()):
-            m.rename(f"{block}.{ours}", f"{stored}.{theirs}")
+    stored = [f"{LAYER.format(index)}.shared_transformer" for index in c.hybrid_layers[: c.blocks]]
+    for i, source in enumerate(stored):
+        m.concat(f"model.blocks.{i}.self_attn.qkv_proj", [f"{source}.self_attn.{letter}_proj" for letter in "qkv"])
+        for ours, theirs in BLOCK.items():
+            m.rename(f"model.blocks.{i}.{ours}", f"{source}.{theirs}")
     for i, index in enumerate(c.hybrid_layers):
-        _adapter_rules(m, c, LAYER.format(index), _stored(c, i), i)
+        _adapter_rules(m, c, LAYER.format(index), stored[i % c.blocks], i)
     return m
-
-
-def _stored(c: Zamba2Config, hybrid_layer: int) -> str:
-    return f"{LAYER.format(c.hybrid_layers[hybrid_layer % c.blocks])}.shared_transformer"
-
-
-def _mlp() -> Iterator[tuple[str, str]]:
-    return ((f"mlp.{name}_proj", f"feed_forward.{name}_proj") for name in ("gate_up", "down"))
 
 
 def _adapter_rules(m: WeightMap, c: Zamba2Config, layer: str, stored: str, index: int) -> None:
@@ -212,9 +207,8 @@ def _adapter_rules(m: WeightMap, c: Zamba2Config, layer: str, stored: str, index
             m.rename(f"{layer}.{name}.up.{i}", f"{source}.1")
 
 
-SIZES: dict[str, Any] = {**tiny.SIZES, "num_key_value_heads": 4, "num_hidden_layers": 3, "head_dim": 50}
 TINY = Zamba2Config(
-    **SIZES,
+    **{**tiny.SIZES, "num_key_value_heads": 4, "num_hidden_layers": 3, "head_dim": 50},
     mamba_n_heads=5,
     mamba_d_state=12,
     layer_types=(MAMBA, HYBRID, HYBRID),
