@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import platform
 import pty
 import re
 import shlex
@@ -32,7 +33,7 @@ ROWS, COLUMNS = 40, 110
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 HEAD = """# A session
 
-Typed and seen by `benchmarks/session.py`, which writes this file, in a terminal without colours. `^C` is Ctrl-C.
+Recorded by `benchmarks/session.py`, which writes this file, in a terminal without colours. `^C` is Ctrl-C.
 Below each command are the seconds that it took, and the load of the machine in the minute before: how many processes
 wanted its {cores} cores ({machine}).
 """
@@ -112,7 +113,8 @@ def _section(command: Command, folder: Path) -> str:
 
 def as_text(shown: str) -> str:
     """What a terminal was sent as lines, without escapes, and without what a carriage return goes back over."""
-    lines = ESCAPES.sub("", shown).replace("\r\n", "\n").split("\n")
+    release = platform.release()
+    lines = ESCAPES.sub("", shown).replace(release, release.partition("-")[0]).replace("\r\n", "\n").split("\n")
     text = "\n".join(line.rstrip("\r").rpartition("\r")[2].rstrip() for line in lines).strip("\n")
     return text + "\n" if text else ""
 
