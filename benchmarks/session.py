@@ -133,6 +133,9 @@ class Terminal:
             program, *arguments = shlex.split(command.line)
             os.execvpe(program, [program, *arguments], {**inherited, **changed})
         fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        settings = termios.tcgetattr(self.file)
+        settings[3] |= termios.NOFLSH  # else what a program says on Ctrl-C may be discarded
+        termios.tcsetattr(self.file, termios.TCSANOW, settings)
 
     def run(self) -> Iterator[str]:
         """The text that is shown, piece by piece, until the command has ended."""

@@ -99,11 +99,12 @@ def _inline_around(s: Schedule, blocks: Blocks, matched: MatmulBlock) -> list[st
 def _weight_parameters(s: Schedule, matched: MatmulBlock) -> list[tuple[Buffer, bool]]:
     """The matrices among the parameters that the product reads by column, and whether columns are their last axis.
 
-    These are weights, codes, scales. An activation [K, N] stays as it is: packing it at every call gains little.
+    These are weights, codes, scales. [K, N] stays as it is where it is an activation, since packing it at every call
+    gains little, and in functions that no graph calls, whose callers pass it.
     """
     block = s.block(matched.block.name)
     parameters = {id(p) for p in s.func.buffers} - {id(w.buffer) for w in block.writes}
-    kept = {id(s.func.buffers[i]) for i in s.func.attrs.get("activations", ())}
+    kept = {id(s.func.buffers[i]) for i in s.func.attrs.get("activations", range(len(s.func.buffers)))}
     found: dict[int, tuple[Buffer, bool]] = {}
     for load in walk(block.body):
         if not isinstance(load, BufferLoad) or len(load.indices) != 2 or id(load.buffer) not in parameters:
