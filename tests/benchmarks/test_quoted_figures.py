@@ -37,7 +37,8 @@ def shown(value: float) -> str:
 
 def beside_peers(model: str, threads: int) -> list[str]:
     """Prefill of 512 tokens and decoding after 128, of each engine."""
-    (group,) = (g for g in results("against_peers")["groups"] if (g["model"], g["threads"]) == (model, threads))
+    wanted = (model, "q4", threads)
+    (group,) = (g for g in results("against_peers")["groups"] if (g["model"], g["scheme"], g["threads"]) == wanted)
     cells = {tuple(c["cell"].values()): c["figures"] for c in group["cells"]}
     kinds = [("prefill", 512, 1), ("decode", 128, 1)]
     return [shown(cells[kind][engine]["tokens_per_s"]) for kind in kinds for engine in ENGINES]
