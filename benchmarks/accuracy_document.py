@@ -39,10 +39,10 @@ Where no scheme is named, checkpoints are prepared in `q4f16_nl` with `--calibra
 divergence of `q4f16_1` at the same size. `--method gptq` takes off a seventh of it, `--bits 4.6` some more, each for
 several times the time. `q4f16_1` is for files that other engines read.
 
-A file of SmolLM2-135M in Q4_K_M takes 6.17 bits a weight: llama.cpp's K types take rows of a multiple of 256, which most
-of its matrices do not have, and it stores these in 5 or 8 bits. `--bits 6.17` has less than a third of its divergence in
-the same size, `--bits 4.6` nearly twice its divergence in three quarters of it. The small model has such rows. It has
-read little, the text is of another kind, and its divergences are small: it says less than SmolLM2 does."""
+A file of SmolLM2-135M in Q4_K_M takes 6.17 bits a weight: llama.cpp's K types take rows of a multiple of 256, which
+most of its matrices do not have, and it stores these in 5 or 8 bits. `--bits 6.17` has less than a third of its
+divergence in the same size, `--bits 4.6` nearly twice its divergence in three quarters of it. The small model has such
+rows. It has read little, the text is of another kind, and its divergences are small: it says less than SmolLM2 does."""
 
 
 def section(folder: str, how: str) -> str:
