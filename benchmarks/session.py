@@ -14,6 +14,7 @@ import os
 import platform
 import pty
 import re
+import select
 import shlex
 import struct
 import subprocess
@@ -145,7 +146,12 @@ class Terminal:
                 unread += (piece := self._read())
                 yield piece
             unread = unread.partition(keys.after)[2]
-            time.sleep(keys.pause)
+            typed = time.monotonic() + keys.pause
+            while select.select([self.file], [], [], max(0.0, typed - time.monotonic()))[0]:
+                unread += (piece := self._read())
+                yield piece
+                if time.monotonic() > typed:
+                    break
             os.write(self.file, keys.text.encode())
         while piece := self._read():
             yield piece
