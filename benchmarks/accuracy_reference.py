@@ -47,7 +47,8 @@ class Accuracy:
 class Reference:
     """The float32 model and the text, ids [parts, PART].
 
-    Its log-probabilities, float16 [parts, PART, V], are kept in a file below ``scratch``.
+    Its log-probabilities, float16 [parts, PART, V], are kept in a file below ``scratch``, one for each text: a part of the
+    text is what installed packages say of themselves.
     """
 
     def __init__(self, folder: Path, positions: int, scratch: Path):
@@ -60,7 +61,7 @@ class Reference:
         self.ids = torch.tensor([ids[i * stride : i * stride + PART] for i in range(parts)])
         model = load(folder)
         self.parameters = sum(p.numel() for p in model.parameters())
-        path = scratch / f"{folder.name}-{parts}.npy"
+        path = scratch / f"{folder.name}-{self.text_sha256[:16]}-{parts}.npy"
         if not path.is_file():
             self._record(model, path)
         self.log_p = np.load(path, mmap_mode="r")
