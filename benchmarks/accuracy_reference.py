@@ -47,8 +47,8 @@ class Accuracy:
 class Reference:
     """The float32 model and the text, ids [parts, PART].
 
-    Its log-probabilities, float16 [parts, PART, V], are kept in a file below ``scratch``, one for each text: a part of the
-    text is what installed packages say of themselves.
+    Its log-probabilities, float16 [parts, PART, V], are kept in a file below ``scratch``, one for each text: what
+    installed packages say of themselves is a part of it.
     """
 
     def __init__(self, folder: Path, positions: int, scratch: Path):
