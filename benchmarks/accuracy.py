@@ -38,6 +38,13 @@ class Record:
     def names(self) -> set[str]:
         return {row["name"] for row in self.rows}
 
+    def describe(self, about: dict[str, Any]) -> None:
+        """Raises SystemExit when the rows that are there are of another model or text."""
+        for key in about if self.rows else ():
+            if self.about.get(key) != about[key]:
+                raise SystemExit(f"{self._path} has rows of another {key}; name another file with --output")
+        self.about = about
+
     def add(self, result: Accuracy) -> None:
         self.rows.append(asdict(result))
         lines = ",\n".join(json.dumps(row) for row in self.rows)
@@ -67,7 +74,7 @@ def main() -> None:
     record = Record(args.output or RESULTS / f"accuracy-{args.model.resolve().name}.json")
     reference = Reference(args.model, args.positions, args.scratch)
     facts = json.loads((args.model / FACTS).read_text())
-    record.about = {**facts, "perplexity": reference.perplexity, "text_sha256": reference.text_sha256}
+    record.describe({**facts, "text_sha256": reference.text_sha256, "perplexity": reference.perplexity})
     with OurWeights(args.model, args.scratch) as ours:
         peers = PeerWeights(args.model, args.scratch, lambda: ours.calibration.squares)
         for name in [name for name in args.names if name not in record.names]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from accuracy import Record
 from accuracy_document import ratio
 from accuracy_texts import SHORTEST, docstrings
 from peers import importance_files
@@ -39,3 +40,15 @@ def test_a_ratio_of_rows_that_differ_by_a_factor_has_no_error():
     assert ratio(2 * parts, parts) == (2.0, 0.0)
     value, error = ratio(np.array([2.0, 2.0]), np.array([1.0, 3.0]))
     assert (value, error) == (1.0, pytest.approx(1 / 2))
+
+
+def test_rows_of_another_text_are_not_joined(tmp_path):
+    record = Record(tmp_path / "accuracy.json")
+    record.describe({"title": "tiny", "text_sha256": "aa"})
+    record.describe({"title": "tiny", "text_sha256": "bb"})  # no rows yet
+    record.rows = [{"name": "q4f16_1"}]
+    with pytest.raises(
+        SystemExit, match="accuracy.json has rows of another text_sha256; name another file with --output"
+    ):
+        record.describe({"title": "tiny", "text_sha256": "cc"})
+    assert record.about["text_sha256"] == "bb"
