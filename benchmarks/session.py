@@ -38,6 +38,8 @@ Recorded by `benchmarks/session.py`, which writes this file, in a terminal witho
 Below each command are the seconds that it took, and the load of the machine in the minute before: how many processes
 wanted its {cores} cores ({machine}).
 """
+LEADER = 'trap : INT; "$@"; status=$?; sleep 0.2; exit $status'
+"""The session leader: when it exits, the kernel discards output that has not been read yet, so it exits later."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,7 @@ class Terminal:
         self.process, self.file = pty.fork()
         if self.process == 0:
             os.chdir(folder)
-            program, *arguments = shlex.split(command.line)
-            os.execvpe(program, [program, *arguments], {**inherited, **changed})
+            os.execvpe("sh", ["sh", "-c", LEADER, "sh", *shlex.split(command.line)], {**inherited, **changed})
         fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         settings = termios.tcgetattr(self.file)
         settings[3] |= termios.NOFLSH  # else what a program says on Ctrl-C may be discarded
