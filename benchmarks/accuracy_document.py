@@ -27,8 +27,7 @@ perplexity. Written by `benchmarks/accuracy_document.py` from `benchmarks/result
   training a third, docstrings.
 - Errors take parts as independent, not tokens. Errors of ratios are smaller, because both rows read the same parts.
 - Weights are dequantized into transformers' model: activations are not quantized (for these see
-  `benchmarks/divergence.py`). Layers of SmolLM2 multiply in bfloat16, which is a divergence of 0.0004 by itself.
-  Bits are those of the whole file, norms and headers as well, for each weight.
+  `benchmarks/divergence.py`), and everything is computed in float32. Bits are those of the whole file, norms and headers as well, for each weight.
 - Files of llama.cpp have the mixture of types that it chooses, and no importance matrix, whereas
   `--calibration` has measured a text."""
 

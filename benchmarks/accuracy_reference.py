@@ -15,9 +15,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from mlc_evaluation.perplexity import Divergence, divergence_of
 
 PART = 512  # tokens that are read from an empty cache
-EXACT_BITS, QUICK = 7, 100_000_000
-"""Layers multiply float32 for weights of more bits and in models of fewer parameters, else bfloat16, which is quicker.
-By itself it is a divergence of 0.0004 nats in SmolLM2-135M."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class Reference:
         unfinished = path.with_suffix(".tmp")
         stored = np.lib.format.open_memmap(unfinished, "w+", np.float16, shape)
         for place, part in zip(stored, self.ids, strict=True):
-            place[:] = log_probabilities(model, part, exact=True).numpy()
+            place[:] = log_probabilities(model, part).numpy()
         unfinished.rename(path)
 
     @property
@@ -82,10 +79,9 @@ class Reference:
     def compare(self, name: str, weights: Weights) -> Accuracy:
         """Divergence of the model with ``weights`` from this one."""
         bits, model = 8 * weights.nbytes / self.parameters, with_weights(load(self.folder), weights.tensors)
-        exact = bits > EXACT_BITS or self.parameters < QUICK
         kl, same, losses = [], [], []
         for stored, ids in zip(self.log_p, self.ids, strict=True):
-            log_p, log_q = _float32(stored), log_probabilities(model, ids, exact)
+            log_p, log_q = _float32(stored), log_probabilities(model, ids)
             kl.append((log_p.exp() * (log_p - log_q)).sum(-1).double().numpy())
             same.append((log_p.argmax(-1) == log_q.argmax(-1)).numpy())
             losses.append(loss(log_q, ids))
@@ -106,11 +102,9 @@ def load(folder: Path) -> PreTrainedModel:
 
 
 @torch.inference_mode()
-def log_probabilities(model: PreTrainedModel, ids: torch.Tensor, exact: bool) -> torch.Tensor:
-    """float32 [length, V]. exact: layers multiply float32, else bfloat16; the output head always float32."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=not exact):
-        hidden = model.model(ids[None]).last_hidden_state[0]
-    return torch.log_softmax(model.lm_head(hidden.float()), -1)
+def log_probabilities(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities of the next token at each position of ids [length]: float32 [length, V]."""
+    return torch.log_softmax(model(ids[None]).logits[0].float(), -1)
 
 
 def loss(log_probability: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Training of models for measuring quantization: AdamW on random pieces of a text, products in bfloat16, seeded."""
+"""Training of models for measuring quantization: AdamW on random pieces of a text, in float32, seeded."""
 
 from __future__ import annotations
 
@@ -55,8 +55,7 @@ def train(model: PreTrainedModel, ids: torch.Tensor, run: Run) -> tuple[float, f
     for step in range(run.steps):
         starts = torch.randint(len(ids) - run.length, (run.batch,), generator=generator)
         pieces = torch.stack([ids[start : start + run.length] for start in starts.tolist()])
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = model(input_ids=pieces, labels=pieces).loss
+        loss = model(input_ids=pieces, labels=pieces).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

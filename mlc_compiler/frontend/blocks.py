@@ -85,6 +85,65 @@ def convolution(
     return y if bias is None else ops.add(y, per_channel(bias, y))
 
 
+def transposed_convolution(
+    x: Expr,
+    weight: Expr,
+    bias: Expr | None,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Expr:
+    """The transpose of a convolution on one to three axes, plus a bias for each output channel.
+
+    x: [N, C, ...], weight: [C, K / groups, ...]. padding: two numbers for each axis, all befores first. Computed as a
+    convolution of ``x`` with ``strides - 1`` zeros between elements by the flipped weight.
+    """
+    axes = rank(weight) - 2
+    kernel = [_constant_size(weight, 2 + a) for a in range(axes)]
+    widths = [0, 0, 0, 0]
+    for a in range(axes):
+        x = _spread(x, 2 + a, strides[a])
+        reach = (kernel[a] - 1) * dilation[a]
+        widths += [reach - padding[a], reach - padding[axes + a] + output_padding[a]]
+        weight = ops.flip(weight, axis=2 + a)
+    x = _pad_or_cut(x, widths)
+    flipped = _swapped_channels(weight, groups)
+    return convolution(x, flipped, bias, [1] * axes, [0] * axes, dilation, groups)
+
+
+def _spread(x: Expr, axis: int, step: int) -> Expr:
+    """``step - 1`` zeros between the elements along ``axis``."""
+    if step == 1:
+        return x
+    shape, size = list(shape_of(x)), size_of(x, axis)
+    apart = ops.expand_dims(x, axis=axis + 1)
+    widths = [0] * (2 * rank(apart))
+    widths[2 * axis + 3] = step - 1
+    joined = ops.reshape(ops.pad(apart, pad_width=tuple(widths)), (*shape[:axis], size * step, *shape[axis + 1 :]))
+    return ops.strided_slice(joined, (axis,), (0,), (plain(size * step - (step - 1)),), (1,))
+
+
+def _pad_or_cut(x: Expr, widths: Sequence[int]) -> Expr:
+    """Zeros before and after each axis; negative numbers cut elements."""
+    for axis, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
+        if min(before, after) < 0:
+            end = plain(size_of(x, axis) + min(after, 0))
+            x = ops.strided_slice(x, (axis,), (max(-before, 0),), (end,), (1,))
+    padded = tuple(max(w, 0) for w in widths)
+    return ops.pad(x, pad_width=padded) if any(padded) else x
+
+
+def _swapped_channels(weight: Expr, groups: int) -> Expr:
+    """[C, K / groups, ...] -> [K, C / groups, ...]"""
+    inputs, outputs, *kernel = (_constant_size(weight, a) for a in range(rank(weight)))
+    rest = range(3, 3 + len(kernel))
+    grouped = ops.reshape(weight, (groups, inputs // groups, outputs, *kernel))
+    swapped = ops.permute_dims(grouped, axes=(0, 2, 1, *rest))
+    return ops.reshape(swapped, (groups * outputs, inputs // groups, *kernel))
+
+
 def same_padding(kernel: Sequence[int], dilation: Sequence[int], lower: bool = False) -> tuple[int, ...]:
     """Padding before and after, for steps of 1, that keeps the size; ``lower``: the odd element is before."""
     total = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]

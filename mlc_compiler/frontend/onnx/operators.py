@@ -128,6 +128,11 @@ def _gather(x: Expr, places: Expr, *, axis: int = 0) -> Expr:
     return ops.take(x, ops.where(ops.less(places, 0), ops.add(places, size), places), axis=axis)
 
 
+def _scatter_elements(x: Expr, places: Expr, updates: Expr, *, axis: int = 0, reduction: bytes = b"none") -> Expr:
+    how = "update" if reduction == b"none" else reduction.decode()
+    return ops.scatter_elements(x, places, updates, axis=axis, reduction=how)
+
+
 def _expand(x: Expr, shape: Any) -> Expr:
     """Sizes of 1 keep those of ``x``."""
     sizes: list[Any] = numbers(shape)
@@ -222,6 +227,7 @@ ROWS: dict[str, Row] = {
     "Relu": ops.relu,
     "Reshape": _reshape,
     "Round": ops.round,
+    "ScatterElements": _scatter_elements,
     "Sigmoid": ops.sigmoid,
     "Sign": ops.sign,
     "Sin": ops.sin,
@@ -242,6 +248,7 @@ ROWS: dict[str, Row] = {
     "Where": lambda c, x, y: ops.where(c, *promoted(x, y)),
 }
 KNOWN_INPUTS = {
+    "Resize": (1, 2, 3),
     "Expand": (1,),
     "Pad": (1, 2, 3),
     "ReduceMax": (1,),

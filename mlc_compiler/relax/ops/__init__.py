@@ -21,6 +21,7 @@ from . import (
     routing,
     sampling,
     sampling_filters,
+    scatter,
     search,
     stored_formats,
     windows,
@@ -147,6 +148,7 @@ from .registry import Operator, OperatorError
 from .routing import route
 from .sampling import penalize, sample_top_p, softmax_with_temperature
 from .sampling_filters import filter_probabilities
+from .scatter import scatter_elements
 from .search import (
     argsort,
     sort,
@@ -254,6 +256,7 @@ __all__ = [
     "rsqrt",
     "rwkv7",
     "sample_top_p",
+    "scatter_elements",
     "selective_scan",
     "sigmoid",
     "sign",
@@ -294,6 +297,7 @@ FAMILIES = (
     stored_formats,
     manipulate,
     rearrange,
+    scatter,
     normalize,
     windows,
     reduce,

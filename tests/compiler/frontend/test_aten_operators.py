@@ -169,7 +169,36 @@ SHAPES: Cases = [
         aten.scalar_tensor(2.0) + x,
         x.new_empty(2) * 0 + 1,
     ),
-    lambda x, y, i: F.interpolate(x[None], scale_factor=2.0, mode="nearest"),
+    lambda x, y, i: (
+        F.interpolate(x[None], scale_factor=2.0, mode="nearest"),
+        F.interpolate(x, 9, mode="nearest"),
+        F.interpolate(x[None, None], (3, 3, 7), mode="nearest"),
+        F.interpolate(x, 4, mode="nearest-exact"),
+        F.interpolate(x[None], (3, 8), mode="nearest-exact"),
+        F.interpolate(x[None, None], (3, 3, 7), mode="nearest-exact"),
+    ),
+    lambda x, y, i: (
+        F.interpolate(x, 9, mode="linear"),
+        F.interpolate(x[None], (7, 5), mode="bilinear"),
+        F.interpolate(x[None], scale_factor=(1.7, 0.6), mode="bilinear"),
+        F.interpolate(x[None], (7, 5), mode="bilinear", align_corners=True),
+        F.interpolate(x[None, None], (3, 3, 7), mode="trilinear"),
+        F.interpolate(x[None], (7, 5), mode="bicubic"),
+        F.interpolate(x[None], (1, 8), mode="bicubic", align_corners=True),
+    ),
+    lambda x, y, i: (
+        x.scatter(1, i[None] % 4, y[:, :3]),
+        x.scatter(2, i[None, :2] % 6, 1.5),
+        x.scatter(2, i[None] % 6, 1.5, reduce="add"),
+        x.scatter_add(1, i[None] % 4, y),
+        x.scatter_reduce(1, i[None] % 4, y, "amax"),
+        x.scatter_reduce(0, i[None] % 2, y, "prod"),
+        x.index_add(1, i[0] % 4, y, alpha=2),
+        x.index_put((i[0, :2] % 2, i[1, :2] % 4), y[0, :2]),
+        x.index_put((i % 2,), y[0, 0], accumulate=True),
+        x.slice_scatter(y[:, :2], 1, 1, 3),
+        x.select_scatter(y[:, 0], 1, 2),
+    ),
 ]
 
 LAYERS: Cases = [
@@ -204,6 +233,12 @@ LAYERS: Cases = [
     lambda x, y, i: (
         F.conv2d(x[None], y[:, :2, :3, None], padding="valid", dilation=(1, 2)),
         F.conv3d(x[None, None], y[None, None, :, :2, :3]),
+    ),
+    lambda x, y, i: (
+        F.conv_transpose1d(x, y[0, :, None, :3].expand(4, 2, 3), x[0, :2, 0], stride=2, padding=1, output_padding=1),
+        F.conv_transpose2d(x[None], y[:, :, :3, None], stride=(2, 1), dilation=(1, 2)),
+        F.conv_transpose2d(x[:1, :, :, None], y[0, :, :3, None, None], padding=(1, 0), groups=2),
+        F.conv_transpose3d(x[None, None], y[None, None, :, :2, :3], stride=(1, 2, 3)),
     ),
     lambda x, y, i: aten.convolution(x, y[:, :, :2], None, [1], [0], [1], False, [0], 1),
     lambda x, y, i: (

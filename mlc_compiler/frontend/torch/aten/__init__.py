@@ -7,10 +7,11 @@ that of https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/torch.com
 
 from __future__ import annotations
 
-from . import elementwise, layers, reductions, shapes
+from . import elementwise, layers, reductions, resampling, scattering, shapes
 from .elementwise import Row
 
 ROWS: dict[str, Row] = {**elementwise.ROWS, **reductions.ROWS, **shapes.ROWS, **layers.ROWS}
+ROWS |= {**resampling.ROWS, **scattering.ROWS}
 
 
 def keys_of(name: str) -> tuple[str, str]:

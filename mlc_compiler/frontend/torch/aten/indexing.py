@@ -23,18 +23,23 @@ def index(x: Expr, places: Sequence[Expr | None]) -> Expr:
     """
     axes = [axis for axis, place in enumerate(places) if place is not None]
     given = [place for place in places if place is not None]
-    if any(dtype_of(place) == "bool" for place in given):
-        raise ValueError("a mask as index: the result's size is not known; select by torch.where")
     if axes != list(range(axes[0], axes[-1] + 1)):
         x = ops.permute_dims(x, axes=tuple(axes + [a for a in range(rank(x)) if a not in axes]))
         axes = list(range(len(axes)))
+    joined = flat_index(x, axes, given)
+    shape = shape_of(x)
+    merged = x if len(axes) == 1 else ops.reshape(x, (*shape[: axes[0]], count_of(x, axes), *shape[axes[-1] + 1 :]))
+    return ops.take(merged, joined, axis=axes[0])
+
+
+def flat_index(x: Expr, axes: Sequence[int], places: Sequence[Expr]) -> Expr:
+    """The indices, broadcast, of ``axes``, neighbours, as indices of one axis that replaces them."""
+    if any(dtype_of(place) == "bool" for place in places):
+        raise ValueError("a mask as index: the result's size is not known; select by torch.where")
     sizes = [size_of(x, axis) for axis in axes]
-    wrapped = promoted(*(_nonnegative(place, size) for place, size in zip(given, sizes, strict=True)))
-    joined = reduce(
+    wrapped = promoted(*(_nonnegative(place, size) for place, size in zip(places, sizes, strict=True)))
+    return reduce(
         lambda flat, part: ops.add(ops.multiply(flat, cast(part[1], dtype_of(flat))), part[0]),
         list(zip(wrapped, sizes, strict=True))[1:],
         wrapped[0],
     )
-    shape = shape_of(x)
-    merged = x if len(axes) == 1 else ops.reshape(x, (*shape[: axes[0]], count_of(x, axes), *shape[axes[-1] + 1 :]))
-    return ops.take(merged, joined, axis=axes[0])

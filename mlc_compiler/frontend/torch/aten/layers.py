@@ -91,6 +91,21 @@ def _convolution(
     return blocks.convolution(x, weight, bias, _listed(stride, axes), sides, gaps, groups)
 
 
+def _transposed_convolution(
+    x: Expr,
+    weight: Expr,
+    bias: Expr | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
+) -> Expr:
+    axes = rank(weight) - 2
+    steps, sides, more, gaps = (_listed(v, axes) for v in (stride, padding, output_padding, dilation))
+    return blocks.transposed_convolution(x, weight, bias, steps, sides * 2, more, gaps, groups)
+
+
 def _any_convolution(
     x: Expr,
     weight: Expr,
@@ -103,7 +118,7 @@ def _any_convolution(
     groups: int,
 ) -> Expr:
     if transposed:
-        raise ValueError("a transposed convolution is not supported; express it as an upsampling and a convolution")
+        return _transposed_convolution(x, weight, bias, stride, padding, output_padding, groups, dilation)
     return _convolution(x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -185,6 +200,9 @@ ROWS: dict[str, Row] = {
     "conv1d": _convolution,
     "conv2d": _convolution,
     "conv3d": _convolution,
+    "conv_transpose1d": _transposed_convolution,
+    "conv_transpose2d.input": _transposed_convolution,
+    "conv_transpose3d.input": _transposed_convolution,
     "convolution": _any_convolution,
     "group_norm": _group_norm,
     "layer_norm": _layer_norm,

@@ -134,17 +134,6 @@ def _new_full(x: Expr, size: Sequence[Size], value: Number, dtype: str | None = 
     return _full(size, value, dtype or dtype_of(x))
 
 
-def _nearest(x: Expr, size: Sequence[int] | None, scales: Sequence[float] | None = None) -> Expr:
-    """Whole multiples of the size only."""
-    for axis in (2, 3):
-        length = size_of(x, axis)
-        times = scales[axis - 2] if scales else size[axis - 2] / length if isinstance(length, int) and size else 0.5
-        if times != int(times):
-            raise ValueError(f"a scale of {times}; expected a whole number")
-        x = ops.repeat(x, repeats=int(times), axis=axis)
-    return x
-
-
 def _on_sizes(f: Callable[[Any, Any], Any]) -> Row:
     return lambda a, b: plain(f(a, b))
 
@@ -184,7 +173,6 @@ ROWS: dict[str, Row] = {
     "triu": lambda x, diagonal=0: ops.triu(x, k=diagonal),
     "unbind.int": _unbind,
     "unsqueeze": lambda x, dim: ops.expand_dims(x, axis=dim),
-    "upsample_nearest2d.vec": _nearest,
     "view": blocks.reshape,
     "zeros": _filled(0),
     "zeros_like": _filled_like(0),
