@@ -27,7 +27,8 @@ perplexity. Written by `benchmarks/accuracy_document.py` from `benchmarks/result
   training a third, docstrings.
 - Errors take parts as independent, not tokens. Errors of ratios are smaller, because both rows read the same parts.
 - Weights are dequantized into transformers' model: activations are not quantized (for these see
-  `benchmarks/divergence.py`), and everything is computed in float32. Bits are those of the whole file, norms and headers as well, for each weight.
+  `benchmarks/divergence.py`), and everything is computed in float32.
+  Bits are those of the whole file, norms and headers as well, for each weight.
 - Files of llama.cpp have the mixture of types that it chooses, and no importance matrix, whereas
   `--calibration` has measured a text."""
 

@@ -60,7 +60,7 @@ def _require_rows(graph: onnx.GraphProto) -> None:
 
 
 class _Importer:
-    """values: by name, graph values, or numpy arrays of what is known."""
+    """values: by name, graph values, or numpy arrays of what is known. known: names of inputs that have to be."""
 
     def __init__(self, graph: onnx.GraphProto):
         self.graph = graph
@@ -68,6 +68,12 @@ class _Importer:
         self.sizes: dict[str, Var] = {}
         self.values: dict[str, Any] = {"": None}
         self.params: dict[str, np.ndarray] = {}
+        self.known = {
+            name
+            for node in graph.node
+            for i, name in enumerate(node.input)
+            if i in operators.KNOWN_INPUTS.get(node.op_type, ())
+        }
 
     def run(self) -> Imported:
         weights = [v for tensor in self.graph.initializer for v in self._initializer(tensor)]
@@ -83,7 +89,7 @@ class _Importer:
 
     def _initializer(self, tensor: onnx.TensorProto) -> list[GraphVar]:
         value = onnx.numpy_helper.to_array(tensor)
-        if value.dtype.kind != "f" or not value.ndim:
+        if value.dtype.kind != "f" or not value.ndim or tensor.name in self.known:
             self.values[tensor.name] = value
             return []
         name = "".join(c if c.isalnum() else "_" for c in tensor.name)

@@ -111,6 +111,36 @@ def test_gather_elements_inside_of_the_other_axes():
         run_op("gather_elements", x, np.zeros((5, 2), np.int64), axis=1)
 
 
+@pytest.mark.parametrize("symbolic", [(), (4,)])
+def test_scatter_elements_applies_repeated_indices_in_order(symbolic):
+    """Indices from the end, out of range, repeated; fewer than data has on the other axis."""
+    data, places = normal(4, 3), np.array([[-1, 0], [3, 7], [3, -5]])
+    updates = normal(3, 2)
+
+    def written(x, i, u):
+        result = x.copy()
+        result[3, 0], result[0, 1] = u[2, 0], u[0, 1]
+        return result
+
+    def added(x, i, u):
+        result = x.copy()
+        result[3, 0], result[0, 1] = x[3, 0] + u[0, 0] + u[1, 0] + u[2, 0], x[0, 1] + u[0, 1]
+        return result
+
+    exactly("scatter_elements", data, places, updates, reference=written, symbolic=symbolic, axis=0)
+    exactly("scatter_elements", data, places, updates, reference=added, symbolic=symbolic, axis=0, reduction="add")
+
+
+def test_scatter_elements_refuses_what_does_not_fit():
+    x, places = normal(4, 3), np.zeros((2, 3), np.int64)
+    with pytest.raises(OperatorError, match="reduction: got 'mean'; expected one of update, add, mul, max, min"):
+        run_op("scatter_elements", x, places, normal(2, 3), reduction="mean")
+    with pytest.raises(OperatorError, match="updates: got int64; expected float32, the dtype of data"):
+        run_op("scatter_elements", x, places, places)
+    with pytest.raises(OperatorError, match="sizes of indices and updates on axis 0 differ: got 2 and 4"):
+        run_op("scatter_elements", x, places, x)
+
+
 def test_take_from_an_empty_axis():
     places = np.zeros((2, 3), np.int32)
     exactly("gather_elements", normal(0, 3), places, reference=lambda x, i: np.zeros((2, 3), x.dtype), axis=0)
