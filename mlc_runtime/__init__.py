@@ -1,4 +1,4 @@
-"""Runs compiled models: loads lib.so and weights, keeps the states of sequences, tokenizes, samples, generates.
+"""Runtime for compiled models: loads lib.so and weights, manages the KV cache, tokenizes, samples, generates.
 
 Imports nothing of the compiler: the files in the model folder are the only interface.
 """

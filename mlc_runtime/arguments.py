@@ -1,4 +1,4 @@
-"""Arguments of compiled functions: checked by name, symbolic sizes solved, results allocated."""
+"""Check the arguments of compiled functions, solve their symbolic sizes and allocate the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Sizes = dict[str, int]  # float scalar arguments are stored too; only result des
 
 
 class ArgumentError(UsageError, ValueError):
-    """A call whose arguments do not fit the function."""
+    """The arguments of a call do not match the function's signature."""
 
 
 def check_arguments(spec: FunctionSpec, args: tuple, on_device: bool = False) -> tuple[list[object], Sizes]:

@@ -72,7 +72,7 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
 
 
 def lazy_zeros(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """A zeroed array whose memory the system provides page by page, when it is first written."""
+    """A zeroed array whose pages the operating system allocates at the first write."""
     nbytes = prod(shape) * dtype.itemsize
     try:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE

@@ -15,10 +15,10 @@ from mlc_runtime.tokenizer import Tokenizer
 def generate_batch(
     model: Decoder, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], sampling: Sampling
 ) -> list[GenerationResult]:
-    """Answers to several prompts, computed together, at most max_batch_size at a time.
+    """Answers to several prompts, computed in batches of at most max_batch_size.
 
-    Sequences of different lengths share every call; one that ends leaves the batch. Equal prompts, where sequences can
-    be forked, are computed once. Times are those of the whole batch. Raises UsageError for an overflow but ``stop``.
+    Sequences of different lengths share every call; one that ends leaves the batch. Equal prompts are computed once
+    if sequences can be forked. Times are those of the whole batch. Raises UsageError unless overflow is ``stop``.
     """
     if sampling.overflow != "stop":
         raise UsageError(f"overflow is {sampling.overflow!r}; answers that are computed together end with the context")
@@ -71,7 +71,7 @@ class _Batch:
         ]
 
     def _prefill(self, active: Sequence[int]) -> int:
-        """Make a sequence of each prompt and compute the logits after it; returns the number of tokens computed."""
+        """Create a sequence for each prompt and compute the logits after it; returns the number of tokens computed."""
         distinct = {tuple(ids): i for i, ids in reversed(list(enumerate(self.prompts)))}
         left = list(self.prompts)
         computed = 0
@@ -86,7 +86,7 @@ class _Batch:
         return computed + sum(map(len, left))
 
     def _prefill_beginnings(self, distinct: Mapping[tuple[int, ...], int]) -> int:
-        """Make sequences of the prompts without their last tokens; those of equal prompts are forks of the first."""
+        """Create sequences of the prompts without their last tokens, forking one sequence for equal prompts."""
         pool, step = self.model.pool, self.model.batch
         owners = {ids: pool.add() for ids in distinct}
         try:

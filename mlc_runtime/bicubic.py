@@ -1,4 +1,4 @@
-"""Bicubic interpolation of arrays, as by torch.nn.functional.interpolate: Pillow's filter looks at more pixels."""
+"""Bicubic interpolation as in torch.nn.functional.interpolate; Pillow widens the kernel when it scales down."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ SHARPNESS = -0.75  # the coefficient a of Keys 1981, "Cubic convolution interpol
 
 
 def bicubic(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """float32 [..., H, W] -> [..., height, width], from 4 x 4 elements each; pixels are squares, edges are repeated."""
+    """Resize float32 [..., H, W] to [..., height, width] from 4 x 4 neighbours; align_corners=False, edges repeated."""
     rows, columns = (_weights(old, new) for old, new in zip(image.shape[-2:], size, strict=True))
     return (rows @ image.astype(np.float64) @ columns.T).astype(np.float32)
 
 
 def _weights(old: int, new: int) -> np.ndarray:
-    """float64 [new, old]"""
+    """The interpolation matrix of one axis, float64 [new, old]."""
     places = (np.arange(new) + 0.5) * old / new - 0.5
     first = np.floor(places).astype(np.int64) - 1
     result = np.zeros((new, old))

@@ -1,4 +1,4 @@
-"""Functions of the runtime that compiled code calls by name, as TVM FFI global functions."""
+"""Runtime functions that compiled code calls by name, registered as TVM FFI global functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CALL_RETURNING = "mlc.call_returning"
 def call_returning(name: str, count: int, *args: Any) -> None:
     """Call the function registered as ``name`` and copy the ``count`` arrays that it returns to the last arguments.
 
-    Raises ValueError for an unknown name, another number of arrays, and arrays of another shape or dtype.
+    Raises ValueError for an unknown name, and if number, shape or dtype of the arrays differ from the arguments'.
     """
     inputs, places = args[: len(args) - count], args[len(args) - count :]
     function = tvm_ffi.get_global_func(name, allow_missing=True)
@@ -41,7 +41,7 @@ def _copy(name: str, result: object, place: tvm_ffi.Tensor) -> None:
 
 
 def register_callbacks() -> None:
-    """Register the functions, unless functions of these names are registered."""
+    """Register the functions, unless functions with these names are already registered."""
     functions = {DEBUG_PRINT: debug_print, CALL_RETURNING: call_returning, OBSERVER: observe_kernel}
     for name, function in functions.items():
         if tvm_ffi.get_global_func(name, allow_missing=True) is None:

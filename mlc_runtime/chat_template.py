@@ -56,8 +56,8 @@ def render_chat_template(
 def render_conversation(conv_template: dict, messages: Sequence[dict], *, add_generation_prompt: bool = True) -> str:
     """Render `messages` with a conversation template of mlc-chat-config.json.
 
-    A message with role "system" replaces the template's system message. With strip_reasoning_in_history, answers before
-    the last question are cut up to "</think>". Raises MLCError for a role that the template does not define.
+    A message with role "system" replaces the template's system message. With strip_reasoning_in_history, the text up to
+    "</think>" is removed from answers before the last question. Raises MLCError for a role that the template lacks.
     """
     if conv_template.get("strip_reasoning_in_history"):
         messages = _without_old_reasoning(messages)
@@ -138,7 +138,7 @@ class _Renderer:
             self._process = None
 
     def forget(self) -> None:
-        """Drop the process after a fork: it belongs to the parent."""
+        """Forget the process after a fork: it belongs to the parent process."""
         atexit.unregister(self.stop)
         self._lock = threading.Lock()
         self._process = None

@@ -1,4 +1,4 @@
-"""The function that compiled code calls for ``op.print_`` in a module exported with debug=True."""
+"""Implementation of ``op.print_``, which modules exported with debug=True call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compiled decoder: prompts in chunks, then steps of one token for each sequence.
+"""A compiled decoder: chunked prefill, then decode steps of one token per sequence.
 
 The arrays of a step are allocated and bound to functions once; each token then takes three library calls.
 """
@@ -25,16 +25,16 @@ HIDDEN_STATES = "batch_prefill_to_last_hidden_states"
 
 
 class Decoder(CompiledModel):
-    """A compiled model with the functions of a decoder."""
+    """A compiled model that predicts the next token: prefill, decode and verification of draft tokens."""
 
     @cached_property
     def batch(self) -> DecodeStep:
-        """The decode step of batches. Its calls are bound once for each power of two of sequences."""
+        """The decode step for batches. Its calls are bound once for each power of two of sequences."""
         return DecodeStep(self, self.spec.max_batch_size)
 
     @cached_property
     def images(self) -> ImageTable:
-        """The images of prompts. Raises UsageError for a model that takes none."""
+        """The table of images in prompts. Raises UsageError for a model without image input."""
         if self.spec.images is None:
             raise UsageError(
                 f"{self.spec.model_type} models take no images", hint="use a model with a vision tower, such as llava"
@@ -42,7 +42,7 @@ class Decoder(CompiledModel):
         return ImageTable(self._embed_image, 2 * self.spec.context_window_size)
 
     def check_ids(self, ids: Sequence[int]) -> np.ndarray:
-        """As of ``CompiledModel``; where the model takes images, also the ids of their tokens."""
+        """See ``CompiledModel.check_ids``; also accepts the negative ids of image tokens if the model takes images."""
         array = np.asarray(ids)
         if self.spec.images is None or array.dtype.kind != "i" or array.size == 0:
             return super().check_ids(ids)
@@ -52,7 +52,7 @@ class Decoder(CompiledModel):
     def prefill(self, prompts: Sequence[Prompt], logits: np.ndarray) -> None:
         """Extend sequences and write the logits of the last token of each to ``logits``, float32 [len(prompts), V].
 
-        The prompts, at most max_batch_size, share calls of prefill_chunk_size tokens. Of a model with an encoder, the
+        The prompts, at most max_batch_size, share calls of prefill_chunk_size tokens. In an encoder-decoder, the
         first prompt of a sequence is a source and a token, see ``encode_sources``.
         """
         if self.spec.decoder_start is not None:
@@ -80,7 +80,7 @@ class Decoder(CompiledModel):
 
     @cached_property
     def rotary_axes(self) -> int:
-        """Axes of positions for the rotation that functions take; 0 where they take none."""
+        """The number of position axes of the input ``rotary_pos``; 0 if functions do not have it."""
         inputs = self.library["decode"].spec.inputs if "decode" in self.library.functions else ()
         return next((int(t.shape[0]) for t in inputs if isinstance(t, TensorSpec) and t.name == "rotary_pos"), 0)
 
@@ -98,12 +98,12 @@ class Decoder(CompiledModel):
         return self.images.cell(token)
 
     def _spans(self, packed: Packed) -> Iterator[slice]:
-        """The tokens of each call; those of an image that sees itself have one of their own."""
+        """The tokens of each call; an image with bidirectional attention gets a call of its own."""
         size, images = self.spec.prefill_chunk_size, self.spec.images
         return self.images.spans(packed.ids, size) if images and images.sees_itself else packed.chunks(size)
 
     def _is_image(self, packed: Packed, span: slice) -> bool:
-        """Whether the tokens of a call are those of an image that sees itself."""
+        """Whether the tokens of a call are those of an image with bidirectional attention."""
         images = self.spec.images
         return images is not None and images.sees_itself and bool(packed.ids[span.start] < 0)
 
@@ -127,7 +127,7 @@ class Decoder(CompiledModel):
         return hidden
 
     def results(self, name: str, ids: Sequence[int]) -> Iterator[list[np.ndarray]]:
-        """Call function ``name`` on a text, read from an empty cache; gives its results for each chunk of tokens."""
+        """Call function ``name`` on a text, starting from an empty cache; yields its results for each chunk."""
         with self.pool.lent(1) as rows:
             packed = self._packed([(rows[0], ids)])
             for span in packed.chunks(self.spec.prefill_chunk_size):
@@ -135,7 +135,7 @@ class Decoder(CompiledModel):
 
     @property
     def hidden_size(self) -> int:
-        """The elements of a hidden state. Raises MLCError for a library without their function."""
+        """The size D of a hidden state. Raises MLCError for a library without the function that returns them."""
         if HIDDEN_STATES not in self.library.functions:
             raise MLCError(
                 f"the library has no function {HIDDEN_STATES}", where=[str(self.library.path)], hint="compile it again"
@@ -147,7 +147,7 @@ class Decoder(CompiledModel):
         return self.library["embed"].spec.outputs[0]
 
     def embedding_buffer(self, num_tokens: int) -> Array:
-        """Uninitialised [num_tokens, hidden size], the result of ``embed``."""
+        """An uninitialised array [num_tokens, embedding size] for the result of ``embed``."""
         return self.memory.empty((num_tokens, int(self._embedding.shape[-1])), dtype_of(self._embedding.dtype))
 
     def _inputs(self, packed: Packed, span: slice) -> dict[str, Array]:
@@ -161,7 +161,7 @@ class Decoder(CompiledModel):
         return {"input_embed": _batched(embedding), **places}
 
     def _embeddings(self, ids: np.ndarray) -> Array:
-        """The embeddings of tokens, [n, hidden size]; of images where ids are negative."""
+        """The embeddings of tokens, [n, embedding size]; negative ids are tokens of images."""
         is_image = ids < 0
         if not is_image.any():
             embedding = self.embedding_buffer(len(ids))
@@ -178,9 +178,9 @@ class Decoder(CompiledModel):
 class DecodeStep:
     """A decode step of up to ``capacity`` sequences: its arrays and the library calls bound to them.
 
-    ``assign`` selects the sequences; then, per token: set ``input_ids`` and ``token_pos``, ``forward()``, and draw from
-    ``logits`` with ``sampler``. Sequence i has element i of each array; elements after the last one belong to no
-    sequence. logits: float32 [sequences, V], after the last call; input_ids, token_pos: int32 [capacity].
+    ``assign`` selects the sequences; then, per token: set ``input_ids`` and ``token_pos``, ``forward()``, and sample
+    from ``logits`` with ``sampler``. Sequence i uses element i of each array; the remaining elements are padding.
+    logits: float32 [sequences, V], after the last call; input_ids, token_pos: int32 [capacity].
     """
 
     def __init__(self, model: Decoder, capacity: int):
@@ -211,7 +211,7 @@ class DecodeStep:
         self._model.prefill(prompts, self._logits[: len(prompts)])
 
     def forward(self) -> None:
-        """Append ``input_ids`` at ``token_pos``, which the pool has reserved, and compute ``logits``."""
+        """Append ``input_ids`` at positions ``token_pos``, which the pool has reserved, and compute ``logits``."""
         _ = self._context.handle  # raises when the model is closed; the calls hold the raw handle
         self._memory.send(self._inputs)
         if self._model.rotary_axes:
@@ -220,7 +220,7 @@ class DecodeStep:
         self._decode()
 
     def _select(self, rows: Sequence[int], size: int) -> None:
-        """Bind the calls to the first ``size`` elements, of which those of ``rows`` are used."""
+        """Bind the calls to the first ``size`` elements; the first ``len(rows)`` are in use, the others padding."""
         self._count, self._rows, self._size = len(rows), list(rows), size
         self._token_seq[: len(rows)] = rows
         if size not in self._bound:
@@ -230,8 +230,8 @@ class DecodeStep:
     def extend(self, row: int, begin: int, ids: Sequence[int]) -> None:
         """Append up to ``capacity`` tokens of one sequence at position ``begin``, which the pool has reserved.
 
-        ``logits``: after each of them. Each is computed as a token alone is, so that they are the same bits wherever
-        kernels add up a row in an order that does not depend on the number of rows.
+        ``logits`` are those after each token. They are computed as in a decode step, and are bitwise equal to its
+        logits if the kernels' order of summation does not depend on the number of rows.
         """
         count = len(ids)
         self.input_ids[:count] = ids

@@ -1,4 +1,4 @@
-"""Arguments of functions that run on a device: those in the host's memory are copied to it."""
+"""Arguments of functions that run on a device: arrays in host memory are copied to it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mlc_runtime.metadata import FunctionSpec, ScalarSpec, TensorSpec
 
 
 class DeviceArguments:
-    """The arguments of a call, those in the host's memory copied to the device.
+    """The arguments of a call, with arrays in host memory copied to the device.
 
-    operands: tensors and numbers as the library takes them; any_on_device: whether a tensor was on the device.
+    operands: tensors and numbers for the library; any_on_device: whether a tensor was already on the device.
     """
 
     def __init__(self, spec: FunctionSpec, operands: Sequence[Any], memory: DeviceMemory):
@@ -24,7 +24,7 @@ class DeviceArguments:
         self.operands = [self._placed(s, x) for s, x in zip(spec.inputs, operands, strict=True)]
 
     def returning(self, call: Callable[[], object]) -> Callable[[], object]:
-        """The call, followed by copies of what it writes to arguments in the host's memory."""
+        """Wrap a call: copy the arguments that it writes back to host memory afterwards."""
         return self._and_copy(call) if self._written else call
 
     def _placed(self, spec: TensorSpec | ScalarSpec, operand: Any) -> Any:

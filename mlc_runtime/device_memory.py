@@ -1,4 +1,4 @@
-"""Memory of a GPU, by the functions that a library exports for it (``device_alloc``, ``device_upload`` …)."""
+"""GPU memory, managed through the functions that a library exports (``device_alloc``, ``device_upload`` …)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Operation = Callable[..., Any]
 
 
 class DeviceArray:
-    """A contiguous array in a GPU's memory; supports DLPack. It keeps its memory, which views share, allocated."""
+    """A contiguous array in GPU memory; supports DLPack. It owns its memory together with its views."""
 
     def __init__(self, memory: DeviceMemory, block: object, address: int, shape: Sequence[int], dtype: np.dtype):
         self._memory, self.block, self.address = memory, block, address
@@ -44,11 +44,11 @@ class DeviceArray:
         return device_tensor(self.address, self.shape, self.dtype, self.__dlpack_device__(), self.block)
 
     def view(self, offset: int, shape: Sequence[int]) -> DeviceArray:
-        """Elements from ``offset``, in bytes, on, with another shape."""
+        """A view of the elements from byte ``offset`` on, with the given shape."""
         return DeviceArray(self._memory, self.block, self.address + offset, shape, self.dtype)
 
     def reshape(self, *shape: int) -> DeviceArray:
-        """The same elements with another shape."""
+        """A view of the same elements with another shape."""
         return self.view(0, shape)
 
     def __getitem__(self, rows: slice) -> DeviceArray:
@@ -74,10 +74,10 @@ class DeviceArray:
 
 
 class DeviceMemory(HostMemory):
-    """The memory of a context's device. ``operation`` calls the library; ordinal: the number of the device.
+    """The memory of a context's device. operation: calls the library; ordinal: the device's number.
 
-    Raises ResourceError when the device has no memory left. Memory that is not used any more is freed by the next
-    allocation: finalizers may run in the middle of a call.
+    Raises ResourceError when the device is out of memory. Unused memory is freed by the next allocation, because
+    finalizers may run in the middle of a call.
     """
 
     provides_on_write = False
@@ -117,7 +117,7 @@ class DeviceMemory(HostMemory):
         return array
 
     def loaded(self, source: np.ndarray) -> DeviceArray:
-        """A large array goes through pinned memory: one piece is copied while the piece before it is on its way."""
+        """Upload an array; large ones through two pinned buffers, so that staging overlaps the transfer."""
         made = self.empty(source.shape, source.dtype)
         data = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
         if 0 < data.nbytes < STAGED_BYTES:
@@ -132,7 +132,7 @@ class DeviceMemory(HostMemory):
         return made
 
     def moved(self, tensor: tvm_ffi.Tensor) -> DeviceArray:
-        """A copy of a contiguous tensor in the host's memory."""
+        """Copy a contiguous host tensor to the device."""
         made = self.empty(tuple(tensor.shape), dtype_of(str(tensor.dtype)))
         if made.nbytes:
             self._operation("device_upload", made.address, tensor.data_ptr(), made.nbytes)
@@ -215,13 +215,13 @@ class DeviceMemory(HostMemory):
             self._operation("device_free", address)
 
     def _pinned(self, number: int) -> int:
-        """The address of one of the pieces of pinned memory."""
+        """The address of a pinned staging buffer."""
         while len(self._staging) <= number:
             self._staging.append(int(self._operation("device_alloc_host", STAGING_BYTES)))
         return self._staging[number]
 
     def _twin(self, array: np.ndarray) -> DeviceArray | None:
-        """The elements of a mirrored array on the device; None for an array that is not mirrored."""
+        """The device copy of a mirrored array; None for an array that is not mirrored."""
         found = self._mirrors.find(array)
         if found is None:
             return None
@@ -240,4 +240,4 @@ def _all(steps: Sequence[Callable[[], object]]) -> None:
 
 
 class _Block:
-    """Allocated memory; the device's is freed when no array refers to this object."""
+    """An allocation; the device memory is freed when no array refers to this object."""

@@ -8,7 +8,10 @@ MAX_DEVICES = 256
 
 
 def device_number(device: str, kind: str) -> int:
-    """The number that ``device`` ends with, else 0. Raises UsageError unless ``kind``, the library's target, has it."""
+    """The device number in a name such as ``cuda:1``, default 0. kind: of the library's target.
+
+    Raises UsageError for a device of another kind.
+    """
     name, colon, number = device.partition(":")
     if name != kind:
         hint = "leave the device out, or compile the model for that device"

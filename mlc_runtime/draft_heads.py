@@ -1,7 +1,7 @@
-"""Guesses of small heads that read the model's hidden states: EAGLE (Li et al. 2024) and Medusa (Cai et al. 2024).
+"""Draft heads that predict tokens from the model's hidden states: EAGLE (Li et al. 2024) and Medusa (Cai et al. 2024).
 
-EAGLE's logits are those of the model's output head. Tokens are drawn in the model's library, with its settings and
-random numbers.
+EAGLE uses the model's output head for its logits. Draft tokens are sampled by the model's library, with the answer's
+settings and random numbers.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ FUSE, PREFILL = "fuse_embed_hidden_states", "prefill"
 
 
 def is_draft_head(model: CompiledModel) -> bool:
-    """Whether the model guesses from another one's hidden states."""
+    """Whether the model is a draft head: it predicts tokens from another model's hidden states."""
     functions = model.library.functions
     return FUSE in functions or (LOGITS in functions and PREFILL not in functions)
 
 
 def head_proposer(head: CompiledModel, sessions: HiddenSessions, sampling: Sampling) -> Proposer:
-    """What guesses with a head, for a stream of ``sessions``. Raises UsageError where the head is of another model."""
+    """The proposer of a draft head for streams of ``sessions``. Raises UsageError if sizes differ from the model's."""
     check_hidden_states(sessions.model)
     kind, function = (EagleHead, FUSE) if FUSE in head.library.functions else (MedusaHeads, LOGITS)
     vocabulary, size = head.spec.vocab_size, int(_hidden_states(head, function).shape[-1])
@@ -53,9 +53,9 @@ def _hidden_states(head: CompiledModel, function: str) -> TensorSpec:
 
 
 class _Head:
-    """What both kinds share: draws from logits with the model's settings but those that a text changes.
+    """Base class of draft heads: samples from logits with the answer's settings, without penalties and logit biases.
 
-    dtype: in which the head takes hidden states.
+    dtype: of the hidden states that the head takes.
     """
 
     def __init__(self, head: CompiledModel, sessions: HiddenSessions, sampling: Sampling, dtype: str):
@@ -74,9 +74,9 @@ class _Head:
 
 
 class EagleHead(_Head):
-    """Layers over the embedding of a token and the hidden state before it, whose results are the next hidden states.
+    """EAGLE: layers that map a token's embedding and the preceding hidden state to the next hidden state.
 
-    The head's sequence has a place for each of the text's tokens but the first.
+    The head's sequence has a position for each token of the text but the first.
     """
 
     def __init__(self, head: CompiledModel, sessions: HiddenSessions, sampling: Sampling, dtype: str):
@@ -106,7 +106,7 @@ class EagleHead(_Head):
         return self._draw(uniform)
 
     def _follow(self, ids: Sequence[int], states: np.ndarray) -> np.ndarray:
-        """Extend the head's sequence by tokens and the states before them; returns the last new state, [1, D]."""
+        """Extend the head's sequence by tokens and the states that precede them; returns the last new state, [1, D]."""
         size = self._head.spec.prefill_chunk_size
         for first in range(0, len(ids), size):
             chunk = slice(first, min(first + size, len(ids)))
@@ -126,7 +126,7 @@ class EagleHead(_Head):
 
 
 class MedusaHeads(_Head):
-    """Heads of which the first guesses the token after the next one, the second the one after that, and so on."""
+    """Medusa: head i predicts the token i + 2 positions after the hidden state's token, i = 0, 1, …"""
 
     def propose(self, ids: Sequence[int], uniforms: Sequence[float]) -> list[int]:
         if not uniforms:

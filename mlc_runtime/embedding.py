@@ -1,4 +1,4 @@
-"""Vectors of texts: what precedes a text, and how its hidden states become one (Reimers and Gurevych 2019)."""
+"""Text embeddings: prompts, pooling of hidden states and normalization (Reimers and Gurevych 2019)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PROJECT = "project"
 
 @dataclass(frozen=True)
 class EmbeddingSettings:
-    """How a model's texts are embedded.
+    """A model's embedding settings.
 
-    pooling: the mean of the hidden states, that of the first token, or that of the last; None where nobody has said.
-    normalize: whether vectors are divided by their length. prompts: texts by name that precede a text;
-    default_prompt: the name of the one that does when no other is chosen. max_tokens: of a text, None for the context.
+    pooling: mean of the hidden states, first token (cls) or last token; None if the model's files do not say.
+    normalize: whether embeddings are divided by their L2 norm. prompts: texts that are prepended, by name;
+    default_prompt: the name of the one used by default. max_tokens: of a text, None for the context length.
     """
 
     pooling: str | None = None
@@ -36,7 +36,7 @@ class EmbeddingSettings:
 
     @staticmethod
     def from_metadata(data: Mapping[str, Any]) -> EmbeddingSettings:
-        """From ``embedding_metadata`` of mlc-chat-config.json. Raises MLCError where it is malformed."""
+        """Read ``embedding_metadata`` of mlc-chat-config.json. Raises MLCError if it is malformed."""
         settings = EmbeddingSettings(
             data.get("pooling_strategy"),
             data.get("normalize", True),
@@ -52,7 +52,7 @@ class EmbeddingSettings:
         return settings
 
     def chosen(self, pooling: str | None, normalize: bool | None) -> EmbeddingSettings:
-        """The settings with a caller's choices. Raises UsageError for an unknown pooling, and where there is none."""
+        """The settings with a caller's choices. Raises UsageError for an unknown pooling, or if none is set."""
         pooling = self.pooling if pooling is None else pooling
         if pooling is None:
             raise UsageError(
@@ -64,7 +64,7 @@ class EmbeddingSettings:
         return replace(self, pooling=pooling, normalize=self.normalize if normalize is None else normalize)
 
     def prompt(self, text: str | None, name: str | None) -> str:
-        """What precedes a text: ``text``, else the prompt called ``name``, else the default one, else nothing."""
+        """The text to prepend: ``text``, else the prompt called ``name``, else the default prompt, else nothing."""
         if text is not None and name is not None:
             raise UsageError("a prompt and the name of one exclude each other")
         if text is not None:
@@ -76,13 +76,13 @@ class EmbeddingSettings:
         return "" if name is None else self.prompts[name]
 
     def pooled(self, hidden: np.ndarray) -> np.ndarray:
-        """One vector, float32 [D], from the hidden states [tokens, D] of a text."""
+        """Pool the hidden states [tokens, D] of a text to one vector, float32 [D]."""
         if self.pooling == "mean":
             return hidden.mean(axis=0, dtype=np.float64).astype(np.float32)
         return hidden[0] if self.pooling == "cls" else hidden[-1]
 
     def scaled(self, vectors: np.ndarray) -> np.ndarray:
-        """Vectors [n, E], divided by their lengths where that is wanted; those of length 0 stay as they are."""
+        """The vectors [n, E], divided by their L2 norms if ``normalize`` is set; zero vectors stay as they are."""
         if not self.normalize:
             return vectors
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -91,9 +91,9 @@ class EmbeddingSettings:
 
 @dataclass(frozen=True)
 class TextOptions:
-    """A caller's choices; None takes the model's. prompt: the text itself, prompt_name: the model's of that name.
+    """A caller's options; None takes the model's. prompt: the text itself; prompt_name: name of a prompt of the model.
 
-    truncate: cut texts that are too long, which are refused otherwise.
+    truncate: truncate texts that are too long; otherwise they are refused.
     """
 
     prompt: str | None = None
@@ -104,19 +104,19 @@ class TextOptions:
 
 
 class Embedder:
-    """Makes vectors of texts with a compiled model."""
+    """Computes text embeddings with a compiled model."""
 
     def __init__(self, model: Encoder | Decoder, tokenizer: Tokenizer, settings: EmbeddingSettings):
         self.model, self.tokenizer, self.settings = model, tokenizer, settings
 
     @property
     def max_tokens(self) -> int:
-        """The longest text that is embedded."""
+        """The maximum number of tokens of a text."""
         context = self.model.spec.context_window_size
         return min(context, self.settings.max_tokens or context)
 
     def embed(self, texts: Sequence[str], options: TextOptions) -> np.ndarray:
-        """A vector for each text, float32 [len(texts), E]. Raises UsageError for a text of no or too many tokens."""
+        """The embeddings of texts, float32 [len(texts), E]. Raises UsageError for a text of no or too many tokens."""
         settings = self.settings.chosen(options.pooling, options.normalize)
         before = settings.prompt(options.prompt, options.prompt_name)
         ids = [self._encode(i, before + text, options.truncate) for i, text in enumerate(texts)]
@@ -139,7 +139,7 @@ class Embedder:
         return ids
 
     def _projected(self, pooled: np.ndarray) -> np.ndarray:
-        """The results of the model's dense heads, where it has some."""
+        """The results of the model's dense heads; ``pooled`` itself if it has none."""
         if PROJECT not in self.model.library.functions or not len(pooled):
             return pooled
         size = self.model.spec.max_batch_size

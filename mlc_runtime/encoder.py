@@ -18,7 +18,7 @@ FUNCTION = "encode"
 
 
 class Encoder(CompiledModel):
-    """A model with the function ``encode``: its tokens see all positions of their text, so that a text is one call."""
+    """A model with the function ``encode``. Attention is bidirectional, so that a text has to be in one call."""
 
     @cached_property
     def pool(self) -> SequencePool:
@@ -35,8 +35,8 @@ class Encoder(CompiledModel):
     ) -> list[np.ndarray]:
         """The last hidden state of every token, float32 [tokens, D] for each text.
 
-        token_types: of each token, 0 by default; for models that have them. Raises UsageError for others, for ids
-        outside of the vocabulary, and ResourceError for a text that is longer than the context.
+        token_types: the type of each token, default 0. Raises UsageError for token types if the model has none and for
+        ids outside of the vocabulary, ResourceError for a text that is longer than the context.
         """
         self._check_types(texts, token_types)
         results: list[np.ndarray] = []

@@ -17,15 +17,15 @@ from mlc_runtime.sampling import Filters
 CONFIG_NAME = "mlc-chat-config.json"
 LIMIT_BYTES = 16 << 20
 DEFAULT_TEMPERATURE, DEFAULT_TOP_P = 0.7, 0.95
-"""Where the file has temperature 1 and no filter, as gen_config writes it for checkpoints without such settings."""
+"""Used if the file has temperature 1 and no filter, which gen_config writes for checkpoints without such settings."""
 Settings = TypeVar("Settings")
 
 
 @dataclass(frozen=True)
 class GenerationDefaults:
-    """What answers are generated with unless the caller says otherwise. stop and eos_ids: see ``Sampling``.
+    """The folder's default generation settings. stop and eos_ids: see ``Sampling``.
 
-    image_processor: how images are resized and normalized; None where the model takes none.
+    image_processor: how images are resized and normalized; None if the model takes none.
     """
 
     temperature: float
@@ -43,12 +43,12 @@ def generation_defaults(folder: Path) -> GenerationDefaults:
 
 
 def embedding_settings(folder: Path) -> EmbeddingSettings:
-    """How texts become vectors. Raises MLCError when the file is missing or malformed."""
+    """The settings for text embeddings. Raises MLCError when the file is missing or malformed."""
     return _read(folder / CONFIG_NAME, lambda c: EmbeddingSettings.from_metadata(c.get("embedding_metadata") or {}))
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The object in a mlc-chat-config.json. Raises MLCError where there is none, OSError for an unreadable file."""
+    """Read a mlc-chat-config.json. Raises MLCError if it holds no JSON object, OSError for an unreadable file."""
     try:
         config = json.loads(read_limited(path, LIMIT_BYTES))
     except (ValueError, RecursionError) as e:

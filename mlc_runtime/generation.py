@@ -27,9 +27,9 @@ SINKS = 4
 class GenerationResult:
     """An answer. finish_reason: "stop" (end token or stop text), "length" (max_tokens or context), "cancelled".
 
-    prefill_tokens: prompt tokens that were computed; fewer than prompt_tokens when a prefix was cached. logprobs: of
-    each token, None where ``Sampling.top_logprobs`` is. forgotten: tokens that were dropped for a full context.
-    guessed, accepted: guesses of the next tokens, and those that were right.
+    prefill_tokens: prompt tokens that were computed; fewer than prompt_tokens when a prefix was cached. logprobs: one
+    per token; None if ``Sampling.top_logprobs`` is None. forgotten: tokens dropped because the context was full.
+    guessed, accepted: the numbers of proposed and of accepted draft tokens.
     """
 
     token_ids: tuple[int, ...]
@@ -74,7 +74,7 @@ class Answer:
         self._stops = StopMatcher(sampling.stop)
 
     def uniforms(self, count: int = 1) -> list[float]:
-        """Random numbers in [0, 1), exact in float32, for the next tokens; ``accept`` uses up the first."""
+        """Random numbers in [0, 1), exact in float32, for the next tokens; ``accept`` consumes the first."""
         while len(self._uniforms) < count:
             self._uniforms.append(float(self._rng.random(dtype=np.float32)))
         return [self._uniforms[i] for i in range(count)]
@@ -125,14 +125,14 @@ class Answer:
 
 
 Timing = tuple[int, float]
-"""Tokens, and the seconds that they took."""
+"""A number of tokens and the seconds that they took."""
 
 
 class TextStream:
     """The text of an answer while it is generated: iterate, then read ``result``. Leaving early cancels the answer.
 
-    Several streams may be iterated in turns, and by several threads. proposer: guesses up to ``num_draft`` tokens at a
-    time, and is closed with the stream.
+    Several streams may be iterated alternately, and by several threads. proposer: proposes up to ``num_draft`` draft
+    tokens at a time, and is closed with the stream.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class TextStream:
             self._decode = self._decode[0] + len(drawn), self._decode[1] + time.perf_counter() - begin
 
     def _next(self, session: Session, token: int) -> list[Drawn]:
-        """Append a token, and the guesses after it that are right; returns these, and the token after them."""
+        """Append a token and the accepted draft tokens; returns the accepted tokens and the next sampled one."""
         answer = self._answer
         guesses = self._guesses(session, token)
         if not guesses:
@@ -217,7 +217,7 @@ class TextStream:
         return session.draw(self._answer.sampling, self._answer.tokens, *self._answer.uniforms())
 
     def _forget(self, session: Session) -> bool:
-        """Drop the oldest half of a full context and compute the rest again, if the settings say so."""
+        """Drop the oldest half of a full context and recompute the rest, if ``overflow`` is not ``stop``."""
         overflow = self._answer.sampling.overflow
         if overflow == "stop":
             return False
@@ -230,7 +230,7 @@ class TextStream:
 
 
 def check_overflow(sampling: Sampling, ids: Sequence[int], *, has_source: bool) -> None:
-    """Raises UsageError where the oldest tokens of a sequence cannot be dropped: those of a source or of images."""
+    """Raises UsageError if ``overflow`` drops tokens and the prompt has a source or images, which cannot be dropped."""
     if sampling.overflow != "stop" and (has_source or any(i < 0 for i in ids)):
         what = "sequences with a source" if has_source else "prompts with images"
         raise UsageError(f"overflow is {sampling.overflow!r}; {what} cannot be cut at the beginning", hint="use 'stop'")

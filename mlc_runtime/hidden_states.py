@@ -1,7 +1,7 @@
-"""Sequences whose hidden states are kept until a draft head has read them.
+"""Sequences that keep their hidden states for a draft head.
 
-Logits are those of other sequences to the bit wherever the kernels are the same: a step runs the same layers, and the
-output head in a call of its own.
+A step runs the same layers as ``Decoder``'s, and the output head in a separate call: logits are bitwise equal if both
+use the same kernels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEP, LOGITS = "batch_decode_to_last_hidden_states", "get_logits"
 
 
 def check_hidden_states(model: Decoder) -> None:
-    """Raises UsageError for a model whose library lacks the functions of hidden states."""
+    """Raises UsageError if the model's library lacks the functions for draft heads."""
     missing = [name for name in (STEP, LOGITS) if name not in model.library.functions]
     if missing:
         raise UsageError(
@@ -43,12 +43,12 @@ class HiddenStep(DecodeStep):
         self._hidden = self._memory.mirrored((capacity, model.hidden_size), np.dtype(np.float32))
 
     def states(self, count: int) -> np.ndarray:
-        """Of the first ``count`` tokens of the last call, as a new array."""
+        """The hidden states of the first ``count`` tokens of the last call, as a new array [count, D]."""
         self._memory.fetch(self._hidden)
         return self._hidden[:count].copy()
 
     def prefill(self, prompts: Sequence[Prompt]) -> None:
-        """As of ``DecodeStep``, for one prompt; ``prompt_states`` are its tokens' hidden states."""
+        """See ``DecodeStep.prefill``; for one prompt, whose hidden states are then ``prompt_states``."""
         ((row, ids),) = prompts
         self.prompt_states = self._model.extend(row, ids)
         self._model.bind(LOGITS, {"hidden_states": self.prompt_states[-1:].copy()}, [self._logits[:1]])()
@@ -66,14 +66,14 @@ class HiddenStep(DecodeStep):
 
 
 class HiddenSession(Session):
-    """A sequence with the hidden states of its tokens from the last ``take_states`` on."""
+    """A sequence that keeps the hidden states of the tokens appended since the last ``take_states``."""
 
     def __init__(self, model: Decoder, row: int, token_ids: Sequence[int]):
         super().__init__(model, row, token_ids)
         self._begin, self._states = 0, np.empty((0, model.hidden_size), np.float32)
 
     def take_states(self) -> tuple[int, np.ndarray]:
-        """The position of the first state that was not taken before, and the states from there on, float32 [n, D]."""
+        """Remove the kept hidden states; returns the position of the first and the states, float32 [n, D]."""
         begin, states = self._begin, self._states
         self._begin, self._states = begin + len(states), states[:0]
         return begin, states
@@ -89,7 +89,7 @@ class HiddenSession(Session):
         self._keep(self.step.states(1))
 
     def reusable(self, ids: Sequence[int]) -> int:
-        """None: hidden states that were taken are not kept."""
+        """0: the hidden states of a cached prefix are not available."""
         return 0
 
     def truncate(self, length: int) -> None:
@@ -118,7 +118,7 @@ class HiddenSession(Session):
 
 
 class HiddenSessions(SessionCache):
-    """A new session for each stream, closed after it. ``session``: of the stream that runs."""
+    """A new session for each stream, closed after it. ``session`` is that of the running stream."""
 
     def __init__(self, model: Decoder):
         super().__init__(model)

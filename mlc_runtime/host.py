@@ -26,15 +26,15 @@ KERNEL_NAMES = {
 
 
 def host_machine() -> str:
-    """This machine's name as ELF files are classified: x86_64, aarch64 …"""
+    """This machine's architecture, named as in ELF headers: x86_64, aarch64 …"""
     name = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 def missing_instruction_sets(needed: Iterable[str]) -> list[str]:
-    """Those of the instruction sets (by LLVM's names) that this machine's kernel does not report.
+    """The instruction sets in ``needed`` (LLVM's names) that /proc/cpuinfo does not report.
 
-    [] for other architectures and without /proc/cpuinfo.
+    [] on architectures other than x86_64 and aarch64, and without /proc/cpuinfo.
     """
     names = KERNEL_NAMES.get(host_machine(), {})
     lines = _lines(CPU_INFO)
@@ -43,7 +43,7 @@ def missing_instruction_sets(needed: Iterable[str]) -> list[str]:
 
 
 def machine_identity() -> list[str]:
-    """What code for this machine depends on: the model and the flags of its CPU, and its GPUs with their driver."""
+    """The properties that compiled code depends on: CPU model and flags, GPUs and their driver."""
     lines = _lines(CPU_INFO)
     cpu = [next((line for line in lines if line.startswith(key)), "") for key in ("model name", "flags", "Features")]
     gpus = [path / "information" for path in sorted(NVIDIA.glob("gpus/*"))]
@@ -51,7 +51,7 @@ def machine_identity() -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file of the kernel, none where there is no such file."""
+    """The lines of a file, [] if it does not exist."""
     try:
         return path.read_text().splitlines()
     except OSError:
@@ -59,7 +59,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def free_memory() -> int:
-    """Bytes of memory that new processes can take: what the kernel calls available, within the cgroup's limit."""
+    """Bytes of memory available to new processes: the kernel's MemAvailable, within the cgroup's limit."""
     known = (line.split() for line in _lines(MEMORY_INFO) if line.startswith("MemAvailable:"))
     available = next(
         (int(words[1]) << 10 for words in known), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
@@ -71,7 +71,7 @@ def free_memory() -> int:
 
 
 def default_num_threads() -> int:
-    """The physical cores that this process may use: its CPU affinity without sibling hyperthreads, within its quota."""
+    """The number of physical cores that this process may use, by its CPU affinity and the cgroup's quota."""
     cores = {_siblings(cpu) for cpu in os.sched_getaffinity(0)}
     return max(1, min(len(cores), _cgroup_quota() or len(cores)))
 

@@ -1,4 +1,4 @@
-"""Images of any size as patches, several of which are one token, with the place of each."""
+"""Split images of any size into patches with their positions; several patches form one token."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_ASPECT = 200
 
 @dataclass(frozen=True)
 class AreaBounds:
-    """The number of tokens of an image is between ``least`` and ``most``, in pixels (Qwen2-VL, section 2.1).
+    """Bounds on the area of a resized image, ``least`` to ``most`` pixels (Qwen2-VL, section 2.1).
 
-    shortest: tokens each way, before the image is made larger.
+    shortest: the minimum number of tokens per edge, before an image below ``least`` is enlarged.
     """
 
     least: int
@@ -27,7 +27,7 @@ class AreaBounds:
     shortest: int = 0
 
     def grid(self, height: int, width: int, unit: int) -> tuple[int, int]:
-        """Rows and columns of tokens, in about the same proportion; unit: a token's height and width in pixels."""
+        """Rows and columns of tokens with about the image's aspect ratio; unit: a token's edge in pixels."""
         rows, columns = (max(self.shortest, round(edge / unit)) for edge in (height, width))
         if rows * columns * unit**2 > self.most:
             return _fitting(height, width, unit, self.most)
@@ -39,13 +39,13 @@ class AreaBounds:
 
 @dataclass(frozen=True)
 class EdgeBound:
-    """An image's longer edge is at most ``edge`` pixels, and its tokens have at most ``most`` pixels (Pixtral)."""
+    """Bounds on a resized image: its longer edge at most ``edge`` pixels, its area at most ``most`` (Pixtral)."""
 
     edge: int
     most: int
 
     def grid(self, height: int, width: int, unit: int) -> tuple[int, int]:
-        """As of ``AreaBounds``, rounded up."""
+        """See ``AreaBounds.grid``; rounded up."""
         ratio = max(1.0, height / self.edge, width / self.edge)
         height, width = (max(1, math.floor(edge / ratio)) for edge in (height, width))
         rows, columns = -(-height // unit), -(-width // unit)
@@ -55,12 +55,12 @@ class EdgeBound:
 
 @dataclass(frozen=True)
 class FilledArea:
-    """An image has as many tokens as fit in ``most`` pixels, whatever its size (Gemma 4)."""
+    """Images of any size are resized to as many tokens as fit in ``most`` pixels (Gemma 4)."""
 
     most: int
 
     def grid(self, height: int, width: int, unit: int) -> tuple[int, int]:
-        """As of ``AreaBounds``, rounded down; of an image that is too narrow, one row or column."""
+        """See ``AreaBounds.grid``; rounded down, with at least one row and one column."""
         scale = math.sqrt(self.most / (height * width))
         rows, columns = (math.floor(scale * edge / unit) for edge in (height, width))
         longest = self.most // unit**2
@@ -71,10 +71,10 @@ class FilledArea:
 
 @dataclass(frozen=True)
 class PatchedImages:
-    """Divides images of any size into patches (Qwen2-VL, section 2.1). Sizes in pixels.
+    """Splits images of any size into patches (Qwen2-VL, section 2.1). Sizes in pixels.
 
-    patch: height and width. merge: squares of this many patches each way are one token. frames: how often the image is
-    repeated in a patch. bounds: of a resized image.
+    patch: edge of a patch. merge: a token is merge x merge patches. frames: how often a patch repeats the image, for
+    models of videos. bounds: bounds on the resized image.
     """
 
     patch: int
@@ -96,11 +96,11 @@ class PatchedImages:
         return Views([self.whole(image)])
 
     def whole(self, image: np.ndarray) -> View:
-        """The image with the size that its bounds allow."""
+        """The patches of the image, resized within ``bounds``."""
         return self.patches(resized(image, self._size(image), self.resample))
 
     def patches(self, image: np.ndarray) -> View:
-        """The patches of an image whose height and width are those of some tokens."""
+        """The patches of an image whose height and width are multiples of a token's."""
         p, m = self.patch, self.merge
         pixels = self.normalization.pixels(image)[0]
         channels, height, width = pixels.shape
@@ -111,7 +111,7 @@ class PatchedImages:
         return View({"pixel_values": patches, "patch_pos": _patch_positions(rows, columns, m)}, (rows, columns))
 
     def _size(self, image: np.ndarray) -> tuple[int, int]:
-        """Height and width as multiples of a token's, in about the same proportion, of an allowed number of pixels."""
+        """Height and width within ``bounds``, multiples of a token's edge, with about the same aspect ratio."""
         (height, width), unit = image.shape[:2], self.patch * self.merge
         if max(height, width) > MAX_ASPECT * min(height, width):
             raise UsageError(
@@ -123,11 +123,11 @@ class PatchedImages:
 
 @dataclass(frozen=True)
 class TiledPatchedImages:
-    """Shows large images in tiles, as many each way as fits their proportions best, and then as a whole (InternVL 1.5).
+    """Splits large images into a grid of tiles of the closest aspect ratio, followed by the whole image (InternVL 1.5).
 
-    whole: makes patches, of the whole image and of tiles. tile: height and width, in pixels, those of some tokens.
-    tiles: the least and the greatest number of an image. largest: pixels of an image that is shown as a whole only;
-    None where all are.
+    whole: splits the whole image and the tiles into patches. tile: edge in pixels, a multiple of a token's.
+    tiles: minimum and maximum number of tiles. largest: images of up to this many pixels are not tiled;
+    None: no image is.
     """
 
     whole: PatchedImages
@@ -160,15 +160,15 @@ class TiledPatchedImages:
         return Views([*tiles, whole], rows, columns)
 
     def _is_large(self, height: int, width: int) -> bool:
-        """Whether it has more pixels than ``largest``, as a multiple of a token's size."""
+        """Whether the image, rounded to multiples of a token's size, has more pixels than ``largest``."""
         patch, unit = self.whole.patch, self.whole.patch * self.whole.merge
         height, width = (max(patch, round(edge / unit) * unit) for edge in (height, width))
         return self.largest is not None and height * width > self.largest
 
     def _layout(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of tiles of about the image's proportions.
+        """Rows and columns of tiles with the aspect ratio closest to the image's.
 
-        Of those that fit equally well, the one with the most tiles of which the image has half the pixels.
+        Among equally close grids, the largest of which the image has more than half the pixels, else the smallest.
         """
         least, most = self.tiles
         sizes = [(r, c) for r in range(1, most + 1) for c in range(1, most // r + 1) if r * c >= least]
@@ -179,7 +179,7 @@ class TiledPatchedImages:
 
 
 def _bounds(settings: Mapping[str, Any], most: int, shortest: int = 0) -> AreaBounds | EdgeBound | FilledArea:
-    """most: pixels of an image. shortest: see ``AreaBounds``."""
+    """The bounds in ``settings``. most: maximum pixels of an image. shortest: see ``AreaBounds``."""
     if "filled_pixels" in settings:
         return FilledArea(min(int(settings["filled_pixels"]), most))
     if "longest_edge" in settings:
@@ -192,7 +192,7 @@ def _bounds(settings: Mapping[str, Any], most: int, shortest: int = 0) -> AreaBo
 
 
 def _fitting(height: int, width: int, unit: int, most: int) -> tuple[int, int]:
-    """Rows and columns of tokens, in about the same proportion, of at most ``most`` pixels."""
+    """Rows and columns of tokens with about the image's aspect ratio and at most ``most`` pixels."""
     factor = math.sqrt(height * width / most)
     rows, columns = (max(1, math.floor(edge / factor / unit)) for edge in (height, width))
     return rows, columns

@@ -1,4 +1,4 @@
-"""From RGB images to what a model's ``image_embed`` takes, as the settings in mlc-chat-config.json say."""
+"""Image preprocessing: from RGB images to the inputs of ``image_embed``, by the settings in mlc-chat-config.json."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mlc_runtime.bicubic import bicubic
 from mlc_runtime.image_patches import PatchedImages, TiledPatchedImages
 from mlc_runtime.image_views import ImageProcessor, Normalization, View, Views, resampling, resized
 
-MAX_EDGE = 4096  # pixels of an image that is shown in tiles
+MAX_EDGE = 4096  # pixels of an image before it is split into tiles
 
 
 def image_processor(settings: Mapping[str, Any], max_tokens: int) -> ImageProcessor:
-    """From the entry ``image_processor`` of mlc-chat-config.json. Raises MLCError for a malformed one.
+    """Read the entry ``image_processor`` of mlc-chat-config.json. Raises MLCError if it is malformed.
 
-    max_tokens: of an image. Where its size decides on their number, larger images are made smaller.
+    max_tokens: maximum per image; if the number of tokens depends on the size, larger images are scaled down.
     """
     try:
         kind = settings["kind"]
@@ -34,10 +34,10 @@ def image_processor(settings: Mapping[str, Any], max_tokens: int) -> ImageProces
 
 @dataclass(frozen=True)
 class WholeImages:
-    """Pads, resizes and crops images; None leaves a step out. Sizes in pixels.
+    """Pads, resizes and center-crops images; None skips a step. Sizes in pixels.
 
-    pad_to_square: the colour with which images are made square. resize: (height, width), or the length of the shorter
-    edge. resample: one of RESAMPLING. crop: (height, width) of the centre.
+    pad_to_square: the padding colour. resize: (height, width), or the length of the shorter
+    edge. resample: one of RESAMPLING. crop: (height, width) of the center crop.
     """
 
     pad_to_square: tuple[int, ...] | None
@@ -68,10 +68,10 @@ class WholeImages:
 
 @dataclass(frozen=True)
 class TiledImages:
-    """Shows large images in tiles, and then as a whole. Sizes in pixels.
+    """Splits images into tiles, followed by the whole image (Idefics3). Sizes in pixels.
 
-    longest_edge: of an image before it is divided. tile: height and width of tiles and of the whole. divided: whether
-    there are tiles at all.
+    longest_edge: of an image before it is split. tile: edge of the tiles and of the whole image. divided: whether
+    images are split at all.
     """
 
     longest_edge: int
@@ -100,7 +100,7 @@ class TiledImages:
         return Views([View.of_pixels(self.normalization.pixels(v)) for v in (*tiles, whole)], rows, columns)
 
     def _first_size(self, image: np.ndarray) -> tuple[int, int]:
-        """The longer edge as set; the other one, in proportion, even."""
+        """Resize the longer edge to ``longest_edge``; the other keeps the aspect ratio and is even."""
         height, width = image.shape[:2]
         aspect, edge = width / height, self.longest_edge
         if width >= height:
@@ -114,7 +114,7 @@ class TiledImages:
         return max(height, 1), max(width, 1)
 
     def _whole_tiles(self, image: np.ndarray) -> tuple[int, int]:
-        """Height and width as multiples of a tile's: the longer edge rounded up, then the other, in proportion."""
+        """Height and width as multiples of ``tile``: the longer edge rounded up, then the other by aspect ratio."""
         height, width = image.shape[:2]
         aspect = width / height
         if width >= height:
@@ -133,10 +133,10 @@ class TiledImages:
 
 @dataclass(frozen=True)
 class FittedTiledImages:
-    """Shows an image on the canvas of tiles that fits it best, and then as a whole where there are several (Llama 4).
+    """Pads images to the best fitting canvas of tiles; several tiles are followed by the whole image (Llama 4).
 
-    tile: height and width of tiles and of the whole, in pixels. max_tiles: of an image. enlarged: whether an image is
-    made as large as a canvas allows; otherwise small ones are at most as large as a tile.
+    tile: edge of the tiles and of the whole image, in pixels. max_tiles: maximum number of tiles. enlarged: whether
+    images are enlarged to fill the canvas; otherwise small images are enlarged to one tile at most.
     """
 
     tile: int
@@ -170,8 +170,8 @@ class FittedTiledImages:
         return Views([View.of_pixels(self.normalization.pixels(part)) for part in parts], rows, columns)
 
     def _canvas(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of tiles: where the image fits, that with the least, or greatest, enlargement, else that
-        with the least reduction; of equal ones, the smallest."""
+        """Rows and columns of tiles: the canvas with the smallest scale factor of at least 1 (the largest factor if
+        ``enlarged``); if all factors are below 1, the one with the largest. Among equal ones, the smallest canvas."""
         sizes = [(r, c) for r in range(1, self.max_tiles + 1) for c in range(1, self.max_tiles // r + 1)]
         scales = {(r, c): min(r * self.tile / height, c * self.tile / width) for r, c in sizes}
         fitting = [scale for scale in scales.values() if scale >= 1]
@@ -180,7 +180,7 @@ class FittedTiledImages:
 
 
 def _within(height: int, width: int, limits: tuple[int, int]) -> tuple[int, int]:
-    """Height and width in the same proportion, as great as the limits allow."""
+    """The largest height and width within the limits that keep the aspect ratio."""
     rows, columns = limits
     scale_h, scale_w = rows / height, columns / width
     if scale_w < scale_h:
@@ -190,9 +190,9 @@ def _within(height: int, width: int, limits: tuple[int, int]) -> tuple[int, int]
 
 @dataclass(frozen=True)
 class WideTiledImages:
-    """Shows every image in tiles, as many as fit its proportions, and then as a whole (InternLM-XComposer2-4KHD).
+    """Splits every image into tiles by its aspect ratio, followed by the whole image (InternLM-XComposer2-4KHD).
 
-    tile: height and width of tiles and of the whole, in pixels. max_tiles: of an image.
+    tile: edge of the tiles and of the whole image, in pixels. max_tiles: maximum number of tiles.
     """
 
     tile: int
@@ -217,7 +217,7 @@ class WideTiledImages:
         return Views([View.of_pixels(v) for v in (*tiles, bicubic(pixels, (t, t)))], rows, columns)
 
     def _padded(self, image: np.ndarray) -> np.ndarray:
-        """A wide image as wide as some tiles, with white above and below until its height is that of some."""
+        """Resize a wide image to a multiple of the tile width, and pad its height to a multiple with white."""
         aspect = image.shape[1] / image.shape[0]
         columns = max(n for n in range(1, self.max_tiles + 1) if n * math.ceil(n / aspect) <= self.max_tiles)
         width = columns * self.tile
@@ -227,7 +227,7 @@ class WideTiledImages:
 
 
 def _turned(image: np.ndarray) -> np.ndarray:
-    """The image with rows and columns exchanged."""
+    """The transposed image."""
     return np.ascontiguousarray(image.transpose(1, 0, 2))
 
 
@@ -236,7 +236,7 @@ def _even(edge: int) -> int:
 
 
 def _scaled(image: np.ndarray, length: int) -> tuple[int, int]:
-    """Height and width in the same proportion, the shorter one being ``length``."""
+    """Height and width with the same aspect ratio and a shorter edge of ``length``."""
     short = min(image.shape[:2])
     height, width = (length if edge == short else int(length * edge / short) for edge in image.shape[:2])
     return height, width
@@ -248,7 +248,7 @@ def _size(value: Any) -> tuple[int, int]:
 
 
 def _square(image: np.ndarray, colour: tuple[int, ...]) -> np.ndarray:
-    """The image in the middle of a square."""
+    """The image centered in a square of the padding colour."""
     height, width, channels = image.shape
     side = max(height, width)
     square = np.empty((side, side, channels), np.uint8)
@@ -259,7 +259,7 @@ def _square(image: np.ndarray, colour: tuple[int, ...]) -> np.ndarray:
 
 
 def _cropped(image: np.ndarray, crop: tuple[int, int] | None) -> np.ndarray:
-    """The centre of the image."""
+    """The center crop of the image; the image itself if ``crop`` is None."""
     if crop is None:
         return image
     (height, width), (rows, columns) = image.shape[:2], crop

@@ -1,4 +1,4 @@
-"""Prompts with images: messages with parts, the model's placeholders, and the ids of the images' tokens."""
+"""Prompts with images: message parts, the model's placeholders, and the ids of image tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mlc_runtime.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class ImagePrompts:
-    """Makes token ids of texts with images, for one model."""
+    """Encodes texts with images to token ids, for one model."""
 
     spec: ImageSpec
     tokenizer: Tokenizer
@@ -26,11 +26,11 @@ class ImagePrompts:
 
     @property
     def placeholder(self) -> str:
-        """The text that stands for an image in a prompt."""
+        """The text that represents an image in a prompt."""
         return self._token(self.spec.placeholder_id)
 
     def encode(self, text: str, images: Sequence[Any], *, add_special_tokens: bool) -> list[int]:
-        """Token ids of a text with a placeholder for each image. Raises UsageError where their numbers differ."""
+        """Token ids of a text with a placeholder for each image. Raises UsageError if their numbers differ."""
         pieces = text.split(self.placeholder)
         if len(pieces) - 1 != len(images):
             raise UsageError(
@@ -47,7 +47,7 @@ class ImagePrompts:
         return [i for token in ids for i in (next(rest) if token == self.spec.token_id else [token])]
 
     def _runs(self, views: Views) -> list[list[int]]:
-        """The ids of an image's tokens: of each view, of each row, or of all in one."""
+        """The ids of an image's tokens, in one run per view, per row of tokens, or for the whole image."""
         runs = [self.table.ids(view.inputs, view.grid or (1, self.spec.tokens)) for view in views.views]
         if self.spec.row_ends:
             sizes = [columns for _, columns in _grids(views)]
@@ -66,7 +66,7 @@ class ImagePrompts:
         return views
 
     def _expansion(self, views: Views) -> str:
-        """The text in the place of an image's placeholder: its tiles by row, then the whole, perhaps row by row."""
+        """The text that replaces an image's placeholder: its tiles row by row, then the whole image."""
         whole, tile = (self._text(parts) for parts in (self.spec.expansion, self.spec.tile))
         if self.spec.row_ends:
             after_row, after_last = (whole + end for end in self.spec.row_ends)
@@ -93,10 +93,10 @@ def _grids(views: Views) -> list[tuple[int, int]]:
 
 
 def in_rows(runs: Sequence[Sequence[int]], columns: int, row_tokens: int) -> list[int]:
-    """Tokens of tiles in the order of rows of the image, then those of the whole.
+    """Order the tokens of tiles by rows of the image, followed by those of the whole image.
 
-    runs: of each tile, ``columns`` of them side by side, and of the whole, whose last two tokens are taken for all:
-    what ends a row, and what comes before the whole.
+    runs: the tokens of each tile, ``columns`` tiles per row, then of the whole image, each followed by a row-end token
+    and a separator; those of the last run end every row and precede the whole image.
     """
     *tiles, whole = ([run[i : i + row_tokens] for i in range(0, len(run) - 2, row_tokens)] for run in runs)
     row_end, before_whole = runs[-1][-2:]
@@ -106,16 +106,16 @@ def in_rows(runs: Sequence[Sequence[int]], columns: int, row_tokens: int) -> lis
 
 
 def user_message(text: str, images: Sequence[Any]) -> dict:
-    """A message of the user with images before a text."""
+    """A user message with images before a text."""
     parts = [*({"type": "image", "image": image} for image in images), {"type": "text", "text": text}]
     return {"role": "user", "content": parts if images else text}
 
 
 def without_images(messages: Sequence[dict]) -> tuple[list[dict], list[Any]]:
-    """The messages with parts ``{"type": "image"}`` in the place of images, and the images in their order.
+    """Replace each image by a part ``{"type": "image"}``; returns the messages and the images in order.
 
-    A part with an image is ``{"type": "image", "image": …}`` or ``{"type": "image_url", "image_url": {"url": …}}``.
-    Raises UsageError for other parts but ``{"type": "text", "text": …}``.
+    A part with an image is ``{"type": "image", "image": …}`` or ``{"type": "image_url", "image_url": {"url": …}}``,
+    a text ``{"type": "text", "text": …}``. Raises UsageError for other parts.
     """
     images: list[Any] = []
 
@@ -137,7 +137,7 @@ def without_images(messages: Sequence[dict]) -> tuple[list[dict], list[Any]]:
 
 
 def with_placeholders(messages: Sequence[dict], placeholder: str) -> list[dict]:
-    """The messages with texts in the place of parts: an image is the placeholder and a new line."""
+    """Replace lists of parts by texts: an image becomes the placeholder and a newline."""
 
     def text(part: dict) -> str:
         return placeholder + "\n" if part["type"] == "image" else part["text"]
@@ -150,7 +150,7 @@ def with_placeholders(messages: Sequence[dict], placeholder: str) -> list[dict]:
 
 
 def with_parts(messages: Sequence[dict]) -> list[dict]:
-    """The messages with parts in the place of texts, for templates that know parts only."""
+    """Replace texts by lists of parts, for templates that support parts only."""
 
     def split(message: dict) -> dict:
         content = message.get("content")

@@ -1,6 +1,6 @@
-"""The images of prompts as token ids: a token of an image is a negative number that no other image has.
+"""Token ids for images in prompts: each token of an image has a unique negative id.
 
-Equal images have equal ids, so that a prefix of a prompt can be shared where its images are the same, and only there.
+Equal images have equal ids, so that prompts share a cached prefix only if its images are equal.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class _Image:
 
 
 class ImageTable:
-    """Inputs or embeddings of images by the ids of their tokens. The longest unused are dropped; ids stay taken.
+    """Inputs or embeddings of images by their token ids; an LRU cache. Ids of evicted images are not reused.
 
-    embed: the inputs of ``image_embed`` -> embeddings [tokens, D]. capacity: tokens of all images that are kept.
+    embed: the inputs of ``image_embed`` -> embeddings [tokens, D]. capacity: maximum tokens of all cached images.
     """
 
     def __init__(self, embed: Embed, capacity: int):
         self._embed, self._capacity = embed, capacity
         self._numbers: dict[bytes, int] = {}
         self._grids: list[tuple[int, int]] = []
-        self._ends = np.zeros(1, np.int64)  # of the tokens of each image, after those of all before it
+        self._ends = np.zeros(1, np.int64)  # cumulative number of tokens after each image
         self._images: OrderedDict[int, _Image] = OrderedDict()
 
     def ids(self, inputs: Inputs, grid: tuple[int, int]) -> list[int]:
-        """The ids of the tokens of an image, which is added where it is new. grid: rows and columns of its tokens."""
+        """The token ids of an image, which is added if it is new. grid: rows and columns of its tokens."""
         shapes = str([(name, array.shape) for name, array in inputs.items()]).encode()
         key = hashlib.sha256(b"".join([shapes, *(array.tobytes() for array in inputs.values())])).digest()
         number = self._numbers.setdefault(key, len(self._numbers))
@@ -62,7 +62,7 @@ class ImageTable:
         return index, *self._grids[number]
 
     def spans(self, ids: np.ndarray, size: int) -> Iterator[slice]:
-        """Slices of the tokens, of at most ``size``, in each of which all are text or all are of one image."""
+        """Split the tokens into slices of at most ``size``, each all text or all of one image."""
         numbers = np.where(ids < 0, self._places(np.minimum(ids, -1))[0], -1)
         follows = (numbers[1:] == numbers[:-1]) & ((ids[1:] >= 0) | (ids[1:] == ids[:-1] - 1))
         borders = [0, *(np.flatnonzero(~follows) + 1).tolist(), len(ids)]
@@ -70,12 +70,12 @@ class ImageTable:
             yield from (slice(first, min(first + size, end)) for first in range(begin, end, size))
 
     def embeddings(self, ids: np.ndarray) -> np.ndarray:
-        """The embeddings of tokens of images, [n, D]. Raises MLCError for an id of no image that is kept."""
+        """The embeddings of image tokens, [n, D]. Raises MLCError for an id whose image was evicted."""
         numbers, indices = self._places(ids)
         return np.stack([self._of(int(n))[i] for n, i in zip(numbers, indices, strict=True)])
 
     def _places(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The number of each token's image, and the token's index in it."""
+        """Each token's image number, and the token's index in that image."""
         tokens = -1 - ids.astype(np.int64)
         numbers = np.searchsorted(self._ends, tokens, side="right") - 1
         return numbers, tokens - self._ends[numbers]

@@ -1,4 +1,4 @@
-"""What a model's ``image_embed`` takes for an image, and what all ways to make it share."""
+"""Inputs of ``image_embed``, and the preprocessing steps that all image processors share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from mlc_runtime.images import import_pillow
 
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-"""Pillow's filters, in the order of its numbers, which preprocessor_config.json has."""
+"""Pillow's filters in the order of the numbers that preprocessor_config.json uses."""
 
 
 @dataclass(frozen=True)
 class View:
-    """The inputs of one call of ``image_embed``. grid: rows and columns of tokens, where the image decides on them."""
+    """The inputs of one call of ``image_embed``. grid: rows and columns of tokens, if they depend on the image."""
 
     inputs: Mapping[str, np.ndarray]
     grid: tuple[int, int] | None = None
@@ -29,7 +29,7 @@ class View:
 
 @dataclass(frozen=True)
 class Views:
-    """An image as a model sees it: tiles row by row, then the whole."""
+    """The model's views of an image: tiles row by row, then the whole image."""
 
     views: Sequence[View]
     rows: int = 0
@@ -43,7 +43,7 @@ class ImageProcessor(Protocol):
 
 @dataclass(frozen=True)
 class Normalization:
-    """Makes pixels of images: an element x becomes ``(x * scale - mean) / std``, mean and std by channel."""
+    """Normalizes pixels: ``(x * scale - mean) / std``, with mean and std per channel."""
 
     scale: float
     mean: tuple[float, ...]
@@ -61,7 +61,7 @@ class Normalization:
 
 
 def resized(image: np.ndarray, size: tuple[int, int], resample: str) -> np.ndarray:
-    """The image with another (height, width), by one of RESAMPLING."""
+    """Resize an image to (height, width) with one of the filters in RESAMPLING."""
     if image.shape[:2] == size:
         return image
     image_module, _ = import_pillow()
@@ -69,7 +69,7 @@ def resized(image: np.ndarray, size: tuple[int, int], resample: str) -> np.ndarr
 
 
 def resampling(settings: Mapping[str, Any]) -> str:
-    """The filter that settings name. Raises ValueError for one that is none of RESAMPLING."""
+    """The filter named in the settings. Raises ValueError for one that is not in RESAMPLING."""
     name = settings["resample"]
     if name not in RESAMPLING:
         raise ValueError(f"resample is {name!r}; expected one of {', '.join(RESAMPLING)}")

@@ -1,4 +1,4 @@
-"""Images of messages: from files, bytes, data URLs, arrays and Pillow's images to RGB arrays."""
+"""Load images from files, bytes, data URLs, arrays or Pillow images as RGB arrays."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MAX_BYTES = 256 << 20
 
 
 def load_image(source: Any) -> np.ndarray:
-    """An image as RGB, uint8 [H, W, 3]. Transparent pixels get a white background, and files their EXIF orientation.
+    """Load an image as RGB, uint8 [H, W, 3]. Transparency is blended onto white; a file's EXIF orientation is applied.
 
     source: a path, a ``data:`` or ``file:`` URL, the bytes of a file, a Pillow image, or an array uint8 [H, W, 3].
-    Raises UsageError for what is none of these, and MLCError for a file that cannot be read. Arrays need no Pillow.
+    Raises UsageError for other types, MLCError for a file that cannot be read. Arrays do not need Pillow.
     """
     if isinstance(source, np.ndarray):
         if source.ndim != 3 or source.shape[2] != 3 or source.dtype != np.uint8 or not source.size:
@@ -36,7 +36,7 @@ def load_image(source: Any) -> np.ndarray:
 
 
 def import_pillow() -> tuple[ModuleType, ModuleType]:
-    """Pillow's modules ``Image`` and ``ImageOps``. Raises MLCError where it is not installed."""
+    """Pillow's modules ``Image`` and ``ImageOps``. Raises MLCError if Pillow is not installed."""
     try:
         from PIL import Image, ImageOps
     except ImportError:
@@ -45,7 +45,7 @@ def import_pillow() -> tuple[ModuleType, ModuleType]:
 
 
 def _file(source: Any) -> tuple[bytes, str]:
-    """The bytes of an image file and what to call it in errors."""
+    """The bytes of an image file, and its name for error messages."""
     if isinstance(source, bytes | bytearray):
         return bytes(source), "an image given as bytes"
     if not isinstance(source, str | Path):

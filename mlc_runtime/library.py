@@ -44,9 +44,9 @@ class Library:
     ``Library(path)`` reads the metadata and runs nothing; the code is loaded at the first call. ``lib["main"](a, b)``
     takes numpy arrays or any other arrays that support DLPack and returns new numpy arrays.
 
-    num_threads: the size of the worker team of the calls, see ``default_num_threads``. device: the number or the name
-    (``cuda:1``) of the GPU that a library for GPUs runs on; numpy arrays are copied to it and results back, and arrays
-    that are on it give results on it (``DeviceArray``, for which DLPack works too).
+    num_threads: number of worker threads, see ``default_num_threads``. device: the number or the name
+    (``cuda:1``) of the GPU that a library for GPUs runs on. Numpy arrays are copied to it and results back; if any
+    argument is already on it, results stay there (``DeviceArray``, which also supports DLPack).
     Raises MLCError when the file is not a library of this compiler, or not one for the device. Calls from several
     threads are serialized; concurrent calls need a Library object each. The object stays usable after a fork.
     """
@@ -71,7 +71,7 @@ class Library:
 
     @cached_property
     def context(self) -> Context:
-        """The worker team and workspace that ``lib[name](…)`` uses."""
+        """The worker threads and workspace that ``lib[name](…)`` uses."""
         return Context(self, self.num_threads)
 
     @property
@@ -81,16 +81,16 @@ class Library:
 
     @property
     def is_for_gpu(self) -> bool:
-        """Whether its functions work on the memory of a GPU."""
+        """Whether the library's functions work on GPU memory."""
         return self.kind in GPU_KINDS
 
     @property
     def kind(self) -> str:
-        """The kind of target that it is compiled for: ``cpu``, ``cuda``."""
+        """The target kind that the library is compiled for: ``cpu``, ``cuda``."""
         return str((self.metadata.get("target") or {}).get("kind", "cpu"))
 
     def raw(self, name: str) -> RawFunction:
-        """The function as exported: takes the context's handle, then inputs and outputs, and allocates nothing."""
+        """The exported function, without checks and allocation: takes the context's handle, inputs and outputs."""
         try:
             return self._module.get_function(name)
         except (AttributeError, RuntimeError):
@@ -125,7 +125,7 @@ class Library:
 
     @cached_property
     def _module(self) -> tvm_ffi.Module:
-        """The loaded code. A fresh symlink makes dlopen read a file that was replaced since its path was loaded."""
+        """The loaded code. dlopen caches by path, so load through a fresh symlink in case the file was replaced."""
         self._check_machine()
         check_library(self.path)
         try:
@@ -168,13 +168,13 @@ class ForkSafeLock:
 
 
 class ContextError(ResourceError, RuntimeError):
-    """The system refuses threads or memory, there is no GPU on which the library runs, or the GPU fails."""
+    """Threads or memory cannot be allocated, there is no GPU for the library, or the GPU fails."""
 
 
 class Context:
-    """A worker team or a stream of a GPU, and a workspace; destroyed by ``close``, after ``with``, or with the object.
+    """Worker threads or a GPU stream, and a workspace; destroyed by ``close``, after ``with``, or with the object.
 
-    One call at a time. A context that is open when the interpreter exits is not destroyed. Raises ContextError where
+    One call at a time. A context that is open when the interpreter exits is not destroyed. Raises ContextError if
     it cannot be created.
     """
 
@@ -202,14 +202,14 @@ class Context:
         return DeviceMemory(self._operation, self.library.device) if self.library.is_for_gpu else HOST
 
     def bound(self, name: str, *arguments: object) -> Callable[[], Any]:
-        """A call of an exported function in this context. It raises ContextError where the system or the GPU fails."""
+        """Bind an exported function to this context and arguments. Calls raise ContextError if system or GPU fail."""
         return partial(self._refusable, self.library.raw(name), self.handle, *arguments)
 
     def _operation(self, name: str, *integers: int) -> Any:
         return self.bound(name, *integers)()
 
     def _refusable(self, function: RawFunction, *arguments: object) -> Any:
-        """What the function returns. Raises ContextError when it refuses."""
+        """Call the function; its failure is raised as ContextError."""
         try:
             return function(*arguments)
         except RuntimeError as error:
@@ -242,7 +242,7 @@ class Function:
 
         Pass tensors as arrays that support DLPack (4-bit integers as ``ml_dtypes`` or 8-bit arrays), tuples as tuples
         or lists. Returns a numpy array, a number, a shape (a tuple of integers), or a (nested) tuple of them; an
-        argument that the function writes into and returns is returned itself. None for a tensor function, which writes
+        argument that the function updates in place is returned itself. Returns None for a tensor function, which writes
         its results into its last arguments. Raises ArgumentError for arguments that do not match the signature;
         exceptions of functions registered from Python propagate.
         """
@@ -284,7 +284,7 @@ class BoundCall:
     to_numpy: bool = False
 
     def result(self) -> object:
-        """The function's result, valid after a call. to_numpy: results are on a device, and are copied from it."""
+        """The function's result, valid after a call. to_numpy: copy results from the device."""
         if not self.to_numpy:
             return pack_result(self.spec, self.values)
         outputs = [output.numpy() for output in self.values.outputs]

@@ -1,4 +1,4 @@
-"""The model of a folder: text or token ids in, text, token ids, logits, hidden states or vectors out."""
+"""The public interface of the runtime: generate, chat, stream, logits, hidden states and embeddings of a model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from mlc_runtime.weights import LoadProgress, TensorCache
 LIBRARY_NAME, TEMPLATE_NAME = "lib.so", "chat_template.jinja"
 CHAT = "chat"
 MAX_TOKENS = 2048
-"""Tokens of an answer, unless the caller says otherwise."""
+"""Default maximum of tokens of an answer."""
 UNTIL_FULL = -1
 
 Prompt = str | Sequence[int]
@@ -47,11 +47,11 @@ class LLM:
 
     folder: the output of convert_weight, gen_config and compile. model_lib: the library, when it is not
     folder/lib.so. num_threads: default all physical cores that this process may use. progress: called while weights
-    load, with parameters done, all parameters, bytes done, all bytes. device: ``cpu`` or ``cuda``, as the library is
-    compiled; ``cuda:1`` is the second GPU. Raises MLCError when a part is missing, the parts are of different models
+    load, with parameters done, all parameters, bytes done, all bytes. device: ``cpu`` or ``cuda``, the library's
+    target; ``cuda:1`` is the second GPU. Raises MLCError when a file is missing, the files are of different models
     or there is no such device.
 
-    Threads may share it: their tokens are computed in turns, as are those of streams that are iterated in turns.
+    Threads may share it: their calls are serialized. Several streams may be iterated alternately.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class LLM:
 
     @property
     def model(self) -> Decoder:
-        """The model, as one that continues text. Raises MLCError for a model that does not."""
+        """The model as a decoder. Raises MLCError for a model that does not generate text."""
         task = self.compiled.spec.task
         if task != CHAT or not isinstance(self.compiled, Decoder):
             raise MLCError(
@@ -90,7 +90,7 @@ class LLM:
 
     @property
     def sessions(self) -> SessionCache:
-        """The sessions of ``generate``, ``chat`` and ``stream``; raises as ``model``."""
+        """The sessions of ``generate``, ``chat`` and ``stream``. Raises MLCError as ``model`` does."""
         return self._sessions or SessionCache(self.model)
 
     @cached_property
@@ -111,7 +111,10 @@ class LLM:
 
     @cached_property
     def image_prompts(self) -> ImagePrompts:
-        """Prompts with images. Raises UsageError for a model that takes none, MLCError for one without settings."""
+        """The encoder of prompts with images.
+
+        Raises UsageError for a model without image input, MLCError if its settings are missing.
+        """
         table, settings = self.model.images, self.defaults.image_processor
         if settings is None:
             raise MLCError(
@@ -125,7 +128,7 @@ class LLM:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether the model is made for conversations: it has a Jinja template, or one with roles in its config."""
+        """Whether the model has a chat template: a Jinja template, or a conversation template with roles."""
         return bool(self.chat_template) or any(self.defaults.conv_template.get("roles", {}).values())
 
     @property
@@ -159,8 +162,8 @@ class LLM:
     ) -> Sampling:
         """Sampling settings, see ``Sampling`` and ``Filters``; None takes the model's default.
 
-        max_tokens: by default ``MAX_TOKENS``; -1: until the context is full. stop_ids: tokens that end the answer,
-        beside the model's own, which ``ignore_eos`` leaves out. Raises UsageError.
+        max_tokens: default ``MAX_TOKENS``; -1: until the context is full. stop_ids: tokens that end the answer,
+        in addition to the model's own, which ``ignore_eos`` disables. Raises UsageError for values out of range.
         """
         defaults = self.defaults
         limit = MAX_TOKENS if max_tokens is None else max_tokens
@@ -197,9 +200,9 @@ class LLM:
     ) -> GenerationResult | list[GenerationResult]:
         """Continue a text or token ids; a list of prompts is decoded as one batch and returns a list.
 
-        settings: as of ``sampling``. n: answers to each prompt; more than one are a list, those to a prompt side by
-        side. on_text: called with each piece of text as soon as it is final. num_draft, draft: see ``stream``. These
-        three are for one answer.
+        settings: see ``sampling``. n: answers to each prompt; if greater than 1, the result is a list, grouped by
+        prompt. on_text: called with each piece of text as soon as it is final. num_draft, draft: see ``stream``. These
+        three require a single answer.
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise UsageError(f"n is {n!r}; expected an integer of at least 1")
@@ -223,7 +226,7 @@ class LLM:
     ) -> GenerationResult:
         """The assistant's answer to `messages`, dicts with "role" and "content", through the model's chat template.
 
-        content: a text, or a list of parts with texts and images as of ``without_images``. Others: as ``generate``.
+        content: a text, or a list of text and image parts, see ``without_images``. Other parameters: see ``generate``.
         """
         sampling = self.with_chat_stops(self.sampling(**settings))
         return self._run(self.chat_prompt(messages), sampling, on_text, num_draft, draft)
@@ -233,10 +236,11 @@ class LLM:
     ) -> TextStream:
         """The answer to a text or token ids as an iterator over pieces of text; its ``result`` is the GenerationResult.
 
-        sampling: of ``sampling``, by default the model's own. num_draft: tokens to guess at a time and to verify in
-        one call, 0 for none. draft: a model of the same tokens that guesses them, or a head of EAGLE or Medusa for this
-        model; None looks for repetitions in the text. The answer is the same as without. Raises UsageError for models
-        whose state cannot be cut back or is hidden, and for an ``overflow`` that the prompt does not allow.
+        sampling: from ``sampling``, by default the model's own. num_draft: draft tokens to propose and to verify
+        in one call (speculative decoding), 0 for none. draft: a draft model with the same vocabulary, or an EAGLE or
+        Medusa head for this model; None drafts from repetitions in the text. The answer does not change. Raises
+        UsageError for models whose state cannot be truncated, libraries without the functions that a head needs, and
+        an ``overflow`` that the prompt does not allow.
         """
         ids = self.encode(prompt) if isinstance(prompt, str) else prompt
         sampling = self.sampling() if sampling is None else sampling
@@ -284,11 +288,11 @@ class LLM:
         normalize: bool | None = None,
         truncate: bool = False,
     ) -> np.ndarray:
-        """A vector for each text, float32 [len(texts), E]; for one text that is not in a list, [E].
+        """Text embeddings, float32 [len(texts), E]; for a single text (not a list), [E].
 
-        prompt: what precedes every text; prompt_name: the model's prompt of that name, by default its default one.
-        pooling: ``mean``, ``cls`` or ``last``; None, as for normalize: as the model's files say. truncate: cut texts
-        that are too long, which are refused otherwise.
+        prompt: text to prepend to every text; prompt_name: or a named prompt of the model. Default: the model's.
+        pooling: ``mean``, ``cls`` or ``last``. normalize: divide by the L2 norm. None: as in the model's files.
+        truncate: truncate texts that are too long; otherwise they raise UsageError.
         """
         chosen = TextOptions(prompt, prompt_name, pooling, normalize, truncate)
         vectors = self.embedder.embed([texts] if isinstance(texts, str) else texts, chosen)
@@ -296,15 +300,15 @@ class LLM:
 
     @cached_property
     def embedder(self) -> Embedder:
-        """The model, as one that makes vectors of texts."""
+        """Text embeddings with this model."""
         return Embedder(self.compiled, self.tokenizer, embedding_settings(self.folder))
 
     def encode(self, prompt: Prompt, images: Sequence[Any] = ()) -> list[int]:
-        """Token ids of a text, with the special tokens that the tokenizer adds; ids stay as they are.
+        """Token ids of a text, with the special tokens that the tokenizer adds; token ids are returned unchanged.
 
-        Of a model with an encoder: of the source, and the token by which the decoder begins.
+        For an encoder-decoder: the source's ids, followed by the decoder's start token.
 
-        images: in the places of the text's placeholders, before the text where it has none; see ``load_image``.
+        images: replace the text's placeholders, or precede a text without placeholders; see ``load_image``.
         """
         if not isinstance(prompt, str):
             return self.compiled.check_ids(prompt).tolist()
@@ -331,7 +335,7 @@ class LLM:
         return [*prefix, *self.tokenizer.encode(text, add_special_tokens=False)]
 
     def _chat_text(self, messages: Sequence[dict], placeholder: str, add_prompt: bool) -> tuple[list[int], str]:
-        """Ids of the first tokens, and the text after them. placeholder: of an image."""
+        """Ids of the first tokens, and the text after them. placeholder: the text that represents an image."""
         if self.chat_template:
             if self.model.spec.images is not None and "is string" not in self.chat_template:
                 messages = with_parts(messages)
@@ -350,7 +354,7 @@ class LLM:
         return replace(sampling, stop=(*sampling.stop, *self.defaults.stop))
 
     def close(self) -> None:
-        """Stop the worker threads; the object cannot be used any more."""
+        """Stop the worker threads; the object cannot be used afterwards."""
         self.compiled.close()
 
     def __enter__(self) -> LLM:

@@ -1,7 +1,7 @@
-"""The memory that a library's functions work on: the host's, where arrays are numpy arrays and no copies are made.
+"""Memory for a library's functions: here the host's, where arrays are numpy arrays and nothing is copied.
 
-``DeviceMemory`` is the same for a GPU. A mirrored array is a numpy array with a twin on the device; ``send`` and
-``fetch`` copy between the two.
+``DeviceMemory`` has the same interface for a GPU. A mirrored array is a numpy array with a copy on the device;
+``send`` and ``fetch`` update one from the other.
 """
 
 from __future__ import annotations
@@ -17,59 +17,59 @@ from mlc_runtime.arrays import aligned_copy, aligned_empty, is_aligned, lazy_zer
 
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)  # of glibc
 Array = Any
-"""An array of a memory: numpy's on the host, a ``DeviceArray`` on a device."""
+"""A numpy array on the host, a ``DeviceArray`` on a device."""
 
 
 Finish = Callable[[], None]
 
 
 class HostMemory:
-    """The host's memory. provides_on_write: memory of arrays is taken as they are written, not as they are made."""
+    """Host memory. provides_on_write: whether memory is committed at the first write instead of at allocation."""
 
     provides_on_write: ClassVar[bool] = True
 
     @property
     def available_bytes(self) -> int:
-        """Bytes that arrays may take in all."""
+        """Bytes available for arrays in total."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def empty(self, shape: Sequence[int], dtype: np.dtype) -> Array:
-        """An uninitialised array that only compiled functions read and write."""
+        """An uninitialised array for use by compiled functions only."""
         return aligned_empty(shape, dtype)
 
     def zeros(self, shape: Sequence[int], dtype: np.dtype) -> Array:
-        """The same with zeros."""
+        """A zeroed array for use by compiled functions only."""
         return lazy_zeros(shape, dtype)
 
     def mirrored(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-        """A mirrored array with zeros. Views of it are mirrored too."""
+        """A zeroed mirrored array. Views of it are mirrored too."""
         return lazy_zeros(shape, dtype)
 
     def loaded(self, source: np.ndarray) -> Array:
-        """An array with the elements of ``source``, which is kept or copied."""
+        """An array with the elements of ``source``: ``source`` itself or a copy."""
         return source if is_aligned(source) else aligned_copy(source)
 
     def tensor(self, array: Array) -> Any:
-        """The array as an argument of compiled functions; numpy arrays that are not mirrored are copied now."""
+        """The array as an argument of compiled functions; on a device, arrays that are not mirrored are copied now."""
         return to_tensor(array) if isinstance(array, np.ndarray) else array
 
     def placed(self, tensor: tvm_ffi.Tensor) -> tvm_ffi.Tensor:
-        """A tensor of compiled functions with the elements of a contiguous one, which is copied where it has to be."""
+        """A contiguous tensor as an argument of compiled functions; copied if it is not in this memory."""
         return tensor
 
     def outputs(self, arrays: Sequence[Array]) -> tuple[list[Any], Finish | None]:
-        """The arrays as results of compiled functions, and what has to follow a call, if anything."""
+        """The arrays as results of compiled functions, and a function to call after each call, or None."""
         return [self.tensor(array) for array in arrays], None
 
     def address(self, array: Array) -> int:
-        """Where the elements begin."""
+        """The address of the first element."""
         return int(array.ctypes.data)
 
     def send(self, array: np.ndarray) -> None:
-        """Copy the elements of a mirrored array to its twin."""
+        """Copy a mirrored array to the device."""
 
     def fetch(self, array: np.ndarray) -> None:
-        """Copy the elements of a mirrored array's twin to it, after the calls that write them."""
+        """Copy a mirrored array back from the device, after the calls that write it."""
 
     def copy_page(self, array: Array, old: int, new: int) -> None:
         """``array[:, new] = array[:, old]``"""
@@ -84,15 +84,15 @@ class HostMemory:
         array[slot] = 0
 
     def defer(self) -> None:
-        """Let calls return before their results are there; ``fetch`` waits for them."""
+        """Make calls asynchronous; ``fetch`` waits for their results."""
 
     def close(self) -> None:
-        """Free the memory of all arrays that does not free itself."""
+        """Free memory that is not freed by garbage collection."""
 
 
 HOST = HostMemory()
 
 
 def return_free_memory() -> None:
-    """Give memory that was freed back to the system, which the C library keeps otherwise."""
+    """Return freed memory from the C library's heap to the operating system (``malloc_trim``)."""
     _malloc_trim(0)

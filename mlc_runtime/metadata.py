@@ -21,7 +21,7 @@ T = TypeVar("T")
 class TensorSpec:
     """An argument or result. A size is a number, a symbolic size's name, or an expression such as ``n * 2 + 1``.
 
-    written: the function writes into this argument. table: it holds the addresses of tensors, and is on the host.
+    written: the function writes into this argument. table: it holds addresses of tensors, and is in host memory.
     """
 
     name: str
@@ -36,7 +36,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class ScalarSpec:
-    """A number as an argument; ``size``: the symbolic size whose value it is, if any."""
+    """A scalar argument; ``size``: the symbolic size that it defines, if any."""
 
     name: str
     dtype: str
@@ -54,7 +54,7 @@ Result = dict[str, int | str | list[int | str]] | list["Result"]
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """Flat inputs and outputs of a function; ``arguments`` and ``result``: how callers' tuples map to them."""
+    """Flat inputs and outputs of a function; ``arguments`` and ``result`` map the caller's tuples to them."""
 
     name: str
     inputs: tuple[TensorSpec | ScalarSpec, ...]
@@ -72,7 +72,7 @@ def read_metadata(path: str | Path) -> dict:
 
 
 def read_library_header(path: Path) -> tuple[dict, str]:
-    """Metadata and the machine (x86_64, aarch64 …) that the library at `path` is made for."""
+    """The metadata and the architecture (x86_64, aarch64 …) of the library at `path`."""
     symbol = read_data_symbol(path, METADATA_SYMBOL)
     try:
         metadata = json.loads(symbol.data)

@@ -1,4 +1,4 @@
-"""Numpy arrays that have a twin on a device: found by the addresses of their elements, also of views."""
+"""Map numpy arrays and views of them to their copies (twins) on a device, by address."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Twin = TypeVar("Twin")
 
 
 class Mirrors(Generic[Twin]):
-    """The twins of arrays. A twin is forgotten when neither its array nor a view of it exists any more."""
+    """The device copies (twins) of arrays. A twin is dropped when its array and all views of it are deleted."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, int, Twin]] = []  # address and bytes of the array, its twin; by address
         self._ended: deque[int] = deque()  # finalizers may run in the middle of any method
 
     def add(self, array: np.ndarray, twin: Twin) -> None:
-        """Remember the twin of a contiguous array."""
+        """Register the twin of a contiguous array."""
         self._forget_ended()
         insort(self._rows, (array.ctypes.data, array.nbytes, twin), key=lambda row: row[0])
         weakref.finalize(_root(array), self._ended.append, array.ctypes.data).atexit = False
 
     def find(self, array: np.ndarray) -> tuple[Twin, int] | None:
-        """The twin of the array, or of the one that it is a view of, and the offset in bytes of its first element."""
+        """The twin of the array or of the array that it is a view of, and the byte offset of its first element."""
         self._forget_ended()
         begin = array.ctypes.data
         at = bisect_right(self._rows, begin, key=lambda row: row[0]) - 1

@@ -23,7 +23,7 @@ Inputs = Mapping[str, Array | tvm_ffi.Tensor]
 class CompiledModel:
     """The library's functions bound to the weights of a folder.
 
-    Raises MLCError when the weights do not fit the library. One call at a time: ``lock`` is for callers with threads.
+    Raises MLCError when the weights do not match the library. One call at a time: threads have to hold ``lock``.
     """
 
     def __init__(
@@ -44,14 +44,15 @@ class CompiledModel:
 
     @cached_property
     def pool(self) -> SequencePool:
-        """The sequences of this model; their states' arrays are inputs of every function that names them."""
+        """The sequences of this model; their state arrays are passed to all functions with inputs of their names."""
         return SequencePool.of(self.spec, self.memory)
 
     def bind(self, name: str, inputs: Inputs, outputs: Sequence[Array]) -> Call:
-        """Bind function ``name`` to arrays and return a call without arguments. Arrays are checked here only.
+        """Bind function ``name`` to arrays and return a call without arguments. Arrays are checked only here.
 
-        The weights and the pool's arrays are bound to the inputs of their names. Where functions run on a device,
-        mirrored arrays (``memory``) are bound to their twins; other inputs are copied here, other outputs by each call.
+        The weights and the pool's arrays are bound to the inputs of their names. On a device,
+        mirrored arrays (``memory``) are bound to their device copies; other inputs are copied once, here, and other
+        outputs after each call.
         """
         tensors, _ = self._arguments(name, inputs)
         return self._bound(name, tensors, outputs)
@@ -76,7 +77,7 @@ class CompiledModel:
         return array.astype(np.int32)
 
     def packed(self, spec: ParamSpec, source: np.ndarray) -> Array:
-        """A parameter in the layout in which functions read it."""
+        """A parameter in the layout that the library's functions read."""
         return packed_array(spec, source, self._pack, self.memory)
 
     def close(self) -> None:

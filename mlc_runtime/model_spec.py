@@ -1,4 +1,4 @@
-"""The model in a library's metadata: sizes, weights, and the states that the runtime allocates."""
+"""Description of the model in a library's metadata: sizes, weights, and the states that the runtime allocates."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class ParamSpec:
 class PagedKVSpec:
     """Keys and values of a group of layers, in pages of ``page_size`` positions.
 
-    v_head_dim: None where values are a part of the keys (latent attention) and there is one array of pages.
-    sliding_window: how many positions a token attends to, None for all; the first ``attention_sink_size`` always.
-    scale_dtype: of the scale of each position and head, of keys and of values; None where there are no scales.
-    after_source: the sequences' first tokens are those of a source, whose number is an input.
+    v_head_dim: None if values are a part of the keys (latent attention) and there is only one array of pages.
+    sliding_window: number of positions that a token attends to, None for all; the first ``attention_sink_size``
+    positions are always included. scale_dtype: dtype of the scales of keys and values, one per position and head; None
+    without scales. after_source: sequences begin with a source, whose length is an input.
     """
 
     prefix: str
@@ -61,7 +61,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class RecurrentSpec:
-    """Arrays of a fixed size for each sequence, zero when it begins."""
+    """Arrays of a fixed size for each sequence, initially zero."""
 
     prefix: str
     arrays: tuple[ArraySpec, ...]
@@ -72,14 +72,14 @@ StateSpec = PagedKVSpec | RecurrentSpec
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """What the model takes for an image: pixels become ``tokens`` tokens of a prompt, or at most that many.
+    """The model's image input: an image becomes ``tokens`` tokens of a prompt, or at most that many.
 
-    shape: of the pixels, [1, C, H, W], or [-1, patches of a token, elements of a patch] for images of any size.
-    placeholder_id: the token that chat templates write for an image. expansion: texts and ids of tokens in its place;
-    ``token_id`` in it stands for all tokens of the image. sees_itself: these see each other, in calls of
-    ``prefill_image``. tile: the same for a tile of an image, with its ``{row}`` and ``{column}``; () for none.
+    shape: of the pixels, [1, C, H, W], or [-1, patches per token, elements per patch] for images of any size.
+    placeholder_id: the token that chat templates write for an image. expansion: texts and token ids that replace it;
+    ``token_id`` in it represents all tokens of the image. sees_itself: attention within an image is bidirectional, in
+    calls of ``prefill_image``. tile: expansion of a tile, with ``{row}`` and ``{column}``; () for models without tiles.
     separators: texts between the tiles of a row, after each row, and after all rows; opening: a text before all.
-    row_tokens: of a tile, where rows of tokens go through all tiles that are side by side; else 0. row_ends: the texts
+    row_tokens: tokens per row of a tile, if rows of tokens run through adjacent tiles; else 0. row_ends: the texts
     after each row of an image's tokens and after its last row; () for none.
     """
 
@@ -98,10 +98,10 @@ class ImageSpec:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model. context_window_size, prefill_chunk_size: in tokens; max_batch_size: sequences of one call.
+    """A model. context_window_size, prefill_chunk_size: in tokens; max_batch_size: sequences per call.
 
-    memory_usage: bytes of workspace by function. images: None where the model takes none. decoder_start: the token that
-    follows a source, of a model whose sequences begin with one; else None.
+    memory_usage: bytes of workspace by function. images: None without image input. decoder_start: for
+    encoder-decoders, the token that follows a source; else None.
     """
 
     model_type: str

@@ -1,4 +1,4 @@
-"""Observers of kernels: what a library that is compiled with ``observe-kernels`` calls before and after each kernel."""
+"""Kernel observers: callbacks of libraries compiled with ``observe-kernels``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ OBSERVER = "mlc.observe_kernel"
 Observer = Callable[[str, str, int, int, tuple[tvm_ffi.Tensor, ...]], None]
 """Takes graph function, kernel, number of the call in the graph function, number of results, and tensors.
 
-It is called when the graph function begins, with an empty name and the number -1, and after each kernel; kernels run
-one after the other. The last tensors are the results. They borrow the caller's memory and are valid during the call. An
-exception ends the graph function's call and is raised there.
+It is called at the start of the graph function, with an empty kernel name and number -1, and after each kernel; kernels
+run one after the other. The last tensors are the results. Tensors borrow the caller's memory and are valid during the
+call. An exception ends the graph function's call and is raised there.
 """
 
 _observers: list[Observer] = []
@@ -22,9 +22,9 @@ _observers: list[Observer] = []
 
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
-    """Call ``observer`` for the kernels of the libraries in this process that are compiled with ``observe-kernels``.
+    """Call ``observer`` for the kernels of all libraries in this process that are compiled with ``observe-kernels``.
 
-    Of nested observers the innermost one is called. Without one, the kernels run unobserved.
+    If observers are nested, only the innermost one is called.
     """
     _observers.append(observer)
     try:

@@ -1,4 +1,4 @@
-"""Tokens of several sequences in one call: how they are laid out, and which texts share one."""
+"""Packed batches: tokens of several sequences concatenated in one call, and the grouping of texts into calls."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Prompt = tuple[int, Sequence[int]]  # a row of the pool, and the token ids that 
 
 @dataclass(frozen=True)
 class Packed:
-    """Tokens of several sequences, one after the other, int32 [n]; lasts: int32, the index of the last of each.
+    """Concatenated tokens of several sequences, int32 [n]; lasts: int32 [sequences], each sequence's last index.
 
-    rotary_pos: int32 [axes, n], of models that have such positions.
+    rotary_pos: int32 [axes, n], for models with several position axes, else None.
     """
 
     ids: np.ndarray
@@ -47,9 +47,9 @@ class Packed:
 
 
 def groups(texts: Sequence[Sequence[int]], spec: ModelSpec) -> Iterator[list[int]]:
-    """Indices of neighbouring texts that share a call: at most ``max_batch_size``, of ``prefill_chunk_size`` tokens.
+    """Group consecutive texts into calls of at most ``max_batch_size`` texts and ``prefill_chunk_size`` tokens.
 
-    A text with more tokens than that is alone.
+    Yields lists of indices. A text with more tokens is a group of its own.
     """
     group: list[int] = []
     tokens = 0

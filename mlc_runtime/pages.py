@@ -1,4 +1,4 @@
-"""Pages of keys and values, shared by the sequences of a pool: which page holds which positions of which sequence."""
+"""The paged KV cache: page tables of the sequences of a pool, with pages shared by common prefixes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NO_PAGE = -1
 
 
 class PagedState:
-    """The pages of a group of layers, and a table of them for each row (a place for a sequence).
+    """The KV pages of a group of layers, and a page table for each row (one per sequence).
 
     ``inputs`` by name: k_pages [layers, pages, kv_heads, head_dim, page_size] and v_pages [layers, pages, kv_heads,
-    page_size, v_head_dim], in the state's dtype; k_scales and v_scales [layers, pages, kv_heads, page_size], where the
+    page_size, v_head_dim], in the state's dtype; k_scales and v_scales [layers, pages, kv_heads, page_size], if the
     state has scales; page_table int32 [rows, pages of ``max_tokens`` tokens], the pages of
-    each sequence in order, NO_PAGE where there is none. The arrays stay where they are, so that calls can be bound to
-    them. On the host, memory of pages is provided by the system when a page is first written.
+    each sequence in order, NO_PAGE for absent ones. The arrays' addresses do not change, so that calls can be bound to
+    them. On the host, the operating system commits a page's memory at the first write.
 
     A page may be shared by sequences with a common prefix; it is copied before one of them writes into it. With a
     sliding window, pages before the windows of the last ``rollback`` tokens are freed as the sequence grows.
@@ -70,7 +70,7 @@ class PagedState:
         self._drop(row, 0)
 
     def reserve(self, row: int, begin: int, end: int) -> None:
-        """Let the row write positions ``begin``, its length, to ``end``.
+        """Make positions ``begin``, the row's length, to ``end`` writable.
 
         Raises ResourceError, with the contents of all sequences unchanged, when there are not enough pages.
         """

@@ -1,4 +1,4 @@
-"""Penalties of tokens that a text has already, and biases: the tokens of each text, the library's function on them."""
+"""Penalties for tokens that already occur in a text, and logit biases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALLEST_WIDTH = 256
 
 @dataclass(frozen=True)
 class Penalties:
-    """What is taken off the logits of tokens that a text has already.
+    """Penalties on the logits of tokens that already occur in a text.
 
     presence and frequency, -2 to 2, concern the answer: ``presence + count * frequency`` is subtracted. repetition,
     above 0, concerns prompt and answer: positive logits are divided by it, others multiplied. Raises UsageError.
@@ -35,7 +35,7 @@ class Penalties:
             raise UsageError(f"repetition_penalty is {self.repetition:g}; expected more than 0 and at most 100")
 
     def __bool__(self) -> bool:
-        """Whether they change any logit."""
+        """Whether the penalties change any logit."""
         return self != NO_PENALTIES
 
 
@@ -43,9 +43,9 @@ NO_PENALTIES = Penalties()
 
 
 class TextTokens:
-    """The distinct tokens of a text, and those with a bias; none of images.
+    """The m distinct tokens of a text and those with a logit bias, without image tokens.
 
-    counts: how often each is in the answer, -1 for tokens that are not in the text. bias: is added to their logits.
+    counts: how often each occurs in the answer, -1 for tokens that are not in the text. bias: added to the logits.
     """
 
     def __init__(self, prompt: Iterable[int], logit_bias: Mapping[int, float]):
@@ -65,7 +65,7 @@ class TextTokens:
         self._counts[place] = max(self._counts[place], 0) + 1
 
     def followed_by(self, tokens: Iterable[int]) -> TextTokens:
-        """A copy with tokens of the answer counted."""
+        """A copy to which tokens of the answer are added."""
         copy = TextTokens((), {})
         copy._places = dict(self._places)
         copy._ids, copy._counts, copy._bias = self._ids[:], self._counts[:], self._bias[:]
@@ -93,10 +93,10 @@ class TextTokens:
 
 
 class PenaltyStep:
-    """The library's biases and penalties on the first rows of ``logits``, float32 [capacity, V], in place.
+    """Applies logit biases and penalties to the first rows of ``logits``, float32 [capacity, V], in place.
 
-    settings: presence, frequency and repetition by name, float32 [capacity]. Arrays and calls are made for powers of
-    two of rows and tokens. Raises MLCError when the library has no penalties.
+    settings: presence, frequency and repetition by name, float32 [capacity]. Arrays and bound calls exist for powers of
+    two of rows and tokens. Raises MLCError when the library has no function for it.
     """
 
     def __init__(self, model: CompiledModel, logits: np.ndarray, settings: Mapping[str, np.ndarray]):
@@ -105,7 +105,7 @@ class PenaltyStep:
         self._bound: dict[int, Call] = {}
 
     def apply(self, texts: Sequence[TextTokens]) -> None:
-        """Change row i for the tokens of text i."""
+        """Change the logits of row i for the tokens of text i."""
         self._reserve(max(map(len, texts)))
         ids, counts, bias = self._arrays()
         size = min(1 << (len(texts) - 1).bit_length(), len(self._logits))

@@ -23,9 +23,9 @@ class SequencePool:
     """Sequences of up to ``max_tokens`` tokens, each in a row of the states' tables.
 
     ``inputs``: the states' arrays by the names of the compiled functions' inputs; their addresses never change.
-    rollback: tokens by which a sequence can always be truncated, although pages before a sliding window are freed.
-    ``lengths``: the tokens of each row. ``rotary``: their positions, where these differ from their places.
-    num_tokens: the tokens of all sequences together that the pages hold.
+    rollback: number of tokens by which a sequence can always be truncated, even with a sliding window.
+    ``lengths``: number of tokens of each row. ``rotary``: rotary positions, where they differ from token positions.
+    num_tokens: capacity of the pages in tokens of all sequences together.
     """
 
     def __init__(
@@ -53,8 +53,7 @@ class SequencePool:
     def of(spec: ModelSpec, memory: HostMemory = HOST) -> SequencePool:
         """A pool with pages for max_batch_size + 1 full contexts, or for as many tokens as fit in the memory.
 
-        Slots of recurrent states are for MAX_SEQUENCES, or for a batch and as many besides where all of them take
-        memory at once.
+        It has MAX_SEQUENCES rows, or 2 max_batch_size + 1 if memory is committed at allocation (on GPUs).
         """
         context = spec.context_window_size
         rows = MAX_SEQUENCES if memory.provides_on_write else min(2 * spec.max_batch_size + 1, MAX_SEQUENCES)
@@ -70,7 +69,7 @@ class SequencePool:
         return len(self.lengths) - len(self._free) - len(self._retired)
 
     def add(self, max_tokens: int | None = None) -> int:
-        """The row of a new, empty sequence that may grow to ``max_tokens``, at most and by default the pool's."""
+        """The row of a new, empty sequence. max_tokens: its maximum length, at most and by default the pool's."""
         while self._retired:
             self.remove(self._retired.popleft())
         if not self._free:
@@ -111,20 +110,20 @@ class SequencePool:
         return begin
 
     def can_truncate(self, row: int, length: int) -> bool:
-        """Whether the sequence can be cut to ``length`` tokens.
+        """Whether the sequence can be truncated to ``length`` tokens.
 
-        Not with recurrent states, which exist for all tokens only, nor where a sliding window has freed pages.
+        False for recurrent states, which cannot be rolled back, and if a sliding window has freed pages.
         """
         return length == self.lengths[row] or all(state.can_truncate(row, length) for state in self._states)
 
     @property
     def can_fork(self) -> bool:
-        """Whether sequences can be forked: not where they begin with a source."""
+        """Whether sequences can be forked; False if they begin with a source (encoder-decoders)."""
         return not any(state.spec.after_source for state in self._paged)
 
     @property
     def can_roll_back(self) -> bool:
-        """Whether the last tokens of any sequence can be removed: not with recurrent states."""
+        """Whether the last tokens of any sequence can be removed; False with recurrent states."""
         return not any(isinstance(state, RecurrentState) for state in self._states)
 
     def truncate(self, row: int, length: int) -> None:
@@ -136,7 +135,7 @@ class SequencePool:
         self.lengths[row] = length
 
     def fork(self, row: int, length: int | None = None, max_tokens: int | None = None) -> int:
-        """The row of a new sequence that begins as the first ``length`` tokens of another, by default as all of them.
+        """The row of a new sequence with the first ``length`` tokens of another, by default all of them.
 
         Pages are shared until one of the two writes into them. Raises UsageError where ``truncate`` would, and
         ResourceError where ``add`` would.
@@ -162,7 +161,7 @@ class SequencePool:
 
     @contextmanager
     def lent(self, count: int) -> Iterator[list[int]]:
-        """The rows of ``count`` new sequences, which are removed when the block ends."""
+        """Context manager: the rows of ``count`` new sequences, which are removed when the block ends."""
         rows: list[int] = []
         try:
             rows += (self.add() for _ in range(count))

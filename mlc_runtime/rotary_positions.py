@@ -1,7 +1,8 @@
-"""Positions for rotation in models where an image takes fewer of them than it has tokens (Qwen2-VL, section 2.1).
+"""Multi-axis rotary positions (M-RoPE): an image takes fewer positions than it has tokens (Qwen2-VL, section 2.1).
 
-A token of text has the same position on all axes. Tokens of an image of R x C tokens have the position of the first one
-in time, and this plus their row and column in height and width; what follows begins max(R, C) positions after it.
+The axes are time, height and width. A text token has the same position p on all axes. In an image of R x C tokens whose
+first token has position p, the token at (r, c) has positions (p, p + r, p + c); the next token has p + max(R, C).
+A token's index in its sequence is its place, to tell it from its positions.
 """
 
 from __future__ import annotations
@@ -11,25 +12,25 @@ from collections.abc import Callable
 import numpy as np
 
 Cell = Callable[[int], tuple[int, int, int]]
-"""From the id of a token of an image to its index in the image, and the image's rows and columns."""
+"""Maps the id of an image token to its index in the image, and the image's rows and columns."""
 AXES = 3
 
 
 class RotaryPositions:
-    """For each row of the pool, by how much positions differ from places, and from which place on."""
+    """The offsets of positions from places, for each row of the pool and from which place on."""
 
     def __init__(self, rows: int):
         self._shifts: list[list[tuple[int, int]]] = [[] for _ in range(rows)]
 
     def shift(self, row: int, place: int) -> int:
-        """What to add to a place of text to get its position."""
+        """The offset from the place of a text token to its position."""
         return next((shift for begin, shift in reversed(self._shifts[row]) if begin <= place), 0)
 
     def fork(self, row: int, length: int, copy: int) -> None:
         self._shifts[copy] = [(begin, shift) for begin, shift in self._shifts[row] if begin <= length]
 
     def extend(self, row: int, begin: int, ids: np.ndarray, cell: Cell) -> np.ndarray:
-        """The positions of tokens that a sequence is extended by from place ``begin`` on, int32 [AXES, n]."""
+        """Extend a sequence at place ``begin`` by tokens; returns their positions, int32 [AXES, n]."""
         self.fork(row, begin, row)
         positions = np.empty((AXES, len(ids)), np.int32)
         first = 0

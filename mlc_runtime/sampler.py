@@ -1,4 +1,4 @@
-"""The library's choice of tokens from logits: penalties, filters, drawing, probabilities of alternatives."""
+"""Sampling by the library: penalties, filters, random draws, and log probabilities of alternatives."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ GREEDY = Sampling(temperature=0.0)
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """The logarithm of a token's probability, and the most probable tokens with theirs, greatest first.
+    """A token's log probability, and the most probable tokens with theirs, in descending order.
 
-    Of the distribution after biases and penalties, before temperature and filters.
+    The distribution is that after biases and penalties, before temperature and filters.
     """
 
     token: int
@@ -37,14 +37,14 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A token, and its probability where the settings ask for it."""
+    """A sampled token, and its log probability if the settings ask for it."""
 
     token: int
     logprob: TokenLogprob | None = None
 
 
 class Sampler:
-    """Draws tokens from the rows of ``logits``, float32 [capacity, V], each by settings of its own.
+    """Samples tokens from the rows of ``logits``, float32 [capacity, V], with separate settings for each row.
 
     Calls are bound once for each power of two of rows. Raises MLCError when the library lacks a function.
     """
@@ -62,7 +62,7 @@ class Sampler:
         self.assign([])
 
     def assign(self, settings: list[Sampling]) -> None:
-        """The settings of the first rows; those of the others are greedy."""
+        """Set the settings of the first rows; the other rows are greedy."""
         if settings == self._assigned:
             return
         self._assigned = list(settings)
@@ -74,7 +74,7 @@ class Sampler:
         self._top_logprobs = [s.top_logprobs for s in settings]
 
     def draw(self, texts: Sequence[TextTokens], uniforms: Sequence[float]) -> list[Drawn]:
-        """Tokens of the first rows, with random numbers in [0, 1); texts: what penalties and biases concern."""
+        """Sample a token for each of the first rows. texts: for penalties and biases; uniforms: in [0, 1)."""
         if self._changes_logits:
             self.penalize(texts)
         tokens = self.sample(uniforms)
@@ -87,13 +87,13 @@ class Sampler:
         ]
 
     def penalize(self, texts: Sequence[TextTokens]) -> None:
-        """Change the logits of the first rows by biases and penalties."""
+        """Apply biases and penalties to the logits of the first rows."""
         _ = self._context.handle  # raises when the model is closed; the calls hold the raw handle
         self._memory.send(self._arrays)
         self._penalties.apply(texts)
 
     def sample(self, uniforms: Sequence[float]) -> list[int]:
-        """Tokens drawn from the first rows; temperature 0 takes the most likely one."""
+        """Sample from the logits of the first rows as they are; temperature 0 takes the most likely token."""
         _ = self._context.handle
         self._settings["uniform"][: len(uniforms)] = uniforms
         self._memory.send(self._arrays)
@@ -108,7 +108,7 @@ class Sampler:
         return self._token[: len(uniforms)].tolist()
 
     def _logprobs(self, count: int) -> list[tuple[float, tuple[tuple[int, float], ...]]]:
-        """Of ``_token`` in the first rows: logarithms, and the greatest ones with their tokens."""
+        """For the first rows: the log probability of ``_token``, and the largest ones with their tokens."""
         size = self._size(count)
         chosen, top, tokens = self._alternatives
         if (LOGPROBS, size) not in self._bound:

@@ -1,4 +1,4 @@
-"""Settings by which tokens are chosen, and the conditions that end an answer."""
+"""Sampling settings and stop conditions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Group = TypeVar("Group", "Filters", Penalties)
 
 @dataclass(frozen=True)
 class Filters:
-    """What is left of a distribution, in this order: top_k, top_p, min_p, typical_p; the defaults keep all tokens.
+    """Filters of a distribution, applied in the order top_k, top_p, min_p, typical_p; the defaults keep all tokens.
 
-    top_k: that many most probable tokens, 0 all. top_p in (0, 1]: the most probable tokens up to that sum. min_p in
-    [0, 1]: tokens with at least that share of the greatest probability. typical_p in (0, 1]: the tokens whose
-    ``-log p`` is nearest to the entropy, up to that sum. Raises UsageError.
+    top_k: keep the k most probable tokens, 0 keeps all. top_p in (0, 1]: keep the most probable tokens up to that sum.
+    min_p in [0, 1]: keep tokens with at least that share of the largest probability. typical_p in (0, 1]: keep the
+    tokens whose ``-log p`` is nearest to the entropy, up to that sum. Raises UsageError for values out of range.
     """
 
     top_k: int = 0
@@ -47,15 +47,15 @@ class Filters:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling settings and stop conditions. Raises UsageError.
+    """Sampling settings and stop conditions. Raises UsageError for values out of range.
 
-    Logits are changed by ``logit_bias`` (token ids, and what is added, -100 to 100), then by ``penalties``, then
-    divided by ``temperature``; ``filters`` drop tokens, and one of the rest is drawn. temperature 0 takes the most
+    ``logit_bias`` (token id -> bias, -100 to 100) is added to the logits, then ``penalties`` are applied, then logits
+    are divided by ``temperature``; ``filters`` drop tokens, and one of the rest is sampled. temperature 0: the most
     likely token. max_tokens None: until the context is full. seed None: a new one each time. eos_ids and stop: tokens
-    and texts that end the answer and are not part of it. top_logprobs: alternatives, up to 20, whose probabilities are
-    reported with each token's; None reports none. overflow: what happens where the context is full: ``stop`` ends
-    the answer, ``shift`` forgets the oldest half of the tokens, ``sinks`` too, but for the first 4; what is left is
-    computed again.
+    and texts that end the answer and are not part of it. top_logprobs: number of alternatives, up to 20, reported with
+    each token's log probability; None reports nothing. overflow: when the context is full, ``stop`` ends
+    the answer, ``shift`` drops the oldest half of the tokens, ``sinks`` does so but keeps the first 4; the remaining
+    tokens are recomputed.
     """
 
     max_tokens: int | None = None

@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 def _in_turn(method: Callable[Concatenate[Session, P], R]) -> Callable[Concatenate[Session, P], R]:
-    """A method that waits until no other thread uses the model."""
+    """Decorate a method to hold the model's lock."""
 
     @wraps(method)
     def waiting(self: Session, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -32,11 +32,11 @@ def _in_turn(method: Callable[Concatenate[Session, P], R]) -> Callable[Concatena
 
 
 class Session:
-    """A sequence that is extended by prompts and by single tokens, cut back, and forked.
+    """A sequence that can be extended by prompts and by single tokens, truncated and forked.
 
     ``token_ids`` are its tokens. ``logits``, float32 [V], are those after the last computed token; the array is
-    overwritten by the next call. The sequence is removed from the pool with the object, or by ``close``. Sessions of
-    one model may be used by several threads, each session by one.
+    overwritten by the next call. The sequence is removed from the pool with the object, or by ``close``. Different
+    threads may use different sessions of one model.
     """
 
     def __init__(self, model: Decoder, row: int, token_ids: Sequence[int]):
@@ -50,7 +50,7 @@ class Session:
 
     @staticmethod
     def empty(model: Decoder, max_tokens: int | None = None) -> Session:
-        """A new sequence that may grow to ``max_tokens``, at most and by default the context window."""
+        """A new, empty session. max_tokens: maximum length, at most and by default the context window."""
         with model.lock.held():
             return Session(model, model.pool.add(max_tokens), [])
 
@@ -100,23 +100,23 @@ class Session:
 
     @_in_turn
     def draw(self, sampling: Sampling, text: TextTokens, uniform: float) -> Drawn:
-        """A token drawn from ``logits``, which biases and penalties for a text's tokens change; uniform in [0, 1)."""
+        """Sample a token from ``logits``. text: for biases and penalties, applied in place; uniform: in [0, 1)."""
         self.step.sampler.assign([sampling])
         return self.step.sampler.draw([text], [uniform])[0]
 
     @_in_turn
     def sample(self, uniform: float = 0.0) -> int:
-        """A token drawn from ``logits`` by the settings of the last ``draw``, at first the most likely one."""
+        """Sample a token from ``logits`` with the settings of the last ``draw``; before any, the most likely one."""
         return self.step.sampler.sample([uniform])[0]
 
     @_in_turn
     def verify(
         self, ids: Sequence[int], sampling: Sampling, texts: Sequence[TextTokens], uniforms: Sequence[float]
     ) -> list[Drawn]:
-        """Append the first of ``ids``, and the others as long as each is the one that is drawn in its place.
+        """Append the first of ``ids``, then draft tokens, the others, as long as each equals the sampled token.
 
-        Returns what was drawn: the tokens that were appended after the first one, and one more. texts, uniforms: as
-        ``draw`` takes them, for each of ``ids``. Raises ResourceError when the context is full.
+        Returns the sampled tokens: those that were appended after the first one, and one more. texts, uniforms: the
+        arguments of ``draw`` for each of ``ids``. Raises ResourceError when the context is full.
         """
         begin = self.pool.extend(self.row, len(ids))
         self.token_ids.extend(ids)
@@ -146,7 +146,7 @@ class Session:
 
     @_in_turn
     def prefill_to(self, ids: Sequence[int]) -> int:
-        """Replace the content by ``ids``, reusing a common prefix. Returns the number of tokens computed.
+        """Replace the sequence by ``ids``, reusing a common prefix. Returns the number of tokens computed.
 
         Raises UsageError, with no effect, when ``ids`` do not fit.
         """
@@ -187,13 +187,13 @@ class Session:
 
     @_in_turn
     def close(self) -> None:
-        """Free the sequence's memory at once; the object cannot be used any more."""
+        """Free the sequence's memory immediately; the object cannot be used afterwards."""
         if self._finalizer.detach():
             self.pool.remove(self.row)
 
 
 class SessionCache:
-    """Sessions for streams: one for each running stream; the last used one is kept for the next prompt."""
+    """Sessions for streams: one per running stream; the most recently used one is kept for the next prompt."""
 
     def __init__(self, model: Decoder):
         self.model = model
@@ -202,7 +202,7 @@ class SessionCache:
 
     @property
     def idle(self) -> Session:
-        """The session that was used last and is free; a new one when there is none."""
+        """The most recently used idle session, or a new one."""
         if self._idle is None:
             self._idle = Session.empty(self.model)
         return self._idle

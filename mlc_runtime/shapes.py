@@ -28,9 +28,9 @@ _CALLS: dict[str, Callable[..., int]] = {
 
 
 def evaluate(size: int | str, values: Mapping[str, int]) -> int:
-    """The value of a size: integers, names in `values`, ``+ - * // %``, ``min``, ``max``, ``T.int64(…)``.
+    """Evaluate a size expression: integers, names in `values`, ``+ - * // %``, ``min``, ``max``, ``T.int64(…)``.
 
-    Raises KeyError for a name that has no value yet, MLCError for anything else that is not such an expression.
+    Raises KeyError for a name without a value, MLCError for any other expression.
     """
     if isinstance(size, int):
         return size
@@ -62,7 +62,10 @@ def _value(node: ast.expr, values: Mapping[str, int]) -> int:
 def solve(
     shapes: Sequence[tuple[int | str, ...]], actual: Sequence[tuple[int, ...]], known: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Values of the symbolic sizes: ``known`` ones, others from the first dimension that is the bare name."""
+    """Solve for the symbolic sizes: each takes the actual size of the first dimension that is the bare name.
+
+    known: values that are given.
+    """
     values: dict[str, int] = dict(known or {})
     for expected, got in zip(shapes, actual, strict=True):
         for size, number in zip(expected, got, strict=False):
@@ -72,7 +75,7 @@ def solve(
 
 
 def matches(shape: tuple[int | str, ...], actual: tuple[int, ...], values: Mapping[str, int]) -> bool:
-    """Whether the actual sizes are those of `shape` under `values`; a size with an unknown name matches nothing."""
+    """Whether `actual` equals `shape` evaluated with `values`; a size with an unknown name never matches."""
     try:
         return len(shape) == len(actual) and all(
             evaluate(size, values) == got for size, got in zip(shape, actual, strict=True)

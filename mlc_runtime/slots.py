@@ -12,10 +12,10 @@ NO_SLOT = -1
 
 
 class RecurrentState:
-    """A slot of each array for each row (a place for a sequence).
+    """State arrays with one slot for each row (one per sequence).
 
-    ``inputs`` by name: each array as [rows, *shape], and slots, int32 [rows], the slot of each row, NO_SLOT where there
-    is no sequence. On the host, memory is provided by the system when a slot is first written.
+    ``inputs`` by name: each array as [rows, *shape], and slots, int32 [rows], the slot of each row, NO_SLOT for rows
+    without a sequence. On the host, the operating system commits a slot's memory at the first write.
     """
 
     def __init__(self, spec: RecurrentSpec, rows: int, memory: HostMemory = HOST):
@@ -36,7 +36,7 @@ class RecurrentState:
         self._clear(row)
 
     def can_truncate(self, row: int, length: int) -> bool:
-        """Whether the state after ``length`` tokens, fewer than all, is available: only for 0."""
+        """Whether the state after ``length`` tokens, fewer than all, is available; True only for 0."""
         return length == 0
 
     def truncate(self, row: int, length: int) -> None:

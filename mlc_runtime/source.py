@@ -1,4 +1,4 @@
-"""Sequences that begin with a source, which an encoder computes and the decoder attends to."""
+"""Encoder-decoders: sequences begin with a source, which the encoder processes and the decoder attends to."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ FUNCTION, LENGTHS = "encode_source", "source_lengths"
 
 
 def encode_sources(model: CompiledModel, prompts: Sequence[Prompt]) -> list[Prompt]:
-    """Encode the sources of prompts for empty sequences; returns what remains for the decoder.
+    """Encode the sources of prompts of empty sequences; returns the remaining prompts for the decoder.
 
-    Such a prompt is the source and, last, the token by which the decoder begins. Raises UsageError for one without a
-    source.
+    The prompt of an empty sequence is the source followed by the decoder's start token. Raises UsageError for a prompt
+    without a source.
     """
     new = [(row, ids) for row, ids in prompts if model.pool.lengths[row] == 0]
     if any(len(ids) < 2 for _, ids in new):

@@ -1,8 +1,8 @@
-"""Guesses of the next tokens, which the model then verifies in one call (Leviathan et al. 2023).
+"""Speculative decoding: draft tokens are proposed, and the model verifies them in one call (Leviathan et al. 2023).
 
-A guess is accepted where the model's own draw, with the random number of its place, is that token. A text is therefore
-the same with and without guesses, for sampled answers too. Guesses are computed as a batch of single tokens is: the
-rounding of sums is that of a token alone, wherever kernels add up a row in the same order for any number of rows.
+A draft token is accepted if the model samples the same token with the random number of that position. The text is
+therefore the same with and without drafts, for sampled answers too. Draft tokens are verified as a batch of single
+tokens: logits are bitwise equal to single steps' if the kernels' order of summation does not depend on the rows.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from mlc_runtime.penalties import NO_PENALTIES, TextTokens
 from mlc_runtime.sampling import Sampling
 from mlc_runtime.session import Session
 
-LONGEST, SHORTEST = 4, 2  # tokens that a text has to repeat before its continuation is guessed
+LONGEST, SHORTEST = 4, 2  # tokens that must repeat before their continuation is proposed
 NUM_DRAFT = 5
 FEW = 3  # new tokens that are computed one by one
 NO_TOKENS = TextTokens((), {})
 
 
 class Proposer(Protocol):
-    """A way to guess."""
+    """Proposes draft tokens."""
 
     def propose(self, ids: Sequence[int], uniforms: Sequence[float]) -> list[int]:
-        """Up to ``len(uniforms)`` tokens that may follow ``ids``; uniforms: with which the model will draw them."""
+        """Propose up to ``len(uniforms)`` tokens to follow ``ids``; uniforms: the model will sample with them."""
 
     def close(self) -> None:
-        """Free what the guesses needed."""
+        """Free the proposer's resources."""
 
 
 class PromptLookup:
-    """Guesses what followed the last tokens where they were in the text before (Saxena 2023)."""
+    """Prompt lookup: proposes the continuation of an earlier occurrence of the last tokens (Saxena 2023)."""
 
     def __init__(self) -> None:
-        self._ends: dict[tuple[int, ...], int] = {}  # runs of tokens, and the place after the last one of each
+        self._ends: dict[tuple[int, ...], int] = {}  # n-grams, and the position after their last occurrence
         self._indexed = 0
 
     def propose(self, ids: Sequence[int], uniforms: Sequence[float]) -> list[int]:
-        if len(ids) <= self._indexed:  # another text, or one of which tokens were forgotten
+        if len(ids) <= self._indexed:  # another text, or one that was truncated
             self._ends, self._indexed = {}, 0
         lengths = [n for n in range(LONGEST, SHORTEST - 1, -1) if n <= len(ids)]
         for end in range(self._indexed, len(ids)):
@@ -51,7 +51,7 @@ class PromptLookup:
         if begin is None:
             return []
         text = list(ids)
-        for place in range(begin, begin + len(uniforms)):  # what is guessed continues the text
+        for place in range(begin, begin + len(uniforms)):  # the proposed tokens may be copied in turn
             text.append(text[place])
         return text[len(ids) :]
 
@@ -60,7 +60,7 @@ class PromptLookup:
 
 
 class DraftModel:
-    """Guesses what another model of the same tokens draws, with the same settings and random numbers."""
+    """A draft model: proposes what a smaller model with the same vocabulary samples, with the same random numbers."""
 
     def __init__(self, model: Decoder, sampling: Sampling):
         self._session = Session.empty(model)
@@ -81,7 +81,7 @@ class DraftModel:
         self._session.close()
 
     def _follow(self, ids: Sequence[int]) -> bool:
-        """Make ``ids`` the session's content, a few new tokens in a step each; False where it has no such token."""
+        """Extend the session to ``ids``, a few new tokens by single steps; False if the model lacks a token."""
         session = self._session
         common = session.reusable(ids)
         if max(ids[common:]) >= session.model.spec.vocab_size:
@@ -96,7 +96,7 @@ class DraftModel:
 
 
 def check_speculation(model: Decoder, num_draft: int, draft: Decoder | None) -> None:
-    """Raises UsageError where the model cannot verify ``num_draft`` guesses, or ``draft`` cannot make them."""
+    """Raises UsageError if the model cannot verify ``num_draft`` draft tokens, or ``draft`` cannot propose them."""
     largest = model.spec.max_batch_size - 1
     if not 1 <= num_draft <= largest:
         raise UsageError(

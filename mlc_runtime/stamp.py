@@ -1,4 +1,4 @@
-"""Whether a library was compiled for the mlc-chat-config.json beside it."""
+"""Check that a library was compiled for the mlc-chat-config.json in its folder."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ KEYS = (
     *("model_type", "quantization", "vocab_size", "model_config"),
     *("context_window_size", "sliding_window_size", "prefill_chunk_size", "attention_sink_size"),
 )
-"""What a library depends on; ``compile`` writes these keys of the configuration into the metadata, as ``STAMP``."""
+"""The configuration keys that a library depends on; ``compile`` writes them into the metadata as ``STAMP``."""
 
 
 def check_stamp(metadata: Mapping[str, Any], config: Path) -> None:
     """Raises MLCError, naming the first key that differs, unless the library was compiled for the configuration.
 
-    A library without a stamp, which is not of ``compile``, and a folder without the file are accepted.
+    A library without a stamp (not made by ``compile``) and a folder without the file are accepted.
     """
     if STAMP not in metadata or not config.is_file():
         return

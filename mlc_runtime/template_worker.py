@@ -87,7 +87,7 @@ def allow_more_time() -> None:
 
 
 def limit_address_space() -> None:
-    """To ADDRESS_SPACE_BYTES, or less where the system allows less."""
+    """Limit this process's address space to ADDRESS_SPACE_BYTES, or to a lower limit already set."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = ADDRESS_SPACE_BYTES if hard == resource.RLIM_INFINITY else min(ADDRESS_SPACE_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

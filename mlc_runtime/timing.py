@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mlc_errors import MLCError
 
-MARGIN = 1.5  # on the estimated number of calls
+MARGIN = 1.5  # factor on the estimated number of calls
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Repetitions:
 
 
 def _more_calls(number: int, seconds: float, target: float) -> int:
-    """How many calls should take ``target`` seconds when ``number`` took ``seconds``; at most ten times as many."""
+    """The number of calls that should take ``target`` seconds, given that ``number`` took ``seconds``; at most 10x."""
     ratio = min(target / seconds * MARGIN, 10.0) if seconds > 0 else 10.0
     return max(number + 1, int(number * ratio))
 

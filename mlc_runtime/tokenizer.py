@@ -21,7 +21,7 @@ CONFIG_BYTES, TOKENIZER_BYTES = 16 << 20, 256 << 20
 
 
 class Tokenizer:
-    """The tokenizer of a model folder: tokenizer.json, and the special tokens that tokenizer_config.json names.
+    """The tokenizer of a model folder: tokenizer.json, and the special tokens in tokenizer_config.json.
 
     RWKV has ``tokenizer_model`` instead. Raises MLCError when both are missing, or the file is damaged.
     """
@@ -54,14 +54,14 @@ class Tokenizer:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of `text`. Special tokens that are written out in the text become their ids."""
+        """Token ids of `text`. Special tokens written in the text are recognized."""
         try:
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         except (UnicodeEncodeError, TypeError):
             raise UsageError("the text is not valid Unicode: it has unpaired surrogates") from None
 
     def encode_within(self, text: str, max_tokens: int) -> list[int]:
-        """As ``encode``, with the text's last tokens left out so that there are at most ``max_tokens``."""
+        """Encode and truncate the text to at most ``max_tokens`` ids, keeping special tokens at the end."""
         self._tokenizer.enable_truncation(max_tokens)
         try:
             return self.encode(text)
@@ -76,12 +76,12 @@ class Tokenizer:
         return self._tokenizer.token_to_id(token)
 
     def token(self, token_id: int) -> str | None:
-        """The text of a token as the vocabulary has it."""
+        """The vocabulary entry of a token, None for an unknown id."""
         return self._tokenizer.id_to_token(token_id)
 
     @cached_property
     def vocabulary(self) -> tuple[str | None, ...]:
-        """The text of every token as the vocabulary has it."""
+        """The vocabulary entry of every token id; None for unused ids."""
         return tuple(map(self.token, range(self.vocab_size)))
 
     def stream(self) -> StreamDecoder:
@@ -90,10 +90,10 @@ class Tokenizer:
 
 
 class StreamDecoder:
-    """Decodes token by token: the pieces, joined, are the text of all tokens, and no piece ends inside a character.
+    """Decodes token by token: the concatenated pieces are the text of all tokens, and no piece splits a character.
 
-    Each token decodes a short window: the tokens of the last piece, because a tokenizer may treat the first token of a
-    text differently, and those whose text is not complete yet.
+    Each step decodes a short window: the tokens of the last piece, because a tokenizer may treat the first token of a
+    text differently, and the tokens whose text is not complete yet.
     """
 
     def __init__(self, tokenizer: Tokenizer):
@@ -103,7 +103,7 @@ class StreamDecoder:
         self._sent = 0  # characters of the window's text that were returned
 
     def add(self, token: int) -> str:
-        """The text that is complete with this token; empty for parts of a character."""
+        """Add a token; returns the text that it completes, empty within a character."""
         if token in self._tokenizer.special_ids:
             return ""
         self._window.append(token)
@@ -119,7 +119,7 @@ class StreamDecoder:
         return piece
 
     def finish(self) -> str:
-        """The text held back: replacement characters for bytes of an incomplete character."""
+        """The remaining text: replacement characters for the bytes of an incomplete character."""
         piece = self._tokenizer.decode(self._window)[self._sent :]
         self._window, self._last_piece, self._sent = [], 0, 0
         return piece
@@ -133,7 +133,7 @@ class StopMatcher:
         self._held = ""
 
     def add(self, piece: str) -> tuple[str, bool]:
-        """The text that is final, and whether a stop string was found. The stop string itself is not returned."""
+        """Add text; returns the text that is final, without the stop string, and whether a stop string was found."""
         text = self._held + piece
         found = [at for s in self._stops if (at := text.find(s)) >= 0]
         if found:

@@ -1,4 +1,4 @@
-"""The index of a folder's weights: which tensor lies where in which file."""
+"""The index of a folder's weights: file, offset, shape and dtype of each tensor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlc_errors import MLCError
 from mlc_runtime.arrays import dtype_of
 
 TENSOR_CACHES = ("tensor-cache.json", "ndarray-cache.json")
-"""Names of the index of ``params_shard_*.bin``: the second one is that of before 2025-09."""
+"""File names of the index of ``params_shard_*.bin``; the second was used until 2025-09."""
 MAX_INDEX_BYTES = 256 << 20
 FORMATS = ("raw", "f32-to-bf16")
 _SAFETENSORS_INDEX, _SAFETENSORS = "model.safetensors.index.json", "model.safetensors"
@@ -43,7 +43,7 @@ class TensorRecord:
 
 @dataclass(frozen=True)
 class Shard:
-    """A file of tensors. nbytes: the size that it must have; md5: its sum, where the index has one."""
+    """A file of tensors. nbytes: its expected size; md5: its checksum, if the index has one."""
 
     name: str
     nbytes: int
@@ -52,7 +52,7 @@ class Shard:
 
 
 def read_shards(folder: Path) -> tuple[Path, list[Shard]]:
-    """The shards of a folder, and the file that names them.
+    """The index file of a folder, and the shards that it lists.
 
     Reads one of ``TENSOR_CACHES``, or else the index of safetensors files, or ``model.safetensors``. Raises MLCError
     for a folder without any of them, for an index that is damaged, and for one that names files outside of the folder.

@@ -1,4 +1,4 @@
-"""Load the weights of a folder: map and check them, and pack them into the kernels' layouts."""
+"""Load the weights of a folder: mmap and check them, and pack them into the kernels' layouts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LoadProgress = Callable[[int, int, int, int], None]  # parameters done, all para
 
 
 class TensorCache:
-    """The tensors of a folder by name; shards are mapped into memory when a tensor of theirs is first read.
+    """The tensors of a folder by name; a shard is mapped into memory when one of its tensors is first read.
 
-    verify: compare each shard with the md5 sum that its index has. Raises MLCError for an index that is damaged, names
-    files outside of the folder, or does not fit the shards; see ``read_shards``.
+    verify: compare each shard with its md5 checksum in the index. Raises MLCError for an index that is damaged, names
+    files outside of the folder, or does not match the shards; see ``read_shards``.
     """
 
     def __init__(self, folder: str | Path, *, verify: bool = False):
@@ -36,7 +36,7 @@ class TensorCache:
             self._add_shard(shard, verify)
 
     def read(self, name: str) -> np.ndarray:
-        """The tensor as a read-only view of its file; float32 that is stored as bfloat16 is widened into a copy."""
+        """The tensor as a read-only view of its file, or a copy for float32 that is stored as bfloat16."""
         record = self.records[name]
         dtype = dtype_of(record.stored)
         flat = np.frombuffer(self._map(record.shard), np.uint8, record.nbytes, record.offset)
@@ -46,7 +46,7 @@ class TensorCache:
         return array if record.stored == record.dtype else array.astype(dtype_of(record.dtype))
 
     def forget(self, name: str) -> None:
-        """Drop the tensor's pages from memory (MADV_DONTNEED); a later read loads them again."""
+        """Release the tensor's pages (MADV_DONTNEED); a later read loads them again."""
         record = self.records[name]
         begin = -(-record.offset // mmap.PAGESIZE) * mmap.PAGESIZE
         length = record.offset + record.nbytes - begin
@@ -93,7 +93,7 @@ class TensorCache:
 
 
 class Params:
-    """The weights of a model in the order and layout of its library.
+    """The weights of a model in the order and layouts of its library.
 
     ``table`` is the functions' `packed_params`: int64 [num_params], the address of each array in ``arrays``.
     """
@@ -102,7 +102,7 @@ class Params:
         self.arrays = list(arrays)
         self.table = np.array([memory.address(a) for a in self.arrays], np.int64)
         self.free = weakref.finalize(self, _free, self.arrays)
-        """Gives the arrays' memory back to the system; called when the object is deleted, too."""
+        """Returns the arrays' memory to the system; also called when the object is deleted."""
         self.free.atexit = False
 
     @property
@@ -122,10 +122,10 @@ def load_params(
     progress: LoadProgress | None = None,
     memory: HostMemory = HOST,
 ) -> Params:
-    """Map or pack every parameter that `specs` names; pack(function, source, destination) calls the library.
+    """Map or pack every parameter in `specs`; pack(function, source, destination) calls the library.
 
-    memory: where the library's functions read them. Memory beyond the result is one tensor. Raises MLCError that lists
-    the parameters that are missing from the folder or have another shape or type there.
+    memory: the memory that the library's functions read. Needs memory for one tensor besides the result. Raises
+    MLCError with a list of the parameters that the folder lacks or has with another shape or dtype.
     """
     check_params(specs, cache)
     total, done, arrays = sum(cache.records[s.name].nbytes for s in specs), 0, []
@@ -138,7 +138,7 @@ def load_params(
 
 
 def check_params(specs: Sequence[ParamSpec], cache: TensorCache) -> None:
-    """Raises MLCError when a parameter is missing from the folder or has another shape or type there."""
+    """Raises MLCError when the folder lacks a parameter or has it with another shape or dtype."""
     problems = [p for s in specs if (p := _problem(s, cache.records.get(s.name)))]
     if problems:
         more = [f"… and {len(problems) - 8} more"] if len(problems) > 8 else []
@@ -170,7 +170,7 @@ def _load(
 def packed_array(
     spec: ParamSpec, source: np.ndarray, pack: Callable[[str, object, object], None], memory: HostMemory
 ) -> Array:
-    """A parameter in the layout in which the library reads it; the source itself where it is in memory so."""
+    """A parameter in the layout that the library reads; the source itself if it already has that layout."""
     if spec.packed is None:
         return memory.loaded(source)
     array = memory.empty(spec.packed.shape, dtype_of(spec.packed.dtype))

@@ -1,7 +1,7 @@
-"""RWKV's "World" tokenizer: at every place, the longest token that the text's bytes begin with.
+"""RWKV's "World" tokenizer: greedy longest match over the text's bytes.
 
-Tokens are bytes, of which every single one is a token; a character may be divided between tokens. The file
-``tokenizer_model`` is that of the public tools: a MessagePack map from ids to bytes.
+Tokens are byte strings, and every single byte is a token; a character may be split between tokens. The file
+``tokenizer_model`` has mlc_llm's format: a MessagePack map from ids to bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mlc_files import read_limited
 FILE_NAME = "tokenizer_model"
 END_OF_TEXT = 0
 END_NAMES = ("<s>", "<|rwkv_tokenizer_end_of_text|>")
-"""Texts by which checkpoints call the token 0, which no text is encoded to."""
+"""Names of token 0 in checkpoints; no text is encoded to it."""
 MAX_ID = 1 << 24
 MAX_BYTES = 64 << 20
 PREFIX_BYTES = 2
@@ -35,9 +35,9 @@ class Encoding:
 
 
 class WorldTokenizer:
-    """Has those methods of ``tokenizers.Tokenizer`` that this project calls, with its arguments and results.
+    """Implements the methods of ``tokenizers.Tokenizer`` that this project calls.
 
-    tokens: bytes by id. Raises MLCError where a single byte is no token, or an id is out of range.
+    tokens: bytes by id. Raises MLCError if a single byte has no token, or an id is out of range.
     """
 
     def __init__(self, tokens: Mapping[int, bytes], *, where: str):
@@ -56,7 +56,7 @@ class WorldTokenizer:
         self._limit: int | None = None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> Encoding:
-        """Raises UnicodeEncodeError for a text with unpaired surrogates."""
+        """Encode a text. Raises UnicodeEncodeError for unpaired surrogates."""
         ids: list[int] = []
         data, at = text.encode(), 0
         while at < len(data) and (self._limit is None or len(ids) < self._limit):
@@ -66,7 +66,7 @@ class WorldTokenizer:
         return Encoding(ids)
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
-        """Bytes that are no UTF-8 become replacement characters; ids that the vocabulary lacks are skipped."""
+        """Decode ids. Invalid UTF-8 becomes replacement characters; ids outside of the vocabulary are skipped."""
         end = b"" if skip_special_tokens else END_NAMES[0].encode()
         return b"".join(end if i == END_OF_TEXT else self._tokens.get(i, b"") for i in ids).decode(errors="replace")
 
@@ -102,7 +102,7 @@ class WorldTokenizer:
 
 
 def load_world_tokenizer(path: Path) -> WorldTokenizer:
-    """Raises MLCError for a file that is not a map from ids to bytes."""
+    """Read a ``tokenizer_model`` file. Raises MLCError unless it is a MessagePack map from ids to bytes."""
     return WorldTokenizer(_unpacked(read_limited(path, MAX_BYTES), str(path)), where=str(path))
 
 
@@ -117,7 +117,7 @@ def _unpacked(data: bytes, where: str) -> dict[int, bytes]:
 
 
 class _Reader:
-    """A position in MessagePack data."""
+    """A reader of MessagePack data."""
 
     def __init__(self, data: bytes, where: str):
         self.data, self.where, self.at = data, where, 0
@@ -130,7 +130,7 @@ class _Reader:
         return found
 
     def size(self, sizes: Mapping[int, int], small: int | None = None, mask: int = 0) -> int:
-        """A number after one of the heads ``sizes``, or within a head that is ``small`` but for the bits ``mask``."""
+        """Read a size: after one of the type bytes in ``sizes``, or in the bits ``mask`` of a type byte ``small``."""
         head = self.take(1)[0]
         if small is not None and head & ~mask == small:
             return head & mask
