@@ -1,4 +1,4 @@
-"""The command line: one module per command; it parses, calls `mlc_toolchain` or `mlc_runtime`, prints."""
+"""The command line, one module per command: parse the arguments, call `mlc_toolchain` or `mlc_runtime`, print."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""`python -m mlc_cli`: the table of commands, and the one place where failures become messages and exit codes."""
+"""`python -m mlc_cli`: the table of commands, and the conversion of exceptions to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mlc_version import __version__
 PROGRAM = "mlc_cli"
 DEBUG_HINT = "set MLC_DEBUG=1 to see the traceback"
 COMPILER = frozenset({"mlc_compiler", "mlc_evaluation", "mlc_toolchain", "model_zoo", "quantization"})
-"""Packages that the distribution mlc-cli-runtime leaves out, as a whole or in part."""
+"""Packages that the distribution mlc-cli-runtime lacks, wholly or partly."""
 
 
 class Row(NamedTuple):
-    """A command: `module:attribute` of its click command, imported only when it runs, and its line in `--help`."""
+    """A command: `module:attribute` of its click command, imported when it runs, and its summary in `--help`."""
 
     target: str
     summary: str
@@ -35,27 +35,27 @@ COMMANDS = {
     "convert_weight": Row("mlc_cli.convert_weight:convert_weight", "Quantize a checkpoint's weights."),
     "gen_config": Row("mlc_cli.gen_config:gen_config", "Write mlc-chat-config.json and the tokenizer files."),
     "compile": Row("mlc_cli.compile:compile_command", "Compile a model to one native library."),
-    "tune": Row("mlc_cli.tune:tune", "Search faster schedules of a model's kernels."),
+    "tune": Row("mlc_cli.tune:tune", "Search for faster schedules of a model's kernels."),
     "model_metadata": Row("mlc_cli.model_metadata:model_metadata", "Describe the model in a compiled library."),
-    "generate": Row("mlc_cli.generate:generate", "Answer or continue a prompt with a model."),
-    "chat": Row("mlc_cli.chat:chat", "Talk to a model in the terminal."),
-    "embed": Row("mlc_cli.embed:embed", "Turn texts into vectors with a model."),
+    "generate": Row("mlc_cli.generate:generate", "Answer or complete a prompt with a model."),
+    "chat": Row("mlc_cli.chat:chat", "Chat with a model in the terminal."),
+    "embed": Row("mlc_cli.embed:embed", "Compute text embeddings with a model."),
     "inspect": Row("mlc_cli.inspect_path:inspect_path", "Describe a library, a model folder or a checkpoint."),
     "verify": Row("mlc_cli.verify:verify", "Check the files of a model folder."),
     "bench": Row("mlc_cli.bench:bench", "Measure speed and memory of a model; time its kernels."),
-    "eval": Row("mlc_cli.evaluate:evaluate", "Measure how well a model predicts a text."),
-    "cache": Row("mlc_cli.cache:cache", "List and remove what generate, chat and embed have prepared."),
-    "doctor": Row("mlc_cli.doctor:doctor", "Describe this machine and what is missing."),
-    "explain": Row("mlc_cli.explain:explain", "Say what an error code means."),
+    "eval": Row("mlc_cli.evaluate:evaluate", "Measure perplexity, divergence and multiple-choice accuracy."),
+    "cache": Row("mlc_cli.cache:cache", "List and remove models that generate, chat and embed prepared."),
+    "doctor": Row("mlc_cli.doctor:doctor", "Describe this machine and report what is missing."),
+    "explain": Row("mlc_cli.explain:explain", "Explain an error code."),
     "check_kernels": Row("mlc_cli.check_kernels:check_kernels", "Check a model's GPU kernels in a simulator."),
-    "debug_chat": Row("mlc_cli.debug_chat:debug_chat", "Write what every kernel computes, or find a wrong one."),
+    "debug_chat": Row("mlc_cli.debug_chat:debug_chat", "Dump every kernel's results, or find a wrong kernel."),
     "debug_compare": Row("mlc_cli.debug_compare:debug_compare", "Compare the kernels of two libraries of a model."),
-    "ir_opt": Row("mlc_cli.ir_opt:ir_opt", "Run compiler passes over an IR file, print the result."),
+    "ir_opt": Row("mlc_cli.ir_opt:ir_opt", "Run compiler passes over an IR file and print the result."),
 }
 
 
 class CommandTable(click.Group):
-    """A group whose commands are imported when they run, so that `--help` costs no more than click itself."""
+    """A group whose commands are imported when they run, so that `--help` imports only click."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -88,7 +88,7 @@ def cli() -> None:
     \b
     mlc_cli generate       MODEL --prompt "Hello"
 
-    The same in single steps, with files of your own:
+    The same step by step, in a folder of your own:
 
     \b
     mlc_cli convert_weight MODEL --quantization q4f16_1 -o DIR
@@ -99,7 +99,7 @@ def cli() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return 0 done, 1 failed, 2 usage, 3 unsupported, 4 resource or 130 interrupted."""
+    """Run a command; returns 0 success, 1 failure, 2 usage, 3 unsupported, 4 missing resource or 130 interrupted."""
     open_streams()
     interrupts.install()
     try:
@@ -132,7 +132,7 @@ def _report(exc: Exception, as_json: bool) -> int:
 
 
 def _as_dict(failure: MLCError) -> dict[str, object]:
-    """The error as with --json."""
+    """The fields that --json prints for an error."""
     names = ("code", "message", "where", "hint", "exit_code")
     return {name: getattr(failure, name) for name in names}
 

@@ -1,4 +1,4 @@
-"""`mlc_cli bench`: how fast a compiled model is, and where its time goes."""
+"""`mlc_cli bench`: measure the speed of a compiled model, and the time of its kernels."""
 
 from __future__ import annotations
 
@@ -24,14 +24,18 @@ PERCENTILES = ("p10", "p50", "p90", "p99")
 
 @click.command("bench")
 @model_options
-@click.option("--prompt-lengths", default="128,512", show_default=True, metavar="N,...", help="Tokens of prompts.")
-@click.option("--generate", type=int, default=128, show_default=True, metavar="N", help="Decode steps.")
-@click.option("--batch", default="1", show_default=True, metavar="N,...", help="Sequences that are decoded together.")
-@click.option("--depth", default="0", show_default=True, metavar="N,...", help="Tokens before the first decode step.")
+@click.option(
+    "--prompt-lengths", default="128,512", show_default=True, metavar="N,...", help="Prompt lengths in tokens."
+)
+@click.option("--generate", type=int, default=128, show_default=True, metavar="N", help="Decode steps per measurement.")
+@click.option("--batch", default="1", show_default=True, metavar="N,...", help="Batch sizes of decode.")
+@click.option(
+    "--depth", default="0", show_default=True, metavar="N,...", help="Context lengths before the first decode step."
+)
 @click.option("--repeat", type=int, default=5, show_default=True, metavar="N", help="Repetitions of each measurement.")
-@click.option("--profile", is_flag=True, help="Also time every kernel; the model is compiled again for that.")
+@click.option("--profile", is_flag=True, help="Also time every kernel; compiles the model again.")
 @click.option("--html", type=FILE, metavar="FILE", help="With --profile: write a roofline plot and the table to FILE.")
-@click.option("--compare", type=FILE, metavar="FILE", help="Measure llama.cpp on a GGUF file, too; of one sequence.")
+@click.option("--compare", type=FILE, metavar="FILE", help="Also measure llama.cpp on a GGUF file, with one sequence.")
 @click.option(
     "--compare-python",
     type=FILE,
@@ -55,9 +59,9 @@ def bench(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Measure MODEL: prefill, decode, time to first token, memory.
+    """Measure prefill, decode, time to first token and memory of MODEL.
 
-    Shares are of limits that are measured in the same run: operations per second in prefill, bytes read per second in
+    Shares are relative to limits measured in the same run: operations per second for prefill, bytes read per second for
     decode. Times are medians, with percentiles beside them.
     """
     from mlc_evaluation.benchmark import BenchOptions, bench
@@ -88,7 +92,7 @@ def bench(
 
 
 def _numbers(name: str, text: str) -> list[int]:
-    """`128,512` as numbers."""
+    """Parse a list such as `128,512`."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
@@ -145,7 +149,7 @@ def _print(report: BenchReport) -> None:
 
 
 def _peer(file: Path | None, python: Path | None) -> LlamaCpp | None:
-    """What is measured beside the model, after a look whether it can be."""
+    """The engine to compare with; checks first that it can run."""
     from mlc_evaluation.llama_cpp import LlamaCpp
 
     if file is None:
@@ -158,7 +162,7 @@ def _peer(file: Path | None, python: Path | None) -> LlamaCpp | None:
 
 
 def _print_peer(peer: PeerReport, report: BenchReport) -> None:
-    """The other engine's rows, and how many times as fast the model is."""
+    """Print the other engine's rows, and the ratio of the model's speed to its."""
     click.echo(f"\n{peer.engine}, {peer.file.name}")
     prefill = {p.tokens: p.tokens_per_second for p in report.prefill}
     decode = {d.depth: d.tokens_per_second for d in report.decode if d.batch == 1}

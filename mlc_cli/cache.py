@@ -1,4 +1,4 @@
-"""`mlc_cli cache`: what generate, chat and embed have prepared, and its removal."""
+"""`mlc_cli cache`: list and remove the models that generate, chat and embed have converted and compiled."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 @click.group("cache", context_settings={"help_option_names": ["-h", "--help"]})
 def cache() -> None:
-    """List and remove what generate, chat and embed have prepared, in $MLC_CACHE_DIR or ~/.cache/mlc_cli."""
+    """List and remove models that generate, chat and embed have prepared in $MLC_CACHE_DIR or ~/.cache/mlc_cli."""
 
 
 @cache.command("list")
 @json_option
 def list_command(as_json: bool) -> None:
-    """List the entries, the last used first: when, how large, which weights, of what.
+    """List the entries, most recently used first: last use, size, state, quantization, model.
 
-    A state other than "ready" says that nothing will use the entry; prune removes it.
+    Entries in a state other than "ready" are no longer used; prune removes them.
     """
     from mlc_toolchain.model_cache import cache_root, entries
 
@@ -44,12 +44,12 @@ def list_command(as_json: bool) -> None:
 
 
 @cache.command("prune")
-@click.option("--older-than", metavar="TIME", help="Also entries that were not used for TIME: 30d, 12h, 90m.")
-@click.option("--all", "everything", is_flag=True, help="All entries.")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and stop.")
+@click.option("--older-than", metavar="TIME", help="Also remove entries that were not used for TIME: 30d, 12h, 90m.")
+@click.option("--all", "everything", is_flag=True, help="Remove all entries.")
+@click.option("--dry-run", is_flag=True, help="Print what would be removed, and stop.")
 @json_option
 def prune(older_than: str | None, everything: bool, dry_run: bool, as_json: bool) -> None:
-    """Remove entries that nothing will use: left by an interrupted run, or made by another version of this tool."""
+    """Remove unusable entries: left by an interrupted run, or made by another version of this tool."""
     from mlc_toolchain import model_cache
 
     def waiting() -> None:
@@ -98,7 +98,7 @@ def _state(entry: Entry) -> str:
 
 
 def _seconds(text: str) -> float:
-    """`30d` in seconds."""
+    """Convert a duration such as `30d` to seconds."""
     found = re.fullmatch(r"(\d{1,6})([smhdw])", text)
     if found is None:
         raise UsageError(f"--older-than: got {text!r}; expected a number and one of {', '.join(UNITS)}, such as 30d")

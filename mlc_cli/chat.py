@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @model_options
 @click.option("--system", metavar="TEXT", help="System message of the conversation.")
 @click.option(
-    "--max-tokens", type=int, metavar="N", help="Longest answer; -1: until the context is full. Default: 2048."
+    "--max-tokens",
+    type=int,
+    metavar="N",
+    help="Maximum length of an answer; -1: until the context is full. Default: 2048.",
 )
 @sampling_options
 @num_draft_option
@@ -35,9 +38,9 @@ def chat(
     draft: str | None,
     threads: int | None,
 ) -> None:
-    """Talk to MODEL: a model folder, a checkpoint folder, a .gguf file, or HF://owner/name.
+    """Chat with MODEL: a model folder, a checkpoint folder, a .gguf file, or HF://owner/name.
 
-    The conversation stays in the model's cache: a turn computes only what is new. /help lists the commands.
+    The conversation stays in the KV cache: each turn computes only the new tokens. /help lists the commands.
     """
     from mlc_cli.conversation import Conversation
 

@@ -1,4 +1,4 @@
-"""How `chat` shows an answer: Markdown on a terminal while it grows, with dimmed reasoning; as it is elsewhere."""
+"""Display of answers in `chat`: streamed Markdown with dimmed reasoning on a terminal, plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ UPDATES_PER_SECOND = 8
 
 
 class Display(Protocol):
-    """Takes the pieces of an answer."""
+    """Displays an answer piece by piece."""
 
     def add(self, piece: str) -> None: ...
 
 
 @contextmanager
 def display(in_thought: bool) -> Iterator[Display]:
-    """The display of one answer. in_thought: the prompt has opened the model's reasoning already."""
+    """The display of one answer. in_thought: the prompt has already opened the model's reasoning."""
     if not sys.stdout.isatty():
         yield Plain()
         click.echo()
@@ -42,14 +42,14 @@ def display(in_thought: bool) -> Iterator[Display]:
 
 
 class Plain:
-    """The text as it is."""
+    """Prints the text unchanged."""
 
     def add(self, piece: str) -> None:
         click.echo(piece, nl=False)
 
 
 class Terminal:
-    """Whole blocks are printed as Markdown once; what follows the last of them is drawn again with every piece."""
+    """Prints each finished block as Markdown once, and redraws the unfinished last block with every piece."""
 
     def __init__(self, console: Console, in_thought: bool):
         from rich.live import Live
@@ -70,7 +70,7 @@ class Terminal:
         self._live.update(_drawn(self._text, self._in_thought))
 
     def close(self) -> None:
-        """Print what is left."""
+        """Print the remaining text."""
         self._live.stop()
         self._print(self._text)
 
@@ -84,7 +84,7 @@ class Terminal:
 
 
 def _first_end(text: str, in_thought: bool) -> int | None:
-    """Where the first block of the text ends: at an empty line outside of code, or after a tag; None if it is open."""
+    """The end of the text's first block: an empty line outside of code, or after a tag; None if it is unfinished."""
     tag = END_OF_THOUGHT if in_thought else THINK
     ends = [at + len(tag)] if (at := text.find(tag)) >= 0 else []
     ends += [m.end() for m in re.finditer(r"\n\s*\n", text) if len(FENCE.findall(text[: m.start()])) % 2 == 0][:1]

@@ -1,4 +1,4 @@
-"""What is typed in `chat`: messages of one or several lines, their history."""
+"""Keyboard input of `chat`: messages of one or several lines, and their history."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ HISTORY, HISTORY_LINES = "chat_history", 1000
 
 
 def typed_messages() -> Iterator[str]:
-    """What is typed, up to the end of the input: commands, which begin with a slash, and messages."""
+    """Yield the typed commands, which begin with a slash, and messages until the end of input."""
     with _line_editing():
         while (line := _read_line("> ")) is not None:
             yield line if line.startswith("/") else _whole_message(line)
 
 
 def _whole_message(line: str) -> str:
-    """The message that begins with a line: a block between quotes, or lines that end with a backslash and the next."""
+    """Read the rest of a message: up to the closing triple quotes, or while lines end with a backslash."""
     if line.strip().startswith(BLOCK):
         return _read_block(line.strip().removeprefix(BLOCK))
     lines = [line]
@@ -52,7 +52,7 @@ def _read_line(prompt: str) -> str | None:
 
 
 def _drop_typed() -> None:
-    """Drop the keys that were typed during an answer."""
+    """Discard the keys that were typed during an answer."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import termios
 
@@ -62,7 +62,7 @@ def _drop_typed() -> None:
 
 @contextlib.contextmanager
 def _line_editing() -> Iterator[None]:
-    """Arrow keys, pasted text with its lines, and the history of earlier runs, where Python has readline."""
+    """Enable line editing, bracketed paste and a persistent history, if Python has readline."""
     try:
         import readline
     except ImportError:

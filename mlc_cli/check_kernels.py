@@ -36,26 +36,26 @@ COLUMNS = (
 
 @click.command("check_kernels")
 @click.argument("model", metavar="MODEL")
-@click.option("--quantization", metavar="NAME", help="Scheme of the weights, when not the config's.")
+@click.option("--quantization", metavar="NAME", help="Quantization scheme. Default: the config's.")
 @click.option("--device", default="cuda", show_default=True, metavar="TARGET", help="A CUDA target: cuda:sm_90a.")
 @kv_cache_dtype_option
 @json_option
 def check_kernels(model: str, quantization: str | None, device: str, kv_cache_dtype: str, as_json: bool) -> int:
-    """Run every kernel of MODEL in a simulator of PTX and compare the results with the CPU's. Needs no GPU.
+    """Run every kernel of MODEL in a PTX simulator and compare the results with the CPU's. Needs no GPU.
 
-    MODEL is a folder with mlc-chat-config.json or the name of a preset. Its layers, heads, columns and vocabulary are
-    made few. Found are races, accesses out of bounds, reads of what was never written, missing waits and wrong results;
+    MODEL is a folder with mlc-chat-config.json or the name of a preset; its number of layers, heads, columns and tokens
+    is reduced. The simulator finds races, out-of-bounds accesses, uninitialized reads, missing waits and wrong results;
     the exit status is then 1.
 
     \b
-    launches      in one call of each exported function
-    registers     of a thread; shared, stack: bytes of a block and of a thread
-    occupancy     share of a multiprocessor's threads that fit
-    instructions  executed by warps, of all launches
-    fetched       bytes of global memory; written too
-    sectors       of 32 bytes for each load, and the fewest that its bytes need
-    conflicts     passes through the banks of shared memory for each one needed
-    error         of the largest element of the function's results
+    launches      launches in one call of each exported function
+    registers     registers per thread; shared, stack: bytes per block and per thread
+    occupancy     share of a multiprocessor's threads that can be resident
+    instructions  warp instructions of all launches
+    fetched       bytes read from global memory; written: bytes written to it
+    sectors       32-byte sectors per load; fewest: the minimum for the bytes loaded
+    conflicts     shared memory passes, relative to the minimum without bank conflicts
+    error         relative to the largest element of the function's results
     """
     from mlc_toolchain.check_kernels import CheckOptions
     from mlc_toolchain.check_kernels import check_kernels as check
@@ -102,6 +102,6 @@ def _row(kernel: KernelCheck) -> tuple[object, ...]:
 
 
 def _launches(launches: Mapping[str, int]) -> str:
-    """The first functions with their launches, and how many more there are."""
+    """The first functions with their numbers of launches, and the number of further functions."""
     shown = [f"{name}:{count}" for name, count in list(launches.items())[:SHOWN]]
     return " ".join([*shown, *([f"+{len(launches) - SHOWN}"] if len(launches) > SHOWN else [])]) or "0"

@@ -20,42 +20,48 @@ from mlc_cli.options import (
 from mlc_errors import UsageError
 
 COLLECT_AFTER = 100_000
-"""Allocations between runs of the garbage collector: the compiler's trees are large and have no cycles."""
+"""Garbage collection threshold in allocations; large, because the compiler's trees have no cycles."""
 
 
 @click.command("compile")
 @click.argument("model", metavar="MODEL")
-@click.option("--quantization", metavar="NAME", help="Scheme of the weights, when not the config's.")
+@click.option("--quantization", metavar="NAME", help="Quantization scheme. Default: the config's.")
 @model_type_option
 @device_option
-@click.option("--host", default="auto", show_default=True, metavar="TRIPLE", help="For another CPU: aarch64-linux-gnu.")
+@click.option(
+    "--host",
+    default="auto",
+    show_default=True,
+    metavar="TRIPLE",
+    help="Cross-compile for another CPU: aarch64-linux-gnu.",
+)
 @click.option(
     "--opt",
     default="O3",
     show_default=True,
     metavar="LEVEL",
-    help="O0 plain loops, O1 fusion, O2 schedules, O3 integer products on CPUs; or KEY=VALUE;... of "
+    help="O0 plain loops, O1 fusion, O2 schedules, O3 integer matmuls on CPUs; or KEY=VALUE;... of "
     "fusion=0|1, schedules=0|1, act=8|16|exact (bits of activations).",
 )
 @click.option(
-    "--overrides", default="", metavar="K=V;...", help="Sizes to change: context_window_size=2048;max_batch_size=4."
+    "--overrides", default="", metavar="K=V;...", help="Sizes to override: context_window_size=2048;max_batch_size=4."
 )
 @kv_cache_dtype_option
-@click.option("--draft-heads", is_flag=True, help="Add the functions with which a head of EAGLE or Medusa can guess.")
-@click.option("--debug-dump", type=FOLDER, metavar="DIR", help="Write the module after each phase, as text.")
+@click.option("--draft-heads", is_flag=True, help="Add the functions that EAGLE and Medusa draft heads need.")
+@click.option("--debug-dump", type=FOLDER, metavar="DIR", help="Write the module after each pass, as text.")
 @click.option("--emit", multiple=True, metavar="KIND", help="Also write the library's code as text: llvm, asm, ptx.")
 @click.option("--enable-subgroups", is_flag=True, hidden=True)
 @click.option(
     "--system-lib-prefix",
     default="auto",
     metavar="NAME",
-    help="Begin the library's symbols with NAME, in a .o, .a or .tar; so that several can be linked into one program.",
+    help="Prefix of the symbols in a .o, .a or .tar, so that several libraries can be linked into one program.",
 )
 @click.option(
     "--tune",
     default="",
     metavar="TIME|DIR",
-    help="Search faster schedules first, for a time such as 90s or 10m; or take those of a database that tune made.",
+    help="Search for faster schedules first, for a time such as 90s or 10m; or apply the database DIR that tune made.",
 )
 @output_file_option
 @verbose_option
@@ -80,8 +86,8 @@ def compile_command(
 ) -> None:
     """Compile MODEL to one native library.
 
-    The suffix of the output says what is written: .so a shared library; .o, .a or .tar (objects) for static linking; .s
-    assembly; .ll LLVM IR. MODEL is a folder with mlc-chat-config.json (what gen_config writes), that file,
+    The suffix of the output selects its type: .so a shared library; .o, .a or .tar (objects) for static linking; .s
+    assembly; .ll LLVM IR. MODEL is a folder with mlc-chat-config.json (the output of gen_config), that file,
     or HF://owner/name[@revision] of such a folder.
     """
     from mlc_toolchain.compile import CompileOptions, compile_model

@@ -1,4 +1,4 @@
-"""What commands print: progress on stderr, results on stdout, as text or as JSON.  rich is imported only to draw."""
+"""Output of commands: progress on stderr, results on stdout, as text or JSON. rich is imported only for terminals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LIST_LIMIT = 12
 
 @contextlib.contextmanager
 def progress(as_json: bool = False) -> Iterator[Progress]:
-    """The progress callable for the toolchain: bars on a terminal, lines elsewhere, nothing with --json."""
+    """A progress callback for the toolchain: bars on a terminal, lines elsewhere, nothing with --json."""
     if as_json:
         yield lambda step: None
     elif sys.stderr.isatty():
@@ -40,7 +40,7 @@ def progress(as_json: bool = False) -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def late_progress(seconds: float = 0.0) -> Iterator[Progress]:
-    """The same, shown from the first step that comes after ``seconds``."""
+    """The same, shown from the first step after ``seconds`` on."""
     begin = time.monotonic()
     shown: list[Progress] = []
     with contextlib.ExitStack() as stack:
@@ -55,7 +55,7 @@ def late_progress(seconds: float = 0.0) -> Iterator[Progress]:
 
 
 def show(report: Any, as_json: bool = False, json_only: Container[str] = ()) -> None:
-    """Print a report (a dataclass) as aligned `field  value` lines, or as one JSON object, of all fields."""
+    """Print a report (a dataclass) as aligned `field  value` lines, or as JSON. json_only: fields for JSON only."""
     if as_json:
         write_json(report)
     else:
@@ -91,7 +91,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def open_streams() -> None:
-    """Replace standard streams that are closed by the null device; print what an encoding lacks as question marks."""
+    """Replace closed standard streams by the null device; print unencodable characters as question marks."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
@@ -101,7 +101,7 @@ def open_streams() -> None:
 
 
 def standard_input() -> str:
-    """The text that is piped to the command; empty where there is none. Raises UsageError for what is no text."""
+    """The text piped to the command, empty without a pipe. Raises UsageError if it is not UTF-8."""
     if sys.stdin.isatty():
         return ""
     try:
@@ -112,12 +112,12 @@ def standard_input() -> str:
 
 
 def note(text: str) -> None:
-    """A remark beside the result: goes to stderr, so that piped output stays clean."""
+    """Print a remark to stderr, so that piped output has only the result."""
     click.echo(text, err=True)
 
 
 def show_decisions() -> None:
-    """Print what the toolchain logs about its decisions to stderr, one line each."""
+    """Print the toolchain's log of its decisions to stderr, one line each."""
     import logging
 
     handler = logging.StreamHandler(sys.stderr)
@@ -146,7 +146,7 @@ def format_seconds(seconds: float) -> str:
 
 
 class Lines:
-    """Progress for logs and pipes: one line at a stage's end, and one every ten seconds until then."""
+    """Progress for logs and pipes: a line every ten seconds, and one at the end of each stage."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic):
         self._stream = stream
@@ -218,7 +218,7 @@ def _amount(step: Step, elapsed: float) -> str:
 
 
 def _format(name: str, value: Any) -> str:
-    """A report's value as text; the field's name determines its unit (`..._bytes`, `seconds_...`)."""
+    """Format a report's value; the field's name determines its unit (`..._bytes`, `seconds_...`)."""
     match value:
         case None:
             return ""
@@ -243,7 +243,7 @@ def _more(count: int) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON types."""
+    """Convert a value to JSON types."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     match value:

@@ -1,4 +1,4 @@
-"""A conversation in the terminal: the messages, the answers and the commands of `chat`."""
+"""The conversation of `chat`: messages, answers and slash commands."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SAVED_BYTES = 64 << 20
 
 
 class Conversation:
-    """The messages so far and the loop of reading and answering."""
+    """The messages so far, and the loop that reads and answers them."""
 
     def __init__(self, llm: LLM, choice: Choice, max_tokens: int | None, system: str | None, speculation: Guesses):
         self.llm, self.speculation = llm, speculation
@@ -80,7 +80,7 @@ class Conversation:
                 self.turn(line)
 
     def command(self, name: str, argument: str = "") -> str:
-        """Execute a command; returns what is to be said."""
+        """Execute a slash command; returns the text to print."""
         try:
             return self.commands[name](argument)
         except KeyError:
@@ -89,7 +89,7 @@ class Conversation:
             return f"error: {error}"
 
     def turn(self, text: str) -> None:
-        """Answer a message of the user. When that fails, the message is removed."""
+        """Answer a user message; if that fails, remove it."""
         from mlc_runtime.image_prompt import user_message
 
         self.messages.append(user_message(text, self.images))
@@ -142,7 +142,7 @@ class Conversation:
         return f"{name} is {self._setting(name)}"
 
     def add_image(self, path: str) -> str:
-        """Show an image with the next message, if it can be read."""
+        """Attach an image to the next message, if it can be read."""
         from mlc_runtime.images import load_image
 
         if not path:
@@ -163,7 +163,7 @@ class Conversation:
         return "the conversation is forgotten"
 
     def undo(self, _: str = "") -> str:
-        """Forget the last message of the user and what follows it."""
+        """Remove the last user message and everything after it."""
         asked = [i for i, message in enumerate(self.messages) if message["role"] == "user"]
         if not asked:
             return "there is nothing to undo"
@@ -181,7 +181,7 @@ class Conversation:
         return f"{len(self.messages)} messages are in {path}"
 
     def load(self, path: str) -> str:
-        """Continue the conversation that ``save`` has written."""
+        """Load a conversation written by ``save``."""
         if not path:
             raise UsageError("/load needs the name of a file")
         try:
@@ -207,7 +207,7 @@ class Conversation:
         return DEFAULT if value is None else str(value)
 
     def _opens_thought(self, ids: Sequence[int]) -> bool:
-        """Whether the chat template has begun the model's reasoning."""
+        """Whether the prompt ends with the tag that opens the model's reasoning."""
         last = [i for i in ids[-LAST_IDS:] if i >= 0]  # images have ids below 0
         return self.llm.tokenizer.decode(last, skip_special_tokens=False).rstrip().endswith(THINK)
 

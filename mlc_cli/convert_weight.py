@@ -1,4 +1,4 @@
-"""`mlc_cli convert_weight`: a checkpoint in, quantized weights out."""
+"""`mlc_cli convert_weight`: quantize a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,36 +23,53 @@ from mlc_cli.options import (
 @source_argument
 @quantization_option
 @model_type_option
+@click.option("--device", default="auto", show_default=True, metavar="NAME", help="Device that quantizes: auto or cpu.")
 @click.option(
-    "--device", default="auto", show_default=True, metavar="NAME", help="auto or cpu: weights are quantized there."
-)
-@click.option(
-    "--source", "weights", default="auto", show_default=True, metavar="DIR", help="Weights, when not beside the config."
+    "--source",
+    "weights",
+    default="auto",
+    show_default=True,
+    metavar="DIR",
+    help="Folder of the weights. Default: the config's.",
 )
 @click.option(
     "--source-format",
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="auto, safetensors, pytorch, awq, gptq, fp8, mxfp4.",
+    help="Format of the checkpoint: auto, safetensors, pytorch, awq, gptq, fp8, mxfp4.",
 )
-@click.option("--output-format", default="mlc", show_default=True, metavar="NAME", help="mlc or safetensors.")
-@click.option("--f32-storage", default="raw", show_default=True, metavar="NAME", help="float32 as raw or rounded bf16.")
+@click.option(
+    "--output-format", default="mlc", show_default=True, metavar="NAME", help="Format to write: mlc or safetensors."
+)
+@click.option(
+    "--f32-storage",
+    default="raw",
+    show_default=True,
+    metavar="NAME",
+    help="Storage of float32 tensors: raw, or rounded to bf16.",
+)
 @click.option("--lora-adapter", type=FOLDER, metavar="DIR", help="PEFT adapter to merge into the weights.")
-@click.option("--calibration", metavar="TEXT", help="File of text that codes are chosen for, or auto.")
-@click.option("--imatrix", type=FILE, metavar="FILE", help="Importances by llama.cpp, in place of a text.")
-@click.option("--method", default="search", show_default=True, metavar="NAME", help="search, or gptq (error feedback).")
+@click.option("--calibration", metavar="TEXT", help="Minimize the error of layer outputs on a text file, or auto.")
+@click.option("--imatrix", type=FILE, metavar="FILE", help="Importance matrix of llama.cpp, instead of a text.")
+@click.option(
+    "--method",
+    default="search",
+    show_default=True,
+    metavar="NAME",
+    help="With a text: search (of scales) or gptq (error feedback).",
+)
 @click.option(
     "--bits",
     type=float,
     metavar="N",
-    help="Bits per parameter of the whole model: weights where they count get more than QUANTIZATION's.",
+    help="Average bits per parameter of the whole model: sensitive weights get more bits than the scheme's.",
 )
 @click.option(
     "--report", type=FILE, metavar="FILE", help="Write sizes and quantization errors as JSON, or as a page (.html)."
 )
-@click.option("--dry-run", is_flag=True, help="Report what would be written, from the headers alone.")
-@click.option("--show-mapping", is_flag=True, help="Print which tensors make which parameter, and stop.")
+@click.option("--dry-run", is_flag=True, help="Report what would be written, reading only file headers.")
+@click.option("--show-mapping", is_flag=True, help="Print which tensors are combined into which parameter, and stop.")
 @output_folder_option
 @verbose_option
 @json_option
@@ -78,8 +95,8 @@ def convert_weight(
 ) -> None:
     """Quantize MODEL's weights and write them to DIR.
 
-    MODEL is a Hugging Face folder, its config.json, a .gguf file or HF://owner/name[@revision]. A run that was
-    interrupted continues where it stopped.
+    MODEL is a Hugging Face folder, its config.json, a .gguf file or HF://owner/name[@revision]. An
+    interrupted run continues where it stopped.
     """
     from mlc_toolchain import convert_weight as toolchain
 

@@ -1,4 +1,4 @@
-"""`mlc_cli debug_chat`: write what every kernel of a model computes, or compare it with transformers."""
+"""`mlc_cli debug_chat`: dump the results of every kernel of a model, or compare them with transformers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
 
 @click.command("debug_chat")
 @model_options
-@click.option("-p", "--prompt", required=True, metavar="TEXT", help="The prompt; in the chat template if there is one.")
+@click.option(
+    "-p", "--prompt", required=True, metavar="TEXT", help="The prompt; wrapped in the chat template if there is one."
+)
 @click.option("--generate-len", type=int, default=1, show_default=True, metavar="N", help="Tokens to generate.")
 @click.option("--debug-dir", type=FOLDER, metavar="DIR", help="Write the arguments of every kernel to files in DIR.")
-@click.option("--compare", metavar="hf:PATH", help="Compare the prompt's layers with transformers' model in PATH.")
+@click.option("--compare", metavar="hf:PATH", help="Compare with transformers running the checkpoint in PATH.")
 @click.option(
     "--tolerance",
     type=float,
     metavar="X",
-    help="The largest error that agrees, of a tensor's norm. Default: 0.001; 0.2 for quantized weights.",
+    help="Largest error that agrees, relative to the tensor's norm. Default: 0.001; 0.2 for quantized weights.",
 )
 @click.option("--plot", type=FILE, metavar="FILE", help="With --compare: draw the errors; needs matplotlib.")
 @running.threads_option
@@ -45,10 +47,10 @@ def debug_chat(
     threads: int | None,
     as_json: bool,
 ) -> int:
-    """Write what every kernel of MODEL computes, or find the first kernel that departs from transformers.
+    """Dump the results of every kernel of MODEL, or find the first kernel that departs from transformers.
 
-    The model is compiled again, with the same kernels, so that they are observed. The exit status
-    is 1 where a result has a NaN or an infinity, and where a kernel departs.
+    The model is compiled again with the same kernels and a call of an observer after each. The exit status
+    is 1 if a result has a NaN or an infinity, or if a kernel departs.
     """
     from mlc_evaluation.comparison import compare_with_transformers
     from mlc_evaluation.debug_chat import prompt_ids, write_kernels

@@ -1,4 +1,4 @@
-"""`mlc_cli debug_compare`: the kernels of two libraries of one model side by side."""
+"""`mlc_cli debug_compare`: compare the kernels of two libraries of one model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 
 @click.command("debug_compare")
 @model_options
-@click.option("-p", "--prompt", required=True, metavar="TEXT", help="The prompt; in the chat template if there is one.")
-@click.option("--reference", type=FILE, required=True, metavar="FILE", help="A library of MODEL, as one of --opt O0.")
+@click.option(
+    "-p", "--prompt", required=True, metavar="TEXT", help="The prompt; wrapped in the chat template if there is one."
+)
+@click.option(
+    "--reference", type=FILE, required=True, metavar="FILE", help="Another library of MODEL, for example of --opt O0."
+)
 @click.option(
     "--tolerance",
     type=float,
     metavar="X",
-    help="The largest error that agrees, of a tensor's norm. Default: 0.001; 0.2 where only one library rounds "
+    help="Largest error that agrees, relative to the tensor's norm. Default: 0.001; 0.2 if only one library rounds "
     "activations.",
 )
 @running.threads_option
@@ -39,10 +43,10 @@ def debug_compare(
     threads: int | None,
     as_json: bool,
 ) -> int:
-    """Compare what the kernels of two libraries of MODEL compute for a prompt.
+    """Compare the results of the kernels of two libraries of MODEL on a prompt.
 
-    A kernel's result is searched for in all kernels of the other library, so that these may be fused differently. The
-    exit status is 1 where a kernel departs.
+    Each result is searched for among the results of the other library, which may be fused differently. The
+    exit status is 1 if a kernel departs.
     """
     from mlc_evaluation.comparison import compare_libraries, first_tokens, kernel_results, library_tolerance
     from mlc_evaluation.debug_chat import prompt_ids

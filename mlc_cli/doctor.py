@@ -1,4 +1,4 @@
-"""`mlc_cli doctor`: what of this machine matters, and what is missing."""
+"""`mlc_cli doctor`: describe this machine, and report what is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mlc_errors import ResourceError
 def doctor(as_json: bool) -> None:
     """Describe this machine: versions, CPU, linker, GPU, memory, cache. Exits with 4 when something needed is missing.
 
-    Paste it into a report of a problem.
+    Include the output in a bug report.
     """
     from mlc_toolchain.doctor import examine
 

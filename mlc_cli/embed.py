@@ -1,4 +1,4 @@
-"""`mlc_cli embed`: vectors of texts, as JSON lines or as a numpy file."""
+"""`mlc_cli embed`: text embeddings, as JSON lines or as a numpy file."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ ARRAY, LINES = ".npy", ".jsonl"
 @click.option("--text", "texts", multiple=True, metavar="TEXT", help="A text; may be given several times.")
 @click.option("--file", type=FILE, metavar="FILE", help="A file with one text on each line. Default: standard input.")
 @click.option("-o", "--output", type=FILE, metavar="FILE", help="FILE.npy or FILE.jsonl. Default: standard output.")
-@click.option("--prompt", metavar="TEXT", help="Precedes every text.")
-@click.option("--prompt-name", metavar="NAME", help="The model's prompt of this name precedes every text.")
-@click.option("--pooling", metavar="NAME", help="mean, cls or last. Default: as the model's files say.")
-@click.option(
-    "--normalize/--no-normalize", default=None, help="Vectors of length 1. Default: as the model's files say."
-)
-@click.option("--truncate", is_flag=True, help="Cut texts that are too long; they are refused otherwise.")
+@click.option("--prompt", metavar="TEXT", help="Text to prepend to every text.")
+@click.option("--prompt-name", metavar="NAME", help="Prepend the model's prompt of this name.")
+@click.option("--pooling", metavar="NAME", help="Pooling: mean, cls or last. Default: from the model's files.")
+@click.option("--normalize/--no-normalize", default=None, help="Scale to L2 norm 1. Default: from the model's files.")
+@click.option("--truncate", is_flag=True, help="Truncate texts that are too long; otherwise they are refused.")
 @running.threads_option
 def embed(
     model: str,
@@ -48,9 +46,9 @@ def embed(
     truncate: bool,
     threads: int | None,
 ) -> None:
-    """Turn texts into vectors with MODEL: a model folder, a checkpoint folder, a .gguf file, or HF://owner/name.
+    """Compute text embeddings with MODEL: a model folder, a checkpoint folder, a .gguf file, or HF://owner/name.
 
-    Each line of the output is a JSON object with the text and its embedding. FILE.npy has the vectors alone, float32
+    Each line of the output is a JSON object with a text and its embedding. FILE.npy has only the embeddings, float32
     [texts, elements], in order.
     """
     if output is not None and output.suffix not in (ARRAY, LINES):
@@ -70,7 +68,7 @@ def embed(
 
 
 def _texts(texts: Sequence[str], file: Path | None) -> list[str]:
-    """The texts of the command line, or the lines of the file or of standard input that are not empty."""
+    """The texts on the command line, else the non-empty lines of the file or of standard input."""
     if texts and file is not None:
         raise UsageError("--text and --file exclude each other")
     found = list(texts) or [line for line in _content(file).splitlines() if line.strip()]
@@ -105,6 +103,6 @@ def _write(output: Path | None, texts: Sequence[str], vectors: np.ndarray) -> No
 
 
 def _lines(texts: Sequence[str], vectors: np.ndarray) -> Iterator[str]:
-    """Nine digits tell every float32 from the others."""
+    """JSON lines; nine significant digits represent a float32 exactly."""
     for text, vector in zip(texts, vectors, strict=True):
         yield json.dumps({"text": text, "embedding": [float(f"{x:.9g}") for x in vector]}, ensure_ascii=False)

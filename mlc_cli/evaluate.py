@@ -27,15 +27,17 @@ FLOAT32 = "float32"
 @click.command("eval")
 @model_options
 @click.option("--text", type=FILE, metavar="FILE", help="The text whose perplexity is measured.")
-@click.option("--window", type=int, default=512, show_default=True, metavar="N", help="Tokens of a window.")
-@click.option("--windows", type=int, metavar="N", help="Only the first N windows of the text.")
-@click.option("--compare", multiple=True, metavar="MODEL", help="Another model of the same tokens; may be repeated.")
+@click.option("--window", type=int, default=512, show_default=True, metavar="N", help="Tokens per window.")
+@click.option("--windows", type=int, metavar="N", help="Use only the first N windows of the text.")
+@click.option(
+    "--compare", multiple=True, metavar="MODEL", help="Another model with the same vocabulary; may be repeated."
+)
 @click.option(
     "--against",
     metavar="REFERENCE",
     help="Measure the divergence from a reference: float32 (the checkpoint MODEL, unquantized), hf:PATH, or a MODEL.",
 )
-@click.option("--choices", type=FILE, metavar="FILE", help="Questions with choices, a JSON object in each line.")
+@click.option("--choices", type=FILE, metavar="FILE", help="Multiple-choice questions, a JSON object on each line.")
 @running.threads_option
 @json_option
 def evaluate(
@@ -50,10 +52,10 @@ def evaluate(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Measure how well MODEL predicts a text, and how far its predictions are from a reference's.
+    """Measure MODEL's perplexity on a text, its KL divergence from a reference, and its multiple-choice accuracy.
 
-    A text is read in windows that do not overlap, each from an empty cache; the second half of each is scored, as
-    llama.cpp's perplexity tool does, so that figures for the same text and window are comparable.
+    A text is split into windows that do not overlap, each read with an empty cache; the second half of each is scored,
+    as in llama.cpp's perplexity tool, so that figures for the same text and window are comparable.
     """
     from mlc_evaluation.multiple_choice import answer, read_questions
     from mlc_evaluation.perplexity import evaluate as score
@@ -93,7 +95,7 @@ def evaluate(
 
 
 def _reference(against: str, model: str, opened: Callable[[str, PrepareOptions], LLM]) -> Scorer:
-    """Of a checkpoint, the compiler's own float32 build; of a converted folder, its library."""
+    """The scorer of the reference: a checkpoint compiled in float32, a converted folder, or transformers."""
     from mlc_evaluation.scorers import CompiledScorer, TransformersScorer
     from mlc_evaluation.transformers_model import PREFIX, TransformersModel, checkpoint_path
     from mlc_toolchain.prepare_plan import PrepareOptions, plan_preparation

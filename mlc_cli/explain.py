@@ -1,4 +1,4 @@
-"""`mlc_cli explain`: what an error code means, and what helps."""
+"""`mlc_cli explain`: describe an error code and how to resolve it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mlc_errors import UsageError
 
 
 class Explanation(NamedTuple):
-    """title: in a few words; meaning: when it comes; help: what to do; exit_code: of the command."""
+    """An error code. title: summary; meaning: when it occurs; help: what to do; exit_code: of the command."""
 
     title: str
     meaning: str
@@ -83,7 +83,7 @@ EXPLANATIONS = {
 @click.argument("code", metavar="[CODE]", required=False)
 @json_option
 def explain(code: str | None, as_json: bool) -> None:
-    """Say what the error CODE means and what helps; without CODE: list all codes."""
+    """Explain the error CODE and how to resolve it; without CODE, list all codes."""
     if code is None:
         _show_all(as_json)
         return

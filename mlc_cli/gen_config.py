@@ -1,4 +1,4 @@
-"""`mlc_cli gen_config`: a checkpoint's configuration, conversation format and tokenizer into a model folder."""
+"""`mlc_cli gen_config`: write a checkpoint's configuration, conversation template and tokenizer to a model folder."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from mlc_cli.options import (
 from mlc_errors import UnsupportedError
 
 _SIZES = {
-    "context_window_size": "Longest sequence, in tokens.",
-    "sliding_window_size": "Tokens that attention looks back, in models with a sliding window.",
-    "prefill_chunk_size": "Tokens of a prompt that are processed at once.",
-    "attention_sink_size": "First tokens that a sliding window keeps.",
-    "tensor_parallel_shards": "Devices that share every layer.",
-    "pipeline_parallel_stages": "Devices that share the layers among them.",
+    "context_window_size": "Maximum length of a sequence, in tokens.",
+    "sliding_window_size": "Attention window in tokens, for models with sliding-window attention.",
+    "prefill_chunk_size": "Prompt tokens per call of prefill.",
+    "attention_sink_size": "First tokens that stay visible in a sliding window.",
+    "tensor_parallel_shards": "Devices among which each layer is split.",
+    "pipeline_parallel_stages": "Devices among which the layers are distributed.",
 }
 
 
@@ -33,7 +33,7 @@ def _refuse_disaggregation() -> None:
 
 
 def _size_options(command: Callable[..., None]) -> Callable[..., None]:
-    """One integer option for every size."""
+    """Decorator: adds an integer option for each size."""
     for name, summary in reversed(_SIZES.items()):
         command = click.option("--" + name.replace("_", "-"), type=int, metavar="N", help=summary)(command)
     return command
@@ -48,7 +48,7 @@ def _size_options(command: Callable[..., None]) -> Callable[..., None]:
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="Conversation format; auto takes the checkpoint's own.",
+    help="Conversation template; auto takes the checkpoint's.",
 )
 @_size_options
 @click.option(
@@ -60,12 +60,10 @@ def _size_options(command: Callable[..., None]) -> Callable[..., None]:
     metavar="BOOL",
     expose_value=False,
     callback=lambda _context, _option, given: _refuse_disaggregation() if given else None,
-    help="Only false: prefill and decode share their devices.",
+    help="Only false is supported: prefill and decode share their devices.",
 )
-@click.option("--memory", metavar="SIZE", help="Report the largest batch that fits this memory, such as 8GiB.")
-@click.option(
-    "--skip-template-check", is_flag=True, help="Record a named template although the tokenizer lacks its tokens."
-)
+@click.option("--memory", metavar="SIZE", help="Report the largest batch size that fits into SIZE, such as 8GiB.")
+@click.option("--skip-template-check", is_flag=True, help="Accept a template whose tokens the tokenizer lacks.")
 @output_folder_option
 @verbose_option
 @json_option

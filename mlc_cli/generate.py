@@ -1,4 +1,4 @@
-"""`mlc_cli generate`: continue or answer one prompt, printing text as it is generated."""
+"""`mlc_cli generate`: answer or complete one prompt, printing text as it is generated."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 @click.command("generate")
 @model_options
-@click.option("-p", "--prompt", metavar="TEXT", help="The text to continue or to answer. Default: standard input.")
-@click.option(
-    "--image", "images", metavar="FILE", multiple=True, help="An image before the prompt; may be given several times."
-)
+@click.option("-p", "--prompt", metavar="TEXT", help="The text to answer or to complete. Default: standard input.")
+@click.option("--image", "images", metavar="FILE", multiple=True, help="An image before the prompt; may be repeated.")
 @click.option(
     "--max-tokens",
     type=int,
     default=512,
     show_default=True,
     metavar="N",
-    help="Longest answer; -1: until the context is full.",
+    help="Maximum length of the answer; -1: until the context is full.",
 )
 @sampling_options
-@click.option("-n", "count", type=int, default=1, show_default=True, metavar="N", help="Answers, computed together.")
+@click.option(
+    "-n", "count", type=int, default=1, show_default=True, metavar="N", help="Number of answers, computed as a batch."
+)
 @click.option(
     "--top-logprobs",
     type=int,
     metavar="N",
-    help="With --json: log probabilities of each token and of N alternatives, 0 to 20.",
+    help="With --json: log probability of each token and of its N most likely alternatives, 0 to 20.",
 )
 @num_draft_option
 @draft_option
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     "--chat/--raw",
     "as_chat",
     default=None,
-    help="Wrap the prompt in the model's chat template, or continue it as it is. Default: chat if there is a template.",
+    help="Wrap the prompt in the chat template, or complete it as it is. Default: chat if there is a template.",
 )
 @running.threads_option
 @json_option
@@ -66,9 +66,9 @@ def generate(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Answer or continue a prompt with MODEL: a model folder, a checkpoint folder, a .gguf file, or HF://owner/name.
+    """Answer or complete a prompt with MODEL: a model folder, a checkpoint folder, a .gguf file, or HF://owner/name.
 
-    The text goes to standard output as it is generated, speed to standard error.
+    The text is streamed to standard output; speed is printed on standard error.
     """
     from mlc_runtime.image_prompt import user_message
 
@@ -101,7 +101,7 @@ def generate(
 
 
 def _several(llm: LLM, ids: list[int], sampling: Sampling, count: int, speculation: Guesses, as_json: bool) -> None:
-    """Print several answers, which are computed together."""
+    """Print several answers, computed as a batch."""
     from mlc_runtime.batch import generate_batch
 
     if count < 1:

@@ -17,8 +17,8 @@ TABLES = ("functions", "libraries", "tensors")
 def inspect_path(path: str, tensors: bool, as_json: bool) -> None:
     """Describe PATH without running it: a library, a model folder, a checkpoint folder, a .gguf file, a preset.
 
-    Of a library: target, options, functions, states, memory. Of a checkpoint: the architecture, whether it is
-    supported, and what the weights take in the usual schemes.
+    For a library: target, options, functions, states, memory. For a checkpoint: architecture, whether it is
+    supported, and the size of the weights in common quantization schemes.
     """
     from mlc_toolchain.inspection import inspect
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: one line and exit code 130 at any time, also while packages are being imported."""
+"""Ctrl-C prints one line and exits with code 130 at any time, even during imports."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ IMPORT_SYSTEM = "<frozen importlib."
 
 
 def install() -> None:
-    """Handle SIGINT in the main thread, unless the process ignores it. Outside of imports it is a KeyboardInterrupt.
+    """Handle SIGINT in the main thread, unless the process ignores it: raise KeyboardInterrupt, exit within imports.
 
-    An exception within an import leaves half a module behind, and some packages replace it by an ImportError.
+    An exception within an import would leave a partially initialized module; some packages turn it into ImportError.
     """
     if _signal.getsignal(_signal.SIGINT) is not _signal.default_int_handler:
         return

@@ -24,15 +24,17 @@ Passes, in the order in which a compilation runs them (--list describes each):
 
 @click.command("ir_opt", epilog=PASSES)
 @click.argument("file", required=False, metavar="FILE", type=FILE)
-@click.option("-p", "--pass", "passes", multiple=True, metavar="NAME[:K=V,...],...", help="Passes; may be repeated.")
+@click.option(
+    "-p", "--pass", "passes", multiple=True, metavar="NAME[:K=V,...],...", help="Passes to run; may be repeated."
+)
 @device_option
 @click.option("-o", "--output", type=FILE, metavar="FILE", help="File to write, instead of standard output.")
 @click.option("--list", "list_passes", is_flag=True, help="List the passes and exit.")
 def ir_opt(file: Path | None, passes: tuple[str, ...], device: str, output: Path | None, list_passes: bool) -> None:
     """Run passes over the module in FILE and print the result.
 
-    FILE holds TVMScript, a module or a single function, for instance what `compile --debug-dump` wrote. Without passes
-    it is only parsed and printed. Large constants are not part of a text: those of FILE.py are in FILE.npz.
+    FILE holds TVMScript, a module or a single function, for example written by `compile --debug-dump`. Without passes
+    it is only parsed and printed. Large constants are stored outside of the text: those of FILE.py in FILE.npz.
     """
     from mlc_compiler.script.files import write_script
     from mlc_compiler.target import Target

@@ -12,7 +12,7 @@ from mlc_cli.options import FILE, json_option
 
 @click.command("model_metadata")
 @click.argument("library", metavar="LIBRARY", type=FILE)
-@click.option("--memory-only", is_flag=True, help="Print what the model takes of memory only.")
+@click.option("--memory-only", is_flag=True, help="Print only the memory that the model needs.")
 @json_option
 def model_metadata(library: Path, memory_only: bool, as_json: bool) -> None:
     """Print the sizes, parameters, states and memory of the model in LIBRARY, without running it."""

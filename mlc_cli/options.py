@@ -14,7 +14,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 class _NamedPath(click.Path):
-    """A path to write to, which has a name: an empty one would be the current folder."""
+    """A path to write to. Refuses the empty string, which would be the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -26,7 +26,7 @@ class _NamedPath(click.Path):
 source_argument = click.argument("source", metavar="MODEL")
 
 quantization_option = click.option(
-    "--quantization", required=True, metavar="NAME", help="Scheme of the weights: q0f32, q0f16, q4f16_1, ..."
+    "--quantization", required=True, metavar="NAME", help="Quantization scheme: q0f32, q0f16, q4f16_1, ..."
 )
 
 model_type_option = click.option(
@@ -42,7 +42,7 @@ device_option = click.option(
     default="auto",
     show_default=True,
     metavar="TARGET",
-    help="Target of the code: auto (this machine's GPU or else CPU), cuda, cuda:sm_90a, cpu, cpu:NAME, "
+    help="Target: auto (this machine's GPU, else its CPU), cuda, cuda:sm_90a, cpu, cpu:NAME, "
     "'llvm -mcpu=NAME -num-cores=N', or JSON.",
 )
 
@@ -51,11 +51,11 @@ kv_cache_dtype_option = click.option(
     default="auto",
     show_default=True,
     metavar="DTYPE",
-    help="Of stored keys and values: float16, float32, bfloat16, int8 (with scales) or float8_e4m3fn.",
+    help="Dtype of the KV cache: auto, float16, float32, bfloat16, int8 (with scales) or float8_e4m3fn.",
 )
 
 model_lib_option = click.option(
-    "--model-lib", type=FILE, metavar="FILE", help="The compiled library, when it is not MODEL/lib.so."
+    "--model-lib", type=FILE, metavar="FILE", help="The compiled library. Default: MODEL/lib.so."
 )
 
 output_folder_option = click.option(
@@ -63,7 +63,7 @@ output_folder_option = click.option(
     required=True,
     type=_NamedPath(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Folder to write to; created when missing.",
+    help="Output folder; created if missing.",
 )
 
 output_file_option = click.option(
@@ -71,7 +71,7 @@ output_file_option = click.option(
     required=True,
     type=_NamedPath(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="File to write.",
+    help="Output file.",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
@@ -82,5 +82,5 @@ verbose_option = click.option(
     is_flag=True,
     expose_value=False,
     callback=lambda _context, _option, given: console.show_decisions() if given else None,
-    help="Say what was found and decided, on standard error.",
+    help="Log findings and decisions on standard error.",
 )

@@ -1,4 +1,4 @@
-"""Plots as image files, drawn by matplotlib where it is installed."""
+"""Plots as image files, drawn by matplotlib (an optional dependency)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def check_plot(path: Path) -> None:
-    """Raise, before the work, ResourceError without matplotlib, MLCError for a file that cannot be written."""
+    """Raises ResourceError if matplotlib is missing, MLCError if the file cannot be written; called before the work."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"--plot {path}: got {path.suffix or 'no suffix'!r}; expected one of {', '.join(SUFFIXES)}")
     try:
@@ -30,7 +30,7 @@ def check_plot(path: Path) -> None:
 
 
 def draw_gains(kernels: Sequence[KernelGain], target: str, path: Path) -> None:
-    """Bars of the gains of a search, of the kernels that were measured."""
+    """Draw a bar chart of the speedups that a search found, for the kernels that were measured."""
     measured = [k for k in kernels if k.gain is not None]
     figure, axes = _bars([k.kernel for k in measured], [k.gain or 0.0 for k in measured])
     axes.axvline(1.0, color="black", linewidth=0.8)
@@ -39,7 +39,7 @@ def draw_gains(kernels: Sequence[KernelGain], target: str, path: Path) -> None:
 
 
 def draw_errors(comparison: Comparison, path: Path) -> None:
-    """Bars of the errors of the layers, on a logarithmic scale, and a line at the tolerance."""
+    """Draw a bar chart of the layers' errors on a logarithmic scale, with a line at the tolerance."""
     layers = comparison.layers
     figure, axes = _bars([e.name for e in layers], [max(e.error, LEAST_ERROR) for e in layers])
     for bar, layer in zip(axes.patches, layers):

@@ -1,4 +1,4 @@
-"""Shared by the commands that run a model: which one, and how it is prepared when it is not compiled yet."""
+"""Options of commands that run a model: MODEL, and how it is converted and compiled if it is not yet."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _OPTIONS = (
     click.option(
         "--quantization",
         metavar="NAME",
-        help="Of a checkpoint's weights: q0f16, q4f16_1, ...; auto: the most exact that fits the memory. "
-        "Default: q4f16_nl, calibrated; q4f16_1 where the checkpoint has such codes or calibration is not possible.",
+        help="Scheme for a checkpoint: q0f16, q4f16_1, ...; auto: the most exact one that fits into memory. "
+        "Default: q4f16_nl, calibrated; q4f16_1 if the checkpoint has such codes or calibration is not possible.",
     ),
-    click.option("--memory", metavar="SIZE", help="What auto may use: 4GiB. Default: this machine's free memory."),
+    click.option("--memory", metavar="SIZE", help="Limit for auto, such as 4GiB. Default: this machine's free memory."),
     click.option(
         "--device",
         metavar="NAME",
-        help="cpu, cuda, or cuda:1 for the second GPU; what is to be compiled takes any target of compile. "
-        "Default: the library's, or this machine's GPU or else CPU.",
+        help="cpu, cuda, or cuda:1 for the second GPU; for a checkpoint, any --device of compile. "
+        "Default: the library's device, or for a checkpoint this machine's GPU, else its CPU.",
     ),
-    click.option("--opt", metavar="LEVEL", help="Of the compilation, as of compile: O0 to O3, act=16, ..."),
-    click.option("--overrides", default="", metavar="K=V;...", help="Sizes to change, as of compile."),
-    click.option("--conv-template", metavar="NAME", help="Conversation format of a checkpoint. Default: its own."),
+    click.option("--opt", metavar="LEVEL", help="Optimizations, see compile: O0 to O3, act=16, ..."),
+    click.option("--overrides", default="", metavar="K=V;...", help="Sizes to override, see compile."),
+    click.option("--conv-template", metavar="NAME", help="Conversation template for a checkpoint. Default: its own."),
     model_lib_option,
-    click.option("--dry-run", is_flag=True, help="Say what would be converted and compiled, and stop."),
+    click.option("--dry-run", is_flag=True, help="Print what would be converted and compiled, and stop."),
 )
 
 
 def model_options(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Decorator: adds MODEL and the options of its preparation, which the command gets as ``model`` and ``preparing``.
+    """Decorator: adds MODEL and the options for preparing it; the command receives ``model`` and ``preparing``.
 
-    With --dry-run the command is not run.
+    With --dry-run, the command is not run.
     """
 
     @wraps(command)
@@ -64,7 +64,7 @@ def model_options(command: Callable[..., int | None]) -> Callable[..., int | Non
 
 
 def prepared(model: str, preparing: PrepareOptions) -> PreparedModel:
-    """The model's folder and library, after preparing what is missing with progress on standard error."""
+    """The model's folder and library; converts and compiles what is missing, with progress on standard error."""
     from mlc_toolchain.prepare import prepared_model
 
     def waiting() -> None:

@@ -1,4 +1,4 @@
-"""Shared by the commands that run a model: options, loading with progress, the line about speed."""
+"""Helpers of commands that run a model: options, loading with progress, the line about speed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def load(model: str, preparing: PrepareOptions, threads: int | None) -> LLM:
 
 
 def files(model: str, preparing: PrepareOptions, threads: int | None) -> ModelFiles:
-    """Prepare the model; its files, for what looks into it."""
+    """Prepare the model and return its files, for debugging commands."""
     from mlc_evaluation.observed import ModelFiles
 
     made = prepared(model, preparing)
@@ -46,7 +46,7 @@ def files(model: str, preparing: PrepareOptions, threads: int | None) -> ModelFi
 
 @contextmanager
 def observed(found: ModelFiles, quiet: bool = False) -> Iterator[LLM]:
-    """The model, compiled again so that observers get the tensors of its kernels. quiet: without progress."""
+    """The model, compiled again with calls of a kernel observer. quiet: without progress."""
     with console.progress(quiet) as progress, found.open_observed(tensors=True, progress=progress) as llm:
         yield llm
 

@@ -1,4 +1,4 @@
-"""The options of `generate` and `chat` that say how tokens are chosen and when an answer ends."""
+"""Options of `generate` and `chat` for sampling and stop conditions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Choice:
 
 
 def _bias(text: str) -> tuple[int, float]:
-    """`50256=-100` as a token id and its bias."""
+    """Parse a token id and its bias, such as `50256=-100`."""
     token, _, bias = text.partition("=")
     try:
         return int(token), float(bias)
@@ -78,52 +78,52 @@ _SAMPLING_OPTIONS = (
         help="0: the most likely token. Default: the model's own, else 0.7 with --top-p 0.95.",
     ),
     click.option("--top-k", type=int, metavar="K", help="Keep the K most likely tokens; 0 keeps all."),
-    click.option("--top-p", type=float, metavar="P", help="Keep the most likely tokens with sum P."),
-    click.option("--min-p", type=float, metavar="P", help="Keep tokens that are P times as likely as the likeliest."),
-    click.option("--typical-p", type=float, metavar="P", help="Keep tokens of about the average surprise, with sum P."),
+    click.option("--top-p", type=float, metavar="P", help="Keep the most likely tokens up to total probability P."),
+    click.option("--min-p", type=float, metavar="P", help="Keep tokens at least P times as likely as the likeliest."),
     click.option(
-        "--presence-penalty", type=float, metavar="X", help="Taken off the logits of tokens that the answer has."
+        "--typical-p", type=float, metavar="P", help="Keep the most typical tokens up to total probability P."
     ),
     click.option(
-        "--frequency-penalty", type=float, metavar="X", help="The same, for each time that the answer has a token."
+        "--presence-penalty", type=float, metavar="X", help="Subtracted from the logits of the answer's tokens."
+    ),
+    click.option(
+        "--frequency-penalty", type=float, metavar="X", help="Subtracted once per occurrence of a token in the answer."
     ),
     click.option(
         "--repetition-penalty",
         type=float,
         metavar="X",
-        help="Positive logits of tokens in prompt and answer are divided by X, others multiplied.",
+        help="Divides positive logits of tokens in prompt and answer by X, multiplies negative ones.",
     ),
     click.option(
         "--logit-bias",
         multiple=True,
         metavar="ID=BIAS",
-        help="Added to the logits of a token, -100 to 100; may be given several times.",
+        help="Added to a token's logit, -100 to 100; may be repeated.",
     ),
-    click.option("--seed", type=int, metavar="S", help="The same seed gives the same answer."),
+    click.option("--seed", type=int, metavar="S", help="Random seed; the same seed gives the same answer."),
     click.option("--greedy", is_flag=True, help="Always take the most likely token."),
-    click.option(
-        "--stop", multiple=True, metavar="TEXT", help="A text that ends the answer; may be given several times."
-    ),
+    click.option("--stop", multiple=True, metavar="TEXT", help="A text that ends the answer; may be repeated."),
     click.option(
         *("--stop-id", "stop_ids"),
         type=int,
         multiple=True,
         metavar="ID",
-        help="A token that ends the answer; may be given several times.",
+        help="A token id that ends the answer; may be repeated.",
     ),
-    click.option("--ignore-eos", is_flag=True, help="Go on after the model's own end tokens."),
+    click.option("--ignore-eos", is_flag=True, help="Continue after the model's own end tokens."),
     click.option(
         "--overflow",
         default="stop",
         show_default=True,
         metavar="WHAT",
-        help="When the context is full: stop, shift (forget the oldest half), or sinks (the same, but for 4 tokens).",
+        help="When the context is full: stop, shift (drop the oldest half), or sinks (the same, keeping the first 4).",
     ),
 )
 
 
 def sampling_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorator: adds the options of sampling, which the command gets as one argument ``choice``."""
+    """Decorator: adds the sampling options; the command receives them as one argument ``choice``."""
 
     @wraps(command)
     def with_choice(**given: Any) -> None:
@@ -138,17 +138,17 @@ num_draft_option = click.option(
     "--num-draft",
     type=int,
     metavar="N",
-    help="Guess N tokens at a time, by repetitions in the text or by --draft. The answer stays the same.",
+    help="Speculative decoding: draft N tokens at a time, from repetitions or by --draft. The answer stays the same.",
 )
 draft_option = click.option(
     "--draft",
     metavar="MODEL",
-    help="A smaller model with the same tokens, which guesses; or the folder of an EAGLE or Medusa head.",
+    help="Draft model: a smaller model with the same vocabulary, or the folder of an EAGLE or Medusa head.",
 )
 
 
 class Guesses(TypedDict, total=False):
-    """What ``LLM.stream`` takes."""
+    """The arguments of ``LLM.stream`` for speculative decoding."""
 
     num_draft: int
     draft: LLM
@@ -156,7 +156,7 @@ class Guesses(TypedDict, total=False):
 
 @contextmanager
 def guesses(draft: str | None, num_draft: int | None, threads: int | None, device: str | None) -> Iterator[Guesses]:
-    """The draft model, prepared for ``device`` and opened, and how many tokens it guesses."""
+    """Open the draft model, prepared for ``device``; yields the arguments for ``LLM.stream``."""
     from mlc_runtime.speculation import NUM_DRAFT
     from mlc_toolchain.prepare_plan import PrepareOptions
 

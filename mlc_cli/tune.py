@@ -1,4 +1,4 @@
-"""`mlc_cli tune`: search faster schedules of a model's kernels."""
+"""`mlc_cli tune`: search for faster schedules of a model's kernels."""
 
 from __future__ import annotations
 
@@ -26,16 +26,26 @@ COLUMNS = ("kernel", "calls", "default us", "best us", "gain", "trials", "failed
 
 @click.command("tune")
 @click.argument("model", metavar="MODEL")
-@click.option("--database", required=True, type=FOLDER, metavar="DIR", help="Where to keep schedules; made if missing.")
-@click.option("--budget", default="10m", show_default=True, metavar="TIME", help="How long to search: 90s, 10m, 1h.")
-@click.option("--strategy", default="evolution", show_default=True, metavar="NAME", help="random, evolution or beam.")
-@click.option("--quantization", metavar="NAME", help="Scheme of the weights, when not the config's.")
+@click.option(
+    "--database", required=True, type=FOLDER, metavar="DIR", help="Folder for the schedules; created if missing."
+)
+@click.option(
+    "--budget", default="10m", show_default=True, metavar="TIME", help="Duration of the search: 90s, 10m, 1h."
+)
+@click.option(
+    "--strategy",
+    default="evolution",
+    show_default=True,
+    metavar="NAME",
+    help="Search strategy: random, evolution or beam.",
+)
+@click.option("--quantization", metavar="NAME", help="Quantization scheme. Default: the config's.")
 @model_type_option
 @device_option
-@click.option("--opt", default="O3", show_default=True, metavar="LEVEL", help="As of compile.")
-@click.option("--overrides", default="", metavar="K=V;...", help="As of compile.")
+@click.option("--opt", default="O3", show_default=True, metavar="LEVEL", help="See compile.")
+@click.option("--overrides", default="", metavar="K=V;...", help="See compile.")
 @kv_cache_dtype_option
-@click.option("--plot", type=FILE, metavar="FILE", help="Draw the gains to an image file; needs matplotlib.")
+@click.option("--plot", type=FILE, metavar="FILE", help="Plot the speedups to an image file; needs matplotlib.")
 @verbose_option
 @json_option
 def tune(
@@ -52,10 +62,10 @@ def tune(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Search faster schedules of MODEL's kernels on this machine. compile --tune DIR applies them.
+    """Search for faster schedules of MODEL's kernels on this machine. compile --tune DIR applies them.
 
-    Kernels in which the model spends most come first. Every candidate is compared with the plain loops before its time
-    counts. A search that is interrupted keeps its trials; another one goes on from there. MODEL is what compile takes.
+    The most expensive kernels come first. Results of every candidate are compared with those of unscheduled loops. An
+    interrupted search keeps its trials; the next one continues from there. MODEL is as for compile.
     """
     from mlc_toolchain.compile import CompileOptions
     from mlc_toolchain.tune import TuneOptions, tune_model

@@ -15,10 +15,10 @@ from mlc_errors import MLCError
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @json_option
 def verify(folder: Path, as_json: bool) -> None:
-    """Check the model folder FOLDER without running code of it.
+    """Check the model folder FOLDER without executing its code.
 
-    Weights: places and sums of all tensors. Libraries: their checksum, and that configuration and weights are those
-    that they were compiled for. Exits with 1 when something is wrong.
+    Weights: location and checksum of all tensors. Libraries: their checksum, and that they were compiled for this
+    configuration and these weights. Exits with 1 if a check fails.
     """
     from mlc_toolchain.verify import verify_folder
 
