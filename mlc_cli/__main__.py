@@ -44,7 +44,7 @@ COMMANDS = {
     "verify": Row("mlc_cli.verify:verify", "Check the files of a model folder."),
     "bench": Row("mlc_cli.bench:bench", "Measure speed and memory of a model; time its kernels."),
     "eval": Row("mlc_cli.evaluate:evaluate", "Measure perplexity, divergence and multiple-choice accuracy."),
-    "cache": Row("mlc_cli.cache:cache", "List and remove models that generate, chat and embed prepared."),
+    "cache": Row("mlc_cli.cache:cache", "List and remove models prepared by generate, chat and embed."),
     "doctor": Row("mlc_cli.doctor:doctor", "Describe this machine and report what is missing."),
     "explain": Row("mlc_cli.explain:explain", "Explain an error code."),
     "check_kernels": Row("mlc_cli.check_kernels:check_kernels", "Check a model's GPU kernels in a simulator."),

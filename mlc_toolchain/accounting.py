@@ -1,7 +1,7 @@
-"""What a step costs: the bytes of memory and the arithmetic of every kernel that a compiled function calls.
+"""Cost of compiled functions: bytes of memory traffic and arithmetic operations of every kernel that they call.
 
-They come from the shapes of arguments and from the attribute ``operations``. The metadata has them as numbers, or as
-text in the function's symbolic sizes, as shapes are (``mlc_runtime.shapes``).
+Both are derived from the shapes of arguments and the attribute ``operations``. The metadata stores them as numbers, or
+as expressions of the function's symbolic sizes in text form (``mlc_runtime.shapes``).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 @deep_recursion
 def accounting(mod: IRModule, states: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """For each graph function its kernels, with ``calls`` and, for each call, the following.
+    """The kernels of each graph function, with the number of ``calls`` and, per call, the following.
 
-    weight_bytes: of weights among the arguments; 0 where rows are looked up. activation_bytes: of other arguments,
-    without states. operations: see ``CountOperations``; None where they are not counted. reads_state: whether there are
-    states among the arguments, and the kernel has results of its own, as attention does and an append does not.
-    states: the names of their arrays among the functions' parameters.
+    weight_bytes: bytes of weight arguments; 0 for table lookups. activation_bytes: bytes of other arguments,
+    without states. operations: see ``CountOperations``; None if they are not counted. reads_state: whether the kernel
+    has state arguments and also results (attention does, an append does not). states: the names of the state arrays
+    among the function's parameters.
     """
     kernels = mod.of_type(PrimFunc)
     return {name: _function(f, kernels, states) for name, f in mod.of_type(rx.Function).items()}
@@ -74,7 +74,7 @@ def _bytes(args: Iterable[rx.Expr]) -> PrimExpr:
 
 
 def _operations(call: rx.Call, kernel: PrimFunc) -> int | str | None:
-    """The attribute of the kernel in the caller's sizes."""
+    """The kernel's attribute ``operations``, expressed in the caller's sizes."""
     count = kernel.attrs.get(OPERATIONS)
     if not isinstance(count, str):
         return count

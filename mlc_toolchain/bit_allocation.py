@@ -1,4 +1,4 @@
-"""Which scheme each weight has in a mixture of a given size: the most bits where they reduce the divergence most."""
+"""Bit allocation for a mixture of a given size: more bits go to the weights where they reduce the divergence most."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from quantization import group
 from quantization.schemes import SCHEMES, Scheme
 
 CANDIDATES = ("q5f16_3", "q6f16_3", "q8f16_1")
-"""What weights may have in place of the base."""
+"""Schemes that may replace the base scheme."""
 _SAMPLE = np.random.default_rng(0).standard_normal((64, 1280)).astype(np.float16)  # whole groups of every scheme
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Parameters that have one scheme together.
+    """A group of parameters that share a scheme.
 
-    elements: of all of them. divergence: in nats, what ``mlc_toolchain.sensitivity`` measures for them.
+    elements: total number of elements. divergence: in nats, measured by ``mlc_toolchain.sensitivity``.
     """
 
     names: tuple[str, ...]
@@ -29,10 +29,11 @@ class Unit:
 
 
 def allocate(units: Sequence[Unit], base: Scheme, extra_bits: float) -> list[Scheme]:
-    """The scheme of each unit, such that all take at most ``extra_bits`` more than in ``base``.
+    """Choose the scheme of each unit, such that all together take at most ``extra_bits`` more than in ``base``.
 
-    Greedy: the next step is the one that reduces the sum of divergences most for each bit. The divergence of a unit is
-    that of the base times the squared error that a scheme makes on normally distributed weights, over the base's.
+    Greedy: each step takes the change with the largest reduction of the sum of divergences per bit. A unit's divergence
+    in another scheme is estimated as its divergence in the base, scaled by the ratio of the schemes' squared errors on
+    normally distributed weights.
     """
     steps = [base, *(s for name in CANDIDATES if bits_per_weight(s := SCHEMES[name]) > bits_per_weight(base))]
     bits, errors = [bits_per_weight(s) for s in steps], [_squared_error(s) for s in steps]
@@ -52,12 +53,12 @@ def allocate(units: Sequence[Unit], base: Scheme, extra_bits: float) -> list[Sch
 
 
 def bits_per_weight(scheme: Scheme) -> float:
-    """Of a scheme of groups, with its scales."""
+    """Bits per weight of a group quantization scheme, including its scales."""
     return (32 * scheme.code_words.group_words + 8 * group.model_dtype(scheme).itemsize) / scheme.group
 
 
 def mixture_parts(units: Sequence[Unit], schemes: Sequence[Scheme], base: Scheme) -> list[tuple[str, str]]:
-    """The parts of the mixture: paths of layers, or a pattern of layers that differ in numbers and share a scheme."""
+    """The parts (path or pattern, scheme) of a mixture; layers that differ only in numbers share a pattern."""
     chosen = {
         name.removesuffix(".weight"): s.name for unit, s in zip(units, schemes, strict=True) for name in unit.names
     }
@@ -72,12 +73,12 @@ def mixture_parts(units: Sequence[Unit], schemes: Sequence[Scheme], base: Scheme
 
 
 def kinds(names: Sequence[str]) -> dict[str, list[str]]:
-    """Names of parameters by what they are in their layers, in the order of the layers."""
+    """Group parameter names by their role in a layer, in the order of the layers."""
     return _alike(names)
 
 
 def _alike(paths: Sequence[str] | Mapping[str, str]) -> dict[str, list[str]]:
-    """Paths by their pattern, in which numbers are ``*``."""
+    """Group paths by their pattern, in which numbers are replaced by ``*``."""
     found: dict[str, list[str]] = {}
     for path in paths:
         found.setdefault(".".join("*" if part.isdigit() else part for part in path.split(".")), []).append(path)

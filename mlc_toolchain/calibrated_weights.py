@@ -1,4 +1,4 @@
-"""Codes of weights that are chosen by statistics of the layers' inputs, and scales of these inputs."""
+"""Calibrated quantization: codes of weights chosen with statistics of the layers' inputs; scales of float8 inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quantization.rewrite import WeightFormat
 
 
 class StoredArrays(Mapping[str, np.ndarray]):
-    """Arrays by name, read from their files each time that they are asked for."""
+    """Arrays by name, read from their files at each access."""
 
     def __init__(self, paths: Mapping[str, Path]):
         self._paths = paths
@@ -35,11 +35,11 @@ class StoredArrays(Mapping[str, np.ndarray]):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Statistics by parameter, over the tokens of a text.
+    """Statistics of the layers' inputs over the tokens of a text, by parameter.
 
-    squares: float32 [K], mean squares of the layer's inputs. products: X^T X over the tokens, float32 [K, K], in files;
-    for error feedback only. source: where they come from, as recorded in the metadata of weights. largest: magnitudes
-    of the layer's inputs, for float8 inputs only.
+    squares: float32 [K], mean squares of the inputs. products: X^T X over the tokens, float32 [K, K], in files;
+    only for error feedback. source: description recorded in the metadata of the weights. largest: maximum magnitudes
+    of the inputs, only for float8 inputs.
     """
 
     squares: Mapping[str, np.ndarray]
@@ -51,11 +51,11 @@ class Calibration:
 def encode_calibrated(
     blocks: group.Blocks, production: Production, form: WeightFormat, calibration: Calibration
 ) -> dict[str, np.ndarray]:
-    """Codes and scales of a parameter: by error feedback where there are products, else by weighted scale search.
+    """Codes and scales of a parameter: by error feedback if there are products, else by weighted scale search.
 
-    Parameters without statistics, whose layers did not run on the text, get scales that are searched without weights.
-    With float8 inputs, codes are those of ``fp8`` and the inputs have a scale beside them.
-    Raises ValueError for weights that float16 cannot hold, MLCError for float8 inputs that were not measured.
+    For parameters without statistics, whose layers did not run on the text, the scale search is unweighted.
+    With float8 inputs, the codes are those of ``fp8``, and a scale of the inputs is added.
+    Raises ValueError for weights that overflow float16, MLCError for float8 inputs that were not measured.
     """
     if form.scheme.float8_inputs:
         scale = _input_scale(production, form, calibration)

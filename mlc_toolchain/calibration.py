@@ -1,6 +1,6 @@
-"""Statistics of the inputs of a model's layers on a text, computed by a library that this compiler builds.
+"""Measure statistics of a model's layer inputs on a text, with a library that this compiler builds.
 
-The library has weights of 8 bits: the divergence that these cause is a hundredth of that of 4 bits, and the model takes
+The library has 8-bit weights: their divergence is about a hundredth of that of 4 bits, and the model takes
 a quarter of the memory and of the time that it takes in float32.
 """
 
@@ -38,18 +38,18 @@ from quantization.schemes import SCHEMES
 
 FUNCTION = "calibrate"
 Results = Callable[[Callable[[], Tensor], Observer], list[Tensor]]
-"""What a function returns, made of the logits [..., tokens, V], traced when they are called, and of an observer."""
+"""Builds a function's results from the logits [..., tokens, V] (traced when called) and an observer of layer inputs."""
 SCHEME = SCHEMES["q8f16_1"]
-TOKENS = 8192  # of a text that are read; more make no consistent difference
+TOKENS = 8192  # read from a text; more make no consistent difference
 PART = 512  # tokens that are read from an empty cache
-PRODUCT_BYTES = 1 << 30  # of the matrices X^T X that are summed at the same time; the text is read once for each
+PRODUCT_BYTES = 1 << 30  # size of the matrices X^T X that are summed in one pass over the text
 
 
 def calibration_ids(name: str, source: ModelSource) -> tuple[Sequence[int], str]:
-    """At most TOKENS token ids of the text that ``--calibration`` names, and where it comes from.
+    """At most TOKENS token ids of the text that ``--calibration`` names, and a description of the text.
 
-    auto is English prose with some code that every Python has: its language reference. Raises UsageError for a source
-    without a tokenizer, MLCError for a text of less than PART tokens.
+    auto is Python's language reference, English prose with some code that every Python installation has. Raises
+    UsageError for a source without a tokenizer, MLCError for a text of less than PART tokens.
     """
     tokenizer = source_tokenizer(source)
     if tokenizer is None:
@@ -68,15 +68,15 @@ def _text(name: str) -> tuple[str, str]:
 
 
 def language_reference() -> str:
-    """English prose with some code: the sections of Python's language reference, in the order of their names."""
+    """The sections of Python's language reference (English prose with some code), in the order of their names."""
     return "\n\n".join(topics[key] for key in sorted(topics))
 
 
 @dataclass(frozen=True)
 class CalibratedModel:
-    """A model with weights of ``SCHEME`` in ``folder``, in which its libraries and products are written, too.
+    """A model with weights of ``SCHEME`` in ``folder``, to which its libraries and statistics are written, too.
 
-    progress: is told of the tokens that have been read.
+    progress: called with the number of tokens that have been read.
     """
 
     architecture: Architecture
@@ -85,17 +85,17 @@ class CalibratedModel:
     progress: Progress = silent
 
     def calibrate(self, ids: Sequence[int], feedback: bool) -> Calibration:
-        """Statistics over token ids. feedback: also ``products``.
+        """Statistics over token ids. feedback: also measure ``products``.
 
-        Memory is that of the weights and of at most PRODUCT_BYTES of products. Raises UnsupportedError for a model
-        that does not continue text.
+        Needs memory for the weights and at most PRODUCT_BYTES. Raises UnsupportedError for a model that does not
+        generate text.
         """
         sums = self._totals(sum_of_squares, self.names, ids)
         squares = {name: (total / len(ids)).astype(np.float32) for name, total in sums.items()}
         return Calibration(squares, self._products(squares, ids) if feedback else {}, _source(ids))
 
     def measure_inputs(self, ids: Sequence[int]) -> Calibration:
-        """The largest magnitudes of the layers' inputs over token ids; as ``calibrate`` otherwise."""
+        """The maximum magnitudes of the layers' inputs over token ids; otherwise as ``calibrate``."""
         rows = self._totals(largest_magnitudes, self.names, ids, combine=np.maximum)
         return Calibration({}, {}, _source(ids), {name: row.max() for name, row in rows.items()})
 
@@ -104,7 +104,7 @@ class CalibratedModel:
         return Observer(self.architecture.model(self.config), SCHEME, self.architecture.quantization).names
 
     def _products(self, squares: Mapping[str, np.ndarray], ids: Sequence[int]) -> StoredArrays:
-        """By parameter."""
+        """The matrices X^T X of the layers' inputs, by parameter."""
         made = {}
         for names in _fitting({name: 4 * len(mean) ** 2 for name, mean in squares.items()}, PRODUCT_BYTES):
             for name, total in self._totals(inputs, names, ids, lambda rows: rows.T @ rows).items():
@@ -120,7 +120,7 @@ class CalibratedModel:
         term: Callable[[np.ndarray], np.ndarray] = lambda row: row,
         combine: np.ufunc = np.add,
     ) -> dict[str, np.ndarray]:
-        """``term(statistic)`` combined over all tokens, by those of the parameters whose layers run."""
+        """``term(statistic)`` reduced over all tokens with ``combine``, for the parameters whose layers ran."""
         recorded: list[str] = []
 
         def statistics(logits: Callable[[], Tensor], observer: Observer) -> list[Tensor]:
@@ -142,7 +142,7 @@ class CalibratedModel:
 
     @contextmanager
     def decoder(self, results: Results) -> Iterator[Decoder]:
-        """The model with a function FUNCTION, which has these results; closed at the end."""
+        """Compile the model with a function FUNCTION that has these results; closed at the end of the block."""
         model = Decoder(Library(self._build(results)), TensorCache(self.folder))
         try:
             yield model
@@ -176,7 +176,7 @@ class CalibratedModel:
 
 
 def can_calibrate(architecture: Architecture, config: Any) -> bool:
-    """Whether a model continues text, so that a text shows what its layers see."""
+    """Whether a model can be calibrated on a text: it is a decoder that generates text."""
     model, states = architecture.model(config), tuple(architecture.states(config, "float32"))
     functions = architecture.entry_points(model, config, states, "float32")
     return _continues_text(architecture, model, functions)
@@ -199,7 +199,7 @@ def small_chunks(config: Any) -> Any:
 
 
 def _fitting(sizes: Mapping[str, int], limit: int) -> Iterator[list[str]]:
-    """Names in order, in lists whose sizes sum to at most ``limit``; one that is larger is alone."""
+    """Split names, in order, into lists whose sizes sum to at most ``limit``; a larger one is a list of its own."""
     names: list[str] = []
     total = 0
     for name, size in sizes.items():

@@ -15,14 +15,14 @@ from mlc_toolchain.readers.bounded_json import read_json_object
 FILE_NAME = "mlc-chat-config.json"
 VERSION = "0.1.0"
 FOR_OTHER_ENGINES = ("version", "tokenizer_info", "pad_token_id", "bos_token_id")
-"""Keys that are written for engines that read this format; this runtime takes what they say from the tokenizer."""
+"""Keys that are written for other engines; this runtime takes their values from the tokenizer."""
 OWN_KEYS = ("image_processor", "top_k", "min_p", "typical_p")
 POSTPROC_METHODS = ("byte_level", "byte_fallback")
 
 
 @dataclass(frozen=True)
 class TokenizerInfo:
-    """How token texts become output text. token_postproc_method: "byte_level" or "byte_fallback"."""
+    """Conversion of token texts to output text. token_postproc_method: "byte_level" or "byte_fallback"."""
 
     token_postproc_method: str = "byte_fallback"
     prepend_space_in_encode: bool = False
@@ -31,11 +31,11 @@ class TokenizerInfo:
 
 @dataclass(frozen=True)
 class ChatConfig:
-    """The keys of mlc-chat-config.json, in the order in which the public tool writes them.
+    """The keys of mlc-chat-config.json, in the order in which mlc_llm writes them.
 
-    Sizes are in tokens; -1 stands for "not used". model_config holds the architecture's own sizes. The last four are
-    keys of this tool, left out where they are None: image_processor says how images become pixels, the others are
-    filters of sampling that the checkpoint's generation_config.json has.
+    Sizes are in tokens; -1 means "not used". model_config holds the architecture's own sizes. The last four keys are
+    this tool's and omitted if None: image_processor has the settings of image preprocessing, the others are
+    sampling filters from the checkpoint's generation_config.json.
     """
 
     model_type: str
@@ -68,7 +68,7 @@ class ChatConfig:
     typical_p: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object, its keys in the public order."""
+        """The JSON object, with keys in mlc_llm's order."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values["tokenizer_info"] = asdict(self.tokenizer_info)
         values["conv_template"] = self.conv_template.to_dict()
@@ -92,7 +92,7 @@ def read_chat_config(path: Path) -> ChatConfig:
 
 
 def unknown_keys(path: Path) -> list[str]:
-    """The keys of a mlc-chat-config.json that nothing reads, as those of other versions of the public tool."""
+    """The keys of a mlc-chat-config.json that are not read, such as keys of other mlc_llm versions."""
     return [key for key in read_json_object(path) if key != "version" and key not in _SCHEMA]
 
 
@@ -116,22 +116,22 @@ def parse_chat_config(data: Mapping[str, Any], *, where: str) -> ChatConfig:
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """A JSON integer; not true or false."""
+    """Whether a value is a JSON integer; true and false are not."""
     return type(value) is int
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """A finite JSON number."""
+    """Whether a value is a finite JSON number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
 def is_id(value: object) -> TypeGuard[int]:
-    """A token id."""
+    """Whether a value is a token id."""
     return is_int(value) and 0 <= value < 2**31
 
 
 def is_ids(value: object) -> bool:
-    """A token id, or a non-empty list of token ids."""
+    """Whether a value is a token id or a non-empty list of token ids."""
     return is_id(value) or (isinstance(value, list) and len(value) > 0 and all(map(is_id, value)))
 
 

@@ -1,4 +1,4 @@
-"""The `check_kernels` command as a function: run every kernel of a small model in the PTX simulator."""
+"""The `check_kernels` command as a function: run every kernel of a scaled-down model in the PTX simulator."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from quantization.schemes import Scheme, get_scheme
 Array = np.ndarray[Any, Any]
 MODEL_TOLERANCE = 2e-2  # float16 activations against float32 through all layers: rounding alone is up to 1e-2
 STEP_OF_CACHE = {"int8": 2**-7, "float8_e4m3fn": 2**-4}
-"""The distance of stored values, which is added: activations of another precision may give an element's neighbour."""
+"""Quantization step of the KV cache, added to the tolerance: an element may be rounded to the neighbouring value."""
 DEFAULT_QUANTIZATION = "q4f16_1"
 
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """model: as for ``compile``, or the name of a preset. device: a CUDA target. quantization: None is the config's.
+    """Options of ``check_kernels``. model: as for ``compile``, or the name of a preset. device: a CUDA target.
 
-    kv_cache_dtype: as for ``compile``.
+    quantization: None for the config's. kv_cache_dtype: as for ``compile``.
     """
 
     model: str | Path
@@ -56,9 +56,9 @@ class CheckOptions:
 
 @dataclass(frozen=True)
 class FunctionCheck:
-    """An exported function: its launches, and the largest error of its result as a share of the largest element.
+    """The check of an exported function: its launches, and the maximum error relative to the largest element.
 
-    ``prefill(400)`` is a call with 400 tokens, made where other numbers of tokens leave kernels out.
+    ``prefill(400)`` is a call with 400 tokens, made if calls with fewer tokens do not reach all kernels.
     """
 
     function: str
@@ -69,7 +69,7 @@ class FunctionCheck:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """shrunk: sizes of the model as (before, after), by name."""
+    """The result of ``check_kernels``. shrunk: reduced sizes of the model as (before, after), by name."""
 
     target: str
     shrunk: Mapping[str, tuple[int, int]]
@@ -78,13 +78,13 @@ class CheckReport:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, each with the name of its kernel or function."""
+        """The problems found, each with the name of its kernel or function."""
         found = [f"{k.kernel}: {k.problem}" for k in self.kernels if k.problem]
         return found + [f"{f.function}: {f.problem}" for f in self.functions if f.problem]
 
 
 def check_kernels(options: CheckOptions, progress: Progress = silent) -> CheckReport:
-    """Check the kernels of a model at small sizes. Raises MLCError for what cannot be compiled or simulated."""
+    """Check the kernels of a model at small sizes. Raises MLCError if it cannot be compiled or simulated."""
     target = Target(options.device)
     if target.kind != "cuda":
         raise UsageError(f"--device: the target {target} has no PTX", hint="use --device cuda:sm_90a")
@@ -107,7 +107,7 @@ def find_model(model: str | Path, quantization: str | None) -> tuple[ModelConfig
 
 
 class SmallModel:
-    """A model that is compiled for a GPU, with random weights."""
+    """A scaled-down model compiled for a GPU, with random weights."""
 
     def __init__(self, config: ModelConfig, scheme: Scheme, target: Target, kv_cache_dtype: str = AUTO):
         self.target = target
@@ -144,9 +144,9 @@ class SmallModel:
         return CheckReport(str(self.target), shrunk, list(checker.rows.values()), functions)
 
     def _packed(self, device: Device, launches: list[Launched]) -> tuple[tuple[Array, ...], dict[int, Array]]:
-        """The weights in the layouts of the kernels; and by the address of those that differ, the stored ones.
+        """The weights in the kernels' layouts, and the stored weights of packed ones by the packed one's address.
 
-        launches: receives those of the packing functions.
+        launches: receives the launches of the packing functions.
         """
         weights, changed = list(self.inputs.weights), {}
         for index, function in self.mod.attrs.get("packed", {}).items():

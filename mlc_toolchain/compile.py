@@ -49,22 +49,22 @@ WINDOW_FIELDS = {"sliding_window_size": "sliding_window", "attention_sink_size":
 AUTO = "auto"
 LOG = logging.getLogger(__name__)
 PHASES = 3
-"""Of ``build_library``: passes, code generation, linking."""
+"""The phases of ``build_library``: passes, code generation, linking."""
 EMIT_KINDS = {"llvm": ".ll", "asm": ".s", "ptx": ""}
-"""Kinds of text, with the suffix of their file; PTX has the architecture's name in it."""
+"""Kinds of text output and their file suffixes; that of PTX contains the architecture's name."""
 
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """model: what ``config_path`` takes. overrides: ``"key=value;key=value"`` of config sizes.
+    """Options of ``compile``. model: see ``config_path``. overrides: ``"key=value;key=value"`` of config sizes.
 
-    opt: what ``Optimization.parse`` reads. device: the target as text, see ``Target``; auto is this machine's GPU, or
-    else its CPU. host: the LLVM triple of the CPU that runs graph functions; auto is the device's. output: its suffix
-    says what it is, see ``write_output``. system_lib_prefix: of the symbols of an output for static linking; auto is
-    none. tune: for how long schedules are searched first (``90s``, ``10m``), or a database that ``tune`` has written;
-    empty is neither. kv_cache_dtype: of stored keys and values, one of KV_DTYPES; auto is float16 for schemes of
-    float16, else float32. observe: makes the library call an observer after each kernel, see ``ObserveKernels``.
-    draft_heads: adds the functions that draft heads (EAGLE, Medusa) take.
+    opt: see ``Optimization.parse``. device: the target as text, see ``Target``; auto: this machine's GPU, else its
+    CPU. host: LLVM triple of the CPU that runs graph functions; auto: the device's. output: its suffix selects the
+    type, see ``write_output``. system_lib_prefix: symbol prefix of an output for static linking; auto: none.
+    tune: duration of a search for schedules (``90s``, ``10m``), or a database written by ``tune``; empty for
+    neither. kv_cache_dtype: dtype of the KV cache, one of KV_DTYPES; auto: float16 for schemes with
+    float16, else float32. observe: call an observer after each kernel, see ``ObserveKernels``.
+    draft_heads: add the functions that draft heads (EAGLE, Medusa) need.
     """
 
     model: str | Path
@@ -86,7 +86,7 @@ class CompileOptions:
 
 @dataclass(frozen=True)
 class Source:
-    """What is compiled: the configuration and its file, the target and a note on it, the model's functions."""
+    """The input of a compilation: configuration and its file, target and a note on it, the model's functions."""
 
     path: Path
     config: ChatConfig
@@ -98,10 +98,10 @@ class Source:
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What was compiled. Sizes in bytes; the workspace is the largest of any function.
+    """The result of ``compile``. Sizes in bytes; the workspace is the largest of any function.
 
-    images: of a GPU's library, the architectures of its PTX and machine code. note: on the target, and on keys of the
-    configuration that are not used.
+    images: for GPUs, the architectures of the PTX and machine code. note: remarks on the target, and on unused keys of
+    the configuration.
     """
 
     output: Path
@@ -117,7 +117,7 @@ class CompileReport:
 
 
 def compile_model(options: CompileOptions, progress: Progress = silent) -> CompileReport:
-    """Compile the model that a chat configuration describes. Raises MLCError for what cannot be compiled."""
+    """Compile the model that a chat configuration describes. Raises MLCError if it cannot be compiled."""
     check_options(options)
     _check_output(options)
     source = source_of(options)
@@ -172,7 +172,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
 
 
 def source_of(options: CompileOptions) -> Source:
-    """Read the configuration and export the model. Raises MLCError for what cannot be compiled."""
+    """Read the configuration and export the model. Raises MLCError if it cannot be compiled."""
     path = config_path(options.model)
     LOG.info("found the model configuration %s", path)
     config = read_chat_config(path)
@@ -191,7 +191,7 @@ def _unused_keys(path: Path) -> list[str]:
 
 
 def _optimization(text: str, machine: Target) -> Optimization:
-    """The options for a target: only CPUs quantize activations."""
+    """Parse ``--opt`` for a target; only CPUs quantize activations."""
     optimization = Optimization.parse(text)
     if machine.kind == "cpu":
         return optimization
@@ -203,7 +203,7 @@ def _optimization(text: str, machine: Target) -> Optimization:
 
 
 def check_options(options: CompileOptions) -> None:
-    """Raise MLCError for options that no model can be compiled with, and without a linker; reads no model."""
+    """Raises MLCError for options that are invalid for any model, and if there is no linker; reads no model."""
     machine, _ = find_target(options.device, options.host)
     find_linker(host_target(machine).arch)
     _optimization(options.opt, machine)
@@ -223,7 +223,7 @@ def _check_output(options: CompileOptions) -> None:
 
 
 def _make_writable(output: Path) -> None:
-    """Make the output's folder. Raises MLCError where the output cannot be written, before the work."""
+    """Create the output's folder. Raises MLCError if the output cannot be written; called before the work."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -232,12 +232,12 @@ def _make_writable(output: Path) -> None:
 
 
 def _prefix(options: CompileOptions) -> str:
-    """The prefix of symbols; auto is none."""
+    """The prefix of symbols; empty for auto."""
     return "" if options.system_lib_prefix == "auto" else options.system_lib_prefix
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """``"context_window_size=2048;max_batch_size=4"`` as a dictionary; UsageError for unknown keys and values."""
+    """Parse ``"context_window_size=2048;max_batch_size=4"``. Raises UsageError for unknown keys and invalid values."""
     result = {}
     for item in filter(None, (part.strip() for part in text.split(";"))):
         key, _, value = item.partition("=")
@@ -257,7 +257,7 @@ def parse_overrides(text: str) -> dict[str, int]:
 
 
 def _refuse_disaggregation(value: str) -> None:
-    """Raise for any value but one of ``NO``."""
+    """Raises UnsupportedError unless the value is one of ``NO``."""
     if value.lower() not in NO:
         raise UnsupportedError(
             f"--overrides: disaggregation={value} is not supported; prefill and decode share devices"
@@ -276,9 +276,9 @@ def _export(
 def export_with_cache(
     model: ModelConfig, scheme: Scheme, activation_dtype: str, kv_cache_dtype: str, draft_heads: bool = False
 ) -> ExportedModel:
-    """The model's functions, with keys and values stored as ``kv_cache_dtype``; auto is the scheme's own.
+    """Export the model's functions with a KV cache of ``kv_cache_dtype``; auto: the scheme's.
 
-    Raises UsageError for a dtype that the model's cache cannot have, and where the model has no cache.
+    Raises UsageError for a dtype that the cache does not support, and if the model has no KV cache.
     """
     if kv_cache_dtype == AUTO:
         return export_model(model, scheme, activation_dtype, draft_heads=draft_heads)
@@ -295,7 +295,7 @@ def export_with_cache(
 
 
 def model_config(config: ChatConfig, overrides: Mapping[str, int], model_type: str = "auto") -> ModelConfig:
-    """The architecture's configuration in a chat configuration, with sizes of ``OVERRIDES`` replaced.
+    """The architecture's configuration from a chat configuration, with sizes in ``overrides`` replaced.
 
     Raises UsageError for a size that the architecture does not have, UnsupportedError for more than one device.
     """

@@ -1,6 +1,6 @@
-"""Conversation templates of the public schema: the registered ones, reading, checking, rendering.
+"""MLC conversation templates: registry, reading, checking, rendering.
 
-A template is a file in ``configs/conversation``; a key that it leaves out has the schema's default.
+A template is a file in ``configs/conversation``; omitted keys have the schema's defaults.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Conversation:
 
     @staticmethod
     def from_dict(data: object, *, where: str) -> Conversation:
-        """The template that `data`, the content of a JSON object, describes; `where` names its file in errors."""
+        """Read a template from a JSON object; `where` names its file in errors."""
         return _read(data, where)
 
     def to_dict(self) -> dict[str, Any]:
-        """All keys in the public order; absent optional ones (name, system_prefix_token_ids) are left out."""
+        """All keys in mlc_llm's order; optional keys without a value (name, system_prefix_token_ids) are omitted."""
         return {k: _plain(v) for k, v in asdict(self).items() if v is not None}
 
     def render(self, messages: Sequence[dict], *, add_generation_prompt: bool = True) -> str:
@@ -66,7 +66,7 @@ def template_names() -> list[str]:
 
 @cache
 def load_template(name: str) -> Conversation:
-    """The registered template `name`; UsageError that lists the names when there is none."""
+    """The registered template `name`. Raises UsageError with a list of names if there is none."""
     if name not in template_names():
         raise UsageError(
             f"conversation template {name!r} is not registered; expected auto or one of {', '.join(template_names())}"

@@ -14,12 +14,12 @@ SPECIAL_TOKENS = DIRECTORY.parent / "conversation_tokens.json"
 
 @cache
 def special_tokens() -> dict[str, list[str]]:
-    """By template name, the parts of its text that must each be one token."""
+    """The parts of each template's text that must be single tokens, by template name."""
     return read_json_object(SPECIAL_TOKENS)
 
 
 def check_conversation(conversation: Conversation, tokenizer: AnyTokenizer) -> None:
-    """MLCError that names every special token and id of `conversation` that `tokenizer` lacks."""
+    """Raises MLCError with every special token and id of `conversation` that `tokenizer` lacks."""
     texts = [t for t in special_tokens().get(conversation.name or "", []) if tokenizer.token_to_id(t) is None]
     missing = [f"the token {text}" for text in texts]
     for what, ids in (

@@ -1,7 +1,7 @@
 """`--conv-template auto`: find a conversation template that renders the same text as a checkpoint's Jinja template.
 
-The checkpoint's template is rendered on probe conversations. Every registered template, its system part and token ids
-adapted to the checkpoint, is compared with that; so is one derived from the renderings themselves.
+The checkpoint's template is rendered on probe conversations. Every registered template, with system part and token ids
+adapted to the checkpoint, is compared with the result, as is a template derived from the rendered texts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROBES: Mapping[str, Sequence[dict]] = {
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The parts of a checkpoint that determine prompts. eos_ids: every id that ends an answer."""
+    """The parts of a checkpoint that determine prompts. eos_ids: all ids that end an answer."""
 
     chat_template: str | None
     tokenizer: AnyTokenizer
@@ -43,7 +43,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Match:
-    """conversation: to be recorded. differs: the probes that it renders differently from the checkpoint's template."""
+    """A matching template. differs: the probes that it renders differently from the checkpoint's template."""
 
     conversation: Conversation
     differs: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Match:
 
 
 def match_conversation(checkpoint: Checkpoint) -> Match:
-    """The template to record. MLCError when the checkpoint's template fails on a plain question."""
+    """Find the closest template. Raises MLCError when the checkpoint's template fails on a plain question."""
     if checkpoint.chat_template is None:
         note = "the checkpoint has no chat template: prompts are continued as they are"
         return Match(_completion(checkpoint), notes=(note,))
@@ -88,7 +88,7 @@ def _completion(checkpoint: Checkpoint) -> Conversation:
 
 
 def _render_probes(checkpoint: Checkpoint) -> dict[str, str]:
-    """Rendered texts by probe; probes that the template rejects (a system role, for instance) are left out."""
+    """Rendered texts by probe, without probes that the template rejects (for example a system role)."""
     assert checkpoint.chat_template is not None
     texts = {}
     for name, messages in PROBES.items():
@@ -107,7 +107,7 @@ def _render_probes(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _rank(c: Conversation, checkpoint: Checkpoint, rendered: Mapping[str, str]) -> tuple[int, bool, int]:
-    """Smaller is closer: weight of what differs, whether the system part is changed, end ids the template lacks."""
+    """Sort key, smaller is closer: weight of differing probes, whether the system part changed, missing end ids."""
     base = load_template(c.name) if c.name else c
     changed = (base.system_template, base.system_message) != (c.system_template, c.system_message)
     unknown_ends = len(set(checkpoint.eos_ids) - set(base.stop_token_ids))
@@ -115,7 +115,7 @@ def _rank(c: Conversation, checkpoint: Checkpoint, rendered: Mapping[str, str]) 
 
 
 def _weight(probes: Sequence[str]) -> int:
-    """A system message in the wrong form costs more than one that is added where the checkpoint has none."""
+    """Weight of differing probes: a malformed system message weighs more than an added default one."""
     return sum(2 if "system" in name else 1 for name in probes)
 
 
@@ -125,7 +125,7 @@ def _differences(c: Conversation, checkpoint: Checkpoint, rendered: Mapping[str,
 
 
 def _adapted(base: Conversation, checkpoint: Checkpoint, rendered: Mapping[str, str]) -> list[Conversation]:
-    """`base` with the checkpoint's begin token, with its own and with the checkpoint's system part."""
+    """Variants of `base` without and with the checkpoint's begin token, each also with the checkpoint's system part."""
     bos_id, bos = _id(checkpoint, checkpoint.bos_token), checkpoint.bos_token or ""
     candidates = [replace(base, system_prefix_token_ids=None)]
     if bos_id is not None and rendered["one turn"].startswith(bos):
@@ -149,7 +149,7 @@ def _with_system(c: Conversation, checkpoint: Checkpoint, rendered: Mapping[str,
 
 
 def _derived(checkpoint: Checkpoint, rendered: Mapping[str, str]) -> Conversation | None:
-    """A template derived from the rendering of a short conversation; None unless its texts occur in order."""
+    """Derive a template from the rendering of a short conversation; None unless its messages occur in order."""
     text = rendered.get("history", "")
     before, _, rest = text.partition(USER)
     middle, _, rest = rest.partition(ANSWER)
@@ -178,7 +178,7 @@ def _derived(checkpoint: Checkpoint, rendered: Mapping[str, str]) -> Conversatio
 
 
 def _with_stops(c: Conversation, checkpoint: Checkpoint) -> Conversation:
-    """`c` ending answers at the checkpoint's end ids and at those of its own stop strings that are tokens here."""
+    """`c` with those of its stop strings that are tokens, and with their ids and the checkpoint's end ids."""
     found = {text: checkpoint.tokenizer.token_to_id(text) for text in c.stop_str}
     known = {text: token_id for text, token_id in found.items() if token_id is not None}
     ids = dict.fromkeys([*checkpoint.eos_ids, *known.values()])

@@ -1,4 +1,4 @@
-"""The plan of a conversion: parameters of a model matched with a checkpoint's tensors, and the output's layout."""
+"""Plan a conversion: match a model's parameters with a checkpoint's tensors, and lay out the output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ F32_STORAGES = ("raw", "bf16")
 
 @dataclass(frozen=True)
 class ModelWeights:
-    """The parameters of a model. quantized: format by name; dtypes: of the others."""
+    """The parameters of a model. quantized: format by name; dtypes: dtypes of the other parameters."""
 
     model_type: str
     parameters: Mapping[str, Shape]
@@ -52,12 +52,12 @@ class Conversion:
     mixture: Mixture | None = None
 
     def stream(self, measure_error: bool = False) -> WeightStream:
-        """What converts the tasks."""
+        """The stream that converts the tasks."""
         return WeightStream(self.reader, self.scheme, measure_error, self.calibration)
 
     @property
     def peak_bytes(self) -> int:
-        """Estimated memory of the parameters that are being converted or wait to be written."""
+        """Estimated memory in bytes of the parameters that are being converted or waiting to be written."""
         outputs = [task.nbytes for task in self.tasks]
         sources = [_source_bytes(task, self.reader) for task in self.tasks]
         workers = usable_cores()
@@ -65,7 +65,7 @@ class Conversion:
         return max(sum(outputs[i : i + workers + 2]) + sum(sources[i : i + workers]) for i in starts)
 
     def job(self) -> str:
-        """A hash that is equal for conversions that write the same bytes from the same, unchanged files."""
+        """A hash of the conversion: equal if the same bytes are written from the same, unchanged files."""
         files = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in self.reader.files()]
         tensors = [asdict(output) for task in self.tasks for output in task.outputs]
         source = self.calibration and self.calibration.source
@@ -80,7 +80,7 @@ def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -
 
 
 def describe(architecture: Architecture, model_config: Any, scheme: Scheme) -> ModelWeights:
-    """As ``describe_model``, of a configuration of the architecture."""
+    """As ``describe_model``, from the architecture's own configuration."""
     model = architecture.model(model_config)
     parameters = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     quantized = quantize_model(model, scheme, architecture.quantization)
@@ -135,7 +135,7 @@ def parameter_task(production: Production, model: ModelWeights, narrow_f32: bool
 
 
 def _check_stored(tasks: Sequence[ParameterTask], reader: CheckpointReader, scheme: Scheme) -> None:
-    """Raise UnsupportedError when the scheme's codes come from checkpoints and this one does not store a weight so."""
+    """Raises UnsupportedError if the scheme only copies a checkpoint's codes and this checkpoint stores other ones."""
     if scheme.kind != "awq":
         return
     for task in tasks:
@@ -149,7 +149,7 @@ def _check_stored(tasks: Sequence[ParameterTask], reader: CheckpointReader, sche
 
 
 def check_choice(what: str, value: str, choices: Sequence[str]) -> None:
-    """Raise UsageError for a value that is none of ``choices``."""
+    """Raises UsageError for a value that is not in ``choices``."""
     if value not in choices:
         raise UsageError(f"unknown {what}: got {value!r}; expected one of {', '.join(choices)}")
 

@@ -1,4 +1,4 @@
-"""The report of a conversion as a file: JSON, or one HTML page that needs nothing else."""
+"""Write the report of a conversion: JSON, or a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ td:first-child, th:first-child { text-align: left } .bar { background: #1f6fb2; 
 
 @dataclass(frozen=True)
 class ReportedParameter:
-    """A parameter of a conversion. nbytes: as it is stored. relative_error: |w - w'| / |w|; 0 where it is kept."""
+    """A parameter of a conversion. nbytes: as stored. relative_error: |w - w'| / |w|; 0 if stored exactly."""
 
     name: str
     shape: list[int]
@@ -42,7 +42,7 @@ class ReportedParameter:
 
 
 def write_report(path: Path, summary: Mapping[str, Any], parameters: Sequence[ReportedParameter]) -> None:
-    """Write JSON, or a page where the suffix of ``path`` is ``.html``."""
+    """Write JSON, or an HTML page if the suffix of ``path`` is ``.html``."""
     with whole_file(path, durable=True) as file:
         file.write((_page if path.suffix == ".html" else _json)(summary, parameters).encode())
 

@@ -1,4 +1,4 @@
-"""The run of a planned conversion: tensors are streamed into a folder."""
+"""Run a planned conversion: stream the tensors into a folder."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Counter:
 
 
 def _check_copies(conversion: Conversion) -> None:
-    """Raise MLCError when a tied tensor that is stored twice differs between the two copies."""
+    """Raises MLCError if the two stored copies of a tied tensor differ."""
     for copy, original in conversion.plan.copies:
         first, second = conversion.reader.read(copy), conversion.reader.read(original)
         if first.dtype != second.dtype or not np.array_equal(first, second):

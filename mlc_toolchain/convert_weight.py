@@ -42,16 +42,16 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """What to convert. source: as for ``resolve_source``; weights: where the weights are, "auto" for the source.
+    """Options of ``convert_weight``. source: see ``resolve_source``; weights: folder of the weights, "auto": source.
 
-    f32_storage: "raw" stores float32 tensors exactly; "bf16" as the public MLC tools do, rounded to bfloat16.
-    calibration: a file of text on which activations are measured, "auto" for Python's language reference, None for no
-    calibration. imatrix: a file of llama.cpp with such measurements, in place of a text. method: one of
-    CHOICE_METHODS. bits: per parameter of the whole model; what ``quantization`` leaves of them goes to the weights in
-    which more bits reduce the divergence most, as measured on the text of the calibration.
-    report: a file for the report with the quantization error of every parameter, which costs a second pass; a page
-    where its suffix is .html, else JSON.
-    lora_adapter: folder of a PEFT adapter that is merged into the weights. device: "cpu" or "auto", which is the same.
+    f32_storage: "raw" stores float32 tensors exactly; "bf16" rounds them to bfloat16, as mlc_llm does.
+    calibration: a text file on which activations are measured, "auto" for Python's language reference, None for no
+    calibration. imatrix: an importance matrix of llama.cpp, instead of a text. method: one of
+    CHOICE_METHODS. bits: average bits per parameter of the whole model; the bits beyond those of ``quantization`` go to
+    the weights where they reduce the divergence most, measured on the calibration text.
+    report: file for a report with the quantization error of every parameter, which costs a second pass; HTML if its
+    suffix is .html, else JSON.
+    lora_adapter: folder of a PEFT adapter to merge into the weights. device: "cpu", or "auto" for the same.
     """
 
     source: str
@@ -73,10 +73,10 @@ class ConvertOptions:
 
 @dataclass(frozen=True)
 class ConvertReport:
-    """What a conversion wrote, or with dry_run would write. peak_bytes: estimated memory beyond the interpreter's.
+    """The result of ``convert_weight`` or ``preview``. peak_bytes: estimated memory beyond the interpreter's.
 
-    relative_error: |w - w'| / |w| over the quantized parameters, when it was measured. note: on the checkpoint.
-    mixture: of --bits, the scheme of each range of layers.
+    relative_error: |w - w'| / |w| over the quantized parameters, if measured. note: remark on the checkpoint.
+    mixture: with --bits, the scheme of each range of layers.
     """
 
     output: str
@@ -99,7 +99,7 @@ def convert_weight(options: ConvertOptions, progress: Progress = silent) -> Conv
     """Convert a checkpoint and write it to ``options.output``, atomically.
 
     A run that was interrupted continues where it stopped. Raises MLCError before anything is written when the
-    checkpoint is damaged or does not fit the model.
+    checkpoint is damaged or does not match the model.
     """
     started = time.monotonic()
     conversion = plan_conversion(options)
@@ -116,7 +116,7 @@ def convert_weight(options: ConvertOptions, progress: Progress = silent) -> Conv
 
 
 def preview(options: ConvertOptions) -> ConvertReport:
-    """The report of a conversion that is planned only. Raises MLCError where it would, for a full disk, too."""
+    """Plan a conversion and report it. Raises the MLCErrors of ``convert_weight``, including that for a full disk."""
     conversion = plan_conversion(options)
     check_space(options.output, conversion.output.nbytes)
     return report_of(conversion, options.output)
@@ -145,10 +145,10 @@ def plan_conversion(options: ConvertOptions) -> Conversion:
 
 @contextmanager
 def calibrated(conversion: Conversion, options: ConvertOptions, progress: Progress = silent) -> Iterator[Conversion]:
-    """The conversion with the calibration and the mixture that the options name; as it is where they name none.
+    """Context manager: the conversion with the calibration and the mixture in the options, if any.
 
-    It may be run inside the block: statistics that it reads are in files until then, beside the output or, where no
-    file can be written there, in the folder of temporary files.
+    It must be run inside the block: its statistics are in files that exist until then, beside the output or, if that is
+    not writable, in the temporary folder.
     """
     if options.imatrix is not None:
         importance = read_imatrix(options.imatrix, conversion.plan.productions, conversion.model.model_type)
@@ -167,7 +167,7 @@ def calibrated(conversion: Conversion, options: ConvertOptions, progress: Progre
 def _calibrated(
     conversion: Conversion, options: ConvertOptions, text: str, scratch: Path, progress: Progress
 ) -> Conversion:
-    """The conversion calibrated on a text. scratch: a folder for the model in 8 bits and for statistics."""
+    """Calibrate the conversion on a text. scratch: a folder for the model in 8 bits and for statistics."""
     reader, files = conversion.reader, (options.output_format, options.f32_storage)
     model, ids = _calibrated_model(conversion, options, scratch, text, progress)
     if conversion.scheme.float8_inputs:
@@ -201,7 +201,7 @@ def _calibrated_model(
 
 
 def _check_calibration(options: ConvertOptions, scheme: Scheme) -> None:
-    """Raise UsageError for options that contradict each other or that the scheme cannot follow."""
+    """Raises UsageError for options that contradict each other or that the scheme does not support."""
     check_choice("--method", options.method, CHOICE_METHODS)
     if options.method == "gptq" and options.calibration is None:
         raise UsageError("--method gptq takes second moments of activations", hint="add --calibration auto")
@@ -241,7 +241,7 @@ def report_of(
     seconds: float = 0.0,
     errors: Mapping[str, ErrorNorm] | None = None,
 ) -> ConvertReport:
-    """Sums of a conversion; errors: of its quantized parameters, where measured."""
+    """Summarize a conversion. errors: quantization errors of its parameters, if measured."""
     output = conversion.output
     return ConvertReport(
         output=str(folder),
@@ -262,7 +262,7 @@ def report_of(
 
 
 def _requantized(conversion: Conversion) -> str:
-    """What to know of weights that are quantized in the checkpoint and are not taken as they are."""
+    """A remark on weights that are quantized in the checkpoint and will be requantized; empty if there are none."""
     again = [
         task
         for task in conversion.tasks
@@ -285,14 +285,14 @@ def _open(source: ModelSource, options: ConvertOptions) -> CheckpointReader:
 
 
 def _check_method(options: ConvertOptions, config: Mapping[str, Any]) -> None:
-    """Raise UsageError when the source format names another quantization than the configuration."""
+    """Raises UsageError if the source format and the configuration name different quantization methods."""
     wanted, found = options.source_format, quantization_method(config, options.source)
     if wanted in METHODS and wanted != found:
         raise UsageError(f"--source-format {wanted}: the quant_method of config.json is {found}", hint="use auto")
 
 
 def _check_apart(reader: CheckpointReader, output: Path) -> None:
-    """Raise UsageError when the output folder is the checkpoint's folder."""
+    """Raises UsageError if the output folder is the checkpoint's folder."""
     inside = next((path for path in reader.files() if path.parent.resolve() == output.resolve()), None)
     if inside is not None:
         raise UsageError(

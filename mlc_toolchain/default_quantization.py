@@ -1,4 +1,4 @@
-"""How a checkpoint is quantized where nobody names a scheme."""
+"""The default quantization of checkpoints."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from model_zoo import registry
 
 ACCURATE, COMPATIBLE = "q4f16_nl", "q4f16_1"
 USABLE = 0.5
-"""The share of the free memory and of the disk that the model may take while it is calibrated."""
+"""Maximum share of free memory and free disk space for the model during calibration."""
 
 LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """A scheme of weights, and the text that ``ConvertOptions.calibration`` names."""
+    """A quantization scheme, and the value for ``ConvertOptions.calibration``."""
 
     scheme: str
     calibration: str | None = None
 
 
 def default_quantization(name: str, source: ModelSource, folder: Path) -> Quantization:
-    """``q4f16_nl``, calibrated, where that can be done: of 4.5 bits, the most exact (``docs/accuracy.md``).
+    """``q4f16_nl``, calibrated, the most accurate scheme of 4.5 bits (``docs/accuracy.md``), if possible.
 
-    ``q4f16_1``, as other engines read it, for a checkpoint whose weights are stored so, for a model that does not
-    continue text or has no tokenizer, and where there is no room for the calibration. name: of the source, as
-    ``resolve_source`` reads it. folder: where the weights will be. Raises MLCError as ``plan_conversion`` does.
+    Else ``q4f16_1``: if the checkpoint already stores such codes, if the model does not generate text or has no
+    tokenizer, or if there is not enough room for calibration. name: of the source, see
+    ``resolve_source``. folder: where the weights will be written. Raises MLCError as ``plan_conversion`` does.
     """
     if _keeps_codes(name, source, folder):
         LOG.info("weights are stored as in %s, and are kept", COMPATIBLE)
@@ -52,7 +52,7 @@ def default_quantization(name: str, source: ModelSource, folder: Path) -> Quanti
 
 
 def _keeps_codes(name: str, source: ModelSource, folder: Path) -> bool:
-    """Whether most of the quantized parameters keep their codes in the compatible scheme."""
+    """Whether most quantized parameters of the checkpoint keep their codes in ``q4f16_1``."""
     if isinstance(source, HubSource):
         return False
     conversion = plan_conversion(ConvertOptions(name, COMPATIBLE, folder))
@@ -62,7 +62,7 @@ def _keeps_codes(name: str, source: ModelSource, folder: Path) -> bool:
 
 
 def _obstacle(source: ModelSource, folder: Path) -> str:
-    """Why the model cannot be calibrated; empty where it can."""
+    """The reason why the model cannot be calibrated; empty if it can."""
     config = unquantized(with_heads(source.config(), sentence_modules(source)), str(source.path))
     sizes = model_sizes(config, "auto", CALIBRATED_IN, SizeOverrides())
     architecture = registry.get(sizes.model_type)

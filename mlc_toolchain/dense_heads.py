@@ -1,4 +1,4 @@
-"""The weights of dense heads, which are in folders of their own beside a checkpoint."""
+"""Read the weights of dense heads, which are in separate folders of a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The target that a command's ``--device`` and ``--host`` name."""
+"""Parse the options ``--device`` and ``--host`` to a target."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ AUTO = "auto"
 
 
 def find_target(device: str, host: str = AUTO) -> tuple[Target, str]:
-    """The target of a device and the triple of the CPU that runs graph functions, and a note on the choice.
+    """The target of a device, with the triple of the CPU that runs graph functions, and a note on the choice.
 
-    device ``auto`` is this machine's GPU, or else its CPU; with a host, that CPU. host ``auto`` is the device's. Raises
+    device ``auto``: this machine's GPU, else its CPU; with a host, that CPU. host ``auto``: the device's. Raises
     MLCError for an unknown target.
     """
     if host != AUTO:

@@ -1,4 +1,4 @@
-"""What of this machine matters for the toolchain: versions, CPU and GPU, linker, memory, disk, the cache."""
+"""Examine this machine for the toolchain: versions, CPU and GPU, linker, memory, disk, cache."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LISTED_SETS = (
 
 @dataclass(frozen=True)
 class Finding:
-    """A fact. problem: what does not work without it, "" if nothing; hint: what to do then."""
+    """A finding. problem: what does not work, "" if everything does; hint: how to fix it."""
 
     name: str
     found: str
@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes: of memory that is free, of the disk that the cache is on, of the cache's entries."""
+    """Bytes of free memory, of free space on the cache's disk, and of the cache's entries."""
 
     free_memory_bytes: int
     free_disk_bytes: int
@@ -69,7 +69,7 @@ def examine() -> tuple[list[Finding], Memory]:
 
 
 def _packages() -> Finding:
-    """The installed versions of what the package depends on."""
+    """The installed versions of the package's dependencies."""
     needed = [re.match(r"[\w.-]+", line) for line in metadata.requires(PACKAGE) or () if "extra ==" not in line]
     names = [found[0] for found in needed if found]
     return Finding("packages", ", ".join(f"{name} {metadata.version(name)}" for name in names))

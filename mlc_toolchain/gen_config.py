@@ -40,7 +40,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class GenConfigOptions:
-    """What to write. source: as for ``resolve_source``. conv_template: "auto" or a registered name.
+    """Options of ``gen_config``. source: see ``resolve_source``. conv_template: "auto" or a registered name.
 
     sizes: overrides of the model's sizes. memory: such as "8GiB", for the largest batch in the report.
     check_template: whether a named template's tokens must exist in the tokenizer.
@@ -58,7 +58,7 @@ class GenConfigOptions:
 
 @dataclass(frozen=True)
 class GenConfigReport:
-    """What was written, and the model's memory. Sizes in tokens; largest_batch: full-context sequences."""
+    """The result of ``gen_config``, and the model's memory. Sizes in tokens; largest_batch: full-context sequences."""
 
     output: str
     model_type: str
@@ -189,7 +189,7 @@ def _chat_config(
 
 
 def _embedding_metadata(architecture: Architecture, modules: SentenceModules | None) -> dict[str, Any] | None:
-    """What the model's files say about vectors of texts, else the architecture; None for a chat model without both."""
+    """Embedding settings from the checkpoint's files, else the architecture's; None for a chat model without either."""
     if architecture.task != "embedding" and modules is None:
         return None
     known = {"pooling_strategy": architecture.pooling, "normalize": True} if architecture.pooling else {}

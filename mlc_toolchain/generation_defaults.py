@@ -24,7 +24,7 @@ _FILTERS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "min_p": ("a number from 0 to 1", lambda v: 0 <= v <= 1),
     "typical_p": ("a number above 0, up to 1", lambda v: 0 < v <= 1),
 }
-"""Keys of generation_config.json that mlc-chat-config.json has only where the checkpoint sets them."""
+"""Keys of generation_config.json that are written to mlc-chat-config.json only if the checkpoint sets them."""
 LOG = logging.getLogger(__name__)
 WITHOUT_EFFECT = (
     *("num_beams", "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens"),
@@ -36,9 +36,9 @@ _IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 @dataclass(frozen=True)
 class GenerationDefaults:
-    """sampling: temperature, penalties, top_p; other filters where they are set. notes: for the user.
+    """A checkpoint's generation defaults. sampling: temperature, penalties, top_p, and other filters if set.
 
-    eos_token_ids: every id that ends an answer.
+    eos_token_ids: all ids that end an answer. notes: for the user.
     """
 
     sampling: Mapping[str, float]
@@ -49,7 +49,7 @@ class GenerationDefaults:
 
     @property
     def eos_token_id(self) -> int | tuple[int, ...]:
-        """As mlc-chat-config.json has it: one id, or a list."""
+        """The value for mlc-chat-config.json: one id, or several."""
         return self.eos_token_ids[0] if len(self.eos_token_ids) == 1 else self.eos_token_ids
 
 
@@ -58,7 +58,7 @@ def generation_defaults(
 ) -> GenerationDefaults:
     """Look up all defaults; config is config.json. Raises MLCError for an invalid value.
 
-    Ids beyond the tokenizer's are left out, with a note.
+    Ids outside of the tokenizer's vocabulary are dropped, with a note.
     """
     files = {"generation_config.json": generation_config, "config.json": config}
     sampling = {name: _sampling(name, files) for name in _SAMPLING} | _filters(generation_config)
@@ -127,7 +127,7 @@ def _ids(name: str, files: Mapping[str, Mapping[str, Any]]) -> Sequence[int]:
 
 
 def _token_id(tokenizer: TokenizerFiles | None, key: str) -> list[int]:
-    """The id of a token that tokenizer_config.json names, in a list; an empty one when there is none."""
+    """The id of a token named in tokenizer_config.json as a list of one; empty if there is none."""
     text = tokenizer.token(key) if tokenizer else None
     token_id = tokenizer.tokenizer.token_to_id(text) if tokenizer and text is not None else None
     return [] if token_id is None else [token_id]

@@ -1,4 +1,4 @@
-"""The architectures of GGUF files by the name that their metadata gives."""
+"""The table of GGUF architectures, by the name in the file's metadata."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ GPT2 = GGUFArchitecture(
 
 
 def _gemma_scale(config: dict[str, Any]) -> dict[str, Any]:
-    """The metadata lacks the scale of scores, which differs from the head size in the 27B models only."""
+    """The metadata lacks ``query_pre_attn_scalar``, which differs from the head size only in the 27B models."""
     is_27b = config["num_hidden_layers"] in GEMMA_27B_LAYERS
     size = config["hidden_size"] // config["num_attention_heads"] if is_27b else config["head_dim"]
     return {"query_pre_attn_scalar": size}
 
 
 def _dense_heads(config: dict[str, Any]) -> dict[str, Any]:
-    """EmbeddingGemma's heads, which the converter leaves out without ``--sentence-transformers-dense-modules``."""
+    """EmbeddingGemma's heads, which the converter omits without ``--sentence-transformers-dense-modules``."""
     return {**_gemma_scale(config), "dense_sizes": [config.pop(key) for key in DENSE_HEADS if key in config]}
 
 
@@ -115,7 +115,7 @@ PHI3 = like_llama(
     optional={**WINDOW, **ROTARY, "original_max_position_embeddings": ("rope.scaling.original_context_length",)},
     finish=rotary_part,
 )
-# A window makes it OLMo 3, which the metadata does not tell apart otherwise; the config of OLMo 2 refuses it.
+# Only a sliding window distinguishes OLMo 3 from OLMo 2, whose config does not accept it.
 OLMO2 = like_llama("olmo2", "Olmo2ForCausalLM", names={**POST_NORMS, **QK_NORMS}, optional=WINDOW)
 SMOLLM3 = like_llama("smollm3", "SmolLM3ForCausalLM", heads=LLAMA.heads)
 SEED_OSS = like_llama("seed_oss", "SeedOssForCausalLM", names={"post_attention_norm": "post_attention_layernorm"})

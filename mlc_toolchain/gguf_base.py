@@ -1,4 +1,4 @@
-"""How llama.cpp's converter renames, reorders and shifts tensors: the description, and that of Llama."""
+"""Description of how llama.cpp's converter renames, reorders and shifts tensors; here the format, and Llama's."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from model_zoo.weight_expr import Expr
 
 @dataclass(frozen=True)
 class GGUFArchitecture:
-    """How llama.cpp's converter renamed a model.
+    """How llama.cpp's converter maps a model's config and tensors. Tensor names are without layer prefix.
 
-    config: Hugging Face key -> metadata key under the architecture's prefix. optional: likewise, the first key present.
-    lists: likewise, of one number for each layer, for ``finish``. having: config key -> tensor without layer prefix;
-    for each layer, whether it has one, for ``finish``. rows: config key -> tensor, if any, of which it is the number of
-    rows. fixed: config values that the architecture implies. present: config key -> tensor without layer prefix; true
-    where some layer has it. layer: the Hugging Face layer prefix. parts: of a model with layers of several parts, the
-    prefix of each part's tensors -> its layer prefix; ``names`` have the former, too. names: tensor name without layer
-    prefix -> Hugging Face name, with its suffix where the tensor is named with it. heads: tensors whose rows were
-    reordered per attention head, with the metadata key of the number of heads. grouped: joined queries, keys and values
-    whose rows were ordered by group. transposed: matrices of which the checkpoint has the last two axes swapped. flat:
-    matrices that are vectors in the checkpoint. stacked: tensors of several matrices along axis 0 -> the Hugging Face
-    name of each, with a place for its number. unused: tensors without a meaning. one_plus: norms stored as ``w + 1``
-    where the checkpoint has w. derived: by config and layer, tensors that are computed from those of the layer, Hugging
-    Face name in the layer -> expression; none where the file lacks a source. yarn: entries of a rotary scaling of this
-    type beside those of the metadata; longrope: likewise. magnitude: YaRN's ``yarn_log_multiplier`` is this share of
-    ``mscale_all_dim``. instead: tensor -> the description of files that have it. finish: entries that follow from the
-    rest of the config. others: the model types beside ``model_type`` that it chooses between. expected: tensor -> what
-    the user is warned of where the file lacks it.
+    config: Hugging Face key -> metadata key under the architecture's prefix. optional: the same with several metadata
+    keys, of which the first present is used. lists: the same with one number per layer, for ``finish``. having: config
+    key -> tensor; a list of whether each layer has it, for ``finish``. rows: config key -> tensor whose number of
+    rows is the value, if the tensor exists. fixed: config values that the architecture implies. present: config key ->
+    tensor; true if any layer has it. layer: the Hugging Face layer prefix. parts: for models with several stacks of
+    layers, the prefix of each stack's tensors -> its layer prefix; ``names`` include the former. names: tensor
+    name -> Hugging Face name, with the suffix if it differs. heads: tensors whose rows were
+    reordered per attention head -> metadata key of the number of heads. grouped: joined queries, keys and values
+    whose rows were ordered by group. transposed: matrices with the last two axes swapped in the checkpoint. flat:
+    matrices that are vectors in the checkpoint. stacked: tensors that stack matrices along axis 0 -> the Hugging Face
+    name of each, with a placeholder for its number. unused: tensors to ignore. one_plus: norms stored as ``w + 1``
+    where the checkpoint has w. derived: (config, layer) -> tensors computed from others of the layer, as Hugging
+    Face name in the layer -> expression; skipped if the file lacks a source. yarn: entries of a rotary scaling of this
+    type that the metadata lacks; longrope: likewise. magnitude: ratio of YaRN's ``yarn_log_multiplier`` to
+    ``mscale_all_dim``. instead: tensor -> the description to use for files that have it. finish: computes entries from
+    the rest of the config. others: other model types that ``finish`` may choose. expected: tensor -> warning to show
+    if the file lacks it.
     """
 
     model_type: str
@@ -63,7 +63,7 @@ class GGUFArchitecture:
 
     @property
     def layer_prefixes(self) -> Mapping[str, str]:
-        """``parts``; a model without parts has one, whose tensors have no prefix."""
+        """``parts``, or a single one without tensor prefix."""
         return self.parts or {"": self.layer}
 
 
@@ -130,7 +130,7 @@ SHARED = {
 
 
 def like_llama(model_type: str, class_name: str, **changes: Any) -> GGUFArchitecture:
-    """Llama's names in the order of the checkpoint's rows, with other fixed values; ``changes`` replace fields."""
+    """A description with Llama's names, without reordered rows, and other fixed values; ``changes`` replace fields."""
     fixed = {"architectures": [class_name], **changes.pop("fixed", {})}
     optional = {**LLAMA.optional, "head_dim": ("attention.key_length",), **changes.pop("optional", {})}
     names = {**LLAMA.names, **changes.pop("names", {})}
@@ -139,7 +139,7 @@ def like_llama(model_type: str, class_name: str, **changes: Any) -> GGUFArchitec
 
 
 def rotary_part(config: dict[str, Any]) -> dict[str, Any]:
-    """``rope.dimension_count`` counts rotated elements; Hugging Face's key is their part of a head."""
+    """``rope.dimension_count`` counts rotated elements; Hugging Face's key is the fraction of the head size."""
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     rotated = config.pop("rotary_dim", head_dim)
     return {"partial_rotary_factor": rotated / head_dim}

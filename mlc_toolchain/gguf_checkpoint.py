@@ -28,7 +28,7 @@ TENSOR_NAME = re.compile(r"(?:(\w+\.)?blk\.(\d+)\.)?(\w[\w.]*?)(?:\.(weight|bias
 class GGUFCheckpoint(CheckpointReader):
     """The tensors of a GGUF file under Hugging Face names, with llama.cpp's reordering undone.
 
-    Layers that predict further tokens are left out.
+    Multi-token prediction (MTP) layers are omitted.
     """
 
     def __init__(self, path: Path):
@@ -116,7 +116,7 @@ class GGUFCheckpoint(CheckpointReader):
             LOG.warning("%s has no tensor %s: %s", self._reader.path, tensor, self._architecture.expected[tensor])
 
     def _sizes(self) -> dict[str, Any]:
-        """The config without what concerns positions and tokens."""
+        """The config without entries for positions and tokens."""
         arch, names = self._architecture, self._reader.names()
         config = {"model_type": arch.model_type, **arch.fixed, "vocab_size": self._rows(arch.embedding)}
         config |= {key: self._rows(name) for key, name in arch.rows.items() if name in names}
@@ -125,7 +125,7 @@ class GGUFCheckpoint(CheckpointReader):
         return config | arch.finish(config)
 
     def _find_derived(self) -> dict[str, Expr]:
-        """Tensors that are computed from others, as Hugging Face name -> expression of the names in the file."""
+        """Tensors that are computed from others: Hugging Face name -> expression of the file's tensors."""
         arch, config, held = self._architecture, self._sizes(), set(self._reader.names())
         found: dict[str, Expr] = {}
         for name in held.intersection(arch.stacked):
@@ -141,7 +141,7 @@ class GGUFCheckpoint(CheckpointReader):
         return found
 
     def _find_names(self) -> dict[str, str]:
-        """The tensors that the file has one by one, as Hugging Face name -> name in the file."""
+        """Tensors that are stored individually: Hugging Face name -> name in the file."""
         used = {source for value in self._derived.values() for source in value.sources()}
         used |= {ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS, *self._architecture.unused}
         layers, found = self._values.layers(), {}
@@ -171,7 +171,7 @@ class GGUFCheckpoint(CheckpointReader):
         return TensorInfo(shape, dtypes.pop() if len(dtypes) == 1 else "float32", sum(i.nbytes for i in infos.values()))
 
     def _stem(self, name: str) -> str:
-        """attn_q for blk.3.attn_q.weight."""
+        """The stem of a tensor name, for example attn_q for blk.3.attn_q.weight."""
         parts = TENSOR_NAME.fullmatch(self._names[name])
         return (parts[1] or "") + parts[3] if parts else ""
 
@@ -180,7 +180,7 @@ class GGUFCheckpoint(CheckpointReader):
         return any(stem in stems for stems in (arch.heads, arch.grouped, arch.transposed, arch.flat, arch.one_plus))
 
     def _rotate_half_order(self, rows: np.ndarray, heads: int) -> np.ndarray:
-        """Rows from llama.cpp's order (rotary pairs adjacent) to Hugging Face's (first halves, then second halves)."""
+        """Reorder rows from llama.cpp's order (rotary pairs adjacent) to Hugging Face's (first halves, then second)."""
         if rows.shape[0] % (2 * heads):
             raise CheckpointError(
                 f"{rows.shape[0]} rows do not divide into {heads} heads", where=[str(self._reader.path)]
@@ -188,7 +188,7 @@ class GGUFCheckpoint(CheckpointReader):
         return rows.reshape(heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
     def _by_group(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of queries, keys and values from one after the other to groups: queries of a key, the key, the value."""
+        """Reorder concatenated query, key and value rows to groups: the queries of a key, the key, the value."""
         heads, groups = self._values.count("attention.head_count"), self._values.count("attention.head_count_kv")
         if heads % groups or rows.shape[0] % (heads + 2 * groups):
             raise CheckpointError(

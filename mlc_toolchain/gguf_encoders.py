@@ -6,7 +6,7 @@ from typing import Any
 
 from mlc_toolchain.gguf_base import LAYER_NORM_CONFIG, LAYER_NORM_EPSILON, GGUFArchitecture
 
-POOLING_BY_FIRST = 2  # of ``pooling_type``
+POOLING_BY_FIRST = 2  # value of ``pooling_type`` for CLS pooling
 SIZES = {**LAYER_NORM_CONFIG, "layer_norm_eps": LAYER_NORM_EPSILON}
 EMBEDDINGS = {
     "token_embd": "embeddings.word_embeddings",
@@ -17,7 +17,7 @@ TYPES = {"type_vocab_size": "token_types.weight"}
 
 
 def _pooled(config: dict[str, Any]) -> dict[str, Any]:
-    """BERT whose text is that of its first token is BGE's."""
+    """BERT with CLS pooling is the model type of BGE."""
     return {"model_type": "bert-bge"} if config.pop("pooling_type", 0) == POOLING_BY_FIRST else {}
 
 
@@ -56,7 +56,7 @@ BERT = _encoder(
     finish=_pooled,
     others=("bert-bge", "roberta", "xlm-roberta"),
 )
-"""RoBERTa's file is BERT's: its table of positions begins with the first one that is used."""
+"""Also for RoBERTa, whose converted table of positions begins with the first used position."""
 NOMIC_BERT = _encoder(
     "nomic_bert",
     "NomicBertModel",
@@ -102,4 +102,4 @@ MODERN_BERT = _encoder(
     present={"attention_bias": "attn_qkv.bias", "mlp_bias": "ffn_up.bias", "norm_bias": "ffn_norm.bias"},
 )
 ENCODERS = {"bert": BERT, "nomic-bert": NOMIC_BERT, "modern-bert": MODERN_BERT}
-"""By ``general.architecture``."""
+"""Architectures by ``general.architecture``."""

@@ -1,4 +1,4 @@
-"""GGUF architectures with experts: of a layer, one tensor of all gates, one of all inputs and one of all outputs."""
+"""GGUF architectures with experts: per layer, one tensor each for all experts' gate, up and down projections."""
 
 from __future__ import annotations
 
@@ -53,4 +53,4 @@ MIXTURES = {
     **ROUTED_FAMILIES,
     **FAMILY_MIXTURES,
 }
-"""By ``general.architecture``, of files with experts."""
+"""Architectures of files with experts, by ``general.architecture``."""

@@ -1,6 +1,6 @@
-"""GGUF architectures of families beside Llama's close relatives: other norms, other parts of a layer, other rotations.
+"""GGUF architectures that differ from Llama in norms, in the parts of a layer, or in rotary embedding.
 
-``convert_hf_to_gguf.py`` of llama.cpp says which rows it reorders; names not listed here are Llama's.
+The reordered rows are those in ``convert_hf_to_gguf.py`` of llama.cpp; names not listed here are Llama's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _older(
     epsilon: str = "layer_norm_epsilon",
     **more: Any,
 ) -> GGUFArchitecture:
-    """An architecture with layer norms, one tensor for queries, keys and values, and names of its own."""
+    """An older architecture: layer norms, one tensor for queries, keys and values, and names of its own."""
     optional = {"num_key_value_heads": LLAMA.optional["num_key_value_heads"], **more.pop("optional", {})}
     return GGUFArchitecture(
         model_type=model_type,
@@ -55,7 +55,7 @@ def _older(
 
 
 def _falcon_form(config: dict[str, Any]) -> dict[str, Any]:
-    """Falcon 7B has one head of keys; later models have some, and here one norm for both parts of a layer."""
+    """Falcon 7B has one key head; later models have several, and here one norm for both parts of a layer."""
     grouped = config["num_key_value_heads"] > 1
     return {
         "multi_query": not grouped,
@@ -65,7 +65,7 @@ def _falcon_form(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole_window(config: dict[str, Any]) -> dict[str, Any]:
-    """A file without a window is of a model without one."""
+    """A file without a window belongs to a model without one."""
     return {"sliding_window": config.get("sliding_window")}
 
 

@@ -1,4 +1,4 @@
-"""The GGUF architecture of Gemma 3n: matrices of its streams are stacked, sparsity is given in standard deviations."""
+"""The GGUF architecture of Gemma 3n: AltUp matrices are stacked, sparsity is given in standard deviations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mlc_toolchain.gguf_base import LLAMA, POST_NORMS, QK_NORMS, WINDOW, like_ll
 
 
 def _per_layer(config: dict[str, Any]) -> dict[str, Any]:
-    """Kinds of layers by their windows, and the parts of activations that are cut off by their quantiles."""
+    """Layer types from the windows, and activation sparsity as fractions from the normal distribution's quantiles."""
     local, scales = config.pop("sliding_window_pattern"), config.pop("activation_sparsity_scale")
     return {
         "layer_types": ["sliding_attention" if is_local else "full_attention" for is_local in local],

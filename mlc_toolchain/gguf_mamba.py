@@ -1,4 +1,4 @@
-"""GGUF architectures with state-space layers: Mamba, Mamba-2, and models that have them beside attention."""
+"""GGUF architectures with state-space layers: Mamba, Mamba-2, and hybrids with attention."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RMS_EPSILON = {"layer_norm_epsilon": "attention.layer_norm_rms_epsilon"}
 
 
 def mixer_names(path: str) -> dict[str, str]:
-    """The names of a state-space layer's tensors, but for its steps, when the layer is called ``path``."""
+    """The names of a state-space layer's tensors without its step sizes (dt), for a layer called ``path``."""
     return {stem: f"{path}.{name}" for stem, name in SSM.items()}
 
 
@@ -40,12 +40,12 @@ def _expansion(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _layer_types(config: dict[str, Any]) -> list[str]:
-    """Layers with heads of keys and values have attention."""
+    """Layers with key/value heads are attention layers."""
     return ["attention" if heads else "mamba" for heads in config["num_key_value_heads"]]
 
 
 def _granite(config: dict[str, Any]) -> dict[str, Any]:
-    """Of files with experts, the feed-forward length is that of an expert."""
+    """In files with experts, the feed-forward length is that of one expert."""
     types, expand = _layer_types(config), config.pop("inner_size") // config["hidden_size"]
     return {"layer_types": types, "num_key_value_heads": max(config["num_key_value_heads"]), "mamba_expand": expand}
 
@@ -63,7 +63,7 @@ def _nemotron(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _granite_tensors(config: Mapping[str, Any], layer: int) -> dict[str, Expr]:
-    """Products of gates and inputs are one in the checkpoint."""
+    """Gate and up projections are one tensor in the checkpoint."""
     joined = {
         "shared_mlp.input_linear.weight": ("ffn_gate", "ffn_up", 0),
         "block_sparse_moe.input_linear.weight": ("ffn_gate_exps", "ffn_up_exps", 1),
@@ -77,7 +77,7 @@ def _granite_tensors(config: Mapping[str, Any], layer: int) -> dict[str, Expr]:
 
 
 def _backbone(model_type: str, class_name: str, names: Mapping[str, str], **more: Any) -> GGUFArchitecture:
-    """A model without attention."""
+    """An architecture without attention."""
     return GGUFArchitecture(
         model_type=model_type,
         fixed={"architectures": [class_name]},
@@ -145,7 +145,7 @@ FALCON_H1 = like_llama(
     present={"mamba_rms_norm": "ssm_norm.weight", "mamba_conv_bias": "ssm_conv1d.bias"},
     flat=FLAT,
 )
-"""Its multipliers are part of the tensors, but for norms."""
+"""The converter folded the multipliers into the tensors, except for norms."""
 GRANITE_HYBRID = like_llama(
     "granitemoehybrid",
     "GraniteMoeHybridForCausalLM",

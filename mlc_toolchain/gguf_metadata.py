@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file under its architecture's prefix, and the config that follows from it."""
+"""Read the metadata of a GGUF file under its architecture's prefix, and derive the config from it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ YARN_KEYS = {
 
 
 class GGUFMetadata:
-    """Typed look-ups by keys without the architecture's prefix; errors name the key and the file, ``where``.
+    """Typed lookups by keys without the architecture's prefix; errors name the key and the file, ``where``.
 
     tensors: the names of the file's tensors.
     """
@@ -45,12 +45,12 @@ class GGUFMetadata:
         return self.key(key) in self.values
 
     def value(self, key: str) -> int | float | str:
-        """A name, or a number as by ``number``."""
+        """A string, or a number as by ``number``."""
         value = self.values.get(self.key(key))
         return value if key in NAMES and isinstance(value, str) else self.number(key)
 
     def number(self, key: str) -> int | float:
-        """One number or truth value, floats as the shortest decimal that a config.json would have."""
+        """A number or boolean; float32 values as the shortest decimal, as in a config.json."""
         value, least = self.values.get(self.key(key)), 0 if key in MAY_BE_ZERO else 1
         if type(value) is bool or (type(value) is int and least <= value < 2**31):
             return value
@@ -61,7 +61,7 @@ class GGUFMetadata:
         )
 
     def numbers(self, key: str, layers: int) -> list[Any]:
-        """One number for each layer; a single one stands for all of them. Integers, but floats for ``REAL`` keys."""
+        """One number per layer; a single number applies to all layers. Integers, except floats for ``REAL`` keys."""
         value = self.values.get(self.key(key))
         listed = (value if isinstance(value, list) else [value] * layers)[:layers]
         found: list[int | float] = [int(v) for v in listed if isinstance(v, int) and 0 <= v < 2**31]
@@ -74,7 +74,7 @@ class GGUFMetadata:
         return found
 
     def count(self, key: str) -> int:
-        """A number of heads, in the layers that have any: of keys and values, that of queries where it is missing."""
+        """A number of heads, from the layers that have any; key/value heads default to the number of query heads."""
         known = key if self.has(key) else "attention.head_count"
         value = self.values.get(self.key(known))
         heads = max(self.numbers(known, len(value)), default=0) if isinstance(value, list) else self.number(known)
@@ -83,7 +83,7 @@ class GGUFMetadata:
         return heads
 
     def layers(self) -> int:
-        """The number of layers without those that predict further tokens."""
+        """The number of layers without multi-token prediction (MTP) layers."""
         blocks = self.number("block_count")
         predicting = self.number(PREDICTING_LAYERS) if self.has(PREDICTING_LAYERS) else 0
         if blocks > len(self.tensors):
@@ -92,7 +92,7 @@ class GGUFMetadata:
         return int(blocks - predicting)
 
     def config(self, arch: GGUFArchitecture) -> dict[str, Any]:
-        """The config as far as numbers and the names of the file's tensors give it."""
+        """The config entries that follow from metadata and from the names of the file's tensors."""
         tensors = self.tensors
         config: dict[str, Any] = {key: self.number(gguf_key) for key, gguf_key in arch.config.items()}
         for key, gguf_key in arch.config.items():
@@ -119,7 +119,7 @@ class GGUFMetadata:
         raise self.unsupported(f"rope scaling of type {shown(kind)} in GGUF form is not supported")
 
     def token_ids(self) -> dict[str, int]:
-        """The ids of the tokens that begin and end a text, as far as the file names them."""
+        """The BOS and EOS ids that the file has."""
         ids = {name: self.values.get(f"tokenizer.ggml.{name}") for name in ("bos_token_id", "eos_token_id")}
         return {name: value for name, value in ids.items() if type(value) is int}
 
@@ -141,5 +141,5 @@ class GGUFMetadata:
 
 
 def _decimal(value: float) -> float:
-    """The shortest decimal that a config.json would have."""
+    """The shortest decimal that rounds to the float32 value, as in a config.json."""
     return float(str(np.float32(value)))

@@ -1,4 +1,4 @@
-"""GGUF architectures with experts beside attention of their own family: Granite, ERNIE, Hunyuan, MiniMax, Phi."""
+"""GGUF architectures with experts and the attention of their own family: Granite, ERNIE, Hunyuan, MiniMax, Phi."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ATTENTION_BIAS = {"attention_bias": "attn_q.bias"}
 
 
 def _granite_experts(config: Mapping[str, Any], layer: int) -> dict[str, Expr]:
-    """Gates and inputs of all experts are one tensor in the checkpoint."""
+    """Gate and up projections of all experts are one tensor in the checkpoint."""
     pair = CheckpointTensor("ffn_gate_exps.weight"), CheckpointTensor("ffn_up_exps.weight")
     return {"block_sparse_moe.input_linear.weight": Concat(pair, 1)}
 
@@ -96,7 +96,7 @@ PHI_MOE = like_llama(
     present=ATTENTION_BIAS,
     longrope={"short_mscale": 1.243163121016122, "long_mscale": 1.243163121016122},
 )
-"""The scales of its rotation are not in the metadata: they are those of the one published model."""
+"""The metadata lacks the rotary scaling factors; these are those of the only published model."""
 FAMILY_MIXTURES = {
     "granitemoe": GRANITE_MOE,
     "ernie4_5-moe": ERNIE_MOE,
@@ -104,4 +104,4 @@ FAMILY_MIXTURES = {
     "minimax-m2": MINIMAX_M2,
     "phimoe": PHI_MOE,
 }
-"""By ``general.architecture``, of files with experts."""
+"""Architectures of files with experts, by ``general.architecture``."""

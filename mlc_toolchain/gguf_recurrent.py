@@ -29,7 +29,7 @@ LINEAR, FULL, CONV = "linear_attention", "full_attention", "conv"
 
 @dataclass(frozen=True)
 class LogRates(Expr):
-    """``log(-x)`` of every element, computed in float64: logarithms of rates of decay, stored as ``-exp(x)``."""
+    """``log(-x)`` of every element, computed in float64: log decay rates, which the file stores as ``-exp(x)``."""
 
     parts: tuple[Expr]
 
@@ -45,20 +45,20 @@ def _tensor(name: str) -> CheckpointTensor:
 
 
 def _delta_net(config: dict[str, Any]) -> dict[str, Any]:
-    """Layers with queries have attention; the others are delta nets."""
+    """Layers with query tensors are attention layers; the others are gated delta nets."""
     types = [FULL if has else LINEAR for has in config.pop("has_attention")]
     size = config.pop("inner_size") // config["linear_num_value_heads"]
     return {"layer_types": types, "linear_value_head_dim": size, **rotary_part(config)}
 
 
 def _key_and_value_rows(config: Mapping[str, Any]) -> tuple[int, int]:
-    """Rows of all keys, and of all values."""
+    """The numbers of rows of all keys and of all values."""
     keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
     return keys, config["linear_num_value_heads"] * config["linear_value_head_dim"]
 
 
 def _qwen3_next(config: Mapping[str, Any], layer: int) -> dict[str, Expr]:
-    """The checkpoint orders rows of queries, keys, values and gates by head of keys."""
+    """Reorder rows of queries, keys, values and gates by key head, as in the checkpoint."""
     heads, (keys, values) = config["linear_num_key_heads"], _key_and_value_rows(config)
     key, value = keys // heads, values // heads
     starts = ((0, key), (keys, key), (2 * keys, value), (2 * keys + values, value))
@@ -71,7 +71,7 @@ def _qwen3_next(config: Mapping[str, Any], layer: int) -> dict[str, Expr]:
 
 
 def _qwen3_5(config: Mapping[str, Any], layer: int) -> dict[str, Expr]:
-    """Heads of values are ordered by their place in a group; the checkpoint orders them by group."""
+    """Reorder value heads by group, as in the checkpoint; the file orders them by their index within a group."""
     groups, heads, size = (config[f"linear_{k}"] for k in ("num_key_heads", "num_value_heads", "value_head_dim"))
     keys, values = _key_and_value_rows(config)
 
@@ -185,13 +185,13 @@ LFM2_MOE = replace(
 
 
 def _fused(index: int, config: Mapping[str, Any]) -> Expr:
-    """One of the shares of the token before, which the file has in one tensor [shares, 1, 1, D]."""
+    """One of the token-shift mixing factors, which the file stacks in one tensor [factors, 1, 1, D]."""
     row = Slice((_tensor("time_mix_lerp_fused.weight"),), 0, index, index + 1)
     return Reshape((row,), (1, 1, config["hidden_size"]))
 
 
 def _rwkv6(config: Mapping[str, Any], layer: int) -> dict[str, Expr]:
-    """Vectors are [1, 1, D] in the checkpoint, and products that add to the residual have not been scaled down."""
+    """Vectors are [1, 1, D] in the checkpoint, and the projections into the residual are not scaled down."""
     vectors = {
         "attention.time_maa_x": "time_mix_lerp_x",
         "attention.time_decay": "time_mix_decay",

@@ -44,14 +44,14 @@ def _tensor(name: str) -> CheckpointTensor:
 
 
 def dense_first(config: dict[str, Any]) -> dict[str, Any]:
-    """Layers without experts come first."""
+    """The first layers are dense, the others have experts."""
     sparse = config.pop("sparse")
     routing = {"norm_topk_prob": False, "routed_scaling_factor": 1.0} | {k: config[k] for k in ROUTING if k in config}
     return {**routing, "first_k_dense_replace": sparse.index(True) if True in sparse else len(sparse)}
 
 
 def _deepseek(config: dict[str, Any]) -> dict[str, Any]:
-    """Sizes of heads before values and keys were absorbed; a correction of scores makes it DeepSeek-V3."""
+    """Head sizes before keys and values were absorbed; a score correction bias makes it DeepSeek-V3."""
     found = dense_first(config) | _latent_heads(config)
     if config.pop("corrected"):
         return {**found, "model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"]}
@@ -60,13 +60,13 @@ def _deepseek(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _latent_heads(config: dict[str, Any]) -> dict[str, Any]:
-    """There is one head of keys only when they are not decompressed."""
+    """The head size without rotation, and all heads: the metadata counts one key head if keys stay compressed."""
     rest = config.pop("key_length") - config["qk_rope_head_dim"]
     return {"qk_nope_head_dim": rest, "num_key_value_heads": config["num_attention_heads"]}
 
 
 def _absorbed(config: Mapping[str, Any], layer: int) -> dict[str, Expr]:
-    """The product of keys, transposed, and that of values, by head, are one in the checkpoint."""
+    """The key up-projection (transposed in the file) and the value up-projection are one tensor in the checkpoint."""
     key, value, rank = (config[k] for k in ("qk_nope_head_dim", "v_head_dim", "kv_lora_rank"))
     joined = Concat((Transpose((_tensor("attn_k_b"),)), _tensor("attn_v_b")), 1)
     rows = config["num_attention_heads"] * (key + value)
@@ -78,12 +78,12 @@ def _glm(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _llama4(config: dict[str, Any]) -> dict[str, Any]:
-    """The model with 128 experts has no norms of queries and keys, which is not in the metadata."""
+    """The model with 128 experts has no query and key norms, which the metadata does not say."""
     return {"use_qk_norm": config["num_local_experts"] != WITHOUT_QK_NORM}
 
 
 def _llama4_experts(config: Mapping[str, Any], layer: int) -> dict[str, Expr]:
-    """Matrices of experts are [E, in, out] in the checkpoint, gates before inputs."""
+    """Experts' matrices are [E, in, out] in the checkpoint, with gate columns before up columns."""
     pair = Concat((_tensor("ffn_gate_exps"), _tensor("ffn_up_exps")), 1)
     experts = {"gate_up_proj": pair, "down_proj": _tensor("ffn_down_exps")}
     return {f"feed_forward.experts.{name}": Transpose((value,)) for name, value in experts.items()}
@@ -156,7 +156,7 @@ MINICPM3 = like_llama(
     names=LATENT,
     finish=_latent_heads,
 )
-"""Its multipliers are not in the metadata: they are those of the one published model."""
+"""The metadata lacks the multipliers; these are those of the only published model."""
 LATENT_DENSE = {"minicpm3": MINICPM3}
 """By ``general.architecture``."""
 ROUTED_MIXTURES = {"deepseek2": DEEPSEEK2, "glm4moe": GLM4_MOE, "dots1": DOTS1, "llama4": LLAMA4}

@@ -1,4 +1,4 @@
-"""GGUF architectures with DeepSeek's routers beside attention of their own family: Bailing, MiMo V2, Step 3.5."""
+"""GGUF architectures with DeepSeek's routers and the attention of their own family: Bailing, MiMo V2, Step 3.5."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BAILING_NAMES = {
 
 
 def _joined_heads(config: Mapping[str, Any], layer: int) -> dict[str, Expr]:
-    """Queries, keys and values, one tensor in the checkpoint; rows of the former two were reordered in each head."""
+    """Join queries, keys and values to one tensor; rows of the former two were reordered in each head."""
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     size = config.get("head_dim") or config["hidden_size"] // heads
 
@@ -35,14 +35,14 @@ def _sigmoid(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_kind(config: dict[str, Any], key: str, counts: Mapping[str, str]) -> dict[str, Any]:
-    """The types of layers, and the numbers of a list as those of a type each; counts: config key -> type."""
+    """Layer types, and the per-layer numbers of a list as one number per type; counts: config key -> type."""
     kinds = [SLIDING if flag else FULL for flag in config.pop("windows")]
     numbers = dict(zip(kinds, config.pop(key), strict=True))
     return {"layer_types": kinds, **{name: numbers[kind] for name, kind in counts.items() if kind in numbers}}
 
 
 def _mimo(config: dict[str, Any]) -> dict[str, Any]:
-    """The window is that of the published config, which does not count a token's own position."""
+    """Convert the window to the published config's, which does not count the token's own position."""
     counts = {"num_key_value_heads": FULL, "swa_num_key_value_heads": SLIDING}
     found = {**_by_kind(config, "num_key_value_heads", counts), **_sigmoid(config), "norm_topk_prob": True}
     rotated = found["partial_rotary_factor"]
@@ -50,7 +50,7 @@ def _mimo(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _step(config: dict[str, Any]) -> dict[str, Any]:
-    """Half of a head is rotated in layers that see all positions, which the metadata does not say."""
+    """Full-attention layers rotate half of a head, which the metadata does not say."""
     heads = {"num_attention_heads": FULL, "num_sliding_attention_heads": SLIDING}
     sparse = [str(i) for i, is_sparse in enumerate(config.pop("sparse")) if is_sparse]
     return {
@@ -136,4 +136,4 @@ STEP35 = like_llama(
     finish=_step,
 )
 ROUTED_FAMILIES = {"bailingmoe": BAILING, "bailingmoe2": BAILING2, "mimo2": MIMO2, "step35": STEP35}
-"""By ``general.architecture``, of files with experts."""
+"""Architectures of files with experts, by ``general.architecture``."""

@@ -1,4 +1,4 @@
-"""GGUF architectures of T5 and its encoder: layers of two parts, of which a tensor of gates says the version."""
+"""GGUF architectures of T5 and its encoder. A gate tensor distinguishes T5 1.1 and Flan-T5 from T5 1.0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ATTENTION = {"q": "q", "k": "k", "v": "v", "o": "o", "rel_b": "relative_attentio
 
 
 def _part(part: str, feed_forward: int) -> dict[str, str]:
-    """The names of a part's layers. feed_forward: the place of the feed-forward part in a layer."""
+    """The tensor names of the encoder or decoder. feed_forward: index of the feed-forward part in a layer."""
     own = {f"attn_{stem}": f"layer.0.SelfAttention.{name}" for stem, name in ATTENTION.items()}
     own["attn_norm"] = "layer.0.layer_norm"
     if part == "dec.":
@@ -22,7 +22,7 @@ def _part(part: str, feed_forward: int) -> dict[str, str]:
 
 
 def _gated(ungated: GGUFArchitecture) -> GGUFArchitecture:
-    """With the gates of T5 1.1 and Flan-T5, which are GELUs; the first versions have ReLU and no gate."""
+    """The variant with the GELU gates of T5 1.1 and Flan-T5; the first versions have ReLU and no gate."""
     names = dict(ungated.names)
     for up, name in ungated.names.items():
         if up.endswith("ffn_up"):

@@ -1,6 +1,7 @@
-"""Repositories on the Hugging Face Hub: fetches the config first, and weights only when the model is supported.
+"""Download from the Hugging Face Hub: the config first, and weights only if the model is supported.
 
-huggingface_hub does the transfer, with its cache and its environment: HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN.
+huggingface_hub does the transfer, with its cache and environment variables: HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE,
+HF_TOKEN.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ PATTERN = re.compile(r"HF://(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?"
 
 @dataclass(frozen=True)
 class HubSource(ModelSource):
-    """A repository. Files are fetched into the Hub's cache on demand, all from one commit.
+    """A repository. Files are downloaded into the Hub's cache on demand, all from one commit.
 
-    main: the file that the repository must have; it is fetched first.
+    main: the file that the repository must have; it is downloaded first.
     """
 
     name: str
@@ -36,7 +37,7 @@ class HubSource(ModelSource):
 
     @staticmethod
     def parse(text: str, main: str = CONFIG) -> HubSource:
-        """From ``HF://owner/name[@revision]``."""
+        """Parse ``HF://owner/name[@revision]``."""
         match = PATTERN.fullmatch(text)
         if match is None:
             raise UsageError(f"got {shown(text)}; expected HF://owner/name or HF://owner/name@revision")
@@ -49,7 +50,7 @@ class HubSource(ModelSource):
 
     @cached_property
     def _is_offline(self) -> bool:
-        """Whether only the cache is asked: one request finds out; a download would try for half a minute."""
+        """Whether to use only the cache; found by one request, because a download would retry for half a minute."""
         if constants.HF_HUB_OFFLINE:
             return True
         try:

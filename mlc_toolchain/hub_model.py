@@ -1,4 +1,4 @@
-"""Models on the Hub that are to be run: converted ones, checkpoints, GGUF files."""
+"""Models on the Hub given to commands that run models: converted models, checkpoints, GGUF files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlc_toolchain.source import HUB_PREFIX, resolve_source
 
 
 def fetched(text: str) -> Path | tuple[str, object]:
-    """The folder of a converted model, fetched; of a checkpoint, its name at the present commit, and its identity."""
+    """Download a converted model and return its folder; for a checkpoint, its name with commit, and its identity."""
     source = resolve_source(text)
     if not isinstance(source, HubSource):
         return str(source.path), str(source.path.resolve())
@@ -28,7 +28,7 @@ def fetched(text: str) -> Path | tuple[str, object]:
 
 
 def _converted(text: str, error: MLCError) -> Path:
-    """The folder of a converted model without a config.json; raises ``error`` when it is none."""
+    """Download a converted model, which has no config.json; raises ``error`` if it is not one."""
     try:
         return model_folder(text)
     except MLCError:

@@ -1,4 +1,4 @@
-"""The image settings of mlc-chat-config.json, from a checkpoint's preprocessor_config.json or processor_config.json."""
+"""Convert preprocessor_config.json or processor_config.json to the image settings of mlc-chat-config.json."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLIP = {
     "resample": RESAMPLING.index("bicubic"),
 }
 HALVES = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 224, "width": 224}}
-PHI3_TILE = 336  # pixels; the processor of Phi-3 knows no other size
+PHI3_TILE = 336  # pixels; the only size that Phi-3's processor supports
 TILED = ("Idefics3ImageProcessor", "SmolVLMImageProcessor")
 PROCESSORS: Mapping[str, Mapping[str, Any]] = {
     "CLIPImageProcessor": CLIP,
@@ -70,13 +70,13 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
     "PixtralImageProcessor": {**CLIP, "size": {"longest_edge": 1024}, "patch_size": 16, "spatial_merge_size": 1},
     "Qwen2VLImageProcessor": {**CLIP, "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}},
 }
-"""By image_processor_type, the values of keys that the file leaves out."""
+"""Default values of keys, by image_processor_type."""
 
 
 def image_settings(source: ModelSource) -> dict[str, Any] | None:
-    """The settings as ``image_processor`` takes them; None where the checkpoint has no such file.
+    """The entry ``image_processor``; None if the checkpoint has no such file.
 
-    Raises UnsupportedError for another kind of processor and for options that are not implemented.
+    Raises UnsupportedError for unknown kinds of processors and for options that are not implemented.
     """
     found = _file(source)
     if found is None:
@@ -113,14 +113,14 @@ def _file(source: ModelSource) -> tuple[Mapping[str, Any], str] | None:
 
 
 def _joint_keys(source: ModelSource, known: Mapping[str, Any]) -> dict[str, Any]:
-    """The sizes among ``known`` that the processor of texts and images sets, whatever the file of images says."""
+    """The sizes among ``known`` that processor_config.json sets; they override the image processor's file."""
     path = source.file(JOINT_FILE)
     joint = read_json_object(path) if path else {}
     return {key: joint[key] for key in ("patch_size", "spatial_merge_size") if key in joint and key in known}
 
 
 def _whole(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Steps that a ``do_`` key switches off are left out."""
+    """Settings for whole images, without the steps that a ``do_`` key disables."""
 
     def step(name: str, value: Callable[[], Any], default: bool = True) -> Any:
         return value() if values.get(name, default) else None
@@ -159,7 +159,7 @@ def _wide_tiles(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _patches(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``size`` has numbers of pixels here."""
+    """Settings for patches; ``size`` gives numbers of pixels."""
     if not values.get("do_resize", True):
         raise ValueError("do_resize is false; expected true")
     return {
@@ -173,7 +173,7 @@ def _patches(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tiled_patches(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Where images are not divided, they are patches of one size of their own only."""
+    """Settings for tiles of patches; without splitting, the image as a whole in patches only."""
     for key in ("do_resize", "use_thumbnail"):
         if not values.get(key, True):
             raise ValueError(f"{key} is false; expected true")
@@ -227,7 +227,7 @@ def _common(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _size(value: Any) -> int | list[int]:
-    """The length of the shorter edge, or height and width."""
+    """Parse a size: the length of the shorter edge, or height and width."""
     if isinstance(value, Mapping) and set(value) == {"shortest_edge"}:
         return int(value["shortest_edge"])
     return int(value) if isinstance(value, int) else _height_width(value)

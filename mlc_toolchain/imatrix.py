@@ -1,8 +1,8 @@
-"""llama.cpp's importance matrices: mean squares of the inputs of a model's matrices, by GGUF's tensor names.
+"""Read llama.cpp's importance matrices: mean squares of the inputs of a model's matrices, by GGUF tensor names.
 
-Files are GGUF, with tensors ``NAME.in_sum2`` [experts, K] and ``NAME.counts`` [experts, 1], or the older format: a
-count of entries, then for each the length of its name, the name, a number of calls, a number of values and the values,
-integers int32 and values float32, little-endian (``tools/imatrix`` of llama.cpp).
+Files are GGUF, with tensors ``NAME.in_sum2`` [experts, K] and ``NAME.counts`` [experts, 1], or the older format: the
+number of entries, then for each the length of its name, the name, the number of calls, the number of values, and the
+values; integers int32 and values float32, little-endian (``tools/imatrix`` of llama.cpp).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ EXPERT = re.compile(r"\.experts\.\d+\.")
 
 
 def read_imatrix(path: Path, productions: Iterable[Production], model_type: str) -> Calibration:
-    """The importances of parameters, from the first of each one's checkpoint tensors that the file has.
+    """Read the importances of parameters; each takes those of its first checkpoint tensor that the file has.
 
-    Raises MLCError for a file that is damaged or has none of the model's tensors, UnsupportedError for a model whose
-    names in GGUF files are not known.
+    Raises MLCError for a file that is damaged or has none of the model's tensors, UnsupportedError for a model type
+    without known GGUF names.
     """
     means, architectures = _means(path), _architectures(model_type)
     squares = {}
@@ -57,7 +57,7 @@ def read_imatrix(path: Path, productions: Iterable[Production], model_type: str)
 
 
 def _means(path: Path) -> dict[str, np.ndarray]:
-    """Mean squares float32 [K] by name; experts are added."""
+    """Mean squares, float32 [K], by name; experts are summed."""
     with path.open("rb") as file:
         is_gguf = file.read(len(MAGIC)) == MAGIC
     return _of_gguf(GGUFReader(path)) if is_gguf else _of_legacy(read_limited(path, LIMIT_BYTES), path)
@@ -108,7 +108,10 @@ def _architectures(model_type: str) -> list[GGUFArchitecture]:
 
 
 def _stored_name(architecture: GGUFArchitecture, name: str) -> str | None:
-    """``blk.3.ffn_down.weight`` for ``model.layers.3.mlp.down_proj.weight``; experts have one name together."""
+    """The GGUF name of a checkpoint tensor: ``blk.3.ffn_down.weight`` for ``model.layers.3.mlp.down_proj.weight``.
+
+    The experts of a layer share one name.
+    """
     name = EXPERT.sub(".experts.", name.removesuffix(".weight"))
     for part, layer in architecture.layer_prefixes.items():
         if inside := re.fullmatch(rf"{re.escape(layer)}\.(\d+)\.(.+)", name):
@@ -119,6 +122,6 @@ def _stored_name(architecture: GGUFArchitecture, name: str) -> str | None:
 
 
 def _stem(architecture: GGUFArchitecture, name: str, part: str) -> str | None:
-    """The name in the file, without number and suffix, of a tensor called ``name`` in the checkpoint's part."""
+    """The GGUF name, without layer number and suffix, of the checkpoint tensor ``name`` in a part."""
     named = architecture.names.items()
     return next((stem for stem, known in named if known == name and stem.startswith(part)), None)

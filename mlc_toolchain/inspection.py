@@ -1,4 +1,4 @@
-"""What is in a file or folder: of a library, a model folder, a checkpoint."""
+"""Describe the contents of a library, a model folder or a checkpoint."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ OF_A_MODEL = (
 )
 STAMPS = ("opt", "compiler_version", "llvm_version", "library_sha256")
 WITHOUT_WEIGHTS = ("preset", "hub")
-"""Kinds of sources whose weights are not here; those of the Hub would be fetched."""
+"""Kinds of sources whose weights are not on this machine."""
 PARAMETERS = "packed_params"
 OF_A_TARGET = ("kind", "mcpu", "arch", "mtriple")
 
 
 def inspect(path: str) -> dict[str, Any]:
-    """Facts by name, the first of which is ``kind``: library, model folder, or the checkpoint's kind.
+    """Facts about a path by name; the first is ``kind``: library, model folder, or the checkpoint's kind.
 
-    tensors: name, dtype and shape of all. functions: of a library, their inputs and results. Sizes are in bytes where
-    the name says so. Nothing is run. Raises MLCError for what is none of these.
+    tensors: names, dtypes and shapes. functions: inputs and results of a library's functions. Fields ``..._bytes``
+    are in bytes. Nothing is run. Raises MLCError for other files.
     """
     local = Path(path).expanduser()
     if local.is_file() and local.suffix == ".so":
@@ -100,7 +100,7 @@ def _model_folder(folder: Path) -> dict[str, Any]:
 
 
 def _brief(path: Path) -> dict[str, Any]:
-    """A library in one line; what is wrong with one that cannot be read."""
+    """A short description of a library, or the error if it cannot be read."""
     try:
         found = _library(path)
     except MLCError as error:
@@ -135,7 +135,7 @@ def _checkpoint(source: ModelSource) -> dict[str, Any]:
 
 
 def _support(source: ModelSource, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether the architecture is supported and, if so, its memory."""
+    """Whether the architecture is supported and, if so, its memory use."""
     try:
         plain = unquantized(config, str(source.path))
         sizes = {name: model_sizes(plain, "auto", get_scheme(name), SizeOverrides()) for name in SCHEMES}

@@ -24,16 +24,16 @@ from mlc_errors import UsageError
 from mlc_toolchain.text_files import read_text
 
 _NEXT_PASS = re.compile(r",(?=\s*[A-Za-z_][\w-]*\s*(?:[:,]|$))")
-"""A comma before a name without a value; other commas are between the options of one pass."""
+"""A comma before the name of a pass; commas before ``option=value`` separate the options of one pass."""
 
 
 def known_passes(target: Target) -> dict[str, type[Pass]]:
-    """The passes by name, in the order in which a compilation for a target runs them, optional ones among them."""
+    """All passes by name, including optional ones, in the order in which a compilation for a target runs them."""
     return {step.name: type(step) for step in (*entries(), *pipeline(target, observe=ObserveKernels()))}
 
 
 def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> ScriptText:
-    """The module in `file` after the passes, printed. A file with a single function is a module of just that.
+    """Run passes over the module in `file` and print it. A single function becomes a module.
 
     Each string is one or more passes, separated by commas; a pass is `name` or `name:option=value,option=value`.
 
@@ -51,7 +51,7 @@ def run_passes(file: Path, passes: Sequence[str], device: str = "auto") -> Scrip
 
 
 def make_pass(spec: str, target: Target) -> Pass:
-    """`fuse-ops` or `fold-constants:max_elements=8` as a pass; target and schedule rules are filled in."""
+    """Parse a pass such as `fold-constants:max_elements=8`; target and schedule rules are filled in."""
     name, _, text = spec.partition(":")
     passes = known_passes(target)
     if name not in passes:

@@ -1,4 +1,4 @@
-"""Parameters whose checkpoint tensors are stored as the scheme stores weights, and are kept bit by bit."""
+"""Parameters whose checkpoint tensors already have the scheme's format, and are copied bit by bit."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from quantization.kept_codes import StoredForm
 from quantization.schemes import Scheme
 
 QUANTIZED_BITS = 9
-"""Weights that are stored with at most so many bits, scales included, are quantized."""
+"""Tensors stored with at most this many bits per weight, including scales, count as quantized."""
 
 
 def keeps_form(value: Expr, reader: CheckpointReader, scheme: Scheme) -> bool:
-    """Whether the parameter is made of such tensors, joined along outputs where blocks meet. Reads no data."""
+    """Whether a parameter's tensors have the scheme's format and concatenate at block boundaries. Reads no data."""
     match value:
         case CheckpointTensor(name):
             form = reader.stored_form(name)
@@ -31,7 +31,7 @@ def keeps_form(value: Expr, reader: CheckpointReader, scheme: Scheme) -> bool:
 
 
 def is_quantized_again(value: Expr, reader: CheckpointReader, scheme: Scheme) -> bool:
-    """Whether the parameter is made of tensors that are stored quantized, but not as the scheme stores weights."""
+    """Whether the parameter's tensors are quantized in another format than the scheme's."""
     infos = [reader.info(name) for name in value.sources()]
     return all(8 * i.nbytes <= QUANTIZED_BITS * i.elements for i in infos) and not keeps_form(value, reader, scheme)
 
@@ -39,9 +39,9 @@ def is_quantized_again(value: Expr, reader: CheckpointReader, scheme: Scheme) ->
 def kept_form(
     value: Expr, reader: CheckpointReader, kinds: Mapping[str, np.dtype], transposed: bool
 ) -> dict[str, np.ndarray]:
-    """The stored tensors of a parameter for which ``keeps_form``, by kind, in the dtypes ``kinds``.
+    """The stored tensors of a parameter for which ``keeps_form`` is true, by kind, in the dtypes ``kinds``.
 
-    transposed: the scheme stores outputs along the last axis.
+    transposed: whether the scheme stores outputs along the last axis.
     """
 
     def joined(kind: str) -> np.ndarray:
