@@ -1,4 +1,4 @@
-"""A compiler for tensor programs: modules of graph functions and tensor functions to one native library.
+"""A compiler for tensor programs: it compiles modules of graph functions and tensor functions to a native library.
 
     from mlc_compiler import build, parse
 
@@ -12,7 +12,7 @@
 | transform a module | ``bind_params``, ``Schedule`` (loops of tensor functions), ``register_tensor_intrin`` |
 | run a module | ``build``, ``load_library`` (both give a ``Library``); ``register_func``: Python functions it calls |
 
-``mlc_compiler.compat`` has Apache TVM's names for them. Errors are MLCErrors. Names are imported on first use.
+``mlc_compiler.compat`` provides Apache TVM's names for this API. Errors are MLCErrors. Names are imported on first use.
 """
 
 from __future__ import annotations

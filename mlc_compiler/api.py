@@ -1,4 +1,4 @@
-"""The compiler in a few functions: text to module, module to library, library to results."""
+"""Public API of the compiler: parse a module, compile it to a library, call the library."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def build(
     Every graph function becomes callable (only those with a ``global_symbol``, when there are any), and every public
     tensor function, which takes its outputs as last arguments. target: what ``Target`` accepts; None is the target of
     the enclosing ``with Target(…)``, or else this machine's CPU. num_threads: see ``load_library``. dump: a folder to
-    which the module's text is written after each pass. pipeline: is applied to the module before anything else, with
-    ``target`` as the current target; such as passes of the caller. opt: what ``Optimization.parse`` reads, as
+    which the module's text is written after each pass. pipeline: applied to the module before anything else, with
+    ``target`` as the current target, such as passes of the caller. opt: text for ``Optimization.parse``, such as
     ``"act=exact"``. The library's file is deleted with the object; see
     ``Library.export_library``. Raises MLCError for a module that cannot be compiled.
     """
@@ -103,7 +103,7 @@ def build(
 def build_prepared(
     mod: IRModule, target: TargetSpec, num_threads: int | None, dump: Path | None = None, opt: str = DEFAULT_LEVEL
 ) -> tuple[Library, IRModule]:
-    """Compile a module that already went through ``entries`` or ``methods``; returns the library and lowered module."""
+    """Compile a module on which ``entries`` or ``methods`` have run; return the library and the lowered module."""
     folder = tempfile.TemporaryDirectory(prefix="mlc-build-")
     output = Path(folder.name) / "lib.so"
     built = build_library(mod, as_target(target), output, optimization=Optimization.parse(opt), dump=dump)
@@ -143,7 +143,7 @@ def _with_entries(mod: Buildable) -> IRModule:
 
 
 def as_module(mod: Buildable) -> IRModule:
-    """A module as is; a function as a module of that function, named by its ``global_symbol`` or else ``main``."""
+    """Return a module unchanged; wrap a function in a module, named by its ``global_symbol`` or else ``main``."""
     if isinstance(mod, Function | PrimFunc):
         return IRModule.from_expr(mod)
     if not isinstance(mod, IRModule):

@@ -35,7 +35,7 @@ _EVERYTHING = Optimization()
 class Built:
     """A built library: its path, the lowered module, seconds by phase, and the texts requested with ``emit``.
 
-    texts: by kind, ``llvm`` and ``asm`` of the host; the code of a GPU by suffix of a file, ``sm_80.ptx``.
+    texts: generated code by kind: ``llvm`` and ``asm`` of the host; GPU code by file suffix, such as ``sm_80.ptx``.
     """
 
     output: Path
@@ -62,9 +62,9 @@ def build_library(
     progress: Callable[[str], None] = lambda _: None,
     check: Callable[[IRModule], None] | None = None,
 ) -> Built:
-    """Compile ``mod`` for ``target`` into ``output``, whose suffix says what it is, see ``write_output``.
+    """Compile ``mod`` for ``target`` into ``output``, whose suffix selects the format, see ``write_output``.
 
-    first_rules, observe: see ``pipeline``. prefix: of the symbols of a static library, so that several can be linked
+    first_rules, observe: see ``pipeline``. prefix: symbol prefix of a static library, so that several can be linked
     into one program. metadata: computes, from the lowered module, the metadata stored in the library. dump: a folder
     for the module's text after each pass. emit: ``llvm`` and ``asm`` keep the optimized LLVM IR and the assembly of the
     host, ``ptx`` the code of a GPU. progress: called with the name of each phase as it starts. check: called with the
@@ -96,7 +96,7 @@ def build_library(
 def native_text(mod: IRModule, target: Target, kind: str, optimization: Optimization = _EVERYTHING) -> str:
     """The code generated for ``mod`` as text; ``kind`` is ``llvm`` (optimized LLVM IR), ``asm`` (assembly) or ``ptx``.
 
-    The first two are the host's code. Raises UnsupportedError for the PTX of a target that is no NVIDIA GPU.
+    The first two are host code. Raises UnsupportedError for ``ptx`` when the target is not an NVIDIA GPU.
     """
     device_texts: dict[str, str] = {}
     modules = emit_llvm(_lowered(mod, pipeline(target, optimization)), target, device_texts=device_texts)
@@ -112,7 +112,7 @@ def native_text(mod: IRModule, target: Target, kind: str, optimization: Optimiza
 
 
 def _lowered(mod: IRModule, passes: Sequence[Pass], **options: Any) -> IRModule:
-    """The module after the passes; ``options`` are those of ``run_passes``."""
+    """Run the passes on the module; ``options`` are those of ``run_passes``."""
     try:
         return run_passes(mod, passes, **options)
     except VerifyError as error:

@@ -1,4 +1,4 @@
-"""Compiled ``nn`` modules: their functions as native code, together with their parameters."""
+"""Compiled ``nn`` modules: native functions together with their parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .verifier import verify
 
 
 class Weights:
-    """The weights by name, and ``table``: int64 [number of weights], their addresses.
+    """The weights by name, and ``table``, their addresses: int64 [number of weights].
 
     Compiled functions take the table in place of the tuple of weights. Holding the tensors keeps the addresses valid.
     """
@@ -32,7 +32,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Method:
-    """A compiled function with its weights bound: called with its inputs only; ``inputs`` are their names."""
+    """A compiled function with its weights bound: it is called with its inputs only; ``inputs`` are their names."""
 
     name: str
     inputs: tuple[str, ...]
@@ -53,8 +53,8 @@ class Method:
 class CompiledModule:
     """The result of ``nn.Module.jit``, called as ``model["forward"](x)`` or ``model.forward(x)``.
 
-    mod: the exported module, all weights in one tuple; library: the compiled library; weights: the parameters by name,
-    packed into the layouts that the kernels read.
+    mod: the exported module, which takes all weights as one tuple; library: the compiled library; weights: the
+    parameters by name, packed into the layouts that the kernels read.
     """
 
     def __init__(self, mod: IRModule, library: Library, weights: Mapping[str, Any]):
@@ -77,7 +77,7 @@ class CompiledModule:
 def compile_module(
     mod: IRModule, params: Mapping[str, Any], target: TargetSpec, num_threads: int | None
 ) -> CompiledModule:
-    """Compile an exported module; ``params``: arrays for the fields of the weight tuple that its functions take."""
+    """Compile an exported module; ``params``: arrays for the fields of its functions' weight tuple, in order."""
     verify(mod)
     tensors = {name: _tensor(name, value) for name, value in params.items()}
     library, lowered = build_prepared(run_passes(mod, methods()), target, num_threads)

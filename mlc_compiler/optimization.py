@@ -11,13 +11,13 @@ from mlc_errors import UsageError
 
 @dataclass(frozen=True)
 class Optimization:
-    """What the pipeline does beyond lowering.
+    """Options that select the optimizations of the pipeline; lowering itself always runs.
 
     fusion: folds constants and fuses operators into one tensor function. schedules: applies the schedule rules of the
-    back end, its hand-written operators and its packed layouts; tensor functions are plain loops otherwise.
-    activation_bits: width of the activations in integer products with quantized weights on CPUs, 8 or 16; None computes
-    such products in float32. With 8, CPUs that multiply pairs of bfloat16 numbers also round activations to bfloat16 in
-    attention and before bfloat16 weights. Other targets multiply in floating point whatever it is.
+    back end, its hand-written operators and its packed layouts; without it tensor functions are plain loop nests.
+    activation_bits: width of the activations in integer matmuls with quantized weights on CPUs, 8 or 16; None computes
+    such matmuls in float32. With 8, CPUs with a bfloat16 dot product instruction also round activations to bfloat16 in
+    attention and before bfloat16 weights. Other targets compute in floating point and ignore this option.
     """
 
     fusion: bool = True
@@ -26,7 +26,7 @@ class Optimization:
 
     @property
     def text(self) -> str:
-        """The options as ``parse`` reads them: ``fusion=1;schedules=1;act=8``."""
+        """The options as text that ``parse`` accepts: ``fusion=1;schedules=1;act=8``."""
         return f"fusion={self.fusion:d};schedules={self.schedules:d};act={self.activation_bits or EXACT}"
 
     @classmethod

@@ -1,7 +1,7 @@
 """The pass pipeline; the best file to start reading at.
 
-The input is a module of graph functions and tensor functions. In the result, tensor functions are loops over buffers,
-and graph functions are straight-line sequences of calls whose intermediate tensors lie in one workspace.
+The input is a module of graph functions and tensor functions. In the result, tensor functions are loop nests over
+buffers, and graph functions are straight-line sequences of calls whose intermediate tensors lie in one workspace.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from .target import Target, available_cores
 from .tir.nodes import PrimFunc
 
 _DEFAULT = Optimization()
-NODES_WORTH_A_PROCESS = 2000  # of tensor functions
+NODES_WORTH_A_PROCESS = 2000  # minimum number of IR nodes in tensor functions for which processes are forked
 
 
 def entries() -> tuple[Pass, ...]:
-    """The passes that ``build`` runs before ``pipeline``: they give every function flat, positional parameters.
+    """The passes that ``build`` runs before ``pipeline``: afterwards every function has flat, positional parameters.
 
     Models exported by the toolchain have such parameters already and start with ``pipeline``.
     """
@@ -63,7 +63,7 @@ def entries() -> tuple[Pass, ...]:
 
 
 def methods() -> tuple[Pass, ...]:
-    """As ``entries``, for exported methods of ``nn`` modules: their weights stay one tuple and can be packed."""
+    """``entries`` for exported methods of ``nn`` modules: weights stay one tuple, so that they can be packed."""
     return tuple(step for step in entries() if not isinstance(step, MakeEntries))
 
 
@@ -75,8 +75,8 @@ def pipeline(
 ) -> tuple[Pass, ...]:
     """All passes of the compilation for a target, in order: the common ones, and those of its back end.
 
-    first_rules: schedule rules that are tried before those of the back end, as ``tuning.tuned.Tuned``. observe: makes
-    the result call an observer before and after each kernel.
+    first_rules: schedule rules that are tried before those of the back end, such as ``tuning.tuned.Tuned``. observe:
+    makes the result call an observer before and after each kernel.
     """
     own = backend_of(target).lowering(target, optimization)
     rules = (*first_rules, *own.rules)
@@ -151,7 +151,7 @@ def run_passes(
 
 
 def _groups(passes: Sequence[Pass], together: bool) -> Iterator[Sequence[Pass]]:
-    """The passes, one by one; ``together``: consecutive ones over tensor functions as one group."""
+    """Split the passes into groups of one; with ``together``, consecutive FunctionPasses form one group."""
     for by_function, steps in groupby(passes, lambda step: isinstance(step, FunctionPass)):
         group = tuple(steps)
         yield from [group] if by_function and together else ((step,) for step in group)
@@ -172,7 +172,7 @@ def _run(mod: IRModule, steps: Sequence[Pass], times: PhaseTimes) -> IRModule:
 
 
 def _on_each_function(mod: IRModule, steps: Sequence[FunctionPass], spent: PhaseTimes) -> IRModule:
-    """The module after passes over its tensor functions, several functions at once; ``spent`` sums all processes."""
+    """Run passes on the tensor functions, several functions at once; ``spent`` adds up the seconds of all processes."""
 
     def work(item: tuple[str, PrimFunc]) -> tuple[str, PrimFunc, list[float]]:
         name, func = item

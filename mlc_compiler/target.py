@@ -146,7 +146,7 @@ _current: ContextVar[Target | None] = ContextVar("target", default=None)
 
 
 def _kinds() -> list[TargetKind]:
-    """The kinds of all back ends, imported here because back ends import this module."""
+    """The target kinds of all back ends, imported here because back ends import this module."""
     return [backend.kind for backend in import_module(".backends", __package__).BACKENDS.values()]
 
 
@@ -160,7 +160,7 @@ def find_kind(name: str) -> TargetKind:
 
 
 def as_target(spec: str | Mapping[str, Any] | Target | None) -> Target:
-    """A target from any spec; None is the current target, or else this machine's CPU."""
+    """Convert any spec to a target; None is the current target, or else this machine's CPU."""
     if spec is None:
         return Target.current() or Target("cpu")
     return spec if isinstance(spec, Target) else Target(spec)
@@ -179,7 +179,7 @@ def with_host(spec: str | Mapping[str, Any] | Target, triple: str) -> Target:
 
 
 def _options(spec: object) -> dict[str, Any]:
-    """A spec as a mapping with ``kind``."""
+    """Convert a spec to a mapping with the key ``kind``."""
     if isinstance(spec, Target):
         return spec.export()
     if isinstance(spec, str):

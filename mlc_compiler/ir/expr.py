@@ -157,7 +157,7 @@ class StringImm(PrimExpr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cast(PrimExpr):
-    """The value in another type: floats round to nearest even, float to int truncates."""
+    """The value converted to another dtype: floats round to nearest even, float to int truncates."""
 
     dtype: str
     value: PrimExpr
@@ -235,14 +235,14 @@ ExprLike = PrimExpr | int | float | bool
 
 
 def const(value: int | float | bool, dtype: str) -> PrimExpr:
-    """An immediate of the given type."""
+    """Return an immediate of the given dtype."""
     if dt.is_float(dtype):
         return FloatImm(float(value), dtype)
     return IntImm(int(value), dtype)
 
 
 def as_expr(value: ExprLike, like: str | None = None) -> PrimExpr:
-    """A Python number as an immediate of type ``like`` (a float never becomes an int), else bool, int64 or float32."""
+    """Convert a Python number to an immediate: of dtype ``like`` (no float becomes an int), or bool, int64, float32."""
     if isinstance(value, PrimExpr):
         return value
     if isinstance(value, bool):
@@ -346,7 +346,7 @@ def _fold_identity(op: str, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
 
 
 def require_defined(op: str, dtype: str) -> None:
-    """Raises TypeError for an operator that is not defined for operands of this dtype."""
+    """Raise TypeError for an operator that is not defined for operands of this dtype."""
     if dtype == "bool" and op in NUMERIC_ONLY:
         raise TypeError(f"{op!r} takes numbers; got truth values: cast them, or use 'and', 'or', 'not'")
 
@@ -410,7 +410,7 @@ def product(factors: Iterable[PrimExpr], dtype: str = INDEX_DTYPE) -> PrimExpr:
 
 
 def without_casts(expr: PrimExpr) -> PrimExpr:
-    """The operand of a chain of casts."""
+    """Strip all casts around an expression."""
     while isinstance(expr, Cast):
         expr = expr.value
     return expr

@@ -1,4 +1,4 @@
-"""Work on several items at once in forked processes, which inherit all that the work needs and send back results."""
+"""Parallel map over forked processes, which inherit their inputs and send back pickled results."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 NUMBER = Struct("<H")
-MOST_ITEMS = 1 << 14  # their numbers fit in a pipe
+MOST_ITEMS = 1 << 14  # item numbers fit in a pipe
 
 
 def at_once(work: Callable[[Item], Result], items: Sequence[Item], processes: int) -> list[Result]:
     """``[work(item) for item in items]``, computed by this process and ``processes - 1`` forked ones.
 
-    Each process takes the next item when it is done with one: long work should come first. Results of forked processes
-    are copies, in which nodes of the IR are the same objects only within a result. Work that fails in one, or that
-    gives what cannot be sent, is done again here, so that errors are those of this process.
+    Each process takes the next item when it finishes one: the largest items should come first. Results of forked
+    processes are copies, in which nodes of the IR are the same objects only within a result. An item that fails in one,
+    or whose result cannot be pickled, is computed again here, so that errors are raised in this process.
     """
     if processes < 2 or not 2 <= len(items) <= MOST_ITEMS or not hasattr(os, "fork"):
         return [work(item) for item in items]
@@ -45,7 +45,7 @@ def at_once(work: Callable[[Item], Result], items: Sequence[Item], processes: in
 
 
 class _Queue:
-    """The numbers from 0 to ``count - 1``: each is taken by one of the processes that iterate over it."""
+    """A queue of the numbers 0 to ``count - 1``; each number is taken by one of the processes that iterate over it."""
 
     def __init__(self, count: int):
         self.read, write = os.pipe()
@@ -61,7 +61,7 @@ class _Queue:
 
 
 class _Fork:
-    """A forked process that computes results by number and sends them when it has all; none when that fails."""
+    """A forked process that computes results by number and sends all of them at the end; none when it fails."""
 
     def __init__(self, work: Callable[[], dict[int, Any]]):
         self.pipe, write = os.pipe()
@@ -100,14 +100,14 @@ class _Fork:
 
 
 def dumped(tree: Any) -> bytes:
-    """A tree of the IR as pickled data."""
+    """Pickle a tree of the IR."""
     data = BytesIO()
     _Pickler(data, pickle.HIGHEST_PROTOCOL).dump(tree)
     return data.getvalue()
 
 
 class _Pickler(pickle.Pickler):
-    """Sends a node as its class and its fields: several times faster than through dataclasses' ``__getstate__``."""
+    """Pickles a node as its class and its fields: several times faster than through dataclasses' ``__getstate__``."""
 
     def reducer_override(self, node: Any) -> Any:
         cls = type(node)
@@ -118,7 +118,7 @@ _fields_of: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
 
 
 def _is_node(cls: type) -> bool:
-    """Whether values of a class are made of their fields; adds how to get these."""
+    """Whether a class is a dataclass; if so, register the getter of its fields in ``_fields_of``."""
     if not is_dataclass(cls):
         return False
     names = field_names(cls)

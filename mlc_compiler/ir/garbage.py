@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused_collections() -> Iterator[None]:
-    """Inside, cyclic garbage is not collected; afterwards collection is as it was before.
+    """Context manager that disables the cyclic garbage collector and restores its state on exit.
 
-    Trees of the IR have no cycles, so that a collection frees next to nothing; going through all nodes again and again
-    takes a sixth of a compilation.
+    Trees of the IR have no cycles, so that a collection frees next to nothing; traversing all nodes repeatedly takes a
+    sixth of the compile time.
     """
     enabled = gc.isenabled()
     gc.disable()

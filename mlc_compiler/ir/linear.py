@@ -24,7 +24,7 @@ def key(node: Any) -> Key:
 
 
 class _Keys(dict[type, Callable[[Any], Key]]):
-    """The function that gives the key of values of a class."""
+    """Table from a class to the function that computes the key of its values."""
 
     def __missing__(self, cls: type) -> Callable[[Any], Key]:
         self[cls] = found = self._of(cls)
@@ -53,7 +53,7 @@ Terms = Mapping[Key, tuple[PrimExpr, int]]
 
 
 class Linear(NamedTuple):
-    """``const + sum(coefficient * atom)``; coefficients are never zero. Forms are shared and never change."""
+    """``const + sum(coefficient * atom)``; coefficients are never zero. Forms are shared and immutable."""
 
     const: int = 0
     terms: Terms = MappingProxyType({})
@@ -85,7 +85,7 @@ class Linear(NamedTuple):
         return Linear(self.const // common, {k: (atom, c // common) for k, (atom, c) in self.terms.items()})
 
     def identity(self) -> Key:
-        """A hashable value, equal for equal forms."""
+        """A hashable value that is equal for equal forms."""
         return self.const, frozenset((k, c) for k, (_, c) in self.terms.items())
 
     @property
@@ -99,7 +99,7 @@ def of_atom(atom: PrimExpr) -> Linear:
 
 
 def additive(expr: PrimExpr) -> Linear:
-    """The form of a sum as it is written: quotients, remainders and products of variables are atoms."""
+    """The linear form of a sum without rewriting it: quotients, remainders and products of variables are atoms."""
     if isinstance(expr, IntImm):
         return Linear(expr.value)
     if isinstance(expr, BinaryOp) and expr.op in ("+", "-"):

@@ -81,7 +81,7 @@ class NormalForm(Ranges):
         return self._divide("//" if op == ">>" else "%", a, Linear(divisor), dtype)
 
     def _of_cast(self, expr: Cast) -> Linear | None:
-        """Distribute a widening cast over the terms of its operand."""
+        """The form of a widening cast, distributed over the terms of its operand."""
         to, source = expr.dtype, expr.value.dtype
         if not (dt.is_int(to) and dt.is_int(source) and dt.is_signed(to) and dt.is_signed(source)):
             return None
@@ -131,7 +131,7 @@ class NormalForm(Ranges):
         return quotient if op == "//" else a.add(quotient, -b.const)
 
     def _quotient(self, numerator: Linear, divisor: int, dtype: str) -> Linear:
-        """``numerator // divisor`` for a positive divisor."""
+        """The form of ``numerator // divisor`` for a positive divisor."""
         multiples = {k: (a, c // divisor) for k, (a, c) in numerator.terms.items() if c % divisor == 0}
         others = {k: term for k, term in numerator.terms.items() if term[1] % divisor}
         whole, rest = Linear(numerator.const // divisor, multiples), Linear(numerator.const % divisor, others)

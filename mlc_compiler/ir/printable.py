@@ -1,4 +1,4 @@
-"""What modules and functions have in common: they print as TVMScript and have attributes."""
+"""Base class of modules and functions: TVMScript printing and attributes."""
 
 from __future__ import annotations
 

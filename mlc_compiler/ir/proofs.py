@@ -17,7 +17,7 @@ OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 @dataclass
 class _Search:
-    """State of one proof: results of the forms tried so far, and how many more may be tried."""
+    """State of one proof: results of the forms tried so far, and how many more forms may be tried."""
 
     left: int = ATTEMPTS
     results: dict[Key, bool] = field(default_factory=dict)

@@ -19,11 +19,11 @@ _OPEN_ALREADY = nullcontext()
 
 @dataclass
 class Facts:
-    """What was found about expressions while certain loops are assumed not to be empty.
+    """Cached results about expressions, valid under the assumption that certain loops are not empty.
 
-    lower_bounds: of sizes, by ``id``. forms: linear forms of expressions, by ``id``. intervals: bounds of atoms.
-    proofs: whether forms are nonnegative. ranks: of the innermost loops in atoms, by ``id``. Each entry holds its
-    subject, which thus stays alive: keys are made of ids.
+    lower_bounds: lower bounds of sizes, by ``id``. forms: linear forms of expressions, by ``id``. intervals: bounds of
+    atoms. proofs: whether forms are nonnegative. ranks: ranks of the innermost loop variables in atoms, by ``id``. Each
+    entry also holds the node that its key is made of, so that the ``id`` stays valid.
     """
 
     lower_bounds: Mapping[int, int]
@@ -40,7 +40,7 @@ class Ranges(ABC):
     its loop, where the extent is at least 1. Index arithmetic, on variables and numbers, is assumed not to overflow;
     arithmetic on data may wrap around, and is simplified only where its bounds exclude that.
 
-    What is found is kept, by the loops that are assumed not to be empty, until another range is declared.
+    Results are cached, for each set of loops assumed not to be empty, until another range is declared.
     """
 
     def __init__(self, ranges: Mapping[Var, ExprLike] | None = None, least: int = 0):
@@ -75,7 +75,7 @@ class Ranges(ABC):
         self._remember(var)
 
     def _remember(self, var: Var) -> None:
-        """Keep the variable alive, as it is looked up by ``id``, and its rank: inner loops have larger ranks."""
+        """Keep the variable alive, since it is looked up by ``id``, and assign its rank (inner loops rank higher)."""
         self.keep.append(var)
         self.ranks[id(var)] = len(self.keep)
         self._facts.clear()
@@ -90,7 +90,7 @@ class Ranges(ABC):
         """Whether ``form >= 0`` can be proved."""
 
     def _query(self, *exprs: PrimExpr) -> AbstractContextManager[None]:
-        """A query about expressions: inside, the loops of their variables are assumed not to be empty."""
+        """Context of a query about expressions: inside it, the loops of their variables are assumed not to be empty."""
         return _OPEN_ALREADY if self._is_open() else self._opened(exprs)
 
     @contextmanager
@@ -104,15 +104,15 @@ class Ranges(ABC):
             self.known = self._known()
 
     def _is_open(self) -> bool:
-        """Whether a query is under way, or none is needed because all loops have constant extents."""
+        """Whether a query is in progress, or none is needed because all loops have constant extents."""
         return self._nonempty is not None or not self._symbolic
 
     def _loops_of(self, exprs: Iterable[PrimExpr]) -> frozenset[int]:
-        """The variables (by ``id``) in expressions whose loops have a symbolic extent."""
+        """The ``id`` of each variable in the expressions whose loop has a symbolic extent."""
         return frozenset(id(n) for n in walk(tuple(exprs)) if isinstance(n, Var) and id(n) in self._symbolic)
 
     def _known(self) -> Facts:
-        """What was found under the assumptions of the current query; outside of one nothing is assumed."""
+        """The cache for the assumptions of the current query; outside of a query nothing is assumed."""
         nonempty = self._nonempty or frozenset()
         if nonempty not in self._facts:
             self._facts[nonempty] = Facts(self._size_bounds(nonempty))

@@ -21,7 +21,7 @@ from .visitor import field_names
 
 @dataclass(frozen=True)
 class _Traits:
-    """What the class variables of a node class say; ``fields``: the names of the fields that are compared."""
+    """Values of a node class's class variables (see above); ``fields``: the names of the fields that are compared."""
 
     fields: tuple[str, ...]
     defines: tuple[str, ...]
@@ -66,7 +66,7 @@ class _Matcher:
         return False
 
     def pair(self, a: Any, b: Any) -> bool | None:
-        """Whether a and b are mapped to each other; None when both are new, and maps them."""
+        """Whether a and b are mapped to each other; when both are new, map them and return None."""
         if id(a) in self.left or id(b) in self.right:
             return self.left.get(id(a)) is b and self.right.get(id(b)) is a
         self.left[id(a)], self.right[id(b)] = b, a
@@ -182,7 +182,7 @@ class _Key:
         self.numbers = outer
 
     def _is_known(self, node: Any) -> bool:
-        """Add the token of a variable or buffer; returns whether it says all."""
+        """Add the token of a variable or buffer; return whether its fields need no tokens."""
         if self.by_identity:
             self.tokens.append(id(node))
             return True

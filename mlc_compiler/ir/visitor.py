@@ -24,7 +24,7 @@ Getter = Callable[[Any], Values]
 
 
 def _getter(names: list[str]) -> Getter:
-    """A function that gives the attributes with these names as a tuple."""
+    """Return a function that gets the attributes with these names as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return (lambda node: (getattr(node, names[0]),)) if names else (lambda _: ())
@@ -43,7 +43,8 @@ def _inner_fields(cls: type) -> list[str]:
 class _Traversal(NamedTuple):
     """How values of a class are traversed: as "leaf", "sequence", "mapping", "node" (with fields) or "other".
 
-    inner: gives the values inside that can hold nodes. backwards: the same in reverse order; None where there are none.
+    inner: gets the contained values that can hold nodes. backwards: the same in reverse order; None where there are
+    none.
     """
 
     kind: str
@@ -52,7 +53,7 @@ class _Traversal(NamedTuple):
 
     @property
     def is_node(self) -> bool:
-        """Whether ``walk`` gives values of the class."""
+        """Whether ``walk`` yields values of the class."""
         return self.kind in ("node", "other")
 
 
@@ -61,7 +62,7 @@ _REVERSED: Getter = itemgetter(slice(None, None, -1))
 
 
 class _Traversals(dict[type, _Traversal]):
-    """The traversal of each class, made at its first use."""
+    """Table of the traversal of each class, filled on first use."""
 
     def __missing__(self, cls: type) -> _Traversal:
         self[cls] = found = self._of(cls)
@@ -95,7 +96,7 @@ def children(node: Any) -> Iterator[Any]:
 
 
 class _Steps(dict[type, tuple[bool, Getter | None]]):
-    """What ``walk`` does at values of a class: whether it gives them, and the values inside, backwards."""
+    """Table for ``walk``: whether it yields values of a class, and the getter of their contents in reverse order."""
 
     def __missing__(self, cls: type) -> tuple[bool, Getter | None]:
         traversal = _traversals[cls]
@@ -107,7 +108,7 @@ _steps = _Steps()
 
 
 def walk(node: Any) -> Iterator[Any]:
-    """Every node of the tree, parents first. Shared subtrees are visited once for each use."""
+    """Yield every node of the tree, parents first. Shared subtrees are visited once for each use."""
     stack = [node]
     while stack:
         item = stack.pop()
@@ -144,7 +145,7 @@ Method = Callable[[Any, Any], Any]
 
 
 class _Methods(dict[type, Method]):
-    """The method of a rewriter class for values of each class: ``rewrite_NodeName``, or that for any node."""
+    """Table of a rewriter class: the method for values of each class, ``rewrite_NodeName`` or the generic one."""
 
     def __init__(self, rewriter: type):
         self.rewriter = rewriter
@@ -190,7 +191,7 @@ def _rewrite_values(rewrite: Any, mapping: Any) -> Any:
 
 
 def _rewrite_fields(cls: type) -> Method:
-    """The method for nodes of a class: the node, or one made of its other fields and the rewritten ones."""
+    """Return the method for nodes of a class: it rewrites their fields, and returns the same node when none changed."""
     names, inner, get = field_names(cls), _inner_fields(cls), _traversals[cls].inner
 
     def method(rewrite: Any, node: Any) -> Any:
@@ -205,7 +206,7 @@ def _rewrite_fields(cls: type) -> Method:
 
 
 class _Rebuilders(dict[type, Method]):
-    """The function of a rewriter and a value that rewrites what is inside values of a class."""
+    """Table from a class to the function ``(rewriter, value)`` that rewrites the contents of its values."""
 
     def __missing__(self, cls: type) -> Method:
         of_kind = {"sequence": _rewrite_items, "mapping": _rewrite_values}
@@ -249,7 +250,7 @@ def substitute(node: Any, mapping: Mapping[Any, Any]) -> Any:
 
 
 def free_vars(node: Any, keep: Callable[[Var], bool] = lambda _: True) -> list[Var]:
-    """All distinct variables that occur in an expression, in order of first occurrence."""
+    """The distinct variables in an expression for which ``keep`` is true, in order of first occurrence."""
     seen: dict[int, Var] = {}
     for item in walk(node):
         if isinstance(item, Var) and keep(item):

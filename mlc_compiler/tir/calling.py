@@ -24,7 +24,7 @@ def size_parameters(func: PrimFunc) -> list[Var]:
 
 
 def scalar_parameters(func: PrimFunc) -> list[Var]:
-    """The integers that a kernel takes after its buffers: scalar parameters, then symbolic sizes."""
+    """The integer parameters of a kernel after its buffers: scalar parameters, then symbolic sizes."""
     return [p for p in func.params if isinstance(p, Var)] + size_parameters(func)
 
 
@@ -46,7 +46,7 @@ def step_along(access: BufferLoad | BufferStore, var: Var, analyzer: Analyzer) -
 
 
 def match_sizes(buffers: Sequence[Buffer], shapes: Sequence[Sequence[PrimExpr]]) -> dict[Var, PrimExpr]:
-    """Symbolic size -> the caller's size, by matching the buffers' shapes with those of the arguments."""
+    """Map each symbolic size to the caller's size, by matching the buffers' shapes with those of the arguments."""
     sizes: dict[Var, PrimExpr] = {}
     for buffer, shape in zip(buffers, shapes, strict=False):
         bind_sizes(buffer.shape, shape, sizes)
@@ -54,7 +54,7 @@ def match_sizes(buffers: Sequence[Buffer], shapes: Sequence[Sequence[PrimExpr]])
 
 
 def bind_sizes(formal: Iterable[PrimExpr], actual: Iterable[PrimExpr], sizes: dict[Var, PrimExpr]) -> None:
-    """Bind each size of ``formal`` that is a variable to that of ``actual``, unless it is bound already."""
+    """Bind each variable in ``formal`` to the size at the same position in ``actual``, unless it is bound already."""
     for symbol, size in zip(formal, actual, strict=False):
         if isinstance(symbol, Var):
             sizes.setdefault(symbol, size)

@@ -51,7 +51,7 @@ class _Tighten(Rewriter):
         return merged[0] if len(merged) == 1 else SeqStmt(tuple(merged))
 
     def _bound(self, term: PrimExpr, loop: For) -> PrimExpr | None:
-        """The number of leading iterations in which ``term`` holds, when it holds in no later one; else None."""
+        """The number of leading iterations in which ``term`` holds, if it holds in no later one; None if unproved."""
         if not isinstance(term, BinaryOp) or term.op != "<" or uses(term.b, loop.var):
             return None
         first = substitute(term.a, {loop.var: const(0, loop.var.dtype)})
@@ -62,7 +62,7 @@ class _Tighten(Rewriter):
 
 
 def _is_guard(stmt: Stmt | None) -> TypeGuard[IfThenElse]:
-    """Whether this is an ``if`` without ``else`` whose condition loads nothing, so that it may be moved."""
+    """Whether a statement is an ``if`` without ``else`` whose condition loads no buffer, so that it may be moved."""
     if not isinstance(stmt, IfThenElse) or stmt.else_case is not None:
         return False
     return not any(isinstance(n, BufferLoad) for n in walk(stmt.condition))

@@ -24,25 +24,25 @@ class IndexMapError(MLCError, ValueError):
 
 @dataclass(frozen=True)
 class Digit:
-    """``index[axis] // divisor % extent``, a digit of a logical index; extent None: the leading one, without ``%``."""
+    """A digit of a logical index, ``index[axis] // divisor % extent``; extent None: the leading digit, no ``%``."""
 
     axis: int
     divisor: int
     extent: int | None
 
     def size(self, shape: Sequence[PrimExpr]) -> PrimExpr:
-        """The number of values of the digit for a tensor of that shape."""
+        """The number of values of the digit for a tensor of logical ``shape``."""
         return IntImm(self.extent) if self.extent is not None else ceildiv(shape[self.axis], self.divisor)
 
 
 class IndexMap:
-    """From the logical index of an element to the index at which it is stored.
+    """Maps the logical index of an element to the index at which it is stored.
 
         tiles = IndexMap.from_func(lambda n, k: (n // 16, k, n % 16))     # [N, K] -> [ceil(N / 16), K, 16]
 
     inputs: one variable per logical axis; outputs: the stored index in these variables. Maps that split axes into
-    digits and reorder them have an inverse; axes that are no multiple of their tile are padded. Maps are compared by
-    their text.
+    digits and reorder them have an inverse; axes whose size is not a multiple of their tile are padded. Maps are
+    compared by their text.
     """
 
     __slots__ = ("__dict__", "inputs", "outputs")
@@ -53,13 +53,13 @@ class IndexMap:
 
     @staticmethod
     def from_func(func: Callable[..., Sequence[ExprLike]]) -> IndexMap:
-        """The map that a function of the logical indices computes."""
+        """Return the map given by a Python function of the logical indices."""
         inputs = [Var(name) for name in inspect.signature(func).parameters]
         return IndexMap(inputs, [as_expr(o) for o in func(*inputs)])
 
     @staticmethod
     def parse(text: str) -> IndexMap:
-        """The map of a text such as ``lambda i, j: (i // 16, j, i % 16)``. Raises IndexMapError for any other text."""
+        """Parse a text such as ``lambda i, j: (i // 16, j, i % 16)``. Raises IndexMapError for any other text."""
         try:
             tree = ast.parse(text, mode="eval").body
             assert isinstance(tree, ast.Lambda)
@@ -93,14 +93,14 @@ class IndexMap:
         return tuple(simplify(o) for o in stored)
 
     def compose(self, after: IndexMap) -> IndexMap:
-        """First this map, then ``after``."""
+        """The composition: first this map, then ``after``."""
         return IndexMap(self.inputs, after(self.outputs))
 
     # -- layout -------------------------------------------------------------------------------------------------
 
     @cached_property
     def digits(self) -> tuple[tuple[Digit, ...], ...]:
-        """For each output its digits, the most significant first.
+        """The digits of each output, most significant first.
 
         Raises IndexMapError unless every digit of every input occurs exactly once.
         """
@@ -127,7 +127,7 @@ class IndexMap:
         return tuple(simplify(_product([d.size(shape) for d in digits])) for digits in self.digits)
 
     def inverse(self, shape: Sequence[PrimExpr]) -> IndexMap:
-        """From stored to logical indices of a tensor of logical ``shape``; padding maps to indices beyond it."""
+        """The map from stored to logical indices of a tensor of logical ``shape``; padding maps to indices outside."""
         stored = [Var(f"o{n}") for n in range(len(self.outputs))]
         logical: list[PrimExpr] = [const(0, "int64") for _ in self.inputs]
         for var, digits in zip(stored, self.digits, strict=True):
@@ -141,13 +141,13 @@ class IndexMap:
         return IndexMap(stored, [simplify(e) for e in logical])
 
     def padded_axes(self, shape: Sequence[PrimExpr]) -> list[int]:
-        """The logical axes that are padded, or for symbolic sizes may be, for a tensor of logical ``shape``."""
+        """The logical axes of a tensor of logical ``shape`` that are padded, or may be where sizes are symbolic."""
         leading = (d for digits in self.digits for d in digits if d.extent is None)
         rest = {d.axis: Analyzer().simplify(shape[d.axis] % d.divisor) for d in leading}
         return sorted(axis for axis, left in rest.items() if not is_const(left, 0))
 
     def pack(self, array: np.ndarray, fill: float = 0) -> np.ndarray:
-        """A contiguous copy of an array in this layout, padded with ``fill``."""
+        """Return a contiguous copy of an array in this layout, padded with ``fill``."""
         flat = [d for digits in self.digits for d in digits]
         by_axis = [sorted((d for d in flat if d.axis == a), key=lambda d: -d.divisor) for a in range(array.ndim)]
         sizes = {d: d.extent or -(-array.shape[d.axis] // d.divisor) for d in flat}
@@ -186,7 +186,7 @@ def _expression(node: ast.expr, inputs: Mapping[str, Var]) -> PrimExpr:
 
 
 def _text(e: PrimExpr, names: Mapping[int, str], precedence: int = 0) -> str:
-    """An expression as Python, in parentheses where operators of ``precedence`` around it would bind tighter."""
+    """Print an expression as Python, parenthesized when its operator binds looser than ``precedence``."""
     if isinstance(e, IntImm):
         return str(e.value)
     if isinstance(e, Var):
@@ -224,7 +224,7 @@ def _terms(e: PrimExpr) -> list[tuple[PrimExpr, int]]:
 
 
 def _digit(atom: PrimExpr, inputs: Sequence[Var]) -> Digit | None:
-    """The digit that an input divided by constants with ``//`` and ``%`` is; None for anything else."""
+    """The digit that ``//`` and ``%`` by constants select from an input; None for any other expression."""
     steps: list[tuple[str, int]] = []
     while isinstance(atom, BinaryOp) and atom.op in ("//", "%") and isinstance(atom.b, IntImm):
         steps.append((atom.op, atom.b.value))
@@ -237,7 +237,7 @@ def _digit(atom: PrimExpr, inputs: Sequence[Var]) -> Digit | None:
 
 
 def _divided(digit: Digit, op: str, number: int) -> Digit | None:
-    """``digit // number`` or ``digit % number``; None when it is no digit."""
+    """``digit // number`` or ``digit % number``; None when the result is not a digit."""
     if digit.extent is not None and digit.extent % number:
         return None
     if op == "%":

@@ -1,7 +1,7 @@
-"""Tensor intrinsics: hardware instructions with their semantics and the code of each back end.
+"""Tensor intrinsics: hardware instructions, with their semantics and an emitter for each back end.
 
 The semantics is a tensor expression over the operands: operand 0 is written, the others are read.
-``Schedule.tensorize`` replaces loops with these semantics by the instruction.
+``Schedule.tensorize`` replaces a loop nest with these semantics by the instruction.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .nodes import Buffer, BufferLoad, BufferStore, PrimFunc
 class Operand:
     """A row-major operand in memory.
 
-    per_lane: the first axis is the threads that execute the instruction together; each passes the address of its own
-    row. Otherwise all of them pass the same address. scope: the memory that it must be in; empty for any.
+    per_lane: the first axis indexes the threads that execute the instruction together; each passes the address of its
+    own row. Otherwise all of them pass the same address. scope: the memory that it must be in; empty for any.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Operand:
 class TensorIntrin:
     """One instruction; ``register_tensor_intrin`` makes it available to ``Schedule.tensorize``.
 
-    operands: the first is the result; ``accumulates``: it is also an input. semantics: tensor expression of the result
-    in the other operands and the ``scalars``, integers that are invariant in the instruction. update: the same for the
-    new value of the second operand, if the instruction changes that too. emit: kind of target -> function that emits
-    the instruction; ``codegen/instructions.py`` has the types. requires: the target extension. lanes: GPU threads that
-    execute it together: 1, a warp of 32, or 128. Without ``semantics`` it changes no values: a barrier, or, with
+    operands: the first is the result, and with ``accumulates`` also an input. semantics: tensor expression of the
+    result in the other operands and the ``scalars``, integers that are invariant in the instruction. update: the same
+    for the new value of the second operand, if the instruction changes that too. emit: kind of target -> function that
+    emits the instruction; ``codegen/instructions.py`` has the types. requires: the target extension. lanes: GPU threads
+    that execute it together: 1, a warp of 32, or 128. Without ``semantics`` it changes no values: a barrier, or, with
     ``hint``, something that writes none of its operands: a prefetch.
     """
 
@@ -73,12 +73,12 @@ class TensorIntrin:
 
     @cached_property
     def results(self) -> tuple[PrimFunc, ...]:
-        """For each operand that is written, the first ones, the function of its new value; see ``function``."""
+        """The semantics of each written operand, in order, as a tensor function; see ``function``."""
         return (self.function,) if self.update is None else (self.function, self._function(self.update))
 
     @property
     def written(self) -> int:
-        """How many of the operands are written: the first ones."""
+        """The number of written operands, which come first."""
         return 0 if self.hint else 1 if self.update is None else 2
 
     def _function(self, semantics: Callable[..., te.Tensor]) -> PrimFunc:
@@ -115,7 +115,7 @@ def _check_result(row: TensorIntrin) -> None:
 
 
 def tensor_intrins() -> Mapping[str, TensorIntrin]:
-    """All intrinsics by name: those of the back ends, and registered ones."""
+    """All intrinsics by name: those of the back ends and the registered ones."""
     found: dict[str, TensorIntrin] = {}
     for rows in (*_of_backends(), _registered):
         found |= rows
@@ -123,7 +123,7 @@ def tensor_intrins() -> Mapping[str, TensorIntrin]:
 
 
 def find_tensor_intrin(name: str) -> TensorIntrin:
-    """The intrinsic of that name. Raises MLCError, which lists the names, when there is none."""
+    """Return the intrinsic of that name. Raises MLCError, which lists the known names, when there is none."""
     for rows in chain((_registered,), _of_backends()):
         if name in rows:
             return rows[name]
@@ -136,7 +136,7 @@ def _of_backends() -> Iterator[Mapping[str, TensorIntrin]]:
 
 
 def operands_of(call: Call) -> list[tuple[Buffer, bool]]:
-    """The buffers that an instruction's call accesses, with whether it writes them."""
+    """The buffers that an instruction call accesses, each with whether the call writes it."""
     loads = [a.args[0] for a in call.args if isinstance(a, Call) and a.op == "address_of"]
     name = call.op.removeprefix("intrinsic.")
     written = find_tensor_intrin(name).written if name != call.op else 1

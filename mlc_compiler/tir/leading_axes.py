@@ -1,4 +1,4 @@
-"""Replacement of buffers by larger ones with leading axes, one part for each iteration of loops."""
+"""Rewriter that replaces buffers by larger ones with additional leading axes, e.g. one slice per loop iteration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .nodes import Buffer, BufferLoad, BufferStore, Stmt
 
 @dataclass
 class LeadingAxes(Rewriter):
-    """Replaces accesses; ``parts``: identity of a buffer -> the buffer in its place, and the leading indices."""
+    """Redirects accesses; ``parts``: ``id`` of a buffer -> the new buffer and the leading indices of its slice."""
 
     parts: dict[int, tuple[Buffer, tuple[PrimExpr, ...]]] = field(default_factory=dict)
 
@@ -30,7 +30,7 @@ class LeadingAxes(Rewriter):
         return BufferStore(whole, node.value, (*part, *node.indices))
 
     def rewrite_Call(self, node: Call) -> PrimExpr:
-        """``address_of(load, *extents)``: the leading axes have extent 1 in the box."""
+        """Rewrite ``address_of(load, *extents)``: the box has extent 1 along the leading axes."""
         load, *extents = node.args or (node,)
         if node.op != "address_of" or not isinstance(load, BufferLoad) or id(load.buffer) not in self.parts:
             return self.rewrite_children(node)

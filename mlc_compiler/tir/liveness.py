@@ -1,4 +1,4 @@
-"""Live elements of a buffer in a lowered statement, and whether they are written before they are read."""
+"""Liveness of buffer elements in a lowered statement, and whether they are written before they are read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def live_box(
 
 
 def written_before_read(stmt: Stmt, buffer: Buffer) -> bool:
-    """Whether every element of ``buffer`` that a statement reads was written before in the same execution of it.
+    """Whether every element of ``buffer`` that a statement reads was written earlier in the same execution of it.
 
     Conservative: False when it cannot be proved.
     """
@@ -41,7 +41,7 @@ def written_before_read(stmt: Stmt, buffer: Buffer) -> bool:
 
 
 def accesses_of(stmt: Stmt, buffer: Buffer) -> Iterator[Access]:
-    """The accesses of a statement, without those of nested statements: reads, then writes."""
+    """The accesses of a statement to ``buffer``, excluding nested statements: reads, then writes."""
     if isinstance(stmt, Evaluate) and isinstance(stmt.value, Call) and stmt.value.op.startswith("intrinsic."):
         yield from _instruction(stmt.value, buffer)
         return
@@ -69,7 +69,7 @@ def _reads(expr: object, buffer: Buffer) -> Iterator[Box | None]:
 
 
 def _instruction(call: Call, buffer: Buffer) -> Iterator[Access]:
-    """Operands are addresses with the extents of the box that starts there; the first is written."""
+    """The accesses of an instruction: operands are addresses with the extents of a box; the first ones are written."""
     row = find_tensor_intrin(call.op.removeprefix("intrinsic."))
     writes: list[Access] = []
     for position, operand in enumerate(call.args):
@@ -95,12 +95,12 @@ def _statements(stmt: Stmt) -> Iterator[Stmt]:
 
 
 def _depends(node: object, hidden: set[int]) -> bool:
-    """Whether an expression is known only inside the analysed statement."""
+    """Whether an expression is unknown outside the analysed statement: it loads a buffer or uses hidden variables."""
     return any(isinstance(n, BufferLoad) or id(n) in hidden for n in walk(node))
 
 
 class _LiveBox:
-    """Collects the boxes of all accesses, widened over the loops inside the statement."""
+    """Collects the boxes of all accesses to a buffer, widened over the loops inside the statement."""
 
     def __init__(self, buffer: Buffer):
         self.buffer = buffer
@@ -109,7 +109,7 @@ class _LiveBox:
         self.known = True
 
     def visit(self, stmt: Stmt, inner: dict[Var, PrimExpr | None]) -> None:
-        """``inner``: variables defined inside the analysed statement; the extent of a loop, None for a let."""
+        """Visit a statement; ``inner``: the variables defined inside, with their loop extent or None for a let."""
         for box, _ in accesses_of(stmt, self.buffer):
             widened = None if box is None else self._widened(box, inner)
             self.known &= widened is not None
@@ -141,7 +141,7 @@ class _LiveBox:
         return extent if bound is None else const(bound, extent.dtype)
 
     def _constant_span(self, index: PrimExpr, size: PrimExpr) -> Range | None:
-        """The constant range of an axis that an index is in, or None."""
+        """The constant range of the values of an index along an axis of ``size`` elements, or None."""
         low, high = self.analyzer.bounds_of(index)
         last = self.analyzer.bounds_of(size - 1)[1]
         if low is None or high is None or last is None:
@@ -171,7 +171,7 @@ class _LiveBox:
 
 
 class _WrittenFirst:
-    """Walks statements in order of execution, with the boxes that must have been written."""
+    """Walks statements in order of execution and tracks the boxes that are definitely written."""
 
     def __init__(self, buffer: Buffer):
         self.buffer = buffer
@@ -180,7 +180,7 @@ class _WrittenFirst:
         self.counting: set[int] = set()  # variables of enclosing loops that are zero at the first execution
 
     def visit(self, stmt: Stmt, known: list[Box]) -> list[Box]:
-        """Checks a statement that runs after ``known`` was written; returns the boxes that it must write."""
+        """Check a statement that runs after ``known`` was written; return the boxes that it definitely writes."""
         new: list[Box] = []
         for box, written in accesses_of(stmt, self.buffer):
             if written:
@@ -207,7 +207,7 @@ class _WrittenFirst:
         return [box for box in inside if box is not None]
 
     def _branch(self, stmt: IfThenElse, known: list[Box]) -> list[Box]:
-        """A branch taken where loop variables are zero, as of an initialisation, runs before later statements."""
+        """Visit a conditional; a branch taken where loop variables are 0 (an ``init``) precedes later statements."""
         zero, outer = _zero_variables(stmt.condition), self.counting
         initial = zero <= outer and bool(zero) and stmt.else_case is None
         self.counting = outer if initial else set()

@@ -25,7 +25,7 @@ class Buffer:
     registers of a warp, which only instructions access. ``ZEROED``: scratch memory that is zero before and after."""
 
     binds_by_identity: ClassVar[bool] = True
-    __iter__: ClassVar[None] = None  # indexing never ends
+    __iter__: ClassVar[None] = None  # not iterable: ``__getitem__`` never raises IndexError
 
     name: str
     shape: tuple[PrimExpr, ...]
@@ -72,7 +72,7 @@ class BufferStore(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Evaluate(Stmt):
-    """An expression evaluated for its side effect: an intrinsic call."""
+    """Evaluates an expression, such as an intrinsic call, for its side effect."""
 
     value: PrimExpr
 
@@ -95,7 +95,7 @@ class IfThenElse(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class For(Stmt):
-    """``for var in [0, extent)``. ``thread``: the GPU index of a ``thread_binding`` loop, as ``blockIdx.x``."""
+    """``for var in [0, extent)``. ``thread``: the GPU index of a ``thread_binding`` loop, such as ``blockIdx.x``."""
 
     defines: ClassVar[tuple[str, ...]] = ("var",)
 
@@ -126,12 +126,12 @@ class SeqStmt(Stmt):
 
 
 ZEROED = "zeroed"
-"""The scope of scratch buffers in global memory that a function finds, and leaves, filled with zeros."""
+"""Scope of scratch buffers in global memory that are zero on entry to a function and must be zero again on exit."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Allocate(Stmt):
-    """A buffer with the lifetime of ``body``, in lowered functions (blocks have ``alloc_buffers`` instead)."""
+    """Allocates a buffer for the duration of ``body``, in lowered functions (blocks have ``alloc_buffers``)."""
 
     defines: ClassVar[tuple[str, ...]] = ("buffer",)
 
@@ -168,7 +168,7 @@ class IterVar:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Block(Stmt):
-    """A computation with its own iteration space. ``init`` runs first where all reduction variables are zero."""
+    """A computation with its own iteration space. ``init`` runs before the body where all reduction variables are 0."""
 
     defines: ClassVar[tuple[str, ...]] = ("alloc_buffers",)
 
@@ -198,7 +198,7 @@ class BlockRealize(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PrimFunc(Printable):
-    """A tensor function in destination-passing style: buffers and scalars in, the last buffers written.
+    """A tensor function in destination-passing style: takes buffers and scalars, and writes the last buffers.
 
     Symbolic sizes are the variables in the buffers' shapes; scalar parameters are ``Var``.
     ``attrs``: ``global_symbol`` (exported name), ``tir.noalias``, ``op_pattern``, ``num_outputs`` and others.
@@ -224,7 +224,7 @@ class PrimFunc(Printable):
 
 
 def seq(*stmts: Stmt) -> Stmt:
-    """Statements in order, nested sequences flattened."""
+    """Return the statements as one statement, nested sequences flattened."""
     flat: list[Stmt] = []
     for s in stmts:
         flat.extend(s.stmts if isinstance(s, SeqStmt) else (s,))
@@ -232,7 +232,7 @@ def seq(*stmts: Stmt) -> Stmt:
 
 
 def loop_nest(loops: Iterable[tuple[Var, PrimExpr]], body: Stmt) -> Stmt:
-    """Serial loops (variable, extent) around a statement, the first one outermost."""
+    """Build serial loops (variable, extent) around a statement, the first one outermost."""
     for var, extent in reversed(list(loops)):
         body = For(var, extent, body)
     return body

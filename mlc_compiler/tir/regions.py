@@ -1,4 +1,4 @@
-"""Regions of buffers that a statement reads and writes."""
+"""Inference of the buffer regions that a statement reads and writes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .nodes import (
     seq,
 )
 
-LARGEST = 1 << 62  # no loop has more iterations
+LARGEST = 1 << 62  # upper bound of any loop extent
 
 
 def accesses(stmt: object) -> tuple[list[BufferLoad], list[BufferStore]]:
-    """All loads and stores inside, in order of appearance."""
+    """All buffer loads and stores in a statement, in order of appearance."""
     loads, stores = [], []
     for node in walk(stmt):
         if isinstance(node, BufferLoad):
@@ -49,9 +49,9 @@ def inner_extents(stmt: object) -> dict[Var, PrimExpr]:
 
 
 def span(index: PrimExpr, inner: dict[Var, PrimExpr], analyzer: Analyzer) -> Range | None:
-    """The range that an index covers while ``inner`` variables run; None when not affine in them and their digits.
+    """The range of an index while the ``inner`` variables run; None unless it is affine in them and their digits.
 
-    Digits of a variable are quotients and remainders by constants, as ``v // 8`` and ``v % 8``.
+    Digits of a variable are quotients and remainders by constants, such as ``v // 8`` and ``v % 8``.
     """
     inner_ids = {id(v): extent for v, extent in inner.items()}
     form = analyzer.linear(index)
@@ -81,7 +81,7 @@ def _is_nonlinear(atom: PrimExpr, inner: Mapping[int, PrimExpr]) -> bool:
 
 
 def _are_digits(form: Linear, inner: Mapping[int, PrimExpr]) -> bool:
-    """Whether the terms with inner variables are different digits of them, which take their values independently."""
+    """Whether all terms with inner variables are distinct digits of them, so that their values are independent."""
     digits: dict[int, list[tuple[int, int]]] = {}
     for atom, _ in form.terms.values():
         if _is_nonlinear(atom, inner) or id(atom) in inner:
@@ -94,7 +94,7 @@ def _are_digits(form: Linear, inner: Mapping[int, PrimExpr]) -> bool:
 
 
 def _digit(atom: PrimExpr) -> tuple[PrimExpr, int, int] | None:
-    """The variable of ``v // a % b``, with ``a`` and ``a * b``; None for another expression."""
+    """Match ``v // a % b``: the variable, ``a`` and ``a * b``; None for another expression."""
     if isinstance(atom, Var):
         return atom, 1, LARGEST
     if not (isinstance(atom, BinaryOp) and atom.op in ("//", "%") and isinstance(atom.b, IntImm) and atom.b.value > 0):
@@ -107,14 +107,14 @@ def _digit(atom: PrimExpr) -> tuple[PrimExpr, int, int] | None:
 
 
 def _bounds(atom: PrimExpr, analyzer: Analyzer) -> tuple[int | None, int | None]:
-    """Constant bounds; those of a remainder follow from its divisor."""
+    """Constant bounds of an atom; a remainder is bounded by its divisor."""
     if isinstance(atom, BinaryOp) and atom.op == "%" and isinstance(atom.b, IntImm) and atom.b.value > 0:
         return 0, atom.b.value - 1
     return analyzer.bounds_of(atom)
 
 
 class _OpenBlocks(Rewriter):
-    """Replaces each block by its statements, its variables by the values bound to them."""
+    """Replaces each block by its statements, with the bound values in place of its variables."""
 
     def rewrite_BlockRealize(self, node: BlockRealize) -> Stmt:
         block = node.block
@@ -126,7 +126,7 @@ class _OpenBlocks(Rewriter):
 def infer_regions(
     body: object, iter_vars: Iterable[IterVar] = (), reads_back: bool = False, allocated: Iterable[Buffer] = ()
 ) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
-    """Reads and writes of a block's body, a statement or several in a tuple.
+    """Infer the read and write regions of a block body, a statement or a tuple of statements.
 
     A buffer read at several indices gets one region for each; indices that depend on inner loops are widened to the
     range that they cover, or to the whole axis.
@@ -152,7 +152,7 @@ def infer_regions(
 def _regions(
     places: list[tuple[Buffer, tuple[PrimExpr, ...]]], inner: dict[Var, PrimExpr], analyzer: Analyzer, local: set[int]
 ) -> tuple[BufferRegion, ...]:
-    """The regions of accesses; ``local``: buffers and variables defined inside, which no region may mention."""
+    """The regions of accesses; ``local``: ids of buffers and variables defined inside, which no region may mention."""
     result: dict[object, BufferRegion] = {}
     for buffer, indices in places:
         if id(buffer) in local:

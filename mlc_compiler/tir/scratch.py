@@ -1,4 +1,4 @@
-"""Placement of intermediate buffers: around the smallest statement with all accesses, in the size that is live."""
+"""Placement of intermediate buffers: around the smallest statement with all accesses, shrunk to the live size."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from .schedule.tree import replace_in, sub_statements
 from .threads import SHARING_AXES, is_bound
 
 Alignment = tuple[int, int, int]
-"""Axis, factor, offset: the axis' stride modulo the factor is the offset; see ``Schedule.storage_align``."""
+"""(axis, factor, offset): the stride of the axis is ``offset`` modulo ``factor``; see ``Schedule.storage_align``."""
 
 
 class Touched:
-    """The buffers that statements access; found once for a statement, which many placements ask for."""
+    """The buffers that statements access, memoized by statement because many placements query the same one."""
 
     def __init__(self) -> None:
         self._found: dict[int, tuple[Stmt, frozenset[int]]] = {}
@@ -58,16 +58,16 @@ class Touched:
 
 
 def place_scratch(body: Stmt, buffer: Buffer, alignments: Iterable[Alignment], touched: Touched) -> Stmt:
-    """Allocate a buffer around the smallest statement with all its accesses, in the size that is live there.
+    """Allocate a buffer around the smallest statement with all its accesses, shrunk to the live elements.
 
-    alignments: of the buffer's strides, for which axes become longer.
+    alignments: required alignments of the buffer's strides; axes are padded to satisfy them.
     """
     return _Placement(buffer, tuple(alignments), touched).place(body) if touched.touches(body, buffer) else body
 
 
 @dataclass
 class _Placement:
-    """``loops``: those around the statement at hand; ``threads``: which of them share the buffer, by variable."""
+    """``loops``: the loops around the current statement; ``threads``: the loop variables that share the buffer."""
 
     buffer: Buffer
     alignments: tuple[Alignment, ...]
@@ -76,7 +76,7 @@ class _Placement:
     threads: set[int] = field(default_factory=set)
 
     def place(self, body: Stmt) -> Stmt:
-        """A statement that accesses the buffer, with its allocation."""
+        """Return a statement that accesses the buffer with the buffer's allocation added."""
         buffer = self.buffer
         if buffer.scope == "shared" and is_bound(body, SHARING_AXES):
             return self._around_threads(body)
@@ -95,13 +95,13 @@ class _Placement:
         return Allocate(placed, part)
 
     def _around_threads(self, loop: For) -> Stmt:
-        """Allocate around a loop over threads, in the size that all of them use in an iteration of inner loops."""
+        """Allocate around a loop over threads, in the size that all threads use in an iteration of inner loops."""
         part = self._part_with_all(loop, ())
         placed, moved = self._compacted(part)
         return Allocate(placed, loop if moved is part else replace_in(loop, {part: moved}))
 
     def _part_with_all(self, stmt: Stmt, path: tuple[Stmt, ...]) -> Stmt:
-        """The smallest statement with all accesses that writes what it reads, below a loop over threads."""
+        """The smallest statement below a thread loop that has all accesses and writes each element before its reads."""
         path = (*path, stmt)
         if isinstance(stmt, SeqStmt):
             touching = [s for s in stmt.stmts if self.touched.touches(s, self.buffer)]
@@ -115,13 +115,13 @@ class _Placement:
         return self._part_with_all(stmt.body, path)
 
     def _is_whole(self, loop: For, path: tuple[Stmt, ...]) -> bool:
-        """Whether each iteration of a loop reads only what it has written."""
+        """Whether each iteration of a loop reads only elements that it has written."""
         if loop.kind not in (SERIAL, UNROLLED) or _reads(loop.extent, self.buffer):
             return False
         return is_self_contained([a for a in accesses_in(loop.body) if a.buffer is self.buffer], path)
 
     def _compacted(self, part: Stmt) -> tuple[Buffer, Stmt]:
-        """The buffer in the size that ``part`` accesses, aligned, and ``part`` with its accesses."""
+        """The buffer shrunk to the elements that ``part`` accesses, and aligned, and ``part`` redirected to it."""
         box = live_box(part, self.buffer, self.loops, frozenset(self.threads))
         if box is None and not self.alignments:
             return self.buffer, part
@@ -131,7 +131,7 @@ class _Placement:
 
 
 def aligned_shape(shape: Sequence[PrimExpr], alignments: Iterable[Alignment]) -> tuple[PrimExpr, ...]:
-    """A shape in which the strides of axes are aligned: the axis after each becomes longer.
+    """Pad a shape so that the strides of axes are aligned: the axis after each aligned one becomes longer.
 
     Raises MLCError for sizes that are not constant, and where no length of the next axis gives the offset.
     """
@@ -149,9 +149,9 @@ def aligned_shape(shape: Sequence[PrimExpr], alignments: Iterable[Alignment]) ->
 
 
 def _is_private(loop: For, buffer: Buffer) -> bool:
-    """Whether every iteration may have its own buffer: none reads elements that another has written.
+    """Whether every iteration may have its own buffer: none reads elements that another one wrote.
 
-    SIMD lanes share one buffer, with an element for each lane.
+    SIMD lanes share one buffer, which has an element per lane.
     """
     if loop.kind == VECTORIZED or _reads(loop.extent, buffer):
         return False
@@ -163,7 +163,7 @@ def _reads(expr: PrimExpr, buffer: Buffer) -> bool:
 
 
 class _Shift(Rewriter):
-    """Replaces accesses of a buffer by accesses of another one that begins at ``origin``."""
+    """Redirects accesses of a buffer to a smaller one that begins at ``origin``."""
 
     def __init__(self, old: Buffer, new: Buffer, origin: Sequence[PrimExpr]):
         self.old, self.new, self.origin = old, new, origin

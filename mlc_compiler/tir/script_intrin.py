@@ -1,4 +1,4 @@
-"""Instructions of a user as two tensor functions: what is computed, and the statements that compute it."""
+"""User-defined instructions as two tensor functions: the computation, and the statements that implement it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .nodes import BlockRealize, PrimFunc, is_root
 
 @dataclass(frozen=True)
 class ScriptIntrin:
-    """``desc``: loops around one block; ``impl``: statements over the same parameters that replace such loops."""
+    """``desc``: a loop nest around one block; ``impl``: statements over the same parameters that replace it."""
 
     name: str
     desc: PrimFunc
@@ -24,11 +24,11 @@ _registered: dict[str, ScriptIntrin] = {}
 
 
 def register_script_intrin(name: str, desc: PrimFunc, impl: PrimFunc, *, override: bool = False) -> ScriptIntrin:
-    """Make ``Schedule.tensorize(loop, name)`` replace loops that compute ``desc`` by the statements of ``impl``.
+    """Register an intrinsic: ``Schedule.tensorize(loop, name)`` replaces a nest that matches ``desc`` by ``impl``.
 
-    The parameters of both are buffers of equal shapes and dtypes, in the same order. That both compute the same is not
-    checked. Raises MLCError for a name that is taken, unless ``override``, for other parameters, and for memory that
-    ``impl`` allocates.
+    The parameters of both are buffers of equal shapes and dtypes, in the same order. Their equivalence is not
+    checked. Raises MLCError for a name that is taken, unless ``override``, when the parameters differ, and when
+    one of the functions allocates buffers or has no root block.
     """
     if (name in _registered or name in tensor_intrins()) and not override:
         raise MLCError(f"there is a tensor intrinsic {name!r} already", hint="pass override=True to replace it")
@@ -56,7 +56,7 @@ def _check(intrin: ScriptIntrin) -> None:
 
 
 def _types(func: PrimFunc, name: str) -> str:
-    """Dtypes and shapes of the parameters."""
+    """The dtypes and shapes of the parameters as text. Raises MLCError for scalar parameters."""
     scalars = [p.name for p in func.params if isinstance(p, Var)]
     if scalars:
         raise MLCError(f"tensor intrinsic {name!r}: got the scalars {', '.join(scalars)}; expected buffers only")

@@ -16,7 +16,7 @@ BLOCK_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 THREAD_AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 VIRTUAL_AXES = ("vthread", "vthread.x", "vthread.y", "vthread.z")
 SHARING_AXES = (*THREAD_AXES, *VIRTUAL_AXES)
-"""Loops over these have one buffer of scope ``shared``."""
+"""Axes over whose loops a ``shared`` buffer is shared."""
 AXES = (*BLOCK_AXES, *THREAD_AXES, *VIRTUAL_AXES)
 STORAGE_SYNC = "tvm_storage_sync"
 
@@ -27,12 +27,12 @@ def is_bound(stmt: object, axes: Collection[str] = AXES) -> TypeGuard[For]:
 
 
 def storage_sync(scope: str = "shared") -> Evaluate:
-    """A barrier: of all threads of a block for ``shared``, of a warp for ``warp``."""
+    """A barrier of all threads of a thread block (``shared``) or of a warp (``warp``)."""
     return Evaluate(Call(STORAGE_SYNC, (StringImm(scope),), "handle"))
 
 
 def sync_scope(stmt: object) -> str | None:
-    """The scope of a barrier; None for any other statement."""
+    """The scope of a barrier statement; None for any other statement."""
     call = stmt.value if isinstance(stmt, Evaluate) else None
     if not isinstance(call, Call) or call.op != STORAGE_SYNC or not isinstance(call.args[0], StringImm):
         return None
@@ -45,12 +45,12 @@ def has_sync(stmt: object, scope: str = "shared") -> bool:
 
 
 def thread_loops(stmt: object) -> list[For]:
-    """The loops over threads of a block inside a statement, outermost first."""
+    """The loops over ``threadIdx`` axes inside a statement, outermost first."""
     return [node for node in walk(stmt) if is_bound(node, THREAD_AXES)]
 
 
 def launch_extents(nest: Stmt) -> dict[str, int]:
-    """The number of threads of a block along each axis that a kernel nest uses, in the order x, y, z.
+    """The number of threads per thread block along each axis that a kernel nest uses, in the order x, y, z.
 
     Of several loops over an axis, the one with the largest extent counts. Raises MLCError for an extent that is not
     constant.
@@ -65,7 +65,7 @@ def launch_extents(nest: Stmt) -> dict[str, int]:
 
 
 def rewrite_kernels(func: PrimFunc, rewrite: Callable[[For], Stmt]) -> Stmt:
-    """The body of a function with every kernel nest, an outermost loop over blocks or threads, rewritten."""
+    """The body of a function with ``rewrite`` applied to every kernel nest (outermost loop bound to a GPU axis)."""
     return _KernelRewriter(rewrite)(func.body)
 
 
@@ -78,9 +78,9 @@ class _KernelRewriter(Rewriter):
 
 
 def merge_nested_threads(stmt: Stmt) -> Stmt:
-    """The statement without thread loops inside of a loop over the same axis: both number the same threads.
+    """Remove thread loops nested in a loop over the same axis, since both enumerate the same threads.
 
-    A smaller extent becomes a condition. Raises MLCError for a larger one.
+    An inner loop of smaller extent becomes a condition. Raises MLCError for one of larger extent.
     """
     return _MergeNested()(stmt)
 

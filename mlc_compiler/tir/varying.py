@@ -1,4 +1,4 @@
-"""Which variables and buffers of a lowered statement depend on given variables."""
+"""Divergence analysis: the variables and buffers of a lowered statement that depend on given variables."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from .nodes import Allocate, Buffer, BufferStore, Evaluate, For, IfThenElse, Let
 
 
 class Varying:
-    """Variables and private buffers whose values may depend on ``variables``, directly or through control flow.
+    """The variables and private buffers whose values may depend on ``variables``, through data or control flow.
 
-    private: whether a buffer's contents may differ between values of the variables; other buffers are one memory for
-    all of them.
+    private: whether a buffer's contents may differ between values of the variables; any other buffer is one memory,
+    shared
+    by all of them.
     """
 
     def __init__(self, stmt: Stmt, variables: Iterable[Var], private: Callable[[Buffer], bool]):
@@ -31,7 +32,7 @@ class Varying:
         return any(id(n) in self.found for n in walk(node))
 
     def _visit(self, s: Stmt, controlled: bool) -> None:
-        """``controlled``: whether a condition or an extent around the statement varies."""
+        """Visit a statement; ``controlled``: whether a condition or an extent around it varies."""
         if isinstance(s, SeqStmt):
             for child in s.stmts:
                 self._visit(child, controlled)
@@ -57,7 +58,7 @@ class Varying:
             self._call(s.value, controlled)
 
     def _call(self, call: Call, controlled: bool) -> None:
-        """An instruction writes its first operand; any other function may write all of them."""
+        """Mark the buffers that a call writes: an instruction its first operands, any other call possibly all."""
         varies = controlled or self.depends(call.args)
         for buffer, writes in operands_of(call):
             if writes or not call.op.startswith("intrinsic."):

@@ -2,7 +2,8 @@
 
 ``RULES`` are for float32. Their error is at most 2 ulp over the whole range; zeros, infinities and NaN follow the C
 standard; they use only arithmetic, comparisons and bit operations.
-Coefficients: ``benchmarks/fit_polynomials.py``. ``tests/compiler/codegen/accuracy.py`` checks all inputs.
+
+``benchmarks/fit_polynomials.py`` computes the coefficients. ``tests/compiler/codegen/accuracy.py`` checks all inputs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def rsqrt(x: PrimExpr) -> PrimExpr:
 
 
 def through_wide(name: str) -> Rule:
-    """The float32 function by the float64 function of that name."""
+    """Rule that computes the float32 function by the float64 function of the same name."""
     return lambda *args: from_wide(Call(name, tuple(wide(a) for a in args), F64))
 
 
@@ -62,6 +63,6 @@ WIDE_RULES: dict[str, Rule] = {
 """float64 function name -> expression, for the functions that the C library lacks."""
 
 ON_CPU: Rules = {F32: RULES, F64: WIDE_RULES}
-"""Functions as arithmetic that vectorizes, and as calls of the C library."""
+"""Rules for CPUs: functions that vectorize as arithmetic, the others as calls of the C library."""
 
 __all__ = ["F32", "F64", "LIBRARY", "ON_CPU", "POLYNOMIALS", "RULES", "WIDE_RULES", "Rule", "Rules", "through_wide"]

@@ -31,7 +31,7 @@ def f32(value: float) -> FloatImm:
 
 
 def wide(value: PrimExpr | float) -> PrimExpr:
-    """A number or expression in float64."""
+    """Convert a number or expression to float64."""
     return cast(F64, value) if isinstance(value, PrimExpr) else FloatImm(value, F64)
 
 
@@ -45,7 +45,7 @@ def fma(a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr:
 
 
 def polynomial(x: PrimExpr, coefficients: Sequence[float]) -> PrimExpr:
-    """Horner's scheme, highest power first; by ``fma`` in float32, by multiplications and additions in float64."""
+    """Evaluate a polynomial by Horner's scheme, highest power first; float32 uses ``fma``, float64 multiply and add."""
     result: PrimExpr = FloatImm(coefficients[0], x.dtype)
     for c in coefficients[1:]:
         c_expr = FloatImm(c, x.dtype)
@@ -71,12 +71,12 @@ def clamped(x: PrimExpr, low: float, high: float) -> PrimExpr:
 
 
 def bits(x: PrimExpr) -> PrimExpr:
-    """The bits of a float as a signed integer of its width."""
+    """Reinterpret a float as a signed integer of the same width."""
     return Call("reinterpret", (x,), I32 if x.dtype == F32 else I64)
 
 
 def from_bits(x: PrimExpr) -> PrimExpr:
-    """The float of a signed integer's width and bits."""
+    """Reinterpret a signed integer as a float of the same width."""
     return Call("reinterpret", (x,), F32 if x.dtype == I32 else F64)
 
 
@@ -93,7 +93,7 @@ _ROUNDER_BITS = {F32: 0x4B400000, F64: 0x4338000000000000}
 def nearest(let: Lets, scaled: PrimExpr) -> tuple[Var, Var]:
     """``scaled`` rounded to an integer, as a float and as an integer of its width; its magnitude must be below 2 ** 21.
 
-    ``scaled`` must have ``ROUNDER`` added.
+    The caller must have added ``ROUNDER`` to ``scaled``.
     """
     shifted = let("shifted", scaled)
     n = let("n", shifted - FloatImm(ROUNDER[shifted.dtype], shifted.dtype))
@@ -101,7 +101,7 @@ def nearest(let: Lets, scaled: PrimExpr) -> tuple[Var, Var]:
 
 
 def choose(*cases: tuple[PrimExpr, PrimExpr], otherwise: PrimExpr) -> PrimExpr:
-    """The value of the first condition that holds."""
+    """The value of the first condition that holds, or ``otherwise``."""
     result = otherwise
     for condition, value in reversed(cases):
         result = Select(condition, value, result)

@@ -1,7 +1,7 @@
 """Elementary functions of float64 as arithmetic, for targets without a C library.
 
-Errors are at most 4 ulp, of ``erf`` 40. Zeros, infinities and NaN follow the C standard. Polynomials are Taylor series
-about zero, long enough for float64 on the reduced range.
+Errors are at most 4 ulp (``erf``: 40 ulp). Zeros, infinities and NaN follow the C standard. Polynomials are Taylor
+series about zero, long enough for float64 on the reduced range.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .build import (
 )
 from .logarithm import with_sign_of_base
 
-_LN2 = (0.6931471803691238, 1.9082149292705877e-10)  # the first with 32 bits: products with small integers are exact
+_LN2 = (0.6931471803691238, 1.9082149292705877e-10)  # the first has 32 significant bits: exact times small integers
 _LOG10_2 = (0.3010299955494702, 1.1451100898021838e-10)
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
@@ -110,7 +110,7 @@ def _split(let: Lets, v: Var) -> tuple[Var, Var]:
 
 
 def _log_parts(let: Lets, m: Var) -> tuple[Var, Var]:
-    """``(high, low)``: log(m) for m near 1, by the series of ``2 atanh((m - 1) / (m + 1))``."""
+    """``(high, low)`` with ``high + low = log(m)`` for m near 1, by the series of ``2 atanh((m - 1) / (m + 1))``."""
     above, below = let("above", m + wide(1.0)), let("below", m - wide(1.0))
     s = let("s", below / above)
     exact = (m - (above - wide(1.0))) * negated(s)
@@ -128,7 +128,7 @@ def _special_log(v: Var, value: PrimExpr) -> PrimExpr:
 
 
 def _logarithm(scale: float, of_two: tuple[float, float]) -> Callable[[PrimExpr], PrimExpr]:
-    """``scale * log(x)``; of_two: its value at 2, in two parts."""
+    """Define ``scale * log(x)``; of_two: its value at 2 as the sum of two floats."""
 
     def definition(x: PrimExpr) -> PrimExpr:
         let = Lets()
@@ -157,7 +157,7 @@ def log1p(x: PrimExpr) -> PrimExpr:
 
 
 def power(x: PrimExpr, y: PrimExpr) -> PrimExpr:
-    """``x ** y`` by a logarithm in two parts."""
+    """``x ** y``, with the logarithm computed as the sum of two floats."""
     let = Lets()
     base, exponent = let("x", x), let("y", y)
     a = let("a", magnitude(base))
@@ -178,7 +178,7 @@ def power(x: PrimExpr, y: PrimExpr) -> PrimExpr:
 
 
 def _by_quadrant(x: PrimExpr, shift: int) -> PrimExpr:
-    """sin(x + shift * pi / 2); ``|x|`` up to 2 ** 45 is reduced exactly enough."""
+    """sin(x + shift * pi / 2). The reduction of ``x`` is exact enough for ``|x|`` up to 2 ** 45."""
     let = Lets()
     v = let("x", x)
     n = let("n", Call("round", (v * wide(2.0 / math.pi),), F64))
@@ -209,7 +209,7 @@ def tan(x: PrimExpr) -> PrimExpr:
 
 
 def atan(x: PrimExpr) -> PrimExpr:
-    """Arc tangent: arguments above 1 and above tan(pi / 8) are reduced by the addition theorem."""
+    """Arc tangent. Arguments above 1 are inverted, and those above tan(pi / 8) reduced by the addition theorem."""
     let = Lets()
     v = let("v", x)
     a = let("a", magnitude(v))
@@ -226,7 +226,7 @@ def atan(x: PrimExpr) -> PrimExpr:
 
 
 def atan2(y: PrimExpr, x: PrimExpr) -> PrimExpr:
-    """The angle of the point (x, y)."""
+    """The angle of the point (x, y) in radians, in [-pi, pi]."""
     let = Lets()
     v, u = let("y", y), let("x", x)
     a, b = let("a", magnitude(v)), let("b", magnitude(u))

@@ -16,7 +16,7 @@ _LOG_ERFC = (
 
 
 def erf(x: PrimExpr) -> PrimExpr:
-    """A polynomial where ``|x| < 0.92``, elsewhere ``1 - exp(p(|x|))`` with the sign of x; it is 1 from 3.92 on."""
+    """Error function: a polynomial where ``|x| < 0.92``, else ``1 - exp(p(|x|))`` with the sign of x; 1 above 3.92."""
     let = Lets()
     v = let("v", x)
     a = let("a", minimum(f32(4.0), magnitude(v)))

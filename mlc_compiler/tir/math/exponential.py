@@ -26,7 +26,7 @@ from .build import (
 )
 
 _LOG2_E, _LN2 = 1.4426950408889634, 0.6931471805599453
-_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # 9 bits: products with small integers are exact
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # 9 significant bits: products with small integers are exact
 _EXP = (1.38220203e-03, 8.36885069e-03, 4.16682549e-02, 1.66665196e-01, 4.99999940e-01)
 _EXP_COARSE = (1.65661767e-01, 5.04989326e-01, 1.00016606e00, 9.99927342e-01)
 _EXP2 = (1.43221432e-05, 1.54521971e-04, 1.33379642e-03, 9.61808674e-03, 5.55040501e-02, 2.40226507e-01, 6.93147182e-01)
@@ -76,7 +76,7 @@ def exp2(x: PrimExpr) -> PrimExpr:
 
 
 def exp2_wide(x: PrimExpr) -> PrimExpr:
-    """2 ** x of a float64, to the accuracy of float32; results beyond its range are infinite or zero once rounded."""
+    """2 ** x of a float64, to the accuracy of float32; results out of its range become infinite or 0 once rounded."""
     let = Lets()
     v = let("y", clamped(x, -200.0, 200.0))
     n, k = nearest(let, v + wide(ROUNDER[F64]))
@@ -90,7 +90,7 @@ def exp10(x: PrimExpr) -> PrimExpr:
 
 
 def sigmoid(x: PrimExpr) -> PrimExpr:
-    """``1 / (1 + exp(-x))``, expanded by ``exp(x)`` for negative x, with a correction of what the sum has lost."""
+    """``1 / (1 + exp(-x))``, as ``exp(x) / (1 + exp(x))`` for negative x; corrects the rounding error of the sum."""
     let = Lets()
     v = let("v", x)
     e = let("e", exp(negated(magnitude(v))))
@@ -102,7 +102,7 @@ def sigmoid(x: PrimExpr) -> PrimExpr:
 
 
 def tanh(x: PrimExpr) -> PrimExpr:
-    """A polynomial where ``|x| < 0.625``, elsewhere ``1 - 2 / (exp(2|x|) + 1)`` with the sign of x."""
+    """Hyperbolic tangent: a polynomial where ``|x| < 0.625``, else ``1 - 2 / (exp(2|x|) + 1)`` with the sign of x."""
     let = Lets()
     v = let("v", x)
     a = let("a", magnitude(v))

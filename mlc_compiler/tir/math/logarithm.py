@@ -16,7 +16,7 @@ _LOG2 = (
 
 
 def log2_wide(x: PrimExpr) -> PrimExpr:
-    """log2 of a float64 that is neither negative nor subnormal; -inf for zero, infinity and NaN for themselves.
+    """log2 of a float64 that is neither negative nor subnormal; -inf for zero; infinity and NaN are returned unchanged.
 
     With x = m 2 ** e, m in [sqrt(1/2), sqrt(2)): e + 2 atanh((m - 1) / (m + 1)) / ln 2.
     """
@@ -33,7 +33,7 @@ def log2_wide(x: PrimExpr) -> PrimExpr:
 
 
 def _small_int(e: PrimExpr) -> PrimExpr:
-    """A small int64 as float64 by arithmetic: not every target converts such integers in vectors."""
+    """Convert a small int64 to float64 by arithmetic: not every target has a vector instruction for this conversion."""
     rounder = 1.5 * 2**52
     return from_bits(e + const(0x4338000000000000, I64)) - wide(rounder)
 
@@ -61,7 +61,7 @@ def log10(x: PrimExpr) -> PrimExpr:
 
 
 def log1p(x: PrimExpr) -> PrimExpr:
-    """log(1 + x); near zero by its Taylor series."""
+    """log(1 + x); uses the Taylor series near zero."""
     let = Lets()
     v = let("v", x)
     w = let("d", wide(v))
@@ -81,7 +81,7 @@ def power(x: PrimExpr, y: PrimExpr) -> PrimExpr:
 
 
 def with_sign_of_base(base: Var, exponent: Var, raised: PrimExpr) -> PrimExpr:
-    """``base ** exponent``, given that of ``|base|``: its sign, and the special values of C's ``pow``."""
+    """Apply the sign and the special values of C's ``pow`` to ``raised``, which is ``|base| ** exponent``."""
     let, dtype = Lets(), base.dtype
     a, one = magnitude(base), FloatImm(1.0, dtype)
     infinite = FloatImm(math.inf, dtype)

@@ -10,7 +10,7 @@ from .build import F32, F64, I32, I64, ROUNDER, Lets, bits, f32, fma, from_bits,
 
 _SIN = (2.83273926e-06, -1.98530732e-04, 8.33337940e-03, -1.66666672e-01)
 _COS = (-2.88808877e-07, 2.48220204e-05, -1.38889800e-03, 4.16666679e-02)
-_HALF_PI_HIGH = 1.5707963267341256  # 33 bits: products with integers below 2 ** 20 are exact
+_HALF_PI_HIGH = 1.5707963267341256  # 33 significant bits: products with integers below 2 ** 20 are exact
 _HALF_PI_LOW = 6.077100506506192e-11
 _LARGE = 2.0**20
 
@@ -30,14 +30,14 @@ def cos(x: PrimExpr) -> PrimExpr:
 
 
 def reduce(a: PrimExpr) -> PrimExpr:
-    """The argument and the quadrant of a float32 that is not negative, see ``pack``."""
+    """Range reduction of a nonnegative float32: the reduced argument and the quadrant, packed by ``pack``."""
     let = Lets()
     v = let("a", wide(a))
     return let.into(Call("if_then_else", (v > wide(_LARGE), _reduce_large(v), _reduce(v)), I64))
 
 
 def by_quadrant(x: PrimExpr, shift: int, reduce: Callable[[PrimExpr], PrimExpr]) -> PrimExpr:
-    """sin(|x| + shift * pi / 2), for shift 0 with the sign of x: one of two polynomials of the reduced argument."""
+    """sin(|x| + shift * pi / 2), with the sign of x for shift 0; evaluates one of two polynomials by quadrant."""
     let = Lets()
     v = let("x", x)
     reduced = let("reduced", reduce(magnitude(v)))
@@ -59,7 +59,7 @@ def pack(r: PrimExpr, q: PrimExpr) -> PrimExpr:
 
 
 def _reduce(a: PrimExpr) -> PrimExpr:
-    """Subtract the nearest multiple of pi / 2, given in two parts (Cody and Waite)."""
+    """Range reduction by subtracting the nearest multiple of pi / 2, given in two parts (Cody and Waite)."""
     let = Lets()
     n, k = nearest(let, a * wide(2 / math.pi) + wide(ROUNDER[F64]))
     r = (a - n * wide(_HALF_PI_HIGH)) - n * wide(_HALF_PI_LOW)
@@ -67,7 +67,7 @@ def _reduce(a: PrimExpr) -> PrimExpr:
 
 
 def _reduce_large(a: PrimExpr) -> PrimExpr:
-    """Multiply with enough bits of 2 / pi and keep the fraction (Payne and Hanek).
+    """Range reduction: multiply by enough bits of 2 / pi and keep the fraction (Payne and Hanek).
 
     Products and their fractions are exact; sums are exact until the remaining pieces are too small to cancel them.
     """

@@ -31,12 +31,12 @@ REDUCTION_OPS = ("+", "*", "min", "max")
 
 @dataclass(frozen=True)
 class Access:
-    """One load or store. ``box`` (ranges of indices) and ``guards`` are in terms of ``loops``.
+    """One load or store. ``box`` (ranges of indices) and ``guards`` are expressions over the variables of ``loops``.
 
     loops: the enclosing loops inside the analysed statement, outermost first. place: the position of each enclosing
-    statement among its siblings, so that earlier accesses have smaller places. blocks: the enclosing realizations,
-    outermost first; values: their variables' values. update: it is part of a commutative update of an accumulator;
-    is_init: of a reduction's initialisation.
+    statement among its siblings, so that earlier accesses have lexicographically smaller places. blocks: the enclosing
+    block realizations, outermost first; values: the values of their variables. update: whether the access is part of a
+    commutative update of an accumulator; is_init: whether it is in a reduction's ``init``.
     """
 
     buffer: Buffer
@@ -56,7 +56,7 @@ class Access:
 
 
 def accesses_in(stmt: Stmt) -> list[Access]:
-    """All accesses of buffers inside, in order of execution; block variables and lets replaced by their values."""
+    """All buffer accesses in a statement, in order of execution; block variables and lets replaced by their values."""
     return list(_Collector().stmt(stmt, _Context({})))
 
 
@@ -66,7 +66,7 @@ def is_commutative_update(block: Block) -> bool:
 
 
 def update_operand(store: BufferStore) -> PrimExpr | None:
-    """``value`` of ``x[i] = x[i] op value``; None when the store is of another form."""
+    """Return ``value`` of ``x[i] = x[i] op value``; None when the store has another form."""
     value = store.value
     if not (isinstance(value, BinaryOp) and value.op in REDUCTION_OPS):
         return None
@@ -150,9 +150,9 @@ class _Collector:
                 yield _access(part.buffer, tuple(Range(substitute(i, env), IntImm(1)) for i in part.indices), False, c)
 
     def _evaluate(self, s: Evaluate, c: _Context) -> Iterator[Access]:
-        """An instruction reads its operands and writes the first; other calls may read and write all their buffers.
+        """Yield the accesses of a call: an instruction reads its operands and writes the first; a hint has none.
 
-        An instruction that is a hint accesses none.
+        Other calls may read and write all their buffers.
         """
         assert isinstance(s.value, Call)
         name = s.value.op.removeprefix("intrinsic.")
@@ -174,7 +174,7 @@ def _access(buffer: Buffer, box: tuple[Range, ...], is_write: bool, c: _Context)
 
 
 def _operands(call: PrimExpr) -> Iterator[tuple[BufferLoad, tuple[PrimExpr, ...]]]:
-    """The operands of a call: addresses with the extents of their box, if given, or elements."""
+    """The operands of a call: loads whose addresses it takes, with the extents of the box if given, and elements."""
     addressed: set[int] = set()
     for node in walk(call):
         if isinstance(node, Call) and node.op == "address_of" and isinstance(node.args[0], BufferLoad):

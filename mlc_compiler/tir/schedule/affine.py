@@ -25,7 +25,7 @@ def mentions(node: object, ids: set[int] | frozenset[int]) -> bool:
 
 @lru_cache(maxsize=256)
 def second(var: Var) -> Var:
-    """The variable that stands for ``var`` in the second of two assignments; the same one where it is asked again."""
+    """Return the copy of ``var`` used for the second assignment (memoized)."""
     return Var(var.name, var.dtype)
 
 
@@ -42,9 +42,9 @@ def equal(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> bool:
 
 
 def interval(expr: PrimExpr, inner: Extents, analyzer: Analyzer) -> Bounds | None:
-    """Bounds (inclusive) of an integer expression while the ``inner`` variables run over ``[0, extent)``.
+    """Inclusive bounds of an integer expression while the ``inner`` variables run over ``[0, extent)``.
 
-    The bounds are reached when the expression is monotonic in each of them; None where there is no simple bound.
+    The bounds are tight when the expression is monotonic in each variable; None where there is no simple bound.
     """
     found = _BoundsOver(inner, analyzer).of(analyzer.simplify(expr))
     return None if found is None else (analyzer.simplify(found[0]), analyzer.simplify(found[1]))
@@ -126,7 +126,7 @@ def clip(bounds: Bounds, last: PrimExpr, analyzer: Analyzer) -> Bounds:
 
 @dataclass
 class Points:
-    """The iteration domain of a guarded nest as a box: variables with extents, and the loops in terms of them."""
+    """The iteration domain of a guarded nest as a box: its variables with extents, and the loops in terms of them."""
 
     extents: dict[Var, PrimExpr]
     mapping: dict[Var, PrimExpr]
@@ -230,7 +230,7 @@ class _Solver:
         return set(self.varying) - self.open
 
     def _forms(self, e: Equation) -> Iterator[tuple[Linear, Linear, Equation]]:
-        """Linear forms of both sides: with remainders as quotients, and with remainders as atoms."""
+        """Linear forms of both sides, first with remainders rewritten as quotients, then with remainders as atoms."""
         a = self.analyzer.linear(e.a)
         b = a if e.b is e.a else self.analyzer.linear(e.b)
         yield a, b, e
@@ -259,7 +259,7 @@ class _Solver:
     def _residual(
         self, fixed: Linear, loose: Sequence[tuple[PrimExpr, int]], equation: Equation
     ) -> tuple[int | None, int | None]:
-        """Bounds that the equation implies for the sum of the paired terms' differences."""
+        """Bounds on the sum of the paired terms' differences that the equation implies."""
         low, high = self.analyzer.bounds(fixed)
         for atom, coefficient in loose:
             if coefficient:
@@ -271,7 +271,10 @@ class _Solver:
         return sum_low, sum_high
 
     def _determine(self, paired: list[tuple[Key, _Term]], low: int | None, high: int | None) -> None:
-        """``low <= sum(c * (t - t')) <= high``: t equals t' for the largest c when the other terms cannot offset it."""
+        """Find equal terms given ``low <= sum(c * (t - t')) <= high``.
+
+        t equals t' for the largest c when the other terms cannot offset a difference of 1.
+        """
         paired = sorted(paired, key=lambda p: (abs(p[1].coefficient), p[1].spread is None, p[1].spread))
         while paired:
             k, top = paired[-1]
@@ -299,7 +302,7 @@ class _Solver:
         return None if low is None or high is None else high - low
 
     def _join_divisions(self) -> None:
-        """When ``e // d`` and ``e % d`` are equal in both assignments, so is ``e``."""
+        """Derive that ``e`` is equal in both assignments when ``e // d`` and ``e % d`` are."""
         for atom in list(self.known.values()):
             if isinstance(atom, BinaryOp) and atom.op == "//" and key(BinaryOp("%", atom.a, atom.b)) in self.known:
                 form = self.analyzer.linear(atom.a)
@@ -323,7 +326,7 @@ class _Solver:
         return self.analyzer.nonnegative(form) or self.analyzer.nonnegative(_coarsened(self._lower_bound(form)))
 
     def _lower_bound(self, form: Linear) -> Linear:
-        """A lower bound: loop variables with a negative coefficient are set to their maximum."""
+        """A lower bound of a form: loop variables with a negative coefficient are set to their maximum."""
         extents = self.analyzer.extents
         for k, (atom, coefficient) in form.terms.items():
             if coefficient < 0 and isinstance(atom, Var) and id(atom) in extents:
@@ -333,7 +336,7 @@ class _Solver:
 
 
 def _coarsened(form: Linear) -> Linear:
-    """A lower bound: ``e // 4 >= 3 * (e // 12)``, applied when the form subtracts the coarser quotient."""
+    """A lower bound of a form by ``e // 4 >= 3 * (e // 12)``, applied when the form subtracts the coarser quotient."""
     quotients = [(k, a, c) for k, (a, c) in form.terms.items() if isinstance(a, BinaryOp) and a.op == "//"]
     for k, fine, coefficient in quotients:
         for k2, coarse, subtracted in quotients:

@@ -28,13 +28,13 @@ class _Split:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the variable is constant in the new block: ``size`` is 1."""
+        """Whether the variable is constant within the new block: ``size`` is 1."""
         return is_one(self.size)
 
 
 @dataclass(frozen=True)
 class _Tiling:
-    """A block, the loops to move inside the new block, and the splits of the block's variables."""
+    """A block, the loops that move into the new block, and the splits of the block's variables."""
 
     realize: BlockRealize
     loops: tuple[For, ...]
@@ -47,10 +47,10 @@ class _Tiling:
 
 
 def blockize(func: PrimFunc, var: Var) -> tuple[PrimFunc, str]:
-    """Turn the nest from loop ``var`` inwards into a block ``{name}_o`` around its block.
+    """Wrap the loop nest rooted at loop ``var``, and the block ``name`` in it, in a new block ``{name}_o``.
 
-    The variables of the new block index tiles, those of the inner block elements of a tile. An initialisation moves to
-    the new block. Returns the new block's name.
+    The variables of the new block index tiles, those of the inner block elements of a tile. The reduction's ``init``
+    moves to the new block. Returns the new block's name.
     """
     loop, path = find_loop(func, var), loop_path(func, var)
     loops, realize = open_nest(loop)
@@ -75,7 +75,7 @@ def blockize(func: PrimFunc, var: Var) -> tuple[PrimFunc, str]:
 
 
 def _check_extents(path: Sequence[Stmt], loops: Sequence[For]) -> None:
-    """Raise ScheduleError unless the loops are a box: no extent may depend on another loop."""
+    """Raise ScheduleError unless the loops form a box: no extent may depend on another loop."""
     ids = {id(lp.var) for lp in (*loops_above(tuple(path)), *loops)}
     for lp in loops:
         if mentions(lp.extent, ids):

@@ -1,4 +1,4 @@
-"""Helpers of block transformations: loop nests, inferred regions, intermediate buffers, copy nests."""
+"""Helpers of block transformations: loop nests, region inference, intermediate buffers, copy nests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def with_accumulator_read(block: Block) -> Block:
 
 
 def rebuilt(block: Block, body: Stmt, init: Stmt | None = None) -> Block:
-    """A block with another body and initialisation, and regions inferred from them."""
+    """Return the block with another body and ``init``, and regions inferred from them."""
     updates = init is None and block.is_reduction
     reads, writes = infer_regions((init, body), block.iter_vars, updates, block.alloc_buffers)
     return replace(block, body=body, init=init, reads=reads, writes=writes)

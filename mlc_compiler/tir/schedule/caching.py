@@ -49,7 +49,7 @@ def _analyzer(func: PrimFunc, name: str) -> Analyzer:
 
 
 def cache_write(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimFunc, str]:
-    """Redirect a block's writes to a new buffer in ``scope``, which a new block copies to the original buffer."""
+    """Redirect a block's writes to a new buffer in ``scope``; a new block copies that buffer to the original one."""
     step = "cache_write"
     _check_scope(step, scope)
     realize, found = find_block(func, name), all_accesses(func)
@@ -73,7 +73,7 @@ def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimF
     """Redirect a block's reads of its ``index``-th input to a copy in ``scope``, made by a new block before its loops.
 
     Inputs are counted in the order of the block's reads, without accumulators. A copy in shared memory is made before
-    all loops around the block that do not write the input, so that it holds what all threads read.
+    all loops around the block that do not write the input, so that it holds the elements that all threads read.
     """
     step = "cache_read"
     _check_scope(step, scope)
@@ -98,7 +98,7 @@ def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimF
 
 
 def _outermost_nest(func: PrimFunc, name: str, source: Buffer) -> Stmt:
-    """The outermost loop around a block, inside the block that encloses it, in which ``source`` is not written."""
+    """The outermost loop around a block, within its enclosing block, in which ``source`` is not written."""
     nest: Stmt = find_block(func, name)
     for stmt in reversed(block_path(func, name)[:-1]):
         if isinstance(stmt, BlockRealize) or any(a.buffer is source and a.is_write for a in accesses_in(stmt)):
@@ -108,12 +108,12 @@ def _outermost_nest(func: PrimFunc, name: str, source: Buffer) -> Stmt:
 
 
 def _inside(box: Sequence[Bounds], buffer: Buffer, analyzer: Analyzer) -> list[Bounds]:
-    """A box intersected with the buffer, as far as can be proved."""
+    """Intersect a box with the buffer's shape, as far as can be proved."""
     return [clip(bounds, size - 1, analyzer) for bounds, size in zip(box, buffer.shape, strict=True)]
 
 
 def _check_written(step: str, func: PrimFunc, realize: BlockRealize, source: Buffer) -> None:
-    """Raise ScheduleError unless all of a buffer is written before the block, so that unread elements can be copied."""
+    """Raise ScheduleError unless the whole buffer is written before the block, so that all of it can be copied."""
     if is_output(func, source):
         return
     own, others = split_by_block(all_accesses(func), realize)
@@ -142,9 +142,9 @@ def set_scope(func: PrimFunc, name: str, index: int, scope: str) -> PrimFunc:
 
 
 def storage_align(func: PrimFunc, name: str, index: int, axis: int, factor: int, offset: int) -> PrimFunc:
-    """Make the stride of an axis ``offset`` modulo ``factor``, in an intermediate buffer that a block writes.
+    """Pad an intermediate buffer that a block writes so that the stride of an axis is ``offset`` modulo ``factor``.
 
-    An annotation of the block, which takes effect where blocks are lowered.
+    The step annotates the block; the pass that lowers blocks applies the padding.
     """
     step, realize = "storage_align", find_block(func, name)
     buffer = _chosen(step, name, "writes", [r.buffer for r in realize.block.writes], index)

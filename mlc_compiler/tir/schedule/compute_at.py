@@ -18,8 +18,8 @@ from .move import Domain, Move
 def compute_at(func: PrimFunc, name: str, var: Var) -> PrimFunc:
     """Move a producer block under a loop, before its consumers, to compute the region that one iteration reads.
 
-    Elements that several iterations read are recomputed in each of them. A block that writes shared memory computes
-    what all threads of the GPU block read.
+    Elements that several iterations read are recomputed in each. A block that writes shared memory computes the region
+    that all threads of the thread block read.
     """
     move = Move.of("compute_at", func, name, var)
     outputs = check_complete(move.step, move.found, move.realize)
@@ -49,7 +49,7 @@ def _check_readers(move: Move, buffer: Buffer) -> None:
 
 
 def _old_domain(move: Move, analyzer: Analyzer) -> Domain:
-    """Hull of the block variables' values before the move, in one iteration of the shared loops."""
+    """The hull of the block variables' values before the move, within one iteration of the shared loops."""
     inner = {lp.var: lp.extent for lp in move.own}
     domain: Domain = {}
     for it, value in zip(move.realize.block.iter_vars, move.realize.iter_values, strict=True):
@@ -61,9 +61,11 @@ def _old_domain(move: Move, analyzer: Analyzer) -> Domain:
 
 
 def _needed_domain(move: Move, outputs: Sequence[Buffer], old: Domain, analyzer: Analyzer) -> Domain:
-    """The ranges of the block's variables whose results one iteration of the loop reads.
+    """The ranges of the block variables for the elements that one iteration of the loop reads.
 
-    What threads share is computed for all of them: for every iteration of the loops bound to threads around the loop.
+    Shared memory is computed for all threads: for all iterations of the loops around, and including, the target loop
+    that
+    are bound to threads.
     """
     needed: Domain = {}
     threads = _sharing_threads(move, outputs)
@@ -81,14 +83,14 @@ def _needed_domain(move: Move, outputs: Sequence[Buffer], old: Domain, analyzer:
 
 
 def _sharing_threads(move: Move, outputs: Sequence[Buffer]) -> dict[Var, PrimExpr]:
-    """The loops around the target, and itself, whose iterations are threads with the outputs in common."""
+    """The loops around, and including, the target loop that are bound to threads which share the outputs."""
     if any(b.scope != "shared" for b in outputs):
         return {}
     return {lp.var: lp.extent for lp in move.path if is_bound(lp, SHARING_AXES)}
 
 
 def _over(bounds: Bounds | None, loops: dict[Var, PrimExpr], analyzer: Analyzer) -> Bounds | None:
-    """The bounds of a range in any iteration of ``loops``."""
+    """The hull of an interval over all iterations of ``loops``."""
     if bounds is None or not loops:
         return bounds
     low, high = (interval(b, loops, analyzer) for b in bounds)

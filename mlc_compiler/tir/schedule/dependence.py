@@ -19,7 +19,10 @@ from .tree import analyzer_at
 
 @dataclass(frozen=True)
 class Conflict:
-    """Two accesses of one buffer, at least one a write; ``equal``: loops that are equal where they touch an element."""
+    """A pair of accesses to one buffer, at least one of them a write.
+
+    equal: the loops (by variable) that have equal values whenever both access the same element.
+    """
 
     first: Access
     second: Access
@@ -55,7 +58,7 @@ def bind_loops(analyzer: Analyzer, *accesses: Access) -> None:
 
 
 def meeting(a: Access, b: Access, analyzer: Analyzer) -> set[int] | None:
-    """The loops (by variable) that are equal in iterations in which ``a`` and ``b`` touch a common element.
+    """The loops (by variable) that have equal values whenever ``a`` and ``b`` access the same element.
 
     None when they never do. Loops outside of the accesses' ``loops`` are the same for both.
     """
@@ -81,7 +84,7 @@ def _spatial_promise(a: Access, b: Access) -> list[Equation]:
 
 
 def conflicts(first: Sequence[Access], second: Sequence[Access], path: Sequence[Stmt]) -> Iterator[Conflict]:
-    """All pairs that touch a common element and of which one writes; ``path`` leads to the statement of both."""
+    """All pairs of accesses to a common element, at least one a write; ``path`` leads to the statement of both."""
     analyzer, others = analyzer_at(tuple(path)), _distinct(second)
     for a in _distinct(first):
         for b in others:
@@ -104,7 +107,7 @@ def _conflict(a: Access, b: Access, analyzer: Analyzer) -> Iterator[Conflict]:
 
 
 def _distinct(found: Sequence[Access]) -> list[Access]:
-    """One access of each group that is equivalent for dependence analysis."""
+    """One representative of each set of accesses that are equivalent for dependence analysis."""
     result: dict[object, Access] = {}
     for a in found:
         region = tuple((key(r.min), key(r.extent)) for r in a.box)
@@ -130,7 +133,7 @@ def is_private(func: PrimFunc, loop: For, path: Sequence[Stmt], buffer: Buffer) 
 
 
 def is_self_contained(found: Sequence[Access], path: Sequence[Stmt]) -> bool:
-    """Whether every read among the accesses of one buffer is covered by a write before it."""
+    """Whether every read among the accesses of one buffer is covered by an earlier write."""
     for i, access in enumerate(found):
         if access.is_write or _reads_own_init(access, found):
             continue
@@ -140,7 +143,7 @@ def is_self_contained(found: Sequence[Access], path: Sequence[Stmt]) -> bool:
 
 
 def _reads_own_init(access: Access, found: Sequence[Access]) -> bool:
-    """Whether this reads the accumulator of a reduction that runs entirely inside the statement."""
+    """Whether an access reads the accumulator of a reduction that runs entirely inside the statement."""
     if not access.blocks or access.is_init or access.blocks[-1].block.init is None:
         return False
     realize = access.blocks[-1]
@@ -176,9 +179,9 @@ def _covers(write: Access, read: Access, path: Sequence[Stmt]) -> bool:
 def exact_box(
     write: Access, inner: Sequence[For], analyzer: Analyzer, assumed: set[object] | None = None
 ) -> list[Bounds] | None:
-    """The box of elements that a write covers over its ``inner`` loops, if it covers all of those in the buffer.
+    """The box of elements that a write covers over its ``inner`` loops, if it writes every element of the box.
 
-    None when there are gaps, or they cannot be excluded. ``assumed``: keys of guards that are known to hold.
+    None when the box has gaps, or gaps cannot be excluded. ``assumed``: keys of guards that are known to hold.
     """
     indices, wide = _point_indices(write, analyzer)
     loops = {lp.var: lp.extent for lp in inner if any(uses(i, lp.var) for i in indices)} | wide
@@ -202,7 +205,7 @@ def exact_box(
 
 
 def _point_indices(write: Access, analyzer: Analyzer) -> tuple[list[PrimExpr], dict[Var, PrimExpr]]:
-    """The indices of a box's elements: its extents become variables."""
+    """The indices of a box's elements, with a fresh variable for each extent above 1."""
     wide: dict[Var, PrimExpr] = {}
     indices = []
     for r in write.box:
@@ -227,7 +230,7 @@ def one_to_one(values: Sequence[PrimExpr], extents: Extents, loops: set[int], an
 
 
 def _is_harmless(guard: PrimExpr, write: Access, loops: Extents, analyzer: Analyzer, assumed: set[object]) -> bool:
-    """Whether a guard only keeps indices inside the buffer, is known to hold, or bounds a reduction."""
+    """Whether a guard only keeps indices inside the buffer, is known to hold, or only cuts off a reduction."""
     guard = analyzer.simplify(guard)
     if key(guard) in assumed or (isinstance(guard, IntImm) and guard.value):
         return True
@@ -252,7 +255,7 @@ def _bounds_reduction(guard: BinaryOp, write: Access, loops: Extents) -> bool:
 
 
 def run_space(realize: BlockRealize, loops: Sequence[For], analyzer: Analyzer) -> list[Bounds] | None:
-    """The box of its iteration space that a block covers over ``loops``, each point once; None when it is no box."""
+    """The box of a block's iteration space that it runs over ``loops``, each point once; None when it is not a box."""
     space = Buffer("space", tuple(it.extent for it in realize.block.iter_vars))
     box = tuple(Range(v, IntImm(1)) for v in realize.iter_values)
     for loop in loops:

@@ -1,4 +1,4 @@
-"""Two-level reductions: sum groups first, with factors that are constant in a group moved out of the inner sum."""
+"""Two-level reductions: sum over groups first, with factors that are constant in a group hoisted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEP = "factor_reduction"
 
 
 def factor_reduction(func: PrimFunc, name: str, group: int) -> tuple[PrimFunc, str]:
-    """``acc += a(k) * b(k // group)`` becomes ``partial = sum(a)`` over each group and ``acc += partial * b``.
+    """Rewrite ``acc += a(k) * b(k // group)`` to ``partial = sum(a)`` over each group and ``acc += partial * b``.
 
     The block must reduce one axis, whose extent ``group`` divides, in the innermost loop of its nest. Sums are
     reassociated. Returns the name of the new inner block; the outer one keeps ``name``.
@@ -60,7 +60,7 @@ def _check_loops(realize: BlockRealize, loops: Sequence[For]) -> None:
 
 @dataclass(frozen=True)
 class _Parts:
-    """A block, its reduction variable split into group and position, and its factors inside and outside of groups."""
+    """A block, its reduction variable split into group and position, and the factors inside and outside of groups."""
 
     block: Block
     store: BufferStore

@@ -16,9 +16,9 @@ from .tree import ScheduleError, find_block, replace_stmts, single_store, with_a
 
 
 def definition(step: str, realize: BlockRealize) -> BufferStore:
-    """The store of an element-wise block, whose indices are distinct block variables.
+    """Return the store of an element-wise block, whose indices are distinct block variables.
 
-    Block variables of extent one are replaced by zero. Raises ScheduleError for other blocks.
+    Block variables of extent 1 are replaced by zero. Raises ScheduleError for other blocks.
     """
     block = realize.block
     store = single_store(block)

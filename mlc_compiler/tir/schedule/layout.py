@@ -1,4 +1,4 @@
-"""transform_layout: store a buffer in another layout, with all its accesses rewritten."""
+"""transform_layout: store a buffer in another layout and rewrite all accesses to it."""
 
 from __future__ import annotations
 

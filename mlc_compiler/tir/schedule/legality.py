@@ -1,4 +1,4 @@
-"""Legality checks of steps; they raise ScheduleError with the block, the loop and the violated dependence."""
+"""Legality checks of schedule steps; they raise ScheduleError with the block, the loop and the violated dependence."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ def check_runs(step: str, loop: For) -> None:
 
 
 REDUCES = "thread_reduction"
-"""Annotation of a loop over threads that reduce together."""
+"""Annotation of a loop whose threads reduce together (a cross-thread reduction)."""
 
 
 def check_independent(func: PrimFunc, var: Var, kind: str, thread: str | None = None) -> bool:
     """Reject dependences between iterations of the loop, except through private buffers.
 
-    Threads of a GPU block have one buffer of scope ``shared``: each may write it only if all of them write the same.
-    They may be iterations of a reduction into a buffer of scope ``local``; returns whether they are.
+    Threads of a GPU thread block share each ``shared`` buffer: a thread may write an element only if all threads write
+    the
+    same value. Iterations may form a reduction into a ``local`` buffer; returns whether they do.
     """
     path = loop_path(func, var)
     loop, step = path[-1], STEP_OF_KIND.get(kind, "bind")
@@ -100,7 +101,7 @@ def _dependent(step: str, var: Var, conflict: Conflict) -> ScheduleError:
 
 
 def check_order(func: PrimFunc, path: Sequence[Stmt], chain: Sequence[For], order: Sequence[For]) -> None:
-    """Reject an order of a perfect nest's loops that reverses a dependence. ``path`` leads to the outermost loop."""
+    """Reject an order of a perfect nest's loops that reverses a dependence; ``path`` leads to the outermost loop."""
     for conflict in own_conflicts(accesses_in(chain[0]), path):
         free = [lp for lp in chain if id(lp.var) not in conflict.equal]
         if _same_order(free, order) or _is_free_reduction(conflict, free, path):
@@ -117,7 +118,7 @@ def _same_order(loops: Sequence[For], order: Sequence[For]) -> bool:
 
 
 def _is_free_reduction(conflict: Conflict, free: Sequence[For], path: Sequence[Stmt]) -> bool:
-    """Whether both accesses belong to one commutative reduction, whose first iteration is first in any order."""
+    """Whether both accesses belong to one commutative reduction whose first iteration comes first in any loop order."""
     a, b = conflict.first, conflict.second
     if not (a.blocks and b.blocks and a.blocks[-1] is b.blocks[-1]):
         return False
@@ -128,7 +129,7 @@ def _is_free_reduction(conflict: Conflict, free: Sequence[For], path: Sequence[S
 
 
 def _starts_together(access: Access, loops: Sequence[For], path: Sequence[Stmt]) -> bool:
-    """Whether a reduction's variables are all zero exactly where ``loops`` are; its result must not depend on them."""
+    """Whether a reduction's variables are all 0 exactly where ``loops`` are, and its result is independent of them."""
     realize = access.blocks[-1]
     reduced = [access.values[it.var] for it in realize.block.iter_vars if it.kind == "R"]
     spatial = [access.values[it.var] for it in realize.block.iter_vars if it.kind == "S"]
@@ -157,13 +158,13 @@ def split_by_block(found: Sequence[Access], realize: BlockRealize) -> tuple[list
 
 
 def is_before(a: Access, b: Access, conflict: Conflict) -> bool:
-    """Whether ``a`` precedes ``b`` for every common element: textually, in the same iteration of all shared loops."""
+    """Whether ``a`` precedes ``b`` for every common element: in program order, in one iteration of all shared loops."""
     shared = {id(lp.var) for lp in a.loops[: common_loops(a, b)]}
     return shared <= conflict.equal and a.place < b.place
 
 
 def check_inputs_final(step: str, found: Sequence[Access], realize: BlockRealize) -> None:
-    """Reject writes of a block's inputs after the block ran, so that it may run later."""
+    """Raise ScheduleError when a block's inputs are written after the block, so that it cannot run later."""
     own, others = split_by_block(found, realize)
     reads = [a for a in own if not a.is_write]
     for conflict in conflicts([o for o in others if o.is_write], reads, ()):
@@ -175,7 +176,7 @@ def check_inputs_final(step: str, found: Sequence[Access], realize: BlockRealize
 
 
 def check_first_use(step: str, found: Sequence[Access], realize: BlockRealize) -> None:
-    """Reject accesses of a block's outputs before the block ran, so that it may run earlier."""
+    """Raise ScheduleError when a block's outputs are accessed before the block, so that it cannot run earlier."""
     own, others = split_by_block(found, realize)
     written = {id(a.buffer) for a in own if a.is_write}
     touching = [o for o in others if id(o.buffer) in written]
@@ -196,7 +197,7 @@ def check_only_writer(step: str, found: Sequence[Access], realize: BlockRealize,
 
 
 def check_complete(step: str, found: Sequence[Access], realize: BlockRealize) -> list[Buffer]:
-    """Reject blocks whose result depends on earlier values of their outputs; returns the outputs."""
+    """Return a block's outputs. Raises ScheduleError when its result depends on their earlier values."""
     block = realize.block
     own, _ = split_by_block(found, realize)
     outputs = list({id(a.buffer): a.buffer for a in own if a.is_write}.values())

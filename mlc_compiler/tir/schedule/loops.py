@@ -168,7 +168,7 @@ def _check_fusible(chain: Sequence[For]) -> None:
 
 
 def reorder(func: PrimFunc, order: Sequence[Var]) -> PrimFunc:
-    """Reorder loops of one perfect nest; loops between them keep their place."""
+    """Reorder loops of one perfect nest; other loops between them keep their positions."""
     _chosen(func, order, "reorder")
     moved = {id(v) for v in order}
     deepest = max((loop_path(func, v) for v in order), key=len)
@@ -204,7 +204,7 @@ def _perfect_nest(stmts: Sequence[Stmt]) -> list[For]:
 
 
 def set_kind(func: PrimFunc, var: Var, kind: str, thread: str | None = None) -> PrimFunc:
-    """Mark a loop parallel, vectorized, unrolled or bound to a GPU index (of blocks, threads or virtual threads)."""
+    """Mark a loop parallel, vectorized, unrolled or bound to a GPU index (``blockIdx``, ``threadIdx``, ``vthread``)."""
     loop = find_loop(func, var)
     if kind == VECTORIZED:
         _check_vector(func, loop)
@@ -261,7 +261,7 @@ def _is_data(value: Any) -> bool:
 
 
 def unannotate(func: PrimFunc, target: Var | str, key: str) -> PrimFunc:
-    """Remove an annotation. Raises ScheduleError when there is none of that key."""
+    """Remove an annotation. Raises ScheduleError when the loop or block has no annotation ``key``."""
     node = find_loop(func, target) if isinstance(target, Var) else find_block(func, target).block
     if key not in node.annotations:
         raise ScheduleError(f"unannotate: there is no {key!r}; got {', '.join(node.annotations) or 'no annotation'}")

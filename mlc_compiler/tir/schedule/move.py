@@ -1,4 +1,4 @@
-"""State and helpers of compute_at and reverse_compute_at: the paths of block and loop, and the new nest."""
+"""Shared state and helpers of compute_at and reverse_compute_at: paths of block and loop, and the new nest."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Domain = dict[Var, Bounds]
 class Move:
     """A block and the loop to move it under.
 
-    path: to the loop. shared: the loops around both; own: those around the block only; chain: the others down to the
-    target loop, inclusive. found: all accesses of the function.
+    path: from the root to the loop. shared: loops around both; own: loops around the block only; chain: the loops down
+    to the target loop, inclusive, that are not around the block. found: all accesses of the function.
     """
 
     step: str
@@ -67,19 +67,19 @@ class Move:
         return analyzer
 
     def target_accesses(self) -> list[Access]:
-        """The accesses of the target loop's body, in terms of the loops inside it."""
+        """The accesses in the target loop's body, as functions of the loops inside it."""
         return accesses_in(self.loop.body)
 
     def block_accesses(self) -> list[Access]:
-        """The accesses of the block's body, in terms of the block's variables."""
+        """The accesses in the block's body, as functions of the block's variables."""
         return accesses_in(self.realize.block.body)
 
     def iter_var(self, index: PrimExpr) -> IterVar | None:
-        """The block variable that ``index`` is, or None."""
+        """The block variable that is ``index`` itself, or None."""
         return next((it for it in self.realize.block.iter_vars if it.var is index), None)
 
     def clipped(self, bounds: Bounds, it: IterVar, analyzer: Analyzer) -> Bounds:
-        """``bounds`` clipped to the block's iteration space. Raises ScheduleError for part of a reduction."""
+        """Clip ``bounds`` to the block's iteration space. Raises ScheduleError for only a part of a reduction."""
         low, high = clip(bounds, it.extent - 1, analyzer)
         if it.kind == "R" and not (analyzer.prove(low <= 0) and analyzer.prove(high >= it.extent - 1)):
             around = ", ".join(repr(lp.var.name) for lp in self.shared)
@@ -93,7 +93,7 @@ class Move:
         return None if low is None or high is None else (low[0], high[1])
 
     def place(self, body: Stmt) -> PrimFunc:
-        """The function without the block's old nest and with another body of the target loop."""
+        """The function with the block's old nest removed and the target loop's body replaced."""
         nest = block_nest(self.func, self.name)
         func = replace_stmts(self.func, {self.loop: replace(self.loop, body=body)})
         return replace_stmts(func, {nest: None})

@@ -1,4 +1,4 @@
-"""pad_einsum: round the extents of an einsum up, with zero-padded copies of its operands."""
+"""pad_einsum: round the extents of an einsum up, using zero-padded copies of its operands."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ Sizes = Mapping[Var, PrimExpr]
 
 @dataclass(frozen=True)
 class _Einsum:
-    """A block over loops of its own. value: what it stores, or combines with what is stored.
+    """An einsum block with a loop nest of its own. value: the stored value, or the value added to the accumulator.
 
-    sizes: the extents of its variables; padded: the new extents of those that grow.
+    sizes: the extents of the block variables; padded: the new extents of those that grow.
     """
 
     realize: BlockRealize
@@ -76,7 +76,7 @@ class _Einsum:
 
     @property
     def growing(self) -> list[Access]:
-        """The operands with an index that grows, one for each way of indexing, and then the result if it has one."""
+        """The distinct accesses whose shape grows, operands first, then the result."""
         operands: list[Access] = [*accesses(self.value)[0], self.store]
         distinct = {_place(a): a for a in operands}
         return [a for a in distinct.values() if any(v in self.padded for v in _variables(a))]
@@ -85,9 +85,9 @@ class _Einsum:
 def pad_einsum(func: PrimFunc, name: str, padding: Sequence[int]) -> PrimFunc:
     """Round the extent of each variable of a block up to a multiple of its entry of ``padding``.
 
-    The block multiplies and adds elements whose indices are block variables or constants. Operands with an index that
-    grows are copied to larger buffers, filled up with zeros, before the block; such a result is copied back after it.
-    Raises ScheduleError for a reduction to which the zeros would contribute.
+    The block may only multiply and add elements whose indices are block variables or constants. Operands with an index
+    that grows are copied to larger buffers, padded with zeros, before the block; a result that grows is copied back
+    after it. Raises ScheduleError for a reduction to which the zeros would contribute.
     """
     einsum = _einsum(func, name, padding)
     _check_result(einsum)
@@ -163,7 +163,7 @@ def _check_indices(einsum: _Einsum, access: Access) -> None:
 
 
 def _check_value(einsum: _Einsum, value: PrimExpr) -> None:
-    """Raise ScheduleError unless a value is made of elements and constants by casts, sums and products."""
+    """Raise ScheduleError unless a value consists of loads and constants combined by casts, sums and products."""
     if isinstance(value, BinaryOp) and value.op in ("+", "-", "*"):
         _check_value(einsum, value.a)
         _check_value(einsum, value.b)
@@ -185,7 +185,7 @@ def _check_contributions(einsum: _Einsum) -> None:
 
 
 def _vanishes(value: PrimExpr, var: Var) -> bool:
-    """Whether a value is zero where all elements with the index ``var`` are. 0 times an infinite element is not."""
+    """Whether a value is 0 when all loads indexed by ``var`` are 0; not for 0 times a possibly infinite operand."""
     if isinstance(value, BufferLoad):
         return any(i is var for i in value.indices)
     if isinstance(value, Cast):
@@ -221,7 +221,7 @@ def _with_copy(func: PrimFunc, einsum: _Einsum, access: Access) -> tuple[PrimFun
 
 
 def _copy(name: str, access: Access, source: Buffer, target: Buffer, sizes: Sizes, padded: Sizes) -> Stmt:
-    """Loops around a block that copies what an access touches, and zeros where its variables exceed ``sizes``."""
+    """Loops around a block that copies the accessed elements; it writes zeros where its variables exceed ``sizes``."""
     old = _variables(access)
     block_vars = {v: Var(f"v{i}", v.dtype) for i, v in enumerate(old)}
     loops = [(Var(f"i{i}", v.dtype), padded.get(v, sizes[v])) for i, v in enumerate(old)]
@@ -237,7 +237,7 @@ def _copy(name: str, access: Access, source: Buffer, target: Buffer, sizes: Size
 
 
 class _Redirect(Rewriter):
-    """Replaces buffers at the places where an einsum accesses them."""
+    """Replaces the buffers of an einsum's accesses, keyed by ``_place``."""
 
     def __init__(self, buffers: Mapping[object, Buffer]):
         self.buffers = buffers

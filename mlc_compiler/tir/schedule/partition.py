@@ -1,4 +1,4 @@
-"""partition: copies of a function for parts of an axis; merge: fusion of sibling loops."""
+"""partition: specialize a function's body for parts of an axis; merge: fuse sibling loops."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ class FreshCopy(Rewriter):
 def partition(
     func: PrimFunc, loops: Sequence[Var], points: Sequence[ExprLike]
 ) -> tuple[PrimFunc, tuple[list[list[Var]], list[str]]]:
-    """Copy the function's body for each part ``[0, p0), [p0, p1), … [pn, extent)`` of one loop of each of its nests.
+    """Copy the function's loop nests for each part ``[0, p0), [p0, p1), … [pn, extent)`` of one loop of each nest.
 
-    ``loops``: that loop in every top-level nest from the first one on that has it; nests before that one stay as they
+    ``loops``: that loop in each top-level nest, from the first nest that has it; earlier nests stay as they
     are. The loops must have equal extents, and the parts must be independent. Each part has block names and
-    intermediate buffers of its own, but for those of the nests before. Returns the function, the loops of each part,
-    and the suffixes of the parts' block names.
+    intermediate buffers of its own, except for buffers that earlier nests use. Returns the function, the loops of each
+    part, and the suffixes of the parts' block names.
     """
     root = root_of(func)
     chosen = [find_loop(func, v) for v in loops]
@@ -110,7 +110,7 @@ def partition(
 
 
 def _divided(body: Stmt, chosen: Sequence[For]) -> tuple[Sequence[Stmt], Sequence[Stmt]]:
-    """The top-level nests before the first that has one of the loops, and the others."""
+    """The top-level nests before the first one that contains one of the loops, and the rest."""
     nests = body.stmts if isinstance(body, SeqStmt) else (body,)
     first = next(i for i, nest in enumerate(nests) if any(n is c for n in walk(nest) for c in chosen))
     return nests[:first], nests[first:]
@@ -156,7 +156,7 @@ def _rounded(expr: PrimExpr) -> tuple[PrimExpr, int] | None:
 
 
 class _Rename(Rewriter):
-    """Replaces variables, also at their definitions."""
+    """Replaces variables in uses and definitions."""
 
     def __init__(self, names: Mapping[Var, Var]):
         self.names = {id(k): v for k, v in names.items()}

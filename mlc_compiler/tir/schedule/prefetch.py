@@ -1,4 +1,4 @@
-"""prefetch: ask for the cache lines that a block reads in a later iteration of a loop."""
+"""prefetch: issue cache prefetches for the elements that a block reads in a later iteration of a loop."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from .affine import Bounds
 from .compute_at import hull
 from .tree import ScheduleError, analyzer_at, find_block, loop_path, replace_stmts, true, unique_block_name
 
-LINE = 64  # bytes: the shortest cache line of the targets
+LINE = 64  # bytes: the smallest cache line of the targets
 
 
 def prefetch(func: PrimFunc, name: str, var: Var, index: int, distance: int) -> tuple[PrimFunc, str]:
-    """Prefetch what block ``name`` reads of its ``index``-th buffer ``distance`` iterations of loop ``var`` later.
+    """Prefetch what block ``name`` will read of its ``index``-th buffer ``distance`` iterations of ``var`` later.
 
-    After the last iteration comes the next one of the loop around, if there is one. Returns the block of the
-    prefetches, the first statement of an iteration. Raises ScheduleError when the block is not inside the loop, or when
-    what it reads is not a box of constant extents.
+    Past the last iteration, the prefetch continues in the next iteration of the enclosing loop, if any. Returns the
+    block of the prefetches, the first statement of an iteration. Raises ScheduleError when the block is not inside the
+    loop, or when the region that it reads is not a box of constant extents.
     """
     path = loop_path(func, var)
     loop = path[-1]
@@ -63,7 +63,7 @@ def prefetch(func: PrimFunc, name: str, var: Var, index: int, distance: int) -> 
 def _later(path: Sequence[Stmt], distance: int) -> dict[Var, PrimExpr]:
     """The variables of the path's last loop and of the loop around it, ``distance`` iterations later.
 
-    After the last iteration comes the first one of the loop around it.
+    Past the last iteration, it continues with the first iteration of the enclosing loop's next iteration.
     """
     *around, loop = (s for s in path if isinstance(s, For))
     at = loop.var + distance
@@ -85,9 +85,9 @@ def _constant_box(source: Buffer, bounds: Sequence[Bounds | None], analyzer: Ana
 
 
 def _touches(source: Buffer, box: Sequence[Range]) -> Stmt:
-    """Loops over a box, with one instruction for each cache line when runs begin at multiples of a line.
+    """Loops over a box with one prefetch per cache line, assuming that runs begin at multiples of a line.
 
-    A run is what is contiguous in the last axis, and in the axes before it as long as it is shorter than a line.
+    A run is the contiguous part of the box: the last axis, and the axes before it while the run is shorter than a line.
     """
     line = max(1, LINE // dt.nbytes(source.dtype))
     sizes = [r.extent.value for r in box if isinstance(r.extent, IntImm)]
@@ -112,7 +112,7 @@ def _is_whole(source: Buffer, box: Sequence[Range], axis: int) -> bool:
 
 
 def _unflattened(place: PrimExpr, sizes: Sequence[int]) -> list[PrimExpr]:
-    """The indices of the element at ``place`` of a row-major array."""
+    """The indices of the element at flat offset ``place`` of a row-major array."""
     indices: list[PrimExpr] = []
     for size in reversed(sizes[1:]):
         indices.append(place % size)

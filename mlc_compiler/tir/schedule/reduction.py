@@ -1,4 +1,4 @@
-"""decompose_reduction: split a reduction into initialisation and update blocks."""
+"""decompose_reduction: split a reduction into an init block and an update block."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEP = "decompose_reduction"
 
 
 def decompose_reduction(func: PrimFunc, name: str, var: Var) -> tuple[PrimFunc, tuple[str, str]]:
-    """Move a reduction's initialisation to a separate block directly before the loop ``var``.
+    """Move a reduction's ``init`` to a separate block directly before the loop ``var``.
 
     Returns the names of that block, ``{name}_init``, and of the remaining update block, ``{name}_update``.
     """
@@ -62,7 +62,7 @@ def _check_reduction_inside(realize: BlockRealize, outer: Sequence[For]) -> None
 
 
 def _check_runs_once(path: Sequence[Stmt], realize: BlockRealize, inner: Sequence[For]) -> None:
-    """Reject loops inside the target that repeat the reduction: each update must run once per initialisation."""
+    """Raise ScheduleError when a loop inside the target repeats the reduction: each update runs once per ``init``."""
     varying = [lp.var for lp in inner if not is_one(lp.extent)]
     equations = [Equation(v, v) for v in realize.iter_values]
     equal = equal_variables(equations, varying, analyzer_at(tuple(path[:-1]))) or set()
@@ -73,7 +73,7 @@ def _check_runs_once(path: Sequence[Stmt], realize: BlockRealize, inner: Sequenc
 
 
 def _check_others(realize: BlockRealize, loop: For, path: Sequence[Stmt]) -> None:
-    """Reject other accesses of the result inside the loop before its initialisation."""
+    """Raise ScheduleError when other statements in the loop access the result before its ``init``."""
     found = accesses_in(loop)
     outer = path[: next(i for i, s in enumerate(path) if s is loop)]
     own = [a for a in found if a.is_init and a.blocks[-1] is realize]
@@ -109,7 +109,7 @@ def _init_nest(realize: BlockRealize, loops: Sequence[For], name: str) -> Stmt:
 
 
 def _spatial_guards(realize: BlockRealize, dropped: set[int]) -> PrimExpr:
-    """The guards that the initialisation needs; those on reduction loops must hold in the first iteration."""
+    """The guards that the init block needs; guards on reduction loops must hold in the first iteration."""
     kept: list[PrimExpr] = []
     for guard in conjuncts(realize.predicate):
         if not mentions(guard, dropped):

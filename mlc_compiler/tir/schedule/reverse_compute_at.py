@@ -36,7 +36,7 @@ def _check_after(move: Move) -> None:
 
 
 def _old_domain(move: Move, analyzer: Analyzer) -> Domain:
-    """Ranges of the block's variables before the move. Raises ScheduleError when the block does not cover the box."""
+    """The ranges of the block variables before the move. Raises ScheduleError unless the block runs over a box."""
     boxes = run_space(move.realize, move.own, analyzer)
     if boxes is None:
         raise move.error(f"block {move.name!r} does not run once over a box of its iteration space")
@@ -45,7 +45,7 @@ def _old_domain(move: Move, analyzer: Analyzer) -> Domain:
 
 
 def _ready_domain(move: Move, outputs: Sequence[Buffer], old: Domain, analyzer: Analyzer) -> Domain:
-    """The ranges of the block's variables whose inputs one iteration of the loop finishes."""
+    """The ranges of the block variables whose inputs are complete after one iteration of the loop."""
     domain: Domain = {}
     written = {id(b) for b in outputs}
     own, _ = split_by_block(move.found, move.realize)
@@ -62,7 +62,7 @@ def _ready_domain(move: Move, outputs: Sequence[Buffer], old: Domain, analyzer: 
 
 
 def _finished_box(move: Move, buffer: Buffer, analyzer: Analyzer) -> list[Bounds] | None:
-    """The box of an input that one iteration of the loop finishes; None when it is finished before the loop."""
+    """The box of an input that one iteration of the loop completes; None when it is complete before the loop."""
     own, others = split_by_block(move.found, move.realize)
     writes = [o for o in others if o.is_write and o.buffer is buffer]
     inside = [a for a in move.target_accesses() if a.is_write and a.buffer is buffer]
@@ -89,7 +89,7 @@ def _contains(box: Sequence[Bounds], other: Sequence[Bounds], analyzer: Analyzer
 
 
 def _check_finished_before(move: Move, writes: Sequence[Access], reads: Sequence[Access]) -> None:
-    """Reject writes of an input that do not precede the outermost loop of ``chain``."""
+    """Raise ScheduleError unless all writes of an input precede the outermost loop of ``chain``."""
     outer = move.chain[0].var
     start = next((a.place for a in move.found if any(lp.var is outer for lp in a.loops)), ())
     shared = {id(lp.var) for lp in move.shared}
@@ -103,7 +103,7 @@ def _check_finished_before(move: Move, writes: Sequence[Access], reads: Sequence
 
 
 def _check_final(move: Move, buffer: Buffer) -> None:
-    """Reject elements that are written in several iterations of ``chain``."""
+    """Raise ScheduleError when elements are written in several iterations of ``chain``."""
     path = loop_path(move.func, move.chain[0].var)[:-1]
     writes = [a for a in accesses_in(move.chain[0]) if a.is_write and a.buffer is buffer]
     for conflict in own_conflicts(writes, path):
@@ -130,7 +130,7 @@ def _check_no_gaps(move: Move, writes: Sequence[Access], analyzer: Analyzer) -> 
 def _constrain(
     move: Move, buffer: Buffer, box: Sequence[Bounds], domain: Domain, old: Domain, analyzer: Analyzer
 ) -> None:
-    """Limit the block's variables to those that read elements of ``buffer`` in ``box``."""
+    """Restrict the block variables to the values that read elements of ``buffer`` in ``box``."""
     for access in (a for a in move.block_accesses() if a.buffer is buffer):
         for r, available, size in zip(access.box, box, buffer.shape, strict=True):
             it = move.iter_var(r.min)

@@ -40,7 +40,7 @@ def reverse_compute_inline(func: PrimFunc, name: str) -> PrimFunc:
 
 
 def _intermediate(func: PrimFunc, found: list[Access], realize: BlockRealize) -> Buffer:
-    """The only intermediate buffer that the block reads. Raises ScheduleError when other blocks read it."""
+    """The only intermediate buffer that the block reads. Raises ScheduleError unless this block is its only reader."""
     own, others = split_by_block(found, realize)
     written = {id(a.buffer) for a in others if a.is_write}
     reads = {id(a.buffer): a.buffer for a in own if not a.is_write and id(a.buffer) in written}
@@ -68,7 +68,7 @@ def _producer(func: PrimFunc, found: list[Access], realize: BlockRealize, source
 
 
 def _check_other_inputs(found: list[Access], realize: BlockRealize, producer: BlockRealize, source: Buffer) -> None:
-    """Reject writes of the block's other inputs after the producer's loops start."""
+    """Raise ScheduleError when the block's other inputs are written after the producer's loops start."""
     own, others = split_by_block(found, realize)
     start = next(a for a in found if a.blocks and a.blocks[-1] is producer)
     writes = [o for o in others if o.is_write and o.buffer is not source]
@@ -93,7 +93,7 @@ def _check_whole(func: PrimFunc, realize: BlockRealize) -> None:
 
 
 def _variables(realize: BlockRealize, store: BufferStore, source: Buffer, produced: BufferStore) -> dict[Var, PrimExpr]:
-    """The block's variables in terms of the producer's."""
+    """Express the block's variables by the producer's."""
     error = ScheduleError(f"{STEP}: {realize.block.name!r} is not indexed like {source.name!r}")
     units = {it.var: const(0, it.var.dtype) for it in realize.block.iter_vars if is_one(it.extent)}
     mapping: dict[Var, PrimExpr] = {}

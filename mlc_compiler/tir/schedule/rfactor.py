@@ -32,7 +32,7 @@ STEP = "rfactor"
 
 @dataclass(frozen=True)
 class _Reduction:
-    """A block ``x[i] = x[i] op value``; ``loop``: the one to factor, ``inside``: the loops of the block's nest."""
+    """A block ``x[i] = x[i] op value``. loop: the loop to factor; inside: the loops of the block's nest."""
 
     realize: BlockRealize
     loop: For
@@ -60,7 +60,7 @@ class _Reduction:
         return any(it.kind == kind and uses(v, var) for it, v in self.bindings)
 
     def guards(self, on_reduction: bool) -> list[PrimExpr]:
-        """The conjuncts of the predicate that mention reduction loops, or those that do not."""
+        """The conjuncts of the predicate that mention reduction loops (``on_reduction``), or the others."""
         ids = {id(lp.var) for lp in self.reduced}
         return [g for g in conjuncts(self.realize.predicate) if mentions(g, ids) == on_reduction]
 
@@ -71,7 +71,7 @@ class _Reduction:
 
     @property
     def start(self) -> PrimExpr:
-        """Initial value of the partial results; the reduction's own initial value must count once."""
+        """The initial value of partial results: the reduction's own ``init`` for min and max, else the identity."""
         if self.op in ("min", "max"):
             return self.init.value
         return const(1 if self.op == "*" else 0, self.init.value.dtype)
@@ -81,10 +81,10 @@ class _Reduction:
 
 
 def rfactor(func: PrimFunc, var: Var, axis: int) -> tuple[PrimFunc, str]:
-    """Reduce separately for each iteration of a reduction loop, then reduce the partial results.
+    """Compute a partial result for each iteration of a reduction loop, then reduce the partial results.
 
-    The partial results are a new buffer with the loop as its axis ``axis``. A new block, whose name is returned,
-    computes them in the old nest; the old block reduces them in a nest after it.
+    The partial results are stored in a new buffer, indexed by the loop on its axis ``axis``. A new block, whose name is
+    returned, computes them in the old nest; the old block reduces them in a nest after it.
     """
     r = _reduction(func, var)
     target = r.store.buffer
@@ -173,9 +173,9 @@ def _check_indices(r: _Reduction) -> None:
 
 
 def _partial_block(r: _Reduction, partial: Buffer, axis: int, name: str) -> BlockRealize:
-    """The reduction with a spatial variable for the loop and a reduction variable for each other reduction loop.
+    """The block of the partial results: the factored loop becomes spatial, the other reduction loops stay reductions.
 
-    Guards on reduction loops become part of the value, so that every partial result is initialised.
+    Guards on reduction loops become part of the value, so that every partial result is initialized.
     """
     fresh = {it.var: Var(it.var.name, it.var.dtype) for it, _ in r.spatial}
     variables = {lp.var: Var(f"v{lp.var.name}", lp.var.dtype) for lp in r.reduced}
@@ -198,7 +198,7 @@ def _partial_block(r: _Reduction, partial: Buffer, axis: int, name: str) -> Bloc
 
 
 def _final_nest(r: _Reduction, partial: Buffer, axis: int) -> Stmt:
-    """The old block, reducing the partial results over copies of its spatial loops and of the loop."""
+    """The old block, now reducing the partial results over copies of its spatial loops and of the factored loop."""
     spatial = [lp for lp in r.inside if not r.binds("R", lp.var)]
     copies = {lp.var: Var(lp.var.name, lp.var.dtype) for lp in (*spatial, r.loop)}
     reduction = Var(f"v{r.loop.var.name}", r.loop.var.dtype)

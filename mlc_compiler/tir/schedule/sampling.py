@@ -28,7 +28,7 @@ def perfect_tilings(extent: int, parts: int, max_innermost: int) -> tuple[tuple[
 def choose_tiling(
     random: Random, loop: For, parts: int, max_innermost: int, decision: Sequence[int] | None
 ) -> list[Choice]:
-    """Factors whose product is the loop's extent. Raises ScheduleError for an invalid decision."""
+    """Sample factors whose product is the loop's extent. Raises ScheduleError for an invalid decision."""
     name = loop.var.name
     if not isinstance(loop.extent, IntImm):
         raise ScheduleError(f"sample_perfect_tile: the extent of {name!r} is not a constant")
@@ -48,7 +48,7 @@ def choose_tiling(
 def choose_category(
     random: Random, candidates: Sequence[int], probs: Sequence[float], decision: int | None
 ) -> tuple[Choice, int]:
-    """A candidate and its position. Raises ScheduleError for invalid probabilities or an invalid decision."""
+    """Sample a candidate; returns it with its position. Raises ScheduleError for invalid probabilities or decisions."""
     if not candidates or len(candidates) != len(probs) or any(p < 0 for p in probs) or not sum(probs) > 0:
         raise ScheduleError(
             f"sample_categorical: got {len(candidates)} candidates and probabilities {list(probs)}; "

@@ -1,4 +1,4 @@
-"""Schedule: steps that transform the loops of tensor functions without changing their results.
+"""Schedule: steps that transform the loop nests of tensor functions and preserve their results.
 
 Blocks are named by strings, loops by their loop variables. A step that cannot be proved to
 preserve results raises ScheduleError and leaves the function as it was. Sums may be reassociated. ``trace`` records
@@ -55,10 +55,10 @@ from .tree import (
 
 
 class Schedule(WorkingModule):
-    """Steps over the tensor functions of a module; ``mod`` and ``func`` are the current state.
+    """Transforms the tensor functions of a module step by step; ``mod`` and ``func`` are the current state.
 
     mod: an IRModule, or one tensor function. func_name: the working function, searched first for blocks; by
-    default the only one, or ``main``. seed: of the random choices; by default another for each
+    default the only one, or ``main``. seed: seed of the sampling steps; random by default for each
     schedule.
     """
 
@@ -102,7 +102,7 @@ class Schedule(WorkingModule):
         return [BlockName(name, func_name) for name in child_blocks(node)]
 
     def get_blocks(self) -> list[str]:
-        """All blocks of the working function but its root, in order of execution."""
+        """The names of all blocks of the working function except its root, in order of execution."""
         return block_names(self.func)
 
     def block(self, name: str) -> Block:
@@ -142,14 +142,14 @@ class Schedule(WorkingModule):
     def sample_perfect_tile(
         self, loop: Var, n: int, max_innermost_factor: int = 16, decision: Sequence[int] | None = None
     ) -> Any:
-        """``n`` random factors of a loop's extent, the last at most ``max_innermost_factor``; or ``decision``."""
+        """Sample ``n`` factors of a loop's extent, the last at most ``max_innermost_factor``; or use ``decision``."""
         func = self.function(self.home(loop)[0])
         factors = choose_tiling(self._random, find_loop(func, loop), n, max_innermost_factor, decision)
         return factors, [int(f) for f in factors]
 
     @step
     def sample_categorical(self, candidates: Sequence[int], probs: Sequence[float], decision: int | None = None) -> Any:
-        """One of ``candidates``, drawn by ``probs``; ``decision``: the position of the one to take instead."""
+        """Sample one of ``candidates`` with probabilities ``probs``; ``decision``: index of the one to take instead."""
         return choose_category(self._random, candidates, probs, decision)
 
     # -- loops --------------------------------------------------------------------------------------------------
@@ -169,17 +169,17 @@ class Schedule(WorkingModule):
 
     @step
     def reorder(self, *loops: Var) -> None:
-        """Reorder loops of a perfect nest; loops between them keep their place."""
+        """Reorder loops of a perfect nest; other loops between them keep their positions."""
         self._run_all(reorder, loops)
 
     @step
     def parallel(self, loop: Var) -> None:
-        """Divide the iterations over the worker team."""
+        """Distribute the loop's iterations over the worker threads."""
         self._run(set_kind, loop, PARALLEL)
 
     @step
     def vectorize(self, loop: Var) -> None:
-        """Run the iterations as SIMD lanes."""
+        """Execute the loop's iterations as SIMD lanes."""
         self._run(set_kind, loop, VECTORIZED)
 
     @step
@@ -189,9 +189,9 @@ class Schedule(WorkingModule):
 
     @step
     def bind(self, loop: Var, thread_axis: str) -> None:
-        """Bind the loop to a GPU index (``blockIdx.x``, ``threadIdx.y`` …) or a virtual thread (``vthread.x`` …).
+        """Bind the loop to a GPU index (``blockIdx.x``, ``threadIdx.y`` …) or to virtual threads (``vthread.x`` …).
 
-        The iterations of a virtual thread run on one thread, statement by statement.
+        All virtual threads of a loop run on one thread, interleaved statement by statement.
         """
         self._run(set_kind, loop, THREAD, thread_axis)
 
@@ -207,12 +207,12 @@ class Schedule(WorkingModule):
 
     @step
     def partition(self, loops: Sequence[Var], points: Sequence[ExprLike]) -> tuple[list[list[Var]], list[str]]:
-        """Copy the function's body for parts of one loop of each top-level nest; see ``partition.py``."""
+        """Copy the loop nests for parts of one loop of each top-level nest; see ``partition.py``."""
         return self._run_all(partition, tuple(loops), points)
 
     @step
     def merge(self, *loops: Var) -> Var:
-        """Merge adjacent loops of equal extent, with independent iterations, into one."""
+        """Merge adjacent sibling loops of equal extent, with independent iterations, into one loop."""
         return self._run_all(merge, loops)
 
     # -- blocks -------------------------------------------------------------------------------------------------
@@ -229,12 +229,12 @@ class Schedule(WorkingModule):
 
     @step
     def compute_at(self, block: str, loop: Var) -> None:
-        """Move a producer inside a loop, to compute the region that each iteration reads."""
+        """Move a producer under a loop, to compute the region that each iteration reads."""
         self._run(compute_at, block, loop)
 
     @step
     def reverse_compute_at(self, block: str, loop: Var) -> None:
-        """Move a consumer inside a loop, to process the region that each iteration produces."""
+        """Move a consumer under a loop, to process the region that each iteration produces."""
         self._run(reverse_compute_at, block, loop)
 
     @step
@@ -254,7 +254,7 @@ class Schedule(WorkingModule):
 
     @step
     def prefetch(self, block: str, loop: Var, read_buffer_index: int, distance: int) -> BlockName:
-        """Prefetch what a block reads of a buffer ``distance`` iterations of a loop later; returns the new block."""
+        """Prefetch what a block will read of a buffer ``distance`` iterations of a loop later; returns a new block."""
         return self._run(prefetch, block, loop, read_buffer_index, distance)
 
     @step
@@ -264,15 +264,15 @@ class Schedule(WorkingModule):
 
     @step
     def storage_align(self, block: str, buffer_index: int, axis: int, factor: int, offset: int) -> None:
-        """Make the stride of an axis of an intermediate buffer that a block writes ``offset`` modulo ``factor``.
+        """Pad an intermediate buffer that a block writes so that an axis has a stride of ``offset`` modulo ``factor``.
 
-        Rows that begin in different banks of shared memory are read without conflicts.
+        Used to avoid bank conflicts in shared memory.
         """
         self._run(storage_align, block, buffer_index, axis, factor, offset)
 
     @step
     def decompose_reduction(self, block: str, loop: Var) -> BlockName:
-        """Initialise a reduction in a new block before ``loop``, which is returned. ``block`` becomes the update."""
+        """Move a reduction's ``init`` to a new block before ``loop``, which is returned; ``block`` keeps the update."""
         func_name, name = self.home(block)
         init, update = self._run(decompose_reduction, block, loop)
         self._renamed[func_name, str(name)] = update
@@ -280,12 +280,12 @@ class Schedule(WorkingModule):
 
     @step
     def rfactor(self, loop: Var, factor_axis: int) -> BlockName:
-        """Reduce to partial results for each iteration of a loop first; returns the block that computes them."""
+        """Factor a reduction into one partial result per iteration of a loop; returns the block that computes them."""
         return self._run(rfactor, loop, factor_axis)
 
     @step
     def factor_reduction(self, block: str, group: int) -> BlockName:
-        """Sum each group of a reduction first, without factors that are constant in a group; see ``factor.py``."""
+        """Sum each group of a reduction first, with factors that are constant in a group hoisted; see ``factor.py``."""
         return self._run(factor_reduction, block, group)
 
     @step
@@ -295,14 +295,14 @@ class Schedule(WorkingModule):
 
     @step
     def blockize(self, loop: Var) -> BlockName:
-        """Turn the nest from ``loop`` inwards into a block around its block; returns the new block."""
+        """Wrap the loop nest rooted at ``loop``, and its block, in a new block, which is returned."""
         return self._run(blockize, loop)
 
     @step
     def tensorize(self, loop: Var, intrinsic: str) -> None:
-        """Replace the nest from ``loop`` inwards by an instruction.
+        """Replace the loop nest rooted at ``loop`` by an instruction.
 
-        See ``register_tensor_intrin``, and ``register_script_intrin`` for statements in the place of an instruction.
+        See ``register_tensor_intrin``, and ``register_script_intrin`` for a replacement by statements.
         """
         script = find_script_intrin(intrinsic)
         if script is not None:
@@ -321,7 +321,7 @@ class Schedule(WorkingModule):
         """Store a buffer that a block accesses in another layout; see ``layout.py``.
 
         buffer: its name, or ``("read", i)`` or ``("write", i)``, one of the regions that the block reads or writes.
-        index_map: from logical to stored indices, as ``lambda n, k: (n // 16, k, n % 16)``.
+        index_map: maps logical to stored indices, e.g. ``lambda n, k: (n // 16, k, n % 16)``.
         """
         self._run(transform_layout, block, buffer, _as_index_map(index_map))
 

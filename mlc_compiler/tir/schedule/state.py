@@ -97,7 +97,7 @@ class WorkingModule:
         return name
 
     def _run(self, step: Callable[..., Any], at: Var | str, *args: Any, loops: Sequence[Var] | None = None) -> Any:
-        """Apply a step to the function that contains ``at``; returns the step's other result."""
+        """Apply a step to the function that contains ``at``; returns the step's second result, if any."""
         func_name, at = self.home(at)
         before = self.function(func_name)
         result = step(before, loops or at, *args)
@@ -108,14 +108,14 @@ class WorkingModule:
         return BlockName(value, func_name) if isinstance(value, str) else value
 
     def _run_all(self, step: Callable[..., Any], loops: Sequence[Var], *args: Any) -> Any:
-        """As ``_run``, for a step on several loops of one function."""
+        """Apply a step to several loops of one function; see ``_run``."""
         if not loops:
             raise ScheduleError(f"{step.__name__}: got no loops")
         return self._run(step, loops[0], *args, loops=loops)
 
 
 def _check_concurrent(before: PrimFunc, after: PrimFunc) -> None:
-    """Check again the concurrent loops that a step changed."""
+    """Repeat the legality check of the concurrent loops that a step changed."""
     known = {id(lp) for lp in loops_in(before.body)}
     for loop in loops_in(after.body):
         if is_concurrent(loop) and id(loop) not in known:

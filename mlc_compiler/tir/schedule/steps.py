@@ -21,7 +21,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Recorded(Protocol):
-    """Interface of the object whose methods are steps."""
+    """Interface of the class whose methods are schedule steps."""
 
     trace: Trace
 
@@ -38,7 +38,7 @@ def step_names() -> frozenset[str]:
 
 
 def step(method: Method) -> Method:
-    """Decorator: record calls of a method in the trace, with blocks and loops by position, the rest by keyword.
+    """Decorator: record calls of a method in the trace, blocks and loops as positional arguments, others as keywords.
 
     Raises ScheduleError for arguments that are not of the declared types.
     """
@@ -98,7 +98,7 @@ def _conforms(value: Any, hint: Any) -> bool:
 def _encoded(
     sch: Recorded, signature: inspect.Signature, arguments: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a step as data. A loop that no step returned is named by recording a ``get_loops``."""
+    """Encode the arguments of a step as data. A loop that no recorded step returned gets a ``get_loops`` step."""
     given: list[Any] = []
     named: dict[str, Any] = {}
     for name, value in arguments.items():

@@ -1,4 +1,4 @@
-"""tensorize: replace loops by a hardware instruction with the same semantics."""
+"""tensorize: replace a loop nest by a hardware instruction with the same semantics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tree import ScheduleError, analyzer_at, find_loop, loop_path, replace_stmt
 
 @dataclass
 class Nest:
-    """A perfect nest around a block with one store; ``store`` is in terms of the loop variables."""
+    """A perfect nest around a block with one store; ``store`` is expressed in the loop variables."""
 
     loops: list[For]
     realize: BlockRealize
@@ -25,7 +25,7 @@ class Nest:
 
 
 def tensorize(func: PrimFunc, var: Var, row: TensorIntrin) -> PrimFunc:
-    """Replace the nest from loop ``var`` inwards by the instruction ``row``.
+    """Replace the loop nest rooted at ``var`` by the instruction ``row``.
 
     The nest must have the loop extents and the expression of the instruction's semantics, and access every buffer with
     the operand's strides. A predicate may guard the instruction as a whole. A reduction must have been decomposed.
@@ -44,7 +44,7 @@ def tensorize(func: PrimFunc, var: Var, row: TensorIntrin) -> PrimFunc:
 
 
 def update_nest(loop: For) -> Nest:
-    """The nest of a block without initialisation. Raises ScheduleError for another one."""
+    """The nest of a block without ``init``. Raises ScheduleError when it has one."""
     nest = nest_of(loop)
     if nest.realize.block.init is not None:
         raise ScheduleError(
@@ -78,7 +78,7 @@ def nest_of(stmt: Stmt) -> Nest:
 
 
 class Matcher:
-    """Compares a nest with the one of the semantics ``function`` of the instruction ``name``."""
+    """Matches a loop nest against the nest of ``function``, the semantics of the instruction ``name``."""
 
     def __init__(self, name: str, function: PrimFunc, nest: Nest, pattern: Nest, analyzer: Analyzer):
         self.name, self.function = name, function
@@ -95,7 +95,7 @@ class Matcher:
         return ScheduleError(f"tensorize: block {self.nest.realize.block.name!r} is not {self.name!r}: {why}")
 
     def match(self) -> None:
-        """Find the operands. Raises ScheduleError without a match."""
+        """Match the nest and find the operands. Raises ScheduleError when it does not match."""
         found, expected = ([lp.extent for lp in n.loops] for n in (self.nest, self.pattern))
         if [key(e) for e in found] != [key(e) for e in expected]:
             shown = [getattr(e, "value", "?") for e in found]
@@ -110,7 +110,7 @@ class Matcher:
         self._expr(store.value, pattern.value)
 
     def operands(self) -> list[PrimExpr]:
-        """Addresses of the operands, the result first, then the scalars."""
+        """The arguments of the instruction: addresses of the operands, the result first, then the scalars."""
         missing = [v.name for v in self.function.params if isinstance(v, Var) and id(v) not in self.scalars]
         if missing:
             raise self.fail(f"nothing tells its {', '.join(missing)}")
@@ -157,7 +157,7 @@ class Matcher:
     def _access(
         self, buffer: Buffer, indices: Sequence[PrimExpr], operand: Buffer, pattern: Sequence[PrimExpr]
     ) -> None:
-        """Check that the access has the operand's dtype and its strides in the loops of the nest."""
+        """Check that an access has the operand's dtype, and the operand's strides along the loops of the nest."""
         if buffer.dtype != operand.dtype:
             raise self.fail(f"{buffer.name!r} is {buffer.dtype}; operand {operand.name!r} is {operand.dtype}")
         strides, operand_strides = self._strides(buffer, indices), self._strides(operand, pattern)

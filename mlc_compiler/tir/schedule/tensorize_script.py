@@ -1,4 +1,4 @@
-"""tensorize by statements: replace loops by the implementation that a user has registered for what they compute."""
+"""tensorize by statements: replace a loop nest by the implementation that a user registered for its computation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .tree import analyzer_at, block_path, find_block, find_loop, replace_stmts,
 
 
 def tensorize_script(func: PrimFunc, var: Var, intrin: ScriptIntrin) -> PrimFunc:
-    """Replace the nest from loop ``var`` inwards by the statements of ``intrin``.
+    """Replace the loop nest rooted at ``var`` by the statements of ``intrin``.
 
-    The nest must have the loop extents and the expression of ``intrin.desc``. Each of its buffers is a box of a buffer
-    of the function, in the last axes of that; the other axes do not vary in the nest. A predicate may guard the
-    statements as a whole. A reduction must have been decomposed.
-    The statements are in a block as ``blockize`` makes it.
+    The nest must have the loop extents and the expression of ``intrin.desc``. Each of its buffers must match a box of a
+    buffer of the function along that buffer's last axes; the other axes must not vary in the nest. A predicate may
+    guard the statements as a whole. A reduction must have been decomposed.
+    The statements are wrapped in a block, as by ``blockize``.
     """
     update_nest(find_loop(func, var))
     func, name = blockize(func, var)
@@ -40,20 +40,20 @@ def tensorize_script(func: PrimFunc, var: Var, intrin: ScriptIntrin) -> PrimFunc
 
 @dataclass(frozen=True)
 class _Box:
-    """Where the box of an operand begins in a buffer, of which it has the last axes."""
+    """The position of an operand in a buffer, whose last axes it spans; ``start``: the indices of its first element."""
 
     buffer: Buffer
     start: tuple[PrimExpr, ...]
 
     def at(self, indices: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
-        """The indices of an element of the operand."""
+        """The buffer indices of the operand's element ``indices``."""
         whole = len(self.start) - len(indices)
         inside = (start + index for start, index in zip(self.start[whole:], indices, strict=True))
         return (*self.start[:whole], *inside)
 
 
 class _BoxMatcher(Matcher):
-    """Finds boxes of operands instead of their strides."""
+    """A Matcher that finds the boxes of operands instead of comparing strides."""
 
     def __init__(self, *arguments: object):
         super().__init__(*arguments)  # type: ignore[arg-type]
@@ -78,7 +78,7 @@ class _BoxMatcher(Matcher):
 
 
 class _InBoxes(FreshCopy):
-    """Copies statements over operands to statements over the buffers in which these are boxes."""
+    """Copies statements over operands, redirected to the buffers of which the operands are boxes."""
 
     def __init__(self, boxes: dict[int, _Box], suffix: str):
         super().__init__({}, suffix)

@@ -34,7 +34,7 @@ class BlockName(str):
 
 
 class Steps(Protocol):
-    """Interface of the object on which a trace is replayed; it also has the recorded methods."""
+    """Interface of a schedule on which a trace is replayed; it also has the recorded methods."""
 
     step_names: frozenset[str]
 
@@ -77,7 +77,7 @@ class Infix:
 
 @dataclass(frozen=True)
 class Step:
-    """One call. ``outputs``: the returned structure with names for values, as ``["l1", ["l2", None]]``."""
+    """One call. ``outputs``: the returned structure with names for values, e.g. ``["l1", ["l2", None]]``."""
 
     name: str
     args: tuple[Any, ...] = ()
@@ -145,7 +145,7 @@ class Trace:
         return _identity(value) in self._names
 
     def encode(self, value: Any) -> Any:
-        """An argument as data: names for values of earlier steps, sizes by name, buffers by name."""
+        """Encode an argument as data: results of earlier steps, sizes and buffers by name."""
         if self.has_name(value):
             return Ref(self._names[_identity(value)])
         if isinstance(value, list | tuple):
@@ -179,7 +179,7 @@ class Trace:
         return known
 
     def copy(self) -> Trace:
-        """The same steps, to be continued independently."""
+        """A copy of the trace that can be extended independently."""
         other = Trace(self.steps)
         other._names, other._kept, other._count = dict(self._names), list(self._kept), self._count
         return other
@@ -187,7 +187,7 @@ class Trace:
     # -- replaying ----------------------------------------------------------------------------------------------
 
     def apply_to_schedule(self, sch: Steps, decisions: Mapping[int, Any] | None = None) -> None:
-        """Replay all steps. ``decisions``: decisions that replace those of sampling steps, by position in the trace.
+        """Replay all steps. ``decisions``: replacements for the decisions of sampling steps, by position in the trace.
 
         Raises ScheduleError, which names the step, when a step fails.
         """
@@ -217,7 +217,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, text: str) -> Trace:
-        """The trace of a JSON text. Raises ScheduleError for a text that is no trace."""
+        """Parse the JSON text of a trace. Raises ScheduleError for any other text."""
         try:
             return cls([_step_from_json(s) for s in json.loads(text)])
         except (ValueError, KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Finding and replacing parts of a tensor function's statement tree."""
+"""Lookup and replacement of statements in a tensor function's statement tree."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def parent_of(func: PrimFunc, stmt: Stmt) -> tuple[Stmt, ...]:
 
 
 def statements(root: Stmt) -> Iterator[Stmt]:
-    """All statements in pre-order, without those of initialisations."""
+    """All statements in pre-order, except those in the ``init`` of blocks."""
     stack = [root]
     while stack:
         stmt = stack.pop()
@@ -160,7 +160,7 @@ class _Replace(Rewriter):
         return seq(*kept) if kept else None
 
     def _around(self, node: Any) -> Any:
-        """Rewrite a statement with a body; None when the body was removed."""
+        """Rewrite a statement that has a body; None when its body was removed."""
         body = self(node.body)
         if body is None:
             return None
@@ -176,7 +176,7 @@ class _Replace(Rewriter):
 
 
 def replace_stmts(func: PrimFunc, changes: Mapping[Stmt, Stmt | None]) -> PrimFunc:
-    """The function with statements (by identity) replaced; None removes one, and enclosing statements left empty."""
+    """Replace statements, by identity, in a function; None removes one, and enclosing statements left empty."""
     return replace(func, body=_Replace({id(k): v for k, v in changes.items()})(func.body))
 
 
@@ -193,7 +193,7 @@ def root_of(func: PrimFunc) -> BlockRealize:
 
 
 def with_allocs(func: PrimFunc, add: tuple[Buffer, ...] = (), drop: tuple[Buffer, ...] = ()) -> PrimFunc:
-    """The function with intermediate buffers of the root block added and dropped."""
+    """The function with intermediate buffers added to and removed from the root block."""
     root = root_of(func)
     gone = {id(b) for b in drop}
     allocs = tuple(b for b in root.block.alloc_buffers if id(b) not in gone) + add
@@ -210,17 +210,17 @@ def unique_buffer_name(func: PrimFunc, base: str) -> str:
 
 
 def _touched(block: Block, kind: type[BufferLoad] | type[BufferStore]) -> set[int]:
-    """The buffers that a block's initialisation and body load or store."""
+    """The ``id`` of each buffer that a block's ``init`` and body load (or store, by ``kind``)."""
     return {id(n.buffer) for n in walk((block.init, block.body)) if isinstance(n, kind)}
 
 
 def producers(func: PrimFunc, name: str) -> list[str]:
-    """The other blocks that write what a block reads."""
+    """The other blocks that write buffers which a block reads."""
     return _related(func, find_block(func, name).block, BufferLoad, BufferStore)
 
 
 def consumers(func: PrimFunc, name: str) -> list[str]:
-    """The other blocks that read what a block writes."""
+    """The other blocks that read buffers which a block writes."""
     return _related(func, find_block(func, name).block, BufferStore, BufferLoad)
 
 
@@ -232,7 +232,7 @@ def _related(func: PrimFunc, block: Block, kind: type, other_kind: type) -> list
 
 
 def analyzer_at(path: tuple[Stmt, ...]) -> Analyzer:
-    """An analyzer with the ranges of the variables of loops, blocks and lets along a path."""
+    """An analyzer with the ranges of all loop, block and let variables along a path."""
     analyzer = Analyzer()
     for stmt in path:
         if isinstance(stmt, For):

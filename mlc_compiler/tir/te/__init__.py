@@ -1,4 +1,4 @@
-"""Tensor expressions: a scalar expression per element of a tensor; ``create_prim_func`` makes loops and blocks of them.
+"""Tensor expressions: tensors defined by a scalar expression per element; ``create_prim_func`` lowers them to loops.
 
 n = te.var("n")
 A = te.placeholder((n, 64), "float32", "A")

@@ -46,7 +46,7 @@ class Reduce(PrimExpr):
 class Tensor:
     """The result of a placeholder or compute. Index it with expressions; arithmetic works element by element.
 
-    body: the element at ``axes``, or the statement (see ``extern``) that computes all of ``results``.
+    body: the expression of the element at ``axes``, or the statement that computes all of ``results`` (see ``extern``).
     """
 
     __iter__: ClassVar[None] = None  # not iterable: ``__getitem__`` never raises IndexError
@@ -129,7 +129,7 @@ class Scalar(Tensor):
 
 
 def scalar(value: PrimExpr) -> Scalar:
-    """A number as a tensor without axes."""
+    """Wrap a scalar expression as a tensor without axes."""
     return Scalar(tir.buffer("scalar", (), value.dtype), body=value)
 
 
@@ -178,7 +178,7 @@ def prod(value: PrimExpr, axis: ReduceAxis | Sequence[ReduceAxis]) -> Reduce:
 
 
 def f32(value: ExprLike) -> PrimExpr:
-    """The value as float32."""
+    """Cast a value to float32."""
     return ir.cast("float32", value)
 
 
@@ -187,13 +187,13 @@ def cast(value: ExprLike, dtype: str) -> PrimExpr:
 
 
 def select(condition: PrimExpr, true_value: ExprLike, false_value: ExprLike) -> PrimExpr:
-    """One of two values, both of which may be evaluated."""
+    """``true_value`` where ``condition`` holds, else ``false_value``; both may be evaluated."""
     a, b = _common(true_value, false_value)
     return Select(condition, a, b)
 
 
 def if_then_else(condition: PrimExpr, true_value: ExprLike, false_value: ExprLike) -> PrimExpr:
-    """One of two values; only the chosen one is evaluated (so it may guard an access)."""
+    """``true_value`` where ``condition`` holds, else ``false_value``; only one is evaluated: it may guard a load."""
     a, b = _common(true_value, false_value)
     return ir.Call("if_then_else", (condition, a, b), a.dtype)
 
@@ -344,7 +344,7 @@ _assumptions: ContextVar[list[tuple[PrimExpr, PrimExpr]] | None] = ContextVar("a
 
 
 def require_equal(a: PrimExpr, b: PrimExpr, what: str) -> None:
-    """Raises ValueError when two constant sizes differ; pairs with symbolic sizes go to ``collect_assumptions``."""
+    """Raise ValueError when two constant sizes differ; pairs with symbolic sizes go to ``collect_assumptions``."""
     if isinstance(a, IntImm) and isinstance(b, IntImm):
         if a.value != b.value:
             raise ValueError(f"{what} differ: got {a.value} and {b.value}")
@@ -356,7 +356,7 @@ def require_equal(a: PrimExpr, b: PrimExpr, what: str) -> None:
 
 @contextmanager
 def collect_assumptions() -> Iterator[list[tuple[PrimExpr, PrimExpr]]]:
-    """Yields a list that collects the pairs of sizes assumed equal by the tensor expressions built inside."""
+    """Context manager: yields a list of the pairs of sizes that tensor expressions built inside assume equal."""
     assumptions: list[tuple[PrimExpr, PrimExpr]] = []
     token = _assumptions.set(assumptions)
     try:

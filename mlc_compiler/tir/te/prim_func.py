@@ -1,4 +1,4 @@
-"""Lower tensor expressions to a tensor function: a loop nest and a block for each."""
+"""Lowering of tensor expressions to a tensor function, with a loop nest and a block per tensor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reduction_identity(kind: str, dtype: str) -> PrimExpr:
 
 
 def _block(tensor: Tensor) -> tir.Stmt:
-    """The loops and the block of one compute."""
+    """The loop nest and the block of one compute."""
     body = tensor.body
     reduce_axes: tuple[ReduceAxis, ...] = ()
     reduce = body if isinstance(body, Reduce) else None
@@ -102,10 +102,10 @@ def create_prim_func(
     attrs: Mapping[str, Any] | None = None,
     updates: Sequence[Tensor] = (),
 ) -> tir.PrimFunc:
-    """The tensor function with these parameters; computes that are not parameters become intermediate buffers.
+    """Create the tensor function with these parameters; computes that are not parameters become intermediate buffers.
 
-    Block names and buffer names are made unique. ``attrs["num_outputs"]`` counts the parameters that are computed;
-    ``updates`` (see ``updated``) are parameters that are written in place.
+    Block names and buffer names are made unique. ``attrs["num_outputs"]`` is the number of parameters that are
+    computed; ``updates`` (see ``updated``) are parameters that are written in place.
     """
     tensors = [p for p in params if isinstance(p, Tensor)]
     order = _unique_names(_topological([*tensors, *updates]), tensors)
@@ -130,7 +130,7 @@ def create_prim_func(
 
 
 def _unique_names(order: list[Tensor], params: Sequence[Tensor]) -> dict[Tensor, Buffer]:
-    """Tensor -> buffer with a unique name, in order of computation."""
+    """Map each tensor to a buffer with a unique name, in order of computation."""
     taken: set[str] = set()
     result: dict[Tensor, Buffer] = {}
     for tensor in order:

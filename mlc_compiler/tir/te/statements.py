@@ -13,7 +13,7 @@ from .expressions import Tensor
 
 
 def extern(results: Sequence[Buffer], inputs: Sequence[Tensor], body: tir.Stmt) -> tuple[Tensor, ...]:
-    """The tensors that ``body`` computes, one for each buffer of ``results`` (see ``nodes.buffer``).
+    """Define tensors computed by the statement ``body``, one per buffer of ``results`` (see ``nodes.buffer``).
 
     body: loops and blocks, see ``each``; it may read only ``results`` and the buffers of ``inputs``.
     """
@@ -21,7 +21,7 @@ def extern(results: Sequence[Buffer], inputs: Sequence[Tensor], body: tir.Stmt) 
 
 
 def updated(tensor: Tensor, inputs: Sequence[Tensor], body: tir.Stmt) -> Tensor:
-    """``tensor`` after ``body``, which reads ``inputs``, has written some of its elements in place."""
+    """Define ``tensor`` after an in-place update: ``body`` reads ``inputs`` and writes some elements of ``tensor``."""
     return Tensor(tensor.buffer, (), body, (tensor, *inputs), results=(tensor.buffer,))
 
 
@@ -29,7 +29,7 @@ def updated(tensor: Tensor, inputs: Sequence[Tensor], body: tir.Stmt) -> Tensor:
 def each(
     shape: Sequence[ExprLike], name: str, body: Callable[..., tir.Stmt], scratch: Sequence[Buffer] = ()
 ) -> tir.Stmt:
-    """``body(i, j, …)`` at every point of ``shape``, in any order: loops around one block of spatial variables.
+    """Run ``body(i, j, …)`` at every point of ``shape``, in any order: loops around one block of spatial variables.
 
     Sequential work needs loops inside the body. scratch: buffers allocated by the block.
     """
@@ -46,7 +46,7 @@ def each(
 
 
 class Cell:
-    """A mutable scalar of a statement: a buffer of one element in ``local`` scope."""
+    """A mutable scalar variable in statements: a ``local`` buffer of one element."""
 
     def __init__(self, name: str, dtype: str):
         self.buffer = tir.buffer(name, (1,), dtype, scope="local")
@@ -56,5 +56,5 @@ class Cell:
         return self.buffer[0]
 
     def set(self, value: ExprLike) -> tir.Stmt:
-        """Assign a value."""
+        """The statement that assigns a value."""
         return tir.BufferStore(self.buffer, as_expr(value, like=self.buffer.dtype), (IntImm(0),))
