@@ -1,1 +1,1 @@
-"""The graph level of the IR: functions of tensors with symbolic shapes, dataflow blocks, calls of tensor functions."""
+"""The graph level of the IR: functions on tensors with symbolic shapes, dataflow blocks, calls of tensor functions."""

@@ -52,7 +52,7 @@ def tensor_var(name: str, shape: Sequence[ExprLike], dtype: str = "float32") -> 
 
 
 def with_visible_result(blocks: tuple[BindingBlock, ...], ret: Expr) -> tuple[tuple[BindingBlock, ...], Expr]:
-    """The blocks and the result of a function, with variables of dataflow blocks in the result visible after these."""
+    """Make variables of dataflow blocks that occur in a function's result visible outside of their blocks."""
     inner = [v for v in walk(ret) if isinstance(v, Var) and v.dataflow]
     return substitute((blocks, ret), {v: replace(v, dataflow=False) for v in inner})
 
@@ -69,7 +69,7 @@ def call_tir_inplace(
     out_info: StructInfo,
     scalars: Sequence[ExprLike] = (),
 ) -> Call:
-    """As ``call_tir``, but result ``i`` is written over input ``inplace_indices[i]``; -1: it is newly allocated.
+    """Like ``call_tir``, but result ``i`` overwrites input ``inplace_indices[i]``, or is newly allocated for -1.
 
     The tensor function takes the inputs, then the newly allocated results, then the scalars.
     """
@@ -78,7 +78,7 @@ def call_tir_inplace(
 
 
 def call_dps_packed(name: str, inputs: Sequence[Expr], out_info: StructInfo) -> Call:
-    """``R.call_dps_packed(name, inputs, out_info)``: call a registered function, which writes allocated outputs."""
+    """``R.call_dps_packed(name, inputs, out_info)``: call a registered function with allocated outputs."""
     return Call(Op("call_dps_packed"), (ExternFunc(name), make_tuple(inputs)), {}, out_info, out_info)
 
 
@@ -108,7 +108,7 @@ class _FunctionFrame:
     taken: dict[str, int] = field(default_factory=dict)
 
     def unique(self, base: str) -> str:
-        """``base``, ``base1``, ``base2`` …"""
+        """The first of ``base``, ``base1``, ``base2`` … that is not taken."""
         count = self.taken.get(base)
         name = base if count is None else f"{base}{count}"
         self.taken[base] = 1 if count is None else count + 1
@@ -187,14 +187,14 @@ class BlockBuilder:
         return Function(params, blocks, ret, info_of(ret), attrs, frame.is_pure)
 
     def parameter(self, var: Var) -> Var:
-        """``var`` itself, which has to be a parameter of the function being built when that ends."""
+        """Return ``var`` and require that it is a parameter of the function when that is finished."""
         if not any(v is var for v in self.frame.used):
             self.frame.used.append(var)
         return var
 
     @contextmanager
     def dataflow(self) -> Iterator[None]:
-        """A dataflow block: bindings without side effects; only ``emit_output`` values are visible after it."""
+        """Context manager of a dataflow block: no side effects; only ``emit_output`` values are visible after it."""
         frame = self.frame
         frame.close_block()
         frame.in_dataflow = True
@@ -213,7 +213,7 @@ class BlockBuilder:
         return self._bind(expr, name_hint, dataflow=False)
 
     def emit_func_output(self, output: Expr, params: Sequence[Var] = ()) -> None:
-        """Set the value that the function returns, and ``params``, unless they were given to ``function``."""
+        """Set the value that the function returns, and its parameters unless ``function`` was given them."""
         if params and self.frame.params:
             raise BuilderError(f"function {self.frame.name}: its parameters were given before")
         self.frame.params = self.frame.params or tuple(params)
@@ -250,7 +250,7 @@ class BlockBuilder:
         return var
 
     def _flat(self, expr: Any) -> Any:
-        """A leaf or a tuple of leaves; any other expression is bound to a new variable, which is returned."""
+        """Return a leaf or a tuple of leaves; any other expression is bound to a new variable, which is returned."""
         if isinstance(expr, Tuple):
             return make_tuple([self._flat(f) for f in expr.fields])
         if isinstance(expr, LEAVES) or not isinstance(expr, Expr):
@@ -278,7 +278,7 @@ class BlockBuilder:
         return GlobalVar(name)
 
     def link(self, symbol: str, definition: str) -> None:
-        """Record where a C function is defined that ``call_dps_packed`` calls; see ``codegen/linked.py``.
+        """Record the definition of a C function for ``call_dps_packed``; see ``codegen/linked.py``.
 
         Raises BuilderError for a second definition of the symbol.
         """
@@ -293,7 +293,7 @@ class BlockBuilder:
 
 
 def _distinct(params: Sequence[Var]) -> dict[Var, Var]:
-    """Parameters whose name an earlier one has -> the same with another name, ``weight_1``."""
+    """Map each parameter whose name an earlier one has to a copy with a unique name (``weight_1``)."""
     renamed: dict[Var, Var] = {}
     names: set[str] = set()
     for param in params:

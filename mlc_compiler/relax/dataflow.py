@@ -1,4 +1,4 @@
-"""Utilities of passes over graph functions: ``call_tir``, uses of variables, analysis of in-place writes."""
+"""Utilities of graph passes: ``call_tir``, uses of variables, alias analysis of in-place writes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_op(value: Any, *names: str) -> bool:
 
 
 def tir_call(value: Any, op: str = "call_tir") -> TirCall | None:
-    """The parts of a ``call_tir`` (or ``call_tir_inplace``) of a function of the module; None for anything else."""
+    """Match a ``call_tir`` (or the op ``op``) of a function of the module; None for anything else."""
     if not is_op(value, op) or not isinstance(value.args[0], GlobalVar):
         return None
     packed = value.args[1]
@@ -83,7 +83,7 @@ def replace_vars(expr: Any, mapping: Mapping[int, rx.Expr]) -> Any:
 
 
 def called_functions(value: Any) -> Iterator[str]:
-    """The names of the module's functions that an expression refers to."""
+    """The names of the module's functions to which an expression refers."""
     if isinstance(value, GlobalVar):
         yield value.name
     elif isinstance(value, rx.Call):
@@ -107,7 +107,7 @@ def is_pure(value: rx.Expr, functions: Any) -> bool:
 class Mutations:
     """In-place writes to tensors, by position in a list of bindings.
 
-    The result of an in-place call aliases the tensor it wrote, a tuple its fields, a reshape its argument: aliases
+    The result of an in-place call aliases the tensor it wrote, a tuple its fields, a reshape its argument; aliases
     share one *root*. Unknown impure calls are assumed to write all of their arguments.
     """
 
@@ -146,7 +146,7 @@ class Mutations:
         return bool(self.positions) and self._root(var) in self.positions
 
     def may_delay(self, value: rx.Expr, start: int, end: int) -> bool:
-        """Whether ``value`` can be computed at ``end`` instead of ``start``: no write to its inputs is between."""
+        """Whether ``value`` can be computed at ``end`` instead of ``start``: its inputs are not written in between."""
         if not self.positions:
             return True
         return all(self.version(v, start) == self.version(v, end) for v in used_vars(value))

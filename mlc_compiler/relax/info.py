@@ -31,7 +31,7 @@ class StructInfoError(MLCError, ValueError):
 
 
 def tensor_info(shape: Sequence[ExprLike], dtype: str) -> TensorStructInfo:
-    """A tensor of known shape; sizes are integers or symbolic. Raises StructInfoError for any other size or dtype."""
+    """Struct info of a tensor of known shape; sizes are integers or symbolic. Raises StructInfoError otherwise."""
     try:
         sizes = tuple(as_expr(s) for s in shape)
         dt.bits(dtype)
@@ -57,7 +57,7 @@ def tensor_info_of(expr: Expr) -> TensorStructInfo:
 
 
 def is_void(info: StructInfo | None) -> bool:
-    """Whether a call returns nothing, that is an empty tuple, and is made for its side effects."""
+    """Whether a call returns nothing (an empty tuple) and is made for its side effects."""
     return isinstance(info, TupleStructInfo) and not info.fields
 
 

@@ -1,4 +1,4 @@
-"""Copies of the bindings of a graph function, with its parameters replaced by arguments."""
+"""Inlining of graph functions: copies of their bindings with the parameters replaced by arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import nodes as rx
 def instantiate(
     func: rx.Function, args: Sequence[rx.Expr], dataflow: bool | None = None
 ) -> tuple[tuple[rx.BindingBlock, ...], rx.Expr]:
-    """Blocks with new variables that compute ``func(*args)``, and the returned value.
+    """Return blocks with new variables that compute ``func(*args)``, and the returned value.
 
     dataflow: whether all new variables are dataflow variables; None: as in ``func``.
     """
@@ -29,7 +29,7 @@ def instantiate(
 
 
 def match_info(formal: Any, actual: Any, sizes: dict[SizeVar, PrimExpr]) -> None:
-    """Add the values of the symbolic sizes in ``formal``, a parameter's info, to ``sizes``, by those in ``actual``."""
+    """Add to ``sizes`` the values of the symbolic sizes in ``formal``, a parameter's struct info, from ``actual``."""
     if isinstance(formal, rx.TupleStructInfo):
         for f, a in zip(formal.fields, actual.fields, strict=True):
             match_info(f, a, sizes)
@@ -50,11 +50,11 @@ class Copy(Rewriter):
         self.sizes = {id(k): v for k, v in sizes.items()}
 
     def block(self, block: rx.BindingBlock) -> rx.BindingBlock:
-        """The block with new variables."""
+        """Copy a block with new variables."""
         return replace(block, bindings=tuple(self.binding(b) for b in block.bindings))
 
     def binding(self, binding: rx.Binding) -> rx.Binding:
-        """The binding with a new variable, which replaces the old one in what is copied afterwards."""
+        """Copy a binding with a new variable, which replaces the old one in everything copied afterwards."""
         value = self(binding.value)
         inside = binding.var.dataflow if self.dataflow is None else self.dataflow
         var = rx.Var(binding.var.name, self(binding.var.struct_info), inside)

@@ -70,7 +70,7 @@ class Expr:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Var(Expr):
-    """A graph variable; ``dataflow``: it is visible only inside its dataflow block."""
+    """A graph variable. dataflow: whether it is visible only inside its dataflow block."""
 
     binds_by_identity: ClassVar[bool] = True
 
@@ -152,7 +152,7 @@ class Op:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ExternFunc:
-    """A function that is registered by name. ``pure``: calls of it have no side effects."""
+    """A function that is registered by name. pure: whether calls of it have no side effects."""
 
     name: str
     pure: bool = False

@@ -1,4 +1,4 @@
-"""Private graph functions made from groups of bindings: created by FuseOps, merged by FuseTensorFunctions."""
+"""Private graph functions for groups of bindings: created by FuseOps, merged by FuseTensorFunctions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_NAME_PARTS = 6
 
 
 class FreshSymbols(Rewriter):
-    """Replaces symbolic sizes by new variables, as functions do not share variables."""
+    """Replaces symbolic sizes by new variables, because functions do not share variables."""
 
     def __init__(self) -> None:
         self.fresh: dict[ir.Var, ir.Var] = {}
@@ -32,7 +32,7 @@ class FreshSymbols(Rewriter):
 
 
 def defined_sizes(infos: Iterable[object]) -> set[ir.Var]:
-    """The symbolic sizes that are themselves the size of an axis of these tensors, or an item of a shape."""
+    """The symbolic sizes that are themselves the size of an axis, or an item of a shape, in these infos."""
     sizes: set[ir.Var] = set()
     for info in infos:
         if isinstance(info, rx.TensorStructInfo):
@@ -53,8 +53,8 @@ class PrimitiveFunctions:
     def rewrite(self, bindings: Sequence[rx.Binding], groups: Mapping[int, Sequence[int]]) -> tuple[rx.Binding, ...]:
         """The bindings with each group replaced by a call.
 
-        groups: by the position of a group's last binding, the positions of all its bindings, in order. Bindings that
-        are not the last of a group are removed.
+        groups: maps the position of a group's last binding to the positions of all its bindings, in order. Bindings
+        that are not the last of a group are removed.
         """
         items = {id(b.var): b.value for b in bindings if isinstance(b.value, rx.TupleGetItem)}
         result = []
@@ -82,7 +82,7 @@ class PrimitiveFunctions:
         return unique_name(base, {*self.functions, *self.mod.functions}, separator="")
 
     def _base_name(self, name: str) -> str:
-        """``add`` for ``add3``, when the module has an ``add``: the number is a suffix of ``unique_name``."""
+        """Strip the suffix that ``unique_name`` added: ``add`` for ``add3``, if the module has an ``add``."""
         base = name.rstrip("0123456789")
         return base if base in self.mod else name
 
@@ -135,7 +135,7 @@ class _GroupFunction:
         return param
 
     def finish(self) -> tuple[rx.Function, tuple[rx.Expr, ...]]:
-        """The function and the arguments of its call; sizes that no parameter has as an axis are passed as a shape."""
+        """Return the function and its call's arguments; sizes that are no axis of a parameter are passed as a shape."""
         self._pass_hidden_sizes()
         last = self.bindings[-1]
         result = rx.Var("gv", last.var.struct_info)

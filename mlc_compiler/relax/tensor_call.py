@@ -1,4 +1,4 @@
-"""Lowering of tensor expressions over graph values to tensor functions and their calls."""
+"""Lowering of tensor expressions on graph values to tensor functions and their calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TensorCall:
     """``func(inputs, outputs, scalars)`` with the structure info of the outputs, in the caller's symbolic sizes.
 
     assumptions: pairs of the caller's sizes that the function assumes to be equal. inplace: for each result the
-    position of the input that is overwritten with it, or -1; empty when all results are new.
+    position of the input that it overwrites, or -1; empty when all results are new.
     """
 
     func: PrimFunc
@@ -109,7 +109,7 @@ def infer_te(f: TensorExpression, names: Sequence[str], args: Sequence[Any], att
 
 
 def lower_te(f: TensorExpression, names: Sequence[str], args: Sequence[Any], attrs: Mapping[str, Any]) -> TensorCall:
-    """The tensor function that computes ``f(*args, **attrs)``.
+    """Lower ``f(*args, **attrs)`` to a tensor function and its call.
 
     Its parameters are the tensors among the arguments (named by ``names``), the results, and then the symbolic sizes
     that are not the size of an axis of any of these.
@@ -129,7 +129,7 @@ def lower_te(f: TensorExpression, names: Sequence[str], args: Sequence[Any], att
 
 
 def size_checks(what: str, call: TensorCall) -> list[tuple[str, PrimExpr, PrimExpr]]:
-    """The assumptions of a tensor function that cannot be proved, for the attribute ``size_checks`` of its caller."""
+    """The unproved size assumptions of a tensor function, for the attribute ``size_checks`` of its caller."""
     analyzer = Analyzer()
     return [(what, a, b) for a, b in call.assumptions if not analyzer.prove_equal(a, b)]
 
@@ -151,7 +151,7 @@ def _result_info(arguments: _Arguments, result: te.Tensor | Sequence[te.Tensor])
 
 
 def _unbound(arguments: _Arguments, buffers: Sequence[te.Tensor]) -> list[Var]:
-    """The caller's variables that the function uses and that are not the size of a buffer's axis."""
+    """The caller's variables that the function uses and that are not the size of any buffer axis."""
     bound = {id(s) for b in buffers for s in b.shape if isinstance(s, Var)}
     used: set[int] = set()
     for tensor in _reachable(buffers):
@@ -171,7 +171,7 @@ def _reachable(tensors: Sequence[te.Tensor]) -> list[te.Tensor]:
 
 
 def tensor_inputs(value: Any) -> list[Expr]:
-    """The tensors among the arguments of a call, tuples flattened, in the order of the tensor function's parameters."""
+    """The tensor arguments of a call, tuples flattened, in the order of the tensor function's parameters."""
     if isinstance(value, tuple | list):
         return [t for v in value for t in tensor_inputs(v)]
     if isinstance(value, Tuple):
@@ -184,7 +184,7 @@ def tensor_inputs(value: Any) -> list[Expr]:
 
 
 def signature(value: Any) -> Any:
-    """A hashable value, equal for arguments that give the same tensor function (symbolic sizes by identity)."""
+    """A hashable value, equal for arguments that lower to the same tensor function (symbolic sizes by identity)."""
     if isinstance(value, PrimExpr):
         return key(value)
     if isinstance(value, tuple | list):

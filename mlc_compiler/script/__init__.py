@@ -1,4 +1,4 @@
-"""Text form of the IR: printer and parser; the names ``I``, ``T``, ``R`` for decorated Python source."""
+"""Text form of the IR: printer and parser, and the names ``I``, ``T``, ``R`` for TVMScript in Python source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators on script values. Operations on two Python numbers are evaluated; any other builds a node, unfolded."""
+"""Operators on script values. Operations on two Python numbers are evaluated; others build a node without folding."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def is_python(value: Any) -> bool:
 
 
 def to_expr(value: Any, like: str | None = None) -> PrimExpr:
-    """A scalar as an expression. A Python number takes the dtype ``like``, else int64, float32 or bool.
+    """Convert a scalar to an expression. A Python number takes the dtype ``like``, else int64, float32 or bool.
 
-    A float takes ``like`` only if that is a floating dtype. Raises TypeError for anything but scalars.
+    A float takes ``like`` only if that is a floating dtype. Raises TypeError for other values.
     """
     if isinstance(value, PrimExpr):
         return value
@@ -78,7 +78,7 @@ def _kind(value: Any) -> str:
 
 
 def common_type(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
-    """Both operands in a common dtype: Python numbers take the other's dtype, two expressions are promoted."""
+    """Convert operands to a common dtype: Python numbers take the other's dtype, two expressions are promoted."""
     like_a = a.dtype if isinstance(a, PrimExpr) else None
     like_b = b.dtype if isinstance(b, PrimExpr) else None
     x, y = to_expr(a, like_b), to_expr(b, like_a)
@@ -124,7 +124,7 @@ def logical_not(value: Any) -> Any:
 
 
 def convert(dtype: str, value: Any) -> PrimExpr:
-    """``T.float32(x)``, ``T.Cast("float32", x)``: a Python number becomes an immediate, an expression a cast.
+    """``T.float32(x)``, ``T.Cast("float32", x)``: convert a Python number to an immediate, an expression to a cast.
 
     An expression that already has the dtype is returned unchanged.
     """

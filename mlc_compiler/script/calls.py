@@ -1,4 +1,4 @@
-"""Scalar functions spelled ``T.name(…)``; all others are spelled ``T.call_intrin(dtype, name, …)``."""
+"""Scalar functions printed as ``T.name(…)``; all others are printed as ``T.call_intrin(dtype, name, …)``."""
 
 from __future__ import annotations
 

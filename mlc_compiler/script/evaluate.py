@@ -46,7 +46,7 @@ _PYTHON_FUNCTIONS: dict[str, Callable[..., Any]] = {"float": float, "int": int, 
 
 
 class Evaluator:
-    """Evaluates expressions. Subclasses add function calls (:meth:`call`) and graph values."""
+    """Evaluates expressions. Subclasses add function calls (:meth:`call`) and graph expressions."""
 
     def __init__(self, source: Source, scope: Scope):
         self.source, self.scope = source, scope
@@ -55,7 +55,7 @@ class Evaluator:
         return self.source.error(node, message, hint)
 
     def attempt(self, node: ast.AST, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """``function(*args, **kwargs)``; its errors are reraised as ScriptErrors at ``node``."""
+        """Return ``function(*args, **kwargs)``; its errors are reraised as ScriptErrors at ``node``."""
         try:
             return function(*args, **kwargs)
         except ScriptError:
@@ -79,7 +79,7 @@ class Evaluator:
         return self.attempt(node, to_expr, self.value(node), like)
 
     def exprs(self, node: ast.expr) -> tuple[PrimExpr, ...]:
-        """A tuple or list of scalars; a single scalar gives a tuple of one."""
+        """Evaluate a tuple or list of scalars; a single scalar gives a tuple of one."""
         value = self.value(node)
         items = value if isinstance(value, tuple | list) else (value,)
         return tuple(self.attempt(node, to_expr, v) for v in items)
@@ -111,7 +111,7 @@ class Evaluator:
         return self.path(node.func) if isinstance(node, ast.Call) else None
 
     def operand(self, node: ast.Call, index: int = 0) -> ast.expr:
-        """A positional argument of a call. Raises ScriptError when the call has fewer."""
+        """Return a positional argument of a call. Raises ScriptError when the call has fewer."""
         if index >= len(node.args):
             raise self.error(node, f"got {len(node.args)} arguments; expected {index + 1} or more")
         return node.args[index]
@@ -197,7 +197,7 @@ class Evaluator:
         return self.operate(node, op, self.value(node.left), self.value(node.right))
 
     def operate(self, node: ast.AST, op: str, a: Any, b: Any) -> Any:
-        """``a op b`` of two values."""
+        """Apply a binary operator to two values."""
         return self.attempt(node, arithmetic.binary, op, a, b)
 
     def _BoolOp(self, node: ast.BoolOp) -> Any:
@@ -252,11 +252,11 @@ class Evaluator:
         return self.attempt(node, lambda: base[index])
 
     def subscript_of_name(self, node: ast.Subscript, base: Namespace) -> Any:
-        """``T.Buffer[(4, 4), "float32"]`` and other names that take square brackets."""
+        """Evaluate ``T.Buffer[(4, 4), "float32"]`` and other names that take square brackets."""
         raise self.error(node, f"{base.path} cannot be indexed")
 
     def access(self, node: ast.Subscript, buffer: Buffer) -> BufferLoad | BufferRegion:
-        """``A[i, j]``, or a region where an index is a slice."""
+        """Evaluate ``A[i, j]``; a region where an index is a slice."""
         items = self.indices(node, buffer)
         if all(isinstance(i, PrimExpr) for i in items):
             return BufferLoad(buffer, tuple(items))
@@ -295,7 +295,7 @@ class Evaluator:
         return self.call_value(node, self.value(node.func))
 
     def call(self, node: ast.Call, path: str) -> Any:
-        """A call of a function of the script language."""
+        """Evaluate a call of a function of the script language."""
         function = FUNCTIONS.get(path.removeprefix("T.")) if path.startswith("T.") else _PYTHON_FUNCTIONS.get(path)
         if function is None:
             raise self.error(node.func, f"unknown function {path}")
@@ -303,14 +303,14 @@ class Evaluator:
         return self.attempt(node, function, *args, **kwargs)
 
     def call_value(self, node: ast.Call, function: Any) -> Any:
-        """A call of a Python function of the surrounding code, which takes and returns expressions."""
+        """Call a Python function of the surrounding code, which takes and returns expressions."""
         if isinstance(function, FunctionType | MethodType):
             args, kwargs = self.arguments(node)
             return self.attempt(node, function, *args, **kwargs)
         raise self.error(node.func, f"{describe(function)} cannot be called")
 
     def _let(self, node: ast.Call) -> PrimExpr:
-        """``T.Let(body, where={x: value})``"""
+        """Evaluate ``T.Let(body, where={x: value})``."""
         where = next((k.value for k in node.keywords if k.arg == "where"), None)
         named = isinstance(where, ast.Dict) and all(isinstance(k, ast.Name) for k in where.keys)
         if len(node.args) != 1 or not isinstance(where, ast.Dict) or not named:

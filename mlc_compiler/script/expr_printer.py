@@ -1,4 +1,4 @@
-"""Scalar expressions and attribute values as text."""
+"""Printer of scalar expressions and attribute values."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ExprPrinter:
         return repr(value)
 
     def _render(self, node: PrimExpr) -> tuple[str, int]:
-        """The text and the precedence of its outermost operator."""
+        """The text of an expression, and the precedence of its outermost operator."""
         if isinstance(node, Var):
             return self.names.of(node), _ATOM
         if isinstance(node, IntImm):
@@ -90,7 +90,7 @@ class ExprPrinter:
         return text if own >= precedence else f"({text})"
 
     def _operand(self, node: PrimExpr, other: PrimExpr, precedence: int) -> str:
-        """An operand as text. A Python number is parsed in the other operand's dtype; other immediates print typed."""
+        """Print an operand. A Python number is parsed in the other operand's dtype; other immediates print typed."""
         if isinstance(node, IntImm) and (isinstance(other, IntImm | FloatImm) or other.dtype != "int64"):
             return typed_literal(node)
         return self._at_least(node, precedence)
@@ -135,7 +135,7 @@ class ExprPrinter:
         return f"T.call_intrin({json.dumps(node.dtype)}, {json.dumps(node.op)}{args})"
 
     def typed(self, node: PrimExpr) -> str:
-        """An expression whose text parses to the same dtype in any context."""
+        """Print an expression such that it parses to the same dtype in any context."""
         return typed_literal(node) if isinstance(node, IntImm) else self.expr(node)
 
 

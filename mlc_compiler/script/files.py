@@ -1,4 +1,4 @@
-"""Modules as files: the text, and in a file of the same name, with the suffix .npz, the constants that it refers to."""
+"""Modules as files: the text, and its constants in a file of the same name with the suffix .npz."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .printer import ScriptText
 
 
 def write_script(path: Path, printed: ScriptText) -> None:
-    """Write a text, and its constants if it has some; constants that an earlier text has left are removed."""
+    """Write a text, and its constants if it has any; a file of constants from an earlier text is removed."""
     path.write_text(printed.text, encoding="utf-8")
     file = _constants_file(path)
     if printed.constants:
@@ -27,7 +27,7 @@ def write_script(path: Path, printed: ScriptText) -> None:
 
 
 def read_constants(path: Path) -> tuple[np.ndarray, ...]:
-    """The constants of the text in ``path``; none where there is no file of them. Raises MLCError for another file."""
+    """Read the constants of the text in ``path``, none without a file of them. Raises MLCError for an invalid file."""
     file = _constants_file(path)
     if file == path or not file.is_file():
         return ()
@@ -44,7 +44,7 @@ def _constants_file(path: Path) -> Path:
 
 
 def _as_bytes(constant: np.ndarray) -> np.ndarray:
-    """The elements' bytes as one more axis: numpy's files have no bfloat16."""
+    """View the elements as bytes along one more axis, since numpy's files have no bfloat16."""
     return np.frombuffer(constant.tobytes(), np.uint8).reshape(*constant.shape, constant.dtype.itemsize)
 
 

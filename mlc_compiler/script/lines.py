@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Lines:
-    """The output of a printer: indented lines."""
+    """Indented output lines of a printer."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []

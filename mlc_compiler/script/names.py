@@ -20,7 +20,7 @@ def identifier(name: str) -> str:
 
 
 class Names:
-    """Assigns names. A name defined inside a scope is free again after it, so sibling loops may both use ``i``."""
+    """Assigns names. A name defined inside a scope is released at its end, so sibling loops may both use ``i``."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, str] = {}

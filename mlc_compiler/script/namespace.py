@@ -67,7 +67,7 @@ class _TensorNamespace(Placeholder):
         s_tir: bool = True,
         check_well_formed: bool = True,
     ) -> Any:
-        """Decorator: the tensor function of a Python definition. ``private``: without ``global_symbol``.
+        """Decorator: parse a Python definition to a PrimFunc. ``private``: omit ``global_symbol``.
 
         ``root=False``: do not wrap the body in a root block. The other options are accepted for compatibility with
         Apache TVM and ignored.
@@ -75,7 +75,7 @@ class _TensorNamespace(Placeholder):
         return _decorate(func, sys._getframe(1))
 
     def macro(self, func: FunctionType) -> Macro:
-        """Decorator: a macro, whose statements are inlined into tensor functions at calls of ``func``.
+        """Decorator: define a macro, whose statements are inlined into tensor functions at calls of ``func``.
 
         Names are resolved where the macro is defined; globals may be defined after it. Arguments are expressions,
         buffers or Python values.
@@ -98,7 +98,7 @@ class _GraphNamespace(Placeholder):
         pure: bool = True,
         check_well_formed: bool = True,
     ) -> Any:
-        """Decorator: the graph function of a Python definition. ``pure=False``: it may have side effects."""
+        """Decorator: parse a Python definition to a graph Function. ``pure=False``: it may have side effects."""
         return _decorate(func, sys._getframe(1))
 
 
@@ -106,7 +106,7 @@ class _ModuleNamespace(Placeholder):
     """``I``: the names of modules. ``@I.ir_module`` parses a class, whose methods are functions, to an IRModule."""
 
     def ir_module(self, cls: type | None = None, *, check_well_formed: bool = True) -> Any:
-        """Decorator: the IRModule of a class whose methods are tensor and graph functions."""
+        """Decorator: parse a class, whose methods are tensor and graph functions, to an IRModule."""
         frame = sys._getframe(1)
         return _module(cls, frame) if cls is not None else lambda c: _module(c, frame)
 
@@ -132,7 +132,7 @@ def _source(func: FunctionType) -> Source:
 
 
 def _class_source(name: str, frame: FrameType) -> Source:
-    """The source of a class that is decorated at the frame's line; of files and of notebook cells alike."""
+    """The source of a class that is decorated at the frame's line, in a file or a notebook cell."""
     file, line = frame.f_code.co_filename, frame.f_lineno
     lines = linecache.getlines(file, frame.f_globals)
     try:

@@ -1,4 +1,4 @@
-"""TVMScript text to IR. The text is read through Python's ``ast`` and never executed."""
+"""Parser from TVMScript text to IR. The text is read through Python's ``ast`` and never executed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ScriptParser:
     constants: Sequence[np.ndarray] = ()
 
     def module(self, node: ast.ClassDef, around: Surroundings) -> IRModule:
-        """The module of a class."""
+        """Parse a class to a module."""
         definitions = [s for s in node.body if isinstance(s, ast.FunctionDef)]
         self._once(definitions)
         names = frozenset(d.name for d in definitions)
@@ -71,7 +71,7 @@ class ScriptParser:
     def function(
         self, node: ast.FunctionDef, around: Surroundings, results: Mapping[str, StructInfo | None] | None = None
     ) -> Any:
-        """The tensor or graph function of a definition."""
+        """Parse a definition to a tensor function or a graph function."""
         try:
             return self._function(node, around, results or {})
         except RecursionError as error:
@@ -97,7 +97,7 @@ class ScriptParser:
 
 @deep_recursion
 def parse(text: str, constants: Sequence[np.ndarray] = (), name: str = "<script>") -> Any:
-    """The IRModule of ``@I.ir_module`` text, or the function of a text that defines just one.
+    """Parse ``@I.ir_module`` text to an IRModule, or a text that defines one function to that function.
 
     The text may be indented as a whole. ``constants``: the arrays that ``metadata["relax.expr.Constant"][i]`` refers
     to. ``name`` is shown in errors. Raises ScriptError with the line and column of the error.
@@ -118,9 +118,9 @@ def parse(text: str, constants: Sequence[np.ndarray] = (), name: str = "<script>
 
 @deep_recursion
 def expand(macro: Macro, *args: Any, **kwargs: Any) -> Stmt:
-    """The statements of a macro (``@T.macro``) with its parameters bound to the arguments.
+    """Expand a macro (``@T.macro``) to its statements, with its parameters bound to the arguments.
 
-    Arguments are expressions, buffers, Python values, or dataclasses: attributes and methods of these can be used in
+    Arguments are expressions, buffers, Python values, or dataclasses: whose attributes and methods can be used in
     the macro. Raises ScriptError with the line and column of the macro's text.
     """
     return TIRParser(macro.source, Scope(macro.around)).macro_body(macro, macro.bind(args, kwargs))

@@ -31,13 +31,13 @@ class ScriptText:
 
 
 def script(node: Any) -> str:
-    """A module, function, statement, expression or structure info as TVMScript. The text is deterministic."""
+    """Print a module, function, statement, expression or structure info as TVMScript. The text is deterministic."""
     return to_text(node).text
 
 
 @deep_recursion
 def to_text(node: Any) -> ScriptText:
-    """The text together with the constants that are too large to print inline."""
+    """Print to text, together with the constants that are too large to print inline."""
     constants: list[np.ndarray] = []
     if isinstance(node, IRModule):
         return ScriptText(HEADER + _module(node, constants), tuple(constants))
@@ -69,7 +69,7 @@ def _function(out: Lines, func: Any, name: str, constants: list[np.ndarray]) -> 
 
 
 def _fragment(node: Any, constants: list[np.ndarray]) -> str:
-    """A part of a function, for messages and debugging; variables and buffers it does not define print by name."""
+    """Print a part of a function, for messages and debugging; variables that it does not define print by name."""
     out, names = Lines(), Names()
     if isinstance(node, PrimExpr):
         return ExprPrinter(names).expr(node)

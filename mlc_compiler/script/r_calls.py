@@ -1,4 +1,4 @@
-"""Parses graph expressions: operators, calls of functions, tuples, constants."""
+"""Parser of graph expressions: operators, calls of functions, tuples, constants."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _IMPLIED = [
     ("nn.group_norm", "scale", True),
     ("strided_slice", "assume_inbound", False),
 ]
-"""``(operator, attribute, value)``: attributes of other dialects of which only this value is supported; dropped."""
+"""``(operator, attribute, value)``: attributes of other dialects that are dropped; only this value is supported."""
 EFFECTS = ("builtin.barrier",)
 """Operators that are called for their side effects and return nothing."""
 _OUT_INFO = ("out_sinfo", "out_ty")
@@ -58,13 +58,13 @@ class GraphEvaluator(StructInfoReader):
         self.constants = constants
 
     def emit(self, node: ast.AST, value: Call) -> Expr:
-        """A variable bound to ``value``."""
+        """Bind ``value`` to a new variable."""
         raise self.error(node, "a call cannot stand here")
 
     # -- values
 
     def graph(self, node: ast.AST, value: Any, dtype: str | None = None) -> Expr:
-        """Any value as a graph expression that is not a call; a Python number becomes a constant of ``dtype``."""
+        """Convert a value to a graph expression other than a call; a Python number becomes a constant of ``dtype``."""
         if isinstance(value, Call):
             return self.emit(node, value)
         if isinstance(value, Expr):
@@ -151,7 +151,7 @@ class GraphEvaluator(StructInfoReader):
         return Call(function, tuple(self.graph(node, a) for a in args), kwargs, out_info, out_info)
 
     def operator_call(self, node: ast.AST, name: str, args: list[Any], kwargs: dict[str, Any]) -> Call:
-        """A call of an operator: positional arguments are graph values, keyword arguments are attributes.
+        """Build a call of an operator: positional arguments are graph values, keyword arguments are attributes.
 
         For a registered operator, graph values may be passed by keyword and attributes by position, too.
         """
@@ -176,7 +176,7 @@ class GraphEvaluator(StructInfoReader):
         return self.as_info(node, found[0]) if found else None
 
     def _destination_passing(self, node: ast.Call, name: str, args: list[Any], kwargs: dict[str, Any]) -> Call:
-        """``R.call_tir(function, inputs, out_sinfo=…)``; an older form has a shape and ``dtype=`` instead."""
+        """Parse ``R.call_tir(function, inputs, out_sinfo=…)``; an older form has a shape and ``dtype=`` instead."""
         if len(args) < 2:
             raise self.error(node, f"R.{name} takes a function and a tuple of inputs")
         function = args[0]
@@ -219,7 +219,7 @@ class GraphEvaluator(StructInfoReader):
 
 
 def derive(value: Expr) -> Expr:
-    """The expression with its structure info, where that can be derived from the expression alone."""
+    """Add the structure info to an expression, where it can be derived from the expression alone."""
     if isinstance(value, Call) and value.struct_info is None:
         if value.out_info is not None:
             return replace(value, struct_info=value.out_info)
@@ -234,7 +234,7 @@ def _tensor_dtype(value: Any) -> str | None:
 
 
 def _number(value: Any) -> Any:
-    """An attribute of a registered operator, with immediates replaced by Python numbers."""
+    """Replace immediates in an attribute of a registered operator by Python numbers."""
     if isinstance(value, tuple):
         return tuple(map(_number, value))
     if isinstance(value, IntImm | FloatImm):
@@ -243,7 +243,7 @@ def _number(value: Any) -> Any:
 
 
 def _attribute(name: str, value: Any) -> Any:
-    """An operator attribute: a Python value or a tuple of these; ``out_dtype=None`` stands for "void"."""
+    """Convert an operator attribute to a Python value or a tuple of these; ``out_dtype=None`` becomes "void"."""
     if isinstance(value, list | tuple):
         return tuple(_attribute("", v) for v in value)
     if isinstance(value, PrimValue) and isinstance(value.value, IntImm | FloatImm):

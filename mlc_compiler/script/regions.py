@@ -1,4 +1,4 @@
-"""Buffer regions from slices, as in ``T.reads(A[0:4, i])``."""
+"""Conversion of slices to buffer regions, as in ``T.reads(A[0:4, i])``."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def index_or_range(low: PrimExpr | None, high: PrimExpr | None, size: PrimExpr |
 
 
 def region_from_indices(buffer: Buffer, items: Sequence[PrimExpr | Range]) -> BufferRegion:
-    """A region from indices and ranges; an index is a range of extent 1."""
+    """Build a region from indices and ranges; an index is a range of extent 1."""
     return BufferRegion(buffer, tuple(i if isinstance(i, Range) else Range(i, IntImm(1, i.dtype)) for i in items))
 
 
 def as_region(access: BufferLoad | BufferRegion) -> BufferRegion:
-    """A region as it is, an element as the region of that element."""
+    """Convert an element to the region of that element; return a region unchanged."""
     return region_from_indices(access.buffer, access.indices) if isinstance(access, BufferLoad) else access

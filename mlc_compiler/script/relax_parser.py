@@ -1,4 +1,4 @@
-"""Parses graph functions."""
+"""Parser of graph functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .tir_parser import declare_symbols, is_symbol_declaration
 
 
 class RelaxParser(GraphEvaluator):
-    """Parses one function: its bindings, block by block."""
+    """Parses the bindings of one function, block by block."""
 
     def __init__(
         self, source: Source, scope: Scope, constants: Sequence[np.ndarray], results: Mapping[str, StructInfo | None]
@@ -35,7 +35,7 @@ class RelaxParser(GraphEvaluator):
         self.attrs: dict[str, Any] = {}
 
     def function(self, node: ast.FunctionDef, options: dict[str, Any]) -> Function:
-        """The function of a definition; ``options`` are the decorator's keyword arguments."""
+        """Parse the definition of a function; ``options`` are the decorator's keyword arguments."""
         declare_symbols(self, node)
         params = tuple(self._param(arg) for arg in node.args.args)
         ret_info = self.annotation(node.returns) if node.returns is not None else None
@@ -54,7 +54,7 @@ class RelaxParser(GraphEvaluator):
         return Function(params, blocks, ret, ret_info or ret.struct_info, self.attrs, pure)
 
     def _define_returned(self, value: ast.expr) -> None:
-        """Make the variables of dataflow blocks known that are returned as they are."""
+        """Define the variables of dataflow blocks that the function returns unchanged."""
         for name in value.elts if isinstance(value, ast.Tuple | ast.List) else [value]:
             if isinstance(name, ast.Name) and name.id in self.inner and not self.scope.find(name.id)[0]:
                 self.scope.define(name.id, self.inner[name.id])
@@ -128,7 +128,7 @@ class RelaxParser(GraphEvaluator):
         self.bindings = []
 
     def _outputs(self, node: ast.With) -> set[int]:
-        """The statements that bind the names of ``R.output``: for each name, the last one that assigns it."""
+        """The ``id`` of each statement that binds a name of ``R.output``: the last one that assigns the name."""
         names: set[str] = set()
         for stmt in node.body:
             if isinstance(stmt, ast.Expr) and self.called(stmt.value) == "R.output":

@@ -1,4 +1,4 @@
-"""Graph functions as TVMScript."""
+"""Printer of graph functions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DESTINATION_PASSING = ("call_tir", "call_tir_inplace", "call_dps_packed")
 
 
 class StructInfoPrinter:
-    """Prints structure info. ``quoted``: symbolic sizes are strings, as in signatures, where they are not declared."""
+    """Prints structure info. ``quoted``: print symbolic sizes as strings, as signatures precede declarations."""
 
     def __init__(self, e: ExprPrinter, quoted: bool = False):
         self.e, self.quoted = e, quoted
@@ -154,7 +154,7 @@ class RelaxPrinter:
         return self._immediate(node)
 
     def attr(self, value: Any) -> str:
-        """An attribute value; structure info, functions and graph expressions may occur in it."""
+        """Print an attribute value, which may contain structure info, functions and graph expressions."""
         return _AttrPrinter(self).attr(value)
 
     def _immediate(self, node: Any) -> str:
@@ -232,7 +232,7 @@ def _decorator(func: Function) -> str:
 
 
 def _scalars(func: Function) -> list[Any]:
-    """The parts of a function that contain symbolic sizes, the signature first: the order of their declarations."""
+    """The parts of a function that contain symbolic sizes, in the order of their declarations: signature first."""
     return [[p.struct_info for p in func.params], func.ret_info, func.blocks, func.ret]
 
 

@@ -1,4 +1,4 @@
-"""Name lookup: the scopes of functions, and the names of the code around them."""
+"""Name lookup: the scopes of functions, and the names of the surrounding code."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Namespace:
 
 @dataclass(frozen=True)
 class ModuleName:
-    """The module being defined, by the name ``cls`` or its class name; its attributes are the functions."""
+    """The module being defined, under the name ``cls`` or its class name; its attributes are its functions."""
 
 
 @dataclass(frozen=True)
 class Macro:
-    """A macro (``@T.macro``): its definition, the source of that, and the names visible there."""
+    """A macro (``@T.macro``): its definition, the source of the definition, and the names visible there."""
 
     node: ast.FunctionDef
     source: Source
     around: Surroundings
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by parameter name. Raises TypeError for missing, extra or unknown arguments."""
+        """Bind arguments to parameter names. Raises TypeError for missing, extra or unknown arguments."""
         names = [a.arg for a in self.node.args.args]
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         if len(args) > len(names) or set(given) != set(names):
@@ -80,7 +80,7 @@ class Surroundings:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def lookup(self, name: str) -> Any:
-        """The value of a name that is defined outside functions; None when there is none."""
+        """The value of a name that is defined outside functions; None when it is unknown."""
         if name in self.functions:
             return GlobalVar(name)
         if name in self.module_names:
@@ -98,7 +98,7 @@ def import_aliases(node: ast.stmt) -> dict[str, Namespace]:
 
 
 class Scope:
-    """The names defined inside a function, suite by suite; ``symbols`` are visible in the whole function."""
+    """The names defined inside a function, by suite; ``symbols`` are visible in the whole function."""
 
     def __init__(self, around: Surroundings):
         self.around = around
@@ -116,7 +116,7 @@ class Scope:
         return self.symbols.setdefault(name, Var(name, dtype))
 
     def find(self, name: str) -> tuple[bool, Any]:
-        """Whether ``name`` is defined here, and its value."""
+        """Look up ``name``: whether it is defined, and its value."""
         for frame in reversed(self._frames):
             if name in frame:
                 return True, frame[name]
@@ -140,7 +140,7 @@ class Scope:
 
     @contextmanager
     def nested(self, loop: bool = False) -> Iterator[None]:
-        """A nested suite, whose definitions are removed at its end. ``loop``: it is the body of a loop."""
+        """Context manager of a nested suite (``loop``: a loop body), whose definitions are removed at its end."""
         if loop:
             self._loops.append(len(self._frames))
         self._frames.append({})

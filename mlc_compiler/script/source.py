@@ -14,7 +14,7 @@ from mlc_errors import MLCError
 from ..ir.expr import PrimExpr
 from ..ir.recursion import deep_recursion
 
-# ``warnings.catch_warnings`` changes state of the process, so it is guarded by a lock.
+# ``warnings.catch_warnings`` changes global state of the process, so a lock guards it.
 _warning_filters = Lock()
 os.register_at_fork(
     before=_warning_filters.acquire,
@@ -24,7 +24,7 @@ os.register_at_fork(
 
 
 class ScriptError(MLCError):
-    """Invalid TVMScript; ``where`` holds the file, line and column, the line itself and a caret below it."""
+    """An error in TVMScript; ``where`` holds the file, line and column, the line itself and a caret below it."""
 
     code = "MLC8"
 
@@ -40,7 +40,7 @@ class Source:
 
     @staticmethod
     def dedented(text: str, name: str, first_line: int = 1) -> Source:
-        """The source of a text with its common indentation, as of a nested definition, removed."""
+        """Remove the common indentation of a text, such as that of a nested definition."""
         clean = textwrap.dedent(text)
         lines = zip(text.splitlines(), clean.splitlines(), strict=True)
         indent = next((len(given) - len(line) for given, line in lines if line), 0)
@@ -48,7 +48,7 @@ class Source:
 
     @deep_recursion
     def parse(self) -> ast.Module:
-        """The Python syntax tree. Raises ScriptError with the location of a syntax error."""
+        """Parse to Python's syntax tree. Raises ScriptError with the location of a syntax error."""
         try:
             with _warning_filters, warnings.catch_warnings():
                 warnings.simplefilter("ignore", SyntaxWarning)
@@ -60,7 +60,7 @@ class Source:
             raise self._error_at(1, 0, 1, "an expression nests too deeply", None) from error
 
     def error(self, node: ast.AST, message: str, hint: str | None = None) -> ScriptError:
-        """A ScriptError located at ``node``."""
+        """Create a ScriptError located at ``node``."""
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         last = getattr(node, "end_lineno", line) == line
         end = getattr(node, "end_col_offset", column + 1) if last else len(self._line(line))
@@ -81,7 +81,7 @@ class Source:
 
 
 def describe(value: object) -> str:
-    """A value for messages: the kind of an expression or object (``a int64 expression``), a Python value itself."""
+    """Describe a value in messages: expressions and objects by kind (``a int64 expression``), others by repr."""
     if isinstance(value, PrimExpr):
         return f"a {value.dtype} expression"
     return f"{value!r}" if isinstance(value, str | int | float | bool | type(None)) else f"a {type(value).__name__}"

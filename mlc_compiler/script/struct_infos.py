@@ -1,4 +1,4 @@
-"""Parses structure info: ``R.Tensor((n, 4), dtype="float32")``, ``R.Tuple(…)``, ``R.Shape(…)``, ``R.Prim(…)``."""
+"""Parser of structure info: ``R.Tensor((n, 4), dtype="float32")``, ``R.Tuple(…)``, ``R.Shape(…)``, ``R.Prim(…)``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StructInfoReader(Evaluator):
         return self.as_info(node, self.value(node))
 
     def as_info(self, node: ast.AST, value: Any) -> StructInfo:
-        """A value as structure info; ``R.Object`` needs no parentheses, a list or tuple is an ``R.Tuple``."""
+        """Convert a value to structure info; ``R.Object`` needs no parentheses, a list or tuple is an ``R.Tuple``."""
         if isinstance(value, StructInfo):
             return value
         if isinstance(value, Namespace) and value.path == "R.Object":
@@ -42,7 +42,7 @@ class StructInfoReader(Evaluator):
         )
 
     def size(self, node: ast.AST, value: Any) -> PrimExpr:
-        """A size, from a number, an expression, or a string with an expression."""
+        """Convert a number, an expression, or a string with an expression to a size."""
         if not isinstance(value, str):
             return self.attempt(node, to_expr, value)
         try:
@@ -70,7 +70,7 @@ class StructInfoReader(Evaluator):
         return TensorStructInfo(sizes, self.dtype(node, dtype, "float32"))
 
     def info_call(self, node: ast.Call, name: str, args: list[Any], kwargs: dict[str, Any]) -> StructInfo:
-        """``R.Tensor(…)``, ``R.Tuple(…)``, ``R.Shape(…)``, ``R.Prim(…)``, ``R.Object()``."""
+        """Evaluate ``R.Tensor(…)``, ``R.Tuple(…)``, ``R.Shape(…)``, ``R.Prim(…)`` or ``R.Object()``."""
         if name == "Tensor":
             return self._tensor(node, args, kwargs)
         if name == "Tuple":
@@ -99,7 +99,7 @@ class StructInfoReader(Evaluator):
         return PrimStructInfo(dtype, value)
 
     def dtype(self, node: ast.AST, value: Any, default: str) -> str:
-        """A valid dtype name; ``default`` for None."""
+        """Check and return a dtype name; ``default`` for None."""
         name = default if value is None else value
         if not isinstance(name, str) or not dt.is_known(name):
             raise self.error(node, f'expected a dtype such as "float32", got {describe(name)}')

@@ -1,4 +1,4 @@
-"""The functions ``T.<name>(…)`` that can be called inside expressions."""
+"""The functions ``T.<name>(…)`` that expressions can call."""
 
 from __future__ import annotations
 

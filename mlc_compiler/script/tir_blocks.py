@@ -1,4 +1,4 @@
-"""Parses the declarations of ``with T.block(…)``: axes, predicate, regions, annotations, buffers."""
+"""Parser of the declarations in ``with T.block(…)``: axes, predicate, regions, annotations, buffers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IGNORED_BUFFER_ARGUMENTS = frozenset({"align", "offset_factor", "buffer_type", 
 
 @dataclass
 class BlockFrame:
-    """A block while its body is parsed; the outermost one is the root block of the function."""
+    """State of a block while its body is parsed; the outermost one is the root block of the function."""
 
     name: str = "root"
     iter_vars: list[IterVar] = field(default_factory=list)
@@ -36,7 +36,7 @@ class BlockFrame:
     init: Stmt | None = None
 
     def realize(self, body: Stmt) -> BlockRealize:
-        """The block with its body; regions that the text does not declare are inferred."""
+        """Build the block with its body; regions that the text does not declare are inferred."""
         iters = tuple(self.iter_vars)
         reads, writes = self.reads, self.writes
         if reads is None or writes is None:
@@ -63,7 +63,7 @@ class BlockParser(Evaluator):
     # -- buffers
 
     def buffer_from(self, node: ast.AST, name: str, args: list[Any], kwargs: dict[str, Any]) -> Buffer:
-        """A buffer from the arguments of ``T.Buffer``, ``T.match_buffer``, ``T.alloc_buffer`` …"""
+        """Build a buffer from the arguments of ``T.Buffer``, ``T.match_buffer``, ``T.alloc_buffer`` …"""
         given = dict(zip(("shape", "dtype"), args)) | kwargs
         unknown = set(given) - {"shape", "dtype", "scope"} - _IGNORED_BUFFER_ARGUMENTS
         for extra in sorted(unknown):
@@ -79,7 +79,7 @@ class BlockParser(Evaluator):
         return self.attempt(node, buffer, name, sizes, dtype, given.get("scope") or "global")
 
     def alloc_buffer(self, node: ast.Call, name: str) -> None:
-        """``X = T.alloc_buffer(…)``: a buffer of the enclosing block."""
+        """Parse ``X = T.alloc_buffer(…)``, a buffer of the enclosing block."""
         made = self.buffer_from(node, name, *self.arguments(node))
         self.block.alloc_buffers.append(made)
         self.scope.define(name, made)
@@ -94,7 +94,7 @@ class BlockParser(Evaluator):
     # -- axes
 
     def axis(self, node: ast.Call, path: str, targets: list[ast.Name]) -> None:
-        """``vi = T.axis.spatial(extent, value)`` and ``vi, vj = T.axis.remap("SR", [i, j])``."""
+        """Parse ``vi = T.axis.spatial(extent, value)`` or ``vi, vj = T.axis.remap("SR", [i, j])``."""
         kind = path.removeprefix("T.axis.")
         if kind == "remap":
             self._remap(node, targets)
@@ -167,12 +167,12 @@ class BlockParser(Evaluator):
 
 
 def _sized(domain: Any, dtype: str) -> PrimExpr:
-    """The extent of a block axis in the dtype of the value bound to it."""
+    """Convert the extent of a block axis to the dtype of the value bound to it."""
     return domain if isinstance(domain, PrimExpr) else IntImm(int(domain), dtype)
 
 
 def plain_attrs(attrs: Any) -> dict[str, Any]:
-    """Attributes as Python values: ``T.bool(True)`` becomes ``True``, and the prefix ``tirx.`` becomes ``tir.``.
+    """Convert attributes to Python values: ``T.bool(True)`` to ``True``, and the prefix ``tirx.`` to ``tir.``.
 
     Raises TypeError unless ``attrs`` is a mapping with string keys, ValueError for an invalid ``global_symbol``.
     """

@@ -1,4 +1,4 @@
-"""Parses tensor functions."""
+"""Parser of tensor functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .tir_blocks import BlockFrame, BlockParser, plain_attrs
 from .tir_printer import needs_root
 
 Cover = Callable[[Stmt], Stmt]
-"""Builds a ``LetStmt`` or ``Allocate`` from its body: the statements that follow the definition in its suite."""
+"""Builds a ``LetStmt`` or ``Allocate`` from its body, the statements after the definition in its suite."""
 Loop = tuple[str, PrimExpr, PrimExpr, dict[str, Any]]
 """Variable name, start, extent, keyword arguments."""
 
@@ -53,7 +53,7 @@ _BLOCK = ("T.block", "T.sblock")
 
 
 class TIRParser(BlockParser):
-    """Parses one function. A Python statement gives a ``Stmt``, a ``Cover``, or None for a declaration."""
+    """Parses one function. A Python statement yields a ``Stmt``, a ``Cover``, or None for a declaration."""
 
     def __init__(self, source: Source, scope: Scope):
         super().__init__(source, scope)
@@ -63,7 +63,7 @@ class TIRParser(BlockParser):
     # -- functions
 
     def function(self, node: ast.FunctionDef, options: dict[str, Any]) -> PrimFunc:
-        """The function of a definition; ``options`` are the decorator's keyword arguments."""
+        """Parse the definition of a function; ``options`` are the decorator's keyword arguments."""
         declare_symbols(self, node)
         for arg in node.args.args:
             self._scalar_param(arg)
@@ -127,7 +127,7 @@ class TIRParser(BlockParser):
     # -- suites
 
     def suite(self, nodes: list[ast.stmt]) -> Stmt:
-        """A sequence of statements; a single one is returned itself, unless a ``pass`` marks it as a sequence."""
+        """Parse a sequence of statements; a single one is returned itself, unless a ``pass`` marks it as a sequence."""
         stmts: list[Stmt] = []
         is_list = False
         pending = list(nodes)
@@ -198,7 +198,7 @@ class TIRParser(BlockParser):
         return [(t.id, IntImm(0), size, {}) for t, size in zip(targets, sizes)]
 
     def _range(self, node: ast.Call) -> tuple[PrimExpr, PrimExpr, dict[str, Any]]:
-        """Start, extent and keyword arguments of a loop."""
+        """Evaluate the start, extent and keyword arguments of a loop."""
         args, kwargs = self.arguments(node)
         bounds = [self.attempt(node, _as_size, a) for a in args]
         if len(bounds) == 1:
@@ -360,7 +360,7 @@ class TIRParser(BlockParser):
         return Evaluate(self.expr(call))
 
     def _expanded(self, node: ast.Call, macro: Macro) -> Stmt:
-        """The statements of a macro, with its parameters bound to the arguments."""
+        """Expand a call of a macro to its statements, with its parameters bound to the arguments."""
         args, kwargs = self.arguments(node)
         outer = self.source, self.scope
         given = self.attempt(node, macro.bind, args, kwargs)
@@ -371,7 +371,7 @@ class TIRParser(BlockParser):
             self.source, self.scope = outer
 
     def macro_body(self, macro: Macro, given: Mapping[str, Any]) -> Stmt:
-        """The statements of a macro; ``self.source`` and ``self.scope`` are those of the macro."""
+        """Parse the body of a macro; ``self.source`` and ``self.scope`` are those of the macro."""
         for name, value in given.items():
             self.scope.define(name, value)
         return self.suite(macro.node.body)
@@ -389,7 +389,7 @@ def is_symbol_declaration(node: ast.expr, path: str) -> bool:
 
 
 def declare_symbols(parser: Any, node: ast.FunctionDef) -> None:
-    """Create the symbolic sizes that the body declares (``n = T.int64()``), as the signature may use them."""
+    """Create the symbolic sizes that the body declares (``n = T.int64()``), since the signature may use them."""
     for stmt in _statements(node):
         if isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name):
             path = parser.called(stmt.value)

@@ -1,4 +1,4 @@
-"""Prints tensor functions."""
+"""Printer of tensor functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def needs_root(body: Stmt, alloc_buffers: Sequence[Buffer]) -> bool:
 
 
 def has_implicit_root(func: PrimFunc) -> bool:
-    """Whether the root block is the one that the parser would add, so that only a comment is printed for it."""
+    """Whether the root block is the one that the parser would add; then only a comment is printed for it."""
     if not is_root(func.body):
         return False
     block, predicate = func.body.block, func.body.predicate  # type: ignore[attr-defined]
@@ -48,12 +48,12 @@ def has_implicit_root(func: PrimFunc) -> bool:
 
 
 def bound_vars(node: Any) -> set[int]:
-    """The ``id`` of all variables that loops, blocks and lets inside ``node`` bind."""
+    """The ``id`` of each variable that a loop, block or let inside ``node`` binds."""
     return {id(n.var) for n in walk(node) if isinstance(n, For | IterVar | LetStmt | Let)}
 
 
 class TIRPrinter:
-    """Prints statements; a name is valid to the end of the suite in which it is defined."""
+    """Prints statements; a name is valid until the end of the suite that defines it."""
 
     def __init__(self, out: Lines, names: Names):
         self.out, self.names = out, names

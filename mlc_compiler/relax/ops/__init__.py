@@ -1,4 +1,4 @@
-"""Graph operators, by name: ``ops.add(x, y)`` builds a call, ``ops.sum(x, axis=-1)`` one with an attribute.
+"""Graph operators: ``ops.add(x, y)`` builds a call, ``ops.sum(x, axis=-1)`` a call with an attribute.
 
 Operands are graph values, numbers or shapes. Names and the order of operands are those of Apache TVM's Relax;
 attributes are keyword arguments. Invalid arguments raise OperatorError. ``get_operator("nn.softmax")`` looks up an
@@ -316,12 +316,12 @@ FAMILIES = (
     state_space,
 )
 VIEW_OPERATORS = frozenset({"reshape", "expand_dims", "squeeze"})
-"""Operators that only change the shape: the result can share memory with the operand."""
+"""Operators that change only the shape: their result can alias the operand."""
 OPERATORS = {o.name: o for family in FAMILIES for o in vars(family).values() if isinstance(o, Operator)}
 
 
 def get_operator(name: str) -> Operator:
-    """The operator with this name. Raises OperatorError for an unknown one."""
+    """Return the operator with this name. Raises OperatorError for an unknown one."""
     if name not in OPERATORS:
         raise OperatorError(f"unknown operator {name!r}", hint=f"operators: {', '.join(sorted(OPERATORS))}")
     return OPERATORS[name]

@@ -1,11 +1,11 @@
 """Attention over a paged KV cache (Kwon et al. 2023), and rotary position embedding.
 
-Sizes: n tokens of the call, H query heads over G key/value heads, D elements of a key, E of a value, L layers, P pages
-of S slots. ``k_pages`` [L, P, G, D, S] and ``v_pages`` [L, P, G, S, E] hold keys and values, in layouts in which the
+Sizes: n tokens per call, H query heads, G key/value heads, D elements of a key, E of a value, L layers, P pages
+of S slots. ``k_pages`` [L, P, G, D, S] and ``v_pages`` [L, P, G, S, E] hold keys and values. In these layouts, the
 scores of a page's slots, and the E elements of a result, are contiguous. Row s of ``page_table``, int32
-[sequences, pages of a sequence], has the pages of sequence s in order. ``token_seq`` and ``token_pos``, int32
-[n], are the sequence of each token and its position there. Indices of sequences, positions and pages that are out of
-range are clamped for reads and skipped for writes, so that no input causes an access out of bounds.
+[sequences, pages of a sequence], lists the pages of sequence s in order. ``token_seq`` and ``token_pos``, int32
+[n], are the sequence of each token and its position in that sequence. Indices of sequences, positions and pages that
+are out of range are clamped for reads and skipped for writes, so that no input causes an access out of bounds.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ NO_MAXIMUM = -1e30
 """The initial running maximum of the scores."""
 OPTIONAL_INPUTS = ("cos", "sin", "inv_freq", "lengths", "sinks", "slopes", "biases", "k_scales", "v_scales")
 LARGEST_FLOAT8 = 448.0
-"""The largest finite float8_e4m3fn; what is stored in pages of that type saturates there."""
+"""The largest finite float8_e4m3fn; values stored in pages of that type saturate there."""
 
 Element = Callable[[PrimExpr], PrimExpr]
 
 
 def as_index(value: PrimExpr) -> PrimExpr:
-    """``value`` in the dtype of indices."""
+    """Cast ``value`` to the dtype of indices."""
     return te.cast(value, INDEX_DTYPE)
 
 
 def stored(value: PrimExpr, dtype: str) -> PrimExpr:
-    """``value`` as pages of a dtype hold it: rounded to nearest even, float8_e4m3fn with saturation."""
+    """Convert ``value`` to the dtype of pages: rounded to nearest even, float8_e4m3fn with saturation."""
     if dtype == "float8_e4m3fn":
         value = minimum(maximum(te.f32(value), -LARGEST_FLOAT8), LARGEST_FLOAT8)
     return te.cast(value, dtype)
 
 
 def clamped(value: PrimExpr, size: PrimExpr) -> PrimExpr:
-    """``value`` limited to ``[0, size)``."""
+    """Clamp ``value`` to ``[0, size)``."""
     return minimum(maximum(value, 0), size - 1)
 
 
 def rotated(element: Element, cos: Element, sin: Element, half: PrimExpr, interleaved: bool) -> Element:
-    """Elements of a head with pairs (d, d + half), or (2 d, 2 d + 1) when interleaved, rotated; the rest unchanged."""
+    """Rotate a head's elements in pairs (d, d + half), or (2 d, 2 d + 1) when interleaved; the rest is unchanged."""
 
     def turned(d: PrimExpr) -> PrimExpr:
         if interleaved:
@@ -68,8 +68,8 @@ def rotary_embedding(
 ) -> te.Tensor:
     """Rotate pairs of elements of each head by its token's angles (Su et al. 2021).
 
-    x: [n, all heads, D]; cos, sin: float32 [n, R/2], R <= D. first, heads: which heads of x, all from ``first`` on when
-    heads is 0. Pairs are (d, d + R/2), or (2 d, 2 d + 1) when interleaved. Returns [n, heads, D] in x's type.
+    x: [n, all heads, D]; cos, sin: float32 [n, R/2], R <= D. first, heads: the heads of x to use, all from ``first`` on
+    when heads is 0. Pairs are (d, d + R/2), or (2 d, 2 d + 1) when interleaved. Returns [n, heads, D] in x's dtype.
     """
     count = heads or _heads_after(x, first)
     half = cos.shape[1]
@@ -91,7 +91,7 @@ def _heads_after(x: te.Tensor, first: int) -> int:
 
 @dataclass(frozen=True)
 class Pages:
-    """The mapping of positions to pages: ``count`` pages with ``slots`` positions each."""
+    """The mapping of positions to pages; ``count`` pages of ``slots`` positions each."""
 
     page_table: te.Tensor | tir.Buffer
     count: PrimExpr
@@ -104,20 +104,20 @@ class Pages:
         return te.if_then_else(has_pages, self.page_table.shape[1] * self.slots, 0)
 
     def sequence(self, given: PrimExpr) -> PrimExpr:
-        """The index of a sequence, clamped to valid ones."""
+        """The index of a sequence, clamped to the valid range."""
         return clamped(as_index(given), self.page_table.shape[0])
 
     def page(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
-        """The page-table entry for a position of a valid sequence; not checked, -1 when there are no pages."""
+        """The page table's entry for a position of a valid sequence, not checked; -1 when there are no pages."""
         row = clamped(position // self.slots, self.page_table.shape[1])
         return te.if_then_else(self.limit > 0, as_index(self.page_table[sequence, row]), -1)
 
     def existing(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
-        """The page of a position, clamped to valid ones."""
+        """The page of a position, clamped to the valid range."""
         return clamped(self.page(sequence, position), self.count)
 
     def place(self, given: PrimExpr, position: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-        """Page and slot of a position, and whether the sequence, the position and the page are valid."""
+        """The page and slot of a position, and a condition that the sequence, the position and the page are valid."""
         page = self.page(self.sequence(given), position)
         valid = logical_and(given >= 0, given < self.page_table.shape[0], position >= 0, position < self.limit)
         return page, position % self.slots, logical_and(valid, page >= 0, page < self.count)
@@ -142,7 +142,7 @@ def append(
     """Store keys and values of n tokens in the cache; returns ``k_pages`` and ``v_pages``, written in place.
 
     k: [n, heads, D] and v: [n, heads, E], of which heads ``k_first`` to ``k_first + G`` and ``v_first`` to
-    ``v_first + G`` are stored. rotation: (cos, sin), by which keys are rotated first (see ``nn.rotary_embedding``), or
+    ``v_first + G`` are stored. rotation: (cos, sin) to rotate the keys before storing (see ``nn.rotary_embedding``), or
     (). A token whose sequence, position or page is out of range is not stored. Pages of float8_e4m3fn saturate at
     448; for pages of int8 see ``kv_cache.append_quantized``.
     """
@@ -174,7 +174,7 @@ def append_latent(
     token_pos: te.Tensor,
     layer: PrimExpr,
 ) -> te.Tensor:
-    """Store the latent vectors of n tokens, which serve as keys and values; returns ``pages``, written in place.
+    """Store the latent vectors (both keys and values) of n tokens; returns ``pages``, written in place.
 
     pages: [L, P, 1, D, S]; latent: [n, D]. A token whose sequence, position or page is out of range is not stored.
     """
@@ -218,24 +218,24 @@ def paged_attention(
     """``softmax(scale * q @ keys) @ values`` over the positions visible to each token; [n, heads, E] in q's dtype.
 
     q: [n, all heads, D], of which ``heads`` from ``first`` on are used. ``heads / G`` query heads share a key/value
-    head. Visible are the positions of the token's sequence up to its own; with a window, the last ``window`` of these
-    and the first ``sink_size``; where ``chunked``, instead those of the token's chunk, of ``window`` positions each.
+    head. A token sees the positions of its sequence up to its own; with a window, the last ``window`` of these
+    and the first ``sink_size``; with ``chunked``, only those in its own chunk of ``window`` positions.
     soft_cap: unless 0, scores become ``soft_cap * tanh(score / soft_cap)``. value_size:
     unless 0, the value is the first ``value_size`` elements of the key (latent attention, absorbed form), and
-    ``v_pages`` is ``k_pages``. single_query: a hint that no two tokens are of one sequence; it does not change the
+    ``v_pages`` is ``k_pages``. single_query: a hint that all tokens are of different sequences; it does not change the
     result. Sums are float32.
 
     optional: additional inputs, named by ``names`` in the same order:
 
     - ``cos``, ``sin``: float32 [n, R/2]; queries are rotated by their token's angles first.
-    - ``inv_freq``: float32 [R/2]; queries and stored keys are rotated, by their position times these angles;
+    - ``inv_freq``: float32 [R/2]; queries and stored keys are rotated by their position times these frequencies;
       cosines and sines are multiplied by ``rotation_factor``.
-    - ``lengths``: int32 [sequences]; all positions below are visible, including those after the token's own.
+    - ``lengths``: int32 [sequences]; a token sees all positions below, including those after its own.
     - ``sinks``: floating [heads]; for each head, a logit that takes part in the softmax, without a value.
     - ``slopes``: float32 [heads]; ``slope * (key position - query position)`` is added to scores (Press et al. 2022).
-    - ``biases``: float32 [heads, 2 R + 1]; of each head and each distance, key position - query position, limited to -R
-      to R, a number that is added to scores (Raffel et al. 2020).
-    - ``k_scales``, ``v_scales``: float16 [L, P, G, S], with int8 pages only: the key in a slot is its codes times
+    - ``biases``: float32 [heads, 2 R + 1]; a bias per head and distance (key position - query position, clamped to -R
+      to R), which is added to scores (Raffel et al. 2020).
+    - ``k_scales``, ``v_scales``: float16 [L, P, G, S], with int8 pages only; the key in a slot is its codes times
       ``k_scales``, the value its codes times ``v_scales`` (see ``kv_cache.append_quantized``).
     """
     _check_names(names, k_pages.dtype)
@@ -272,7 +272,7 @@ def paged_attention(
 
 @dataclass(eq=False)
 class _Row:
-    """Builds the statements for one row of ``paged_attention``: one query head of one token."""
+    """Builds the statements for one row of ``paged_attention``, i.e. one query head of one token."""
 
     q: te.Tensor
     k_pages: te.Tensor
@@ -330,7 +330,7 @@ class _Row:
         )
 
     def _update(self, sequence: PrimExpr, j: PrimExpr, g: PrimExpr, scored: Callable[[PrimExpr], PrimExpr]) -> tir.Stmt:
-        """One step of online softmax (Milakov and Gimelshein 2018), for position j of key/value head g."""
+        """One step of online softmax (Milakov and Gimelshein 2018) for position j of key/value head g."""
         d, e = Var("d"), Var("e")
         score, row_max, row_sum, new_max = self.score, self.row_max, self.row_sum, self.new_max
         correction, weight = te.exp(row_max.value - new_max.value), te.exp(score.value - new_max.value)
@@ -371,7 +371,7 @@ class _Row:
         return code * te.f32(self.more[scales][self.layer, page, g, slot]) if scales in self.more else code
 
     def _rotated_inline(self, element: Element, position: PrimExpr) -> Element:
-        """Elements rotated by the angles of a position, if there is an ``inv_freq``."""
+        """The elements, rotated by the angles of a position if there is an ``inv_freq``."""
         inv_freq = self.more.get("inv_freq")
         if inv_freq is None:
             return element
@@ -393,7 +393,7 @@ class _Row:
         return score + distance_bias(self.more["biases"], h, distance) if "biases" in self.more else score
 
     def _visible(self, key: PrimExpr, position: PrimExpr) -> PrimExpr | None:
-        """Whether key position ``key`` is in the window; None when there is no window."""
+        """Whether position ``key`` is in the window of a query at ``position``; None when there is no window."""
         if not self.window:
             return None
         near = key >= position - position % self.window if self.chunked else key > position - self.window
@@ -402,7 +402,7 @@ class _Row:
 
 
 def distance_bias(biases: te.Tensor | tir.Buffer, head: PrimExpr, distance: PrimExpr) -> PrimExpr:
-    """The element of ``biases`` [heads, 2 R + 1] for key position - query position."""
+    """The bias in ``biases`` [heads, 2 R + 1] for ``distance``, which is key position - query position."""
     width = static_size(biases.shape[1]) or 0
     if width % 2 != 1:
         raise ValueError(f"biases: got {show_shape(biases.shape)}; expected [heads, an odd number]")

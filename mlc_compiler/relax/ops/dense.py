@@ -1,4 +1,4 @@
-"""Attention over keys and values that lie in whole tensors."""
+"""Attention over keys and values in dense tensors (no KV cache)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def dense_attention(
 ) -> te.Tensor:
     """``softmax(query @ keys * scale + mask) @ values`` (Vaswani et al. 2017), computed in float32.
 
-    query: [..., S, D]; keys: [..., D, T], one in each column; values: [..., T, E]; all floating, and their leading axes
-    are broadcast. mask: floating, or bool where a query sees a key; broadcast to [..., S, T]. Returns [..., S, E] in
-    query's dtype. zero_rows: where all scores of a query are minus infinity, that is 0 instead of not a number.
+    query: [..., S, D]; keys: [..., D, T], transposed; values: [..., T, E]; all floating, and their leading axes
+    are broadcast. mask: floating, or bool (True where a query sees a key); broadcast to [..., S, T]. Returns [..., S,
+    E] in query's dtype. zero_rows: where all scores of a query are minus infinity, the result is 0 instead of NaN.
     """
     if not all(dt.is_float(t.dtype) for t in (query, keys, values)):
         raise ValueError(f"got dtypes {query.dtype}, {keys.dtype} and {values.dtype}; expected floating ones")
@@ -41,7 +41,7 @@ def dense_attention(
 
 
 def masked(score: PrimExpr, mask: PrimExpr) -> PrimExpr:
-    """A score where ``mask`` holds, minus infinity elsewhere; or the score plus a floating ``mask``."""
+    """Apply a mask to a score: minus infinity where a bool mask is False, or add a floating mask."""
     if mask.dtype == "bool":
         return te.select(mask, score, const(-math.inf, "float32"))
     return score + te.cast(mask, "float32")

@@ -14,7 +14,7 @@ from .registry import Operator, operator
 
 
 def wide(value: PrimExpr) -> PrimExpr:
-    """The value in the dtype of intermediate results: float32 for narrower floats, else its own."""
+    """Convert a value to the dtype of intermediate results: float32 for narrower floats, else its own."""
     return te.f32(value) if dt.is_float(value.dtype) and dt.bits(value.dtype) < 32 else value
 
 
@@ -143,7 +143,7 @@ def log1p(x: PrimExpr) -> PrimExpr:
 
 @operator("astype")
 def astype(x: te.Tensor, *, dtype: str) -> te.Tensor:
-    """The elements converted to ``dtype``: floats round to nearest even, float to integer truncates."""
+    """Cast the elements to ``dtype``: floats round to nearest even, float to integer truncates."""
     return te.elementwise("cast", lambda value: te.cast(value, dtype), x)
 
 
@@ -157,5 +157,5 @@ def where(condition: te.Tensor, x: te.Tensor, y: te.Tensor) -> te.Tensor:
 
 @operator("clip")
 def clip(x: te.Tensor, *, min: float, max: float) -> te.Tensor:
-    """The elements limited to ``[min, max]``."""
+    """The elements clamped to ``[min, max]``."""
     return te.elementwise("clip", lambda value: ir.minimum(ir.maximum(value, min), max), x)

@@ -1,6 +1,6 @@
-"""Mixtures of experts (Shazeer et al. 2017): order of rows by expert, products, weighted sums; see also ``routing.py``.
+"""Mixture of experts (Shazeer et al. 2017): grouping by expert, grouped matmul, weighted sum; see ``routing.py``.
 
-An order is computed by counting, with a reduction for each element: unlike a sort, it has no sequence of steps.
+The order is computed by counting, with an independent reduction for each element, so that it runs in parallel.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def expert_linear(x: te.Tensor, weight: te.Tensor, experts: te.Tensor, rows: te.
     """``x[rows[r]] @ weight[experts[r]].T`` for each r.
 
     x: [T, K]; weight: [E, N, K] of any floating type, converted elementwise. experts, rows: integers [R], clipped to
-    the valid range; without ``rows``, T is R and row r of x is taken. Returns [R, N] in x's dtype; sums are at least
-    float32. Back ends read the matrix of an expert once for neighbouring rows of the same expert.
+    the valid range; without ``rows``, T is R and row r of x is used. Returns [R, N] in x's dtype; sums are at least
+    float32. Back ends read an expert's matrix once for adjacent rows of the same expert.
     """
     shapes = f"{show_shape(x.shape)} and {show_shape(weight.shape)}"
     if x.ndim != 2 or weight.ndim != 3:
@@ -58,10 +58,10 @@ def expert_linear(x: te.Tensor, weight: te.Tensor, experts: te.Tensor, rows: te.
 
 @operator("nn.expert_sum")
 def expert_sum(y: te.Tensor, weights: te.Tensor, places: te.Tensor | None = None) -> te.Tensor:
-    """``sum over j of weights[t, j] * y[places[t, j]]``: the results of a token's experts, in the order of its choices.
+    """``sum over j of weights[t, j] * y[places[t, j]]``: the weighted sum of the results of a token's experts.
 
     y: [R, D]; weights: floating [..., C] for tokens t of any shape, C a constant; places: integers [..., C], clipped to
-    the valid range; without them, choices have the rows of y in their own order. Returns [..., D] in y's dtype;
+    the valid range; without them, choice i (row-major) has row i of y. Returns [..., D] in y's dtype;
     computed in float32.
     """
     choices = static_size(weights.shape[-1]) if weights.ndim > 1 else None
@@ -85,10 +85,11 @@ def expert_sum(y: te.Tensor, weights: te.Tensor, places: te.Tensor | None = None
 
 @operator("nn.group_by_expert")
 def group_by_expert(experts: te.Tensor, *, num_experts: int) -> list[te.Tensor]:
-    """The choices of all tokens in the order of their experts; those of one expert in the order of the tokens.
+    """Sort the choices of all tokens by expert; the choices of one expert stay in the order of the tokens.
 
-    experts: integers [T, C], clipped to the valid range. Returns the place of each choice in that order, int32 [T, C],
-    and for each place the expert and the token, int32 [T * C]: the operands of ``expert_sum`` and ``expert_linear``.
+    experts: integers [T, C], clipped to the valid range. Returns the position of each choice in that order, int32 [T,
+    C], and for each position the expert and the token, int32 [T * C]: operands of ``expert_sum`` and
+    ``expert_linear``.
     """
     if experts.ndim != 2 or not dt.is_int(experts.dtype) or num_experts < 1:
         raise ValueError(
@@ -125,5 +126,5 @@ def _inside(index: PrimExpr, size: PrimExpr) -> PrimExpr:
 
 
 def precedes(a: PrimExpr, b: PrimExpr, is_first: PrimExpr) -> PrimExpr:
-    """Whether element a is before b in descending order; of equal elements, whether a is the first."""
+    """Whether element a comes before b in descending order; for equal elements, ``is_first``."""
     return logical_or(binary(">", a, b), logical_and(binary("==", a, b), is_first))

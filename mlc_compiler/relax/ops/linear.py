@@ -1,4 +1,4 @@
-"""Matrix products. Sums are at least float32 for floating types."""
+"""Matrix multiplication and dequantization. Sums are at least float32 for floating dtypes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def narrowed(total: te.Tensor, dtype: str) -> te.Tensor:
 def linear(x: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None) -> te.Tensor:
     """``x @ weight.T + bias``.
 
-    x: [..., K]; weight: [N, K] and bias: [N] of any floating type, converted elementwise. Returns [..., N] in x's
+    x: [..., K]; weight: [N, K] and bias: [N] of any floating dtype, converted elementwise. Returns [..., N] in x's
     dtype; sums are at least float32.
     """
     shapes = f"{show_shape(x.shape)} and {show_shape(weight.shape)}"
@@ -47,7 +47,7 @@ def linear(x: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None) -> te
 def matmul(x1: te.Tensor, x2: te.Tensor, *, out_dtype: str = "void") -> te.Tensor:
     """``x1 @ x2`` as in numpy: [..., M, K] x [..., K, N], leading axes broadcast; either may be a vector.
 
-    ``out_dtype`` "void" stands for the common dtype of the operands; sums are at least float32.
+    ``out_dtype`` "void" selects the common dtype of the operands; sums are at least float32.
     """
     result = dt.promote(x1.dtype, x2.dtype) if out_dtype in ("void", "") else out_dtype
     acc = sum_type(result)
@@ -87,8 +87,8 @@ def dequantize(
 ) -> te.Tensor:
     """Dequantize symmetric group quantization: ``(code - zero_point) * scale``, zero point ``2**(bits-1) - 1``.
 
-    q: uint32 [..., N, words] with ``32 // bits`` codes per word, the first in the lowest bits, or in two planes, see
-    ``tir/code_words.py``; scale: [..., N, groups], one per ``group`` codes. Layout "KN": both are transposed
+    q: uint32 [..., N, words] with ``32 // bits`` codes per word, the first in the lowest bits, or in two bit planes,
+    see ``tir/code_words.py``; scale: [..., N, groups], one per ``group`` codes. Layout "KN": both are transposed
     ([words, N] and [groups, N]). values: a codebook, one integer in [-128, 127] per code: elements are
     ``values[code] * scale``. Returns [..., N, k] in ``dtype``, computed in that dtype.
     """
@@ -122,11 +122,11 @@ def dequantize(
 
 
 QUANTIZED = "quantized"
-"""The annotation of ``dequantize``'s block with the operator's attributes, which back ends use to select kernels."""
+"""Annotation of ``dequantize``'s block: the operator's attributes, by which back ends select kernels."""
 
 
 def _code(words: CodeWords, load: Callable[[PrimExpr], PrimExpr], j: PrimExpr) -> PrimExpr:
-    """uint32: code ``j`` of a row, of which ``load`` gives the words."""
+    """Code ``j`` of a row, as uint32; ``load`` returns the row's word at an index."""
 
     def field(word: PrimExpr, shift: PrimExpr, bits: int) -> PrimExpr:
         return (load(word) >> te.cast(shift, "uint32")) & ((1 << bits) - 1)

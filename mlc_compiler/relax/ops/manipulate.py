@@ -20,7 +20,7 @@ def _product(sizes: Sequence[PrimExpr]) -> PrimExpr:
 
 
 def _target_shape(old: Shape, new: Shape) -> Shape:
-    """``new`` with -1 filled in. Raises ValueError when the numbers of elements are known and differ."""
+    """``new`` with -1 inferred. Raises ValueError when the numbers of elements are known and differ."""
     open_axes = [i for i, s in enumerate(new) if is_const(s, -1)]
     if len(open_axes) > 1:
         raise ValueError(f"shape: got {show_shape(new)}; expected at most one -1")
@@ -35,7 +35,7 @@ def _target_shape(old: Shape, new: Shape) -> Shape:
 
 
 def _source_index(indices: Sequence[Var], new: Shape, old: Shape) -> tuple[PrimExpr, ...]:
-    """The index in the old shape of element ``indices`` of the new shape."""
+    """The index into the old shape of element ``indices`` of the new shape."""
     analyzer = Analyzer(dict(zip(indices, new, strict=True)))
     flat: PrimExpr = IntImm(0)
     for index, size in zip(indices, new, strict=True):
@@ -60,7 +60,7 @@ def reshape(x: te.Tensor, shape: Shape) -> te.Tensor:
 
 
 def flattened(x: te.Tensor) -> te.Tensor:
-    """The elements in row-major order on one axis."""
+    """The elements in row-major order, as a vector."""
     return reshape.te(x, (_product(x.shape),))  # type: ignore[return-value]
 
 
@@ -112,14 +112,14 @@ def squeeze(x: te.Tensor, *, axis: int | tuple[int, ...] | None = None) -> te.Te
 
 @operator("broadcast_to")
 def broadcast_to(x: te.Tensor, shape: Shape) -> te.Tensor:
-    """``x`` repeated along axes of size 1 and new leading axes, as in numpy."""
+    """Broadcast ``x`` to ``shape`` along axes of size 1 and new leading axes, as in numpy."""
     te.broadcast_shape([x.shape, shape])
     return te.compute(shape, lambda *i: x[te.broadcast_index(x.shape, i)], name="broadcast_to")
 
 
 @operator("split")
 def split(x: te.Tensor, *, indices_or_sections: int | tuple[int, ...], axis: int = 0) -> Tensors:
-    """Split along ``axis`` into a number of equal parts, or before the given indices. Returns a tuple."""
+    """Split along ``axis`` into a number of equal parts, or at the given indices. Returns a tuple."""
     axis = normalize_axis(axis, x.ndim)
     size = x.shape[axis]
     if isinstance(indices_or_sections, int):
@@ -138,7 +138,7 @@ def _slice(x: te.Tensor, axis: int, low: PrimExpr, size: PrimExpr, name: str) ->
 
 @operator("concat")
 def concat(tensors: Tensors, *, axis: int = 0) -> te.Tensor:
-    """Concatenate tensors along ``axis``; their other sizes are equal."""
+    """Concatenate tensors along ``axis``; their other sizes must be equal."""
     if axis is None or not tensors:
         raise ValueError("concat needs at least one tensor and an axis")
     if len({tensor.ndim for tensor in tensors}) > 1 or not tensors[0].ndim:
@@ -174,7 +174,7 @@ def clipped_element(x: te.Tensor, place: Sequence[PrimExpr], axis: int) -> PrimE
 
 @operator("take")
 def take(x: te.Tensor, indices: te.Tensor, *, axis: int | None = None, mode: str = "clip") -> te.Tensor:
-    """``x`` at ``indices`` (integers, any shape) along ``axis``; None stands for the only axis.
+    """``x`` at ``indices`` (integers, any shape) along ``axis``; None: the only axis of a vector.
 
     mode "clip" clips indices to the valid range, and gives zeros for an axis of size 0; "fast" requires valid indices.
     """
@@ -218,13 +218,13 @@ def _from_front(index: PrimExpr, size: PrimExpr) -> PrimExpr:
 
 @operator("triu")
 def triu(x: te.Tensor, *, k: int = 0) -> te.Tensor:
-    """The last two axes with zeros below diagonal ``k``."""
+    """Copy ``x`` with zeros below diagonal ``k`` of the last two axes."""
     return _triangle(x, "triu", lambda row, column: column - row >= k)
 
 
 @operator("tril")
 def tril(x: te.Tensor, *, k: int = 0) -> te.Tensor:
-    """The last two axes with zeros above diagonal ``k``."""
+    """Copy ``x`` with zeros above diagonal ``k`` of the last two axes."""
     return _triangle(x, "tril", lambda row, column: column - row <= k)
 
 

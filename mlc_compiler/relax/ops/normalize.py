@@ -43,9 +43,9 @@ def _moments(
     k: Sequence[te.ReduceAxis],
     count: PrimExpr,
 ) -> tuple[te.Tensor, te.Tensor]:
-    """The sums over ``k``, and the sums of squared deviations from the mean: two float32 tensors of shape ``lead``.
+    """The sums over ``k`` and the sums of squared deviations from the mean, as float32 tensors of shape ``lead``.
 
-    ``member(i)``: the float32 element at index ``i`` of ``lead`` and ``k``; ``count``: the number of elements summed.
+    ``member(i)``: the float32 summand at index ``i`` of ``lead``; ``count``: the number of summands.
     """
     total = te.compute(lead, lambda *i: te.sum(member(i), axis=k), name="sum")
 
@@ -62,7 +62,7 @@ def rms_norm(
 ) -> te.Tensor:
     """``data * weight / sqrt(mean(data^2) + epsilon)`` over the trailing ``axes`` (Zhang & Sennrich 2019).
 
-    data: [..., D] floating; weight: [D], any floating type. Returns data's shape and type; computed in float32.
+    data: [..., D] floating; weight: [D], any floating dtype. Returns data's shape and dtype; computed in float32.
     """
     n = _trailing(axes, data.ndim)
     lead, inner = data.shape[:-n], data.shape[-n:]
@@ -93,7 +93,7 @@ def layer_norm(
 ) -> te.Tensor:
     """``(data - mean) / sqrt(variance + epsilon) * gamma + beta`` over the trailing ``axes`` (Ba et al. 2016).
 
-    data: [..., D] floating; gamma, beta: [D], any floating type. Returns data's shape and type; computed in float32.
+    data: [..., D] floating; gamma, beta: [D], any floating dtype. Returns data's shape and dtype; computed in float32.
     """
     n = _trailing(axes, data.ndim)
     lead, inner = data.shape[:-n], data.shape[-n:]
@@ -123,9 +123,9 @@ def group_norm(
     axes: int | tuple[int, ...] = (),
     epsilon: float = 1e-5,
 ) -> te.Tensor:
-    """As ``layer_norm``, over ``axes`` and each of ``num_groups`` equal groups of channels (Wu & He 2018).
+    """Like ``layer_norm``, over ``axes`` and each of ``num_groups`` equal groups of channels (Wu & He 2018).
 
-    gamma, beta: one for each channel. Returns data's shape and type; computed in float32.
+    gamma, beta: [channels]. Returns data's shape and dtype; computed in float32.
     """
     channel, reduced = normalize_axis(channel_axis, data.ndim), sorted(normalize_axes(axes, data.ndim))
     channels = static_size(data.shape[channel])
@@ -160,7 +160,7 @@ def group_norm(
 
 @operator("nn.softmax")
 def softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
-    """``exp(v - max) / sum(exp(v - max))`` of the elements v along ``axis``, computed in float32. Keeps the dtype."""
+    """``exp(v - max) / sum(exp(v - max))`` of the elements v along ``axis``, in float32. Returns data's dtype."""
     axis = normalize_axis(axis, data.ndim)
     lead = data.shape[:axis] + data.shape[axis + 1 :]
     k = te.reduce_axis(data.shape[axis], "k")
@@ -179,7 +179,7 @@ def softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
 
 @operator("nn.log_softmax")
 def log_softmax(data: te.Tensor, *, axis: int = -1) -> te.Tensor:
-    """``v - max - log(sum(exp(v - max)))`` of the elements v along ``axis``, computed in float32. Keeps the dtype."""
+    """``v - max - log(sum(exp(v - max)))`` of the elements v along ``axis``, in float32. Returns data's dtype."""
     axis = normalize_axis(axis, data.ndim)
     lead = data.shape[:axis] + data.shape[axis + 1 :]
     k = te.reduce_axis(data.shape[axis], "k")

@@ -1,4 +1,4 @@
-"""Storing keys and values as int8 codes with a scale for each position and key/value head.
+"""Quantized KV cache: keys and values as int8 codes with one scale per position and key/value head.
 
 The sizes are those of ``attention.py``. ``k_pages`` [L, P, G, D, S] and ``v_pages`` [L, P, G, S, E] hold int8 codes,
 ``k_scales`` and ``v_scales``, float16 [L, P, G, S], their scales. A vector x (a key or a value of one position and
@@ -6,7 +6,7 @@ head) is stored symmetrically:
 
     scale = float16(min(max |x_i| / 127, 65504));    code_i = clip(round(x_i / scale), -127, 127),  0 if scale is 0
 
-``round`` is to nearest, halves to even. Attention reads ``code_i * scale``, which differs from x_i by at most
+``round`` rounds to nearest even. Attention reads ``code_i * scale``, which differs from x_i by at most
 ``scale / 2``, and by ``scale / 16`` more for the largest elements where the scale was rounded down.
 """
 
@@ -26,24 +26,24 @@ LARGEST_SCALE = 65504.0
 
 
 def scale_of(largest: PrimExpr) -> PrimExpr:
-    """The scale, float16, of a vector whose largest magnitude, float32, is given."""
+    """The float16 scale of a vector, given its largest magnitude in float32."""
     return te.cast(minimum(largest * (1.0 / LARGEST_CODE), LARGEST_SCALE), SCALE_DTYPE)
 
 
 def inverse_of(scale: PrimExpr) -> PrimExpr:
-    """``1 / scale``, float32; 0 for a scale of 0."""
+    """``1 / scale`` in float32; 0 for a scale of 0."""
     wide = te.f32(scale)
     return te.select(wide > 0.0, const(1.0, "float32") / wide, const(0.0, "float32"))
 
 
 def code_of(element: PrimExpr, inverse: PrimExpr) -> PrimExpr:
-    """The int8 code of a float32 element."""
+    """The int8 code of a float32 element, given the inverse of its scale."""
     rounded = te.round(element * inverse)
     return te.cast(minimum(maximum(rounded, float(-LARGEST_CODE)), float(LARGEST_CODE)), CODE_DTYPE)
 
 
 def check_dtypes(k_pages: te.Tensor, v_pages: te.Tensor, k_scales: te.Tensor, v_scales: te.Tensor) -> None:
-    """Raises ValueError unless pages are int8 and scales float16."""
+    """Raise ValueError unless pages are int8 and scales float16."""
     expected = {k_pages: CODE_DTYPE, v_pages: CODE_DTYPE, k_scales: SCALE_DTYPE, v_scales: SCALE_DTYPE}
     for tensor, dtype in expected.items():
         if tensor.dtype != dtype:
@@ -73,7 +73,7 @@ def append_quantized(
     """Quantize and store keys and values of n tokens; returns pages and scales, written in place.
 
     k, v, rotation, k_first, v_first, interleaved, and tokens out of range: as for ``kv_cache.append``. Keys are
-    quantized after their rotation. Raises ValueError where pages are not int8 or scales not float16.
+    quantized after their rotation. Raises ValueError when pages are not int8 or scales not float16.
     """
     updates = (k_pages, v_pages, k_scales, v_scales)
     check_dtypes(*updates)

@@ -23,7 +23,7 @@ def repeat(data: te.Tensor, *, repeats: int, axis: int | None = None) -> te.Tens
 
 @operator("tile")
 def tile(data: te.Tensor, *, repeats: int | tuple[int, ...]) -> te.Tensor:
-    """Repeat the tensor along its axes, as ``numpy.tile``: the last number is for the last axis."""
+    """Repeat the tensor along its axes, as ``numpy.tile``; the last element of ``repeats`` is for the last axis."""
     times = (repeats,) if isinstance(repeats, int) else repeats
     rank = max(data.ndim, len(times))
     times = (1,) * (rank - len(times)) + tuple(times)
@@ -68,7 +68,7 @@ def stack(tensors: Tensors, *, axis: int = 0) -> te.Tensor:
 def pad(
     data: te.Tensor, *, pad_width: tuple[int, ...], pad_mode: str = "constant", pad_value: float = 0.0
 ) -> te.Tensor:
-    """Pad with ``pad_value``; ``pad_width`` has two numbers of elements, before and after, for each axis in turn."""
+    """Pad with ``pad_value``. ``pad_width``: the numbers of elements before and after, for each axis in turn."""
     if pad_mode != "constant":
         raise ValueError(f"pad_mode: got {pad_mode!r}; expected 'constant'")
     if len(pad_width) != 2 * data.ndim or min(pad_width, default=0) < 0:

@@ -17,7 +17,7 @@ Axis = int | tuple[int, ...] | None
 
 
 class _Axes:
-    """The reduced axes of a tensor, and the mapping from indices of the result to indices of the operand."""
+    """The reduced axes of a tensor, and the map from indices of the result to indices of the operand."""
 
     def __init__(self, x: te.Tensor, axis: Axis, keepdims: bool):
         self.reduced = sorted(normalize_axes(range(x.ndim) if axis is None else axis, x.ndim))
@@ -115,18 +115,18 @@ argmin = _position("argmin", te.min, "minimum")
 
 @operator("cumsum")
 def cumsum(x: te.Tensor, *, axis: int | None = None, dtype: str | None = None, exclusive: bool = False) -> te.Tensor:
-    """The cumulative sum along ``axis``. exclusive: without the element itself.
+    """The cumulative sum along ``axis``. exclusive: exclude the element itself.
 
-    axis None: ``x`` is flattened first. dtype: of the result, None for that of ``x``.
+    axis None: ``x`` is flattened first. dtype: dtype of the result; None: that of ``x``.
     """
     return _cumulative("cumsum", lambda total, value: total + value, 0, x, axis, dtype or x.dtype, exclusive)
 
 
 @operator("cumprod")
 def cumprod(x: te.Tensor, *, axis: int | None = None, dtype: str | None = None, exclusive: bool = False) -> te.Tensor:
-    """The cumulative product along ``axis``. exclusive: without the element itself.
+    """The cumulative product along ``axis``. exclusive: exclude the element itself.
 
-    axis None: ``x`` is flattened first. dtype: of the result, None for that of ``x``.
+    axis None: ``x`` is flattened first. dtype: dtype of the result; None: that of ``x``.
     """
     return _cumulative("cumprod", lambda total, value: total * value, 1, x, axis, dtype or x.dtype, exclusive)
 

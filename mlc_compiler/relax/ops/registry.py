@@ -1,4 +1,4 @@
-"""Definition of operators: a name and a tensor expression, from which shapes, dtypes and lowering are derived."""
+"""Registration of operators: a name and a tensor expression, from which shapes, dtypes and lowering are derived."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class OperatorError(MLCError, ValueError):
 class Operator:
     """A graph operator.
 
-    ``te`` computes it from te tensors (positional) and static attributes (keyword-only); shape and dtype of the result
-    are those of that expression. ``kinds`` and ``attr_types`` are the annotations of the two. Calling the operator
-    with graph values builds the ``Call``. ``explicit`` computes attributes whose default depends on the arguments'
-    shapes, so that a call does not change its result when symbolic sizes become constant. ``updates`` names the
-    arguments that the operator writes in place and returns. ``scalars`` names the integer arguments that are passed to
-    the tensor function at run time: calls that differ only in these share one function.
+    ``te`` builds the tensor expression from te tensors (positional) and attributes (keyword-only); the result's shape
+    and dtype are those of the expression. ``kinds`` and ``attr_types`` are the annotations of the two. Calling the
+    operator with graph values builds the ``Call``. ``explicit`` computes attributes whose default depends on the
+    arguments' shapes, so that a call does not change its result when symbolic sizes become constant. ``updates`` names
+    the arguments that the operator writes in place and returns. ``scalars`` names the integer arguments that are passed
+    to the tensor function at run time: calls that differ only in these share one function.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Operator:
         return Call(call.target, call.args, call.attrs, None, self.infer(call))
 
     def spelled_out(self, args: Sequence[Expr], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """The attributes with those that ``explicit`` computes from the arguments replaced."""
+        """The attributes, with those that ``explicit`` computes from the arguments replaced."""
         return {**attrs, **(self.explicit(args, {**self.defaults, **attrs}) if self.explicit else {})}
 
     def infer(self, call: Call) -> StructInfo:
@@ -91,7 +91,7 @@ class Operator:
         return self.results[identity][1]
 
     def _static(self, args: Sequence[Any]) -> list[Any]:
-        """The arguments without ``scalars``, on which the structure info of results does not depend."""
+        """The arguments except ``scalars``, on which the structure info of results does not depend."""
         return [a for i, a in enumerate(args) if self.arg_names[min(i, len(self.kinds) - 1)] not in self.scalars]
 
     def _derive(self, call: Call) -> StructInfo:
@@ -139,7 +139,7 @@ class Operator:
 def operator(
     name: str, explicit: Explicit | None = None, updates: tuple[str, ...] = (), scalars: tuple[str, ...] = ()
 ) -> Callable[[TensorExpression], Operator]:
-    """Decorator: defines an operator by a tensor expression; keyword-only parameters are its attributes.
+    """Decorator: define an operator by a tensor expression; keyword-only parameters are its attributes.
 
     Positional parameters are annotated with ``te.Tensor``, ``te.Tensor | None``, ``Tensors``, ``Shape`` or
     ``PrimExpr``. ``explicit``, ``updates``, ``scalars``: see ``Operator``.
@@ -157,7 +157,7 @@ def operator(
 
 
 def _with_tensors(f: TensorExpression, kinds: Sequence[Any]) -> TensorExpression:
-    """``f`` with scalar expressions, which lowered constants of shape () are, converted to tensors."""
+    """Wrap ``f`` to convert scalar expressions among its arguments (lowered constants of shape ()) to tensors."""
 
     @wraps(f)
     def given(*args: Any, **attrs: Any) -> te.Tensor | Sequence[te.Tensor]:
@@ -177,7 +177,7 @@ def _as_tensors(kind: Any, arg: Any) -> Any:
 
 
 def _as_graph_value(kind: Any, value: Any, dtype: str | None) -> Expr:
-    """A Python value as a graph value for a parameter of this kind."""
+    """Convert a Python value to a graph value for a parameter of this kind."""
     if isinstance(value, Expr):
         return value
     if kind is Shape:
@@ -197,14 +197,14 @@ def _dtype(value: Any) -> str | None:
 
 
 def _require_known_dtypes(info: StructInfo) -> None:
-    """Raises ValueError for a tensor of an unknown dtype."""
+    """Raise ValueError for a tensor of an unknown dtype."""
     for tensor in info.fields if isinstance(info, TupleStructInfo) else (info,):
         if isinstance(tensor, TensorStructInfo):
             dt.bits(tensor.dtype)
 
 
 def _plain(value: Any) -> Any:
-    """An attribute value: lists as tuples, numpy scalars and immediates as Python numbers."""
+    """Normalize an attribute value: lists to tuples, numpy scalars and immediates to Python numbers."""
     if isinstance(value, list | tuple):
         return tuple(_plain(v) for v in value)
     if isinstance(value, np.generic):
@@ -213,7 +213,7 @@ def _plain(value: Any) -> Any:
 
 
 def _fits(value: Any, annotation: Any) -> bool:
-    """Whether an attribute is of its annotated type; an int is accepted for float and bool."""
+    """Whether an attribute has its annotated type; an int is accepted for float and bool."""
     if isinstance(annotation, UnionType):
         return any(_fits(value, option) for option in get_args(annotation))
     if get_origin(annotation) is tuple:

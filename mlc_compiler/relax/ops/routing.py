@@ -1,4 +1,4 @@
-"""The choice of experts by a router's logits."""
+"""Selection of experts from a router's logits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .registry import operator
 
 SPARSEMIXER = "sparsemixer"
 SCORES = ("softmax", "sigmoid", SPARSEMIXER)
-TINIEST = 1e-20  # added to a sum of weights before the division, as DeepSeek-V3 does
+TINIEST = 1e-20  # added to a sum of weights before dividing by it, as in DeepSeek-V3
 
 
 @operator("nn.route")
@@ -31,19 +31,20 @@ def route(
     group_best: int = 1,
     margin: float = 0.0,
 ) -> list[te.Tensor]:
-    """The ``k`` experts with the best scores of each token, best first: weights float32 [T, k], experts int32 [T, k].
+    """Select the ``k`` best experts of each token, best first: weights float32 [T, k], experts int32 [T, k].
 
-    logits: floating [T, E] of known E, a few hundred at most; scores are their ``softmax`` or ``sigmoid``, in float32.
-    correction: floating [E], added to scores for the choice, not to weights. Of equal scores, the first expert is
-    chosen first. renormalize: whether the weights of a token are divided by their sum; with ``softmax`` that is the
-    softmax of the chosen logits alone. scale: a factor of the weights.
+    logits: floating [T, E] of constant E, a few hundred at most; scores are their ``softmax`` or ``sigmoid``, in
+    float32. correction: floating [E], added to scores for the selection, not to weights. Of equal scores, the first
+    expert is selected first. renormalize: whether to divide the weights of a token by their sum; with ``softmax`` that
+    is the softmax over the selected logits. scale: a factor of the weights.
 
-    groups: the experts are divided into so many groups; those outside of the ``kept_groups`` best groups of a token are
-    not chosen. A group's score is the sum of its ``group_best`` best ones (DeepSeek-AI 2024, "DeepSeek-V2", section
+    groups: the number of groups of experts; experts outside of the ``kept_groups`` best groups of a token are
+    not selected. A group's score is the sum of its ``group_best`` best scores (DeepSeek-AI 2024, "DeepSeek-V2", section
     2.1.2, and "DeepSeek-V3", section 2.1.2).
 
-    With ``sparsemixer`` (Liu et al. 2024, "GRIN"), scores are the logits. The weight of a choice is its softmax among
-    the experts that are not chosen before it and whose logit s is near its own, b: ``b - s <= margin * max(|s|, b)``.
+    With ``sparsemixer`` (Liu et al. 2024, "GRIN"), scores are the logits. The weight of a selected expert is its
+    softmax among the experts not selected before it whose logit s is close to its own, b:
+    ``b - s <= margin * max(|s|, b)``.
     """
     size = static_size(logits.shape[-1]) if logits.ndim == 2 else None
     if size is None or not 1 <= k <= size:
@@ -83,7 +84,7 @@ def _corrected(scores: te.Tensor, correction: te.Tensor) -> te.Tensor:
 
 
 def _ranks(scores: te.Tensor, size: int, name: str) -> te.Tensor:
-    """int32: how many elements of the same group of ``size`` elements of a row come before each."""
+    """The rank of each element within its group of ``size`` elements of a row, int32, from 0 for the best."""
     other = te.reduce_axis(size, "other")
 
     def rank(t: Var, e: Var) -> PrimExpr:
@@ -94,7 +95,7 @@ def _ranks(scores: te.Tensor, size: int, name: str) -> te.Tensor:
 
 
 def _within_groups(scores: te.Tensor, size: int, kept: int, best: int) -> te.Tensor:
-    """The scores, minus infinity outside of the best groups."""
+    """The scores, with minus infinity outside of the best groups."""
     count = scores.shape[1] // size
     ranks, member = _ranks(scores, size, "rank_in_group"), te.reduce_axis(size, "member")
 

@@ -1,4 +1,4 @@
-"""Operators that change logits by biases and penalties, and sample tokens from them."""
+"""Operators that apply biases and penalties to logits, and sample tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...tir.nodes import BufferStore, For, IfThenElse, seq
 from .registry import operator
 
 HALVINGS = 24
-"""Bisection steps for the threshold of ``sample_top_p``: as many as a float32 has mantissa bits."""
+"""Bisection steps for the threshold of ``sample_top_p``, one per mantissa bit of a float32."""
 
 
 @operator("nn.penalize", updates=("logits",))
@@ -22,14 +22,14 @@ def penalize(
     frequency: te.Tensor,
     repetition: te.Tensor,
 ) -> te.Tensor:
-    """Change the logits of tokens that have a bias or are in a text already; returns ``logits``, written in place.
+    """Apply biases and repetition penalties to logits; returns ``logits``, written in place.
 
-    logits: float32 [n, V]; token_ids: int32 [n, m], distinct in each row, those outside of the vocabulary are ignored;
-    counts: int32 [n, m], how often the token is in the answer, 0 for tokens of the prompt only, negative for those in
-    neither; bias: float32 [n, m]; others float32 [n]. ``bias`` is added to a logit first. Where the count is not
+    logits: float32 [n, V]; token_ids: int32 [n, m], distinct in each row; ids outside of the vocabulary are ignored;
+    counts: int32 [n, m], occurrences of the token in the answer, 0 for tokens of the prompt only, negative for tokens
+    in neither; bias: float32 [n, m]; others float32 [n]. ``bias`` is added to a logit first. Where the count is not
     negative, the sum is divided by ``repetition`` if it is positive, else multiplied by it (Keskar et al. 2019, as
     transformers applies it); where the count is positive, ``presence + count * frequency`` is subtracted from the
-    result. Bias and subtraction are OpenAI's formulas.
+    result. The bias and the subtraction follow OpenAI's API.
     """
     vocabulary = logits.shape[1]
     store_to = logits.buffer
@@ -49,7 +49,7 @@ def penalize(
 
 @operator("nn.softmax_with_temperature")
 def softmax_with_temperature(logits: te.Tensor, temperature: te.Tensor) -> te.Tensor:
-    """``softmax(logits / temperature)`` of each row; at temperature 0, 1 at the first maximum and 0 elsewhere.
+    """``softmax(logits / temperature)`` of each row; temperature 0 gives 1 at the first maximum and 0 elsewhere.
 
     logits: float32 [n, V]; temperature: float32 [n]. Returns float32 [n, V].
     """
@@ -77,10 +77,10 @@ def softmax_with_temperature(logits: te.Tensor, temperature: te.Tensor) -> te.Te
 
 @operator("nn.sample_top_p")
 def sample_top_p(probs: te.Tensor, top_p: te.Tensor, uniform: te.Tensor) -> te.Tensor:
-    """Nucleus sampling (Holtzman et al. 2020): a token for each row, int32 [n].
+    """Nucleus sampling (Holtzman et al. 2020): sample a token for each row, int32 [n].
 
     Samples among the smallest set of most probable tokens whose probabilities sum to at least ``top_p``. probs: float32
-    [n, V]; top_p: float32 [n], 1 or more keeps all tokens; uniform: float32 [n] in [0, 1). The set is given by a
+    [n, V]; top_p: float32 [n], 1 or more keeps all tokens; uniform: float32 [n] in [0, 1). The set is defined by a
     threshold, found by ``HALVINGS`` bisection steps in [0, max(probs)]. The result is the first token whose cumulative
     probability within the set exceeds ``uniform`` times the sum of the set.
     """

@@ -1,4 +1,4 @@
-"""The operator that takes improbable tokens out of a distribution: top-k, top-p, min-p, typical-p."""
+"""The operator that removes improbable tokens from a distribution: top-k, top-p, min-p, typical-p."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from .registry import operator
 TOP_K, TOP_P, TYPICAL_P = range(3)
 FILTERS = 3
 ABOVE_ONE = 0x3F900000
-"""The bits of a float32 above all keys, at most 1 but for rounding. Floats from 0 on are in the order of their bits."""
+"""The bits of a float32 above all keys (at most 1, up to rounding); nonnegative floats order like their bits."""
 BITS = 30
-"""Bisection steps from ``ABOVE_ONE`` possible thresholds to one."""
+"""Bisection steps that reduce ``ABOVE_ONE`` possible thresholds to one."""
 
 
 @operator("nn.filter_probabilities")
 def filter_probabilities(
     probs: te.Tensor, top_k: te.Tensor, top_p: te.Tensor, min_p: te.Tensor, typical_p: te.Tensor
 ) -> te.Tensor:
-    """``probs`` with 0 for the tokens that one of four filters drops; float32 [n, V], not normalized again.
+    """``probs`` with 0 for the tokens that any of four filters drops; float32 [n, V], not renormalized.
 
-    probs: float32 [n, V], rows with the sum 1; top_k: int32 [n]; others float32 [n]. The filters work one after the
-    other, as in transformers, each on the tokens that are left, whose probabilities count as normalized:
+    probs: float32 [n, V], whose rows sum to 1; top_k: int32 [n]; others float32 [n]. The filters apply one after the
+    other, as in transformers, each to the remaining tokens with renormalized probabilities:
 
-    top_k: the k most probable tokens, and those as probable as the last of them; below 1: all.
-    top_p: the smallest set of most probable tokens with that sum (Holtzman et al. 2020); from 1 on: all.
-    min_p: tokens with at least that share of the greatest probability (Nguyen et al. 2024); 0: all.
-    typical_p: the smallest set of tokens with that sum whose ``-log p`` is nearest to the entropy (Meister et al.
-    2023); from 1 on: all.
+    top_k: keeps the k most probable tokens and ties with the last of them; below 1: all.
+    top_p: keeps the smallest set of most probable tokens with that sum (Holtzman et al. 2020); 1 or more: all.
+    min_p: keeps tokens with at least that fraction of the greatest probability (Nguyen et al. 2024); 0: all.
+    typical_p: keeps the smallest set of tokens with that sum whose ``-log p`` is nearest to the entropy (Meister et al.
+    2023); 1 or more: all.
     """
     n, vocabulary = probs.shape
     kept = tir.buffer("kept", (n, vocabulary), "float32")
@@ -42,35 +42,35 @@ def filter_probabilities(
 
 
 def is_active(kind: PrimExpr, top_k: PrimExpr, top_p: PrimExpr, min_p: PrimExpr, typical_p: PrimExpr) -> PrimExpr:
-    """Whether filter ``kind`` drops anything; min_p is a part of ``TOP_P``."""
+    """Whether filter ``kind`` drops any token; min_p is applied together with ``TOP_P``."""
     by_mass = te.select(binary("==", kind, TOP_P), logical_or(top_p < 1.0, min_p > 0.0), typical_p < 1.0)
     return te.select(binary("==", kind, TOP_K), top_k > 0, by_mass)
 
 
 def is_searched(kind: PrimExpr, top_p: PrimExpr) -> PrimExpr:
-    """Whether an active filter's threshold is found by bisection, not given by min_p alone."""
+    """Whether an active filter's threshold is found by bisection, rather than given by min_p alone."""
     return logical_or(binary("!=", kind, TOP_P), top_p < 1.0)
 
 
 def wanted(kind: PrimExpr, mass: PrimExpr, top_k: PrimExpr, top_p: PrimExpr, typical_p: PrimExpr) -> PrimExpr:
-    """The sum of weights that a filter keeps at least; ``mass``: the probability of all that are left."""
+    """The minimum sum of weights that a filter keeps; ``mass``: the total probability of the remaining tokens."""
     share = te.select(binary("==", kind, TOP_P), top_p, typical_p)
     return te.select(binary("==", kind, TOP_K), te.f32(top_k), share * mass)
 
 
 def weight(kind: PrimExpr, key: PrimExpr, p: PrimExpr) -> PrimExpr:
-    """What a token counts: 1 for top_k, else its probability while it is left (its key is above 0)."""
+    """The weight of a token: 1 for top_k, else its probability while it remains (its key is above 0)."""
     return te.select(binary("==", kind, TOP_K), 1.0, te.select(key > 0.0, p, 0.0))
 
 
 def typicality(key: PrimExpr, p: PrimExpr, mean_log: PrimExpr) -> PrimExpr:
-    """The key of ``TYPICAL_P``, in (0, 1]: greatest where ``log p`` is ``mean_log``, that of all that are left."""
+    """The key of ``TYPICAL_P``, in (0, 1]: largest where ``log p`` is ``mean_log``, that of the remaining tokens."""
     distance = te.abs(te.log(te.select(key > 0.0, p, 1.0)) - mean_log)
     return te.select(key > 0.0, 1.0 / (1.0 + distance), 0.0)
 
 
 class _Rows:
-    """Statements on a row; ``kept`` holds keys, by which tokens are kept, until the last step."""
+    """Builds the statements for a row; until the last step, ``kept`` holds the keys compared with thresholds."""
 
     def __init__(self, probs: te.Tensor, kept: tir.Buffer, *settings: te.Tensor):
         self.probs, self.kept, self.settings = probs, kept, settings
@@ -105,7 +105,7 @@ class _Rows:
         )
 
     def _measure(self, i: Var) -> tir.Stmt:
-        """``mass``: the sum of the probabilities that are left; ``logs``: that of ``p * log p``."""
+        """Set ``mass`` to the sum of p over the remaining tokens, and ``logs`` to the sum of ``p * log p``."""
 
         def add(j: Var) -> tir.Stmt:
             left = te.select(self.kept[i, j] > 0.0, self.probs[i, j], 0.0)
@@ -119,7 +119,7 @@ class _Rows:
         return self._store(i, j, typicality(self.kept[i, j], self.probs[i, j], mean_log))
 
     def _search(self, i: Var, kind: Var, target: PrimExpr, searched: PrimExpr) -> tir.Stmt:
-        """``low``: the bits of the greatest threshold from which on keys have the weight ``target``, or 0."""
+        """Set ``low`` to the bits of the greatest threshold at which the kept tokens weigh ``target``, or to 0."""
         found = te.Cell("found", "float32")
         self.cells.append(found.buffer)
 

@@ -55,7 +55,7 @@ def sort(data: te.Tensor, *, axis: int = -1, descending: bool = False) -> te.Ten
 
 
 class _Row:
-    """A row along ``axis`` at the indices ``lead`` of the other axes: loads and stores of its element ``at``."""
+    """The row along ``axis`` at indices ``lead`` of the other axes; loads and stores its elements."""
 
     def __init__(self, lead: Sequence[PrimExpr], axis: int):
         self.lead, self.axis = tuple(lead), axis

@@ -1,4 +1,4 @@
-"""Dequantization of weights in the formats of quantized checkpoints."""
+"""Dequantization of weights in the storage formats of quantized checkpoints."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ..info import show_shape
 from .registry import operator
 
 AWQ_CODES = 8
-"""4-bit codes in a word of AWQ: those of eight consecutive outputs."""
+"""Number of 4-bit codes in a word of AWQ: those of eight consecutive outputs."""
 FT_TILE = 64
-"""Inputs of an output in a tile of FasterTransformer."""
+"""Number of inputs per output in a tile of FasterTransformer."""
 
 
 @operator("dequantize_blocks")
 def dequantize_blocks(q: te.Tensor, scale: te.Tensor, *, rows: int, columns: int, dtype: str = "bfloat16") -> te.Tensor:
-    """Dequantize floats that share a scale in blocks: ``q * scale``, computed in float32.
+    """Dequantize floats with one scale per block of ``rows`` x ``columns``: ``q * scale``, computed in float32.
 
-    q: [..., N, K] of a floating type; scale: [..., ceil(N / rows), ceil(K / columns)]. Returns [..., N, K] in
+    q: [..., N, K] of a floating dtype; scale: [..., ceil(N / rows), ceil(K / columns)]. Returns [..., N, K] in
     ``dtype``.
     """
     _check_positive(rows=rows, columns=columns)
@@ -67,9 +67,9 @@ def dequantize_awq(
 def dequantize_ft(q: te.Tensor, scale: te.Tensor, *, dtype: str = "float16") -> te.Tensor:
     """Dequantize FasterTransformer's 4-bit codes for sm_75 and later: ``(code - 8) * scale``, computed in ``dtype``.
 
-    q: int8 [K, N / 2], N and K multiples of 64; scale: [1, N]. The bytes are those of tiles [N / 4, K / 64, 4, 32],
-    each 64 inputs of four outputs. Of 32 inputs, j is in byte ``4 * (j % 8 // 2) + 2 * (j % 2) + j // 16`` of 16, in
-    its upper half where ``j // 8`` is odd. Returns [N, K] in ``dtype``.
+    q: int8 [K, N / 2], N and K multiples of 64; scale: [1, N]. The bytes are stored as tiles [N / 4, K / 64, 4, 32],
+    each of 64 inputs for four outputs. Of 32 inputs, input j is in byte ``4 * (j % 8 // 2) + 2 * (j % 2) + j // 16`` of
+    16, in in the upper 4 bits where ``j // 8`` is odd. Returns [N, K] in ``dtype``.
     """
     if q.ndim != 2:
         raise ValueError(f"q: got {show_shape(q.shape)}; expected two axes")

@@ -1,4 +1,4 @@
-"""Convolutions, and pooling over windows of images."""
+"""Convolution and pooling operators."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ AXES = "DHW"
 
 @dataclass(frozen=True)
 class _Layout:
-    """The order of a tensor's axes: ``NCHW``, or ``NHWC`` with the channels last, for any number of places."""
+    """The order of a tensor's axes: ``NCHW``, or ``NHWC`` with the channels last, for any number of spatial axes."""
 
     channels_last: bool
 
     @staticmethod
     def named(name: str, rank: int, attribute: str) -> _Layout:
-        """The layout of images on ``rank`` axes. Raises ValueError for any other name."""
+        """Parse a layout with ``rank`` spatial axes. Raises ValueError for any other name."""
         places = AXES[-rank:]
         if name not in (f"NC{places}", f"N{places}C"):
             raise ValueError(f"{attribute}: got {name!r}; expected 'NC{places}' or 'N{places}C'")
         return _Layout(name.endswith("C"))
 
     def joined(self, batch: PrimExpr, channel: PrimExpr, places: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
-        """An index or a shape, from its parts."""
+        """Build an index or a shape from its parts."""
         return (batch, *places, channel) if self.channels_last else (batch, channel, *places)
 
     def parts(self, of: Sequence[PrimExpr]) -> tuple[PrimExpr, PrimExpr, tuple[PrimExpr, ...]]:
-        """Batch, channel and places of an index or a shape."""
+        """Split an index or a shape into batch, channel and spatial parts."""
         first, *rest = of
         return (first, rest[-1], tuple(rest[:-1])) if self.channels_last else (first, rest[0], tuple(rest[1:]))
 
 
 @dataclass(frozen=True)
 class _Window:
-    """A window that slides along one axis of ``size`` elements, with ``before`` and ``after`` more around them."""
+    """A window that slides along one axis of ``size`` elements, padded by ``before`` and ``after`` elements."""
 
     size: PrimExpr
     kernel: PrimExpr
@@ -54,7 +54,7 @@ class _Window:
     dilation: int
 
     def count(self, ceil_mode: bool) -> PrimExpr:
-        """How many places the window has; ``ceil_mode``: also one that ends outside, if it begins inside."""
+        """The number of window positions; ``ceil_mode``: also count one that ends outside, if it begins inside."""
         reach = (self.kernel - 1) * self.dilation + 1
         last = self.size + self.before + self.after - reach
         if not ceil_mode:
@@ -63,7 +63,7 @@ class _Window:
         return simplify(minimum((last + self.stride - 1) // self.stride, inside) + 1)
 
     def missing(self, ceil_mode: bool) -> int:
-        """How many elements after the last one the windows reach, padding included."""
+        """The number of elements after the last one that windows reach, padding included."""
         if not ceil_mode:
             return self.after
         known = static_size(simplify(self.end(self.count(True) - 1) - self.size))
@@ -76,13 +76,13 @@ class _Window:
         return place * self.stride - self.before + (self.kernel - 1) * self.dilation + 1
 
     def members(self, place: PrimExpr, include_padding: bool) -> PrimExpr:
-        """How many elements of the window at ``place`` are in the image, or in the image and its padding."""
+        """The number of elements of the window at ``place`` that lie in the image, or in the padded image."""
         low, high = (self.before, self.after) if include_padding else (0, 0)
         return minimum(self.end(place), self.size + high) - maximum(place * self.stride - self.before, -low)
 
 
 def _each(value: Sizes, rank: int, name: str, least: int) -> tuple[int, ...]:
-    """One number for each axis. Raises ValueError for a wrong number of them, or one that is too small."""
+    """Expand a value to one number per axis. Raises ValueError for a wrong count, or numbers below ``least``."""
     listed = (value,) * rank if isinstance(value, int) else value * rank if len(value) == 1 else value
     if len(listed) != rank or min(listed) < least:
         raise ValueError(f"{name}: got {value}; expected {rank} numbers of at least {least}")
@@ -109,7 +109,7 @@ def _padded(x: te.Tensor, layout: _Layout, windows: Sequence[_Window], fill: Any
 
 
 def _places(windows: Sequence[_Window], at: Sequence[PrimExpr], k: Sequence[te.ReduceAxis]) -> tuple[PrimExpr, ...]:
-    """The index in the padded image of element ``k`` of the window at ``at``."""
+    """The index into the padded image of element ``k`` of the window at ``at``."""
     return tuple(i * w.stride + j * w.dilation for w, i, j in zip(windows, at, k, strict=True))
 
 
@@ -194,7 +194,7 @@ def max_pool2d(
 ) -> te.Tensor:
     """The maximum of each window. data: [N, C, H, W]; attributes as of ``conv2d``.
 
-    ceil_mode: windows that begin in the image may end after it; sizes are constant then. layout: "NHWC" has the
+    ceil_mode: windows that begin in the image may end after it; requires constant sizes. layout: "NHWC" has the
     channels last.
     """
     kernel, order = [IntImm(s) for s in _each(pool_size, 2, "pool_size", 1)], _Layout.named(layout, 2, "layout")
@@ -216,7 +216,7 @@ def avg_pool2d(
 ) -> te.Tensor:
     """The mean of each window of floating ``data`` [N, C, H, W]; attributes as of ``max_pool2d``.
 
-    count_include_pad: elements of the padding count, as zeros.
+    count_include_pad: count elements of the padding, as zeros.
     """
     kernel, order = [IntImm(s) for s in _each(pool_size, 2, "pool_size", 1)], _Layout.named(layout, 2, "layout")
     windows = _windows(data, order, kernel, strides, padding, 1)

@@ -28,18 +28,18 @@ def causal_conv(
     first: int = 0,
     activation: str = "",
 ) -> list[te.Tensor]:
-    """``y[t, c] = activation(bias[c] + sum over k of weight[k, c] * x[t - (K - 1) + k, first + c])``, by sequence.
+    """``y[t, c] = activation(bias[c] + sum over k of weight[k, c] * x[t - (K - 1) + k, first + c])``, per sequence.
 
     state: floating [slots, L, K - 1, C], the last K - 1 inputs of each sequence, the oldest first, 0 before its
-    beginning; x: [n, W], of which columns ``first`` to ``first + C`` are taken; weight: [K, C]; bias: [C]. activation:
-    "" or "silu". Returns ``state``, written in place, and y [n, C] in x's type; computed in float32.
+    beginning; x: [n, W], of which columns ``first`` to ``first + C`` are used; weight: [K, C]; bias: [C]. activation:
+    "" or "silu". Returns ``state``, written in place, and y [n, C] in x's dtype; computed in float32.
     """
     return Convolution(state, x, weight, slots, token_seq, token_pos, layer, bias, first, activation).results()
 
 
 @dataclass(eq=False)
 class Convolution:
-    """Builds the statements of ``causal_conv``. width: how many channels are computed together."""
+    """Builds the statements of ``causal_conv``. width: the number of channels per SIMD tile."""
 
     state: te.Tensor
     x: te.Tensor
@@ -70,11 +70,11 @@ class Convolution:
         self.y = buffer("y", (self.x.shape[0], IntImm(channels)), self.x.dtype)
 
     def results(self) -> list[te.Tensor]:
-        """The operator's results."""
+        """The operator's results, as tensors of a schedulable function."""
         return self._of(te.each((self.lanes.tiles,), "causal_conv", self._tile))
 
     def parallel_results(self) -> list[te.Tensor]:
-        """The results, by one parallel loop over the tiles of channels."""
+        """The results, computed by one parallel loop over the tiles of channels."""
         tile = Var("tile")
         return self._of(For(tile, IntImm(self.lanes.tiles), self._tile(tile), PARALLEL))
 
@@ -83,7 +83,7 @@ class Convolution:
         return [te.updated(self.state, inputs, body), *te.extern([self.y], inputs, body)]
 
     def _tile(self, tile: PrimExpr) -> Stmt:
-        """All tokens for one tile of channels."""
+        """Process all tokens for one tile of channels."""
 
         def step(t: PrimExpr, slot: PrimExpr) -> Stmt:
             result = self.lanes.each(tile, lambda _, c: BufferStore(self.y, self._result(t, slot, c), (t, c)))

@@ -1,4 +1,4 @@
-"""The gated delta rule: a step replaces what the state holds for a key, instead of adding to it."""
+"""The gated delta rule: a step overwrites the value that the state associates with a key, instead of adding to it."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def gated_delta_rule(
     token_pos: te.Tensor,
     layer: PrimExpr,
 ) -> list[te.Tensor]:
-    """The gated delta rule (Yang et al. 2024, "Gated Delta Networks", equation 10), by sequence and head:
+    """The gated delta rule (Yang et al. 2024, "Gated Delta Networks", equation 10), per sequence and head:
 
     ``S = diag(decay[t]) S;  S = S + k[t] (beta[t] (v[t] - S^T k[t]))^T;  y[t] = S^T q[t]``
 
-    state: float32 [slots, L, H, K, V]; q, k: [n, G, K] of G heads, each of which serves H / G neighbouring ones of v
-    [n, H, V]; beta: [n, H]; decay: [n, H], or [n, H, K] where the rows of a state decay at rates of their own (Kimi
-    Team 2025, "Kimi Linear", equation 1). Returns ``state``, written in place, and y [n, H, V] in v's type.
+    state: float32 [slots, L, H, K, V]; q, k: [n, G, K], whose G heads are each shared by H / G adjacent heads of v
+    [n, H, V]; beta: [n, H]; decay: [n, H], or [n, H, K] for a separate decay of each row of the state (Kimi
+    Team 2025, "Kimi Linear", equation 1). Returns ``state``, written in place, and y [n, H, V] in v's dtype.
     """
     return GatedDeltaRule(state, q, k, v, decay, beta, slots, token_seq, token_pos, layer).results()
 
 
 @dataclass(eq=False)
 class GatedDeltaRule(MatrixRecurrence):
-    """The statements of ``gated_delta_rule``."""
+    """Builds the statements of ``gated_delta_rule``."""
 
     name: ClassVar[str] = "gated_delta_rule"
     recalls: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Recurrences whose state is a matrix for each head, of which every column changes on its own."""
+"""Base class of recurrences whose state is a matrix per head and whose columns are updated independently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .places import Lanes, Places
 
 @dataclass(frozen=True)
 class Element:
-    """Row i and column c of head h's state, at token t."""
+    """The element at row i and column c of head h's state, at token t."""
 
     t: PrimExpr
     h: PrimExpr
@@ -26,12 +26,12 @@ class Element:
 class MatrixRecurrence(ABC):
     """Builds the statements of an operator whose state, float32 [slots, L, H, K, V], has K rows for each head.
 
-    A subclass is a dataclass of the operator's parameters and ``width``, how many columns are computed together.
-    Results are the state, written in place, and y [n, H, V] in v's type, 0 for a token without a state; sums are
+    A subclass is a dataclass of the operator's parameters and ``width``, the number of columns per SIMD tile.
+    Results are the state, written in place, and y [n, H, V] in v's dtype, 0 for a token without a state; sums are
     float32.
 
-    A step makes each element ``old`` of the state ``updated(old)`` and adds ``seen(old, new)`` to its column's y. With
-    ``recalls``, ``memory`` is the sum of ``recalled(old)`` over the rows, before the update.
+    A step replaces each element ``old`` of the state by ``updated(old)`` and adds ``seen(old, new)`` to its column's y.
+    With ``recalls``, ``memory`` is the sum of ``recalled(old)`` over the rows, before the update.
     """
 
     name: ClassVar[str]
@@ -63,16 +63,16 @@ class MatrixRecurrence(ABC):
                 raise ValueError(f"{name}: got {show_shape(tensor.shape)}; expected {show_shape(sizes)} as last axes")
 
     def result(self) -> Buffer:
-        """The buffer y."""
+        """Create the buffer y."""
         self.require((self.heads, self.lanes.size), v=self.v)
         return buffer("y", self.v.shape, self.v.dtype)
 
     def initial(self, at: Element) -> PrimExpr:
-        """What the terms of a column's result are added to; of ``at.i``, nothing may depend."""
+        """The initial value of a column's result, to which ``seen`` is added; it must not depend on ``at.i``."""
         return te.f32(0)
 
     def recalled(self, at: Element, old: PrimExpr) -> PrimExpr:
-        """The term of an element in its column's memory."""
+        """The summand of an element in its column's ``memory``."""
         raise NotImplementedError
 
     @abstractmethod
@@ -81,14 +81,14 @@ class MatrixRecurrence(ABC):
 
     @abstractmethod
     def seen(self, at: Element, old: PrimExpr, new: PrimExpr) -> PrimExpr:
-        """The term of an element in its column's result."""
+        """The summand of an element in its column's result."""
 
     def results(self) -> list[te.Tensor]:
-        """The operator's results."""
+        """The operator's results, as tensors of a schedulable function."""
         return self._of(te.each((self.heads, self.lanes.tiles), self.name, self._tile, self.scratch))
 
     def parallel_results(self) -> list[te.Tensor]:
-        """The results, by one parallel loop over the tiles of columns of all heads."""
+        """The results, computed by one parallel loop over the tiles of columns of all heads."""
         item, tiles = Var("item"), self.lanes.tiles
         body = self._tile(item // tiles, item % tiles)
         for scratch in self.scratch:
@@ -100,7 +100,7 @@ class MatrixRecurrence(ABC):
         return [te.updated(self.state, inputs, body), *te.extern([self.y], inputs, body)]
 
     def _tile(self, h: PrimExpr, tile: PrimExpr) -> Stmt:
-        """All tokens, for a tile of columns of one head."""
+        """Process all tokens for a tile of columns of one head."""
 
         def skip(t: PrimExpr) -> Stmt:
             return self.lanes.each(tile, lambda _, c: self._store(t, h, c, te.f32(0)))

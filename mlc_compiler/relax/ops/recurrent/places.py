@@ -1,4 +1,4 @@
-"""Where the state of a token is, and loops over elements that are computed together."""
+"""State slots of tokens, and loops over elements in SIMD tiles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..attention import as_index, clamped
 
 @dataclass(frozen=True)
 class Places:
-    """The slots of tokens in a state array of ``num_slots`` slots."""
+    """The slots of tokens in a state array with ``num_slots`` slots."""
 
     num_slots: PrimExpr
     slots: te.Tensor
@@ -26,7 +26,7 @@ class Places:
         return self.slots, self.token_seq, self.token_pos
 
     def each_token(self, step: Callable[[PrimExpr, PrimExpr], Stmt], skip: Callable[[PrimExpr], Stmt]) -> Stmt:
-        """All tokens in order: ``step(token, slot)``, or ``skip(token)`` for a token without a state."""
+        """A loop over all tokens in order: ``step(token, slot)``, or ``skip(token)`` for a token without a state."""
         t, slot = Var("t"), Var("slot")
         sequence = as_index(self.token_seq[t])
         sequences = self.slots.shape[0]
@@ -39,7 +39,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Lanes:
-    """``width`` neighbours of ``size`` elements, computed together: 1 in the meaning of an operator."""
+    """Division of ``size`` elements into SIMD tiles of ``width``; width 1 is the operator's reference semantics."""
 
     size: int
     width: int = 1
@@ -49,7 +49,7 @@ class Lanes:
         return -(-self.size // self.width)
 
     def each(self, tile: PrimExpr, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
-        """``body(lane, element)`` for the elements of a tile."""
+        """``body(lane, element)`` for the elements of a tile, as a vectorized loop."""
         if self.width == 1:
             return body(IntImm(0), tile)
         lane = Var("lane")

@@ -1,4 +1,4 @@
-"""The recurrences of RWKV: linear attention with a decay of each row, and the generalized delta rule."""
+"""The recurrences of RWKV: linear attention with a decay per row, and the generalized delta rule."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def wkv(
     token_pos: te.Tensor,
     layer: PrimExpr,
 ) -> list[te.Tensor]:
-    """RWKV-5 and RWKV-6 (Peng et al. 2024, "Eagle and Finch", equations 6 and 19), by sequence and head:
+    """RWKV-5 and RWKV-6 (Peng et al. 2024, "Eagle and Finch", equations 6 and 19), per sequence and head:
 
     ``y[t] = (S + diag(bonus) k[t] v[t]^T)^T r[t];  S = diag(decay[t]) S + k[t] v[t]^T``
 
     state: float32 [slots, L, H, K, V]; r, k: [n, H, K]; v: [n, H, V]; decay: [n, H, K], or [H, K] for all tokens;
-    bonus: [H, K]. Returns ``state``, written in place, and y [n, H, V] in v's type.
+    bonus: [H, K]. Returns ``state``, written in place, and y [n, H, V] in v's dtype.
     """
     return Wkv(state, r, decay, k, v, bonus, slots, token_seq, token_pos, layer).results()
 
 
 @dataclass(eq=False)
 class Wkv(MatrixRecurrence):
-    """The statements of ``wkv``."""
+    """Builds the statements of ``wkv``."""
 
     name: ClassVar[str] = "wkv"
 
@@ -79,19 +79,19 @@ def rwkv7(
     token_pos: te.Tensor,
     layer: PrimExpr,
 ) -> list[te.Tensor]:
-    """RWKV-7's generalized delta rule (Peng et al. 2025, "RWKV-7 Goose", equation 16), by sequence and head:
+    """RWKV-7's generalized delta rule (Peng et al. 2025, "RWKV-7 Goose", equation 16), per sequence and head:
 
     ``S = diag(decay[t]) S + b[t] (S^T a[t])^T + k[t] v[t]^T;  y[t] = S^T r[t]``
 
     state: float32 [slots, L, H, K, V]; r, decay, k, a, b: [n, H, K]; v: [n, H, V]. Returns ``state``, written in place,
-    and y [n, H, V] in v's type.
+    and y [n, H, V] in v's dtype.
     """
     return Rwkv7(state, r, decay, k, v, a, b, slots, token_seq, token_pos, layer).results()
 
 
 @dataclass(eq=False)
 class Rwkv7(MatrixRecurrence):
-    """The statements of ``rwkv7``."""
+    """Builds the statements of ``rwkv7``."""
 
     name: ClassVar[str] = "rwkv7"
     recalls: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Token shift: the token before, in the place of each token."""
+"""Token shift: replaces each token's vector by that of the previous token."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def token_shift(
     token_pos: te.Tensor,
     layer: PrimExpr,
 ) -> list[te.Tensor]:
-    """``y[t] = state;  state = x[t]``, by sequence: y is the x of the token before, 0 before the beginning.
+    """``y[t] = state;  state = x[t]``, per sequence: y is the previous token's x, 0 for the first token.
 
-    state: floating [slots, L, C]; x: [n, C]. Returns ``state``, written in place, and y [n, C] in x's type.
+    state: floating [slots, L, C]; x: [n, C]. Returns ``state``, written in place, and y [n, C] in x's dtype.
     """
     return TokenShift(state, x, slots, token_seq, token_pos, layer).results()
 
 
 @dataclass(eq=False)
 class TokenShift:
-    """The statements of ``token_shift``. width: how many channels are copied together."""
+    """Builds the statements of ``token_shift``. width: the number of channels per SIMD tile."""
 
     state: te.Tensor
     x: te.Tensor
@@ -50,11 +50,11 @@ class TokenShift:
         self.y = buffer("y", self.x.shape, self.x.dtype)
 
     def results(self) -> list[te.Tensor]:
-        """The operator's results."""
+        """The operator's results, as tensors of a schedulable function."""
         return self._of(te.each((self.lanes.tiles,), "token_shift", self._tile))
 
     def parallel_results(self) -> list[te.Tensor]:
-        """The results, by one parallel loop over the tiles of channels."""
+        """The results, computed by one parallel loop over the tiles of channels."""
         tile = Var("tile")
         return self._of(For(tile, IntImm(self.lanes.tiles), self._tile(tile), PARALLEL))
 

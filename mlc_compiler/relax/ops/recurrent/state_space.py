@@ -1,4 +1,4 @@
-"""State-space models whose parameters depend on the token: Mamba and Mamba-2."""
+"""Selective state-space models: Mamba and Mamba-2."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def ssd(
     dt_first: int = 0,
     dt_limits: tuple[float, ...] = (),
 ) -> list[te.Tensor]:
-    """The scan of Mamba-2 (Dao and Gu 2024, "Transformers are SSMs", section 2), by sequence and head:
+    """The scan of Mamba-2 (Dao and Gu 2024, "Transformers are SSMs", section 2), per sequence and head:
 
-    ``S = exp(a s) S + s B x^T;  y[t] = S^T C + d x``, with ``s = softplus(dt + dt_bias)``, limited to
-    ``dt_limits``, least and greatest, where given.
+    ``S = exp(a s) S + s B x^T;  y[t] = S^T C + d x``, with ``s = softplus(dt + dt_bias)``, clamped to
+    ``dt_limits`` = (minimum, maximum), if given.
 
-    state: float32 [slots, L, H, N, P]; xbc: [n, H * P + 2 * groups * N], of each token x, [H, P], then B and C,
-    [groups, N] each; a group serves H / groups neighbouring heads. dt: [n, W], of which columns ``dt_first`` to
-    ``dt_first + H`` are taken; dt_bias, a, d: [H]. Returns ``state``, written in place, and y [n, H, P] in xbc's type.
+    state: float32 [slots, L, H, N, P]; xbc: [n, H * P + 2 * groups * N], which has for each token x, [H, P], then B and
+    C, [groups, N] each; a group is shared by H / groups adjacent heads. dt: [n, W], of which columns ``dt_first`` to
+    ``dt_first + H`` are used; dt_bias, a, d: [H]. Returns ``state``, written in place, and y [n, H, P] in xbc's dtype.
     """
     scan = Ssd(state, xbc, dt, dt_bias, a, d, slots, token_seq, token_pos, layer, groups, dt_first, dt_limits)
     return scan.results()
@@ -46,7 +46,7 @@ def ssd(
 
 @dataclass(eq=False)
 class Ssd(MatrixRecurrence):
-    """The statements of ``ssd``."""
+    """Builds the statements of ``ssd``."""
 
     name: ClassVar[str] = "ssd"
 
@@ -101,7 +101,7 @@ class Ssd(MatrixRecurrence):
         return te.f32(self.xbc[at.t, at.h * self.lanes.size + at.c])
 
     def _of_group(self, at: Element, which: int) -> PrimExpr:
-        """Element i of B, or of C."""
+        """Element i of B (``which`` = 0) or C (1) for the head's group."""
         first = self.heads * self.lanes.size + which * self.groups * self.rows
         return te.f32(self.xbc[at.t, at.h // (self.heads // self.groups) * self.rows + at.i + first])
 
@@ -120,19 +120,19 @@ def selective_scan(
     token_pos: te.Tensor,
     layer: PrimExpr,
 ) -> list[te.Tensor]:
-    """The scan of Mamba (Gu and Dao 2023, algorithm 2), by sequence and channel:
+    """The scan of Mamba (Gu and Dao 2023, algorithm 2), per sequence and channel:
 
-    ``S[i] = exp(a[i] dt) S[i] + dt b[i] x;  y[t] = sum over i of c[i] S[i], + d x``
+    ``S[i] = exp(a[i] dt) S[i] + dt b[i] x;  y[t] = d x + sum over i of c[i] S[i]``
 
     state: float32 [slots, L, 1, N, C]; x, dt: [n, 1, C], dt after softplus; b, c: [n, N]; a: [N, C]; d: [C].
-    Returns ``state``, written in place, and y [n, 1, C] in x's type.
+    Returns ``state``, written in place, and y [n, 1, C] in x's dtype.
     """
     return SelectiveScan(state, x, dt, b, c, a, d, slots, token_seq, token_pos, layer).results()
 
 
 @dataclass(eq=False)
 class SelectiveScan(MatrixRecurrence):
-    """The statements of ``selective_scan``."""
+    """Builds the statements of ``selective_scan``."""
 
     name: ClassVar[str] = "selective_scan"
 
