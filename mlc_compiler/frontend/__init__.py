@@ -1,5 +1,5 @@
-"""Models of other frameworks as modules: ``frontend.torch`` (PyTorch) and ``frontend.onnx``.
+"""Importers of models of other frameworks: ``frontend.torch`` (PyTorch) and ``frontend.onnx``.
 
-Operators are rows of tables, name -> function from graph values to graph values. ``frontend.torch`` imports PyTorch and
-is imported by nothing else here.
+Each operator is a row of a table: name -> function from graph values to graph values. ``frontend.torch`` imports
+PyTorch and is not imported by any other module of the compiler.
 """

@@ -1,4 +1,4 @@
-"""What several formats of models have as one operator, composed of the graph's operators."""
+"""Operators shared by the importers, composed of graph operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONVOLUTIONS = {1: ops.conv1d, 2: ops.conv2d, 3: ops.conv3d}
 
 
 def filled(shape: Sequence[Size], value: float, dtype: str) -> Expr:
-    """A tensor with ``value`` everywhere."""
+    """A tensor filled with ``value``."""
     return ops.full(tuple(shape), cast(value, dtype), dtype=dtype)
 
 
@@ -29,7 +29,7 @@ def truncated_quotient(x: Expr, y: Expr) -> Expr:
 
 
 def reshape(x: Expr, sizes: Sequence[Size]) -> Expr:
-    """``x`` with another shape; one size may be -1. Equal symbolic sizes of both shapes cancel."""
+    """Reshape ``x``; one size may be -1. Equal symbolic sizes of both shapes cancel."""
     new, left = [plain(s) for s in sizes], [plain(s) for s in shape_of(x)]
     if -1 not in [s for s in new if isinstance(s, int)]:
         return ops.reshape(x, tuple(new))
@@ -47,12 +47,12 @@ def reshape(x: Expr, sizes: Sequence[Size]) -> Expr:
 
 
 def per_channel(x: Expr, like: Expr) -> Expr:
-    """[C] as [C, 1, …], to be broadcast over images ``like`` [N, C, …]."""
+    """Reshape [C] to [C, 1, …], for broadcasting with ``like`` [N, C, …]."""
     return ops.reshape(x, (size_of(x, 0), *(1 for _ in range(rank(like) - 2))))
 
 
 def batch_norm(x: Expr, mean: Expr, variance: Expr, gamma: Expr | None, beta: Expr | None, epsilon: float) -> Expr:
-    """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` by channel (Ioffe & Szegedy 2015); x: [N, C, …]."""
+    """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` per channel (Ioffe & Szegedy 2015); x: [N, C, …]."""
     scale = ops.rsqrt(ops.add(variance, epsilon))
     scale = scale if gamma is None else ops.multiply(scale, gamma)
     y = ops.multiply(ops.subtract(x, per_channel(mean, x)), per_channel(scale, x))
@@ -60,7 +60,7 @@ def batch_norm(x: Expr, mean: Expr, variance: Expr, gamma: Expr | None, beta: Ex
 
 
 def layer_norm(x: Expr, count: int, gamma: Expr | None, beta: Expr | None, epsilon: float) -> Expr:
-    """A layer norm over the last ``count`` axes."""
+    """Layer normalization over the last ``count`` axes."""
     shape = shape_of(x)[rank(x) - count :]
     gamma = filled(shape, 1.0, dtype_of(x)) if gamma is None else gamma
     return ops.layer_norm(x, gamma, beta, axes=tuple(range(-count, 0)), epsilon=epsilon)
@@ -75,7 +75,7 @@ def convolution(
     dilation: Sequence[int],
     groups: int,
 ) -> Expr:
-    """A convolution on one to three axes, plus a bias for each output channel."""
+    """A convolution over one to three spatial axes, plus a bias per output channel."""
     axes = rank(weight) - 2
     if axes not in CONVOLUTIONS:
         raise ImportModelError(f"convolution: got a weight with {axes + 2} axes; expected 3, 4 or 5")
@@ -145,14 +145,14 @@ def _swapped_channels(weight: Expr, groups: int) -> Expr:
 
 
 def same_padding(kernel: Sequence[int], dilation: Sequence[int], lower: bool = False) -> tuple[int, ...]:
-    """Padding before and after, for steps of 1, that keeps the size; ``lower``: the odd element is before."""
+    """Padding (before, then after) that keeps the size at stride 1; ``lower``: an odd element goes before."""
     total = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
     less, more = [t // 2 for t in total], [t - t // 2 for t in total]
     return (*more, *less) if lower else (*less, *more)
 
 
 def adaptive_average(x: Expr, size: Sequence[int | None]) -> Expr:
-    """The means of ``size`` equal parts of the last two axes of [N, C, H, W]; None keeps an axis."""
+    """Average pooling of [N, C, H, W] to ``size`` equal parts of the last two axes; None keeps an axis."""
     kernel = []
     for length, parts in zip((size_of(x, 2), size_of(x, 3)), size, strict=True):
         if parts == 1:
@@ -171,10 +171,10 @@ def adaptive_average(x: Expr, size: Sequence[int | None]) -> Expr:
 def attention(
     q: Expr, k: Expr, v: Expr, mask: Expr | None = None, is_causal: bool = False, scale: float | None = None
 ) -> Expr:
-    """``softmax(q k^T * scale + mask) v``; q: [..., S, D], k and v: [..., T, D], mask: added, or bool: where to look.
+    """``softmax(q k^T * scale + mask) v``; q: [..., S, D], k, v: [..., T, D], mask: floating, or bool (True: visible).
 
-    Leading axes of k and v may be divisors of q's on the axis before S (grouped queries). The result of a query
-    that may look nowhere, whose mask is false or minus infinity everywhere, is 0, as in PyTorch.
+    The sizes of k and v on the axis before S may be divisors of q's (grouped queries). The result of a query
+    without any visible key (mask False or minus infinity everywhere) is 0, as in PyTorch.
     """
     k, v = _repeated(k, q), _repeated(v, q)
     order = (*range(rank(k) - 2), rank(k) - 1, rank(k) - 2)
@@ -210,7 +210,7 @@ def _constant_size(x: Expr, axis: int) -> int:
 
 
 def number_table(values: np.ndarray) -> Expr:
-    """A constant tensor. Raises ImportModelError for a dtype that the compiler does not have."""
+    """Convert an array to a constant. Raises ImportModelError for a dtype that the compiler does not support."""
     if not dt.is_known(str(values.dtype)):
         raise ImportModelError(f"got a constant of dtype {values.dtype}; expected a number type")
     return constant(np.ascontiguousarray(values).reshape(values.shape))

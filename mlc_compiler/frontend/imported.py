@@ -38,7 +38,7 @@ class Imported:
 
 
 def with_packed_params(func: Function) -> Function:
-    """The function with all parameters after its inputs as one tuple."""
+    """Return the function with all parameters after its inputs combined into one tuple."""
     count = int(func.attrs["num_input"])
     inputs, weights = func.params[:count], func.params[count:]
     if not weights:

@@ -1,4 +1,4 @@
-"""Values of a model that is imported: graph values for tensors, integers or symbolic expressions for sizes, numbers."""
+"""Values during import: graph values for tensors, integers or symbolic expressions for sizes, and numbers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Value = Expr | Number
 
 
 class ImportModelError(MLCError, ValueError):
-    """A model with something that the compiler cannot represent."""
+    """A model contains something that the compiler cannot represent."""
 
 
 def dtype_of(x: Value) -> str:
-    """The dtype of a tensor; of a number that which PyTorch gives it: bool, int64 or float32."""
+    """The dtype of a tensor; for a number, PyTorch's default: bool, int64 or float32."""
     if isinstance(x, Expr) and not _is_size(x):
         return tensor_info_of(x).dtype
     if isinstance(x, bool):
@@ -37,7 +37,7 @@ def rank(x: Expr) -> int:
 
 
 def axis_of(x: Expr, axis: int) -> int:
-    """The axis in ``[0, rank)``; negative ones count from the last. Those out of range are left to the operator."""
+    """Normalize a negative axis, which counts from the last; the range is left to the operator to check."""
     return axis + rank(x) if axis < 0 else axis
 
 
@@ -46,7 +46,7 @@ def size_of(x: Expr, axis: int) -> Size:
 
 
 def plain(size: Size) -> Size:
-    """A constant size as an integer."""
+    """Simplify a size; a constant one becomes an integer."""
     if isinstance(size, int):
         return size
     simple = simplify(size)
@@ -62,7 +62,7 @@ def count_of(x: Expr, axes: Sequence[int]) -> Size:
 
 
 def cast(x: Value, dtype: str) -> Expr:
-    """A tensor of ``dtype``; of shape () for a number."""
+    """Cast to a tensor of ``dtype``; a number becomes a tensor of shape ()."""
     if isinstance(x, PrimExpr):
         x = prim_value(x)
     if not isinstance(x, Expr):
@@ -71,10 +71,10 @@ def cast(x: Value, dtype: str) -> Expr:
 
 
 def result_type(operands: Sequence[Value]) -> str:
-    """The common dtype as PyTorch defines it.
+    """The common dtype of operands by PyTorch's type promotion.
 
-    Tensors with axes decide; those of shape (), and then numbers, count only where their kind (bool, integer, floating)
-    is greater: https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
+    Tensors with axes take precedence; those of shape (), and then numbers, count only if their kind (bool, integer,
+    floating) is higher: https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
     """
     order: list[list[str]] = [[], [], []]
     for x in operands:
@@ -91,7 +91,7 @@ def promoted(*operands: Value) -> list[Expr]:
 
 
 def floating(x: Value) -> Expr:
-    """A floating tensor; integers become float32."""
+    """Convert to a floating tensor; integers become float32."""
     return cast(x, dtype_of(x) if dt.is_float(dtype_of(x)) else "float32")
 
 

@@ -9,7 +9,7 @@
 
     mod, parameters = MLP().export({"forward": {"x": spec.Tensor(("n", 784))}})
 
-``op`` has the operations, ``spec`` the specifications of exported functions. ``Module.jit`` exports and compiles.
+``op`` contains the operations, ``spec`` the specifications of exported functions. ``Module.jit`` exports and compiles.
 """
 
 from . import op, spec

@@ -18,34 +18,34 @@ from .tensor import Parameter, Tensor, apply
 
 @dataclass(frozen=True)
 class Growth:
-    """Queries at position p are multiplied by ``1 + beta * log(1 + floor((p + offset) / length))``."""
+    """Position-dependent query scale: ``1 + beta * log(1 + floor((p + offset) / length))`` at position p."""
 
     beta: float
     length: float
     offset: float = 0.0
 
     def __call__(self, token_pos: Tensor) -> Tensor:
-        """float32 [T] of int32 [T]"""
+        """The scale of each token: float32 [T] for token_pos int32 [T]."""
         steps = op.floor((token_pos.astype("float32") + self.offset) / self.length)
         return op.log(steps + 1.0) * self.beta + 1.0
 
     def applied(self, q: Tensor, token_pos: Tensor) -> Tensor:
-        """Queries [T, heads, K] of tokens at ``token_pos``, int32 [T], multiplied."""
+        """Multiply queries [T, heads, K] of tokens at ``token_pos``, int32 [T], by their scales."""
         return q * op.reshape(self(token_pos), (q.shape[0], 1, 1)).astype(q.dtype)
 
 
 class SelfAttention(Module):
-    """Causal attention of x [B, S, D] over the positions of a cache; rotation and window are the cache's.
+    """Causal self-attention over a KV cache: x [B, S, D] -> [B, S, out_size]; the cache defines rotation and window.
 
-    Queries, keys and values are one product, in this order. scale: factor of the scores, ``1 / sqrt(head_dim)`` when
-    None. soft_cap: unless 0, scores become ``soft_cap * tanh(score / soft_cap)``. clip: the greatest magnitude of
+    Queries, keys and values are one matmul, in this order. scale: factor of the scores, ``1 / sqrt(head_dim)`` when
+    None. soft_cap: unless 0, scores become ``soft_cap * tanh(score / soft_cap)``. clip: maximum magnitude of the
     elements of queries, keys and values. q_norm, k_norm, v_norm: applied to [T, heads, head_dim] before the rotation.
-    keys_as_values: there is no product for values, which are the keys before their norm and rotation. slopes: of each
-    head, by which its scores fall with distance (ALiBi, Press et al. 2022). sinks: each head learns a logit that takes
-    part in the softmax, without a value. output_gate: the result of the heads is multiplied, element by element, by
-    ``sigmoid(gate_proj(x))``; head_gate: likewise, each head by one element of ``sigmoid(head_gate_proj(x))``, which
-    has no bias. growth: of queries, by position. value_dim: elements of a value, ``head_dim`` when None. out_size: of
-    the result, ``hidden_size`` when None.
+    keys_as_values: values are the keys before their norm and rotation, and have no projection. slopes: for each
+    head, the slope by which its scores decrease with distance (ALiBi, Press et al. 2022). sinks: each head learns a
+    logit that takes part in the softmax, without a value. output_gate: the result of the heads is multiplied
+    elementwise by ``sigmoid(gate_proj(x))``; head_gate: each head is multiplied by its element of
+    ``sigmoid(head_gate_proj(x))``, which has no bias. growth: position-dependent query scale. value_dim: elements of a
+    value, ``head_dim`` when None. out_size: size of the result, ``hidden_size`` when None.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class SelfAttention(Module):
         self.o_proj = Linear(heads * self.value_dim, out_size or hidden_size, bias=out_bias)
 
     def forward(self, x: Tensor, cache: PagedKVCache, layer: int, added: Tensor | None = None) -> Tensor:
-        """added: to queries, keys and values, [B, S, their elements]"""
+        """Compute attention of x [B, S, D]. added: [B, S, projected size], added to queries, keys and values."""
         batch, length, _ = x.shape
         qkv = self.qkv_proj(x) if added is None else self.qkv_proj(x) + added
         if self.clip is not None:
@@ -98,7 +98,7 @@ class SelfAttention(Module):
         return self.o_proj(out * op.sigmoid(self.gate_proj(x)) if self.gate_proj else out)
 
     def attend(self, qkv: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
-        """Queries, keys and, unless keys are values, values of each token in a row of qkv -> [T, heads, value_dim]"""
+        """Attention of the projections qkv [T, queries + keys + values], one row per token -> [T, heads, value_dim]."""
         if self._is_plain():
             rows = op.reshape(qkv, (qkv.shape[0], self.heads + 2 * self.kv_heads, self.head_dim))
             return cache.attention_with_fused_qkv(layer, rows, self.heads, self.scale)
@@ -111,7 +111,7 @@ class SelfAttention(Module):
         return cache.attention(layer, q, k, v, self.scale, soft_cap=self.soft_cap, sinks=self.sinks, slopes=slopes)
 
     def parts(self, qkv: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys and perhaps values, each [T, heads of its own, elements]."""
+        """Split qkv into queries, keys and, if projected, values, each [T, its number of heads, its elements]."""
         tokens, heads, kv_heads = qkv.shape[0], self.heads, self.kv_heads
         if self.value_dim == self.head_dim:
             rows = heads + (1 if self.keys_as_values else 2) * kv_heads
@@ -123,15 +123,15 @@ class SelfAttention(Module):
         return op.reshape(q, (tokens, heads, self.head_dim)), keys, op.reshape(v, (tokens, kv_heads, self.value_dim))
 
     def _is_plain(self) -> bool:
-        """Whether queries, keys and values are used as they are computed, with scores that nothing else changes."""
+        """Whether queries, keys and values are used as projected, with unmodified scores."""
         more = (self.q_norm, self.k_norm, self.v_norm, self.soft_cap, self.slopes, self.growth)
         return not any(more) and self.sinks is None and not self.keys_as_values and self.value_dim == self.head_dim
 
 
 class SharedAttention(Module):
-    """Causal attention of x [B, S, D] to keys and values that another layer has appended to a cache.
+    """Causal attention of x [B, S, D] to keys and values that another layer appended to a cache.
 
-    scale, q_norm: as of ``SelfAttention``.
+    scale, q_norm: see ``SelfAttention``.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class SharedAttention(Module):
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """Slopes of ``heads`` heads (Press et al. 2022): the powers of ``2 ** (-8 / P)``, P a power of two.
+    """ALiBi slopes of ``heads`` heads (Press et al. 2022): the powers of ``2 ** (-8 / P)``, P a power of two.
 
     With P below the number of heads, the remaining ones take every second power of ``2 ** (-8 / (2 P))``.
     """
@@ -167,7 +167,7 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 def rotated(x: Tensor, token_pos: Tensor, inv_freq: np.ndarray) -> Tensor:
-    """x [T, heads, K] with pairs (d, d + R/2) rotated by position times inv_freq, float32 [R/2] (Su et al. 2021)."""
+    """Rotate pairs (d, d + R/2) of x [T, heads, K] by position times inv_freq, float32 [R/2] (Su et al. 2021)."""
     frequencies = Tensor(constant(np.asarray(inv_freq, np.float32)[None, :]))
     angles = op.reshape(token_pos.astype("float32"), (token_pos.shape[0], 1)) * frequencies
     return apply(ops.rotary_embedding, x, op.cos(angles), op.sin(angles))

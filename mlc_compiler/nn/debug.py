@@ -1,4 +1,4 @@
-"""Debug callbacks at run time, allowed only in functions exported with ``debug=True``."""
+"""Debug callbacks at run time; only functions exported with ``debug=True`` may use them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _allowed: ContextVar[bool] = ContextVar("debugging", default=False)
 
 
 class DebugError(MLCError):
-    """A debug function called in a module that is not exported with ``debug=True``."""
+    """A debug function was called in a module that is not exported with ``debug=True``."""
 
 
 @contextmanager
 def debugging(allowed: bool) -> Iterator[None]:
-    """Context manager: whether functions traced inside may call debug functions."""
+    """Context manager that sets whether functions traced inside may call debug functions."""
     token = _allowed.set(allowed)
     try:
         yield
@@ -39,7 +39,7 @@ def debugging(allowed: bool) -> Iterator[None]:
 def print_(tensor: Tensor, name: str | None = None) -> None:
     """Print a tensor each time the function runs: file and line of this call, name, dtype, shape and elements.
 
-    name: by default that of the graph variable. Tensors are printed in the order of the calls, once per run for any
+    name: the name of the graph variable by default. Tensors are printed in the order of the calls, once per run for any
     number of threads. Raises DebugError unless the module is exported with ``debug=True``.
     """
     _call("print_", DEBUG_PRINT, [name or _name(tensor), tensor], sys._getframe(1))

@@ -1,6 +1,6 @@
-"""Gated delta nets: linear attention that replaces what its state holds for a key.
+"""Gated delta nets: linear attention whose update overwrites the value that the state associates with a key.
 
-B batch, S sequence, D hidden, T tokens of the call, H heads, G heads of keys, K elements of a key.
+B batch, S sequence, D hidden, T tokens per call, H heads, G key heads, K elements of a key, V elements of a value.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .recurrent import CausalConv
 from .states import RecurrentState, SequenceArray
 from .tensor import Parameter, Tensor
 
-LENGTH_EPSILON = 1e-6  # added to the squared lengths of queries and keys
+LENGTH_EPSILON = 1e-6  # added to the squared norms of queries and keys
 STATE = "delta"
-"""The name of the array of matrices."""
+"""Name of the state array with the matrices."""
 
 
 @dataclass(frozen=True)
 class DeltaNetSizes:
-    """Sizes of a gated delta net. key_heads: of queries and keys, a divisor of ``heads``; taps: of the convolution."""
+    """Sizes of a gated delta net. key_heads: heads of queries and keys, a divisor of ``heads``; taps: kernel width."""
 
     key_heads: int
     heads: int
@@ -36,12 +36,12 @@ class DeltaNetSizes:
 
     @property
     def keys(self) -> int:
-        """Elements of a token's keys."""
+        """Number of elements of a token's keys."""
         return self.key_heads * self.key_size
 
     @property
     def values(self) -> int:
-        """Elements of a token's values."""
+        """Number of elements of a token's values."""
         return self.heads * self.value_size
 
     @property
@@ -51,17 +51,17 @@ class DeltaNetSizes:
 
     @property
     def arrays(self) -> tuple[SequenceArray, ...]:
-        """The state of a layer."""
+        """The state arrays of a layer."""
         matrices = SequenceArray(STATE, (self.heads, self.key_size, self.value_size))
         return CausalConv.array(self.channels, self.taps), matrices
 
 
 class DeltaNet(Module):
-    """What delta nets have in common: x [B, S, D] -> [B, S, D].
+    """Base class of gated delta nets. Maps x [B, S, D] to [B, S, D].
 
-    ``in_proj`` gives queries, keys, values and ``extra`` elements more, in this order; the first three pass through a
-    short convolution with SiLU. Queries and keys are scaled to length 1, and scores have the factor ``1 / sqrt(K)``.
-    The result is normalized in each head and gated.
+    ``in_proj`` computes queries, keys, values and ``extra`` more elements, in this order; the first three pass through
+    a short convolution with SiLU. Queries and keys are normalized to unit length, and scores are scaled by
+    ``1 / sqrt(K)``. The result is normalized per head and gated.
     """
 
     def __init__(self, hidden_size: int, sizes: DeltaNetSizes, norm_epsilon: float, extra: int):
@@ -82,19 +82,19 @@ class DeltaNet(Module):
         return self.out_proj(op.reshape(self.norm(y) * self.output_gate(extra), (batch, length, sizes.values)))
 
     def gates(self, rows: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
-        """Decay [T, H] or [T, H, K] and beta [T, H], float32, from x [T, D] and the rest of ``in_proj``'s result."""
+        """Compute decay [T, H] or [T, H, K] and beta [T, H], float32, from x [T, D] and the rest of ``in_proj``."""
         raise NotImplementedError
 
     def output_gate(self, extra: Tensor) -> Tensor:
-        """[T, H, V], from the rest of ``in_proj``'s result."""
+        """Compute the output gate [T, H, V] from ``extra``, the rest of ``in_proj``'s result."""
         raise NotImplementedError
 
     def heads(self, x: Tensor) -> Tensor:
-        """[T, H V] -> [T, H, V]"""
+        """Reshape [T, H V] to [T, H, V]."""
         return op.reshape(x, (x.shape[0], self.sizes.heads, self.sizes.value_size))
 
     def _scaled(self, x: Tensor, length: float) -> Tensor:
-        """[T, G K] -> [T, G, K] with vectors of this length: ``length * x / sqrt(sum of squares + epsilon)``."""
+        """Reshape [T, G K] to [T, G, K] and scale to ``length``: ``length * x / sqrt(sum of squares + epsilon)``."""
         size = self.sizes.key_size
         vectors = op.reshape(x, (x.shape[0], self.sizes.key_heads, size))
         weight = Tensor(constant(np.full(size, length / math.sqrt(size), np.float32)))
@@ -104,10 +104,10 @@ class DeltaNet(Module):
 class GatedDeltaNet(DeltaNet):
     """A gated delta net (Yang et al. 2024, "Gated Delta Networks: Improving Mamba2 with Delta Rule").
 
-    The last part of ``in_proj`` are output gates, before their SiLU. ``in_proj_ba`` gives, for each head, the logit of
-    the step size beta and the input ``a`` of the decay ``exp(-exp(A_log) softplus(a + dt_bias))``.
+    The last part of ``in_proj`` is the output gate before its SiLU. ``in_proj_ba`` computes, for each head, the logit
+    of the step size beta and the input ``a`` of the decay ``exp(-exp(A_log) softplus(a + dt_bias))``.
 
-    max_beta: beta is between 0 and this; above 1, a step may turn the sign of what the state holds for a key (Grazzi
+    max_beta: upper bound of beta; above 1, a step may flip the sign of the value stored for a key (Grazzi
     et al. 2024, "Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues").
     """
 
@@ -129,11 +129,12 @@ class GatedDeltaNet(DeltaNet):
 
 
 class KimiDeltaNet(DeltaNet):
-    """Kimi delta attention (Kimi Team 2025, "Kimi Linear", section 3): a gated delta net with a decay for each row.
+    """Kimi delta attention (Kimi Team 2025, "Kimi Linear", section 3): a gated delta net with a decay per row.
 
-    The last parts of ``in_proj`` are ``value_size`` elements of which ``f_b_proj`` makes the input ``f`` of the decay
-    ``exp(-exp(A_log) softplus(f + dt_bias))``, and as many of which ``g_b_proj`` makes output gates, before their
-    sigmoid. ``b_proj`` gives the logit of each head's step size beta. ``sizes.key_heads`` is ``sizes.heads``.
+    The last parts of ``in_proj`` are ``value_size`` elements from which ``f_b_proj`` computes the input ``f`` of the
+    decay ``exp(-exp(A_log) softplus(f + dt_bias))``, and as many from which ``g_b_proj`` computes the output gate
+    before its sigmoid. ``b_proj`` computes the logit of each head's step size beta. ``sizes.key_heads`` is
+    ``sizes.heads``.
     """
 
     def __init__(self, hidden_size: int, sizes: DeltaNetSizes, norm_epsilon: float):

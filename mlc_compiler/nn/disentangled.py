@@ -1,6 +1,6 @@
-"""Disentangled attention: scores of contents and of relative positions (He et al. 2021, "DeBERTa", section 3).
+"""Disentangled attention: scores from contents and relative positions (He et al. 2021, "DeBERTa", section 3).
 
-S tokens of all texts of a call, H heads, K elements of a key, P rows of the tables of positions.
+S tokens of all texts in a call, H heads, K elements of a key, P rows of the position tables.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .layers import Linear
 from .module import Module
 from .tensor import Parameter, Tensor
 
-HIDDEN = -1e4  # the score of a token of another text: finite in float16, and its exponential is 0
+HIDDEN = -1e4  # score between tokens of different texts: finite in float16, and its exponential is 0
 
 
 class DisentangledAttention(Module):
-    """Attention of x [1, S, D] among the tokens of each text, in both directions.
+    """Bidirectional attention of x [1, S, D] within each text.
 
     The score of query i and key j is ``(q_i k_j + q_i pos_key[r] + k_j pos_query[r]) / sqrt(3 K)`` with the row
-    ``r = rows[i - j + (C - 1)]``; pos_key, pos_query: [H, P, K]. rows: int32 [2 C - 1] of distances from -(C - 1) to
-    C - 1, the farthest for all beyond. Memory grows with the square of S.
+    ``r = rows[i - j + (C - 1)]``; pos_key, pos_query: [H, P, K]. rows: int32 [2 C - 1], the row for each distance from
+    -(C - 1) to C - 1; larger distances are clamped. Memory grows with the square of S.
     """
 
     def __init__(self, hidden_size: int, heads: int, table: int, rows: np.ndarray):
@@ -37,7 +37,7 @@ class DisentangledAttention(Module):
         self.o_proj = Linear(hidden_size, hidden_size)
 
     def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
-        """cache: says which text and position a token has; nothing is stored."""
+        """Compute attention of x [1, S, D]. cache: provides each token's sequence and position; stores nothing."""
         _, length, size = x.shape
         by_head = op.reshape(self.qkv_proj(x), (length, 3 * self.heads, self.head_dim))
         q, k, v = op.split(op.permute_dims(by_head, (1, 0, 2)), 3, axis=0)
@@ -60,7 +60,7 @@ class DisentangledAttention(Module):
         token_seq: te.Tensor,
         token_pos: te.Tensor,
     ) -> te.Tensor:
-        """content: [H, S, S], the others [H, S, P] by queries and by keys -> [H, S, S]"""
+        """Combine content: [H, S, S] and the position scores by query and by key: [H, S, P] to scores [H, S, S]."""
         reach, scale = len(self.rows) // 2, 1 / math.sqrt(3 * self.head_dim)
 
         def element(h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:

@@ -1,4 +1,4 @@
-"""Tracing: exports each function of a spec as a graph function."""
+"""Tracing: export each function of a spec as a graph function."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _takes_created(function: spec.Function) -> bool:
 
 
 class _Tracer:
-    """Traces one function. created: the states that functions have created so far."""
+    """Traces one function. created: the states created by the functions traced so far."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class _Tracer:
         return size
 
     def _view(self, name: str, kind: type) -> Any:
-        """The view of a state that was created, of the call's ``num_tokens`` tokens."""
+        """The view of a created state for the call's ``num_tokens`` tokens."""
         if len(self.created) != 1:
             hint = "export a function of the same spec that returns a NewState, such as TIRPagedKVCache(…)"
             raise spec.SpecError(
@@ -131,7 +131,7 @@ class _Tracer:
         return tensor_info([self._size(s) for s in shape], dtype)
 
     def _size(self, size: int | str | PrimExpr) -> PrimExpr:
-        """An integer as an expression; the function's own symbolic size for a name, or a size of that name."""
+        """Convert a size to an expression; a name becomes the function's own symbolic size of that name."""
         name = size.name if isinstance(size, Var) else size
         return self.sizes.setdefault(name, Var(name)) if isinstance(name, str) else as_expr(name)
 

@@ -1,4 +1,4 @@
-"""Functions of object files and C sources, called from modules and linked into the library."""
+"""Functions of object files and C sources that modules call and that are linked into the library."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .tensor import Tensor
 class ExternModule:
     """C functions that modules call by name: ``module["symbol"](x, y)``.
 
-    symbols: by name, a function of the arguments that returns what a call gives: a Tensor of the same shape and dtype,
-    ``(shape, dtype)``, or a list of them. definition: the path of an object file, or C source; what the functions have
-    to look like is in ``codegen/linked.py``. Calls are for CPUs. Raises UsageError for a name that no symbol has.
+    symbols: by name, a function of the arguments that describes the result: a Tensor of the same shape and dtype,
+    ``(shape, dtype)``, or a list of them. definition: the path of an object file, or C source; the signature of the
+    functions is described in ``codegen/linked.py``. Only for CPUs. Raises UsageError for an unknown symbol.
     """
 
     def __init__(self, symbols: Mapping[str, Callable[..., Any]], definition: str):
@@ -49,7 +49,7 @@ class ObjectModule(ExternModule):
 
 
 class SourceModule(ExternModule):
-    """The functions of a source in C, which is compiled with the module."""
+    """The functions of a C source file, which is compiled with the module."""
 
     def __init__(self, symbols: Mapping[str, Callable[..., Any]], source_code: str | Path, source_format: str = "c"):
         if source_format != "c":

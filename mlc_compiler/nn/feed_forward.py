@@ -1,4 +1,4 @@
-"""The feed-forward part of a decoder layer: gated or plain, with any activation."""
+"""Feed-forward blocks of decoder layers: gated or plain, with any activation."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": op.relu,
     "relu2": relu_squared,
 }
-"""By the names that Hugging Face's configurations use."""
+"""Activation functions by the names in Hugging Face's configurations."""
 
 
 class XIELU(Module):
-    """xIELU (Huang and Schlag 2024) with two learned scalars, [1] each, as checkpoints store them.
+    """xIELU activation (Huang and Schlag 2024) with two learned scalars, [1] each, as in checkpoints.
 
     With ``p = softplus(alpha_p)`` and ``n = beta + softplus(alpha_n)``: ``p x^2 + beta x`` for positive x, else
     ``n (expm1(min(x, epsilon)) - x) + beta x``.
@@ -58,9 +58,9 @@ class XIELU(Module):
 
 
 class GatedMLP(Module):
-    """``down(activation(gate(x)) * up(x))``; gate and up are one product, in this order (Shazeer 2020).
+    """``down(activation(gate(x)) * up(x))``; gate and up are one matmul, in this order (Shazeer 2020).
 
-    bias: of all products; down_bias: of ``down`` alone. limit: as of ``mixture.gated``.
+    bias: all projections have a bias; down_bias: ``down`` has one. limit: see ``mixture.gated``.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class GatedMLP(Module):
         self.down_proj = Linear(intermediate_size, hidden_size, bias=bias or down_bias)
 
     def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
-        """added: to gate and up"""
+        """Apply to x [..., D]. added: [..., 2 * intermediate_size], added to gate and up."""
         gate_up = self.gate_up_proj(x) if added is None else self.gate_up_proj(x) + added
         return self.down_proj(gated(self.activation, self.limit)(gate_up))
 

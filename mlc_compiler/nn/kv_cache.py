@@ -1,4 +1,4 @@
-"""The paged KV cache in traced functions: tensors that the caller owns, written in place."""
+"""The paged KV cache in traced functions: tensors owned by the caller and written in place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCALES = ("k_scales", "v_scales")
 
 
 class CacheError(MLCError, ValueError):
-    """Inconsistent sizes of a cache, or a dtype that it cannot have."""
+    """Inconsistent sizes of a cache, or an unsupported dtype."""
 
 
 class RopeMode(enum.IntEnum):
@@ -42,20 +42,20 @@ class RopeMode(enum.IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class KVCacheConfig(State):
-    """Sizes and dtypes of a cache of the keys and values of a model's layers, or of a group of layers.
+    """Sizes and dtypes of the KV cache of a model's layers, or of a group of layers.
 
-    head_dim: elements of a key; v_head_dim: elements of a value, ``head_dim`` when None. latent: a layer stores one
+    head_dim: elements of a key; v_head_dim: elements of a value, ``head_dim`` when None. latent: each layer stores one
     vector of ``head_dim`` elements per position, whose first ``v_head_dim`` elements are the value of all heads.
     inv_freq: float32 [R/2], the rotation angle of each pair per position, in radians; R <= head_dim elements are
     rotated. attention_factor: multiplies cosines and sines. interleaved: pairs are (2 d, 2 d + 1), else (d, d + R/2).
     sliding_window: the number of positions visible to a token, None for all; the first ``attention_sink_size``
-    positions stay visible. chunked: visible are instead the positions of the token's chunk, of ``sliding_window`` ones.
-    page_size: positions per page. prefix: prefix of the inputs' names, different for each group of layers.
+    positions stay visible. chunked: a token sees only its own chunk of ``sliding_window`` positions.
+    page_size: positions per page. prefix: prefix of the inputs' names, distinct for each group of layers.
     rotary_axes: for each pair, the axis of ``rotary_pos`` whose positions rotate it (Qwen2-VL, section 2.1); () where
-    ``token_pos`` does. kept: whether the next call reads what this one stores; where it is not, the layers share the
-    memory of one. dtype: one of KV_DTYPES, of LATENT_DTYPES when latent; int8 has a float16 scale for each position
-    and key/value head, of keys and of values (``kv_cache.append_quantized``). Raises CacheError for inconsistent sizes
-    and for other dtypes.
+    ``token_pos`` does. kept: whether later calls read the stored keys and values; if not, all layers share the
+    memory of one layer. dtype: one of KV_DTYPES, of LATENT_DTYPES when latent; int8 has a float16 scale for each
+    position and key/value head, of keys and of values (``kv_cache.append_quantized``). Raises CacheError for
+    inconsistent sizes and for other dtypes.
     """
 
     num_hidden_layers: int
@@ -97,12 +97,12 @@ class KVCacheConfig(State):
 
     @property
     def value_size(self) -> int:
-        """Elements of a value."""
+        """Number of elements of a value."""
         return self.head_dim if self.v_head_dim is None else self.v_head_dim
 
     @property
     def scale_dtype(self) -> str | None:
-        """The dtype of the scales of keys and values; None for a dtype that has none."""
+        """The dtype of the scales of keys and values; None for an unquantized cache."""
         return SCALE_DTYPE if self.dtype == CODE_DTYPE else None
 
     @property
@@ -111,7 +111,7 @@ class KVCacheConfig(State):
 
     @property
     def stored_layers(self) -> int:
-        """The layers that have memory of their own."""
+        """The number of layers with memory of their own."""
         return self.num_hidden_layers if self.kept else 1
 
     def fields(self) -> dict[str, spec.Tensor]:
@@ -149,9 +149,9 @@ class KVCacheConfig(State):
 
 
 class PagedKVCache:
-    """The view of a cache in a traced function. Attention is causal unless the tokens have ``lengths``, see ``Tokens``.
+    """The view of a KV cache in a traced function. Attention is causal unless the tokens have ``lengths``.
 
-    token_seq, token_pos: int32 [n], the row of ``page_table`` that token i belongs to, and its position there. biases:
+    token_seq, token_pos: int32 [n], the row of ``page_table`` of each token, and its position in the sequence. biases:
     float32 [H, 2 R + 1] or None, added to scores by distance in all layers, see the operator ``nn.paged_attention``.
     """
 
@@ -183,8 +183,8 @@ class PagedKVCache:
     ) -> Tensor:
         """Append the keys and values of layer ``layer_id`` and compute attention.
 
-        qkv: [n, H + 2 G, D], queries, then keys, then values. sm_scale: factor of the scores, 1/sqrt(D) when None.
-        Returns [n, H, D]. Or qkv is [b, s, H + 2 G, D] with b s = n, and the result [b, s, H, D].
+        qkv: [n, H + 2 G, D]: queries, then keys, then values. sm_scale: factor of the scores, 1/sqrt(D) when None.
+        Returns [n, H, D]; for qkv [b, s, H + 2 G, D] with b s = n, [b, s, H, D].
         """
         if qkv.ndim == 4:
             b, s, heads, size = qkv.shape
@@ -219,14 +219,14 @@ class PagedKVCache:
         return self._attend(layer_id, q, _heads(q), sm_scale, window, soft_cap, more)
 
     def attention_to_stored(self, layer_id: int, q: Tensor, sm_scale: float | None = None) -> Tensor:
-        """Compute causal attention to the keys and values that layer ``layer_id`` has appended; [n, H, D] -> [n, H, E].
+        """Compute causal attention to the stored keys and values of layer ``layer_id``; [n, H, D] -> [n, H, E].
 
         sm_scale: factor of the scores, 1/sqrt(D) when None.
         """
         return self._attend(layer_id, q, _heads(q), sm_scale)
 
     def append(self, layer_id: int, k: Tensor, v: Tensor) -> None:
-        """Append keys [n, G, D] and values [n, G, E] of layer ``layer_id`` and compute nothing."""
+        """Append keys [n, G, D] and values [n, G, E] of layer ``layer_id`` without computing attention."""
         self._append(layer_id, k, v, 0, 0)
 
     def latent_attention(self, layer_id: int, q: Tensor, latent: Tensor, sm_scale: float) -> Tensor:
@@ -297,7 +297,7 @@ class PagedKVCache:
         return layer if self.config.kept else 0
 
     def _scales(self) -> dict[str, Tensor]:
-        """The scales of keys and values by name, if the cache has them."""
+        """The scale arrays of keys and values by name, if the cache is quantized."""
         given = zip(SCALES, (self.k_scales, self.v_scales), strict=True)
         return {name: scales for name, scales in given if scales is not None}
 
@@ -305,7 +305,7 @@ class PagedKVCache:
         return [self.page_table, self.token_seq, self.token_pos]
 
     def _rotation(self) -> dict[str, Tensor]:
-        """The optional inputs of ``nn.paged_attention`` by which queries, and keys stored unrotated, are rotated."""
+        """The optional rotation inputs of ``nn.paged_attention``, for queries and for keys stored unrotated."""
         if self.config.rope_mode is RopeMode.NONE or self.config.latent:
             return {}
         if self.config.rope_mode is RopeMode.INLINE:

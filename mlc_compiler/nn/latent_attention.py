@@ -16,9 +16,12 @@ from .tensor import Tensor, apply
 
 @dataclass(frozen=True)
 class LatentSizes:
-    """Numbers of elements. latent: of what is kept of a position for the heads' keys and values. rotated: of the
-    rotated part of a query, and of the rotated key that all heads share. plain: of the rest of a query. value: of a
-    head's value. query: of the vector that queries are made of, None where they are made of x.
+    """Numbers of elements in latent attention.
+
+    latent: the latent vector of a position, from which its keys and values are computed. rotated: the rotated part of a
+    query, and the rotated key that all heads share. plain: the rest of a query. value: a head's value. query: the
+    latent
+    vector of queries; None where queries are projected from x directly.
     """
 
     latent: int
@@ -29,16 +32,19 @@ class LatentSizes:
 
     @property
     def head(self) -> int:
-        """Of a query."""
+        """Number of elements of a query."""
         return self.plain + self.rotated
 
 
 class LatentAttention(Module):
-    """Causal attention of x [B, S, D], in its absorbed form: a cache keeps, of a position, its latent vector and its
-    rotated key; queries are multiplied by the matrices that make keys of latent vectors, and sums of latent vectors by
-    those that make values. Rotation is the cache's, which may have none.
+    """Multi-head latent attention of x [B, S, D], causal, in its absorbed form.
 
-    scale: factor of the scores. bias: of the products from x. epsilon: of the norms of latent vectors.
+    The cache stores, for each position, its latent vector and its rotated key. Instead of expanding these, queries are
+    multiplied by the matrices that map latent vectors to keys, and weighted sums of latent vectors by those that map
+    them
+    to values. Rotation is the cache's, which may have none. scale: factor of the scores. bias: whether the projections
+    of x
+    have a bias. epsilon: of the norms of latent vectors.
     """
 
     def __init__(
@@ -71,7 +77,7 @@ class LatentAttention(Module):
         return self.o_proj(op.reshape(values, (batch, length, self.heads * self.sizes.value)))
 
     def _query(self, q: Tensor, cache: PagedKVCache) -> Tensor:
-        """[T, heads, latent + rotated]"""
+        """Absorbed queries [T, heads, latent + rotated] from the query part of the first projection."""
         if self.q_a_layernorm and self.q_b_proj:
             q = self.q_b_proj(self.q_a_layernorm(q))
         heads = op.reshape(q, (q.shape[0], self.heads, self.sizes.head))
@@ -79,7 +85,7 @@ class LatentAttention(Module):
         return op.concat([of_each_head(self.k_b_proj, plain, cache), _rotate(turned, cache)], axis=2)
 
     def scaled(self, q: Tensor, cache: PagedKVCache) -> Tensor:
-        """Queries [T, heads, plain + rotated] before their rotation; a subclass may scale them by position."""
+        """Scale queries [T, heads, plain + rotated] before their rotation; subclasses may scale by position."""
         return q
 
     def _rotated(self, key: Tensor, cache: PagedKVCache) -> Tensor:
@@ -98,7 +104,7 @@ def of_each_head(weight: Experts, x: Tensor, cache: PagedKVCache) -> Tensor:
 
 
 def _rows_of_heads(heads: int) -> Callable[[te.Tensor], tuple[te.Tensor, te.Tensor]]:
-    """The rows of [tokens, heads], ordered by head: the head of each, and its place; int32 [heads * tokens]."""
+    """The rows of [tokens, heads] ordered by head: int32 [heads * tokens] each, the head and the original row index."""
 
     def rows_of_heads(token_pos: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
         tokens = token_pos.shape[0]

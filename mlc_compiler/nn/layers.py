@@ -1,4 +1,4 @@
-"""Layers. Weights have a storage dtype; they are converted to the dtype of the input, which is that of the result."""
+"""Layers. Weights have a storage dtype and are converted to the input's dtype, which is also the result's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """Rows of ``weight`` [num, dim] by integer index; the result has the weight's dtype.
+    """Lookup of rows of ``weight`` [num, dim] by integer index; the result has the weight's dtype.
 
     num: an integer, or the name of a symbolic size.
     """
@@ -40,12 +40,12 @@ class Embedding(Module):
         return op.take(self.weight, indices, axis=0)
 
     def lm_head_forward(self, x: Tensor) -> Tensor:
-        """The output head with tied weights: ``x @ weight.T``."""
+        """Apply the output head with tied weights: ``x @ weight.T``."""
         return op.linear(x, self.weight)
 
 
 class Experts(Module):
-    """A matrix for each expert; weight [num_experts, out_features, in_features], bias [num_experts, out_features]."""
+    """One linear layer per expert; weight [num_experts, out_features, in_features], bias [num_experts, out_features]"""
 
     def __init__(
         self, num_experts: int, in_features: int, out_features: int, bias: bool = False, dtype: str = "float32"
@@ -55,7 +55,7 @@ class Experts(Module):
         self.bias = Parameter((num_experts, out_features), dtype) if bias else None
 
     def forward(self, x: Tensor, experts: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Row r is row ``rows[r]`` of x [T, in_features], or row r of it, times the matrix of expert ``experts[r]``.
+        """Grouped matmul: row ``rows[r]`` of x [T, in_features] (by default row r) times expert ``experts[r]``.
 
         experts, rows: integers [R]. Returns [R, out_features]; see ``relax.ops.expert_linear``.
         """
@@ -63,7 +63,7 @@ class Experts(Module):
 
 
 def with_expert_bias(y: Tensor, bias: Tensor | None, experts: Tensor) -> Tensor:
-    """``y[r] + bias[experts[r]]``: y [R, N], bias [E, N] of any floating type; y without a bias."""
+    """``y[r] + bias[experts[r]]`` for y [R, N] and bias [E, N] of any floating dtype; y when there is no bias."""
     return y if bias is None else y + op.take(bias, experts, axis=0).astype(y.dtype)
 
 
@@ -79,7 +79,7 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """``LayerNorm`` over each of ``num_groups`` equal groups of channels and the axes after the second."""
+    """Group normalization over ``num_groups`` equal groups of channels and the axes after the second."""
 
     def __init__(self, num_groups: int, num_channels: int, epsilon: float = 1e-5, dtype: str = "float32"):
         self.num_groups = num_groups

@@ -1,6 +1,6 @@
-"""Mamba and Mamba-2: state-space models whose parameters depend on the token.
+"""Mamba and Mamba-2: selective state-space models.
 
-B batch, S sequence, D hidden, T tokens of the call, H heads of P channels each, N elements of the state of a channel.
+B batch, S sequence, D hidden, T tokens per call, H heads of P channels each, N state elements per channel.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .states import RecurrentState, SequenceArray
 from .tensor import Parameter, Tensor
 
 SSM = "ssm"
-"""The name of the array of the scans."""
+"""Name of the state array with the scan states."""
 
 
 @dataclass(frozen=True)
 class Mamba2Sizes:
-    """groups: how many B and C a token has, each for neighbouring heads. taps: of the convolution."""
+    """Sizes of Mamba-2. groups: number of B and C vectors, each shared by adjacent heads; taps: kernel width."""
 
     hidden_size: int
     heads: int
@@ -33,17 +33,17 @@ class Mamba2Sizes:
 
     @property
     def inner(self) -> int:
-        """Channels of all heads."""
+        """Number of channels of all heads."""
         return self.heads * self.head_dim
 
     @property
     def convolved(self) -> int:
-        """Channels of x, B and C together."""
+        """Number of channels of x, B and C together."""
         return self.inner + 2 * self.groups * self.state_size
 
     @property
     def arrays(self) -> tuple[SequenceArray, ...]:
-        """The state of one layer."""
+        """The state arrays of one layer."""
         scan = SequenceArray(SSM, (self.heads, self.state_size, self.head_dim))
         return CausalConv.array(self.convolved, self.taps), scan
 
@@ -51,9 +51,9 @@ class Mamba2Sizes:
 class Mamba2(Module):
     """A layer of Mamba-2 (Dao and Gu 2024, "Transformers are SSMs", figure 6): x [B, S, D] -> [B, S, D].
 
-    ``in_proj`` gives a gate, x, B, C and dt, in this order; x, B and C pass through a short convolution with SiLU. The
-    scan is that of the operator ``recurrent.ssd``. Its result is multiplied by SiLU of the gate and normalized, in
-    this order or, with ``norm_first``, the other. dt_limits: least and greatest step, () for none.
+    ``in_proj`` computes a gate, x, B, C and dt, in this order; x, B and C pass through a short convolution with SiLU.
+    The scan is the operator ``recurrent.ssd``. Its result is multiplied by SiLU of the gate and normalized, in
+    this order, or in the other with ``norm_first``. dt_limits: minimum and maximum step, () for none.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Mamba2(Module):
 
 @dataclass(frozen=True)
 class MambaSizes:
-    """channels: C of the scan. rank: elements from which the steps are computed. taps: of the convolution."""
+    """Sizes of a Mamba layer. channels: C of the scan; rank: size of dt's low-rank input; taps: convolution width."""
 
     hidden_size: int
     channels: int
@@ -108,7 +108,7 @@ class MambaSizes:
 
     @property
     def arrays(self) -> tuple[SequenceArray, ...]:
-        """The state of one layer."""
+        """The state arrays of one layer."""
         scan = SequenceArray(SSM, (1, self.state_size, self.channels))
         return CausalConv.array(self.channels, self.taps), scan
 
@@ -116,8 +116,8 @@ class MambaSizes:
 class Mamba(Module):
     """A layer of Mamba (Gu and Dao 2023, figure 3): x [B, S, D] -> [B, S, D].
 
-    ``in_proj`` gives x and a gate, in this order; x passes through a short convolution with SiLU. dt, B and C are
-    ``x_proj`` of it, perhaps each with a norm. The scan is that of the operator ``recurrent.selective_scan``.
+    ``in_proj`` computes x and a gate, in this order; x passes through a short convolution with SiLU. dt, B and C are
+    projected from it by ``x_proj``, each with an optional norm. The scan is the operator ``recurrent.selective_scan``.
     """
 
     def __init__(

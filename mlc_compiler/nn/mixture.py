@@ -1,4 +1,4 @@
-"""Mixtures of experts: how a router's logits choose experts, and the layer that they make.
+"""Mixture of experts: routing by a router's logits, and the layer of selected experts.
 
 class MoE(nn.Module):
     def __init__(self):
@@ -22,7 +22,7 @@ from .tensor import Tensor
 
 
 class Choice(NamedTuple):
-    """The experts of each token, the best first: weights float32 [T, k], experts int32 [T, k]."""
+    """The selected experts of each token, best first: weights float32 [T, k], experts int32 [T, k]."""
 
     weights: Tensor
     experts: Tensor
@@ -30,9 +30,9 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Routing:
-    """Chooses the ``k`` experts of each token by a router's logits.
+    """Selects the ``k`` experts of each token by a router's logits.
 
-    The fields are the attributes of the operator ``nn.route``, which names those that make no sense.
+    The fields are the attributes of the operator ``nn.route``, which rejects invalid combinations.
     """
 
     k: int
@@ -45,15 +45,15 @@ class Routing:
     margin: float = 0.0
 
     def __call__(self, logits: Tensor, correction: Tensor | None = None) -> Choice:
-        """logits: [..., E], flattened to T tokens. correction: [E], added to scores for the choice, not to weights."""
+        """Select experts. logits: [..., E], flattened to T tokens. correction: [E], added to scores for selection only."""
         flat = op.reshape(logits, (math.prod(logits.shape[:-1]), logits.shape[-1]))
         return Choice(*op.route(flat, correction=correction, **asdict(self)))
 
 
 def gated(activation: Callable[[Tensor], Tensor], limit: float | None = None) -> Callable[[Tensor], Tensor]:
-    """``activation(gate) * up`` of the halves of the last axis (Shazeer 2020, "GLU Variants Improve Transformer").
+    """``activation(gate) * up`` for gate and up in the halves of the last axis (Shazeer 2020, "GLU Variants …").
 
-    limit: the greatest value of ``activation(gate)``, and the greatest magnitude of ``up``; None for none.
+    limit: maximum of ``activation(gate)``, and maximum magnitude of ``up``; None: unlimited.
     """
 
     def apply(x: Tensor) -> Tensor:
@@ -66,14 +66,14 @@ def gated(activation: Callable[[Tensor], Tensor], limit: float | None = None) ->
 
 
 def swiglu(x: Tensor) -> Tensor:
-    """``silu(gate) * up`` of the halves of the last axis."""
+    """``silu(gate) * up`` for gate and up in the halves of the last axis."""
     return gated(op.silu)(x)
 
 
 def clamped_swiglu(alpha: float, limit: float) -> Callable[[Tensor], Tensor]:
-    """``(up + 1) * gate * sigmoid(alpha * gate)`` of the halves of the last axis, with clamped gate and up.
+    """``(up + 1) * gate * sigmoid(alpha * gate)`` for clamped gate and up in the halves of the last axis.
 
-    gate is at most ``limit``, the magnitude of up likewise (OpenAI 2025, "gpt-oss-120b & gpt-oss-20b model card").
+    gate is clamped to at most ``limit``, up to [-limit, limit] (OpenAI 2025, "gpt-oss-120b & gpt-oss-20b model card").
     """
 
     def activation(x: Tensor) -> Tensor:
@@ -87,10 +87,10 @@ def clamped_swiglu(alpha: float, limit: float) -> Callable[[Tensor], Tensor]:
 def mixture(
     x: Tensor, choice: Choice, up: Experts, down: Experts, activation: Callable[[Tensor], Tensor] = swiglu
 ) -> Tensor:
-    """The weighted sum of ``down(activation(up(x)))`` over the chosen experts of each token; shape and dtype of x.
+    """The weighted sum of ``down(activation(up(x)))`` over each token's selected experts; shape and dtype of x.
 
-    x: [..., D] with T tokens. Tokens are brought into the order of their experts, so that the weights of an expert are
-    read once; a token's results are added in the order of its choices.
+    x: [..., D] with T tokens. Tokens are grouped by expert, so that the weights of an expert are
+    read once; a token's results are summed in the order of its selected experts.
     """
     tokens, choices = choice.experts.shape
     shape = (*x.shape[:-1], choices)

@@ -1,4 +1,4 @@
-"""Norms beside ``RMSNorm`` and ``LayerNorm``: without weights, and over the heads of queries and keys."""
+"""Further norms: without weights, per head of queries and keys, and per group."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class HeadLayerNorm(Module):
 
 
 class WideRMSNorm(RMSNorm):
-    """One ``RMSNorm`` over all heads together: x [T, heads, K], weight [heads * K]."""
+    """An ``RMSNorm`` over all heads together: x [T, heads, K], weight [heads * K]."""
 
     def forward(self, x: Tensor) -> Tensor:
         tokens, heads, size = x.shape

@@ -1,6 +1,6 @@
 """Layers with a recurrent state: short convolutions.
 
-T tokens of the call, of any sequences; see ``relax.ops.recurrent``.
+T: tokens per call, of any sequences; see ``relax.ops.recurrent``.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from .states import RecurrentState, SequenceArray
 from .tensor import Parameter, Tensor
 
 CONV = "conv"
-"""The name of the array that convolutions use."""
+"""Name of the state array of convolutions."""
 
 
 class CausalConv(Module):
-    """A causal depthwise convolution of ``taps`` tokens of a sequence, perhaps with SiLU.
+    """A causal depthwise convolution over ``taps`` tokens of a sequence, optionally followed by SiLU.
 
-    The weight is [taps, channels]: ``weight_expr.Taps`` of a checkpoint's [channels, 1, taps].
+    The weight is [taps, channels], converted by ``weight_expr.Taps`` from a checkpoint's [channels, 1, taps].
     """
 
     def __init__(self, channels: int, taps: int, bias: bool = False, activation: str = "", dtype: str = "float32"):
@@ -31,18 +31,18 @@ class CausalConv(Module):
 
     @staticmethod
     def array(channels: int, taps: int) -> SequenceArray:
-        """The state of one layer."""
+        """The state array of one layer."""
         return SequenceArray(CONV, (taps - 1, channels))
 
     def forward(self, x: Tensor, state: RecurrentState, layer: int, first: int = 0) -> Tensor:
-        """x [T, W], of which columns from ``first`` on are taken -> [T, channels]"""
+        """Apply to columns ``first`` to ``first + channels`` of x [T, W] -> [T, channels]."""
         more = () if self.bias is None else (self.bias,)
         attrs = {"first": first, "activation": self.activation}
         return state.update(CONV, ops.causal_conv, layer, x, self.weight, more=more, **attrs)
 
 
 class GatedConv(Module):
-    """``out(c * conv(b * x))``, where b, c and x [B, S, D] are one product of the input, in this order (LFM2)."""
+    """``out(c * conv(b * x))``, where b, c and x [B, S, D] are one projection of the input, in this order (LFM2)."""
 
     def __init__(self, hidden_size: int, taps: int, bias: bool = False):
         self.in_proj = Linear(hidden_size, 3 * hidden_size, bias=bias)
@@ -55,5 +55,5 @@ class GatedConv(Module):
 
 
 def flat(x: Tensor) -> Tensor:
-    """[..., W] as [T, W]"""
+    """Flatten [..., W] to [T, W]."""
     return op.reshape(x, (prod(x.shape[:-1]), x.shape[-1]))

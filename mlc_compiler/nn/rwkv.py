@@ -1,7 +1,7 @@
-"""Layers of RWKV-5, 6 and 7: each mixes a token with the one before, and RWKV's recurrences in the place of attention.
+"""Layers of RWKV-5, 6 and 7: token shift, and RWKV's recurrences in place of attention.
 
 Peng et al. 2024, "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence"; Peng et al. 2025, "RWKV-7
-Goose with Expressive Dynamic State Evolution". T tokens of the call, D hidden, H heads of N elements, x: [T, D].
+Goose with Expressive Dynamic State Evolution". T tokens per call, D hidden, H heads of N elements, x: [T, D].
 Weights have the shapes of published checkpoints.
 """
 
@@ -22,13 +22,13 @@ from .states import RecurrentState, SequenceArray
 from .tensor import Parameter, Tensor
 
 SHIFT, CHANNEL_SHIFT, MATRICES = "shift", "channel_shift", "wkv"
-"""The names of the arrays of a layer's state: the token before, in both parts of the layer, and matrices of heads."""
-DECAY_RANGE = math.exp(-0.5)  # of RWKV-7: a row keeps at least exp(-exp(-0.5)) of itself
+"""Names of a layer's state arrays: the previous token for both parts of the layer, and the heads' matrices."""
+DECAY_RANGE = math.exp(-0.5)  # RWKV-7: a step keeps at least the fraction exp(-exp(-0.5)) of a row
 
 
 @dataclass(frozen=True)
 class RwkvSizes:
-    """D, H, and epsilon of the norm of each head."""
+    """Sizes of an RWKV layer: D, H, and the epsilon of the norm of each head."""
 
     hidden_size: int
     heads: int
@@ -40,18 +40,18 @@ class RwkvSizes:
 
     @property
     def arrays(self) -> tuple[SequenceArray, ...]:
-        """The state of a layer."""
+        """The state arrays of a layer."""
         tokens = (SequenceArray(name, (self.hidden_size,)) for name in (SHIFT, CHANNEL_SHIFT))
         return *tokens, SequenceArray(MATRICES, (self.heads, self.head_size, self.head_size))
 
 
 def _before(x: Tensor, state: RecurrentState, layer: int, name: str = SHIFT) -> Tensor:
-    """The token before each, minus the token itself."""
+    """The difference between the previous token and each token."""
     return state.update(name, ops.token_shift, layer, x) - x
 
 
 class _TimeMix(Module):
-    """What the three versions share: heads, and the norm and gate of the result."""
+    """Base class of the three versions' time mixing: heads, and the norm of the result."""
 
     def __init__(self, sizes: RwkvSizes):
         self.sizes = sizes
@@ -68,7 +68,7 @@ class _TimeMix(Module):
 
 
 class _GatedTimeMix(_TimeMix):
-    """RWKV-5 and 6: a recurrence with a bonus for the token itself, normalized in each head and gated by SiLU."""
+    """RWKV-5 and 6: a recurrence with a bonus for the current token, normalized per head and gated by SiLU."""
 
     def __init__(self, sizes: RwkvSizes):
         super().__init__(sizes)
@@ -77,14 +77,14 @@ class _GatedTimeMix(_TimeMix):
         self.time_faaaa = Parameter((sizes.heads, sizes.head_size))
 
     def _mixed(self, inputs: dict[str, Tensor], decay: Tensor, state: RecurrentState, layer: int) -> Tensor:
-        """inputs: of the products by their names. decay: float32, see the operator ``recurrent.wkv``."""
+        """Run the recurrence. inputs: those of the projections, by name. decay: float32, see ``recurrent.wkv``."""
         r, k, v = (self._heads(getattr(self, name)(inputs[name])) for name in ("receptance", "key", "value"))
         y = self._normalized(state.update(MATRICES, ops.wkv, layer, r, decay, k, v, self.time_faaaa))
         return self.output(y * op.silu(self.gate(inputs["gate"])))
 
 
 class Rwkv5TimeMix(_GatedTimeMix):
-    """RWKV-5 ("Eagle"): decays and shares of the token before are learned constants."""
+    """Time mixing of RWKV-5 ("Eagle"): decays and mixing weights of the previous token are learned constants."""
 
     def __init__(self, sizes: RwkvSizes):
         super().__init__(sizes)
@@ -100,10 +100,10 @@ class Rwkv5TimeMix(_GatedTimeMix):
 
 
 class Rwkv6TimeMix(_GatedTimeMix):
-    """RWKV-6 ("Finch"): decays and shares depend on the tokens, by products of low rank."""
+    """Time mixing of RWKV-6 ("Finch"): decays and mixing weights are low-rank functions of the tokens."""
 
     names = {"w": "decay", "k": "key", "v": "value", "r": "receptance", "g": "gate"}
-    """The inputs that are mixed, in the order in which ``time_maa_w2`` has them."""
+    """The mixed inputs, in the order of ``time_maa_w2``."""
 
     def __init__(self, sizes: RwkvSizes, mix_rank: int, decay_rank: int):
         super().__init__(sizes)
@@ -133,7 +133,7 @@ class Rwkv6TimeMix(_GatedTimeMix):
 
 
 class LowRank(Module):
-    """``up(activation(down(x)))`` with ``rank`` elements between."""
+    """``up(activation(down(x)))`` with ``rank`` elements in between."""
 
     def __init__(self, size: int, rank: int, activation: Callable[[Tensor], Tensor] | None = None, bias: bool = True):
         self.activation = activation
@@ -145,10 +145,10 @@ class LowRank(Module):
 
 
 class Rwkv7TimeMix(_TimeMix):
-    """RWKV-7 ("Goose"): a generalized delta rule; values are mixed with those of the first layer.
+    """Time mixing of RWKV-7 ("Goose"): a generalized delta rule; values are mixed with the first layer's.
 
-    ranks: of the products of low rank for decay, step, share of the first layer's values, gate. first: whether this is
-    the first layer.
+    ranks: of the low-rank projections for decay, step, weight of the first layer's values, and gate. first: whether
+    this is the first layer.
     """
 
     def __init__(self, sizes: RwkvSizes, ranks: tuple[int, int, int, int], first: bool):
@@ -164,7 +164,7 @@ class Rwkv7TimeMix(_TimeMix):
         self.g_lora = LowRank(size, gate, op.sigmoid, bias=False)
 
     def forward(self, x: Tensor, values: Tensor | None, state: RecurrentState, layer: int) -> tuple[Tensor, Tensor]:
-        """values: the first layer's, None in the first layer. Returns y [T, D] and the first layer's values."""
+        """Apply to x [T, D]. values: the first layer's (None in it). Returns y [T, D] and the first layer's values."""
         change = _before(x, state, layer)
         xr, xw, xk, xv, xa, xg = (x + change * self._row(getattr(self, f"x_{name}")) for name in "rwkvag")
         r, k, v = self.r_proj(xr), self.k_proj(xk), self.v_proj(xv)
@@ -181,17 +181,17 @@ class Rwkv7TimeMix(_TimeMix):
         return self.o_proj(y * self.g_lora(xg)), v if values is None else values
 
     def _unit(self, x: Tensor) -> Tensor:
-        """Vectors of length 1 along the last axis."""
+        """Normalize vectors along the last axis to unit length."""
         size = self.sizes.head_size
         weight = Tensor(constant(np.full(size, 1 / math.sqrt(size), np.float32)))
         return op.rms_norm(x, weight, epsilon=1e-24)
 
 
 class ChannelMix(Module):
-    """The feed-forward part: ``value(max(key(xk), 0)^2)``, with a gate ``sigmoid(receptance(xr))`` before RWKV-7.
+    """Channel mixing: ``value(max(key(xk), 0)^2)``, gated by ``sigmoid(receptance(xr))`` before RWKV-7.
 
-    shares: names of the parameters [1, 1, D] for xk and xr; one alone is [D]. reversed_shares: they are shares of the
-    token itself, else of the one before.
+    shares: names of the mixing weights for xk and xr, [1, 1, D], or of one, [D]. reversed_shares: they weight the
+    token itself, else the previous one.
     """
 
     def __init__(self, size: int, inner: int, shares: tuple[str, ...], reversed_shares: bool = False):

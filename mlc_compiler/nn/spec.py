@@ -27,7 +27,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Int:
-    """An integer input: defines the symbolic size with the argument's name."""
+    """An integer input, which defines the symbolic size with the argument's name."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Tuple:
 
 @dataclass(frozen=True)
 class Created:
-    """A state (see ``states``) that another exported function of the same spec creates; the argument is its view.
+    """A state (see ``states``) created by another exported function of the same spec; the argument is its view.
 
-    kind: the class of views.
+    kind: the class of the view.
     """
 
     kind: type
@@ -88,7 +88,7 @@ class ModuleSpec:
 
     @staticmethod
     def from_raw(raw: Mapping[str, Mapping[str, Any]], module: Any) -> ModuleSpec:
-        """From ``{method: {argument: spec, "$": {"param_mode": …, "upper_bounds": …}}}``; ``int`` stands for ``Int()``.
+        """Parse ``{method: {argument: spec, "$": {"param_mode": …, "upper_bounds": …}}}``; ``int`` means ``Int()``.
 
         Raises SpecError for unknown methods, arguments, specs or options.
         """
@@ -127,7 +127,7 @@ def _input(what: str, value: Any) -> Input:
 
 
 def _in_order(name: str, call: Callable[..., Any], inputs: Mapping[str, Input]) -> dict[str, Input]:
-    """The inputs in the order of the method's parameters; trailing ones with a default may be omitted."""
+    """Order the inputs like the method's parameters; trailing ones with a default may be omitted."""
     parameters = inspect.signature(call).parameters
     if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
         return dict(inputs)

@@ -1,8 +1,8 @@
 """States: per-sequence data kept between calls of exported functions, in arrays that the caller owns.
 
-A model declares a list of states. Each defines the arrays that a function takes for it, the view of these in a traced
+A model declares a list of states. Each defines the arrays that a function takes, the view of them in a traced
 function, and the metadata by which the caller allocates them. All states of a call share ``token_seq`` and
-``token_pos``, int32 [n]: the sequence of each token, which is a row of page tables and slots, and its position there. A
+``token_pos``, int32 [n]: the sequence of each token (a row of page tables and slots) and its position in it. A
 token at position -1 is padding: it does not change a state, and its results are unused.
 """
 
@@ -24,9 +24,9 @@ from .tensor import Tensor, apply_tuple
 class Tokens:
     """Sequences and positions of a call's tokens. single_query: the caller guarantees one token per sequence.
 
-    lengths: int32 [sequences], where tokens see all positions of their sequence, including those after their own; None
-    where they see those up to their own. rotary_pos: int32 [axes, n], positions for the rotation of states that have
-    several axes of them.
+    lengths: int32 [sequences] for bidirectional attention, where tokens see all positions of their sequence; None
+    for causal attention. rotary_pos: int32 [axes, n], positions for the rotation of states that have
+    several position axes.
     """
 
     token_seq: Tensor
@@ -37,13 +37,13 @@ class Tokens:
 
 
 class State(ABC):
-    """One state of a model; its inputs are named ``prefix + name``. States of one kind have different prefixes."""
+    """One state of a model; its inputs are named ``prefix + name``. Prefixes of states of one kind must differ."""
 
     prefix: str
 
     @property
     def position_axes(self) -> int:
-        """How many axes of positions the rotation has; 0 where it takes those of ``token_pos``."""
+        """The number of position axes of the rotation; 0 where it uses ``token_pos``."""
         return 0
 
     @abstractmethod
@@ -65,17 +65,17 @@ class State(ABC):
 
     @property
     def bytes_per_sequence(self) -> int:
-        """Bytes of state of a sequence, however long it is."""
+        """Bytes of state per sequence, independent of its length."""
         return 0
 
 
 def inputs(
     states: Sequence[State], num_tokens: int | str, single_query: bool = False, bidirectional: Sequence[State] = ()
 ) -> spec.Object:
-    """The states as one input of an exported function of ``num_tokens`` tokens: the argument is a tuple of views.
+    """The input spec of all states for a function of ``num_tokens`` tokens; the argument is a tuple of views.
 
-    single_query: see ``Tokens``. bidirectional: the states whose views have ``lengths``, see ``Tokens``, which are an
-    input where there are such states. ``rotary_pos`` is an input where a state has ``position_axes``.
+    single_query: see ``Tokens``. bidirectional: the states whose views have ``lengths`` (see ``Tokens``), which become
+    an input if there are any. ``rotary_pos`` is an input if a state has ``position_axes``.
     """
     fields = {state.prefix + name: tensor for state in states for name, tensor in state.fields().items()}
     fields |= {name: spec.Tensor((num_tokens,), "int32") for name in ("token_seq", "token_pos")}
@@ -112,7 +112,7 @@ class NewState:
 
 @dataclass(frozen=True)
 class SequenceArray:
-    """An array of which each sequence has one, initially zero; ``shape`` is without the axis of slots."""
+    """An array of which each sequence has one, initially zero; ``shape`` excludes the axis of slots."""
 
     name: str
     shape: tuple[int, ...]
@@ -121,9 +121,9 @@ class SequenceArray:
 
 @dataclass(frozen=True)
 class Recurrent(State):
-    """Arrays of a fixed size per sequence, as of recurrent layers.
+    """A state of arrays with a fixed size per sequence, for recurrent layers.
 
-    A function takes each as [slots, *shape], which it updates in place, and ``slots``, int32 [sequences], the slot of
+    A function takes each array as [slots, *shape], updated in place, and ``slots``, int32 [sequences], the slot of
     each sequence.
     """
 
@@ -155,7 +155,7 @@ class Recurrent(State):
 class RecurrentState:
     """The view of a recurrent state in a traced function.
 
-    arrays: by name, [slots, *shape]; replace an entry by the result of an operation that updates it in place.
+    arrays: [slots, *shape] by name; an operation that updates an array in place must store its result here.
     """
 
     arrays: dict[str, Tensor]
@@ -166,7 +166,7 @@ class RecurrentState:
     def update(
         self, name: str, operator: Operator, layer: int, *args: Tensor, more: Sequence[Tensor] = (), **attrs: Any
     ) -> Tensor:
-        """Apply ``operator(array, *args, slots, token_seq, token_pos, layer, *more)``, as of ``relax.ops.recurrent``.
+        """Apply ``operator(array, *args, slots, token_seq, token_pos, layer, *more)``, see ``relax.ops.recurrent``.
 
         It updates the array of this name in place; returns its other result.
         """

@@ -32,7 +32,7 @@ class Tensor:
 
     @property
     def expr(self) -> Expr:
-        """The graph value."""
+        """The graph expression of the tensor."""
         assert self._expr is not None
         return self._expr
 
@@ -50,14 +50,14 @@ class Tensor:
 
     @staticmethod
     def placeholder(shape: Sequence[Size], dtype: str = "float32", name: str = "tensor") -> Tensor:
-        """A tensor without a value, which describes the shape and dtype of a result."""
+        """A tensor without a value that describes the shape and dtype of a result."""
         return Tensor(Var(name, tensor_info(shape, dtype)))
 
     def __repr__(self) -> str:
         return f'Tensor({list(self.shape)}, "{self.dtype}")'
 
     def astype(self, dtype: str) -> Tensor:
-        """The elements converted to ``dtype``; the tensor itself when it has that dtype."""
+        """Cast the elements to ``dtype``; the tensor itself when it has that dtype."""
         return self if self.dtype == dtype else apply(ops.astype, self, dtype=dtype)
 
     def reshape(self, *shape: Size | Sequence[Size]) -> Tensor:
@@ -66,7 +66,7 @@ class Tensor:
         return apply(ops.reshape, self, sizes)
 
     def permute_dims(self, *axes: int | Sequence[int]) -> Tensor:
-        """Axis ``i`` of the result is axis ``axes[i]``, given as ints or one sequence; reversed when there are none."""
+        """Axis ``i`` of the result is axis ``axes[i]``, given as ints or one sequence; reversed without axes."""
         order = axes[0] if len(axes) == 1 and isinstance(axes[0], Sequence) else axes
         return apply(ops.permute_dims, self, axes=tuple(order) or None)
 
@@ -118,16 +118,16 @@ class Tensor:
 
 
 class ParameterError(MLCError, ValueError):
-    """Missing data of a parameter, data of a wrong shape or dtype, or an unknown path."""
+    """Missing data of a parameter, data of a wrong shape or dtype, or an unknown parameter path."""
 
 
 class Parameter(Tensor):
     """A weight with a storage dtype. It has a graph value only while a function is traced or built.
 
-    shape: integers, and names of symbolic sizes, which are those of the functions that are exported. name: of the graph
-    variable in functions made by a ``BlockBuilder``, of which it has to be a parameter. keeps_dtype: ``to`` leaves the
-    storage dtype as it is. ``data`` is the array that a compiled module uses for it: numpy or any that supports DLPack,
-    initially None.
+    shape: integers, and names of symbolic sizes of the exported functions. name: name of the graph
+    variable in functions built with a ``BlockBuilder``, where it must be a parameter. keeps_dtype: ``to`` does not
+    change the storage dtype. ``data`` is the array that a compiled module uses for it: numpy or any that
+    supports DLPack, initially None.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Parameter(Tensor):
 
     @property
     def variable(self) -> Var:
-        """The graph variable by which functions made by a ``BlockBuilder`` use the parameter."""
+        """The graph variable of the parameter in functions built with a ``BlockBuilder``."""
         if self._variable is None:
             self._variable = Var(self._name, tensor_info(self.shape, self.dtype))
         return self._variable
@@ -166,7 +166,7 @@ class Parameter(Tensor):
         return self._dtype
 
     def to(self, dtype: str) -> None:
-        """Set the storage dtype, except of integers. Raises ParameterError when there is data of another dtype."""
+        """Set the storage dtype, unless it is an integer. Raises ParameterError when there is data of another dtype."""
         if not is_float(self._dtype) or dtype == self._dtype or self._keeps_dtype:
             return
         if self._data is not None:
@@ -183,7 +183,7 @@ class Parameter(Tensor):
         self._data = None if value is None else self.fitting(value)
 
     def fitting(self, value: Any, name: str = "parameter") -> Any:
-        """``value`` as data of this parameter, C-contiguous if numpy. Raises ParameterError if it does not match."""
+        """Check ``value`` as data of this parameter and return it, C-contiguous if numpy. Raises ParameterError."""
         expected = f"{self.dtype} {list(self.shape)}"
         try:
             shape, dtype = [int(s) for s in value.shape], str(value.dtype).removeprefix("torch.")
@@ -203,12 +203,12 @@ def _shape(expr: Expr) -> Shape:
 
 
 def _matches(shape: Sequence[int], sizes: Sequence[Size]) -> bool:
-    """Whether a shape has the given sizes, of which symbolic ones may be any."""
+    """Whether a shape matches the given sizes; symbolic sizes match any."""
     return len(shape) == len(sizes) and all(s == size for s, size in zip(shape, sizes) if isinstance(size, int))
 
 
 def graph_value(what: str, value: Tensor | ExprLike | str) -> Expr:
-    """The graph value of a tensor, number or string. Raises OperatorError for any other value; ``what``: its prefix."""
+    """Convert a tensor, number or string to a graph value. Raises OperatorError (prefix ``what``) for others."""
     if isinstance(value, Tensor):
         return value.expr
     if isinstance(value, str):
@@ -229,7 +229,7 @@ def apply(operator: Operator, *args: Any, **attrs: Any) -> Tensor:
 
 
 def apply_tuple(operator: Operator, *args: Any, **attrs: Any) -> tuple[Tensor, ...]:
-    """As ``apply``, for an operator that returns several tensors."""
+    """Like ``apply``, for an operator that returns several tensors."""
     return emit_tuple(operator(*_operands(operator, args), **attrs))
 
 
@@ -239,7 +239,7 @@ def _operands(operator: Operator, args: Sequence[Any]) -> list[Any]:
 
 
 def _as_sequence(kind: Any, value: Any) -> Any:
-    """The value as a tuple, if it is an iterable for a parameter that is a shape or several tensors."""
+    """Convert an iterable to a tuple, for a parameter that is a shape or several tensors."""
     return tuple(value) if get_origin(kind) is tuple and isinstance(value, Iterable) else value
 
 
@@ -254,17 +254,17 @@ def _operand(operator: str, name: str, value: Any) -> Any:
 
 
 def emit(call: Call, name: str | None = None) -> Tensor:
-    """Bind a call in the function being traced."""
+    """Bind a call in the function being traced and return its result."""
     return Tensor(_bind(call, name))
 
 
 def emit_tuple(call: Call, name: str | None = None) -> tuple[Tensor, ...]:
-    """Bind a call that returns several tensors."""
+    """Bind a call that returns several tensors and return them."""
     return unpack(_bind(call, name))
 
 
 def unpack(value: Var) -> tuple[Tensor, ...]:
-    """The tensors of a variable: one, or the fields of a tuple."""
+    """The tensors of a variable: the variable itself, or the fields of a tuple."""
     if isinstance(value.struct_info, TensorStructInfo):
         return (Tensor(value),)
     assert isinstance(value.struct_info, TupleStructInfo)

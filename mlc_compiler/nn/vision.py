@@ -1,6 +1,6 @@
-"""Vision transformers: patches of an image in, one vector for each patch out (Dosovitskiy et al. 2021).
+"""Vision transformers: map the patches of an image to one vector per patch (Dosovitskiy et al. 2021).
 
-N images, C channels, S patches of an image and perhaps a class token, D elements of a vector.
+N images, C channels, S patches of an image (plus an optional class token), D elements of a vector.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .layers import Embedding, Linear
 from .module import Module, ModuleList
 from .tensor import Parameter, Tensor, apply
 
-HIDDEN = -1e4  # added to scores: finite in float16, and its exponential is 0
+HIDDEN = -1e4  # added to masked scores: finite in float16, and its exponential is 0
 
 
 class PatchEmbedding(Linear):
-    """Patches of pixels [N, C, H, W] as vectors [N, S, D], row by row; a convolution whose windows do not overlap.
+    """Embed patches of pixels [N, C, H, W] as vectors [N, S, D], row by row; a convolution with stride = kernel size.
 
     weight: [D, C * patch_size ** 2]. H and W are multiples of patch_size.
     """
@@ -39,9 +39,9 @@ class PatchEmbedding(Linear):
 
 
 class ImageEmbedding(Module):
-    """Patches with learned positions, pixels [N, C, H, W] -> [N, S, D]; with a class token before the patches or not.
+    """Patch embedding with learned positions and an optional class token before the patches: [N, C, H, W] -> [N, S, D].
 
-    position_embedding: [S, D]. patches: of an image.
+    position_embedding: [S, D]. patches: number of patches per image.
     """
 
     def __init__(self, patch: PatchEmbedding, patches: int, hidden_size: int, class_token: bool):
@@ -58,9 +58,9 @@ class ImageEmbedding(Module):
 
 
 class FullAttention(Module):
-    """Attention of x [N, S, D] among all tokens of an image, in both directions.
+    """Bidirectional attention of x [N, S, D] among all tokens of an image.
 
-    rotation: cosines and sines, float32 [N S, R/2], by which queries and keys are rotated. mask: [1, 1, S, S], which
+    rotation: cosines and sines, float32 [N S, R/2], that rotate queries and keys. mask: [1, 1, S, S], which
     is added to scores.
     """
 
@@ -81,7 +81,7 @@ class FullAttention(Module):
 
 
 class VisionLayer(Module):
-    """Norms before attention and feed-forward part. norm: makes one; bias: of attention; see ``FullAttention``."""
+    """A pre-norm transformer layer. norm: creates a norm; bias: whether attention has biases; see ``FullAttention``."""
 
     def __init__(self, hidden_size: int, heads: int, mlp: Module, norm: Callable[[], Module], bias: bool = True):
         self.layer_norm1 = norm()
@@ -95,7 +95,7 @@ class VisionLayer(Module):
 
 
 class VisionTransformer(Module):
-    """Pixels [N, C, H, W] -> [N, S, D]; norms before the first layer and after the last one where they are given."""
+    """Vision transformer: pixels [N, C, H, W] -> [N, S, D]; optional norms before the first and after the last layer."""
 
     def __init__(
         self,
@@ -119,13 +119,13 @@ class VisionTransformer(Module):
 
 
 class PatchTransformer(Module):
-    """Patches of an image of any size, with rotary or learned positions (Qwen2-VL, section 2.1).
+    """A vision transformer for images of any size, with rotary or learned positions (Qwen2-VL, section 2.1).
 
     pixels: [T, M, K], the M patches of each of T tokens. positions: int32 [T, M, 2], their rows and columns.
-    Returns [1, T, M, D]. inv_freq: float32 [R/4], of rows for the first half of the pairs and of columns for the rest,
-    or [2, R/4] where these differ; None for no rotation.
-    window: unless 0, patches see those of the same square of this many rows and columns, but in ``full_layers``.
-    pos_embed: from places [T M, 2] to what is added to the patches, [T M, D]. post_norm: after the last layer.
+    Returns [1, T, M, D]. inv_freq: float32 [R/4], applied to rows for the first half of the pairs and to columns for
+    the rest, or [2, R/4] where these differ; None for no rotation.
+    window: unless 0, a patch sees only its square of this many rows and columns, except in ``full_layers``.
+    pos_embed: maps positions [T M, 2] to position embeddings [T M, D]. post_norm: applied after the last layer.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class PatchTransformer(Module):
         return self.post_layernorm(x) if self.post_layernorm else x
 
     def results(self, pixels: Tensor, positions: Tensor, tapped: Collection[int]) -> list[Tensor]:
-        """The results [1, T, M, D] of some layers, and of all."""
+        """The results [1, T, M, D] of the layers in ``tapped`` and of the last layer."""
         tokens, patches, size = pixels.shape
         places = op.reshape(positions, (tokens * patches, 2))
         x = self.patch_embed(op.reshape(pixels, (1, tokens * patches, size)))
@@ -169,7 +169,7 @@ class PatchTransformer(Module):
         return op.cos(angles), op.sin(angles)
 
     def _mask(self, positions: Tensor, dtype: str) -> Tensor:
-        """[1, 1, S, S], 0 where two patches are in the same window."""
+        """The mask [1, 1, S, S]: 0 where two patches are in the same window, else ``HIDDEN``."""
         length = positions.shape[0]
         rows, columns = op.split(op.floor(positions.astype("float32") / float(self.window)), 2, axis=1)
 
@@ -181,9 +181,9 @@ class PatchTransformer(Module):
 
 
 class DeepPatchTransformer(PatchTransformer):
-    """With learned positions, and the results of some layers too.
+    """A PatchTransformer with learned positions that also returns intermediate results (DeepStack, Meng et al. 2024).
 
-    The list of results of ``tapped`` layers and of all, [1, T, M, D] each (DeepStack, Meng et al. 2024).
+    Returns the results of the ``tapped`` layers and of the last layer, [1, T, M, D] each.
     """
 
     def __init__(
@@ -197,9 +197,9 @@ class DeepPatchTransformer(PatchTransformer):
 
 
 class GridPositions(Embedding):
-    """Learned vectors of a square grid, resampled to the grid of an image; weight [side * side, D].
+    """Learned position embeddings on a square grid, resampled to the grid of an image; weight [side * side, D].
 
-    Bilinear, with the corners of both grids on each other. The image has at least two rows and columns.
+    Bilinear interpolation with aligned corners. The image has at least two rows and columns.
     """
 
     def __init__(self, side: int, hidden_size: int):
@@ -207,7 +207,7 @@ class GridPositions(Embedding):
         self.side = side
 
     def forward(self, places: Tensor) -> Tensor:
-        """places: integers [S, 2] of rows and columns, all of an image. Returns float32 [S, D]."""
+        """Interpolate at places, integers [S, 2]: row and column of every patch of an image. Returns float32 [S, D]."""
         points = places.astype("float32")
         points = points * float(self.side - 1) / op.max(points, axis=0, keepdims=True)
         low = op.floor(points)
@@ -222,16 +222,16 @@ class GridPositions(Embedding):
         return total
 
     def _corners(self, low: Tensor, high: Tensor, part: Tensor, axis: int) -> list[tuple[Tensor, Tensor]]:
-        """The lower and the upper coordinate along an axis, with their shares, [S, 1]."""
+        """The lower and the upper coordinate along an axis, each with its interpolation weight, [S, 1]."""
         below, above, share = (op.split(x, 2, axis=1)[axis] for x in (low, high, part))
         return [(below, 1.0 - share), (above, share)]
 
 
 class ResampledPositions(Module):
-    """Learned vectors of a square grid, resampled to the grid of an image; weight [side * side, D].
+    """Learned position embeddings on a square grid, resampled to the grid of an image; weight [side * side, D].
 
-    Bilinear, with the edges of both grids on each other, and over more vectors where the image has fewer rows or
-    columns than the grid, as ``interpolate(mode="bilinear", antialias=True)`` of PyTorch.
+    Bilinear interpolation with aligned edges, antialiased where the image has fewer rows or
+    columns than the grid, like PyTorch's ``interpolate(mode="bilinear", antialias=True)``.
     """
 
     def __init__(self, side: int, hidden_size: int):
@@ -239,7 +239,7 @@ class ResampledPositions(Module):
         self.side = side
 
     def forward(self, places: Tensor) -> Tensor:
-        """places: integers [S, 2] of rows and columns, all of an image. Returns float32 [S, D]."""
+        """Interpolate at places, integers [S, 2]: row and column of every patch of an image. Returns float32 [S, D]."""
         points = places.astype("float32")
         step = float(self.side) / (op.max(points, axis=0, keepdims=True) + 1.0)
         centres, reach = (points + 0.5) * step, op.maximum(step, 1.0)
@@ -251,20 +251,20 @@ class ResampledPositions(Module):
         return op.matmul(op.reshape(shares, (length, self.side**2)), self.weight.astype("float32"))
 
     def _shares(self, centres: Tensor, reach: Tensor) -> Tensor:
-        """Of each row, or column, of the grid: a triangle around the centre, float32 [S, side]."""
+        """Interpolation weights of the grid's rows (or columns): a normalized triangle filter, float32 [S, side]."""
         middles = Tensor(constant(np.arange(self.side, dtype=np.float32)[None, :] + 0.5))
         heights = op.maximum(1.0 - op.abs(middles - centres) / reach, 0.0)
         return heights / op.sum(heights, axis=1, keepdims=True)
 
 
 class AxialPositions(Embedding):
-    """The sum of a learned vector for the column and one for the row; weight [2 * count, E], columns first."""
+    """The sum of a learned embedding of the column and one of the row; weight [2 * count, E], columns first."""
 
     def __init__(self, count: int, hidden_size: int):
         super().__init__(2 * count, hidden_size)
         self.count = count
 
     def forward(self, places: Tensor) -> Tensor:
-        """places: int32 [S, 2], columns and rows"""
+        """Embed places, int32 [S, 2] (column, row) -> [S, E]."""
         column, row = (op.reshape(x, (places.shape[0],)) for x in op.split(places, 2, axis=1))
         return super().forward(column) + super().forward(row + self.count)

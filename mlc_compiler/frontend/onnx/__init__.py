@@ -1,4 +1,4 @@
-"""Models of ONNX: ``from_onnx``. Works on the objects of the package onnx, which it imports."""
+"""Importer of ONNX models: ``from_onnx``. Works on, and imports, the package onnx."""
 
 from __future__ import annotations
 

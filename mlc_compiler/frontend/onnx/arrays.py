@@ -1,4 +1,4 @@
-"""Operators on values that are known at import: shapes and constants, as numpy arrays, of objects where symbolic."""
+"""Operators on values known at import (shapes, constants): numpy arrays, of objects if sizes are symbolic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = Callable[..., Any]
 
 
 def numbers(value: Any) -> list[Any]:
-    """The elements of a known value: integers, or symbolic sizes."""
+    """The elements of a known value: numbers, or symbolic sizes."""
     return [plain(v) if value.dtype == object else v.item() for v in np.ravel(value)]
 
 
@@ -59,7 +59,7 @@ def _squeezed(x: np.ndarray, axes: Any = None) -> np.ndarray:
 
 
 def concatenated(*parts: Any, axis: int) -> np.ndarray:
-    """Shapes joined, symbolic sizes among them."""
+    """Concatenate shapes, which may contain symbolic sizes."""
     return np.concatenate([np.asarray(p) for p in parts], axis)
 
 
@@ -85,4 +85,4 @@ ROWS: dict[str, Row] = {
     "Unsqueeze": lambda x, axes: np.expand_dims(x, tuple(numbers(axes))),
     "Where": lambda c, a, b: np.where(c, a, b),
 }
-"""Used when all operands are known."""
+"""Rows that apply when all operands are known at import."""

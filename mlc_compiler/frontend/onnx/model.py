@@ -1,4 +1,4 @@
-"""An ONNX model as a module."""
+"""Import of an ONNX model as a module."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ OPSETS = range(13, 21)
 
 
 def from_onnx(model: onnx.ModelProto, keep_params: bool = True) -> Imported:
-    """The function ``main`` of a model's graph, its inputs first.
+    """Import a model's graph as the function ``main``, whose first parameters are the inputs.
 
         imported = from_onnx(onnx.load("model.onnx"))
         y = build(imported.mod)["main"](x, *imported.params.values())
 
-    Named dimensions become symbolic sizes. A single output is a tensor, several are a tuple. keep_params: floating
-    initializers with axes are arguments after the inputs; others, and all without ``keep_params``, are constants.
-    Raises ImportModelError for opsets other than 13 to 20, for operators without a row, all at once, and for shapes
-    and axes that depend on the inputs' elements.
+    Named dimensions become symbolic sizes. One output is returned as a tensor, several as a tuple. keep_params:
+    floating initializers with axes are arguments after the inputs; others, and all without ``keep_params``, are
+    constants. Raises ImportModelError for opsets other than 13 to 20, for unsupported operators (all are listed), and
+    for shapes and axes that depend on the inputs' elements.
     """
     _require_opset(model)
     _require_rows(model.graph)
@@ -60,7 +60,10 @@ def _require_rows(graph: onnx.GraphProto) -> None:
 
 
 class _Importer:
-    """values: by name, graph values, or numpy arrays of what is known. known: names of inputs that have to be."""
+    """Imports one graph.
+
+    values: by name, graph values, or numpy arrays of values known at import. known: names of inputs that must be known.
+    """
 
     def __init__(self, graph: onnx.GraphProto):
         self.graph = graph

@@ -1,7 +1,7 @@
 """The table of ONNX's operators (opset 13 to 20) on tensors: https://onnx.ai/onnx/operators.
 
-Rows take inputs in order, None for one that is left out, and attributes by name. Inputs that have to be known at
-import, as shapes and axes, are numpy arrays.
+Rows take inputs in order, None for an omitted one, and attributes by name. Inputs that must be known at
+import, such as shapes and axes, are numpy arrays.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _batch_norm(
 
 
 def _reduction(op: Row) -> Row:
-    """Axes are an attribute up to opset 17, then an input."""
+    """Row of a reduction; axes are an attribute up to opset 17, then an input."""
 
     def row(
         x: Expr, *given: Any, axes: Sequence[int] | None = None, keepdims: int = 1, noop_with_empty_axes: int = 0
@@ -134,7 +134,7 @@ def _scatter_elements(x: Expr, places: Expr, updates: Expr, *, axis: int = 0, re
 
 
 def _expand(x: Expr, shape: Any) -> Expr:
-    """Sizes of 1 keep those of ``x``."""
+    """Row of Expand; target sizes of 1 keep the sizes of ``x``."""
     sizes: list[Any] = numbers(shape)
     own: list[Any] = [plain(s) for s in shape_of(x)]
     sizes, own = [1] * (len(own) - len(sizes)) + sizes, [1] * (len(sizes) - len(own)) + own
@@ -265,4 +265,4 @@ KNOWN_INPUTS = {
     "Trilu": (1,),
     "Unsqueeze": (1,),
 }
-"""Positions of inputs that have to be known at import."""
+"""Positions of the inputs that must be known at import."""

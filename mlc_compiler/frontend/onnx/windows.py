@@ -1,4 +1,4 @@
-"""ONNX's convolutions and pooling."""
+"""ONNX's convolution and pooling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .arrays import Row, numbers
 
 
 def _sides(pads: Sequence[int] | None, auto_pad: bytes, kernel: Sequence[int], dilation: Sequence[int]) -> list[int]:
-    """Padding before all axes, and then after them. Same padding is that of steps of 1."""
+    """Padding before all axes, then after all axes. SAME padding assumes stride 1."""
     if auto_pad in (b"SAME_UPPER", b"SAME_LOWER"):
         return list(blocks.same_padding(kernel, dilation, auto_pad == b"SAME_LOWER"))
     return list(pads or [0] * (2 * len(kernel)))

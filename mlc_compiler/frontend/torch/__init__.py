@@ -1,4 +1,4 @@
-"""PyTorch's models: ``from_exported_program``, ``from_fx``, and ``torch.compile(model, backend="mlc")``.
+"""Importer of PyTorch models: ``from_exported_program``, ``from_fx``, ``torch.compile(model, backend="mlc")``.
 
 Importing this package registers the back end.
 """

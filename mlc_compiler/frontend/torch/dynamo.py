@@ -14,10 +14,10 @@ from .exported_program import MAIN, from_exported_program
 
 @register_backend(name="mlc")
 def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
-    """A function of the graph's inputs, parameters included, that returns its results as new tensors.
+    """Compile a graph to a function of its inputs, parameters included, that returns new tensors.
 
-    For inference on the CPU, with constant sizes. Raises ImportModelError where gradients are recorded or sizes are
-    symbolic, and for operators without a row.
+    For inference on the CPU, with constant sizes. Raises ImportModelError when gradients are recorded or sizes are
+    symbolic, and for unsupported operators.
     """
     if not all(isinstance(x, torch.Tensor) for x in inputs):
         raise ImportModelError("torch.compile: got symbolic sizes", hint="torch.compile(…, dynamic=False)")

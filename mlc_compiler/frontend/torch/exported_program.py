@@ -1,4 +1,4 @@
-"""``torch.export``: an ExportedProgram as a module."""
+"""Import of an ExportedProgram (``torch.export``) as a module."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ MAIN = "main"
 
 
 def from_exported_program(program: ExportedProgram, keep_params: bool = True) -> Imported:
-    """The function ``main`` of a program, its inputs first.
+    """Import a program as the function ``main``, whose first parameters are the inputs.
 
         imported = from_exported_program(torch.export.export(model.eval(), (x,)))
         y = build(imported.mod)["main"](x, *imported.params.values())
         y = imported.jit()["main"](x)
 
-    Dynamic sizes become symbolic ones with the bounds of the program; its assertions are left out. Operators without a
-    row of their own are decomposed by PyTorch. Nested inputs and outputs are flat: a single output is a tensor, several
-    are a tuple in the program's order. keep_params: parameters and buffers that are used are arguments after the
-    inputs, named by their place in the model (``encoder_layer_0_weight``); else they are constants, as tensors are that
-    the program holds. Raises ImportModelError for what cannot be represented, operators all at once.
+    Dynamic sizes become symbolic sizes with the program's bounds; its assertions are dropped. Operators without a
+    row of their own are decomposed by PyTorch. Nested inputs and outputs are flattened: one output is a tensor, several
+    are a tuple in the program's order. keep_params: used parameters and buffers become arguments after the
+    inputs, named by their path in the model (``encoder_layer_0_weight``); else they are constants, like the tensors
+    that the program holds. Raises ImportModelError for unsupported programs, and lists all unsupported operators.
     """
     imported = _Importer(decomposed(program)).run()
     if keep_params:
@@ -57,7 +57,7 @@ def _row(node: fx.Node) -> Any:
 
 
 class _Importer:
-    """Builds the function of a program whose graph is functional."""
+    """Imports a program whose graph is functional (no in-place writes)."""
 
     def __init__(self, program: ExportedProgram):
         self.program = program

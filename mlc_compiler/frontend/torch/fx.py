@@ -1,4 +1,4 @@
-"""``torch.fx``: a traced GraphModule as a module, in Apache TVM's spelling."""
+"""Import of a traced GraphModule (``torch.fx``) with Apache TVM's signature."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ InputInfo = Sequence[tuple[Sequence[int], str]]
 
 
 def from_fx(model: torch.fx.GraphModule, input_info: InputInfo, *, keep_params_as_input: bool = False) -> IRModule:
-    """The function ``main`` of a graph, with the parameters bound as constants.
+    """Import a graph as the function ``main``, with the parameters bound as constants.
 
         mod = from_fx(torch.fx.symbolic_trace(model), [((1, 784), "float32")])
 
-    input_info: shape and dtype of each input. keep_params_as_input: the parameters that are used are arguments after
+    input_info: shape and dtype of each input. keep_params_as_input: used parameters become arguments after
     the inputs, in the order of ``model``. The graph is traced again on inputs of these shapes. Raises ImportModelError
-    as ``from_exported_program`` does, and for other than constant sizes.
+    like ``from_exported_program``, and for symbolic sizes.
     """
     inputs = tuple(_placeholder(shape, dtype) for shape, dtype in input_info)
     return from_exported_program(torch.export.export(model.eval(), inputs), keep_params_as_input).mod

@@ -21,29 +21,29 @@ from ..blocks import number_table
 from ..values import ImportModelError
 
 WITHOUT_MEANING = frozenset({"device", "layout", "memory_format", "non_blocking", "pin_memory", "copy"})
-"""Keyword arguments about where and how a tensor is stored."""
+"""Keyword arguments about the storage of a tensor, which are ignored."""
 
 Row = Callable[..., Any]
 Rows = Callable[[fx.Node], Row | None]
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """``torch.float32`` -> ``"float32"``"""
+    """The dtype's name: ``torch.float32`` -> ``"float32"``."""
     return str(dtype).removeprefix("torch.")
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
-    """The elements of a tensor on the CPU; contiguous."""
+    """The elements of a tensor as a contiguous array on the CPU."""
     return as_numpy(tensor.detach().cpu().contiguous())
 
 
 def constant_of(tensor: torch.Tensor) -> Constant:
-    """A tensor as a constant of the graph."""
+    """Convert a tensor to a constant of the graph."""
     return number_table(array_of(tensor))  # type: ignore[return-value]
 
 
 def needed(graph: fx.Graph) -> list[fx.Node]:
-    """The nodes that the graph's outputs depend on, in order: assertions are left out."""
+    """The nodes on which the graph's outputs depend, in order; this drops assertions."""
     wanted: set[fx.Node] = set()
     for node in reversed(graph.nodes):
         if node.op == "output" or node in wanted:
@@ -52,7 +52,7 @@ def needed(graph: fx.Graph) -> list[fx.Node]:
 
 
 def operator_name(node: fx.Node) -> str:
-    """``aten.add.Tensor``, ``operator.mul``"""
+    """The operator's name, such as ``aten.add.Tensor`` or ``operator.mul``."""
     if isinstance(node.target, torch._ops.OpOverload):
         return str(node.target)
     module = getattr(node.target, "__module__", "").lstrip("_")
@@ -60,7 +60,7 @@ def operator_name(node: fx.Node) -> str:
 
 
 def require_rows(nodes: Iterable[fx.Node], rows: Rows) -> None:
-    """Raises ImportModelError with all operators that have no row, and how often each occurs."""
+    """Raise ImportModelError that lists all operators without a row and how often each occurs."""
     missing = Counter(operator_name(node) for node in nodes if node.op.startswith("call_") and rows(node) is None)
     if missing:
         listed = ", ".join(f"{op} ({count})" for op, count in sorted(missing.items()))
@@ -70,14 +70,14 @@ def require_rows(nodes: Iterable[fx.Node], rows: Rows) -> None:
 
 @dataclass
 class Translation:
-    """Translates nodes to bindings of the function being built. values: of the nodes so far."""
+    """Translates nodes to bindings of the function being built. values: the values of the nodes translated so far."""
 
     builder: BlockBuilder
     rows: Rows
     values: dict[fx.Node, Any]
 
     def run(self, node: fx.Node) -> None:
-        """Bind the value of a ``call_…`` node. Raises ImportModelError with the node for arguments that do not fit."""
+        """Bind the value of a ``call_…`` node. Raises ImportModelError, which names the node, for invalid arguments."""
         row = self.rows(node)
         assert row is not None
         options = {k: v for k, v in node.kwargs.items() if k not in WITHOUT_MEANING}
@@ -89,7 +89,7 @@ class Translation:
             raise ImportModelError(f"{node.format_node()}: {error}", hint=hint) from error
 
     def given(self, argument: Any) -> Any:
-        """An argument of a node with nodes replaced by their values, and dtypes by their names."""
+        """Replace nodes in an argument by their values, and dtypes by their names."""
         if isinstance(argument, fx.Node):
             return self.values[argument]
         if isinstance(argument, list | tuple):

@@ -1,4 +1,4 @@
-"""PyTorch's symbolic sizes as the compiler's."""
+"""Conversion of PyTorch's symbolic sizes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ...ir.expr import Var
 from ..values import ImportModelError, Size, plain
 
 NO_BOUND = 2**62
-"""PyTorch's upper bounds of sizes without one are at least this."""
+"""Lower bound of the upper bounds that PyTorch gives to unbounded sizes."""
 
 
 @dataclass
 class Sizes:
-    """The symbols of a program: each is a variable. constraints: their ranges."""
+    """Maps the symbols of a program to size variables. constraints: the ranges of the symbols."""
 
     constraints: Mapping[Any, Any]
     variables: dict[str, Var] = field(default_factory=dict)
 
     def expression(self, size: int | torch.SymInt) -> Size:
-        """A size of an input: a number, or sums and products of symbols."""
+        """Convert a size of an input: a number, or sums and products of symbols."""
         return size if isinstance(size, int) else self._expression(size.node.expr)
 
     def _expression(self, expr: Any) -> Size:
@@ -40,7 +40,7 @@ class Sizes:
         raise ImportModelError(f"an input has the size {expr}; expected sums and products of symbols")
 
     def bounds(self) -> dict[str, dict[str, int]]:
-        """The attribute of a function with the greatest values of its symbols."""
+        """The function attribute with the upper bounds of the symbols."""
         upper = {str(symbol): found.upper for symbol, found in self.constraints.items()}
         known = {name: int(upper[name]) for name in self.variables if name in upper and upper[name] < NO_BOUND}
         return {"tir_var_upper_bound": known} if known else {}

@@ -50,12 +50,12 @@ softplus = traced(ops.softplus)
 
 
 def where(condition: Tensor, x1: Operand, x2: Operand) -> Tensor:
-    """``x1`` where ``condition`` is true or not 0, else ``x2``."""
+    """``x1`` where ``condition`` is true (nonzero), else ``x2``."""
     return apply(ops.where, condition.astype("bool"), x1, x2)
 
 
 def astype(x: Tensor, dtype: str) -> Tensor:
-    """The elements converted to ``dtype``; ``x`` itself when it has that dtype."""
+    """Cast the elements to ``dtype``; ``x`` itself when it has that dtype."""
     return x.astype(dtype)
 
 

@@ -1,4 +1,4 @@
-"""Operations of mixtures of experts, see ``relax.ops.experts``."""
+"""Operations for mixture of experts, see ``relax.ops.experts``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ expert_sum = traced(ops.expert_sum)
 
 
 def group_by_expert(experts: Tensor, num_experts: int) -> tuple[Tensor, ...]:
-    """The place of each choice in the order of experts, and the expert and the token of each place."""
+    """Sort the choices of all tokens by expert: their positions, and each position's expert and token."""
     return apply_tuple(ops.group_by_expert, experts, num_experts=num_experts)
 
 
@@ -27,7 +27,7 @@ def route(
     group_best: int = 1,
     margin: float = 0.0,
 ) -> tuple[Tensor, ...]:
-    """The weights, float32 [T, k], and the experts, int32 [T, k], of each token; see ``relax.ops.routing``."""
+    """Select experts: weights, float32 [T, k], and experts, int32 [T, k], of each token; see ``relax.ops.routing``."""
     weights = {"renormalize": renormalize, "scale": scale, "margin": margin}
     limits = {"groups": groups, "kept_groups": kept_groups, "group_best": group_best}
     return apply_tuple(ops.route, logits, correction, k=k, score=score, **weights, **limits)

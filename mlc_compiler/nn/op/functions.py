@@ -14,7 +14,7 @@ from ...tir.nodes import PrimFunc
 from ..tensor import Size, Tensor, emit, emit_tuple, graph_value, unpack
 
 Out = Tensor | tuple[Sequence[Size], str]
-"""The shape and dtype of a result, or a tensor with these (see ``Tensor.placeholder``)."""
+"""The shape and dtype of a result, or a tensor that has them (see ``Tensor.placeholder``)."""
 
 
 def tensor_expr_op(
@@ -44,7 +44,7 @@ def tensor_ir_inplace_op(
     out: Sequence[Out],
     scalars: Sequence[ExprLike] = (),
 ) -> tuple[Tensor, ...]:
-    """As ``tensor_ir_op``, for several results: result i is written over argument ``inplace_indices[i]``, unless -1."""
+    """Like ``tensor_ir_op`` for several results: result i overwrites argument ``inplace_indices[i]``, unless -1."""
     builder = BlockBuilder.current()
     info = TupleStructInfo(tuple(map(_info, out)))
     inputs = [a.expr for a in args]
@@ -54,7 +54,7 @@ def tensor_ir_inplace_op(
 
 
 def extern(name: str, args: Sequence[Tensor | ExprLike | str], out: Out | list[Out]) -> Any:
-    """Call the function registered as ``name`` (see ``register_func``) with ``args``, then the results to write.
+    """Call the function registered as ``name`` (see ``register_func``) with ``args`` and the results to write.
 
     args: tensors, sizes and strings. out: one result, returned as a Tensor, or a list of results, returned as a tuple.
     """

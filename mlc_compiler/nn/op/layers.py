@@ -1,4 +1,4 @@
-"""Operations of layers: products, norms, softmax, attention."""
+"""Operations of layers: matmuls, dequantization, norms, softmax, attention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log_softmax = traced(ops.log_softmax, {"x": Tensor})
 
 
 def matmul(x: Tensor, y: Tensor, out_dtype: str | None = None) -> Tensor:
-    """``x @ y`` as in numpy. out_dtype: of the result, None for the common dtype of both."""
+    """``x @ y`` as in numpy. out_dtype: dtype of the result; None: the common dtype of both."""
     return apply(ops.matmul, x, y, out_dtype=out_dtype or "void")
 
 
@@ -36,7 +36,7 @@ def dequantize(
     dtype: str = "float32",
     values: tuple[int, ...] = (),
 ) -> Tensor:
-    """As the operator ``dequantize``: q uint32 [..., N, words], scale [..., N, groups]; returns [..., N, k]."""
+    """See the operator ``dequantize``: q uint32 [..., N, words], scale [..., N, groups]; returns [..., N, k]."""
     return apply(ops.dequantize, q, scale, bits=bits, group=group, k=k, layout=layout, dtype=dtype, values=values)
 
 
@@ -61,7 +61,7 @@ def group_norm(
     channel_axis: int = 1,
     axes: Sequence[int] | None = None,
 ) -> Tensor:
-    """As ``layer_norm``, over ``axes`` (None: those after the first two) and equal groups of channels."""
+    """Group normalization over ``axes`` (None: those after the first two) and equal groups of channels."""
     reduced = tuple(range(2, x.ndim)) if axes is None else tuple(axes)
     attrs = {"num_groups": num_groups, "channel_axis": channel_axis, "axes": reduced, "epsilon": epsilon}
     return apply(ops.group_norm, x, weight, bias, **attrs)

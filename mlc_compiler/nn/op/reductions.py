@@ -19,7 +19,7 @@ argsort = traced(ops.argsort, {"x": Tensor})
 
 
 def cumsum(x: Tensor, axis: int | None = None, dtype: str | None = None, exclusive: bool | None = None) -> Tensor:
-    """The cumulative sum along ``axis``; None: ``x`` is flattened first. exclusive: without the element itself."""
+    """The cumulative sum along ``axis``; None: ``x`` is flattened first. exclusive: exclude the element itself."""
     return apply(ops.cumsum, x, axis=axis, dtype=dtype, exclusive=bool(exclusive))
 
 

@@ -1,4 +1,4 @@
-"""Operations that change logits by biases and penalties, and sample tokens from them."""
+"""Operations that apply biases and penalties to logits, and sample tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def penalize(
     frequency: Tensor,
     repetition: Tensor,
 ) -> Tensor:
-    """Biases of tokens, and penalties of those in the text: logits float32 [n, V], written in place and returned.
+    """Apply biases and repetition penalties to logits, float32 [n, V], written in place and returned.
 
     token_ids, counts: int32 [n, m]; bias: float32 [n, m]; others float32 [n]; see ``relax.ops.sampling``.
     """
@@ -28,7 +28,7 @@ def softmax_with_temperature(logits: Tensor, temperature: Tensor) -> Tensor:
 
 
 def filter_probabilities(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, typical_p: Tensor) -> Tensor:
-    """``probs``, float32 [n, V], with 0 for what a filter drops; top_k int32 [n], others float32 [n].
+    """``probs``, float32 [n, V], with 0 for the tokens that a filter drops; top_k int32 [n], others float32 [n].
 
     See ``relax.ops.sampling_filters``.
     """

@@ -1,4 +1,4 @@
-"""Operations that rearrange elements, and those that create tensors."""
+"""Operations that rearrange elements or create tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reshape(x: Tensor, *shape: Size | Sequence[Size]) -> Tensor:
 
 
 def permute(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
-    """Another name of ``permute_dims``."""
+    """Alias of ``permute_dims``."""
     return permute_dims(x, axes)
 
 
@@ -33,7 +33,7 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 
 
 def squeeze(x: Tensor, axis: int | Sequence[int] | None = -1) -> Tensor:
-    """Remove axes of size 1; None removes all of them."""
+    """Remove axes of size 1; None removes all axes of size 1."""
     return apply(ops.squeeze, x, axis=axis)
 
 
@@ -43,7 +43,7 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
 
 
 def split(x: Tensor, indices_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
-    """Split along ``axis`` into a number of equal parts, or before the given indices."""
+    """Split along ``axis`` into a number of equal parts, or at the given indices."""
     return apply_tuple(ops.split, x, indices_or_sections=indices_or_sections, axis=axis)
 
 
@@ -58,7 +58,7 @@ def concat(x: Sequence[Tensor], dim: int | None = None, axis: int = 0) -> Tensor
 
 
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
-    """Pad with ``value``; ``pad`` has two numbers of elements, before and after, for each axis in turn."""
+    """Pad with ``value``; ``pad``: the numbers of elements before and after, for each axis in turn."""
     return apply(ops.pad, x, pad_width=pad, pad_mode=mode, pad_value=value)
 
 
@@ -80,12 +80,12 @@ def strided_slice(
 
 
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
-    """The last two axes with zeros below a diagonal."""
+    """Copy ``x`` with zeros below a diagonal of the last two axes."""
     return apply(ops.triu, x, k=diagonal)
 
 
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
-    """The last two axes with zeros above a diagonal."""
+    """Copy ``x`` with zeros above a diagonal of the last two axes."""
     return apply(ops.tril, x, k=diagonal)
 
 
@@ -110,6 +110,6 @@ def empty(shape: Sequence[Size], dtype: str = "float32") -> Tensor:
 
 
 def arange(start: ExprLike, end: ExprLike | None = None, step: int = 1, dtype: str = "float32") -> Tensor:
-    """``start, start + step, …`` below ``end``; ``arange(n)`` starts at 0. Integers, converted to ``dtype``."""
+    """The integers ``start, start + step, …`` below ``end`` in ``dtype``; ``arange(n)`` starts at 0."""
     low, high = (0, start) if end is None else (start, end)
     return apply(ops.arange, low, high, step, dtype=dtype)

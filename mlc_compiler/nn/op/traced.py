@@ -18,7 +18,7 @@ Operand = Tensor | Number
 
 
 def traced(operator: Operator, operands: Mapping[str, Any] | None = None) -> Callable[..., Tensor]:
-    """The operator as a function that binds its result; attributes may be passed by position, too.
+    """Wrap an operator as a function that binds its result; attributes may also be positional.
 
     operands: names and annotations of the positional parameters, if they differ from the operator's.
     """
@@ -53,7 +53,7 @@ def _signature(operator: Operator, operands: Mapping[str, Any]) -> Signature:
 
 
 def _annotation(kind: Any) -> Any:
-    """The annotation of an operation's parameter: an operator's with traced tensors, sequences and sizes."""
+    """Convert the annotation of an operator's parameter to traced tensors, sequences and sizes."""
     if isinstance(kind, UnionType):
         return reduce(or_, map(_annotation, get_args(kind)))
     if get_origin(kind) is tuple:

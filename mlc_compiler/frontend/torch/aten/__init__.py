@@ -1,7 +1,7 @@
-"""The table of ATen's operators: ``"add.Tensor"``, or ``"add"`` for all its overloads -> a function of its arguments.
+"""The table of ATen's operators: ``"add.Tensor"``, or ``"add"`` for all overloads -> a function of its arguments.
 
-Tensors are graph values, sizes integers or symbolic expressions, dtypes names. A row returns a tensor, a tuple of
-tensors, or a size; operators of which only some results are computed return those alone. The operators' meaning is
+Tensors are graph values, sizes integers or symbolic expressions, dtypes strings. A row returns a tensor, a tuple of
+tensors, or a size; operators with results that are not computed return only the others. The operators' semantics is
 that of https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/torch.compiler_ir.html.
 """
 
@@ -15,7 +15,7 @@ ROWS |= {**resampling.ROWS, **scattering.ROWS}
 
 
 def keys_of(name: str) -> tuple[str, str]:
-    """Where ``"aten.add.Tensor"`` may be in the table: ``"add.Tensor"``, or else ``"add"``."""
+    """The keys of ``"aten.add.Tensor"`` in the table, in order: ``"add.Tensor"``, then ``"add"``."""
     short = name.removeprefix("aten.")
     return short, short.split(".")[0]
 

@@ -1,4 +1,4 @@
-"""ATen's functions of single elements, and its numbers' conversions."""
+"""ATen's elementwise functions and dtype conversions."""
 
 from __future__ import annotations
 
@@ -189,4 +189,4 @@ ROWS: dict[str, Row] = {
     "trunc": _trunc,
     "where": _where,
 }
-"""Names without an overload are for all overloads."""
+"""Names without an overload apply to all overloads."""

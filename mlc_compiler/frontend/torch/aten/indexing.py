@@ -1,4 +1,4 @@
-"""``x[i, :, j]``: selection by tensors of indices."""
+"""Indexing with index tensors, ``x[i, :, j]``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ...values import Size, cast, count_of, dtype_of, promoted, rank, size_of
 
 
 def _nonnegative(places: Expr, size: Size) -> Expr:
-    """Indices with the negative ones counted from the end of an axis."""
+    """Replace negative indices, which count from the end of an axis of ``size`` elements."""
     return ops.where(ops.less(places, 0), ops.add(places, cast(size, dtype_of(places))), places)
 
 
 def index(x: Expr, places: Sequence[Expr | None]) -> Expr:
-    """Elements at broadcast integer indices, None for whole axes.
+    """Gather elements at broadcast integer indices; None selects a whole axis.
 
-    Indexed axes are replaced by those of the indices: in their place when they are neighbours, else in front.
+    The axes of the indices replace the indexed axes: in place when these are adjacent, else in front.
     """
     axes = [axis for axis, place in enumerate(places) if place is not None]
     given = [place for place in places if place is not None]

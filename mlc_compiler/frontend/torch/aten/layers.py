@@ -1,4 +1,4 @@
-"""ATen's products, norms, convolutions, pooling and attention."""
+"""ATen's matmuls, norms, convolutions, pooling and attention."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _batch_norm(
 def _instance_norm(
     x: Expr, weight: Expr | None, bias: Expr | None, training: bool, momentum: float, eps: float
 ) -> tuple[Expr]:
-    """A batch norm with the statistics of its input."""
+    """Instance normalization: a batch norm with the statistics of its input."""
     axes = tuple(a for a in range(rank(x)) if a != 1)
     return (blocks.batch_norm(x, ops.mean(x, axis=axes), ops.variance(x, axis=axes), weight, bias, eps),)
 
@@ -159,7 +159,7 @@ def _avg_pool(
 
 
 def _on_rows(pool: Row) -> Row:
-    """Pooling on one axis as pooling on two, of which the first has size 1."""
+    """Wrap 2D pooling as 1D pooling, by an axis of size 1."""
 
     def row(x: Expr, kernel: Sizes, stride: Sizes = (), padding: Sizes = 0, *rest: Any) -> Expr:
         step = _listed(stride, 1) or _listed(kernel, 1)

@@ -1,4 +1,4 @@
-"""ATen's reductions, running sums and orders."""
+"""ATen's reductions, cumulative operators and sorting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Axes = int | Sequence[int] | None
 
 
 def _axes(x: Expr, dim: Axes) -> tuple[int, ...]:
-    """None and an empty list stand for all axes."""
+    """The axes to reduce; None and an empty list select all axes."""
     listed = [dim] if isinstance(dim, int) else dim or range(rank(x))
     return tuple(axis_of(x, d) for d in listed)
 
@@ -49,7 +49,7 @@ def _with_position(op: Row, position: Row) -> Row:
 
 
 def _some(op: Row) -> Row:
-    """``any`` as the maximum of truth values, ``all`` as their minimum."""
+    """Row of ``any`` as the maximum of truth values, or of ``all`` as their minimum."""
 
     def row(x: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
         truth = cast(ops.not_equal(x, cast(0, dtype_of(x))), "int32")

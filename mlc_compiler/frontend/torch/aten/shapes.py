@@ -1,4 +1,4 @@
-"""ATen's functions that make, rearrange and select elements, and those of sizes."""
+"""ATen's functions that create, rearrange and select elements, and those on sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .indexing import index
 
 Row = Callable[..., Any]
 NO_END = 2**63 - 1
-"""What ``x[start:]`` has as its end."""
+"""The end that PyTorch records for ``x[start:]``."""
 
 
 def _permute(x: Expr, dims: Sequence[int]) -> Expr:
@@ -98,7 +98,7 @@ def _flip(x: Expr, dims: Sequence[int]) -> Expr:
 
 
 def _constant_pad(x: Expr, pad: Sequence[int], value: float = 0.0) -> Expr:
-    """``pad``: before and after, from the last axis on; negative numbers cut."""
+    """Row of constant_pad_nd. pad: before and after for each axis, last axis first; negative numbers crop."""
     widths = [(0, 0)] * (rank(x) - len(pad) // 2) + list(zip(pad[::2], pad[1::2], strict=True))[::-1]
     for axis, (before, after) in enumerate(widths):
         if min(before, after) < 0:
