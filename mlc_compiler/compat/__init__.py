@@ -1,10 +1,10 @@
-"""Apache TVM's Python names for what this project has, so that code written for TVM needs other imports only.
+"""Apache TVM's Python API on top of this compiler: code written for TVM only needs other imports.
 
     import mlc_compiler.compat as tvm
     from mlc_compiler.compat import nn, relax
     from mlc_compiler.compat.script import tir as T
 
-Names are spellings: each is, or calls, what this project has under a name of its own. Options that have no counterpart
+Every name is an alias or a thin wrapper of this compiler's API. Options without a counterpart
 are refused. ``transforms`` lists the passes.
 """
 

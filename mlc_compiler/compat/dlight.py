@@ -1,4 +1,4 @@
-"""``tvm.dlight``: schedule rules. Which rule schedules a function is decided by the target's back end, in ``build``."""
+"""``tvm.dlight``: schedule rules. The target's back end chooses the rule of each function during ``build``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CPU = ("GEMV", "Reduction")
 
 @dataclass(frozen=True)
 class ScheduleRule:
-    """A rule by TVM's name; the back end has its own rule for such functions."""
+    """A rule by TVM's name; the back end has its own rules for such functions."""
 
     name: str
 
@@ -26,5 +26,5 @@ gpu, cpu = _rules("gpu", _GPU), _rules("cpu", _CPU)
 
 
 def ApplyDefaultSchedule(*rules: ScheduleRule) -> ModulePass:
-    """Schedules of tensor functions: the rules of the target's back end give them during ``build``."""
+    """Schedule tensor functions; a no-op here, because ``build`` applies the rules of the target's back end."""
     return done_by_build("ApplyDefaultSchedule", "apply-schedules")

@@ -13,7 +13,7 @@ from .runtime import ShapeTuple
 
 
 def reshape(array: Any, shape: ShapeTuple) -> Any:
-    """``vm.builtin.reshape``: the same memory with another shape."""
+    """``vm.builtin.reshape``: a view of the same memory with another shape."""
     return array.reshape(tuple(shape))
 
 
@@ -29,9 +29,9 @@ _BUILTIN: dict[str, Callable[..., Any]] = {
 
 
 def get_global_func(name: str, allow_missing: bool = False) -> Any:
-    """The function of that name: one of TVM's that this project has, or one that ``register_func`` registered.
+    """Return a function by name: a supported built-in of TVM, or one registered by ``register_func``.
 
-    Raises UnsupportedError when there is none, unless ``allow_missing``, which gives None.
+    Raises UnsupportedError for an unknown name; with ``allow_missing``, returns None.
     """
     found = _BUILTIN.get(name) or tvm_ffi.get_global_func(name, allow_missing=True)
     if found is None and not allow_missing:

@@ -1,4 +1,4 @@
-"""Caches at run time: ``vm.builtin.kv_state_*`` and the pages of each sequence."""
+"""KV caches at run time: ``vm.builtin.kv_state_*`` and the pages of each sequence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_PAGE = -1
 
 
 class KVStateError(MLCError, ValueError):
-    """A sequence that is unknown or exists already, or a cache that is full or used in the wrong order."""
+    """An unknown or existing sequence, a full cache, or calls in the wrong order."""
 
 
 @dataclass
@@ -25,11 +25,11 @@ class _Sequence:
 
 
 class KVState:
-    """A cache that the function of an exported ``TIRPagedKVCache`` has created.
+    """A KV cache created by the exported function of a ``TIRPagedKVCache``.
 
-    arrays: k_pages [L, P, G, D, S], v_pages [L, P, G, S, E], of int8 pages k_scales and v_scales [L, P, G, S], and
-    page_table int32 [sequences, pages]; the functions write keys and values into them. Between ``begin_forward`` and
-    ``end_forward`` the functions compute that call's tokens.
+    arrays: k_pages [L, P, G, D, S], v_pages [L, P, G, S, E], for int8 pages k_scales and v_scales [L, P, G, S], and
+    page_table int32 [sequences, pages]; compiled functions write keys and values into them. Between ``begin_forward``
+    and ``end_forward``, compiled functions compute the tokens given to ``begin_forward``.
     """
 
     def __init__(self, arrays: tuple[np.ndarray, ...]):
@@ -43,13 +43,13 @@ class KVState:
 
     @property
     def inputs(self) -> tuple[np.ndarray, ...]:
-        """What functions take for the cache: the arrays, and sequence and position of each token of the call."""
+        """The arguments of a compiled function for the cache: the arrays, and each token's sequence and position."""
         if self._tokens is None:
             raise KVStateError("the cache is used outside of begin_forward and end_forward")
         return (*self.arrays, *self._tokens)
 
     def add_sequence(self, seq_id: int) -> None:
-        """Begin an empty sequence."""
+        """Add an empty sequence."""
         if seq_id in self._sequences:
             raise KVStateError(f"sequence {seq_id} exists already")
         if not self._free_rows:
@@ -57,14 +57,14 @@ class KVState:
         self._sequences[seq_id] = _Sequence(self._free_rows.pop())
 
     def remove_sequence(self, seq_id: int) -> None:
-        """End a sequence and free its pages."""
+        """Remove a sequence and free its pages."""
         found = self._find(seq_id)
         self._resize(found, 0)
         self._free_rows.append(found.row)
         del self._sequences[seq_id]
 
     def fork_sequence(self, parent: int, child: int, position: int = -1) -> None:
-        """Begin a sequence with the first ``position`` tokens of another, all when it is -1."""
+        """Add a sequence with the first ``position`` tokens of another one; -1: all of them."""
         source = self._find(parent)
         length = source.length if position == -1 else position
         if not 0 <= length <= source.length:
@@ -83,7 +83,7 @@ class KVState:
         self._resize(found, found.length - count)
 
     def begin_forward(self, seq_ids: Sequence[int], lengths: Sequence[int]) -> None:
-        """Make room for the next ``lengths[i]`` tokens of sequence ``seq_ids[i]``, which the next calls compute."""
+        """Allocate pages for the next ``lengths[i]`` tokens of sequence ``seq_ids[i]``, computed by the next calls."""
         if self._tokens is not None:
             raise KVStateError("begin_forward: the last one was not ended by end_forward")
         found = [(self._find(seq_id), count) for seq_id, count in zip(seq_ids, lengths, strict=True)]
@@ -94,7 +94,7 @@ class KVState:
         self._tokens = np.concatenate(rows), np.concatenate(positions)
 
     def end_forward(self) -> None:
-        """End the calls that compute the tokens of ``begin_forward``."""
+        """End the computation of the tokens given to ``begin_forward``."""
         self._tokens = None
 
     def _find(self, seq_id: int) -> _Sequence:
@@ -118,12 +118,12 @@ class KVState:
 
 
 def expanded(arguments: Sequence[Any]) -> list[Any]:
-    """The arguments of a function, caches as their arrays."""
+    """Replace the caches among a function's arguments by their arrays."""
     return [part for a in arguments for part in (a.inputs if isinstance(a, KVState) else (a,))]
 
 
 def restored(result: Any, arguments: Sequence[Any]) -> Any:
-    """A function's result, with the arrays of caches among the arguments as the caches."""
+    """Replace the arrays of caches in a function's result by the caches among the arguments."""
     for state in (a for a in arguments if isinstance(a, KVState)):
         if isinstance(result, tuple) and result and result[0] is state.arrays[0]:
             return state

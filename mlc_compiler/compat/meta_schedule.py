@@ -1,4 +1,4 @@
-"""``tvm.meta_schedule``: search over the schedules of tensor functions; see ``mlc_compiler/tuning``.
+"""``tvm.meta_schedule``: schedule search for tensor functions; see ``mlc_compiler/tuning``.
 
 sch = ms.tune_tir(mod=mod, target=target, config=ms.TuneConfig(max_trials_global=64), work_dir="tune")
 database = ms.tir_integration.tune_tir(mod, target, "tune", max_trials_global=64)
@@ -38,7 +38,7 @@ _DEFAULT_SPACE = "post-order-apply"
 
 @dataclass(frozen=True)
 class TuneConfig:
-    """How many candidates are tried in all, and in a step of the search."""
+    """The number of candidates to try in total and per step, and the search strategy."""
 
     max_trials_global: int
     num_trials_per_iter: int = 64
@@ -46,7 +46,7 @@ class TuneConfig:
 
 
 class Database:
-    """The measured schedules in a folder."""
+    """The measured schedules stored in a folder."""
 
     def __init__(self, work_dir: str | Path):
         self._stored = stored.Database(work_dir)
@@ -55,16 +55,16 @@ class Database:
         return len(self._stored)
 
     def query_tuning_record(self, mod: Any, target: Any, workload_name: str = "main") -> Record | None:
-        """The fastest trial of a function; None when there is none."""
+        """The fastest trial of a function, or None."""
         return self._stored.best(_function(mod, workload_name), as_target(target))
 
     def query_schedule(self, mod: Any, target: Any, workload_name: str = "main") -> Schedule | None:
-        """The fastest schedule of a function, applied to the module; None when there is none."""
+        """The fastest schedule of a function, applied to the module, or None."""
         record = self.query_tuning_record(mod, target, workload_name)
         return None if record is None else _applied(record, api.as_module(mod), workload_name)
 
     def query_ir_module(self, mod: Any, target: Any, workload_name: str = "main") -> IRModule | None:
-        """The module with the fastest schedule of a function; None when there is none."""
+        """The module with the fastest schedule of a function, or None."""
         found = self.query_schedule(mod, target, workload_name)
         return None if found is None else found.mod
 
@@ -79,10 +79,10 @@ def tune_tir(
     task_name: str | None = None,
     **options: Any,
 ) -> Any:
-    """Search the schedules of a module's tensor functions, or of ``task_name``.
+    """Tune the schedules of a module's tensor functions, or of ``task_name``.
 
-    With a config, as the first releases had it, the result is the schedule of ``task_name``, ``main`` or the only
-    function; otherwise the options are those of ``tir_integration.tune_tir``, whose Database is the result.
+    With a config (API of TVM's first releases), returns the schedule of ``task_name``, ``main`` or the only
+    function; otherwise takes the options of ``tir_integration.tune_tir`` and returns its Database.
     """
     if config is None:
         if max_trials_global is None:
@@ -111,10 +111,10 @@ def _tune_tir(
     seed: int | None = None,
     task_name: str | None = None,
 ) -> Database:
-    """Search the schedules of all tensor functions of a module, or of one; the trials are in ``work_dir``.
+    """Tune the schedules of all tensor functions of a module, or of one; trials are stored in ``work_dir``.
 
-    space: a ScheduleFn, or the default, which is this compiler's rules and sketches. Raises UnsupportedError for other
-    names of spaces and strategies, and for targets whose candidates cannot be timed.
+    space: a ScheduleFn, or the default: this compiler's rules and sketches. Raises UnsupportedError for other
+    spaces and strategies, and for targets whose candidates cannot be timed.
     """
     if strategy not in _STRATEGIES:
         raise UnsupportedError(f"tune_tir: no strategy {strategy!r}; there are {', '.join(_STRATEGIES)}")
@@ -137,7 +137,7 @@ def _tune_tir(
 
 
 def _compile_tir(database: Database, mod: IRModule | PrimFunc, target: Any) -> Schedule | None:
-    """The fastest schedule in a database; None when there is none."""
+    """The fastest schedule in a database, or None."""
     return database.query_schedule(mod, target)
 
 

@@ -1,4 +1,4 @@
-"""``tvm.nd``: arrays. They are numpy arrays with the method ``numpy``; functions for GPUs copy them to the device."""
+"""``tvm.nd``: numpy arrays with the method ``numpy``; functions for GPUs copy them to the device."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class NDArray(np.ndarray):
 
 
 def array(data: Any, device: Device | None = None) -> NDArray:
-    """A copy of ``data``, an array or nested lists of numbers. device: where it will be used; see the module."""
+    """Copy ``data``, an array or nested lists of numbers. device: ignored, arrays are in host memory."""
     return np.array(data, order="C").view(NDArray)
 
 
 def empty(shape: Sequence[int], dtype: str = "float32", device: Device | None = None) -> NDArray:
-    """An array for results, zero at first. device: where it will be used; see the module."""
+    """An array for results, initially zero. device: ignored, arrays are in host memory."""
     return np.zeros(tuple(shape), to_numpy(dtype)).view(NDArray)
 
 
 def as_results(value: Any) -> Any:
-    """What a compiled function returns, with its numpy arrays as NDArray."""
+    """Convert the numpy arrays in a compiled function's result to NDArray."""
     if isinstance(value, tuple):
         return tuple(map(as_results, value))
     return value.view(NDArray) if isinstance(value, np.ndarray) else value

@@ -1,4 +1,4 @@
-"""``tvm.relax.frontend.nn`` and the older ``tvm.relax.testing.nn``: all of ``mlc_compiler.nn``, and these."""
+"""``tvm.relax.frontend.nn`` and the older ``tvm.relax.testing.nn``: ``mlc_compiler.nn`` with additions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Module(nn.Module):
     def export_tvm(
         self, spec: nn.spec.ModuleSpec | Mapping[str, Any], debug: bool = False
     ) -> tuple[IRModule, list[tuple[str, Parameter]]]:
-        """As ``export``; the parameters are a list of names and parameters."""
+        """Like ``export``, but the parameters are a list of (name, parameter) pairs."""
         mod, parameters = self.export(spec, debug)
         return mod, list(parameters.items())
 
@@ -45,7 +45,7 @@ class Module(nn.Module):
 class RMSNorm(nn.RMSNorm):
     """``x * weight / sqrt(mean(x^2) + epsilon) + bias`` over the last axis.
 
-    axes: the last axis; others are refused. bias: whether there is one.
+    axes: must be the last axis. bias: whether to add a bias.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class RMSNorm(nn.RMSNorm):
 
 
 def Placeholder(shape: Sequence[Any], dtype: str = "float32", name: str = "input") -> Tensor:
-    """An input of the function that is being built."""
+    """A placeholder for an input of the function being built."""
     return Tensor.placeholder(shape, dtype, name)
 
 
 def emit_te(f: Callable[..., Any], *args: Any) -> Tensor:
-    """The result of a tensor expression of traced tensors."""
+    """Call a tensor expression on traced tensors."""
     return Tensor(BlockBuilder.current().emit_te(f, *(a.expr if isinstance(a, Tensor) else a for a in args)))
 
 

@@ -1,4 +1,4 @@
-"""``nn.llm.kv_cache``: paged caches of keys and values that an exported function creates."""
+"""``nn.llm.kv_cache``: paged KV caches created by an exported function."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def TIRPagedKVCache(
     dtype: str,
     target: Any,
 ) -> NewState:
-    """A cache for the tokens of ``max_batch_size`` sequences, together ``max_total_seq_len`` tokens.
+    """Create a KV cache for ``max_batch_size`` sequences with ``max_total_seq_len`` tokens in total.
 
-    rope_mode: 0 no rotation, 1 keys are rotated before they are stored, 2 when they are read. The rotation angle of
+    rope_mode: 0: no rotation, 1: keys are rotated before they are stored, 2: when they are read. The rotation angle of
     pair i of ``rotary_dim`` / 2 is ``rope_scale * rope_theta ** (-2 i / rotary_dim)`` per position (Su et al. 2021).
-    page_size: positions per page, 16; the function refuses others when it runs. prefill_chunk_size, target: the cache
-    is the same for all of them. Raises UnsupportedError for sliding windows, layers that are divided into stages, and
+    page_size: positions per page; must be 16, checked at run time. prefill_chunk_size, target: ignored, the cache
+    does not depend on them. Raises UnsupportedError for sliding windows, pipeline stages, and
     scaled rotations.
     """
     _require("support_sliding_window", support_sliding_window, 0)
@@ -69,7 +69,7 @@ def TIRPagedKVCache(
 
 
 def _arrays(config: KVCacheConfig, sequences: PrimExpr, tokens: PrimExpr, page_size: PrimExpr) -> tuple[Any, ...]:
-    """Keys, values, their scales if any, and an empty table: a page more for each sequence than all tokens fill."""
+    """Keys, values, their scales if any, and an empty page table; each sequence may leave one page partly filled."""
     size = config.page_size
     columns = (tokens + (size - 1)) // size
     pages = (config.num_hidden_layers, columns + sequences, config.num_key_value_heads)

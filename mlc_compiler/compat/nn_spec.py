@@ -1,4 +1,4 @@
-"""``nn.spec``: all of ``mlc_compiler.nn.spec``, and these."""
+"""``nn.spec``: ``mlc_compiler.nn.spec`` with additions."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["Created", "Int", "ModuleSpec", "Object", "Tensor", "Tuple"]
 
 
 def Object(object_type: type) -> spec.Created:
-    """A state that another function of the spec creates, such as a ``PagedKVCache``."""
+    """The spec of a state that another function of the spec creates, such as a ``PagedKVCache``."""
     return Created(object_type)

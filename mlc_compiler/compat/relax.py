@@ -1,4 +1,4 @@
-"""``tvm.relax``: graph functions, built step by step, and their compilation."""
+"""``tvm.relax``: graph functions, BlockBuilder, and compilation."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Var(metaclass=_VarType):
 
 
 def const(value: Any, dtype: str | DynTensorType = "float32") -> Constant:
-    """A tensor known at compile time."""
+    """A tensor constant."""
     return constant(np.asarray(value, dtype.dtype if isinstance(dtype, DynTensorType) else dtype))
 
 
 class BlockBuilder(builder.BlockBuilder):
-    """The builder, which takes traced tensors (``nn``) as graph values, too."""
+    """The BlockBuilder, extended to accept traced tensors (``nn``) as graph values."""
 
     def emit(self, expr: Any, name_hint: str | None = None) -> GraphVar:
         return super().emit(graph_value(expr), name_hint)
@@ -72,7 +72,7 @@ class BlockBuilder(builder.BlockBuilder):
 
 
 def build(mod: IRModule, target: Any = None, pipeline: Callable[[IRModule], IRModule] | None = None) -> Executable:
-    """Compile a module; ``pipeline`` is applied to it first. See ``mlc_compiler.build``."""
+    """Compile a module after applying ``pipeline`` to it. See ``mlc_compiler.build``."""
     creating = frozenset(name for name, func in mod.of_type(Function).items() if "creates" in func.attrs)
     return Executable(api.build(mod, target, pipeline=pipeline), creating)
 

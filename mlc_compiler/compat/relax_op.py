@@ -1,4 +1,4 @@
-"""``relax.op``: operators on graph values and traced tensors. All of ``mlc_compiler.ops``, and these."""
+"""``relax.op``: operators on graph values and traced tensors; ``mlc_compiler.ops`` with additions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..relax.nodes import Call
 
 
 def graph_value(value: Any) -> Any:
-    """The graph value of a traced tensor; any other value itself."""
+    """Convert a traced tensor to its graph value; other values are returned unchanged."""
     return value.expr if isinstance(value, Tensor) else value
 
 
@@ -24,7 +24,7 @@ def _on_graph_values(operator: Callable[..., Call]) -> Callable[..., Call]:
 
 
 def linear(data: Any, weight: Any, bias: Any = None) -> Call:
-    """``data @ weight.T + bias`` of ``permute_dims``, ``matmul`` and ``add``."""
+    """``data @ weight.T + bias``, composed of ``permute_dims``, ``matmul`` and ``add``."""
     product = ops.matmul(graph_value(data), ops.permute_dims(graph_value(weight)))
     return product if bias is None else ops.add(product, graph_value(bias))
 

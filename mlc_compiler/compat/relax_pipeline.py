@@ -1,4 +1,4 @@
-"""``relax.pipeline``: named pipelines, which ``relax.build`` takes."""
+"""``relax.pipeline``: named pipelines for ``relax.build``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PIPELINES: dict[str, Callable[..., Pipeline]] = {}
 
 
 def register_pipeline(name: str) -> Callable[[Callable[..., Pipeline]], Callable[..., Pipeline]]:
-    """Decorator: the pipeline of that name is what the function returns. Raises MLCError for a name that is taken."""
+    """Decorator: register a function that creates a pipeline. Raises MLCError for a name that is taken."""
 
     def register(factory: Callable[..., Pipeline]) -> Callable[..., Pipeline]:
         if name in _PIPELINES:
@@ -28,7 +28,7 @@ def register_pipeline(name: str) -> Callable[[Callable[..., Pipeline]], Callable
 
 
 def get_pipeline(name: str = "zero", **options: Any) -> Pipeline:
-    """The pipeline of that name, made with ``options``. Raises MLCError for an unknown name."""
+    """Create the pipeline of that name with ``options``. Raises MLCError for an unknown name."""
     if name not in _PIPELINES:
         raise MLCError(f"get_pipeline: no pipeline {name!r}; there are {', '.join(_PIPELINES)}")
     return _PIPELINES[name](**options)
@@ -36,7 +36,7 @@ def get_pipeline(name: str = "zero", **options: Any) -> Pipeline:
 
 @register_pipeline("zero")
 def zero_pipeline() -> Pipeline:
-    """Operators become tensor functions, and calls of these are fused."""
+    """The default pipeline: legalization, constant folding, fusion and dead code elimination."""
     return Sequential(
         [t.LegalizeOps(), t.AnnotateTIROpPattern(), t.FoldConstant(), t.FuseOps(), t.FuseTIR(), t.DeadCodeElimination()]
     )

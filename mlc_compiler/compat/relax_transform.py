@@ -1,4 +1,4 @@
-"""``relax.transform``: the passes by TVM's names; some depend on the current target's back end."""
+"""``relax.transform``: passes under TVM's names; some depend on the current target's back end."""
 
 from __future__ import annotations
 
@@ -32,53 +32,53 @@ def _lowering() -> Lowering:
 
 
 def BindParams(func_name: str, params: Mapping[str, Any]) -> ModulePass:
-    """Parameters of a graph function become constants; see ``mlc_compiler.bind_params``."""
+    """Replace parameters of a graph function by constants; see ``mlc_compiler.bind_params``."""
     return ModulePass(lambda mod, _: bind_params(mod, func_name, params), PassInfo("BindParams"))
 
 
 def FuseTransposeMatmul() -> ModulePass:
-    """``matmul(x, permute_dims(w))`` becomes ``linear(x, w)``."""
+    """Replace ``matmul(x, permute_dims(w))`` by ``linear(x, w)``."""
     return own("FuseTransposeMatmul", AbsorbTransposes())
 
 
 def LegalizeOps() -> ModulePass:
-    """Operators become calls of tensor functions."""
+    """Lower operators to calls of tensor functions."""
     return own("LegalizeOps", Legalize(_lowering().operators))
 
 
 def AnnotateTIROpPattern() -> ModulePass:
-    """Tensor functions are classified."""
+    """Classify tensor functions for fusion."""
     return own("AnnotateTIROpPattern", AnnotatePatterns())
 
 
 def FoldConstant() -> ModulePass:
-    """Calls on small constants are computed."""
+    """Fold calls on small constants."""
     return own("FoldConstant", FoldConstants())
 
 
 def EliminateCommonSubexpr() -> ModulePass:
-    """Equal values are computed once."""
+    """Eliminate common subexpressions."""
     return own("EliminateCommonSubexpr", CommonSubexpressions())
 
 
 def FuseOps() -> ModulePass:
-    """Calls that become one are grouped."""
+    """Group the calls to fuse."""
     lowering = _lowering()
     return own("FuseOps", FuseOperators(lowering.prologues, lowering.gates))
 
 
 def FuseTIR() -> ModulePass:
-    """Each group becomes one tensor function."""
+    """Merge each group into one tensor function."""
     return own("FuseTIR", FuseTensorFunctions())
 
 
 def DeadCodeElimination() -> ModulePass:
-    """Unused bindings and unreachable functions are removed."""
+    """Remove unused bindings and unreachable functions."""
     return own("DeadCodeElimination", EliminateDead())
 
 
 def AttachExternModules(ext_mods: Sequence[Any]) -> ModulePass:
-    """C functions are linked where the module calls them; others than ``nn.ExternModule`` raise UnsupportedError."""
+    """No-op, as ``build`` links C functions; raises UnsupportedError for modules other than ``nn.ExternModule``."""
     other = [m for m in ext_mods or () if not isinstance(m, ExternModule)]
     if other:
         raise UnsupportedError(f"AttachExternModules: got {type(other[0]).__name__}; expected nn.ExternModule")
@@ -86,7 +86,7 @@ def AttachExternModules(ext_mods: Sequence[Any]) -> ModulePass:
 
 
 def MetaScheduleApplyDatabase(work_dir: str) -> ModulePass:
-    """Tensor functions get the fastest schedules that a search has found for the current target; see ``tuning``."""
+    """Apply the fastest schedules that tuning found for the current target; see ``tuning``."""
     return own("MetaScheduleApplyDatabase", ApplySchedules((Tuned(Database(work_dir)),), as_target(None)))
 
 
@@ -103,7 +103,7 @@ _IN_BUILD = {
     "VMShapeLower": "resolve-match-casts",
     "AttachGlobalSymbol": "make-entries",
 }
-"""Passes of TVM that lower a module for its virtual machine -> the pass of ``build`` that does it here."""
+"""TVM passes that lower a module for its virtual machine -> the pass of ``build`` that does it here."""
 
 
 def __getattr__(name: str) -> Callable[[], ModulePass]:

@@ -1,4 +1,4 @@
-"""``relax.vm``, of older versions."""
+"""``relax.vm``, from older versions of TVM."""
 
 from __future__ import annotations
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Device:
-    """A device: its kind, as in a target, and its number."""
+    """A device: its kind, as in a target, and its index."""
 
     type: str
     index: int = 0
 
 
 def device(name: str, index: int = 0) -> Device:
-    """The device of a name such as ``cuda`` or ``cuda:1``."""
+    """Parse a device name such as ``cuda`` or ``cuda:1``."""
     kind, _, number = name.partition(":")
     return Device("cpu" if kind == "llvm" else kind, int(number or index))
 
@@ -31,7 +31,7 @@ def cuda(index: int = 0) -> Device:
 
 
 class ShapeTuple(tuple[int, ...]):
-    """Integers; one alone is also accepted where a function takes an integer."""
+    """A tuple of integers; functions also accept a one-element tuple in place of an integer."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""``tvm.tir``: variables, schedules of tensor functions, and instructions for them."""
+"""``tvm.tir``: variables, schedules and tensor intrinsics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["PrimFunc", "Schedule", "TensorIntrin", "Var", "transform"]
 
 
 class TensorIntrin:
-    """``tvm.tir.TensorIntrin``: instructions described and implemented in TVMScript."""
+    """``tvm.tir.TensorIntrin``: tensor intrinsics described and implemented in TVMScript."""
 
     @staticmethod
     def register(name: str, desc: PrimFunc, impl: PrimFunc, override: bool = False) -> None:
@@ -23,7 +23,7 @@ class TensorIntrin:
 
     @staticmethod
     def get(name: str, allow_missing: bool = False) -> ScriptIntrin | None:
-        """The instruction with ``desc`` and ``impl``; raises UnsupportedError, or gives None, when there is none."""
+        """Return a registered intrinsic. Raises UnsupportedError, or returns None, for an unknown name."""
         found = find_script_intrin(name)
         if found is None and not allow_missing:
             raise UnsupportedError(

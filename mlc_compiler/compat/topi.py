@@ -1,4 +1,4 @@
-"""``tvm.topi``: operators as tensor expressions, for ``emit_te``: the expressions of this project's operators."""
+"""``tvm.topi``: operators as tensor expressions, for ``emit_te``."""
 
 from __future__ import annotations
 

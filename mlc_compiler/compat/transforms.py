@@ -1,7 +1,7 @@
 """``tvm.transform``: passes as functions of modules, in sequence, in a context.
 
-Some of TVM's passes prepare its virtual machine. What they do is done by this project's own pipeline, which ``build``
-always runs afterwards: ``done_by_build`` makes such passes, which leave the module as it is.
+Some of TVM's passes lower modules for its virtual machine. Here the pipeline does their work, which ``build``
+always runs afterwards; ``done_by_build`` creates no-ops for such passes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ ModuleFunction = Callable[[IRModule, "PassContext"], IRModule]
 
 @dataclass(frozen=True)
 class PassInfo:
-    """A pass's name, and the lowest ``opt_level`` of a context in which ``Sequential`` runs it."""
+    """A pass's name, and the minimum ``opt_level`` of a context at which ``Sequential`` runs it."""
 
     name: str
     opt_level: int = 0
 
 
 class PassContext:
-    """How passes run inside ``with PassContext(…)``.
+    """Configuration of passes run inside ``with PassContext(…)``.
 
-    opt_level: of the passes that ``Sequential`` runs. disabled_pass: names of passes that are skipped. instruments:
-    objects with ``run_before_pass(mod, info)`` and ``run_after_pass(mod, info)``, either of which may be missing.
+    opt_level: maximum level of the passes that ``Sequential`` runs. disabled_pass: names of passes to skip.
+    instruments: objects with ``run_before_pass(mod, info)`` and ``run_after_pass(mod, info)``, either of which may be
+    missing.
     """
 
     _entered: ClassVar[list[PassContext]] = []
@@ -40,7 +41,7 @@ class PassContext:
 
     @staticmethod
     def current() -> PassContext:
-        """The innermost context, or one of defaults."""
+        """The innermost context, or a default one."""
         return PassContext._entered[-1] if PassContext._entered else PassContext()
 
     def __enter__(self) -> PassContext:
@@ -55,7 +56,7 @@ class PassContext:
         return info.name not in self.disabled_pass and info.opt_level <= self.opt_level
 
     def run(self, info: PassInfo, function: ModuleFunction, mod: IRModule) -> IRModule:
-        """The module after a pass, with the instruments called around it."""
+        """Run a pass, and call the instruments before and after it."""
         self._call("run_before_pass", mod, info)
         result = function(mod, self)
         if not isinstance(result, IRModule):
@@ -80,13 +81,13 @@ class ModulePass:
 
 
 def module_pass(function: ModuleFunction | None = None, opt_level: int = 0, name: str | None = None) -> Any:
-    """Decorator: the pass of a function ``(mod, context) -> mod``."""
+    """Decorator: make a pass of a function ``(mod, context) -> mod``."""
     made = lambda f: ModulePass(f, PassInfo(name or f.__name__, opt_level))  # noqa: E731
     return made if function is None else made(function)
 
 
 def Sequential(passes: Sequence[ModulePass], opt_level: int = 0, name: str = "sequential") -> ModulePass:
-    """The passes in order, but for those that the context disables."""
+    """A pass that runs passes in order, except those that the context disables."""
 
     def run(mod: IRModule, context: PassContext) -> IRModule:
         for step in passes:
@@ -97,7 +98,7 @@ def Sequential(passes: Sequence[ModulePass], opt_level: int = 0, name: str = "se
 
 
 def own(name: str, *steps: Pass) -> ModulePass:
-    """This project's passes, in order, as one of TVM's name."""
+    """Run this compiler's passes, in order, under TVM's name ``name``."""
 
     def run(mod: IRModule, _: PassContext) -> IRModule:
         for step in steps:
@@ -108,6 +109,6 @@ def own(name: str, *steps: Pass) -> ModulePass:
 
 
 def done_by_build(name: str, step: str) -> ModulePass:
-    """A pass of TVM whose work the pass ``step`` of ``build`` does; the module stays as it is."""
+    """A no-op for a TVM pass whose work is done by the pass ``step`` during ``build``."""
     assert step
     return ModulePass(lambda mod, _: mod, PassInfo(name))

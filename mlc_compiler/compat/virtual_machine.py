@@ -17,16 +17,16 @@ from .runtime import Device, ShapeTuple
 
 @dataclass(frozen=True)
 class Executable:
-    """A compiled module: the library, and the names of its functions that create a cache."""
+    """A compiled module: the library, and the names of the functions that create a KV cache."""
 
     library: Library
     creating: frozenset[str] = frozenset()
 
 
 class VirtualMachine:
-    """The functions of a library by name. They return ``NDArray``, and caches (``KVState``) that they create or take.
+    """Calls functions of a library by name. They return ``NDArray``, and ``KVState`` for caches.
 
-    device: the one that the library is made for. Raises UnsupportedError for another.
+    device: must be the device for which the library was compiled; raises UnsupportedError otherwise.
     """
 
     def __init__(self, library: Library | Executable, device: Device | None = None):
@@ -47,7 +47,7 @@ class VirtualMachine:
     def time_evaluator(
         self, name: str, dev: Device | None = None, number: int = 10, repeat: int = 1
     ) -> Callable[..., Timing]:
-        """Times calls of a function; see ``Library.time_evaluator``."""
+        """Measure calls of a function; see ``Library.time_evaluator``."""
         if dev is not None:
             self._check(dev)
         return self.library.time_evaluator(name, number, repeat)

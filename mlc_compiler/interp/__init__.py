@@ -1,4 +1,4 @@
-"""An interpreter for both levels of the IR: the reference semantics, with bounds checks at every access."""
+"""Interpreter of both levels of the IR: reference semantics, with bounds checks at every access."""
 
 from __future__ import annotations
 

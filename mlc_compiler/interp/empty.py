@@ -1,4 +1,4 @@
-"""Reductions over empty axes: only their initialisation is executed."""
+"""Reductions over empty axes: only their ``init`` is executed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..tir.nodes import BlockRealize, For, SeqStmt, Stmt
 
 
 def initialisations(stmt: Stmt, reduced: Set[int]) -> Stmt | None:
-    """``stmt`` reduced to the initialisations of reductions over ``reduced`` (``id`` of variables), or None."""
+    """Keep only the ``init`` of reductions over ``reduced`` (``id`` of variables) in a statement; None without any."""
     if isinstance(stmt, SeqStmt):
         found = [s for s in (initialisations(item, reduced) for item in stmt.stmts) if s is not None]
         return SeqStmt(tuple(found)) if found else None
@@ -36,7 +36,7 @@ def _of_block(realize: BlockRealize, reduced: Set[int]) -> Stmt | None:
 
 
 def _without(condition: PrimExpr, variables: Set[int]) -> PrimExpr:
-    """A conjunction without the terms that depend on ``variables``."""
+    """Remove the terms that depend on ``variables`` from a conjunction."""
     if isinstance(condition, BinaryOp) and condition.op == "and":
         return logical_and(_without(condition.a, variables), _without(condition.b, variables))
     return logical_and() if _uses(condition, variables) else condition

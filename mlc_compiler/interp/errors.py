@@ -8,16 +8,16 @@ from mlc_errors import MLCError
 
 
 class InterpreterError(MLCError):
-    """Undefined behaviour (an access outside a buffer, an uninitialized read) or mismatched arguments."""
+    """Undefined behaviour (an out-of-bounds access, an uninitialized read) or mismatched arguments."""
 
 
 def outside(buffer: str, shape: Sequence[int], *index: int) -> None:
-    """Raises InterpreterError for an access outside a buffer."""
+    """Raise InterpreterError for an out-of-bounds access."""
     raise InterpreterError(f"index {_show(index)} of buffer {buffer!r} is outside its shape {_show(shape)}")
 
 
 def unwritten(buffer: str, *index: int) -> None:
-    """Raises InterpreterError for a read of uninitialized memory."""
+    """Raise InterpreterError for a read of uninitialized memory."""
     raise InterpreterError(f"buffer {buffer!r} is read at {_show(index)} before anything is written there")
 
 

@@ -1,4 +1,4 @@
-"""Evaluation of symbolic sizes, and matching of symbolic shapes against arrays."""
+"""Evaluation of symbolic sizes, and matching of symbolic shapes with arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .expressions import ExprTranslator
 
 
 def evaluate(expr: PrimExpr, env: Mapping[int, Any]) -> Any:
-    """The value of an expression; ``env``: the values of variables by ``id``."""
+    """Evaluate an expression; ``env``: the values of variables by ``id``."""
     if isinstance(expr, IntImm):
         return bool(expr.value) if expr.dtype == "bool" else expr.value
     if isinstance(expr, Var):
@@ -30,7 +30,7 @@ def lookup(var: Var, env: Mapping[int, Any]) -> Any:
 
 
 def match_shape(shape: Sequence[PrimExpr], actual: Sequence[int], env: dict[int, Any], what: str) -> None:
-    """Bind the symbolic sizes that are dimensions of ``shape`` and not in ``env`` yet, and check all others.
+    """Bind the symbolic sizes that are dimensions of ``shape`` and not yet in ``env``, and check all others.
 
     Raises InterpreterError when the rank or a size differs.
     """

@@ -25,12 +25,12 @@ class ExprTranslator:
         self.globals: dict[str, Any] = {}
         self.names: dict[int, str] = {}
         self.bounded: set[int] = set()
-        """``id`` of variables with small values: loop variables, block variables, sizes."""
+        """The ``id`` of each variable with small values: loop variables, block variables, sizes."""
         self._keep_alive: list[Any] = []
         self._constants: dict[Any, str] = {}
 
     def name(self, obj: Var | Buffer, bounded: bool = False) -> str:
-        """Assign a Python name to a variable or buffer. ``bounded``: its value is small."""
+        """Assign a Python name to a variable or buffer. ``bounded``: whether its value is small."""
         self._keep_alive.append(obj)
         if bounded:
             self.bounded.add(id(obj))
@@ -47,7 +47,7 @@ class ExprTranslator:
     # -- values
 
     def value(self, e: PrimExpr) -> str:
-        """Source whose value is in the range of its dtype; needs no parentheses as an operand, except of ``**``."""
+        """Source of a value in the range of its dtype; needs no parentheses as an operand, except of ``**``."""
         if isinstance(e, BinaryOp):
             return self._binary(e)
         method = getattr(self, f"_{type(e).__name__}", None)
@@ -56,7 +56,7 @@ class ExprTranslator:
         return method(e)
 
     def index(self, e: PrimExpr) -> str:
-        """Source of an index. It does not wrap around, as buffer accesses check its bounds."""
+        """Source of an index. It is not wrapped around, because buffer accesses check its bounds."""
         return self._ring(e)[0] if dt.is_int(e.dtype) else self.value(e)
 
     def _unknown(self, e: PrimExpr) -> str:
@@ -125,7 +125,7 @@ class ExprTranslator:
         return f"({self.value(e.a)} {e.op} {self.value(e.b)})"
 
     def _float_chain(self, e: BinaryOp) -> str:
-        """``(a op b op c)``: chains of one operator share parentheses, as Python limits their nesting."""
+        """Source ``(a op b op c)``: a chain of one operator shares parentheses, because Python limits their nesting."""
         terms = [self.value(e.b)]
         left = e.a
         while isinstance(left, BinaryOp) and left.op == e.op and e.op in "+*":
@@ -138,7 +138,7 @@ class ExprTranslator:
         return f"{self.use(('wrap', dtype), scalars.wrapper(dtype), f'wrap_{dtype}')}({text})"
 
     def _ring(self, e: PrimExpr) -> tuple[str, int]:
-        """Source of a sum of products without wrapping, and its precedence; wrapping the result once is equivalent."""
+        """Unwrapped source of a sum of products, and its precedence; wrapping the result once is equivalent."""
         if not isinstance(e, BinaryOp) or e.op not in _RING:
             return self.value(e), _ATOM
         own = _RING[e.op]

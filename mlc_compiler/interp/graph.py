@@ -1,4 +1,4 @@
-"""Interprets graph functions, binding by binding, on numpy arrays."""
+"""Interpreter of graph functions, binding by binding, on numpy arrays."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def run_function(
 
 
 class _Frame:
-    """A call frame of a graph function: values of variables and of symbolic sizes, by ``id``."""
+    """A call frame of a graph function: the values of variables and symbolic sizes, by ``id``."""
 
     def __init__(self, mod: IRModule, externs: Externs, name: str, kernels: Kernels):
         self.mod, self.externs, self.name, self.kernels = mod, externs, name, kernels
@@ -162,7 +162,7 @@ class _Frame:
         return run_function(self.mod, target.name, *args, externs=self.externs, kernels=self.kernels)
 
     def _kernel(self, func: PrimFunc, args: list[Any]) -> None:
-        """A direct call of a tensor function, as made by PlanMemory: buffers (reshaped), scalars, symbolic sizes."""
+        """Run a direct call of a tensor function, as made by PlanMemory: buffers (reshaped), scalars, then sizes."""
         count = len(func.buffers)
         names = scalar_parameters(func)
         env = {id(v): number for v, number in zip(names, args[count:], strict=True)}
@@ -187,7 +187,7 @@ class _Frame:
         return self.externs[target.name]
 
     def _call_tir(self, call: Call, inplace: list[int]) -> Any:
-        """A destination-passing call: output i is a new array, or the input ``inplace[i]`` unless that is -1."""
+        """Run a destination-passing call: output i is a new array, or the input ``inplace[i]`` unless that is -1."""
         target, inputs, *scalars = call.args
         arrays = list(self.value(inputs))
         infos = call.out_info.fields if isinstance(call.out_info, TupleStructInfo) else (call.out_info,)
@@ -207,7 +207,7 @@ class _Frame:
         return np.zeros(tuple(map(self.size, info.shape)), dt.to_numpy(info.dtype))
 
     def _operator(self, call: Call, op: Op) -> Any:
-        """A graph operator: run the tensor function of its tensor expression, or reshape for a view operator."""
+        """Run a graph operator: the tensor function of its tensor expression, or a reshape for a view operator."""
         if op.name in VIEW_OPERATORS and isinstance(call.struct_info, TensorStructInfo) and call.struct_info.shape:
             return self.value(call.args[0]).reshape(tuple(map(self.size, call.struct_info.shape)))
         operator = get_operator(op.name)

@@ -65,7 +65,7 @@ _INT_FUNCTIONS: dict[str, Function] = {
 
 
 def _lookup_bytes(x: int, *words: int) -> int:
-    """``codegen/byte_lookup.py``"""
+    """Semantics of ``codegen/byte_lookup.py``: look up each byte of x in the table of bytes in ``words``."""
     table = b"".join(int(word).to_bytes(4, "little") for word in words)
     return int.from_bytes(bytes(table[byte] for byte in int(x).to_bytes(4, "little")), "little")
 
@@ -75,7 +75,7 @@ _REGISTERED: dict[str, Callable[[Call], Function]] = {}
 
 
 def register_intrinsic(name: str, implementation: Callable[[Call], Function]) -> None:
-    """Define calls of ``name``: ``implementation(call)`` returns a Python function of the argument values.
+    """Register the semantics of ``name``: ``implementation(call)`` returns a Python function of the argument values.
 
     Values are ints, bools and numpy scalars of the arguments' dtypes; the result must be one of ``call.dtype``.
     """
@@ -109,7 +109,7 @@ def _rounded(exact: Function, dtype: str) -> Function:
 
 
 def _reinterpret(source: str, target: str) -> Function:
-    """Reinterpretation of the bits as another dtype."""
+    """Return a function that reinterprets the bits of a value as another dtype."""
     from_type, to_type = dt.to_numpy(source), dt.to_numpy(target)
 
     def convert(value: Any) -> Any:

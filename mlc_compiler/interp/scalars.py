@@ -18,7 +18,7 @@ from ..ir import dtype as dt
 
 @cache
 def wrapper(dtype: str) -> Callable[[int], int]:
-    """A function that wraps an integer around to the range of ``dtype``."""
+    """Return a function that wraps an integer around to the range of ``dtype``."""
     width = dt.bits(dtype)
     low = -(1 << (width - 1)) if dt.is_signed(dtype) else 0
     high, size = low + (1 << width), 1 << width
@@ -37,7 +37,7 @@ def float_type(dtype: str) -> Callable[[Any], Any]:
 
 @cache
 def converter(source: str, target: str) -> Callable[[Any], Any]:
-    """A function that implements ``Cast``.
+    """Return a function that implements ``Cast``.
 
     Float to float rounds to nearest even; float to integer truncates and saturates, NaN gives 0; integer to integer
     wraps around; to bool compares with zero.

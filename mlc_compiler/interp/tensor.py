@@ -1,4 +1,4 @@
-"""Interprets tensor functions: each is translated to a Python function, which runs on flat lists of elements."""
+"""Interpreter of tensor functions: each is translated to a Python function that runs on flat lists of elements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .expressions import ExprTranslator
 
 
 class StmtTranslator(ExprTranslator):
-    """Translates statements to Python source. All kinds of loops run sequentially."""
+    """Translates statements to Python source. Loops of all kinds run sequentially."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class StmtTranslator(ExprTranslator):
         self.globals |= {"outside": outside, "unwritten": unwritten}
 
     def function(self, func: PrimFunc, sizes: Sequence[Var]) -> str:
-        """The source of ``main``, which takes a flat list per buffer and a value per scalar parameter, then sizes."""
+        """The source of ``main``, which takes a flat list per buffer, a value per scalar parameter, then sizes."""
         params = [self.name(p) for p in func.params]
         scalars = {id(p) for p in func.params if isinstance(p, Var)}
         extra = [self.name(v, bounded=True) for v in sizes if id(v) not in scalars]
@@ -103,7 +103,7 @@ class StmtTranslator(ExprTranslator):
             self.stmt(item)
 
     def _opened(self, e: PrimExpr) -> str:
-        """An expression with its outermost lets as statements, whose nesting is not limited."""
+        """Translate an expression with its outermost lets as statements, whose nesting is not limited."""
         while isinstance(e, Let):
             value = self._opened(e.value)
             self.out.add(f"{self.name(e.var)} = {value}")
@@ -123,7 +123,7 @@ class StmtTranslator(ExprTranslator):
             self.out.add(self._opened(s.value))
 
     def _instruction(self, call: Call) -> None:
-        """A hardware instruction: a call of the tensor function that its table row defines."""
+        """Translate a hardware instruction to a call of the tensor function that its table row defines."""
         self.globals["run_instruction"] = run_instruction
         operands = []
         for address in call.args:
@@ -184,7 +184,7 @@ class StmtTranslator(ExprTranslator):
 
 @dataclass(frozen=True)
 class CompiledPrimFunc:
-    """A tensor function as a Python function; ``source`` is its text, ``written`` the ``id`` of its outputs."""
+    """A tensor function translated to Python; ``source`` is its text, ``written`` the ``id`` of its outputs."""
 
     func: PrimFunc
     source: str
@@ -209,7 +209,7 @@ class CompiledPrimFunc:
 
 @lru_cache(maxsize=512)
 def compile_prim_func(func: PrimFunc) -> CompiledPrimFunc:
-    """The Python function that implements ``func``."""
+    """Translate ``func`` to Python (memoized)."""
     sizes = tuple(free_vars([b.shape for b in func.buffers]))
     translator = StmtTranslator()
     source = translator.function(func, sizes)
@@ -253,7 +253,7 @@ def run_prim_func(func: PrimFunc, *args: Any) -> None:
 
 
 def match_arguments(func: PrimFunc, args: Sequence[Any]) -> dict[int, int]:
-    """Check the arguments; returns the values of scalars and symbolic sizes by ``id``."""
+    """Check the arguments; return the values of scalars and symbolic sizes by ``id``."""
     if len(args) != len(func.params):
         raise InterpreterError(f"got {len(args)} arguments; expected {len(func.params)}")
     env: dict[int, Any] = {}
@@ -275,7 +275,7 @@ def _check_array(buffer: Buffer, array: Any) -> None:
 
 
 def _to_list(array: np.ndarray) -> list[Any]:
-    """The elements in row-major order: Python ints and bools, numpy floats."""
+    """The elements in row-major order, as Python ints and bools, or numpy floats."""
     kind = array.dtype.kind
     if kind in "iub":
         return array.ravel().tolist()

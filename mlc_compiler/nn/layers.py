@@ -45,7 +45,7 @@ class Embedding(Module):
 
 
 class Experts(Module):
-    """One linear layer per expert; weight [num_experts, out_features, in_features], bias [num_experts, out_features]"""
+    """A linear layer per expert; weight [num_experts, out_features, in_features], bias [num_experts, out_features]."""
 
     def __init__(
         self, num_experts: int, in_features: int, out_features: int, bias: bool = False, dtype: str = "float32"

@@ -45,7 +45,7 @@ class Routing:
     margin: float = 0.0
 
     def __call__(self, logits: Tensor, correction: Tensor | None = None) -> Choice:
-        """Select experts. logits: [..., E], flattened to T tokens. correction: [E], added to scores for selection only."""
+        """Select experts. logits: [..., E], flattened to T tokens. correction: [E], added to scores for selection."""
         flat = op.reshape(logits, (math.prod(logits.shape[:-1]), logits.shape[-1]))
         return Choice(*op.route(flat, correction=correction, **asdict(self)))
 

@@ -95,7 +95,7 @@ class VisionLayer(Module):
 
 
 class VisionTransformer(Module):
-    """Vision transformer: pixels [N, C, H, W] -> [N, S, D]; optional norms before the first and after the last layer."""
+    """Vision transformer: pixels [N, C, H, W] -> [N, S, D]; optional norms before the first, after the last layer."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""Passes: one rewrite of a module in a file, under a name; ``pipeline.py`` puts them in order."""
+"""Passes: each file defines one named rewrite of a module; ``pipeline.py`` orders them."""

@@ -14,9 +14,9 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class AbsorbTransposes(Pass):
-    """Replace ``matmul(x, permute_dims(w))`` of a matrix ``w`` by ``linear(x, w)``.
+    """Fold ``permute_dims(w)`` of a matrix into its matmul: ``matmul(x, permute_dims(w))`` -> ``linear(x, w)``.
 
-    ``EliminateDead`` drops the transposition when nothing else reads it. A product stays when ``w`` is written in place
+    ``EliminateDead`` drops the transposition when nothing else reads it. A matmul stays when ``w`` is written in place
     between the two.
     """
 
@@ -58,7 +58,7 @@ def _from_front(axes: Sequence[int]) -> list[int]:
 
 
 def _is_plain_product(value: rx.Expr) -> bool:
-    """Whether this is a ``matmul`` whose result has the dtype of its left side, as that of ``linear`` has."""
+    """Whether this is a ``matmul`` whose result has the dtype of its left operand, like ``linear``."""
     if not is_op(value, "matmul"):
         return False
     assert isinstance(value, rx.Call)

@@ -23,10 +23,10 @@ INJECTIVE_PATTERNS = (ELEMENTWISE, BROADCAST, INJECTIVE)
 class AnnotatePatterns(Pass):
     """Set the attribute ``op_pattern`` of tensor functions that have none.
 
-    ``elementwise``: reads every input at the output's own index; ``broadcast``: at some of its axes, in order;
-    ``injective``: at any index computed from the output's; ``matmul``: one sum of products of two inputs that keep
-    different axes; ``reduction``: other reductions, also in several blocks such as a softmax; ``opaque``: anything
-    else, including functions that are scheduled or called in place.
+    ``elementwise``: reads every input at the output's own index; ``broadcast``: at a subset of its axes, in order;
+    ``injective``: at any index computed from the output's; ``matmul``: one sum of products of two inputs indexed by
+    different output axes; ``reduction``: other reductions, also in several blocks such as a softmax; ``opaque``:
+    anything else, including functions that are scheduled or called in place.
     """
 
     name = "annotate-patterns"
@@ -52,7 +52,7 @@ def _called_in_place(mod: IRModule) -> set[str]:
 
 
 def op_pattern(func: tir.PrimFunc) -> str:
-    """The kind of operator that an unscheduled tensor function computes."""
+    """The pattern of an unscheduled tensor function."""
     if func.attrs.get("tir.is_scheduled") or not tir.is_root(func.body):
         return OPAQUE
     blocks = _plain_blocks(func.body.block.body)  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ def _combine(patterns: Sequence[str]) -> str:
 
 
 def _plain_blocks(stmt: tir.Stmt) -> list[tir.Block] | None:
-    """The blocks in nests of serial loops, in order; None when there are other statements."""
+    """The blocks in loop nests of serial loops, in order; None when there are other statements."""
     if isinstance(stmt, tir.For):
         return _plain_blocks(stmt.body) if stmt.kind == tir.SERIAL else None
     if isinstance(stmt, tir.BlockRealize):
@@ -103,7 +103,7 @@ def _block_pattern(block: tir.Block) -> str:
 
 
 def _access(load: tir.BufferLoad, spatial: Sequence[tir.IterVar]) -> str:
-    """How a load's index relates to the index of the element computed."""
+    """The access pattern of a load, from its index and the index of the computed element."""
     if len(load.indices) == len(spatial) and all(map(_same_place, load.indices, spatial)):
         return ELEMENTWISE
     remaining = iter(spatial)
@@ -120,7 +120,7 @@ def _same_place(index: PrimExpr, axis: tir.IterVar) -> bool:
 
 
 def _is_matmul(block: tir.Block, store: tir.BufferStore) -> bool:
-    """``C[s] = C[s] + A[…] * B[…]`` from zero, where A and B are indexed by different axes of C."""
+    """Whether a block computes ``C[s] = C[s] + A[…] * B[…]`` from zero, with A and B indexed by different axes of C."""
     starts_at_zero = isinstance(block.init, tir.BufferStore) and is_const(block.init.value, 0)
     value = store.value
     if not starts_at_zero or not isinstance(value, BinaryOp) or value.op != "+":

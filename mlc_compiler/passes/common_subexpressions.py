@@ -1,4 +1,4 @@
-"""Compute equal values once."""
+"""Common subexpression elimination in graph functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class CommonSubexpressions(Pass):
-    """Drop a binding whose value was bound before in the same scope, and use the earlier variable instead.
+    """Replace a binding whose value is already bound in the same scope by the earlier variable.
 
     Only pure calls and items of tuples are compared, never functions registered by the user. Two reads of a tensor
     that is written in place between them differ, and a value that is itself written in place is not shared.
@@ -28,13 +28,13 @@ class CommonSubexpressions(Pass):
 
 @dataclass
 class _Scope:
-    """Values bound so far: by the function's other blocks and by the current dataflow block."""
+    """The values bound so far in the function's other blocks and in the current dataflow block."""
 
     function: dict[Hashable, rx.Var] = field(default_factory=dict)
     block: dict[Hashable, rx.Var] = field(default_factory=dict)
 
     def find(self, key: Hashable, seen_outside: bool) -> rx.Var | None:
-        """An earlier variable of this value, or None; ``seen_outside``: it must be visible outside its block."""
+        """An earlier variable with this value, or None; ``seen_outside``: it must be visible outside its block."""
         found = self.function.get(key)
         return found if found is not None or seen_outside else self.block.get(key)
 

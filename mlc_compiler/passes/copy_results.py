@@ -20,7 +20,7 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class CopyResults(Pass):
-    """Copy the results that are parameters, constants, or the same tensor as another result.
+    """Copy results that alias a parameter, a constant or another result.
 
     A parameter that the function has written in place is returned without a copy.
     """
@@ -36,7 +36,7 @@ class CopyResults(Pass):
 
 @dataclass(eq=False)
 class Tensor:
-    """One tensor in memory, which several variables and views may denote."""
+    """A tensor in memory, to which several variables and views may refer."""
 
     owned: bool
     written: bool = False
@@ -52,7 +52,7 @@ class Places:
     where: dict[int, Place] = field(default_factory=dict)
 
     def read(self, func: rx.Function) -> None:
-        """Follow the bindings of a function."""
+        """Record the bindings of a function."""
         for param in func.params:
             self.where[id(param)] = _new(param.struct_info, owned=False)
         for binding in func.bindings:

@@ -1,4 +1,4 @@
-"""Count the operations of tensor functions, before schedules divide their loops."""
+"""Count the floating-point operations of tensor functions, before schedules split their loops."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _ARITHMETIC = frozenset("+-*/")
 
 @dataclass(frozen=True)
 class CountOperations(Pass):
-    """Set the attribute ``operations`` of tensor functions that sum: floating-point operations of their reductions.
+    """Set the attribute ``operations``: the number of floating-point operations in a function's reductions.
 
-    Needs: blocks that no schedule has divided. A multiplication and an addition are two, so that a product of
+    Needs: unscheduled blocks. A multiply-add counts as two operations, so that a matmul of
     ``[M, K]`` and ``[N, K]`` has ``2 M N K``. The attribute is a number, or an expression in the names of the
-    function's symbolic sizes. Without it are functions without sums of floats, those that a back end has scheduled, as
-    attention, and those whose sums have lengths that depend on data.
+    function's symbolic sizes. It is not set for functions without sums of floats, functions scheduled by a back end,
+    such as attention, and functions whose reduction extents depend on data.
     """
 
     name = "count-operations"
@@ -38,7 +38,7 @@ class CountOperations(Pass):
 
 
 def _operations(func: PrimFunc) -> int | str | None:
-    """The number of operations as a number or as text; None where there are none or they are not known."""
+    """The number of operations as an int or text; None where there are none or the number is unknown."""
     if func.attrs.get("tir.is_scheduled"):
         return None
     blocks = [node for node in walk(func.body) if isinstance(node, Block) and node.is_reduction]

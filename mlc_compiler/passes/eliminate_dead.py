@@ -1,4 +1,4 @@
-"""Eliminate dead bindings of graph functions and unreachable functions of the module."""
+"""Dead code elimination in graph functions, and removal of unreachable functions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class EliminateDead(Pass):
-    """Drop bindings whose value is pure and never used, and functions that no exported function reaches.
+    """Remove unused pure bindings, and functions that are unreachable from the exported ones.
 
-    Exported are the functions with a ``global_symbol``; when no graph function has one, all graph functions are, and
-    when there are no graph functions, everything is.
+    Functions with a ``global_symbol`` are exported; when no graph function has one, all graph functions are, and
+    when there are no graph functions, all functions are.
     """
 
     name = "eliminate-dead"

@@ -1,4 +1,4 @@
-"""Evaluate calls with constant arguments at compile time."""
+"""Constant folding in graph functions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class FoldConstants(Pass):
-    """Replace pure calls whose arguments are constants by the interpreter's result.
+    """Replace pure calls with constant arguments by their results, computed by the interpreter.
 
     A call is left alone when its result has more elements than its constant arguments together (such as a broadcast
-    scalar), when these exceed ``max_elements``, or when a symbolic size occurs.
+    scalar), when the arguments exceed ``max_elements``, or when a symbolic size occurs.
     """
 
     name = "fold-constants"
@@ -88,7 +88,7 @@ def _is_constant(value: rx.Expr) -> bool:
 
 
 def _elements(info: rx.StructInfo | None) -> float:
-    """Number of elements of a value with this static structure info; infinity when it is not known."""
+    """The number of elements of a value with this structure info; infinity when it is unknown."""
     if isinstance(info, rx.TupleStructInfo):
         return sum(map(_elements, info.fields))
     if not isinstance(info, rx.TensorStructInfo) or info.shape is None:

@@ -24,9 +24,9 @@ ANCHOR_PATTERNS = (MATMUL, REDUCTION)
 
 @dataclass(frozen=True)
 class Prologues:
-    """The reductions of rows that products of a back end repeat in each of their tiles.
+    """The row reductions that a back end's matmuls can recompute in each of their tiles.
 
-    rows, nbytes: of a reduction's result, at most. dtypes: of the result.
+    rows, nbytes: maximum rows and bytes of a reduction's result. dtypes: allowed dtypes of the result.
     """
 
     rows: int = 0
@@ -36,9 +36,9 @@ class Prologues:
 
 @dataclass(frozen=True)
 class Gates:
-    """The products that are computed with what combines their halves.
+    """The matmuls that a back end can fuse with the operator that combines the two halves of their result.
 
-    dtypes: of the product. fits: whether the functions of its group are such a product.
+    dtypes: allowed dtypes of the matmul's result. fits: whether the functions of a group form such a matmul.
     """
 
     dtypes: frozenset[str] = frozenset()
@@ -54,16 +54,16 @@ class FuseOps(Pass):
     """Group the operator calls of every dataflow block; needs ``op_pattern`` on the tensor functions.
 
     - An element-wise, broadcast or injective call joins the injective calls that are its only readers.
-    - A matmul or reduction takes the element-wise and broadcast calls that follow it, each the only reader of the one
-      before, as long as the shape stays the same.
+    - A matmul or reduction absorbs the element-wise and broadcast calls that follow it as an epilogue, each the only
+    reader of the one before, as long as the shape stays the same.
     - A call that depends on weights and constants only (dequantize, cast) joins every matmul, reduction or injective
       call that reads it, with one copy in each, so that its result is never materialized.
-    - A reduction of few rows that ``prologues`` covers, such as a normalization, joins the matmul that is its only
-      reader: where a product has few rows, its tiles can each repeat the reduction.
-    - A matmul that ``gates`` covers joins the only group that reads it, if that combines each column of the first half
-      of the product with the column of the second half at the same place, as SwiGLU does.
+    - A reduction of few rows that ``prologues`` allows, such as a normalization, joins the matmul that is its only
+      reader as a prologue: with few rows, each tile of the matmul can recompute the reduction.
+    - A matmul that ``gates`` allows joins the only group that reads it, if that group combines each column of the first
+    half of the result with the same column of the second half, as in SwiGLU.
 
-    A group takes the position of its last call; a call is not moved across an in-place write of a tensor that it
+    A group is placed at its last call; a call is not moved across an in-place write of a tensor that it
     reads. Equal groups share one function.
     """
 
@@ -91,7 +91,7 @@ class FuseOps(Pass):
 
 
 def _weight_vars(func: rx.Function) -> set[int]:
-    """The parameters from ``num_input`` on, and items of tuples among them."""
+    """The ``id`` of each weight: the parameters from ``num_input`` on, and items of tuples among them."""
     known = {id(p) for p in func.params[int(func.attrs.get("num_input", len(func.params))) :]}
     for binding in func.bindings:
         if isinstance(binding.value, rx.TupleGetItem) and all(id(v) in known for v in used_vars(binding.value)):
@@ -117,7 +117,7 @@ class _Node:
 
 
 class _Groups:
-    """The groups of one dataflow block. A group is identified by the position of its last call."""
+    """The fusion groups of one dataflow block. A group is identified by the position of its last call."""
 
     def __init__(self, block: rx.BindingBlock, mod: IRModule, weights: set[int], options: FuseOps):
         self.options = options
@@ -132,7 +132,7 @@ class _Groups:
         self.anchored: dict[int, int] = {}
 
     def _connect(self) -> None:
-        """Fill in the readers; the readers of an item of a tuple count as readers of the tuple."""
+        """Compute the readers of each node; readers of a tuple item count as readers of the tuple."""
         for i in reversed(range(len(self.nodes))):
             node = self.nodes[i]
             takes_item = isinstance(node.binding.value, rx.TupleGetItem)
@@ -157,7 +157,7 @@ class _Groups:
         return flags
 
     def find(self) -> dict[int, list[int]]:
-        """Position -> sorted positions of the bindings to fuse there; bindings fused elsewhere have no entry."""
+        """Map each group's position to the sorted positions of its bindings; bindings fused elsewhere have no entry."""
         for i, node in enumerate(self.nodes):
             if node.pattern in ANCHOR_PATTERNS:
                 self._add_epilogue(i)
@@ -206,10 +206,10 @@ class _Groups:
         fits = node.pattern in EPILOGUE_PATTERNS and reader not in self.anchored and _same_shape(last, node)
         return reader if fits and all(self._may_delay(i, reader) for i in chain) else None
 
-    # -- products of which a result depends on two columns --------------------------------------------------------
+    # -- matmuls whose halves are combined ------------------------------------------------------------------------
 
     def _join_gate(self, end: int) -> None:
-        """Move the group of a matmul, which ends with ``end``, into the injective group that reads its halves."""
+        """Move the group of a matmul, which ends with ``end``, into the injective group that combines its halves."""
         product, readers = self.nodes[end], set(self.nodes[end].readers)
         if product.escapes or len(readers) != 1:
             return
@@ -238,7 +238,7 @@ class _Groups:
         return len(sources) == 1 and reads_halves(func, sources[0])
 
     def _is_epilogue_of(self, reader: int, group: int) -> bool:
-        """Whether a group computes each element from elements of the reader's results at the same place."""
+        """Whether a group computes each element only from elements of the reader's results at the same index."""
         others = [self.nodes[i] for i in self.members[group] - {reader} if not self.weight_only[i]]
         parts = self.nodes[reader].call.outputs  # type: ignore[union-attr]  # its tensor function reads halves
         shapes = [part.shape for part in parts if isinstance(part, rx.TensorStructInfo)] + [n.shape for n in others]
@@ -260,7 +260,7 @@ class _Groups:
             self.groups_of[i] = {group}
 
     def _is_prologue(self, node: _Node) -> bool:
-        """Whether a reduction of the last axis, with a result of its input's shape, is one of ``prologues``."""
+        """Whether a node reduces the last axis, has a result of its input's shape, and is one of ``prologues``."""
         if node.call is None or not node.shape:
             return False
         data, result = node.call.inputs[0].struct_info, node.call.outputs[0]
@@ -290,7 +290,7 @@ class _Groups:
             del self.members[i]
 
     def _accepts(self, reader: int, group: int, i: int) -> bool:
-        """Whether call ``i`` may be computed inside ``group``, where ``reader`` reads it."""
+        """Whether call ``i`` may be computed inside ``group``, in which ``reader`` reads its result."""
         if self.nodes[reader].call is None or not self._may_delay(i, group):
             return False
         anchor = self.anchored.get(reader)

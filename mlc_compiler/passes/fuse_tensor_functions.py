@@ -26,8 +26,8 @@ _RANK = (*INJECTIVE_PATTERNS, REDUCTION, MATMUL, OPAQUE)
 class FuseTensorFunctions(Pass):
     """Replace ``Primitive`` graph functions by tensor functions of the same name, and their calls by ``call_tir``.
 
-    The parameters are the group's inputs, its outputs, then the sizes that are no buffer's axis. ``op_pattern`` is
-    that of the anchor (matmul before reduction before the rest). Structurally equal functions are deduplicated.
+    The parameters are the group's inputs, its outputs, then the sizes that are not a buffer axis. ``op_pattern`` is
+    that of the anchor (a matmul, else a reduction, else any member). Structurally equal functions are deduplicated.
     """
 
     name = "fuse-tensor-functions"
@@ -46,7 +46,7 @@ class FuseTensorFunctions(Pass):
 
 @dataclass(frozen=True)
 class _Fused:
-    """The tensor function made of a group; ``scalars``: indices of its scalar parameters in the group's sizes."""
+    """The tensor function of a group; ``scalars``: indices of its scalar parameters in the group's sizes."""
 
     name: str
     func: tir.PrimFunc
@@ -65,7 +65,7 @@ def _fuse_all(mod: IRModule) -> dict[str, _Fused]:
 
 
 class _Calls(Rewriter):
-    """Calls of fused groups become ``call_tir``."""
+    """Replaces calls of fused groups by ``call_tir``."""
 
     def __init__(self, fused: Mapping[str, _Fused]):
         self.fused = fused
@@ -88,7 +88,7 @@ class _Calls(Rewriter):
 
 
 class _Merge:
-    """One tensor function from the calls of a ``Primitive`` graph function."""
+    """Merges the calls of a ``Primitive`` graph function into one tensor function."""
 
     def __init__(self, mod: IRModule, group: rx.Function):
         self.mod = mod
@@ -102,7 +102,7 @@ class _Merge:
         self.patterns: list[str] = []
 
     def run(self) -> tuple[tir.PrimFunc, tuple[int, ...]]:
-        """The function, and the indices in ``sizes`` of its scalar parameters."""
+        """Return the merged function, and the indices in ``sizes`` of its scalar parameters."""
         inputs = self._inputs()
         for binding in self.group.bindings:
             self._add(binding)
@@ -172,7 +172,7 @@ class _Merge:
 
 
 def _matched_sizes(formal: Sequence[tir.Buffer], actual: Sequence[tir.Buffer]) -> dict[ir.Var, ir.PrimExpr]:
-    """The values of a function's symbolic sizes for these argument buffers."""
+    """The values of a function's symbolic sizes for the given argument buffers."""
     sizes: dict[ir.Var, ir.PrimExpr] = {}
     for f, a in zip(formal, actual, strict=True):
         for size, value in zip(f.shape, a.shape, strict=True):

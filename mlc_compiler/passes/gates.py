@@ -1,4 +1,4 @@
-"""Tensor functions that read one tensor as two halves, as the gate and the input of SwiGLU."""
+"""Recognition of tensor functions that combine the two halves of a tensor, such as SwiGLU's gate and input."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ..tir.nodes import Buffer, BufferLoad, BufferStore, PrimFunc
 
 
 def reads_halves(func: PrimFunc, source: Buffer) -> bool:
-    """Whether each element [..., c] that an injective function computes depends on [..., c] and [..., c + half] only.
+    """Whether each element [..., c] of an injective function's results depends only on [..., c] and [..., c + half].
 
-    The latter are elements of ``source``, whose last size is ``2 * half``; both halves are read. Other tensors are
-    read at the element's own place.
+    Both are elements of ``source``, whose last axis has ``2 * half`` elements; both halves are read. Other tensors are
+    read at the element's own index.
     """
     width = source.shape[-1] if source.shape else None
     if not isinstance(width, IntImm) or width.value % 2:
@@ -30,7 +30,7 @@ def reads_halves(func: PrimFunc, source: Buffer) -> bool:
 
 
 def _is_shifted(load: BufferLoad, store: BufferStore, distance: int) -> bool:
-    """Whether a load has the indices of a store, the last of them plus ``distance``."""
+    """Whether a load has the indices of a store, with ``distance`` added to the last one."""
     if not store.indices:
         return False
     *lead, last = store.indices

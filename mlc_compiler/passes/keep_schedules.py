@@ -1,4 +1,4 @@
-"""Mark tensor functions that are scheduled already."""
+"""Mark tensor functions that are already scheduled."""
 
 from __future__ import annotations
 

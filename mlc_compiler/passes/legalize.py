@@ -20,9 +20,9 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class Legalize(Pass):
-    """Replace every call of a registered operator by ``call_tir`` of its lowered tensor expression.
+    """Lower every call of a registered operator to ``call_tir`` of its tensor expression.
 
-    Needs: operator arguments are variables, constants, shapes or tuples of these. Leaves: views such as ``reshape``,
+    Needs: operator arguments are variables, constants, shapes or tuples of these. Keeps: views such as ``reshape``,
     which move no element. Equal tensor functions are shared. Symbolic sizes that an operator assumes to be equal are
     added to the attribute ``size_checks``: (what, size found, size expected).
 
@@ -41,7 +41,7 @@ class Legalize(Pass):
 
 @dataclass
 class _Legalizer:
-    """Legalizes one graph function. Calls with equal arguments are lowered once: their sizes are the same variables."""
+    """Legalizes one graph function; calls with equal arguments (the same size variables) are lowered once."""
 
     builder: BlockBuilder
     kernels: Mapping[str, TensorExpression]
@@ -98,7 +98,7 @@ class _Legalizer:
     def _with_variables(
         self, operator: Operator, args: Sequence[Expr]
     ) -> tuple[tuple[Expr, ...], dict[Symbol, PrimExpr]]:
-        """The arguments, with scalars that are passed at run time replaced by variables, and the variables' values."""
+        """The arguments, with run-time scalars replaced by variables, and the values of these variables."""
         result, values = list(args), dict[Symbol, PrimExpr]()
         for name in operator.scalars:
             i = operator.arg_names.index(name)
@@ -111,7 +111,7 @@ class _Legalizer:
 
 
 def _bound(inputs: list[Expr], name: str, dataflow: bool) -> tuple[list[Binding], list[Expr]]:
-    """Binds the inputs that are fields of a tuple variable; returns the bindings, and the inputs as variables."""
+    """Bind the inputs that are fields of a tuple variable; return the bindings, and the inputs as variables."""
     bindings, leaves = [], []
     for i, value in enumerate(inputs):
         if isinstance(value, TupleGetItem):

@@ -20,10 +20,10 @@ ON_CHIP = ("shared", "warp")
 class LiftAllocs(FunctionPass):
     """Lift allocations of scope ``global`` or ``local`` to trailing buffer parameters, counted by ``num_scratch``.
 
-    Lifted are those around whole parallel loops or GPU threads, and those whose size is symbolic or large; inside of a
-    parallel loop they become one buffer with a part for each iteration, inside of GPU threads one with a part for each
-    thread. Those of scope ``ZEROED`` are lifted always, and keep it. Needs: lowered tensor functions. ``PlanMemory``
-    places the scratch buffers in the workspace, or in zeroed memory.
+    Lifts allocations around whole parallel loops or GPU threads, and those of symbolic or large size; inside a
+    parallel loop they become one buffer with a slice per iteration, inside GPU threads one with a slice per
+    thread. Allocations of scope ``ZEROED`` are always lifted and keep their scope. Needs: lowered tensor functions.
+    ``PlanMemory`` places the scratch buffers in the workspace, or in zeroed memory.
     """
 
     name = "lift-allocs"
@@ -33,7 +33,7 @@ class LiftAllocs(FunctionPass):
 
 
 def lift_allocs(func: PrimFunc) -> PrimFunc:
-    """One function; see :class:`LiftAllocs`."""
+    """Apply :class:`LiftAllocs` to one function."""
     kinds = {n.kind for n in walk(func.body) if isinstance(n, For)}
     lift = _Lift(sizes={id(v) for v in scalar_parameters(func)}, kinds=kinds)
     body = lift(func.body)
@@ -46,9 +46,9 @@ def lift_allocs(func: PrimFunc) -> PrimFunc:
 
 @dataclass
 class _Lift(LeadingAxes):
-    """Removes allocations; ``sizes``: identities of the variables that a parameter's shape may use.
+    """Removes allocations. sizes: the ``id`` of variables that a parameter's shape may use.
 
-    kinds: of the function's loops.
+    kinds: the kinds of the function's loops.
     """
 
     sizes: set[int] = field(default_factory=set)
@@ -78,7 +78,7 @@ class _Lift(LeadingAxes):
         return self(node.body)
 
     def _is_shared(self, node: Allocate) -> bool:
-        """Whether several threads use a buffer; in a GPU block, each has its own one of scope ``local``."""
+        """Whether several threads use a buffer; in a GPU block, each thread has its own buffer of scope ``local``."""
         if node.buffer.scope == ZEROED:
             return True
         if node.buffer.scope == "local" and any(loop.kind == THREAD for loop in self.around):

@@ -1,4 +1,4 @@
-"""Lower blocks to plain loops: substitute block variables, guard initialisations, allocate intermediate buffers."""
+"""Lower blocks to plain loops: substitute block variables, guard reduction inits, allocate intermediate buffers."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from .base import FunctionPass
 
 @dataclass(frozen=True)
 class LowerBlocks(FunctionPass):
-    """Turn blocks into loops, stores and conditionals; intermediate buffers become allocations of the live size.
+    """Lower blocks to loops, stores and conditionals; intermediate buffers become allocations of the live size.
 
-    Initialisations run before the loops of their reduction, also when these turn out to be empty. Predicates become
-    loop extents where possible, see ``tighten_loops``. Loops over one thread axis inside of each other become one.
+    The ``init`` of a reduction runs before its loops, even if these turn out to be empty. Predicates become
+    loop extents where possible, see ``tighten_loops``. Nested loops over one thread axis are merged.
     """
 
     name = "lower-blocks"
@@ -53,10 +53,10 @@ class LowerBlocks(FunctionPass):
 
 
 def lower_blocks(func: PrimFunc, guarded: frozenset[int] = frozenset()) -> PrimFunc:
-    """One function; see :class:`LowerBlocks`. ``guarded``: buffers that must not be written out of bounds.
+    """Apply :class:`LowerBlocks` to one function. ``guarded``: buffers that must not be written out of bounds.
 
-    Conditions that only keep padding from being written are dropped, which requires the buffer to be allocated in the
-    size that is accessed. Where it keeps its shape instead, the function is lowered again with that buffer guarded.
+    Conditions that only guard writes to padding are dropped, which requires the buffer to be allocated in the
+    size that is accessed. If a buffer keeps its shape instead, the function is lowered again with that buffer guarded.
     """
     lowering = _Lower(guarded)
     body = tighten_loops(lowering(_initialise_first(func).body))
@@ -70,7 +70,7 @@ def lower_blocks(func: PrimFunc, guarded: frozenset[int] = frozenset()) -> PrimF
 
 
 def _initialise_first(func: PrimFunc) -> PrimFunc:
-    """Apply ``decompose_reduction`` to initialisations where it is legal."""
+    """Apply ``decompose_reduction`` to reductions where it is legal."""
     for realize, loops in _reductions(func):
         first = {lp.var: const(0, lp.var.dtype) for lp in loops}
         values = [v for it, v in zip(realize.block.iter_vars, realize.iter_values, strict=True) if it.kind == "R"]
@@ -85,7 +85,7 @@ def _initialise_first(func: PrimFunc) -> PrimFunc:
 
 
 def _reductions(func: PrimFunc) -> list[tuple[BlockRealize, list[For]]]:
-    """The blocks with an initialisation and a unique name, with the loops around them."""
+    """The blocks that have an ``init`` and a unique name, each with the loops around it."""
     found = [(p[-1], loops_above(p)) for p in paths(func.body)]
     names = Counter(r.block.name for r, _ in found if isinstance(r, BlockRealize))
     return [
@@ -94,15 +94,15 @@ def _reductions(func: PrimFunc) -> list[tuple[BlockRealize, list[For]]]:
 
 
 class _Lower(Rewriter):
-    """``unguarded`` collects the buffers written out of bounds, to be allocated in the size that is accessed."""
+    """Lowers statements; ``unguarded`` collects the buffers that are written out of bounds, to be enlarged."""
 
     def __init__(self, guarded: frozenset[int]):
         self.analyzer = Analyzer()
         self.allocs: list[Buffer] = []
-        self.alignments: dict[int, set[Alignment]] = {}  # of buffers, by identity
+        self.alignments: dict[int, set[Alignment]] = {}  # by ``id`` of the buffer
         self.guarded = guarded
         self.unguarded: set[int] = set()
-        self.copied: dict[PrimExpr, PrimExpr] = {}  # variables of unrolled and vectorized loops, with their first value
+        self.copied: dict[PrimExpr, PrimExpr] = {}  # variables of unrolled and vectorized loops -> first values
 
     def __call__(self, node: Any) -> Any:
         return node if isinstance(node, PrimExpr) else super().__call__(node)
@@ -133,10 +133,10 @@ class _Lower(Rewriter):
         return body if isinstance(predicate, IntImm) and predicate.value else IfThenElse(predicate, body)
 
     def _needed(self, node: BlockRealize, body: Stmt) -> PrimExpr:
-        """The block's predicate without the conditions that only guard unused values.
+        """The block's predicate without the conditions that only guard the computation of unused values.
 
-        These are elements out of bounds of an intermediate ``local`` buffer, such as the padding of a last tile. Such a
-        condition is weakened to whether it holds for any copy of the unrolled loops, so that a tile without elements
+        Unused values are elements of an intermediate ``local`` buffer out of bounds, such as the padding of a last
+        tile. Such a condition is weakened to whether it holds in any copy of the unrolled loops, so that an empty tile
         is not computed.
         """
         terms, (loads, stores) = conjuncts(node.predicate), _corners(node.block) or accesses(body)
@@ -151,7 +151,7 @@ class _Lower(Rewriter):
         return logical_and(*kept, *(self._for_any_copy(t) for t in terms if t not in kept))
 
     def _for_any_copy(self, term: PrimExpr) -> PrimExpr:
-        """``a < b`` with the minimum of ``a`` over all copies of unrolled loops; true where it is not known."""
+        """``a < b`` with the minimum of ``a`` over all copies of unrolled loops; true when the minimum is unknown."""
         if isinstance(term, BinaryOp) and term.op == "<" and not any(uses(term.b, var) for var in self.copied):
             minimum = substitute(term.a, self.copied)
             if self.analyzer.prove(minimum <= term.a):
@@ -159,14 +159,14 @@ class _Lower(Rewriter):
         return IntImm(1, "bool")
 
     def _outside(self, store: BufferLoad | BufferStore, term: PrimExpr) -> bool:
-        """Whether a store for which ``term`` does not hold is outside of its buffer's shape."""
+        """Whether a store for which ``term`` is false is outside of its buffer's shape."""
         pairs = zip(store.indices, store.buffer.shape, strict=True)
         return any(self._implies(index, size, term) for index, size in pairs)
 
     def _in_bounds(
         self, loads: Sequence[BufferLoad | BufferStore], conditions: Sequence[PrimExpr], padded: set[int]
     ) -> bool:
-        """Whether all reads are inside their buffers where ``conditions`` hold, or in padding that is written too."""
+        """Whether all reads are in bounds where ``conditions`` hold, or in padding that is also written."""
         for load in loads:
             if id(load.buffer) in padded:
                 continue
@@ -190,7 +190,7 @@ def _holds_blocks(body: Stmt) -> bool:
 
 
 def _corners(block: Block) -> tuple[list[BufferLoad], list[BufferLoad]] | None:
-    """The first and last element of each region that an instruction reads, and of those that it writes."""
+    """The first and last element of each region that an instruction reads, and of each that it writes."""
     if "tensorized" not in block.annotations:
         return None
 

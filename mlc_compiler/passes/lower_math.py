@@ -17,11 +17,11 @@ KEPT = frozenset({"address_of", "if_then_else", "reinterpret", "likely"})
 
 @dataclass(frozen=True)
 class LowerMath(Pass):
-    """Replace calls of exp, tanh, sigmoid, erf, sin, cos, log, pow … by the expressions that ``rules`` has for them.
+    """Replace calls of exp, tanh, sigmoid, erf, sin, cos, log, pow … by the expressions in ``rules``.
 
-    Floats narrower than float32 are computed in float32 and rounded. rules: by default those for CPUs, which expand
-    float32 to arithmetic that vectorizes, and leave float64 functions as calls of the C library; those that it lacks
-    are expressed by others. ``tir/math`` has the formulas and their error bounds.
+    Floats narrower than float32 are computed in float32 and rounded. rules: for CPUs by default, which expand
+    float32 to arithmetic that vectorizes, and keep float64 functions as calls of the C library; functions that it lacks
+    are expressed by others. ``tir/math`` defines the formulas and their error bounds.
     """
 
     name = "lower-math"

@@ -1,4 +1,4 @@
-"""Give exported functions flat parameters: tensors and numbers."""
+"""Flatten the parameters of exported functions to tensors and numbers."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class MakeEntries(Pass):
     """Make every exported function a graph function whose parameters are tensors and numbers.
 
     A public tensor function (one with a ``global_symbol``; any, when there is no graph function) is wrapped in a graph
-    function of its name that takes its parameters, outputs included; packed buffers are passed as they are stored.
-    Tuple and shape parameters of exported graph functions are flattened; the attribute ``arguments`` keeps their
-    nesting. Symbols that are number parameters and sizes are added to the attribute ``tir_non_negative_var``.
+    function of its name that takes its parameters, outputs included; packed buffers are passed in their stored layout.
+    Tuple and shape parameters of exported graph functions are flattened; the attribute ``arguments`` records their
+    nesting. Symbols that are both number parameters and sizes are added to the attribute ``tir_non_negative_var``.
     """
 
     name = "make-entries"
@@ -84,7 +84,7 @@ class _Rename(Rewriter):
 
 
 def _wrapper(name: str, kernel: str, func: PrimFunc) -> rx.Function:
-    """A graph function ``name`` that calls the tensor function in place on its parameters."""
+    """Create a graph function ``name`` that calls the tensor function in place on its parameters."""
     fresh = FreshSymbols()
     params = [_parameter(p, fresh) for p in func.params]
     tensors = [v for v, p in zip(params, func.params, strict=True) if isinstance(p, Buffer)]

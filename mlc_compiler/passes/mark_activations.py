@@ -1,4 +1,4 @@
-"""Mark the parameters of tensor functions that are activations."""
+"""Mark the activations among the parameters of tensor functions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .pack_layouts import Weights, tensor_args
 
 @dataclass(frozen=True)
 class MarkActivations(Pass):
-    """Set the attribute ``activations`` of tensor functions: positions of parameters other than weights and constants.
+    """Set the attribute ``activations``: the positions of parameters that are neither weights nor constants.
 
-    A weight is packed once (see ``PackLayouts``), an activation at every call.
+    A weight is packed once (see ``PackLayouts``), an activation would be packed at every call.
     """
 
     name = "mark-activations"
@@ -33,7 +33,7 @@ class MarkActivations(Pass):
 
 
 def _calls(mod: IRModule) -> Iterator[tuple[str, tuple[rx.Expr, ...]]]:
-    """The names of the tensor functions that graph functions call, with the tensor arguments."""
+    """The names of the tensor functions that graph functions call, with the tensor arguments of each call."""
     for func in mod.of_type(rx.Function).values():
         for binding in func.bindings:
             args = tensor_args(binding.value)

@@ -1,4 +1,4 @@
-"""Calls of an observer around the kernels of a planned graph function."""
+"""Insert calls of an observer around the kernels of a planned graph function."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ OBSERVER = "mlc.observe_kernel"
 
 @dataclass(frozen=True)
 class ObserveKernels(Pass):
-    """Call the registered function ``mlc.observe_kernel`` at the beginning and after each call of a tensor function.
+    """Call the registered function ``mlc.observe_kernel`` at the start and after each call of a tensor function.
 
     Needs: planned functions without barriers. The observer gets the name of the graph function, the name of the tensor
-    function, the call's number in the graph function, and the number of results; at the beginning an empty name and the
-    number -1. tensors: then also the inputs and results of the call, in this order, without scratch memory. Kernels,
-    memory plan and weights stay as they are; kernels that could run side by side run one after the other.
+    function, the call's index in the graph function, and the number of results; at the start an empty name and the
+    index -1. tensors: also pass the inputs and results of the call, in this order, without scratch memory. Kernels,
+    memory plan and weights do not change; kernels that could run concurrently run one after the other.
     """
 
     name = "observe-kernels"

@@ -37,11 +37,11 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class PackLayouts(Pass):
-    """Store weights in the layouts that scheduled tensor functions read (their attribute ``layouts``).
+    """Pack weights in the layouts that scheduled tensor functions read (their attribute ``layouts``).
 
-    A field of the tuple of weights (a parameter from ``num_input`` on, of one type in all functions) is stored packed:
+    A field of the tuple of weights (a parameter from ``num_input`` on, of the same type in all functions) is packed:
     the tuple's type changes, other readers are adapted, and an exported function ``pack_N(weight) -> packed weight`` is
-    added; the module attribute ``packed`` maps the field's index to its name. A field stays as it is when anything but
+    added; the module attribute ``packed`` maps the field's index to its name. A field stays unpacked when anything but
     a tensor function reads it, or when two layouts are required. Constants are packed at compile time, any other value
     by a call right before its use.
     """
@@ -55,7 +55,7 @@ class PackLayouts(Pass):
 
 
 def pack_function(shape: tuple[PrimExpr, ...], dtype: str, layout: IndexMap) -> PrimFunc:
-    """The tensor function that copies a tensor of logical ``shape`` into a layout; padding becomes zero."""
+    """The tensor function that copies a tensor of logical ``shape`` to a layout; padding is filled with zeros."""
     source = te.placeholder(shape, dtype, "source")
     inverse, padded = layout.inverse(shape), layout.padded_axes(shape)
 
@@ -72,7 +72,7 @@ def pack_function(shape: tuple[PrimExpr, ...], dtype: str, layout: IndexMap) -> 
 
 @dataclass(frozen=True)
 class Weights:
-    """The tuple of weights of each function that has one, and the variables bound to its fields."""
+    """The weight tuple of each function that has one, and the variables bound to its fields."""
 
     tables: Mapping[str, GraphVar]
     fields: Mapping[int, int]
@@ -91,13 +91,13 @@ class Weights:
         return cls(found, fields)
 
     def index(self, value: object) -> int | None:
-        """The index of the weight that a value is, or None."""
+        """The index of the weight to which a value refers, or None."""
         if isinstance(value, TupleGetItem) and any(value.tuple_value is t for t in self.tables.values()):
             return value.index
         return self.fields.get(id(value))
 
     def layouts(self, mod: IRModule, funcs: Iterable[Function]) -> dict[int, IndexMap]:
-        """The layout of each weight that is packed, by index."""
+        """The layout of each packed weight, by index."""
         required: dict[int, set[IndexMap]] = {}
         fixed: set[int] = set()
         for func in funcs:
@@ -108,7 +108,7 @@ class Weights:
         return {i: next(iter(layouts)) for i, layouts in required.items() if len(layouts) == 1 and i not in fixed}
 
     def _read(self, mod: IRModule, value: Expr, required: dict[int, set[IndexMap]]) -> set[int]:
-        """Add the layouts that a call requires to ``required``; returns the weights that must stay as they are."""
+        """Add the layouts that a call requires to ``required``; return the weights that must stay unpacked."""
         args = tensor_args(value)
         if not args:
             return self._inside(value)
@@ -127,7 +127,7 @@ class Weights:
         return fixed
 
     def _inside(self, value: object) -> set[int]:
-        """The weights that occur in an expression; all where the tuple itself does."""
+        """The weights that occur in an expression; all weights if the tuple itself occurs."""
         whole = any(n is t for n in _free_of_fields(value) for t in self.tables.values())
         every = range(max((len(t.struct_info.fields) for t in self.tables.values()), default=0))  # type: ignore[union-attr]
         return set(every) if whole else {i for n in walk(value) if (i := self.index(n)) is not None}
@@ -150,7 +150,7 @@ def _layouts(func: object) -> dict[int, IndexMap]:
 
 
 def _accepts_layout(func: object, position: int) -> bool:
-    """Whether a reader of a weight can read another layout: constant shape, and no address taken."""
+    """Whether a reader of a weight can read another layout: its shape is constant and its address is not taken."""
     assert isinstance(func, PrimFunc)
     buffer = func.buffers[position]
     addresses = [n for n in walk(func.body) if isinstance(n, ir.Call) and n.op == "address_of"]
@@ -159,7 +159,7 @@ def _accepts_layout(func: object, position: int) -> bool:
 
 
 def tensor_args(value: Expr) -> tuple[Expr, ...]:
-    """The tensors that a call of a tensor function takes; none for any other expression."""
+    """The tensor arguments of a call of a tensor function; none for any other expression."""
     if not is_op(value, "call_tir", "call_tir_inplace"):
         return ()
     inputs = value.args[1]  # type: ignore[attr-defined]
@@ -233,7 +233,7 @@ class _Packer:
         return replace(call, args=(callee, replace(call.args[1], fields=tuple(inputs)), *call.args[2:]))
 
     def _variant(self, callee: GlobalVar, position: int, layout: IndexMap) -> GlobalVar:
-        """A variant of ``callee`` that reads parameter ``position`` in ``layout``."""
+        """The variant of ``callee`` that reads parameter ``position`` in ``layout``."""
         key = (callee.name, position, layout)
         if key not in self.variants:
             func = self.functions.get(callee.name) or self.mod[callee]
@@ -247,7 +247,7 @@ class _Packer:
         return name
 
     def _pack_here(self, value: Expr, layout: IndexMap, result: list[Binding]) -> Expr:
-        """The value in another layout: a packed constant, or the result of a packing call."""
+        """Pack a value in another layout: at compile time for a constant, otherwise by a packing call."""
         if isinstance(value, Constant):
             return constant(layout.pack(value.data))
         packed = _stored_info(value.struct_info, layout)
@@ -281,7 +281,7 @@ class _Packer:
         return self.exported[kernel]
 
     def _swap(self, value: Expr, swaps: Mapping[int, Expr]) -> Expr:
-        """A value with variables replaced, and the types of weights that changed."""
+        """Rewrite a value: replace variables, and update the types of packed weights."""
         if id(value) in swaps:
             return swaps[id(value)]
         if isinstance(value, Tuple):

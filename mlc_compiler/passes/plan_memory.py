@@ -1,6 +1,6 @@
 """Convert graph functions to destination-passing style with a static memory plan.
 
-After this pass a graph function takes its inputs and then its outputs, its bindings are allocations at known offsets,
+After this pass a graph function takes its inputs, then its outputs. Its bindings are allocations at known offsets,
 views, direct calls of tensor functions and barriers, and it returns nothing.
 """
 
@@ -48,22 +48,24 @@ from ..tir.nodes import ZEROED, Buffer, PrimFunc
 from .base import Pass
 
 CALL_RETURNING = "mlc.call_returning"
-"""The registered function ``(name, number of results, *args, *places)`` that copies what the function ``name`` returns
-to places; the runtime registers it."""
+"""The registered function ``(name, number of results, *args, *places)`` that calls ``name`` and copies its results.
+
+The runtime registers it.
+"""
 
 
 class PlanError(MLCError):
-    """A graph function that cannot be planned."""
+    """A graph function whose memory cannot be planned."""
 
 
 @dataclass(frozen=True)
 class PlanMemory(Pass):
-    """Assign every value of a graph function a place in memory; results become parameters.
+    """Assign every value of a graph function a memory location; results become parameters.
 
     Needs: operators legalized, tensor functions lowered, scratch buffers lifted. Symbolic sizes are planned with their
     upper bound in the attribute ``tir_var_upper_bound``; offsets that depend on unbounded sizes are computed per call.
     Sets the attributes ``num_outputs``, ``workspace_bytes``, ``written_inputs``, ``result`` and ``size_checks``, and
-    ``zeroed_bytes``: the size of the memory for scratch buffers of scope ``ZEROED``, which all calls share.
+    ``zeroed_bytes``: bytes of memory for scratch buffers of scope ``ZEROED``, shared by all calls.
     """
 
     name = "plan-memory"
@@ -81,7 +83,7 @@ SizeCheck: TypeAlias = tuple[str, PrimExpr, PrimExpr]
 
 @dataclass(frozen=True)
 class _Needs:
-    """What a call takes besides its tensors: scratch memory, integers (scalars, then sizes), and checks of sizes."""
+    """Arguments of a call besides its tensors: scratch memory, integers (scalars, then sizes), and checks of sizes."""
 
     scratch: Sequence[TensorStructInfo]
     integers: Sequence[PrimExpr]
@@ -90,7 +92,7 @@ class _Needs:
 
 @dataclass
 class _Planner:
-    """The plan of one graph function: ``where``: the location of each variable; ``steps``: the calls in order."""
+    """The plan of one graph function. where: the location of each variable; steps: the calls in order."""
 
     mod: IRModule
     name: str
@@ -135,7 +137,7 @@ class _Planner:
             self.where[id(binding.var)] = self.locate(value)
 
     def locate(self, value: Expr) -> Located:
-        """The location of a value. Raises PlanError for an undefined variable or an item of no tuple."""
+        """The location of a value. Raises PlanError for an undefined variable or an item of a non-tuple."""
         if isinstance(value, Var):
             if id(value) not in self.where:
                 raise PlanError(f"{self.name}: {value.name!r} is used before it is defined")
@@ -202,7 +204,7 @@ class _Planner:
             self.written.add(id(storage.expr))
 
     def _packed(self, call: Call) -> Located:
-        """A ``call_dps_packed`` of a registered function, with inputs, results and scalars as arguments."""
+        """Plan a ``call_dps_packed`` of a registered function, with inputs, results and scalars as arguments."""
         inputs = _leaves(self.locate(call.args[1]))
         results = [self._fresh(info) for info in _tensors(call.out_info)]
         scalars = call.args[2].values if len(call.args) > 2 else ()
@@ -210,9 +212,9 @@ class _Planner:
         return list(results) if isinstance(call.out_info, TupleStructInfo) else results[0]
 
     def _procedure(self, target: ExternFunc, call: Call) -> Located:
-        """A call of a registered function, whose results are copied to places of their own.
+        """Plan a call of a registered function, whose results are copied to newly allocated tensors.
 
-        Raises PlanError for results that are no tensors, and for other arguments than tensors, numbers and strings.
+        Raises PlanError for results other than tensors, and for arguments other than tensors, numbers and strings.
         """
         args = [part for a in call.args for part in _leaves(self.locate(a))]
         for arg in args:
@@ -225,7 +227,7 @@ class _Planner:
         return self._returning(target, args, call.out_info)
 
     def _returning(self, target: ExternFunc, args: Sequence[Operand], info: StructInfo | None) -> Located:
-        """A call through ``CALL_RETURNING``: name, number of results, arguments, and the places of results."""
+        """Plan a call through ``CALL_RETURNING``: name, number of results, arguments, locations of the results."""
         if not _is_of_tensors(info):
             hint = "annotate it: sinfo_args=R.Tensor(shape, dtype)"
             raise PlanError(f"{self.name}: {target.name!r} gives an object; only tensors have a place", hint=hint)
@@ -246,7 +248,7 @@ class _Planner:
         return storage
 
     def _scratch(self, func: PrimFunc, infos: Sequence[TensorStructInfo]) -> list[Storage]:
-        """Storage for the scratch parameters of a tensor function."""
+        """Allocate storage for the scratch parameters of a tensor function."""
         result, zeroed = [], 0
         for buffer, info in zip(func.buffers[len(func.buffers) - len(infos) :], infos, strict=True):
             if buffer.scope == ZEROED:
@@ -268,7 +270,7 @@ class _Planner:
     # -- what calls need besides their tensors ------------------------------------------------------------------
 
     def _needs(self, call: Call, func: PrimFunc, args: Sequence[Storage]) -> _Needs:
-        """What a call of ``func`` with ``args`` needs; calls with equal sizes, as of equal layers, need the same."""
+        """The additional arguments of a call of ``func``, memoized for calls with equal sizes, as of equal layers."""
         callee, scalars = call.args[0].name, _scalars(call, func)
         shapes = tuple(a.info.shape or () for a in args)
         identity = (callee, key(shapes), key(tuple(scalars.values())))
@@ -303,7 +305,7 @@ class _Planner:
         shapes: Sequence[tuple[PrimExpr, ...]],
         sizes: Mapping[SizeVar, PrimExpr],
     ) -> list[SizeCheck]:
-        """Run-time checks for sizes that a callee assumes to be equal and that cannot be proved to be."""
+        """Run-time checks for sizes that a callee assumes to be equal but that cannot be proved equal."""
         checks: list[SizeCheck] = []
         for buffer, shape in zip(func.buffers, shapes, strict=True):
             for axis, (formal, actual) in enumerate(zip(buffer.shape, shape, strict=True)):
@@ -315,7 +317,7 @@ class _Planner:
     # -- the plan -----------------------------------------------------------------------------------------------
 
     def _result(self, located: Located, func: Function, outputs: list[tuple[Var, Storage]]) -> Any:
-        """Make results parameters; returns the attribute ``result``, nested as the result is.
+        """Turn results into parameters; returns the attribute ``result``, nested like the result.
 
         Its leaves: ``{"output": i}``, ``{"input": i}`` for a parameter, ``{"shape": sizes}`` and ``{"value": size}``.
         """
@@ -361,7 +363,7 @@ class _Planner:
 
 
 def _scalars(call: Call, func: PrimFunc) -> dict[SizeVar, PrimExpr]:
-    """Scalar parameter of a tensor function -> argument of the call."""
+    """Map each scalar parameter of a tensor function to the argument of the call."""
     given = call.args[2].values if len(call.args) > 2 and isinstance(call.args[2], ShapeExpr) else ()
     return dict(zip((p for p in func.params if isinstance(p, SizeVar)), given, strict=False))
 

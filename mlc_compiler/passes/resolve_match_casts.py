@@ -1,4 +1,4 @@
-"""Resolve ``R.match_cast``: replace its symbols by the matched sizes, and check the others at entry."""
+"""Resolve ``R.match_cast``: substitute its symbols by the matched sizes, and check other sizes at function entry."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .base import Pass
 
 
 class MatchError(MLCError):
-    """A ``match_cast`` to another kind of value, dtype or number of axes than its operand has."""
+    """A ``match_cast`` to a kind of value, dtype or number of axes that its operand does not have."""
 
 
 @dataclass(frozen=True)
 class ResolveMatchCasts(Pass):
-    """Replace the symbols that ``match_cast`` defines by the matched sizes; other sizes become checks at entry.
+    """Replace the symbols that ``match_cast`` defines by the matched sizes; other sizes are checked at function entry.
 
-    The function's attribute ``size_checks`` lists the checks: (what it is, size found, size expected).
+    The function's attribute ``size_checks`` lists the checks: (description, size found, size expected).
     """
 
     name = "resolve-match-casts"

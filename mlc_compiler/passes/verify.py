@@ -1,4 +1,4 @@
-"""Check modules between passes."""
+"""Verify modules between passes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .base import Pass
 
 @dataclass(frozen=True)
 class Verify(Pass):
-    """Check that the module is well formed and leave it as it is.
+    """Check that the module is well formed; the module does not change.
 
-    after: the pass that produced the module, for the message. Raises VerifyError with function, block and buffer.
+    after: the step that produced the module, for the message. Raises VerifyError with function, block and buffer.
     """
 
     name = "verify"

@@ -1,4 +1,4 @@
-"""Calls of a planned graph function: on storages while memory is planned, on bound variables when it is written."""
+"""Calls of a planned graph function: on storages during planning, on bound variables in the result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Step:
 
 
 class View(Storage):
-    """A storage seen with another shape."""
+    """A view of a storage with another shape."""
 
     def __init__(self, base: Storage, info: TensorStructInfo):
         super().__init__("view", info)
@@ -30,7 +30,7 @@ class View(Storage):
 
 
 def base_of(storage: Storage) -> Storage:
-    """The storage itself, or the storage that a view refers to."""
+    """The storage to which a view refers; any other storage itself."""
     return storage.base if isinstance(storage, View) else storage
 
 
@@ -42,13 +42,13 @@ class CallWriter:
     names: dict[int, Expr] = field(default_factory=dict)
 
     def write(self, step: Step) -> None:
-        """Append a call, and before it the allocations and views that it needs."""
+        """Append a call, preceded by the allocations and views that it needs."""
         shaped = isinstance(step.func, ExternFunc)
         args = tuple(self._argument(a, shaped) for a in step.args)
         self.bindings.append(Binding(Var("_", None), Call(step.func, args)))
 
     def _argument(self, arg: Operand, shaped: bool) -> Expr:
-        """The operand of a call; ``shaped``: the callee receives shapes, so views are passed as views."""
+        """Convert an operand of a call; ``shaped``: the callee receives shapes, so views are passed as views."""
         if isinstance(arg, PrimExpr):
             return PrimValue(arg)
         if not isinstance(arg, Storage):

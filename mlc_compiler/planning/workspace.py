@@ -1,7 +1,7 @@
 """Workspace layout: offsets of values from their lifetimes.
 
-Values of constant or bounded size share one range, packed first fit. Values of symbolic size follow in blocks that are
-reused for later values of the same size; the offset of such a block is an expression.
+Values of constant or bounded size share one range, packed by first fit. Values of symbolic size follow in blocks that
+are reused for later values of the same size; the offset of such a block is an expression.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ ALIGNMENT = 64
 
 @dataclass(eq=False)
 class Storage:
-    """Memory that one value occupies: a parameter, a constant, an output, a range of the workspace or of zeroed memory.
+    """Memory of one value: a parameter, a constant, an output, or a range of the workspace or of zeroed memory.
 
-    first, last: indices of the first and last call that use it. offset, nbytes: its place in the workspace, ints or
+    first, last: indices of the first and last call that use it. offset, nbytes: its range in the workspace, ints or
     expressions in the call's symbolic sizes.
     """
 
@@ -36,7 +36,7 @@ class Storage:
 
 
 def lay_out(storages: Iterable[Storage], bounds: Mapping[str, int]) -> int | PrimExpr:
-    """Set offset and size of every storage in the workspace; returns the size of the workspace in bytes."""
+    """Assign offset and size in the workspace to every storage; returns the size of the workspace in bytes."""
     inside = [s for s in storages if s.kind == "workspace"]
     sizes: dict[object, int | PrimExpr] = {}
     for storage in inside:
@@ -50,7 +50,7 @@ def lay_out(storages: Iterable[Storage], bounds: Mapping[str, int]) -> int | Pri
 
 
 def _nbytes(info: TensorStructInfo, bounds: Mapping[str, int]) -> PrimExpr:
-    """Bytes, rounded up to ``ALIGNMENT``; bounded sizes are replaced by their bound."""
+    """The number of bytes of a tensor, rounded up to ``ALIGNMENT``; bounded sizes are replaced by their bound."""
     sizes = [_upper_bound(size, bounds) for size in info.shape or ()]
     count: PrimExpr = const(dt.nbytes(info.dtype), "int64")
     for size in sorted(sizes, key=_rank):
@@ -59,19 +59,19 @@ def _nbytes(info: TensorStructInfo, bounds: Mapping[str, int]) -> PrimExpr:
 
 
 def _upper_bound(size: PrimExpr, bounds: Mapping[str, int]) -> PrimExpr:
-    """The upper bound of a size; the size itself when it is not known."""
+    """The upper bound of a size; the size itself when it is unbounded."""
     analyzer = Analyzer({v: bounds[v.name] + 1 for v in free_vars(size) if v.name in bounds})
     _, high = analyzer.bounds(analyzer.linear(size))
     return size if high is None else const(high, size.dtype)
 
 
 def _rank(size: PrimExpr) -> tuple[str, ...]:
-    """Sort key: numbers first, then by name, so that equal products are equal expressions."""
+    """Sort key: numbers first, then names, so that equal products become equal expressions."""
     return tuple(v.name for v in free_vars(size))
 
 
 def _first_fit(sizes: Sequence[tuple[Storage, int]]) -> int:
-    """Place each value, in order of first use, at the lowest offset free in its lifetime; returns the bytes used."""
+    """Place values, in order of first use, at the lowest offset free in their lifetime; returns the bytes used."""
     alive: list[tuple[Storage, int, int]] = []
     total = 0
     for storage, size in sizes:
@@ -94,7 +94,7 @@ def _lowest_gap(ranges: Sequence[tuple[int, int]], size: int) -> int:
 
 
 def _append_blocks(storages: Sequence[Storage], start: int) -> int | PrimExpr:
-    """Place values of symbolic size after ``start``; values of one size with disjoint lifetimes share a block."""
+    """Place values of symbolic size after ``start``; values of equal size with disjoint lifetimes share a block."""
     blocks: dict[object, list[Storage]] = {}
     end: PrimExpr = const(start, "int64")
     for storage in storages:

@@ -1,1 +1,1 @@
-"""Schedule rules: schedules of tensor functions for a target, by pattern."""
+"""Schedule rules: pattern-based schedules of tensor functions for a target."""

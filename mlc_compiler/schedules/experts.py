@@ -1,4 +1,4 @@
-"""Products in which each row has the matrix of an expert; see the operator ``nn.expert_linear``."""
+"""Recognition of grouped matmuls, in which each row uses an expert's matrix; see the operator ``nn.expert_linear``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 
 @dataclass(frozen=True)
 class ExpertMatmul:
-    """A block ``out[r, n] += x[place, k] * w[expert, n, k]``, where the place and the expert depend on r only."""
+    """A block ``out[r, n] += x[place, k] * w[expert, n, k]``, where place and expert depend only on r."""
 
     block: Block
     row: Var
@@ -21,21 +21,21 @@ class ExpertMatmul:
     expert: PrimExpr
 
     def expert_of(self, row: PrimExpr) -> PrimExpr:
-        """The number of the expert of a row."""
+        """The index of a row's expert."""
         return substitute(self.expert, {self.row: row})
 
     def place_of(self, row: PrimExpr) -> PrimExpr:
-        """The row of x that a row is the product of."""
+        """The index of the row of x that is multiplied for an output row."""
         return substitute(self.place, {self.row: row})
 
     def of_one(self, func: PrimFunc, expert: Var) -> PrimFunc:
-        """The function around the block, with ``expert``, a free variable, as the expert of all rows."""
+        """The function around the block, with ``expert``, a free variable, in place of every row's expert."""
         replaced: PrimFunc = substitute(func, {self.expert: expert})
         return replaced
 
 
 def match_expert_matmul(block: Block) -> ExpertMatmul | None:
-    """The parts of such a product; None for anything else."""
+    """Match a grouped matmul; None for any other block."""
     if [it.kind for it in block.iter_vars] != ["S", "S", "R"] or not isinstance(block.body, BufferStore):
         return None
     row, column, position = (it.var for it in block.iter_vars)

@@ -1,4 +1,4 @@
-"""Schedule of functions that no other rule matches, for every back end."""
+"""Schedule rule for functions that no other rule matches, for every back end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .rule import Rule, analyse
 
 
 class Fallback(Rule):
-    """Any function with blocks: the spatial loops of every nest in parallel."""
+    """Parallelizes the spatial loops of every nest; matches any function with blocks."""
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         blocks = analyse(func)

@@ -1,4 +1,4 @@
-"""Base class of schedule rules, and the analysis that they share."""
+"""Base class of schedule rules, and analyses that they share."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..tir.schedule import Schedule, ScheduleError
 
 
 class Rule(ABC):
-    """Schedules the tensor functions that match a pattern, for a target.
+    """Base class of schedule rules, which schedule the tensor functions that match a pattern.
 
-    must_apply: a ScheduleError of a step is a defect and propagates. Otherwise the next rule is tried.
+    must_apply: a ScheduleError of a step is a defect and propagates; otherwise the next rule is tried.
     """
 
     must_apply = False
@@ -30,9 +30,9 @@ class Rule(ABC):
 
 
 class TunableRule(Rule):
-    """A rule with choices: sampling steps of its schedule, whose default decision is the rule's own.
+    """A rule with tunable choices: sampling steps, whose default decisions are the rule's own choices.
 
-    ``mlc_compiler/tuning`` tries the others.
+    ``mlc_compiler/tuning`` searches the other decisions.
     """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
@@ -40,11 +40,11 @@ class TunableRule(Rule):
 
     @abstractmethod
     def schedule(self, s: Schedule, target: Target) -> Schedule | None:
-        """Schedule the function of ``s``, a schedule without steps; None when it does not match."""
+        """Schedule the function of ``s``, which has no steps yet; return None when it does not match."""
 
 
 def choose(s: Schedule, candidates: Sequence[int], default: int) -> int:
-    """One of different candidates, as a sampling step of which ``default`` is the decision."""
+    """Sample one of several distinct candidates, uniformly; the default decision is ``default``."""
     even = [1.0 / len(candidates)] * len(candidates)
     return int(s.sample_categorical(list(candidates), even, decision=candidates.index(default)))
 
@@ -78,7 +78,7 @@ def stored_buffer(block: Block) -> Buffer:
 
 
 def inline_intermediates(s: Schedule, names: Sequence[str]) -> None:
-    """Inline each of the blocks into its readers, where that is possible."""
+    """Inline each of the blocks into its readers where this is legal."""
     for name in names:
         try:
             s.compute_inline(name)
@@ -98,9 +98,9 @@ def contiguous_axis(block: Block) -> int | None:
 
 
 def accumulate_locally(s: Schedule, product: str, epilogue: Sequence[str]) -> str:
-    """Accumulate a product in registers and inline the epilogue into its last block; returns that block's name.
+    """Accumulate a matmul in registers and fuse its epilogue into one block, whose name is returned.
 
-    epilogue: the names of the blocks after the product, in order.
+    epilogue: the names of the blocks after the matmul, in order.
     """
     after = [s.cache_write(product, "local"), *epilogue]
     for name in after[:-1]:
@@ -109,7 +109,7 @@ def accumulate_locally(s: Schedule, product: str, epilogue: Sequence[str]) -> st
 
 
 def column_tiles(factor: int, transposed: bool = False) -> IndexMap:
-    """The layout ``[ceil(N / factor), K, factor]`` of a matrix [N, K], or [K, N] if ``transposed``."""
+    """The packed layout ``[ceil(N / factor), K, factor]`` of a matrix [N, K], or [K, N] if ``transposed``."""
     if transposed:
         return IndexMap.from_func(lambda k, n: (n // factor, k, n % factor))
     return IndexMap.from_func(lambda n, k: (n // factor, k, n % factor))
@@ -119,7 +119,7 @@ def column_tiles(factor: int, transposed: bool = False) -> IndexMap:
 class MatmulBlock:
     """A block ``out[m…, n] += x[m…, k] * w[n, k]``: its row variables m, column n and reduction k.
 
-    transposed: the right side is ``w[…, k, n]`` instead; then it may have the first rows as leading axes.
+    transposed: the right operand is ``w[…, k, n]``; its leading axes may be the first row variables (a batched matmul).
     """
 
     block: Block
@@ -132,7 +132,7 @@ class MatmulBlock:
 
 
 def match_matmul(block: Block) -> MatmulBlock | None:
-    """The parts of a matrix product; None for anything else."""
+    """Match a matmul block; None for any other block."""
     reduction = [it.var for it in block.iter_vars if it.kind == "R"]
     if len(reduction) != 1 or not isinstance(block.body, BufferStore) or not isinstance(block.body.value, BinaryOp):
         return None
@@ -147,14 +147,14 @@ def match_matmul(block: Block) -> MatmulBlock | None:
 
 
 def single_matmul(blocks: Blocks) -> MatmulBlock | None:
-    """The only reduction of a function, if it is a matrix product."""
+    """The only reduction of a function, if it is a matmul; else None."""
     if len(blocks.reductions) != 1:
         return None
     return match_matmul(blocks.reductions[0])
 
 
 def _with_weight(block: Block, x: BufferLoad, w: BufferLoad) -> MatmulBlock | None:
-    """The match in which ``w`` is the weight; its column must be the last axis of the result."""
+    """Match a matmul with weight ``w``, whose column must be the last axis of the result."""
     spatial, reduction = [it.var for it in block.iter_vars if it.kind == "S"], block.iter_vars[-1].var
     if not spatial or len(w.indices) < 2:
         return None

@@ -1,1 +1,1 @@
-"""Search over schedules: spaces of candidates, strategies, measurement in worker processes, a database of results."""
+"""Schedule search (autotuning): search spaces, strategies, measurement in worker processes, database of results."""

@@ -1,7 +1,7 @@
-"""What a scheduled tensor function costs by its loops alone: the estimates that prune and rank candidates.
+"""Static cost estimates of scheduled tensor functions, which prune and rank candidates.
 
-Numbers are counted for each block from the loops around it, without running or lowering anything. Regions that
-overlap, as in a convolution, count once for each offset.
+Costs are counted per block from the loops around it, without running or lowering anything. Regions that
+overlap, as in a convolution, count once per offset.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..tir.nodes import PARALLEL, UNROLLED, VECTORIZED, BlockRealize, BufferLoad
 from .sizes import value_of
 
 L2_BYTES_PER_CYCLE, MEMORY_BYTES_PER_CYCLE = 32.0, 4.0
-CALL_CYCLES = 8.0  # of a function such as exp, for a vector
+CALL_CYCLES = 8.0  # cost of a function such as exp on one vector
 
 
 @dataclass(frozen=True)
 class Account:
-    """Sums over the blocks of a function, of the work of the busiest thread.
+    """Estimated work of a function's busiest thread, summed over its blocks.
 
-    operations, loads, stores: vector instructions; gathers: elements loaded one by one. l1_misses, l2_misses: bytes.
-    spills: accesses of sums that do not fit the registers. unrolled: vectors in the unrolled bodies. imbalance: how
-    many times as long the busiest thread works as the average one. parallel: iterations that threads divide;
-    iterations: all of them.
+    operations, loads, stores: vector instructions; gathers: elements loaded individually. l1_misses, l2_misses: bytes.
+    spills: accesses of accumulators that exceed the registers. unrolled: vector operations in unrolled bodies.
+    imbalance: ratio of the busiest thread's work to the average. parallel: iterations of parallel loops; iterations: of
+    all loops.
     """
 
     operations: float = 0.0
@@ -48,18 +48,18 @@ class Account:
 
     @property
     def cycles(self) -> float:
-        """An estimate of the cycles of a call: instructions, two a cycle, beside the traffic of the caches."""
+        """Estimated cycles of a call: the maximum of instructions, at two per cycle, and cache traffic."""
         instructions = (self.operations + self.loads + self.stores + self.gathers + 2 * self.spills) / 2
         return max(instructions, self.l1_misses / L2_BYTES_PER_CYCLE, self.l2_misses / MEMORY_BYTES_PER_CYCLE)
 
     @property
     def features(self) -> list[float]:
-        """The logarithms of all totals and of the estimate."""
+        """log2 of one plus each total and the estimated cycles."""
         return [log2(1.0 + getattr(self, f.name)) for f in fields(self)] + [log2(1.0 + self.cycles)]
 
 
 def account(func: PrimFunc, target: Target, sizes: Mapping[str, int]) -> Account:
-    """The account of a scheduled function on a CPU, with the given values of symbolic sizes."""
+    """Estimate the cost of a scheduled function on a CPU, for the given values of symbolic sizes."""
     cpu, cores = Cpu.of(target), int(str(target.attrs.get("num-cores", available_cores())))
     parts = [_of_nest(nest, cpu, cores) for nest in _nests(func, sizes)]
     return Account(**{f.name: sum(getattr(part, f.name) for part in parts) for f in fields(Account)})
@@ -70,7 +70,7 @@ def account(func: PrimFunc, target: Target, sizes: Mapping[str, int]) -> Account
 
 @dataclass(frozen=True)
 class _Access:
-    """A load or store: bytes of an element, the loops that its place depends on, those of the last index."""
+    """A load or store: bytes per element, the loops on which its indices depend, and those of the last index."""
 
     bytes: int
     loops: frozenset[int]
@@ -81,7 +81,7 @@ class _Access:
 
 @dataclass(frozen=True)
 class _Nest:
-    """A block: kind and extent of the loops around it, outermost first; accesses; operations and calls."""
+    """A block: kinds and extents of the loops around it, outermost first; accesses; numbers of operations and calls."""
 
     kinds: tuple[str, ...]
     extents: tuple[int, ...]
@@ -172,7 +172,7 @@ def _of_nest(nest: _Nest, cpu: Cpu, cores: int) -> Account:
 
 
 def _first_in_registers(nest: _Nest) -> int:
-    """The outermost of the innermost loops that are unrolled or vectorized."""
+    """The outermost of the innermost loops that are all unrolled or vectorized."""
     first = len(nest.kinds)
     while first and nest.kinds[first - 1] in (UNROLLED, VECTORIZED):
         first -= 1
@@ -180,7 +180,7 @@ def _first_in_registers(nest: _Nest) -> int:
 
 
 def _reuse(access: _Access, nest: _Nest) -> int:
-    """How many iterations of unrolled loops use what is in a register already."""
+    """The number of iterations of unrolled loops that reuse a loaded register."""
     first = _first_in_registers(nest)
     return prod(
         e for i, (e, kind) in enumerate(zip(nest.extents, nest.kinds, strict=True))
@@ -189,12 +189,12 @@ def _reuse(access: _Access, nest: _Nest) -> int:
 
 
 def _footprint(access: _Access, nest: _Nest, depth: int) -> int:
-    """Bytes that the loops from ``depth`` inwards touch."""
+    """Bytes accessed by the loops from ``depth`` inwards."""
     return access.bytes * prod(nest.extents[i] for i in access.loops if i >= depth)
 
 
 def _traffic(nest: _Nest, cache: int, count: int) -> float:
-    """Bytes that a cache of that size fetches: what the outermost loops that fit it touch, each time they run."""
+    """Bytes fetched into a cache of this size: the footprint of the outermost loops that fit, each time they run."""
     outside = [access for access in nest.accesses if not access.local]
     for depth in range(count + 1):
         touched = sum(_footprint(access, nest, depth) for access in outside)

@@ -1,4 +1,4 @@
-"""A model of run time: ridge regression of log seconds on the logarithms of an account and their products."""
+"""Cost model: ridge regression of log run time on the log cost estimates and their squares."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 FEWEST = 6
-"""Trials from which the model ranks; before, the account's own estimate does."""
+"""Minimum number of trials for the model to rank candidates; with fewer, the static estimate does."""
 
 
 class CostModel:
-    """Predicts log2 seconds from features; ``fit`` replaces what it has learned.
+    """Predicts log2 seconds from features; ``fit`` trains it anew.
 
-    With features x (standardized) and their squares as the row z, the weights are ``(Z'Z + penalty I)^-1 Z'y``.
+    For rows z of standardized features x and their squares, the weights are ``(Z'Z + penalty I)^-1 Z'y``.
     """
 
     def __init__(self, penalty: float = 0.1):
@@ -27,7 +27,7 @@ class CostModel:
         return self._weights is not None
 
     def fit(self, features: Sequence[Sequence[float]], seconds: Sequence[float]) -> None:
-        """Learn from measured candidates; fewer than FEWEST leave the model as it is."""
+        """Train on measured candidates; with fewer than FEWEST, the model does not change."""
         if len(features) < FEWEST:
             return
         x, y = np.asarray(features, float), np.log2(np.asarray(seconds, float))
@@ -38,7 +38,7 @@ class CostModel:
         self._weights = np.linalg.solve(z.T @ z + self._penalty * np.eye(z.shape[1]), z.T @ (y - self._offset))
 
     def predict(self, features: Sequence[Sequence[float]]) -> np.ndarray:
-        """log2 seconds of each row."""
+        """Predicted log2 seconds of each row of features."""
         assert self._weights is not None
         return self._rows(np.asarray(features, float)) @ self._weights + self._offset
 

@@ -1,4 +1,4 @@
-"""Schedules of any tensor function on a CPU: tiles in registers, rows in parallel, SIMD lanes, partial sums."""
+"""Search space for any tensor function on a CPU: register tiling, parallel rows, SIMD lanes, partial sums."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ..tir.schedule import Schedule
 from .space import Space
 
 LANES = (4, 8, 16, 32, 64)
-LARGEST_TILE, LARGEST_STEP = 64, 16  # innermost factors of an axis and of a reduction
-UNROLLED = (1, 16, 64, 256)  # iterations
-PARTS = (2, 4, 8, 16, 32)  # of a reduction that has no loop around it
+LARGEST_TILE, LARGEST_STEP = 64, 16  # maximum innermost factors of an axis and of a reduction
+UNROLLED = (1, 16, 64, 256)  # candidates for the maximum number of unrolled iterations
+PARTS = (2, 4, 8, 16, 32)  # number of parallel parts of a reduction without a loop around it
 
 
 @dataclass(frozen=True)
 class CpuSketches(Space):
-    """Schedules by the function's structure; see the functions of this module for each.
+    """Schedules by the structure of the function; see the functions of this module.
 
-    One reduction is tiled, as for a product or a convolution (``_tiles``), or has lanes along the reduction
-    (``_along``), or is split into parts that run in parallel (``_parts``). Of several reductions, as in a softmax, the
-    rows run in parallel (``_rows``), or products are tiled, each by itself (``_each``); without any, all axes but the
-    lanes (``_lanes``).
+    A single reduction is tiled, as for a matmul or a convolution (``_tiles``), or vectorized along the reduction
+    (``_along``), or split into parallel parts (``_parts``). For several reductions, as in a softmax, the
+    rows run in parallel (``_rows``), or each matmul is tiled separately (``_each``); without reductions, all axes but
+    the vector lanes run in parallel (``_lanes``).
     """
 
     def schedule(self, s: Schedule) -> Schedule | None:
@@ -49,9 +49,9 @@ class CpuSketches(Space):
 
 
 def _tiles(s: Schedule, blocks: Blocks) -> None:
-    """Axes in parallel, middle and inner parts; sums of the inner parts in registers, initialised before the reduction.
+    """Tile a reduction: outer tiles in parallel, accumulators in registers and initialized before the reduction.
 
-    Blocks after the reduction are computed when a tile is done; blocks before it are inlined or computed beforehand.
+    The epilogue runs when a tile is complete; blocks before the reduction are inlined or computed beforehand.
     """
     anchor = blocks.reductions[0].name
     names = [b.name for b in blocks.in_order]
@@ -97,9 +97,9 @@ def _tiled(s: Schedule, loop: Var, parts: int, innermost: int) -> list[Var]:
 
 
 def _unroll_around_lanes(s: Schedule, block: str, depth: int, limit: int) -> None:
-    """Vectorize the innermost loop of a block; unroll loops around it, from the inside, up to ``limit`` iterations.
+    """Vectorize the innermost loop of a block; unroll loops around it, innermost first, up to ``limit`` iterations.
 
-    depth: loops outside that stay.
+    depth: number of outer loops that stay unchanged.
     """
     inside = s.get_loops(block)[depth:]
     if not inside:
@@ -116,7 +116,7 @@ def _unroll_around_lanes(s: Schedule, block: str, depth: int, limit: int) -> Non
 
 
 def _along(s: Schedule, blocks: Blocks) -> None:
-    """Axes in parallel, each element of the result reduced in lanes; other blocks separately."""
+    """Parallelize the axes and reduce each element of the result in SIMD lanes; schedule other blocks separately."""
     anchor = blocks.reductions[0].name
     axes, reductions = _axes(s, anchor), _reductions(s, anchor)
     s.reorder(*axes, *reductions)
@@ -128,7 +128,7 @@ def _along(s: Schedule, blocks: Blocks) -> None:
 
 
 def _parts(s: Schedule, blocks: Blocks) -> None:
-    """Parts of the reduction in parallel, each of them in lanes; then the sum of the parts. Other blocks separately."""
+    """Split the reduction into parallel parts, each reduced in SIMD lanes, then sum these; other blocks separately."""
     anchor = blocks.reductions[0].name
     axes, reductions = _axes(s, anchor), _reductions(s, anchor)
     s.reorder(*axes, *reductions)
@@ -142,7 +142,7 @@ def _parts(s: Schedule, blocks: Blocks) -> None:
 
 
 def _others(s: Schedule, blocks: Blocks) -> None:
-    """The blocks that are no reductions, each by itself."""
+    """Schedule each of the blocks that are not reductions separately."""
     for block in blocks.in_order:
         if not block.is_reduction:
             _lanes(s, block.name)
@@ -152,7 +152,7 @@ def _others(s: Schedule, blocks: Blocks) -> None:
 
 
 def _rows(s: Schedule, blocks: Blocks) -> None:
-    """All blocks of a row one after another, rows in parallel; reductions in lanes, other blocks vectorized."""
+    """Compute all blocks row by row, rows in parallel; reductions in SIMD lanes, other blocks vectorized."""
     loops = s.get_loops(blocks.last.name)
     row = s.fuse(*loops[:-1]) if len(loops) > 1 else s.split(loops[0], [1, None])[0]
     for block in reversed(blocks.in_order[:-1]):
@@ -169,7 +169,7 @@ def _rows(s: Schedule, blocks: Blocks) -> None:
 
 
 def _each(s: Schedule, blocks: Blocks) -> None:
-    """Products in tiles, each by itself; what lies between them in rows, as a softmax."""
+    """Schedule each matmul as tiles, and the row-wise blocks between them (e.g. softmax) over whole rows."""
     chain: list[Block] = []
     for block in blocks.in_order:
         if block.is_reduction and _is_product(block):
@@ -182,7 +182,7 @@ def _each(s: Schedule, blocks: Blocks) -> None:
 
 
 def _chain(s: Schedule, chain: list[Block]) -> None:
-    """Rows of neighbouring blocks in parallel; reductions after the last other block by themselves."""
+    """Schedule adjacent blocks over whole rows, in parallel; trailing reductions separately."""
     while chain and chain[-1].is_reduction:
         s.parallel(s.fuse(*_axes(s, chain.pop().name)))
     if chain:
@@ -190,13 +190,13 @@ def _chain(s: Schedule, chain: list[Block]) -> None:
 
 
 def _is_product(block: Block) -> bool:
-    """Whether a reduction reads several buffers besides the one that it writes."""
+    """Whether a reduction reads several buffers besides the ones that it writes, such as a matmul."""
     written = {id(w.buffer) for w in block.writes}
     return len({id(r.buffer) for r in block.reads} - written) > 1
 
 
 def _lanes(s: Schedule, name: str) -> None:
-    """Lanes of the last axis; the other loops in parallel, fused."""
+    """Vectorize the last axis of a block; fuse and parallelize its other loops."""
     rows_in_lanes(s, name, choose(s, LANES, 16))
 
 
@@ -208,7 +208,7 @@ def _vectorize(s: Schedule, name: str, width: int) -> None:
 
 
 def _sum_in_lanes(s: Schedule, name: str, lanes: int) -> None:
-    """Reduce each of some lanes of the innermost loop, then the lanes; 0 leaves the reduction as it is."""
+    """Reduce the innermost loop in partial sums, one per lane, then sum the lanes; 0 leaves the reduction unchanged."""
     loops = s.get_loops(name)
     extent = s.extent(loops[-1])
     if not lanes or not isinstance(extent, int) or extent < 2 * lanes:

@@ -1,8 +1,8 @@
-"""Databases of measured schedules: a folder with two files of JSON lines, named and laid out as MetaSchedule's.
+"""Databases of measured schedules: a folder with two files of JSON lines, in MetaSchedule's format.
 
 ``database_workload.json`` has a line ``[hash, function]`` for each workload, the function as TVMScript;
 ``database_tuning_record.json`` has a line ``[workload, [trace, [seconds], target, arguments, {compiler, failure}]]``
-for each trial, where ``workload`` is the number of the workload's line.
+for each trial, where ``workload`` is the line number of the workload, from 0.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 class Database:
     """The records in a folder, by workload. ``Database()`` is in memory only.
 
-    A folder is read when the object is made; the first ``add`` makes it when it is missing, and reserves it for the
-    object, until ``close``: one process writes at a time. Every record is on the disk when ``add`` returns; a line that
-    is not complete, which a killed process leaves at the end of a file, is dropped. Raises MLCError for a file that
-    holds anything else.
+    A folder is read by the constructor; the first ``add`` creates it if missing, and locks it for the
+    object, until ``close``: one process writes at a time. Every record is on disk when ``add`` returns; an incomplete
+    line, which a killed process leaves at the end of a file, is dropped. Raises MLCError for a file that contains
+    anything else.
     """
 
     def __init__(self, folder: str | Path | None = None):
@@ -45,29 +45,29 @@ class Database:
             self._read(self.folder)
 
     def __len__(self) -> int:
-        """The number of different schedules."""
+        """The number of distinct schedules."""
         return sum(map(len, self._records.values()))
 
     def records(self, func: PrimFunc, target: Target) -> list[Record]:
-        """The records of a function's workload for a target, failures included; of equal schedules the last one."""
+        """The records of a function's workload on a target, failures included; the latest one of equal schedules."""
         found = self._records.get(workload_hash(func), {})
         return [record for record in found.values() if record.is_for(target)]
 
     def best(self, func: PrimFunc, target: Target) -> Record | None:
-        """The fastest schedule of the function's workload on a target; None without one."""
+        """The fastest record of the function's workload on a target, or None."""
         timed = [r for r in self.records(func, target) if r.seconds is not None]
         return min(timed, key=lambda r: r.seconds or 0.0, default=None)
 
     def add(self, func: PrimFunc, record: Record) -> None:
-        """Add a trial of a function. It replaces an earlier one of the same schedule.
+        """Add a trial of a function; it replaces an earlier trial of the same schedule.
 
-        Raises ResourceError while another process writes to the folder, MLCError where it cannot be written.
+        Raises ResourceError while another process writes to the folder, MLCError when writing fails.
         """
         self._reserve()
         self._add(workload_hash(func), script(workload_of(func)), record)
 
     def merge(self, other: Database) -> int:
-        """Add the records of another database; returns how many of them this one had not. Errors are those of add."""
+        """Add the records of another database; returns how many of them are new. Errors are those of ``add``."""
         self._reserve()
         new = 0
         for key, records in other._records.items():
@@ -78,7 +78,7 @@ class Database:
         return new
 
     def close(self) -> None:
-        """Let other processes write to the folder."""
+        """Release the lock, so that other processes can write to the folder."""
         if self._lock is not None:
             self._lock()
             self._lock = None
@@ -97,7 +97,7 @@ class Database:
         self._texts.append(text)
 
     def _reserve(self) -> None:
-        """Take the lock of the folder, and cut off lines that are not complete."""
+        """Lock the folder, and truncate incomplete lines."""
         if self.folder is None or self._lock is not None:
             return
         try:
@@ -149,7 +149,7 @@ def _drop_incomplete(path: Path) -> None:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The complete lines of a file with their places; none when there is no file."""
+    """The complete lines of a file with their locations; none when the file is missing."""
     if not path.exists():
         return
     *complete, _ = path.read_bytes().split(b"\n")

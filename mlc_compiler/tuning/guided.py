@@ -1,4 +1,4 @@
-"""Schedules whose random choices follow a list of decisions."""
+"""Schedules whose sampling steps follow a list of decisions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..tir.nodes import PrimFunc
 from ..tir.schedule import Schedule, ScheduleError
 
 Decision = Any
-"""Of a sampling step: the factors of a tiling, or the position of a candidate."""
+"""Decision of a sampling step: the factors of a tiling, or the index of a candidate."""
 
 
 class GuidedSchedule(Schedule):
-    """A schedule whose n-th sampling step takes the n-th of ``decisions``.
+    """A schedule whose n-th sampling step uses the n-th of ``decisions``.
 
-    Where there is none, or where it is impossible after the decisions before it, the step draws one: with ``explore``
-    at random, even where the caller names a decision, which is then a default; otherwise the default, if there is one.
+    If there is none, or it is impossible after the earlier decisions, the step chooses one: with ``explore``
+    at random, even if the caller passes a decision (the default); otherwise the default, or at random without one.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class GuidedSchedule(Schedule):
         self._explore = explore
 
     def copy(self, seed: int | None = None) -> GuidedSchedule:
-        """An independent schedule in the same state, that makes the same choices unless ``seed`` is given."""
+        """An independent schedule in the same state, which makes the same choices unless ``seed`` is given."""
         other = super().copy(seed)
         assert isinstance(other, GuidedSchedule)
         other._decisions = list(self._decisions)

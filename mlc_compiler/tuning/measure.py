@@ -1,4 +1,4 @@
-"""Measures candidates of a task: built in child processes, compared with the plain function, timed by turns."""
+"""Measurement of candidates: compiled in child processes, checked against the unscheduled function, timed in turns."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .worker import Arguments, Build, Failed, Run, Turns
 
 SECONDS_OF_REFERENCE = 600.0
 TOLERANCES = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-4, "float64": 1e-9}
-"""Largest error of a result relative to its largest element; sums may be reassociated."""
-OTHER_TOLERANCE = 0.2  # of 8-bit floats
+"""Maximum error of a result relative to its largest element; sums may be reassociated."""
+OTHER_TOLERANCE = 0.2  # for 8-bit floats
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds for compiling a candidate and for running it; how often it and the best one alternate."""
+    """Time limits in seconds for compiling and running a candidate; number of alternations with the best one."""
 
     build: float = 30.0
     run: float = 10.0
@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate that was tried. seconds: of one call; None when it failed, and ``failure`` says how."""
+    """A candidate that was tried. seconds: time of one call; None when it failed, with the reason in ``failure``."""
 
     candidate: Candidate
     seconds: float | None
@@ -45,13 +45,13 @@ class Trial:
 
     @property
     def was_cut_off(self) -> bool:
-        """Whether a time limit ended it, for which a busy machine is reason enough."""
+        """Whether a time limit ended the trial, which may just mean a busy machine."""
         return self.failure.endswith(TIME_LIMIT)
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A candidate whose results were right: its library and the arguments that it takes."""
+    """A compiled candidate: its library and its arguments."""
 
     candidate: Candidate
     library: Path
@@ -59,7 +59,7 @@ class Ready:
 
 
 def check_timed(target: Target) -> None:
-    """Raise UnsupportedError for a target whose candidates cannot be timed: any but a CPU."""
+    """Raise UnsupportedError for a target whose candidates cannot be timed (any but a CPU)."""
     if target.kind != "cpu":
         raise UnsupportedError(
             f"tuning: candidates for {target} cannot be timed; only those for this machine's CPU can",
@@ -68,10 +68,10 @@ def check_timed(target: Target) -> None:
 
 
 class Measurer:
-    """Builds, checks and times the candidates of one task; files are kept in ``folder``.
+    """Builds, checks and times the candidates of one task; ``folder`` holds the files.
 
-    Raises UnsupportedError for a target other than a CPU, whose candidates cannot be timed here, and MLCError when the
-    function itself does not compile or run on this machine.
+    Raises UnsupportedError for a target other than a CPU, and MLCError when the
+    unscheduled function does not compile or run on this machine.
     """
 
     def __init__(self, task: Task, processes: Processes, folder: Path, limits: Limits):
@@ -92,7 +92,7 @@ class Measurer:
         return found
 
     def build(self, candidates: Sequence[Candidate]) -> list[Ready | Trial]:
-        """Compile candidates in parallel; a Trial for each that failed."""
+        """Compile candidates in parallel; returns a failed Trial for each that does not compile."""
         paths = [self.folder / f"{self._count + i}.so" for i in range(len(candidates))]
         self._count += len(candidates)
         jobs = [Build(c.func, self.task.target.export(), path) for c, path in zip(candidates, paths, strict=True)]
@@ -105,27 +105,27 @@ class Measurer:
         return Ready(candidate, library, Arguments(self._file, self.task.written, _layouts(candidate.func)))
 
     def check(self, ready: Ready) -> Trial | None:
-        """Run a candidate once; the Trial when it crashes, hangs or computes something else, None when it is right."""
+        """Run a candidate once; returns a failed Trial if it crashes, hangs or gives a wrong result, else None."""
         found = self.processes.runner.do(Run(ready.library, ready.arguments), self.limits.run)
         failure = found.message if isinstance(found, Failed) else _difference(found, self._expected)
         return Trial(ready.candidate, None, failure) if failure else None
 
     def time(self, libraries: Sequence[Ready], turns: int | None = None) -> list[float] | Failed:
-        """The least seconds of a call for each, by turns; see ``Turns``."""
+        """Time libraries in turns: the minimum seconds of a call of each; see ``Turns``."""
         job = Turns(tuple((r.library, r.arguments) for r in libraries), turns or self.limits.turns)
         reply: list[float] | Failed = self.processes.runner.do(job, self.limits.run * (1 + job.turns))
         return reply
 
 
 def _layouts(func: PrimFunc) -> dict[int, str]:
-    """The layouts of a scheduled function's parameters, by position among the parameters."""
+    """The layouts of a scheduled function's parameters, by parameter position."""
     positions = {id(p): i for i, p in enumerate(func.params)}
     layouts = func.attrs.get(LAYOUTS, {})
     return {positions[id(func.buffers[int(i)])]: layout.text for i, layout in layouts.items()}
 
 
 def _difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
-    """What is wrong with results; empty when nothing is."""
+    """Describe the difference of results; empty when they agree."""
     for number, (got, want) in enumerate(zip(found, expected, strict=True)):
         error = _error(got, want)
         if not error <= _tolerance(want.dtype):
@@ -138,7 +138,7 @@ def _tolerance(dtype: np.dtype) -> float:
 
 
 def _error(got: np.ndarray, want: np.ndarray) -> float:
-    """The largest difference relative to the largest element; infinite where only one is not a number."""
+    """The maximum difference relative to the largest element; infinite where only one value is not finite."""
     if want.dtype.kind in "iub":
         return 0.0 if np.array_equal(got, want) else np.inf
     a, b = got.astype(np.float64), want.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Child processes that do jobs under a time limit."""
+"""Child processes that run jobs under a time limit."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ TIME_LIMIT = "time limit"
 
 
 class WorkerProcess:
-    """One child process, started at the first job and again after it died or was killed."""
+    """A child process, started at the first job and again after it died or was killed."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._deadline = 0.0
 
     def begin(self, job: Job, seconds: float) -> None:
-        """Give the process a job that may take so long; ``finish`` waits for it."""
+        """Send a job with a time limit in seconds to the process; ``finish`` waits for it."""
         started = self._process is None
         process = self._running()
         self._deadline = time.monotonic() + seconds + (SECONDS_TO_START if started else 0.0)
@@ -41,7 +41,7 @@ class WorkerProcess:
             self._deadline = 0.0  # it died; finish says how
 
     def finish(self) -> Any:
-        """The reply to the job; a Failed when it failed, crashed the process or took too long."""
+        """Wait for the reply to the job; a Failed when the job failed, crashed the process or exceeded the limit."""
         process = self._process
         assert process is not None and process.stdout is not None
         left = self._deadline - time.monotonic()
@@ -56,7 +56,7 @@ class WorkerProcess:
             return Failed(f"crash: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")
 
     def do(self, job: Job, seconds: float) -> Any:
-        """``begin`` and ``finish``."""
+        """``begin``, then ``finish``."""
         self.begin(job, seconds)
         return self.finish()
 
@@ -84,7 +84,7 @@ class WorkerProcess:
 
 
 class Processes:
-    """Several child processes that compile, and one that runs what they have compiled."""
+    """A pool of child processes that compile; one of them also runs the results."""
 
     def __init__(self, builders: int | None = None):
         count = builders or max(1, min(4, len(os.sched_getaffinity(0))))
@@ -92,7 +92,7 @@ class Processes:
         self.runner = self.builders[0]
 
     def build(self, jobs: Sequence[Job], seconds: float) -> list[Any]:
-        """The replies to jobs, done in parallel; each may take so long."""
+        """Run jobs in parallel and return the replies; ``seconds``: time limit of each."""
         replies: list[Any] = []
         for start in range(0, len(jobs), len(self.builders)):
             batch = list(zip(self.builders, jobs[start : start + len(self.builders)]))
@@ -102,7 +102,7 @@ class Processes:
         return replies
 
     def stop(self) -> None:
-        """Kill all of them."""
+        """Kill all processes."""
         for process in self.builders:
             process.stop()
 

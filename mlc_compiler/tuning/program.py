@@ -1,4 +1,4 @@
-"""The search over several tasks: those of a module, by the time that they take."""
+"""Schedule search over several tasks, such as those of a module, prioritized by the time they take."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from .space import AnyOf, RuleSpace, Space
 from .strategies import Evolution, Strategy
 from .task import Task
 
-CYCLES_PER_SECOND = 3e9  # of the accounts, which rank tasks before they are measured
-PATIENCE = 16  # trials without a gain that halve a task's weight
+CYCLES_PER_SECOND = 3e9  # converts estimated cycles, which rank tasks before they are measured
+PATIENCE = 16  # number of trials without a gain that halve a task's weight
 
 
 def default_space(target: Target) -> Space:
-    """The rules of the target's back end, and on CPUs the sketches for any function."""
+    """The default search space: the rules of the target's back end, and on CPUs the sketches for any function."""
     rules = RuleSpace(backend_of(target).lowering(target, Optimization()).rules, target)
     return AnyOf((rules, CpuSketches())) if target.kind == "cpu" else rules
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the search of a task found: seconds of a call by default and at best, trials, and those that failed.
+    """Result of the search of a task: seconds per call by default and at best, trials, and failed trials.
 
     problem: why the task was not measured; empty otherwise.
     """
@@ -56,16 +56,16 @@ class Outcome:
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as by default."""
+        """Speedup of the best schedule over the default one."""
         if self.default_seconds is None or self.best_seconds is None:
             return None
         return self.default_seconds / self.best_seconds
 
 
 def tasks_of(mod: IRModule, target: Target, optimization: Optimization, sizes: Mapping[str, int]) -> list[Task]:
-    """The tensor functions of a module that have no schedule when the pipeline comes to ``ApplySchedules``.
+    """The tensor functions of a module that are unscheduled when the pipeline reaches ``ApplySchedules``.
 
-    mod: a module that ``build_library`` takes. sizes: values of symbolic sizes for the measurements, by name.
+    mod: a module as for ``build_library``. sizes: values of symbolic sizes during measurement, by name.
     """
     passes = pipeline(target, optimization)
     at = next(i for i, step in enumerate(passes) if isinstance(step, ApplySchedules))
@@ -87,11 +87,11 @@ def tune_tasks(
     seed: int = 0,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> list[Outcome]:
-    """Search the schedules of tasks until the budget is spent; those in which a program spends most come first.
+    """Tune tasks until the budget is spent, prioritizing those that take most of the program's time.
 
-    What is found is in the database. A task without arguments, or whose function does not run by itself, is left out,
+    Results are stored in the database. A task without arguments, or whose function does not run, is skipped,
     and its outcome says so. Raises UnsupportedError for a target whose candidates cannot be timed, MLCError for a
-    single task that is left out or has no right candidate.
+    single task that is skipped or has no correct candidate.
     """
     for task in tasks:
         check_timed(task.target)
@@ -104,7 +104,7 @@ def tune_tasks(
 
 @dataclass(eq=False)
 class _Entry:
-    """A task and its search, which begins when the task is first chosen."""
+    """A task and its search, which starts when the task is first chosen."""
 
     task: Task
     folder: Path
@@ -124,7 +124,7 @@ class _Entry:
 
     @property
     def weight(self) -> float:
-        """The seconds that a program spends in the task, less after trials without a gain."""
+        """The time that a program spends in the task, discounted after trials without a gain."""
         best = self.search.best_seconds if self.search else None
         seconds = self.estimate if best is None else best
         return self.task.calls * seconds * 0.5 ** ((self.trials - self.last_gain) / PATIENCE)
@@ -150,7 +150,7 @@ class _Run:
             entry.estimate = cycles / CYCLES_PER_SECOND
 
     def until_spent(self) -> None:
-        """Steps of the heaviest task that is open; at the end the fastest candidates are measured once more."""
+        """Run steps of the open task with the largest weight; at the end, measure the fastest candidates once more."""
         self.end = time.monotonic() + self.budget.seconds
         while self.made < self.budget.total and time.monotonic() < self.end:
             open_ = [entry for entry in self.entries if entry.is_open(self.budget)]

@@ -1,4 +1,4 @@
-"""Records of measured schedules, and the workloads that they belong to."""
+"""Records of measured schedules, and their workloads."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _NOT_OF_THE_WORKLOAD = ("global_symbol", "op_pattern")
 
 
 def workload_of(func: PrimFunc) -> PrimFunc:
-    """The function without its name and without attributes that say nothing about its loops and its parameters."""
+    """The function without its name and without attributes that do not affect its loops and parameters."""
     return replace(func, attrs={k: v for k, v in func.attrs.items() if k not in _NOT_OF_THE_WORKLOAD})
 
 
 def workload_hash(func: PrimFunc) -> str:
-    """The key of an unscheduled function in a database: equal for functions that differ in names only."""
+    """The key of an unscheduled function in a database, equal for functions that differ only in names."""
     return structural_hash(workload_of(func))
 
 
 @dataclass(frozen=True)
 class Record:
-    """A schedule of a workload that was tried.
+    """A trial of a schedule of a workload.
 
-    seconds: of one call, the least of several measurements; None when it failed, and ``failure`` says how. target: as
-    ``Target.export`` gives it. arguments: those of the measurement, dtype and shape of each. compiler: its version.
+    seconds: time of one call, the minimum of several measurements; None when it failed, with the reason in ``failure``.
+    target: from ``Target.export``. arguments: dtype and shape of each argument. compiler: version of the compiler.
     """
 
     trace: Trace
@@ -52,14 +52,14 @@ class Record:
         return dict(self.target) == target.export()
 
     def schedule(self, func: PrimFunc) -> Schedule:
-        """The trace replayed on a function. Raises ScheduleError where it does not fit."""
+        """Replay the trace on a function. Raises ScheduleError when it does not apply."""
         sch = Schedule(func)
         self.trace.apply_to_schedule(sch)
         return sch
 
 
 def portable(trace: Trace) -> Trace:
-    """The trace without the name of its function, for functions of any name."""
+    """Remove the function name from a trace, so that it applies to functions of any name."""
     return Trace([_without_function(step) for step in trace])
 
 

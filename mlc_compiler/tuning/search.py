@@ -1,4 +1,4 @@
-"""The search for a task's fastest schedule."""
+"""Search for a task's fastest schedule."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .strategies import Evolution, History, Strategy
 from .task import Task
 from .worker import Failed
 
-SETTLED = 4  # as many turns as in a trial, for the fastest few at the end
+SETTLED = 4  # multiplies the turns of a trial, for the final measurement of the fastest few
 FINALISTS = 3
-ROUNDS = 4  # of measuring finalists, at most
+ROUNDS = 4  # maximum number of rounds that measure finalists
 LIMITS = Limits()
 
 
 @dataclass(frozen=True)
 class Progress:
-    """After a trial: the task, the number of its trials, seconds of the last one (None: it failed) and of the best."""
+    """State after a trial: task, number of its trials, seconds of the last trial (None: failed) and of the best."""
 
     task: Task
     trials: int
@@ -39,7 +39,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class _Best:
-    """The fastest candidate of this search, and the least seconds of a call that were measured."""
+    """The fastest candidate of this search, and the minimum measured seconds of a call."""
 
     ready: Ready
     seconds: float
@@ -47,11 +47,11 @@ class _Best:
 
 @dataclass
 class Search:
-    """The search of one task, in steps: ``run(count)`` makes more trials.
+    """The search of one task; ``run(count)`` makes more trials.
 
-    Every trial is in the database when it is done, and those that the database has are not made again, but for those
-    that a time limit ended. The first one is the space's default, with which gains are compared. ``made``: the number
-    of trials, without those of the database.
+    Trials are stored in the database when done, and those in the database are not repeated, except those
+    that a time limit ended. The first trial is the space's default, the baseline of gains. ``made``: the number
+    of trials, excluding those from the database.
     Raises the errors of Measurer.
     """
 
@@ -78,17 +78,17 @@ class Search:
 
     @property
     def best_seconds(self) -> float | None:
-        """The seconds of the fastest candidate; None before there is one."""
+        """The seconds of the fastest candidate, or None."""
         return min((seconds for seconds, _ in self.history.timed), default=None)
 
     @property
     def default_seconds(self) -> float | None:
-        """The seconds of the space's default; None where it has none, or it failed."""
+        """The seconds of the space's default; None if there is none or it failed."""
         trial = self.history.by_key.get(self._default.key) if self._default else None
         return trial.seconds if trial else None
 
     def run(self, count: int, deadline: float = float("inf")) -> None:
-        """Make up to ``count`` more trials, none after ``deadline`` (``time.monotonic``)."""
+        """Make up to ``count`` more trials; none starts after ``deadline`` (``time.monotonic``)."""
         if self.exhausted or count < 1:
             return
         self._best = self._best or self._recalled_best()
@@ -100,10 +100,10 @@ class Search:
             self._done(made if isinstance(made, Trial) else self._tried(made))
 
     def settle(self) -> Record:
-        """Measure the default and the fastest few again, by turns, and record their times; returns the fastest.
+        """Measure the default and the fastest few again, in turns, and record their times; returns the fastest.
 
-        Where another candidate then seems the fastest, it is measured so as well: a time that was a ratio to the best
-        one's of its day is an estimate. Raises MLCError when no candidate gave a right result.
+        If another candidate then seems the fastest, it is measured too, since a time estimated as a ratio to an earlier
+        best is only an estimate. Raises MLCError when no candidate gave a correct result.
         """
         settled: set[str] = set()
         for _ in range(ROUNDS):
@@ -136,11 +136,11 @@ class Search:
         return [*first.values(), *(c for c in more if c.key not in first)][:count]
 
     def _tried(self, ready: Ready) -> Trial:
-        """The trial of a compiled candidate, measured beside the best one.
+        """The trial of a compiled candidate, measured in turns with the best one.
 
-        Where it is slower, its time is as many times the least of the best one's as in these turns: a machine that is
-        busy for a while makes it no slower. Where it is faster, it is at most that least; no ratio goes into the time
-        of a best candidate, of which products would go to 0 in noise.
+        If it is slower, its time is the best one's minimum times their ratio in these turns, so that a machine that is
+        temporarily busy does not make it look slower. If it is faster, its time is at most that minimum; no ratio
+        enters the time of a best candidate, because repeated ratios would drift towards 0 with noise.
         """
         failed = self.measurer.check(ready)
         if failed is not None:
@@ -166,7 +166,7 @@ class Search:
         return Trial(ready.candidate, alone[0])
 
     def _by_turns(self, best: Ready, ready: Ready) -> tuple[float, float] | Failed:
-        """Seconds of the best candidate and of another. One that seems faster has more turns, and may lose them."""
+        """Seconds of the best candidate and of another one, which gets more turns to confirm that it is faster."""
         first = self.measurer.time([best, ready])
         if isinstance(first, Failed) or first[1] >= first[0]:
             return first if isinstance(first, Failed) else (first[0], first[1])
@@ -179,7 +179,7 @@ class Search:
         self.report(Progress(self.task, self.made, trial.seconds, self.best_seconds, trial.failure))
 
     def _recalled_best(self) -> _Best | None:
-        """The fastest candidate of earlier searches, compiled again; None without one."""
+        """The fastest candidate of earlier searches, compiled again, or None."""
         for seconds, candidate in self.history.timed[:1]:
             for ready in self.measurer.build([candidate]):
                 if isinstance(ready, Ready):
@@ -193,9 +193,9 @@ class Search:
         self.database.add(self.task.func, record)
 
     def _recall(self, record: Record) -> None:
-        """Take a trial of an earlier search from the database, or its candidate where a time limit ended the trial.
+        """Load a trial of an earlier search from the database; if a time limit ended it, only its candidate, to retry.
 
-        A schedule that no longer applies is left out.
+        A schedule that no longer applies is skipped.
         """
         try:
             scheduled = record.schedule(self.task.workload)
@@ -210,9 +210,9 @@ class Search:
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop. trials: of each task; step: how many are proposed together; seconds, total: time and trials of all.
+    """Limits of a search. trials: per task; step: trials per proposal; seconds, total: time and trials of all tasks.
 
-    Trials that are in the database already do not count.
+    Trials already in the database do not count.
     """
 
     trials: int = 64

@@ -1,4 +1,4 @@
-"""Values of symbolic sizes during a measurement."""
+"""Values of symbolic sizes during measurement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OTHER_SIZE = 64
 
 
 def value_of(expr: ExprLike, sizes: Mapping[str, int], analyzer: Analyzer | None = None) -> int:
-    """An integer expression with sizes by name; those without a value, and loads, count as OTHER_SIZE."""
+    """Evaluate an integer expression, given sizes by name; unknown sizes, and loads, count as OTHER_SIZE."""
     expr = as_expr(expr)
     if isinstance(expr, IntImm):
         return expr.value

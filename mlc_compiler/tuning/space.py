@@ -1,4 +1,4 @@
-"""Spaces of schedules: functions of a schedule that make some of their choices by sampling steps."""
+"""Search spaces: functions that transform a schedule and make choices by sampling steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .task import Task
 
 @dataclass(frozen=True)
 class Candidate:
-    """A schedule of a workload: the scheduled function and the steps that lead to it."""
+    """A schedule of a workload: the scheduled function and its trace."""
 
     func: PrimFunc
     trace: Trace
@@ -38,16 +38,16 @@ class Candidate:
 
 
 class Space(ABC):
-    """Schedules of one function. ``schedule`` is run for each candidate, with other decisions."""
+    """Base class of search spaces. ``schedule`` runs once per candidate, with different decisions."""
 
     @abstractmethod
     def schedule(self, s: Schedule) -> Schedule | None:
-        """Apply the space's steps to a schedule; None, or a ScheduleError, when these decisions give none."""
+        """Apply the space's steps to a schedule; None, or a ScheduleError, if the decisions give no valid schedule."""
 
     def candidate(
         self, task: Task, seed: int = 0, decisions: Sequence[Decision] = (), explore: bool = True
     ) -> Candidate | None:
-        """The candidate with the given decisions, see ``GuidedSchedule``; None when they give none."""
+        """The candidate with the given decisions, see ``GuidedSchedule``; None if they give no valid schedule."""
         begun = GuidedSchedule(task.workload, task.name, seed=seed, decisions=decisions, explore=explore)
         try:
             s = self.schedule(begun)
@@ -56,13 +56,13 @@ class Space(ABC):
         return None if s is None else Candidate(s.func, portable(s.trace))
 
     def default(self, task: Task) -> Candidate | None:
-        """The candidate in which every choice that has a default takes it."""
+        """The candidate in which every choice with a default takes it."""
         return self.candidate(task, explore=False)
 
 
 @dataclass(frozen=True)
 class ScheduleFn(Space):
-    """The schedules that a function makes, which takes a ``Schedule`` and changes it."""
+    """The space of a user's function that transforms a ``Schedule``."""
 
     function: Callable[[Schedule], Any]
 
@@ -75,7 +75,7 @@ class ScheduleFn(Space):
 
 @dataclass(frozen=True)
 class RuleSpace(Space):
-    """The schedules of the first rule that fits; rules other than ``TunableRule`` have one schedule."""
+    """The schedules of the first rule that applies; rules other than ``TunableRule`` have one schedule."""
 
     rules: Sequence[Rule]
     target: Target
@@ -98,7 +98,7 @@ def _applied(rule: Rule, s: Schedule, target: Target) -> Schedule | None:
 
 @dataclass(frozen=True)
 class AnyOf(Space):
-    """The schedules of several spaces. The first decision is which; its default is the first one."""
+    """The union of several spaces. The first decision selects the space; its default is the first space."""
 
     spaces: Sequence[Space]
 

@@ -1,4 +1,4 @@
-"""Strategies: which candidates to try next, given the trials so far."""
+"""Search strategies, which propose the next candidates given the trials so far."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .measure import Trial
 from .space import Candidate, Space
 from .task import Task
 
-MISSES = 32  # draws in a row that give nothing new, after which a space counts as exhausted
-INNERMOST = 16  # the default of ``sample_perfect_tile``
+MISSES = 32  # consecutive draws without a new candidate after which a space counts as exhausted
+INNERMOST = 16  # default ``max_innermost_factor`` of ``sample_perfect_tile``
 
 
 @dataclass
 class History:
-    """The trials of a task, and the space that they are from."""
+    """The trials of a task, and the search space."""
 
     task: Task
     space: Space
@@ -48,12 +48,12 @@ class History:
         return sorted(found, key=lambda pair: pair[0])
 
     def candidate(self, decisions: Sequence[Decision] = ()) -> Candidate | None:
-        """The candidate of some decisions; None when there is none, or when it was tried."""
+        """The candidate with the given decisions; None if it is invalid or was already tried."""
         made = self.space.candidate(self.task, self.random.randrange(1 << 30), decisions)
         return None if made is None or made.key in self.by_key else made
 
     def drawn(self, count: int, draw: Callable[[], Candidate | None]) -> list[Candidate]:
-        """Up to ``count`` different candidates; fewer where many draws in a row give no other."""
+        """Draw up to ``count`` distinct candidates; fewer when many consecutive draws give no new one."""
         found: dict[str, Candidate] = {}
         misses = 0
         while len(found) < count and misses < MISSES:
@@ -64,22 +64,22 @@ class History:
         return list(found.values())
 
     def account(self, candidate: Candidate) -> Account:
-        """What a candidate costs by its loops; kept, as the cost model is fitted anew for each proposal."""
+        """The cost estimate of a candidate, cached because the cost model is fitted anew for each proposal."""
         if candidate.key not in self._accounts:
             self._accounts[candidate.key] = account(candidate.func, self.task.target, self.task.sizes)
         return self._accounts[candidate.key]
 
 
 class Strategy(ABC):
-    """Proposes candidates of a task that have not been tried."""
+    """Base class of strategies, which propose untried candidates of a task."""
 
     @abstractmethod
     def propose(self, history: History, count: int) -> list[Candidate]:
-        """At most ``count`` candidates, the most promising first; none when it finds none."""
+        """Return at most ``count`` candidates, the most promising first; none when none is left."""
 
 
 class RandomSearch(Strategy):
-    """Every candidate is drawn at random."""
+    """Draws every candidate at random."""
 
     def propose(self, history: History, count: int) -> list[Candidate]:
         return history.drawn(count, history.candidate)
@@ -87,11 +87,11 @@ class RandomSearch(Strategy):
 
 @dataclass
 class Evolution(Strategy):
-    """Candidates that take their decisions from the fastest so far, but for some; ranked by a cost model.
+    """Evolutionary search: mutates and crosses the decisions of the fastest candidates, ranked by a cost model.
 
-    population: how many of the fastest have children. mutated, crossed: shares of children that differ in one decision
-    from one parent, and that have the decisions of two; the others, and the share ``unranked`` of what is proposed, are
-    random. pool: how many children there are for each that is proposed.
+    population: number of fastest candidates used as parents. mutated, crossed: fractions of children that differ in one
+    decision from one parent, and that combine two parents; the others, and the fraction ``unranked`` of the proposals,
+    are random. pool: number of children generated per proposed candidate.
     """
 
     population: int = 8
@@ -131,10 +131,10 @@ class Evolution(Strategy):
 
 @dataclass
 class Beam(Strategy):
-    """All candidates that differ in one decision from one of the fastest few.
+    """Beam search: tries all candidates that differ in one decision from one of the fastest few.
 
-    width: how many of the fastest are looked at. slack: candidates whose account is more than so many times the least
-    are never tried. Without a candidate left it draws at random.
+    width: number of fastest candidates to expand. slack: candidates whose estimate exceeds the lowest by this factor
+    are never tried. When no candidate is left, it draws at random.
     """
 
     width: int = 3
@@ -160,7 +160,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {"random": RandomSearch, "evolut
 
 
 def strategy_named(name: str) -> Strategy:
-    """The strategy of that name. Raises UsageError for an unknown one."""
+    """Create the strategy of that name. Raises UsageError for an unknown name."""
     if name not in STRATEGIES:
         raise UsageError(f"strategy: got {name!r}; expected one of {', '.join(STRATEGIES)}")
     return STRATEGIES[name]()
@@ -170,7 +170,7 @@ def strategy_named(name: str) -> Strategy:
 
 
 def alternatives(step: Step) -> list[Decision]:
-    """All decisions of a sampling step."""
+    """All possible decisions of a sampling step."""
     if step.name == "sample_categorical":
         return list(range(len(step.keywords["candidates"])))
     decision, innermost = step.keywords["decision"], step.keywords.get("max_innermost_factor", INNERMOST)
@@ -178,7 +178,7 @@ def alternatives(step: Step) -> list[Decision]:
 
 
 def mutated(candidate: Candidate, random: Random) -> list[Decision]:
-    """The decisions with one of them replaced by another; those after it hold as far as they remain possible."""
+    """The decisions with one of them replaced by another; later ones are kept as far as they remain valid."""
     steps = _samples(candidate)
     open_ = [i for i, step in enumerate(steps) if len(alternatives(step)) > 1]
     decisions = list(candidate.decisions)
@@ -189,13 +189,13 @@ def mutated(candidate: Candidate, random: Random) -> list[Decision]:
 
 
 def crossed(a: Candidate, b: Candidate, random: Random) -> list[Decision]:
-    """Each decision from one of two candidates, as far as both have it."""
+    """Choose each decision from one of two candidates, as far as both have it."""
     pairs = zip(a.decisions, b.decisions)
     return [random.choice(pair) for pair in pairs]
 
 
 def neighbours(candidate: Candidate) -> Iterator[list[Decision]]:
-    """The decisions with each one replaced by each of its alternatives."""
+    """Yield the decisions with each one replaced by each of its alternatives."""
     decisions = list(candidate.decisions)
     for i, step in enumerate(_samples(candidate)):
         for other in alternatives(step):

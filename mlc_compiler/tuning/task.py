@@ -1,4 +1,4 @@
-"""Tasks: functions whose schedules are searched, and arguments for them."""
+"""Tuning tasks: functions to schedule, and arguments for their measurement."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SMALL_INTEGER = 8
 
 @dataclass(frozen=True)
 class Task:
-    """A tensor function without a schedule, and the target.
+    """An unscheduled tensor function and the target.
 
     sizes: values of symbolic sizes and scalar parameters for the measurements, by name; others are OTHER_SIZE. calls:
-    how often a program calls the function; it weighs the task among others.
+    how often a program calls the function, which weighs the task.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Task:
 
     @cached_property
     def workload(self) -> PrimFunc:
-        """The function as candidates schedule it."""
+        """The function without name, as scheduled by candidates."""
         return workload_of(self.func)
 
     @cached_property
@@ -49,7 +49,7 @@ class Task:
         return tuple(i for i, p in enumerate(self.func.params) if id(p) in stored)
 
     def arguments(self, seed: int = 0) -> list[Any]:
-        """Random arguments. Floats are normal; integers that are indices of other buffers are zero."""
+        """Random arguments. Floats are normally distributed; integers that index other buffers are zero."""
         rng = np.random.default_rng(seed)
         indices = _index_buffers(self.func)
         return [self._argument(p, rng, id(p) in indices) for p in self.func.params]
@@ -83,6 +83,6 @@ _KNOWN = frozenset(
 
 
 def _index_buffers(func: PrimFunc) -> set[int]:
-    """The identities of the buffers from which indices of other accesses are loaded."""
+    """The ``id`` of each buffer from which indices of other accesses are loaded."""
     loads = [n for n in walk(func.body) if isinstance(n, BufferLoad)]
     return {id(n.buffer) for load in loads for n in walk(load.indices) if isinstance(n, BufferLoad)}

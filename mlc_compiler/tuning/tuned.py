@@ -1,4 +1,4 @@
-"""The schedule rule that takes schedules out of a database."""
+"""Schedule rule that looks schedules up in a database."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .database import Database
 
 @dataclass(frozen=True, eq=False)
 class Tuned(Rule):
-    """The fastest schedule that a database has of the function on the target.
+    """Applies the fastest schedule of the function on the target in a database.
 
-    First among the rules of ``ApplySchedules``, it leaves to the others the functions that the database does not have,
-    and those on which the recorded steps no longer apply.
+    As the first rule of ``ApplySchedules``, it leaves functions that are not in the database,
+    or on which the recorded steps no longer apply, to the other rules.
     """
 
     database: Database

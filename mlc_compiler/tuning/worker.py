@@ -1,6 +1,6 @@
-"""The child process that compiles and runs candidates: ``main`` reads jobs from standard input and writes replies.
+"""Child process that compiles and runs candidates; ``main`` reads jobs from standard input and writes replies.
 
-A candidate may crash the process or never end; the parent (``processes.py``) then kills it and starts another. It dies
+A candidate may crash or hang the process; the parent (``processes.py``) then kills it and starts another. It dies
 with its parent.
 """
 
@@ -37,14 +37,14 @@ from .record import MAIN
 
 PR_SET_PDEATHSIG = 1
 SECONDS_OF_A_TURN = 0.01
-HOPELESS = 3.0  # times as long as the best one
+HOPELESS = 3.0  # candidates this many times slower than the best one get no further turns
 
 
 @dataclass(frozen=True)
 class Arguments:
     """Arguments of a workload, pickled in a file as a list; ``written``: positions of the results.
 
-    layouts: position -> index map, as text, of arguments that the candidate reads in another layout.
+    layouts: position -> index map, as text, for arguments that the candidate reads in a packed layout.
     """
 
     file: Path
@@ -57,23 +57,23 @@ class Arguments:
 
 
 class Job(ABC):
-    """Something that the child process does; the result is sent back."""
+    """A job of the child process, whose result is sent back."""
 
     @abstractmethod
     def run(self) -> Any:
-        """The reply. An MLCError is sent back as a Failed."""
+        """Run the job and return the reply. An MLCError is sent back as a Failed."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A job that failed, and how; the process goes on."""
+    """Reply of a job that failed, with the reason; the process keeps running."""
 
     message: str
 
 
 @dataclass(frozen=True)
 class Build(Job):
-    """Compile a function as it is to a library with one function ``main``. target: as ``Target.export`` gives it."""
+    """Compile a function without scheduling it to a library with one function ``main``. target: an exported target."""
 
     func: PrimFunc
     target: Mapping[str, Any]
@@ -87,7 +87,7 @@ class Build(Job):
 
 @dataclass(frozen=True)
 class Run(Job):
-    """Call a library once on fresh arguments; the reply is its results."""
+    """Call a library once on fresh arguments; the reply is the list of its results."""
 
     library: Path
     arguments: Arguments
@@ -100,10 +100,10 @@ class Run(Job):
 
 @dataclass(frozen=True)
 class Turns(Job):
-    """Time libraries by turns, so that what else the machine does slows down all of them.
+    """Time libraries in turns, so that other load on the machine affects all of them equally.
 
-    The reply has the least seconds of a call for each. All but the first are compared with the first: those that are
-    hopeless have a single turn.
+    The reply is the minimum seconds of a call for each. All are compared with the first: those that are
+    hopelessly slower get a single turn.
     """
 
     libraries: tuple[tuple[Path, Arguments], ...]
@@ -122,14 +122,14 @@ class Turns(Job):
 
 
 def _calls(seconds: float) -> int:
-    """How many calls of so many seconds are measured together."""
+    """The number of calls measured together, given the seconds of one."""
     return max(1, math.ceil(SECONDS_OF_A_TURN / max(seconds, 1e-9)))
 
 
 def seconds_of_call(path: Path, values: Sequence[Any], count: int) -> float:
-    """The seconds of a call, the mean of some. The threads of the library's team end with the measurement.
+    """The mean seconds of ``count`` calls. The library's worker threads end with the measurement.
 
-    Of one thread the processor's time counts, in which other processes have no part.
+    With one thread, CPU time is measured, which excludes other processes.
     """
     library = Library(path)
     with library.context as context:
@@ -143,7 +143,7 @@ def seconds_of_call(path: Path, values: Sequence[Any], count: int) -> float:
 
 
 def main() -> None:
-    """Do jobs until standard input is closed."""
+    """Run jobs until standard input is closed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     workers.compile_here()
     jobs, replies = sys.stdin.buffer, sys.stdout.buffer

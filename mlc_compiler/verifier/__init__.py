@@ -1,4 +1,4 @@
-"""The verifier: checks the invariants of well-formed modules, on which passes and code generation rely."""
+"""Verifier: checks the invariants of well-formed modules, on which passes and code generation rely."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _CONDITIONAL = ("if_then_else", "address_of")
 
 
 def verify_accesses(func: PrimFunc, name: str) -> None:
-    """Raises VerifyError for an access or a block variable that is provably out of bounds, or an undeclared access.
+    """Raise VerifyError for an access or a block variable that is provably out of bounds, or an undeclared access.
 
     An access is undeclared if it is outside the ``reads`` and ``writes`` of an enclosing block.
     """
@@ -44,7 +44,7 @@ class _Accesses:
         self.bounds = IndexBounds()
         self.blocks: list[Block] = []
         self.outer_blocks: dict[Buffer, int] = {}
-        """The number of blocks around the allocation of a buffer: these need not declare accesses to it."""
+        """The number of blocks around the allocation of a buffer, which need not declare accesses to it."""
         self.conditional = False
         self.at: Any = None
         self.block: str | None = None
@@ -114,7 +114,7 @@ class _Accesses:
         self.at, self.block = outer
 
     def _Block(self, block: Block) -> None:
-        """Regions are not checked for a block that declares none, such as the root block."""
+        """Visit a block; regions are not checked for a block that declares none, such as the root block."""
         declares = bool(block.reads or block.writes)
         self.blocks += [block] * declares
         self.outer_blocks |= dict.fromkeys(block.alloc_buffers, len(self.blocks))
@@ -141,7 +141,7 @@ class _Accesses:
     _Let = _LetStmt
 
     def _Var(self, e: Var) -> None:
-        """A leaf."""
+        """Do nothing: a variable is a leaf."""
 
     # -- bounds
 

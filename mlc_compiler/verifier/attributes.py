@@ -1,4 +1,4 @@
-"""Checks of function attributes that passes and code generation rely on."""
+"""Checks of function attributes on which passes and code generation rely."""
 
 from __future__ import annotations
 

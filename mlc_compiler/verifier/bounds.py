@@ -1,4 +1,4 @@
-"""The minimum and the maximum value of an index over its loops, where these are constants."""
+"""Minimum and maximum of an index over its loops, where these are constants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ARITHMETIC = {
 
 
 class IndexBounds:
-    """The loops and the values of variables at one point of a function, and bounds of expressions of these.
+    """Loops and values of variables at one point of a function, and bounds of expressions of them.
 
     ``exact`` returns bounds that are attained: by interval arithmetic for sums of loop variables with constant extents,
     the common case; by :class:`Analyzer` for expressions with symbolic sizes; none for values that depend on data.
@@ -69,7 +69,7 @@ class IndexBounds:
             self.values[var] = value
 
     def estimate(self, expr: PrimExpr) -> Interval:
-        """An interval that contains all values, by interval arithmetic alone: cheap, and possibly too wide."""
+        """Conservative bounds by interval arithmetic alone: cheap, and possibly too wide."""
         if isinstance(expr, IntImm):
             return expr.value, expr.value
         if isinstance(expr, Var):
@@ -79,7 +79,7 @@ class IndexBounds:
         return self.estimate(expr.value) if isinstance(expr, Cast) and _widens(expr) else UNKNOWN
 
     def exact(self, expr: PrimExpr) -> Interval:
-        """The minimum and maximum, None where unknown. Loops are assumed not to be empty."""
+        """The exact minimum and maximum, None where unknown. Loops are assumed not to be empty."""
         whole = substitute(expr, self.values)
         terms = _terms_of(whole)
         if terms is None:

@@ -1,4 +1,4 @@
-"""The error of a module that is not well formed."""
+"""Error type of the verifier."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PRINTABLE = (bool, int, float, str, type(None), PrimExpr, Buffer, StructInfo, Ex
 
 
 def unknown_attribute(attrs: Any) -> str | None:
-    """A description of the first attribute value that cannot be printed as TVMScript; None when all can."""
+    """Describe the first attribute value that cannot be printed as TVMScript; None when all can be printed."""
     if isinstance(attrs, dict):
         items: list[Any] = [*attrs.keys(), *attrs.values()]
     elif isinstance(attrs, list | tuple):

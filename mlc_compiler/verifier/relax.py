@@ -38,7 +38,7 @@ _CALL_TIR = ("call_tir", "call_tir_inplace")
 
 
 def verify_function(func: Function, name: str, mod: IRModule) -> None:
-    """Raises VerifyError for a graph function that is not well formed. The rules are:
+    """Raise VerifyError for a graph function that is not well formed. The rules are:
 
     Every variable is bound once, before its use, and has structure info. Dataflow variables are used only in their
     block. Symbolic sizes are defined by parameters or ``match_cast``. Arguments of calls are not calls. Arguments match
@@ -48,7 +48,7 @@ def verify_function(func: Function, name: str, mod: IRModule) -> None:
 
 
 def disagreement(got: StructInfo | None, expected: StructInfo | None) -> str | None:
-    """The first difference that rules out that ``got`` matches ``expected``, as text; None when they may match."""
+    """Describe the first difference that rules out that ``got`` matches ``expected``; None when they may match."""
     if isinstance(got, TensorStructInfo) and isinstance(expected, TensorStructInfo):
         return _tensors_disagree(got, expected)
     if isinstance(got, TupleStructInfo) and isinstance(expected, TupleStructInfo):
@@ -93,7 +93,7 @@ class _Verifier:
         self.ended: set[int] = set()
         self.symbols: set[int] = set()
         self.in_scope: set[int] = set()
-        """``id`` of structure infos whose symbolic sizes were already checked."""
+        """The ``id`` of each structure info whose symbolic sizes were already checked."""
         self.attribute_names: set[Any] = set()
         """Names of attributes that were already checked."""
         self.at: Any = None
@@ -174,7 +174,7 @@ class _Verifier:
         self._use_symbols(info, f"{binding.var.name!r}")
 
     def _require_pure(self, value: Expr, in_dataflow: bool) -> None:
-        """Side effects are allowed outside dataflow blocks, in functions that are declared to have them."""
+        """Check that a value with side effects is outside dataflow blocks, in a function that is declared impure."""
         if not isinstance(value, Call) or not (in_dataflow or self.func.is_pure):
             return
         callee = self.mod.functions.get(value.target.name) if isinstance(value.target, GlobalVar) else None
@@ -258,7 +258,7 @@ class _Verifier:
             self.require(why is None, f"argument {param.name!r} of {target.name} has {why}")
 
     def _kernel_call(self, call: Call, callee: PrimFunc, name: str) -> None:
-        """A direct call of a tensor function, as made by PlanMemory: buffers (reshaped), scalars, symbolic sizes."""
+        """Check a direct call of a tensor function, as made by PlanMemory: buffers (reshaped), scalars, then sizes."""
         wanted = len(callee.buffers) + len(scalar_parameters(callee))
         self.require(len(call.args) == wanted, f"{name} takes {wanted} arguments; got {len(call.args)}")
         for buffer, arg in zip(callee.buffers, call.args):
@@ -267,7 +267,7 @@ class _Verifier:
                 self.fail(f"tensor {buffer.name!r} of {name} is {got}; expected {buffer.dtype}")
 
     def _callee(self, target: GlobalVar, level: Any) -> Any:
-        """The callee; None when a function is verified without its module."""
+        """Look up the callee; None when a function is verified without its module."""
         if not self.mod.functions:
             return None
         self.require(target.name in self.mod, f"the module has no function {target.name!r}")
@@ -289,7 +289,7 @@ class _Verifier:
             self._match_params(callee, target.name, infos, call.args[2:])
 
     def _fresh_outputs(self, call: Call) -> list[StructInfo | None]:
-        """The structure infos of the results that are not written in place of an input."""
+        """The structure infos of the results that do not overwrite an input."""
         infos = _fields(call.out_info, None)
         if isinstance(call.target, Op) and call.target.name == "call_tir_inplace":
             indices = call.attrs.get("inplace_indices", ())
@@ -302,7 +302,7 @@ class _Verifier:
         return infos
 
     def _match_params(self, callee: PrimFunc, name: str, infos: list[Any], scalars: tuple[Any, ...]) -> None:
-        """Match arguments and parameters. Scratch buffers, and shapes of buffers with a layout, are not checked."""
+        """Match arguments with parameters. Scratch buffers, and shapes of buffers with a layout, are not checked."""
         buffers, extra = callee.buffers, len(callee.params) - len(callee.buffers)
         buffers = buffers[: len(buffers) - int(callee.attrs.get("num_scratch", 0))]
         stored = {id(callee.params[int(index)]) for index in callee.attrs.get("layouts", {})}
@@ -334,7 +334,7 @@ def _fields(info: StructInfo | None, value: Expr | None) -> list[StructInfo | No
 
 
 def _without_symbols(info: StructInfo | None) -> StructInfo | None:
-    """The info of a parameter with shapes that contain the callee's symbolic sizes replaced by their rank."""
+    """Replace shapes with the callee's symbolic sizes in a parameter's struct info by their rank."""
     if isinstance(info, TensorStructInfo) and free_vars(info):
         return TensorStructInfo(None, info.dtype, info.ndim)
     if isinstance(info, TupleStructInfo):

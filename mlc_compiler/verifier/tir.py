@@ -46,7 +46,7 @@ from .errors import VerifyError, unknown_attribute
 
 
 def verify_prim_func(func: PrimFunc, name: str) -> None:
-    """Raises VerifyError for a tensor function that is not well formed. The rules are:
+    """Raise VerifyError for a tensor function that is not well formed. The rules are:
 
     Every variable and buffer is defined before its use, and not redefined in its scope. Operands, indices, stored
     values and conditions have the required dtypes. Blocks bind each of their variables, and blocks with variables do
@@ -103,7 +103,7 @@ class _Verifier:
 
     @contextmanager
     def scope(self, *variables: Var, buffers: tuple[Buffer, ...] = ()) -> Iterator[None]:
-        """Define variables and buffers inside the ``with`` block."""
+        """Context manager that defines variables and buffers inside the ``with`` block."""
         for var in variables:
             self._define(var)
         for buffer in buffers:
